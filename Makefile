@@ -1,0 +1,53 @@
+# The same commands on a laptop and in CI. `make help` lists them.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+
+.DEFAULT_GOAL := help
+.PHONY: help serve test check bench fuzz peers fix clean
+
+help: ## list the commands
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
+
+$(STAMP): requirements.lock pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+	  echo "turnwire needs Python 3.11 or newer; this is `$(PYTHON) --version`. Try: make PYTHON=python3.11 $(MAKECMDGOALS)"; exit 1; }
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@touch $@
+
+serve: $(STAMP) ## start the daemon with its built-in agent
+	@echo "The daemon is not part of this version yet. What is here: the runtime, hosting of agents, and the client SDK."
+	@echo "Try a session with the scripted agent:  $(BIN)/python examples/prompt.py"
+
+test: $(STAMP) ## run all tests
+	$(BIN)/python -m pytest
+
+check: $(STAMP) ## format, lint, types, architecture, generated files
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/basedpyright
+	$(BIN)/python scripts/draw_turn.py --check
+	$(BIN)/python scripts/write_requirements.py --check
+	$(BIN)/python scripts/size_report.py
+	$(BIN)/python -m pytest -q tests/architecture
+
+fix: $(STAMP) ## format, mend what a tool can mend, redraw generated files
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+	$(BIN)/python scripts/draw_turn.py
+	$(BIN)/python scripts/write_requirements.py
+
+peers: $(STAMP) ## install the official ACP SDKs that the interop tests and the bench talk to
+	PYTHON=$(PYTHON) scripts/install_peers.sh
+
+bench: $(STAMP) ## measure against baselines and against other SDKs, in one run
+	$(BIN)/python -m bench
+
+fuzz: $(STAMP) ## feed the readers of peers' bytes with mutated input, for a minute
+	$(BIN)/python -m fuzz
+
+clean: ## remove what the commands made
+	rm -rf $(VENV) .peers .pytest_cache .ruff_cache .hypothesis

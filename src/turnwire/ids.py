@@ -1,0 +1,42 @@
+"""The names of things: one type per kind of identifier, so that the type checker keeps them apart.
+
+Takes nothing, gives types only, never makes an identifier: making one needs randomness, which enters
+at the edge (`turnwire.runtime.mint`) and reaches the pure layers inside an input.
+"""
+
+from typing import NewType, TypeAlias
+
+SessionId = NewType("SessionId", str)
+"""A session as turnwire's clients know it."""
+
+AgentSessionId = NewType("AgentSessionId", str)
+"""The same session as the agent knows it; changes when an agent is restarted without its memory."""
+
+PromptId = NewType("PromptId", str)
+"""A turn. Given when a prompt is accepted, or when an agent starts a turn of its own."""
+
+PermissionId = NewType("PermissionId", str)
+"""A question of the agent to its users, as clients answer it."""
+
+ClientId = NewType("ClientId", str)
+"""One attached client."""
+
+MessageId = NewType("MessageId", str)
+"""A message in the conversation."""
+
+Epoch = NewType("Epoch", str)
+"""One life of a session's log. A cursor from another epoch means nothing here."""
+
+RequestId: TypeAlias = int | str
+"""A JSON-RPC id. `2` and `"2"` are different ids; `true` is none."""
+
+__all__ = [
+    "AgentSessionId",
+    "ClientId",
+    "Epoch",
+    "MessageId",
+    "PermissionId",
+    "PromptId",
+    "RequestId",
+    "SessionId",
+]

@@ -1,0 +1,29 @@
+"""The word most programs begin with, at the top of the package: `turnwire.connect`.
+
+Takes what `turnwire.client.connect` takes and gives what it gives. Imports the client when it is called, so that
+`import turnwire` costs next to nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from turnwire.client.client import Client
+    from turnwire.limits import Limits
+    from turnwire.log.base import EventLog
+    from turnwire.runtime.source import AgentSource
+
+
+def connect(
+    agent: str | Sequence[str] | AgentSource,
+    *,
+    env: dict[str, str] | None = None,
+    log: EventLog | None = None,
+    limits: Limits | None = None,
+) -> Client:
+    """A client with an agent of its own, for use in `async with`. See `turnwire.client.connect`."""
+    from turnwire.client import client
+
+    return client.connect(agent, env=env, log=log, limits=limits)
