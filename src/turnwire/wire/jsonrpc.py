@@ -1,0 +1,273 @@
+"""JSON-RPC 2.0 frames: one line of bytes to one frame, and back.
+
+Takes one message as bytes without its line end; gives a `Request`, `Notification`, `Result` or `Failure`,
+or a `Batch` that nobody has looked into. Payloads stay `Raw`: they leave as they came, byte for byte. Never
+decodes a payload, never raises anything but `RemoteProtocolError` for bytes of a peer, never repeats those
+bytes in an error.
+
+Two things are changed on the way in, because the bytes could not be passed on as they are. Line ends between
+tokens become spaces, so that a frame is one line on every transport. A surrogate escape without its partner,
+which JSON permits and no text can hold, becomes the replacement character.
+"""
+
+from __future__ import annotations
+
+import codecs
+import re
+from typing import Annotated, Any, Final, NoReturn, TypeAlias
+
+import msgspec
+from msgspec import UNSET, Meta, Raw, Struct, UnsetType
+
+from turnwire.errors import RemoteProtocolError
+from turnwire.ids import RequestId
+from turnwire.wire.unknown import Unknown
+
+PARSE_ERROR: Final = -32700
+INVALID_REQUEST: Final = -32600
+METHOD_NOT_FOUND: Final = -32601
+INVALID_PARAMS: Final = -32602
+INTERNAL_ERROR: Final = -32603
+REQUEST_CANCELLED: Final = -32800
+AUTH_REQUIRED: Final = -32000
+RESOURCE_NOT_FOUND: Final = -32002
+UNSUPPORTED_VERSION: Final = -32022
+
+NOTHING: Final = Raw(b"")
+"""The params of a frame that has none."""
+
+
+class ErrorObject(Struct, frozen=True):
+    """Why a request failed."""
+
+    code: int
+    message: str
+    data: Raw | UnsetType = UNSET
+
+
+class Request(Struct, frozen=True, tag_field="jsonrpc", tag="2.0"):
+    """Wants one answer with the same id."""
+
+    id: RequestId
+    method: str
+    params: Raw = NOTHING
+
+
+class Notification(Struct, frozen=True, tag_field="jsonrpc", tag="2.0", gc=False):
+    """Wants no answer and never gets one."""
+
+    method: str
+    params: Raw = NOTHING
+
+
+class Result(Struct, frozen=True, tag_field="jsonrpc", tag="2.0"):
+    """The answer to a request that succeeded."""
+
+    id: RequestId
+    result: Raw
+
+
+class Failure(Struct, frozen=True, tag_field="jsonrpc", tag="2.0"):
+    """The answer to a request that failed; without an id when the request's own could not be read."""
+
+    id: RequestId | None
+    error: ErrorObject
+
+
+Frame: TypeAlias = Request | Notification | Result | Failure
+
+
+class Batch(Struct, frozen=True):
+    """A JSON array where a frame was expected. ACP sends none; the entries are not interpreted."""
+
+    entries: tuple[Raw, ...]
+
+
+# ACP gives ids 64 bits; a longer one could not be stored or compared everywhere it travels.
+_Integer = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
+_Code = Annotated[int, Meta(ge=-(2**31), le=2**31 - 1)]
+
+
+class _WireError(Struct):
+    code: _Code
+    message: str
+    data: Raw | UnsetType = UNSET
+
+
+class _Envelope(Struct, gc=False):
+    jsonrpc: str = ""
+    id: _Integer | str | UnsetType | None = UNSET
+    method: str | UnsetType = UNSET
+    params: Raw = NOTHING
+    result: Raw | UnsetType = UNSET
+    error: _WireError | UnsetType = UNSET
+
+
+_read_envelope = msgspec.json.Decoder(_Envelope).decode
+_read_members = msgspec.json.Decoder(dict[str, Raw]).decode
+_read_entries = msgspec.json.Decoder(tuple[Raw, ...]).decode
+_read_id = msgspec.json.Decoder(_Integer | str).decode
+
+
+def _keep_unknown(value: object) -> Raw:
+    if isinstance(value, Unknown):
+        return value.raw
+    raise TypeError(f"a {type(value).__name__} cannot be written as JSON")
+
+
+_write = msgspec.json.Encoder(enc_hook=_keep_unknown).encode
+
+# As numbers: looking for one byte is several times faster than looking for a string of one.
+_LF: Final = 10
+_CR: Final = 13
+_PIECE: Final = 1024 * 1024
+_ESCAPE: Final = re.compile(
+    rb"\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|.)", re.S
+)
+_LONE: Final = re.compile(rb"\\u[dD][89a-fA-F]..")
+
+
+def decode(line: bytes) -> Frame | Batch:
+    """Read one message.
+
+    Raises:
+        RemoteProtocolError: it is no frame. `context` has `jsonrpc`, the code to answer with, and `reason`;
+            also `request_id` if it was a request whose id could be read, so that it can be answered, or
+            `response_id` if it was an answer to one of ours, which is never answered.
+    """
+    if not line.isascii():
+        _require_utf8(line)
+    if _LF in line or _CR in line:
+        line = line.replace(b"\n", b" ").replace(b"\r", b" ")
+    try:
+        envelope = _read_envelope(line)
+    except msgspec.ValidationError:
+        return _decode_array_or_refuse(line)
+    except msgspec.DecodeError:
+        return _decode_repaired(line)
+    except RecursionError:
+        raise _not_json("too_deep") from None
+    frame = _frame(envelope)
+    return frame if frame is not None else _refuse(line)
+
+
+def encode(frame: Frame) -> bytes:
+    """Write one frame, without a line end. Payloads are spliced in as they are."""
+    if isinstance(frame, Request) and not frame.params:
+        return b'{"jsonrpc":"2.0","id":%b,"method":%b}' % (_write(frame.id), _write(frame.method))
+    if isinstance(frame, Notification) and not frame.params:
+        return b'{"jsonrpc":"2.0","method":%b}' % _write(frame.method)
+    return _write(frame)
+
+
+def raw(value: Any) -> Raw:
+    """A payload from a Python value or a struct of `wire.schema`."""
+    return Raw(_write(value))
+
+
+def _frame(envelope: _Envelope) -> Frame | None:
+    """The frame an envelope is, if it is exactly one."""
+    if envelope.jsonrpc != "2.0":
+        return None
+    ident, method, result, error = envelope.id, envelope.method, envelope.result, envelope.error
+    if method is not UNSET:
+        if result is not UNSET or error is not UNSET or ident is None:
+            return None
+        if ident is UNSET:
+            return Notification(method, envelope.params)
+        return Request(ident, method, envelope.params)
+    if ident is UNSET:
+        return None
+    if error is UNSET:
+        return Result(ident, result) if result is not UNSET and ident is not None else None
+    if result is not UNSET:
+        return None
+    return Failure(ident, ErrorObject(error.code, error.message, error.data))
+
+
+def _require_utf8(line: bytes) -> None:
+    """Check the text encoding, which the JSON reader does not do where it skips.
+
+    In pieces, because decoding a whole frame at once would need up to four times its size.
+    """
+    try:
+        if len(line) <= _PIECE:
+            line.decode()
+            return
+        decoder = codecs.getincrementaldecoder("utf-8")()
+        for start in range(0, len(line), _PIECE):
+            decoder.decode(line[start : start + _PIECE])
+        decoder.decode(b"", final=True)
+    except UnicodeDecodeError:
+        raise _not_json("not_utf8") from None
+
+
+def _decode_repaired(line: bytes) -> Frame | Batch:
+    """Try again without lone surrogates: agents that cut text in the middle of a character send them."""
+    repaired = _ESCAPE.sub(_replace_lone, line) if _LONE.search(line) else line
+    if repaired == line:
+        raise _not_json("not_json")
+    return decode(repaired)
+
+
+def _replace_lone(escape: re.Match[bytes]) -> bytes:
+    text = escape[0]
+    return b"\\ufffd" if len(text) == len(b"\\ud800") and _LONE.match(text) else text
+
+
+def _decode_array_or_refuse(line: bytes) -> Batch:
+    if line.lstrip()[:1] != b"[":
+        _refuse(line)
+    try:
+        entries = _read_entries(line)
+    except (msgspec.DecodeError, RecursionError):
+        raise _not_json("not_json") from None
+    if not entries:
+        raise _invalid("empty_batch", {})
+    return Batch(entries)
+
+
+def _refuse(line: bytes) -> NoReturn:
+    """Say why a JSON text is no frame, and whom it concerns."""
+    try:
+        members = _read_members(line)
+    except msgspec.ValidationError:
+        raise _invalid("not_an_object", {}) from None
+    except (msgspec.DecodeError, RecursionError):
+        raise _not_json("not_json") from None
+    is_answer = "method" not in members and ("result" in members or "error" in members)
+    ident = _find_id(members.get("id"))
+    named = {} if ident is None else {"response_id" if is_answer else "request_id": ident}
+    raise _invalid(_why(members, has_id=ident is not None), named)
+
+
+def _find_id(member: Raw | None) -> RequestId | None:
+    if member is None:
+        return None
+    try:
+        return _read_id(member)
+    except msgspec.ValidationError:
+        return None
+
+
+def _why(members: dict[str, Raw], *, has_id: bool) -> str:
+    if bytes(members.get("jsonrpc", NOTHING)) != b'"2.0"':
+        return "no_version"
+    if "id" in members and not has_id and ("error" not in members or bytes(members["id"]) != b"null"):
+        return "bad_id"
+    present = [each for each in ("method", "result", "error") if each in members]
+    if len(present) != 1:
+        return "not_one_kind"
+    if "id" not in members and present != ["method"]:
+        return "bad_id"
+    return f"bad_{present[0]}"
+
+
+def _not_json(reason: str) -> RemoteProtocolError:
+    return RemoteProtocolError("the peer sent a line that is not JSON", jsonrpc=PARSE_ERROR, reason=reason)
+
+
+def _invalid(reason: str, named: dict[str, RequestId]) -> RemoteProtocolError:
+    return RemoteProtocolError(
+        "the peer sent JSON that is not a JSON-RPC 2.0 frame", jsonrpc=INVALID_REQUEST, reason=reason, **named
+    )

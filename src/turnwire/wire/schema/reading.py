@@ -1,0 +1,197 @@
+"""Tolerant reading: raw JSON to a typed view, by the rules ACP gives to readers.
+
+Takes a payload and a struct of this package; gives the struct, or raises `RemoteProtocolError` with the code
+for invalid params. Never fails on unknown fields, on values of an open union that are not known (they become
+`Unknown`), or on a malformed optional field (it reads as its default). Never changes the payload.
+
+The strict reader of msgspec goes first and is right for nearly every message. Only what it refuses is read
+again here, member by member. The words `Strict`, `Loose` and `Whole` say how a field takes a malformed value;
+without one, a required field fails the message, an optional one reads as its default, and bad items of a list
+are dropped.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from types import UnionType
+from typing import (
+    TYPE_CHECKING,
+    Annotated,
+    Any,
+    Final,
+    TypeAlias,
+    TypeGuard,
+    TypeVar,
+    Union,
+    cast,
+    dataclass_transform,
+    get_args,
+    get_origin,
+)
+
+import msgspec
+from msgspec import UNSET, Raw, Struct, UnsetType, field
+from msgspec.structs import FieldInfo
+
+from turnwire.errors import RemoteProtocolError
+from turnwire.wire.jsonrpc import INVALID_PARAMS
+from turnwire.wire.unknown import Unknown
+
+T = TypeVar("T")
+
+
+@dataclass_transform(frozen_default=True, field_specifiers=(field,))
+class Wire(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """What every object of ACP has in common."""
+
+    meta: Raw | UnsetType = field(name="_meta", default=UNSET)
+
+
+_STRICT: Final = "strict"
+_LOOSE: Final = "loose"
+_WHOLE: Final = "whole"
+
+Strict: TypeAlias = Annotated[T, _STRICT]
+"""A malformed value or item fails the message; null reads as the default, or as no items."""
+Loose: TypeAlias = Annotated[T, _LOOSE]
+"""A required list: a malformed value reads as no items."""
+Whole: TypeAlias = Annotated[T, _WHOLE]
+"""An optional list: one bad item makes the whole of it read as the default."""
+
+if TYPE_CHECKING:
+    Open: TypeAlias = T | Unknown
+else:
+
+    class Open:
+        """A union that may hold values we do not know. To msgspec it is the known part; we add the rest."""
+
+        def __class_getitem__(cls, known: Any) -> Any:
+            return known
+
+
+_ALIASES: Final = {"stopReason": "stop_reason", "currentModeId": "modeId"}
+"""Spellings accepted where the published one is missing."""
+_TAG_ALIASES: Final = {"state_change": "state_update", "_turn_complete": "turn_complete"}
+"""Names of update kinds accepted besides the published one."""
+
+_NULL: Final = b"null"
+_read_members = msgspec.json.Decoder(dict[str, Raw]).decode
+_read_items = msgspec.json.Decoder(list[Raw]).decode
+_read_tag = msgspec.json.Decoder(str).decode
+
+
+def read(raw: Raw, kind: type[T], *, seek_aliases: bool = False) -> T:
+    """`raw` as a `kind`. Absent params and a null result read as an empty object.
+
+    An accepted spelling of a required field is always found; `seek_aliases` finds those of optional fields too.
+    """
+    if not raw:
+        raw = Raw(b"{}")
+    if not seek_aliases:
+        try:
+            return cast("T", _decoder(kind).decode(raw))
+        except (msgspec.DecodeError, RecursionError):
+            pass
+    try:
+        return cast("T", _read(kind, raw))
+    except (msgspec.DecodeError, RecursionError):
+        raise _malformed(kind) from None
+
+
+def _malformed(kind: Any) -> RemoteProtocolError:
+    name = getattr(kind, "__name__", "value")
+    return RemoteProtocolError(f"the peer sent a malformed {name}", jsonrpc=INVALID_PARAMS, reason="malformed")
+
+
+@cache
+def _decoder(kind: Any) -> msgspec.json.Decoder[Any]:
+    return msgspec.json.Decoder(kind)
+
+
+@cache
+def _fields(kind: type[Struct]) -> tuple[FieldInfo, ...]:
+    return msgspec.structs.fields(kind)
+
+
+def _read(kind: Any, raw: Raw, *, keep_all: bool = False) -> Any:
+    """Read by the shape of the type. Raises `msgspec.ValidationError` where nothing forgives."""
+    origin = get_origin(kind)
+    if origin is Annotated:
+        inner, *words = get_args(kind)
+        return _read(inner, raw, keep_all=_STRICT in words or _WHOLE in words)
+    if origin in (Union, UnionType):
+        return _read_union(get_args(kind), raw, keep_all=keep_all)
+    if origin is list:
+        return _read_list(get_args(kind)[0], raw, keep_all=keep_all)
+    if _is_struct(kind):
+        return _read_tagged((kind,), raw) if kind.__struct_config__.tag else _read_struct(kind, raw)
+    return _decoder(kind).decode(raw)
+
+
+def _is_struct(kind: Any) -> TypeGuard[type[Struct]]:
+    return isinstance(kind, type) and issubclass(kind, Struct)
+
+
+def _read_union(choices: tuple[Any, ...], raw: Raw, *, keep_all: bool) -> Any:
+    if bytes(raw) == _NULL and type(None) in choices:
+        return None
+    known = tuple(each for each in choices if each not in (type(None), UnsetType))
+    if len(known) == 1:
+        return _read(known[0], raw, keep_all=keep_all)
+    if all(_is_struct(each) for each in known):
+        return _read_tagged(known, raw)
+    return _decoder(Union[known]).decode(raw)  # noqa: UP007 the choices are only known here
+
+
+def _read_list(item: Any, raw: Raw, *, keep_all: bool) -> list[Any]:
+    found: list[Any] = []
+    for each in _read_items(raw):
+        try:
+            found.append(_read(item, each))
+        except msgspec.ValidationError:
+            if keep_all:
+                raise
+    return found
+
+
+def _read_tagged(choices: tuple[type[Struct], ...], raw: Raw) -> Any:
+    """The struct that the tag names, or `Unknown`. A lone struct may come without its tag."""
+    members = _read_members(raw)
+    config = choices[0].__struct_config__
+    assert config.tag_field is not None, "the structs of a union are tagged"
+    if len(choices) == 1 and config.tag_field not in members:
+        return _read_struct(choices[0], raw)
+    tag = _read_tag(members.get(config.tag_field, Raw(_NULL)))
+    named = _TAG_ALIASES.get(tag, tag)
+    for each in choices:
+        if each.__struct_config__.tag == named:
+            return _read_struct(each, raw)
+    return Unknown(tag, raw)
+
+
+def _read_struct(kind: type[Struct], raw: Raw) -> Struct:
+    known = _fields(kind)
+    if bytes(raw) == _NULL and not any(each.required for each in known):
+        return kind()
+    members = _read_members(raw)
+    values: dict[str, Any] = {}
+    for each in known:
+        member = members.get(each.encode_name) or members.get(_ALIASES.get(each.encode_name, ""))
+        if member is not None:
+            _read_field(each, member, values)
+        elif each.required:
+            raise msgspec.ValidationError(each.encode_name)
+    return kind(**values)
+
+
+def _read_field(each: FieldInfo, member: Raw, values: dict[str, Any]) -> None:
+    """Put the value into `values`, or leave it to the default where that is allowed."""
+    words = get_args(each.type)[1:] if get_origin(each.type) is Annotated else ()
+    try:
+        values[each.name] = _read(each.type, member)
+    except msgspec.ValidationError:
+        is_null = bytes(member) == _NULL
+        if each.required and (_LOOSE in words or (is_null and _STRICT in words)):
+            values[each.name] = []
+        elif each.required or (_STRICT in words and not is_null):
+            raise

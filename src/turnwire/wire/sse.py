@@ -1,0 +1,164 @@
+"""Server-sent events: read and written by the rules of the HTML standard.
+
+Takes chunks of any size, gives whole events; how the bytes were cut makes no difference. Comments and unknown
+fields are skipped, an event without its blank line is dropped when the input ends. Never looks into the data,
+never holds more than `max_bytes` of an event: a longer one ends the stream with `FrameTooLarge`, because the
+cursor would pass it unread.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from msgspec import Struct
+
+from turnwire.errors import FrameTooLarge, LocalProtocolError
+
+_LF: Final = 10
+_CR: Final = 13
+_BOM: Final = b"\xef\xbb\xbf"
+_RETRY_DIGITS: Final = 15
+"""A longer reconnection time is nonsense and is ignored."""
+
+
+class SseEvent(Struct, frozen=True):
+    """One event as the reader gives it."""
+
+    id: str | None
+    """The last id the stream has named, here or earlier; `None` before the first."""
+    event: str
+    data: str
+    retry: int | None
+    """The reconnection time this event's block asks for, in milliseconds."""
+
+
+class SseReader:
+    """Cuts a stream of bytes into events."""
+
+    last_event_id: str | None
+    """The cursor to come back with. Moves at the end of a block, also of one without data."""
+    retry: int | None
+    """The newest reconnection time the stream asked for, in milliseconds."""
+
+    def __init__(self, max_bytes: int) -> None:
+        self.last_event_id = None
+        self.retry = None
+        self._max_bytes = max_bytes
+        self._begun = bytearray()
+        self._after_cr = False
+        self._first_line = True
+        self._too_large = False
+        self._id: str | None = None
+        self._forget_block()
+
+    def feed(self, chunk: bytes) -> list[SseEvent]:
+        """The events that `chunk` completes.
+
+        Raises:
+            FrameTooLarge: an event is over the limit. Every event before it has been given; the reader is
+                of no more use.
+        """
+        self._refuse_if_too_large()
+        if self._after_cr and chunk[:1] == b"\n":
+            chunk = chunk[1:]
+            self._after_cr = False
+        if not chunk:
+            return []
+        lines = chunk.splitlines()
+        last = chunk[-1]
+        self._after_cr = last == _CR
+        rest = b"" if last in (_CR, _LF) else lines.pop()
+        if lines and self._begun:
+            lines[0] = bytes(self._begun) + lines[0]
+            self._begun.clear()
+        events: list[SseEvent] = []
+        for line in lines:
+            self._take_line(line, events)
+            if self._too_large:
+                break
+        self._begun += rest
+        self._too_large |= len(self._begun) + self._data_bytes > self._max_bytes
+        if not events:
+            self._refuse_if_too_large()
+        return events
+
+    def end(self) -> None:
+        """The input is over: forget the unfinished event. Raises `FrameTooLarge` if it was too large."""
+        self._refuse_if_too_large()
+        self._begun.clear()
+        self._id = self.last_event_id
+        self._forget_block()
+
+    def _take_line(self, line: bytes, events: list[SseEvent]) -> None:
+        if len(line) + self._data_bytes > self._max_bytes:
+            self._too_large = True
+            return
+        if self._first_line:
+            line = line.removeprefix(_BOM)
+            self._first_line = False
+        if not line:
+            self._end_block(events)
+            return
+        name, _, value = line.partition(b":")
+        value = value.removeprefix(b" ")
+        if name == b"data":
+            self._data.append(value)
+            self._data_bytes += len(line)
+        elif name == b"event":
+            self._event = value.decode(errors="replace")
+        elif name == b"id":
+            if 0 not in value:
+                self._id = value.decode(errors="replace")
+        elif name == b"retry" and value.isdigit() and len(value) <= _RETRY_DIGITS:
+            self._retry = self.retry = int(value)
+
+    def _end_block(self, events: list[SseEvent]) -> None:
+        self.last_event_id = self._id
+        if self._data:
+            data = b"\n".join(self._data).decode(errors="replace")
+            events.append(SseEvent(self._id, self._event or "message", data, self._retry))
+        self._forget_block()
+
+    def _forget_block(self) -> None:
+        self._data: list[bytes] = []
+        self._data_bytes = 0
+        self._event = ""
+        self._retry: int | None = None
+
+    def _refuse_if_too_large(self) -> None:
+        if self._too_large:
+            raise FrameTooLarge(
+                f"an event of the stream is longer than {self._max_bytes} bytes; raise `sse_event_bytes`",
+                limit="sse_event_bytes",
+                value=self._max_bytes,
+            )
+
+
+def encode_event(
+    *, data: bytes, event: str | None = None, id: str | int | None = None, retry: int | None = None
+) -> bytes:
+    """One event. Raises `LocalProtocolError` if `event` or `id` cannot be one field."""
+    fields: list[bytes] = []
+    if id is not None:
+        fields.append(b"id: " + _one_line("id", str(id)))
+    if event is not None:
+        fields.append(b"event: " + _one_line("event", event))
+    if retry is not None:
+        fields.append(b"retry: %d" % retry)
+    if _LF in data or _CR in data:
+        lines = data.replace(b"\r\n", b"\n").replace(b"\r", b"\n").split(b"\n")
+        fields += [b"data: " + line for line in lines]
+    else:
+        fields.append(b"data: " + data)
+    return b"\n".join(fields) + b"\n\n"
+
+
+def encode_comment(text: str) -> bytes:
+    """A comment: readers skip it, proxies see that the stream lives."""
+    return b"\n".join(b": " + line for line in text.encode().splitlines() or [b""]) + b"\n\n"
+
+
+def _one_line(field: str, text: str) -> bytes:
+    if "\n" in text or "\r" in text or "\0" in text:
+        raise LocalProtocolError(f"an SSE {field} may not hold a line end or a NUL; give one line", field=field)
+    return text.encode()
