@@ -1,0 +1,112 @@
+"""Events to bytes and back, across versions.
+
+Takes an event, gives one line of JSON whose `type` names the kind and shape; takes such a line, gives the
+event in its current shape. A shape that changed carries `type` with a version (`turn_complete@2`), and the
+table `UPCASTERS` turns each older one into the next, so the rest of turnwire knows only the newest. Never
+guesses: a line it cannot read is a corrupt log, a type it does not know was written by a newer turnwire.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, TypeAlias
+
+import msgspec
+
+from turnwire.core.events import AnyEvent
+from turnwire.core.state import STATE_VERSION, SessionState
+from turnwire.errors import LogCorrupt, LogTooNew
+
+Upcaster: TypeAlias = Callable[[dict[str, Any]], dict[str, Any]]
+
+UPCASTERS: Mapping[str, Upcaster] = {}
+"""Old `type` → a function that gives the same fact in the next shape, its `type` included."""
+
+_encoder = msgspec.json.Encoder()
+_events: msgspec.json.Decoder[AnyEvent] = msgspec.json.Decoder(AnyEvent)
+_states = msgspec.json.Decoder(SessionState)
+
+
+def encode(event: AnyEvent) -> bytes:
+    """The stored form of an event."""
+    return _encoder.encode(event)
+
+
+def encode_all(events: Iterable[AnyEvent]) -> list[bytes]:
+    """The stored form of each."""
+    return list(map(_encoder.encode, events))
+
+
+_UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+"""What reading bytes may raise that are no JSON of ours."""
+
+
+def decode(body: bytes, upcasters: Mapping[str, Upcaster] = UPCASTERS) -> AnyEvent:
+    """The event of a stored form. Raises `LogCorrupt`, `LogTooNew`."""
+    try:
+        return _events.decode(body)
+    except _UNREADABLE as error:
+        return _decode_old(body, upcasters, error)
+
+
+def decode_all(bodies: list[bytes]) -> list[AnyEvent]:
+    """The event of each. Raises `LogCorrupt`, `LogTooNew`."""
+    try:
+        return list(map(_events.decode, bodies))
+    except _UNREADABLE:
+        return [decode(body) for body in bodies]
+
+
+def _decode_old(body: bytes, upcasters: Mapping[str, Upcaster], error: Exception) -> AnyEvent:
+    try:
+        fields = msgspec.json.decode(body, type=dict[str, Any])
+    except _UNREADABLE:
+        raise LogCorrupt("an event in the log is not readable; restore the log from a backup") from error
+    changed = False
+    while (upcast := upcasters.get(_kind(fields))) is not None:
+        fields, changed = upcast(fields), True
+    kind = _kind(fields)
+    if kind not in EVENT_TYPES:
+        raise LogTooNew(
+            "the log holds a kind of event that this version does not know; run a newer turnwire", type=kind
+        )
+    if changed:
+        # Through JSON once more, so that payloads are raw again.
+        try:
+            return _events.decode(_encoder.encode(fields))
+        except msgspec.ValidationError as lacking:
+            error = lacking
+    raise LogCorrupt(
+        "an event in the log lacks what its kind needs; restore the log from a backup", type=kind
+    ) from error
+
+
+def _kind(fields: dict[str, Any]) -> str:
+    kind = fields.get("type")
+    if not isinstance(kind, str):
+        raise LogCorrupt("an event in the log has no type; restore the log from a backup")
+    return kind
+
+
+def encode_state(state: SessionState) -> bytes:
+    """A state as a snapshot keeps it."""
+    return _encoder.encode(state)
+
+
+def decode_state(body: bytes, version: int) -> SessionState | None:
+    """The state of a snapshot; none if it is of another version, then the log is folded anew."""
+    if version != STATE_VERSION:
+        return None
+    try:
+        return _states.decode(body)
+    except _UNREADABLE:
+        return None
+
+
+def _event_types() -> frozenset[str]:
+    members: tuple[type[msgspec.Struct], ...] = AnyEvent.__args__  # pyright: ignore[reportAttributeAccessIssue]
+    return frozenset(str(each.__struct_config__.tag) for each in members)
+
+
+EVENT_TYPES = _event_types()
+"""Every `type` in its current shape."""

@@ -1,0 +1,219 @@
+"""How an agent speaks: v1, v1 with `turn_complete` and `session/ready`, or v2, read from its handshake.
+
+Takes the agent's frames; gives a profile of the agent and inputs for the session. Gives the frames that
+prompt, cancel and steer it. Never keeps state: what a frame means for a turn is decided in `core.speech`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from msgspec import UNSET, Raw, Struct, UnsetType
+
+from turnwire.core.events import TurnEnd
+from turnwire.core.inputs import AgentAnswered, AgentAsks
+from turnwire.ids import AgentSessionId, PermissionId, PromptId
+from turnwire.wire.jsonrpc import Request, raw
+
+VENDOR = "turnwire"
+NEWEST_VERSION = 2
+QUESTIONS = frozenset({"session/request_permission", "elicitation/create"})
+"""Requests of the agent that users answer."""
+
+
+class AgentProfile(Struct, frozen=True):
+    """What an agent said of itself in `initialize`."""
+
+    version: int
+    turn_end: TurnEnd
+    ready: bool
+    steering: bool
+    capabilities: Raw
+    load: bool = False
+    """`session/load`, which replays the history."""
+    resume: bool = False
+    """`session/resume`, which does not."""
+    close: bool = False
+    auth_methods: Raw = Raw(b"[]")
+    name: str | None = None
+
+
+def initialize_params(version: str, *, protocol: int = NEWEST_VERSION, services: bool = False) -> Raw:
+    """What we ask an agent with: one protocol version, with the fields of v1 and v2 side by side."""
+    named = {"name": VENDOR, "title": VENDOR, "version": version}
+    questions: dict[str, Any] = {"form": {}, "url": {}}
+    v1: dict[str, Any] = {
+        "fs": {"readTextFile": services, "writeTextFile": services},
+        "terminal": services,
+        "elicitation": questions,
+        "session": {
+            "turnComplete": {},
+            "configOptions": {"boolean": {}},
+            "compaction": {},
+            "notices": {},
+        },
+        "_meta": {VENDOR: {"turnComplete": {}}},
+    }
+    return raw(
+        {
+            "protocolVersion": protocol,
+            "clientCapabilities": v1,
+            "clientInfo": named,
+            "capabilities": {"elicitation": questions},
+            "info": named,
+        }
+    )
+
+
+def read_initialize(result: Raw) -> AgentProfile:
+    """The agent's profile. Every optional part may be missing or malformed; what cannot be read is not offered."""
+    answer = _object(result)
+    v1, v2 = _member(answer, "agentCapabilities"), _member(answer, "capabilities")
+    # Some agents say 2 and answer in the shape of v1: the shape decides, not the number alone.
+    is_v2 = answer.get("protocolVersion") == 2 and "info" in answer and "agentCapabilities" not in answer
+    session, session2 = _member(v1, "sessionCapabilities"), _member(v2, "session")
+    places = (
+        session,
+        _member(_member(v1, "_meta"), VENDOR),
+        _member(session, "_meta"),
+        _member(v1, "_meta"),
+        session2,
+        _member(session2, "_meta"),
+        _member(_member(session2, "_meta"), VENDOR),
+    )
+    if is_v2:
+        turn_end = TurnEnd.IDLE
+    else:
+        turn_end = TurnEnd.MARKER if _offered(places, "turnComplete") else TurnEnd.RESPONSE
+    methods, name = answer.get("authMethods"), _member(answer, "info" if is_v2 else "agentInfo").get("name")
+    return AgentProfile(
+        version=2 if is_v2 else 1,
+        turn_end=turn_end,
+        ready=_offered(places, "ready"),
+        steering=_offered(places, "steering"),
+        capabilities=raw(v2 if is_v2 else v1),
+        load=not is_v2 and v1.get("loadSession") is True,
+        # On v2 both belong to every agent that has sessions at all.
+        resume="session" in v2 if is_v2 else _offered((session,), "resume"),
+        close="session" in v2 if is_v2 else _offered((session,), "close"),
+        auth_methods=raw(methods) if isinstance(methods, list) else Raw(b"[]"),
+        name=name if isinstance(name, str) else None,
+    )
+
+
+def _object(value: Raw) -> dict[str, Any]:
+    try:
+        return msgspec.json.decode(value, type=dict[str, Any])
+    except msgspec.DecodeError:
+        return {}
+
+
+def _member(parent: dict[str, Any], name: str) -> dict[str, Any]:
+    value = parent.get(name)
+    return value if isinstance(value, dict) else {}  # pyright: ignore[reportUnknownVariableType]
+
+
+def _offered(places: tuple[dict[str, Any], ...], name: str) -> bool:
+    """A capability is offered if any of its places holds `true` or an object; anything else offers nothing."""
+    return any(place.get(name) is True or isinstance(place.get(name), dict) for place in places)
+
+
+# -- to the agent --------------------------------------------------------------------------------------------
+
+
+def prompt_params(session_id: AgentSessionId, content: Raw) -> Raw:
+    """`session/prompt` and `_session/steering`."""
+    return raw({"sessionId": session_id, "prompt": content})
+
+
+def session_params(session_id: AgentSessionId) -> Raw:
+    """`session/cancel`, `session/ready`, `session/close`."""
+    return raw({"sessionId": session_id})
+
+
+def new_session_params(cwd: str, mcp_servers: Raw) -> Raw:
+    """`session/new`."""
+    return raw({"cwd": cwd, "mcpServers": mcp_servers})
+
+
+def known_session_params(session_id: AgentSessionId, cwd: str, mcp_servers: Raw) -> Raw:
+    """`session/load` and `session/resume`."""
+    return raw({"sessionId": session_id, "cwd": cwd, "mcpServers": mcp_servers})
+
+
+def read_steer_result(result: Raw) -> bool:
+    """Whether `_session/steering` put the prompt into the running turn."""
+    return _object(result).get("outcome") == "injected"
+
+
+# -- from the agent ------------------------------------------------------------------------------------------
+
+
+class _PromptResult(Struct, rename="camel"):
+    stop_reason: Any = None
+    message_id: Any = None
+    usage: Raw | UnsetType = UNSET
+
+
+def read_prompt_result(at: int, prompt_id: PromptId, result: Raw) -> AgentAnswered:
+    """The answer to `session/prompt`; fields of a wrong type read as absent."""
+    try:
+        answer = msgspec.json.decode(result, type=_PromptResult)
+    except msgspec.DecodeError:
+        return AgentAnswered(at=at, prompt_id=prompt_id)
+    return AgentAnswered(
+        at=at,
+        prompt_id=prompt_id,
+        stop_reason=answer.stop_reason if isinstance(answer.stop_reason, str) else None,
+        message_id=answer.message_id if isinstance(answer.message_id, str) else None,
+        usage=None if answer.usage is UNSET or bytes(answer.usage) == b"null" else answer.usage,
+    )
+
+
+class _Option(Struct, rename="camel"):
+    option_id: str
+
+
+class _Options(Struct):
+    options: list[_Option] = []
+
+
+def read_question(at: int, request: Request, request_id: PermissionId) -> AgentAsks:
+    """A request that users answer. Unreadable options are none: then nothing can be selected, only refused."""
+    try:
+        options = tuple(each.option_id for each in msgspec.json.decode(request.params, type=_Options).options)
+    except msgspec.DecodeError:
+        options = ()
+    return AgentAsks(
+        at=at,
+        request_id=request_id,
+        agent_request_id=request.id,
+        method=request.method,
+        params=request.params,
+        options=options,
+    )
+
+
+class _NewSession(Struct, rename="camel"):
+    session_id: str
+
+
+def read_session_id(result: Raw) -> AgentSessionId | None:
+    """The id in an answer to `session/new` or `session/fork`."""
+    try:
+        return AgentSessionId(msgspec.json.decode(result, type=_NewSession).session_id)
+    except msgspec.DecodeError:
+        return None
+
+
+class _CancelRequest(Struct, rename="camel"):
+    request_id: int | str
+
+
+def read_cancel_request(params: Raw) -> int | str | None:
+    """Which of its requests the agent takes back with `$/cancel_request`."""
+    try:
+        return msgspec.json.decode(params, type=_CancelRequest).request_id
+    except msgspec.DecodeError:
+        return None

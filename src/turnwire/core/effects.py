@@ -1,0 +1,61 @@
+"""What the machine wants done once its events are stored.
+
+Takes nothing but values; gives one frozen struct per wish. Never done by the core itself: the runtime
+performs them, in order, and never waits for a peer's answer; outcomes come back as inputs.
+"""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+from msgspec import Raw, Struct
+
+from turnwire.core.events import CancelRung
+from turnwire.ids import PromptId, RequestId
+
+
+class Effect(Struct, frozen=True):
+    pass
+
+
+class AskAgent(Effect, frozen=True):
+    """Send `session/prompt`, starting or restoring the agent first if need be."""
+
+    prompt_id: PromptId
+    content: Raw
+
+
+class SteerAgent(Effect, frozen=True):
+    """Send `_session/steering`."""
+
+    prompt_id: PromptId
+    content: Raw
+
+
+class CancelAgent(Effect, frozen=True):
+    """Act on one rung of the cancel ladder."""
+
+    prompt_id: PromptId
+    rung: CancelRung
+
+
+class ArmDeadline(Effect, frozen=True):
+    """Bring `DeadlinePassed(prompt_id, rung)` after so many seconds, unless the turn has ended by then."""
+
+    prompt_id: PromptId
+    rung: CancelRung
+    after_s: float
+
+
+class AnswerAgent(Effect, frozen=True):
+    """Answer a question of the agent with a JSON-RPC result."""
+
+    agent_request_id: RequestId
+    answer: Raw
+
+
+class CloseAgentSession(Effect, frozen=True):
+    """The session is over; the agent may forget it."""
+
+
+AnyEffect: TypeAlias = AskAgent | SteerAgent | CancelAgent | ArmDeadline | AnswerAgent | CloseAgentSession

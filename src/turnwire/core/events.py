@@ -1,0 +1,344 @@
+"""The facts a session is made of. State, views and everything shown to clients are folds over these.
+
+Takes nothing but values; gives one frozen struct per kind of fact, in the past tense. Never carries a wish
+(that is an effect) and never changes meaning: a changed shape gets a new tag and an up-caster (`core.codec`).
+
+Fields are camelCase once encoded. `at` is wall time in milliseconds, stamped on the input that led here.
+Payloads of peers are `Raw`: stored and shown byte for byte. One that is not there is `UNSET`, because `null` is a
+payload too.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import TypeAlias
+
+from msgspec import UNSET, Raw, Struct, UnsetType
+
+from turnwire.ids import AgentSessionId, ClientId, MessageId, PermissionId, PromptId, RequestId, SessionId
+
+
+class Origin(StrEnum):
+    """Who began a turn."""
+
+    CLIENT = "client"
+    AGENT = "agent"
+
+
+class TurnEnd(StrEnum):
+    """What ends a turn of this agent. Fixed by the handshake, recorded with `AgentStarted`."""
+
+    RESPONSE = "response"
+    """v1: the answer to `session/prompt`."""
+    MARKER = "marker"
+    """v1 with `turnComplete`: the `turn_complete` update."""
+    IDLE = "idle"
+    """v2: `state_update` idle."""
+
+
+class Ending(StrEnum):
+    """Which fact ended a completed turn."""
+
+    RESPONSE = "response"
+    MARKER = "marker"
+    IDLE = "idle"
+    REMOVED = "removed"
+    """It was taken out of the queue, or its session closed, before it started."""
+    JOINED = "joined"
+    """It had been injected into a running turn and ended with it."""
+    SETTLED = "settled"
+    """A person said that it is over."""
+    CANCELLED = "cancelled"
+    """A cancel was asked for, and the agent failed, exited or was stopped instead of answering."""
+
+
+class QueueExit(StrEnum):
+    """How a waiting prompt left the queue for good."""
+
+    COMPLETED = "completed"
+    REMOVED = "removed"
+
+
+class PermissionEnd(StrEnum):
+    """Why a permission request is no longer open."""
+
+    ANSWERED = "answered"
+    CANCELLED = "cancelled"
+    """The turn was cancelled."""
+    WITHDRAWN = "withdrawn"
+    """The agent took the question back, ended the turn, or is gone."""
+
+
+class CancelRung(StrEnum):
+    """The cancel ladder, softest first."""
+
+    NOTIFY = "session_cancel"
+    REQUEST = "cancel_request"
+    TERMINATE = "terminate"
+    KILL = "kill"
+
+
+class Event(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel", tag_field="type", gc=False):
+    """A stored fact."""
+
+    at: int
+
+
+class TurnEvent(Event, frozen=True, kw_only=True):
+    """A fact about one turn."""
+
+    prompt_id: PromptId
+
+
+# -- the session ---------------------------------------------------------------------------------------------
+
+
+class SessionCreated(Event, frozen=True, tag="session_created"):
+    session_id: SessionId
+    cwd: str
+    mcp_servers: Raw = Raw(b"[]")
+    title: str | None = None
+    author: str | None = None
+    client_id: ClientId | None = None
+
+
+class SessionRenamed(Event, frozen=True, tag="session_metadata_updated"):
+    title: str | None
+    author: str | None = None
+
+
+class SessionClosed(Event, frozen=True, tag="session_closed"):
+    reason: str
+    author: str | None = None
+
+
+class ClientAttached(Event, frozen=True, tag="client_attached"):
+    client_id: ClientId
+    role: str
+    author: str | None = None
+
+
+class ClientDetached(Event, frozen=True, tag="client_detached"):
+    client_id: ClientId
+    reason: str = "left"
+
+
+# -- the agent -----------------------------------------------------------------------------------------------
+
+
+class AgentStarted(Event, frozen=True, tag="agent_started"):
+    agent_session_id: AgentSessionId
+    protocol_version: int
+    turn_end: TurnEnd
+    steering: bool = False
+    how: str = "new"
+    """`new`, `load`, `resume`, `fork`; `lost` when an agent came back without its memory of the session."""
+    capabilities: Raw = Raw(b"{}")
+
+
+class AgentExited(Event, frozen=True, tag="agent_exited"):
+    """The agent is gone, or could not be had at all."""
+
+    reason: str
+    message: str | None = None
+    exit_code: int | None = None
+    signal: str | None = None
+    stderr_tail: str | None = None
+    agent_error: Raw | UnsetType = UNSET
+    """The error object of the agent, as it came."""
+
+
+class HistoryCompared(Event, frozen=True, tag="history_compared"):
+    """An agent that loaded the session replayed its history, and it was held against the log."""
+
+    replayed: int
+    """Messages and tool calls that the agent replayed."""
+    matched: int
+    """How many of them, from the first on, are in the log."""
+    missing: int
+    """How many of the log's the agent did not replay."""
+    first_difference: str | None = None
+    """What differs first, in words; none if nothing does."""
+
+
+class SessionUpdated(Event, frozen=True, tag="session_update"):
+    kind: str
+    update: Raw
+    prompt_id: PromptId | None = None
+    """The turn it belongs to; none for background and late updates."""
+    after: PromptId | None = None
+    """Set exactly on a late update: the ended turn that it followed."""
+    echo: bool = False
+    """The agent's own copy of a user message that is in the log already."""
+
+
+# -- the prompt, from acceptance to start --------------------------------------------------------------------
+
+
+class PromptAccepted(TurnEvent, frozen=True, tag="prompt_accepted"):
+    after_offset: int
+    """The log's head just before this event: where a reader starts who wants all of the turn."""
+    author: str | None = None
+    client_id: ClientId | None = None
+    prompt_request_id: RequestId | None = None
+    """The client's JSON-RPC id, JSON type kept."""
+    key: str | None = None
+    """Idempotency key, with the digest of the body it came with."""
+    digest: str | None = None
+
+
+class PromptQueued(TurnEvent, frozen=True, tag="pending_prompt_added"):
+    content: Raw
+    position: int
+    """Place in the queue, 0 is next."""
+    steering: bool = False
+    """The agent is asked to take it into the running turn; until it answers, the prompt does not start."""
+
+
+class PromptUpdated(TurnEvent, frozen=True, tag="pending_prompt_updated"):
+    content: Raw | UnsetType = UNSET
+    position: int | None = None
+    author: str | None = None
+
+
+class PromptDequeued(TurnEvent, frozen=True, tag="pending_prompt_started"):
+    pass
+
+
+class PromptFinished(TurnEvent, frozen=True, tag="pending_prompt_completed"):
+    state: QueueExit
+
+
+class UserMessage(TurnEvent, frozen=True, tag="user_message"):
+    message_id: MessageId
+    content: Raw
+    author: str | None = None
+    client_id: ClientId | None = None
+
+
+class PromptSent(TurnEvent, frozen=True, tag="prompt_sent"):
+    """The agent was asked. Its own names for the prompt are in what it answers."""
+
+    agent_request_id: RequestId
+
+
+class PromptInserted(TurnEvent, frozen=True, tag="prompt_inserted"):
+    """A v2 agent confirmed that the message is in its conversation."""
+
+    agent_message_id: str
+
+
+class PromptInjected(TurnEvent, frozen=True, tag="prompt_injected"):
+    """The agent took a steering prompt into the running turn."""
+
+    into: PromptId
+
+
+class SteerDeclined(TurnEvent, frozen=True, tag="prompt_steer_declined"):
+    """The agent did not take a steering prompt; it waits for its own turn."""
+
+
+# -- the turn ------------------------------------------------------------------------------------------------
+
+
+class TurnStarted(TurnEvent, frozen=True, tag="turn_started"):
+    origin: Origin = Origin.CLIENT
+
+
+class TurnBlocked(TurnEvent, frozen=True, tag="turn_blocked"):
+    pass
+
+
+class TurnUnblocked(TurnEvent, frozen=True, tag="turn_unblocked"):
+    pass
+
+
+class PermissionRequested(Event, frozen=True, tag="permission_request"):
+    request_id: PermissionId
+    agent_request_id: RequestId
+    method: str
+    params: Raw
+    options: tuple[str, ...] = ()
+    """The option ids that may be selected; empty for questions that take free answers."""
+    prompt_id: PromptId | None = None
+
+
+class PermissionResolved(Event, frozen=True, tag="permission_resolved"):
+    request_id: PermissionId
+    end: PermissionEnd
+    answer: Raw
+    author: str | None = None
+    client_id: ClientId | None = None
+    prompt_id: PromptId | None = None
+
+
+class PermissionAnsweredLate(Event, frozen=True, tag="permission_already_resolved"):
+    request_id: PermissionId
+    author: str | None = None
+    client_id: ClientId | None = None
+
+
+class CancelAsked(TurnEvent, frozen=True, tag="prompt_cancelled"):
+    author: str | None = None
+    client_id: ClientId | None = None
+
+
+class CancelEscalated(TurnEvent, frozen=True, tag="cancel_escalated"):
+    rung: CancelRung
+
+
+class TurnCompleted(TurnEvent, frozen=True, tag="turn_complete"):
+    stop_reason: str
+    ending: Ending
+    prompt_request_id: RequestId | None = None
+    usage: Raw | UnsetType = UNSET
+    cancelled_by: str | None = None
+
+
+class TurnFailed(TurnEvent, frozen=True, tag="turn_error"):
+    code: str
+    message: str
+    prompt_request_id: RequestId | None = None
+    exit_code: int | None = None
+    signal: str | None = None
+    stderr_tail: str | None = None
+    agent_error: Raw | UnsetType = UNSET
+    """The error object of the agent, as it came."""
+
+
+AnyEvent: TypeAlias = (
+    SessionCreated
+    | SessionRenamed
+    | SessionClosed
+    | ClientAttached
+    | ClientDetached
+    | AgentStarted
+    | AgentExited
+    | HistoryCompared
+    | SessionUpdated
+    | PromptAccepted
+    | PromptQueued
+    | PromptUpdated
+    | PromptDequeued
+    | PromptFinished
+    | UserMessage
+    | PromptSent
+    | PromptInserted
+    | PromptInjected
+    | SteerDeclined
+    | TurnStarted
+    | TurnBlocked
+    | TurnUnblocked
+    | PermissionRequested
+    | PermissionResolved
+    | PermissionAnsweredLate
+    | CancelAsked
+    | CancelEscalated
+    | TurnCompleted
+    | TurnFailed
+)
+
+RELAXED: frozenset[type[Event]] = frozenset(
+    {SessionUpdated, HistoryCompared, PromptSent, ClientAttached, ClientDetached, UserMessage}
+)
+"""Events that the durability level may relax. All others are on disk before anybody hears of them."""

@@ -1,0 +1,321 @@
+"""Fold: a state and one event give the next state. Live operation, recovery and hydration are this one fold.
+
+Takes a `SessionState` and an event; gives a new state and never changes the old one. Never decides: it
+refuses an event that the turn's table does not allow, and otherwise only remembers.
+
+The common event, a text chunk of the running turn, changes nothing; that path is kept short.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import msgspec
+from msgspec import UNSET, Raw
+from msgspec.structs import replace
+
+from turnwire.core import events as ev
+from turnwire.core.content import content_types
+from turnwire.core.state import (
+    Agent,
+    Ended,
+    Key,
+    Phase,
+    Question,
+    Resolved,
+    SessionState,
+    Turn,
+    echoed,
+    find_turn,
+    with_turn,
+)
+from turnwire.core.turn import ACTIVE, TurnState, step
+from turnwire.errors import LocalProtocolError
+from turnwire.ids import PromptId
+from turnwire.limits import IDEMPOTENCY_KEYS, REMEMBERED_ANSWERS, REMEMBERED_TOOLS
+from turnwire.wire.peek import peek_update
+
+TOOL_KINDS = frozenset({"tool_call", "tool_call_update"})
+FINAL_TOOL_STATUS = frozenset({"completed", "failed", "cancelled"})
+
+
+def evolve(state: SessionState, event: ev.AnyEvent) -> SessionState:
+    """The state after `event`. Raises `LocalProtocolError`, changing nothing, if the event is not legal."""
+    return _FOLDS[type(event)](state, event)
+
+
+def fold(events: Iterable[ev.AnyEvent], state: SessionState) -> SessionState:
+    """`evolve` over many."""
+    for event in events:
+        state = evolve(state, event)
+    return state
+
+
+def _stepped(state: SessionState, prompt_id: PromptId, kind: type[ev.Event]) -> Turn:
+    """The turn after an event of `kind`, by the table."""
+    turn = find_turn(state, prompt_id)
+    if turn is None:
+        _begun(state, prompt_id, kind)
+        raise LocalProtocolError(f"{kind.__name__!r} names a turn that is not open", prompt_id=prompt_id)
+    return replace(turn, state=step(turn.state, kind))
+
+
+def _begun(state: SessionState, prompt_id: PromptId, kind: type[ev.Event]) -> TurnState:
+    """Where a turn that is not open stands after an event of `kind`: as far as it is remembered, it begins once."""
+    ended = state.last is not None and state.last.prompt_id == prompt_id
+    return step(TurnState.ENDED if ended else TurnState.NEW, kind)
+
+
+# -- the session ---------------------------------------------------------------------------------------------
+
+
+def _session_created(state: SessionState, event: ev.SessionCreated) -> SessionState:
+    if state.phase is not Phase.NEW:
+        raise LocalProtocolError("a session is created once", session_id=event.session_id)
+    return replace(
+        state,
+        phase=Phase.OPEN,
+        session_id=event.session_id,
+        cwd=event.cwd,
+        mcp_servers=event.mcp_servers,
+    )
+
+
+def _session_closed(state: SessionState, event: ev.SessionClosed) -> SessionState:
+    if state.turn or state.queue or state.joined or state.questions:
+        raise LocalProtocolError("a session closes after its turns have ended", reason=event.reason)
+    return replace(state, phase=Phase.CLOSED, agent=None, clients={})
+
+
+def _client_attached(state: SessionState, event: ev.ClientAttached) -> SessionState:
+    return replace(state, clients={**state.clients, event.client_id: event.role})
+
+
+def _client_detached(state: SessionState, event: ev.ClientDetached) -> SessionState:
+    return replace(state, clients={each: role for each, role in state.clients.items() if each != event.client_id})
+
+
+# -- the agent -----------------------------------------------------------------------------------------------
+
+
+def _agent_started(state: SessionState, event: ev.AgentStarted) -> SessionState:
+    accepts = content_types(event.capabilities, event.protocol_version)
+    agent = Agent(event.agent_session_id, event.protocol_version, event.turn_end, event.steering, accepts)
+    return replace(state, agent=agent, known_as=event.agent_session_id, background=frozenset())
+
+
+def _agent_exited(state: SessionState, event: ev.AgentExited) -> SessionState:
+    return replace(state, agent=None, background=frozenset())
+
+
+def _session_updated(state: SessionState, event: ev.SessionUpdated) -> SessionState:
+    turn = state.turn
+    if event.prompt_id is not None:
+        if turn is None or turn.prompt_id != event.prompt_id:
+            turn = _stepped(state, event.prompt_id, ev.SessionUpdated)
+        else:
+            step(turn.state, ev.SessionUpdated)
+    kind = event.kind
+    if kind in TOOL_KINDS:
+        return _remember_tool(state, event)
+    if kind == "state_update":
+        return _remember_agent_state(state, event)
+    if turn is None or event.prompt_id is None:
+        return state
+    if event.echo:
+        return _remember_echo(state, event)
+    if kind == "turn_complete" or kind == "_turn_complete":
+        return with_turn(state, replace(turn, failing=True))
+    return state
+
+
+def _remember_tool(state: SessionState, event: ev.SessionUpdated) -> SessionState:
+    if state.turn is None or event.prompt_id is None:
+        return state
+    seen = peek_update(event.update)
+    tool_call_id, tools = seen.tool_call_id, state.turn.tools
+    if tool_call_id is None:
+        return state
+    if tool_call_id not in tools and len(tools) >= REMEMBERED_TOOLS:
+        unfinished = [each for each in tools.items() if each[1] not in FINAL_TOOL_STATUS]
+        tools = dict(unfinished[-REMEMBERED_TOOLS + 1 :])
+    status = seen.status or tools.get(tool_call_id, "pending")
+    if tools.get(tool_call_id) == status:
+        return state
+    return with_turn(state, replace(state.turn, tools={**tools, tool_call_id: status}))
+
+
+def _remember_echo(state: SessionState, event: ev.SessionUpdated) -> SessionState:
+    message_id = peek_update(event.update).message_id
+    prompt = echoed(state, message_id)
+    return state if prompt is None else with_turn(state, replace(prompt, inserted=True, echo_id=message_id or ""))
+
+
+def _remember_agent_state(state: SessionState, event: ev.SessionUpdated) -> SessionState:
+    seen, agent = peek_update(event.update), state.agent
+    if seen.background is not None:
+        state = replace(state, background=background_ids(seen.background))
+    if agent is not None and seen.state in {"running", "requires_action", "idle"}:
+        state = replace(state, agent=replace(agent, busy=seen.state != "idle"))
+    return state
+
+
+def background_ids(background: Raw) -> frozenset[str]:
+    """Ids of the items in a v2 `background` list; what cannot be read is not reported."""
+    try:
+        items = msgspec.json.decode(background, type=list[dict[str, Any]])
+    except msgspec.DecodeError:
+        return frozenset()
+    ids = (item.get("terminalId") or item.get("toolCallId") or item.get("sessionId") for item in items)
+    return frozenset(each for each in ids if isinstance(each, str))
+
+
+# -- the prompt ----------------------------------------------------------------------------------------------
+
+
+def _prompt_accepted(state: SessionState, event: ev.PromptAccepted) -> SessionState:
+    if find_turn(state, event.prompt_id) is not None:
+        raise LocalProtocolError("a prompt is accepted once", prompt_id=event.prompt_id)
+    turn = Turn(
+        event.prompt_id,
+        _begun(state, event.prompt_id, ev.PromptAccepted),
+        prompt_request_id=event.prompt_request_id,
+        author=event.author,
+        client_id=event.client_id,
+    )
+    keys = state.keys
+    if event.key is not None:
+        keys = {**keys, event.key: Key(event.prompt_id, event.digest, event.after_offset)}
+        if len(keys) > IDEMPOTENCY_KEYS:
+            keys.pop(next(iter(keys)))
+    return replace(state, queue=(*state.queue, turn), keys=keys)
+
+
+def _prompt_queued(state: SessionState, event: ev.PromptQueued) -> SessionState:
+    turn = _stepped(state, event.prompt_id, ev.PromptQueued)
+    turn = replace(turn, content=event.content, waited=True, steering=event.steering)
+    return _moved(with_turn(state, turn), turn, event.position)
+
+
+def _prompt_updated(state: SessionState, event: ev.PromptUpdated) -> SessionState:
+    turn = _stepped(state, event.prompt_id, ev.PromptUpdated)
+    if event.content is not UNSET:
+        turn = replace(turn, content=event.content)
+    state = with_turn(state, turn)
+    return state if event.position is None else _moved(state, turn, event.position)
+
+
+def _moved(state: SessionState, turn: Turn, position: int) -> SessionState:
+    others = tuple(each for each in state.queue if each.prompt_id != turn.prompt_id)
+    return replace(state, queue=(*others[:position], turn, *others[position:]))
+
+
+def _turn_event(state: SessionState, event: ev.TurnEvent) -> SessionState:
+    """An event that only steps its turn."""
+    return with_turn(state, _stepped(state, event.prompt_id, type(event)))
+
+
+def _steer_declined(state: SessionState, event: ev.SteerDeclined) -> SessionState:
+    return with_turn(state, replace(_stepped(state, event.prompt_id, ev.SteerDeclined), steering=False))
+
+
+def _user_message(state: SessionState, event: ev.UserMessage) -> SessionState:
+    turn = _stepped(state, event.prompt_id, ev.UserMessage)
+    return with_turn(state, replace(turn, content=event.content))
+
+
+def _prompt_inserted(state: SessionState, event: ev.PromptInserted) -> SessionState:
+    turn = _stepped(state, event.prompt_id, ev.PromptInserted)
+    return with_turn(state, replace(turn, inserted=True, echo_id=event.agent_message_id))
+
+
+# -- the turn ------------------------------------------------------------------------------------------------
+
+
+def _turn_started(state: SessionState, event: ev.TurnStarted) -> SessionState:
+    if state.turn is not None:
+        raise LocalProtocolError("a turn starts when no other is active", prompt_id=event.prompt_id)
+    if event.origin is ev.Origin.AGENT:
+        if find_turn(state, event.prompt_id) is not None:
+            raise LocalProtocolError("an agent begins a turn of its own", prompt_id=event.prompt_id)
+        running = _begun(state, event.prompt_id, ev.TurnStarted)
+        return with_turn(state, Turn(event.prompt_id, running, ev.Origin.AGENT, inserted=True))
+    return with_turn(state, replace(_stepped(state, event.prompt_id, ev.TurnStarted), content=UNSET))
+
+
+def _permission_requested(state: SessionState, event: ev.PermissionRequested) -> SessionState:
+    question = Question(event.request_id, event.agent_request_id, event.method, event.options, event.prompt_id)
+    state = replace(state, questions=(*state.questions, question))
+    if event.prompt_id is None:
+        return state
+    return with_turn(state, _stepped(state, event.prompt_id, ev.PermissionRequested))
+
+
+def _permission_resolved(state: SessionState, event: ev.PermissionResolved) -> SessionState:
+    left = tuple(each for each in state.questions if each.request_id != event.request_id)
+    if len(left) == len(state.questions):
+        raise LocalProtocolError("a permission request is resolved once", request_id=event.request_id)
+    resolved = (*state.resolved, Resolved(event.request_id, event.answer, event.client_id))
+    state = replace(state, questions=left, resolved=resolved[-REMEMBERED_ANSWERS:])
+    if event.prompt_id is None:
+        return state
+    return with_turn(state, _stepped(state, event.prompt_id, ev.PermissionResolved))
+
+
+def _unchanged(state: SessionState, event: ev.AnyEvent) -> SessionState:
+    return state
+
+
+def _cancel_asked(state: SessionState, event: ev.CancelAsked) -> SessionState:
+    turn = _stepped(state, event.prompt_id, ev.CancelAsked)
+    return with_turn(state, replace(turn, cancelled_by=event.author or event.client_id or ""))
+
+
+def _turn_ended(state: SessionState, event: ev.TurnCompleted | ev.TurnFailed) -> SessionState:
+    turn = find_turn(state, event.prompt_id)
+    _stepped(state, event.prompt_id, type(event))
+    if any(each.prompt_id == event.prompt_id for each in state.questions):
+        raise LocalProtocolError("a turn ends after its permission requests", prompt_id=event.prompt_id)
+    if turn is not None and turn.state in ACTIVE:
+        reason = event.stop_reason if isinstance(event, ev.TurnCompleted) else None
+        return replace(state, turn=None, last=Ended(turn.prompt_id, reason, frozenset(turn.tools)))
+    return replace(
+        state,
+        queue=tuple(each for each in state.queue if each.prompt_id != event.prompt_id),
+        joined=tuple(each for each in state.joined if each.prompt_id != event.prompt_id),
+    )
+
+
+_FOLDS: dict[type[ev.Event], Callable[[SessionState, Any], SessionState]] = {
+    ev.SessionCreated: _session_created,
+    ev.SessionRenamed: _unchanged,
+    ev.SessionClosed: _session_closed,
+    ev.ClientAttached: _client_attached,
+    ev.ClientDetached: _client_detached,
+    ev.AgentStarted: _agent_started,
+    ev.AgentExited: _agent_exited,
+    ev.HistoryCompared: _unchanged,
+    ev.SessionUpdated: _session_updated,
+    ev.PromptAccepted: _prompt_accepted,
+    ev.PromptQueued: _prompt_queued,
+    ev.PromptUpdated: _prompt_updated,
+    ev.PromptDequeued: _turn_event,
+    ev.PromptFinished: _turn_event,
+    ev.UserMessage: _user_message,
+    ev.PromptSent: _turn_event,
+    ev.PromptInserted: _prompt_inserted,
+    ev.PromptInjected: _turn_event,
+    ev.SteerDeclined: _steer_declined,
+    ev.TurnStarted: _turn_started,
+    ev.TurnBlocked: _turn_event,
+    ev.TurnUnblocked: _turn_event,
+    ev.PermissionRequested: _permission_requested,
+    ev.PermissionResolved: _permission_resolved,
+    ev.PermissionAnsweredLate: _unchanged,
+    ev.CancelAsked: _cancel_asked,
+    ev.CancelEscalated: _turn_event,
+    ev.TurnCompleted: _turn_ended,
+    ev.TurnFailed: _turn_ended,
+}
+"""One fold per kind of event; a test holds it complete."""

@@ -1,0 +1,233 @@
+"""Everything that can happen to a session, as values: what clients ask, what the agent says, what time and
+the machine do.
+
+Takes what the edges learned (time, new ids and randomness included, so that deciding stays pure); gives one
+frozen struct per kind of happening. Never says what follows from it: that is `core.decide`.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import TypeAlias
+
+from msgspec import Raw, Struct
+
+from turnwire.core.events import CancelRung, TurnEnd
+from turnwire.ids import AgentSessionId, ClientId, PermissionId, PromptId, RequestId, SessionId
+from turnwire.wire.peek import UpdatePeek
+
+
+class WhenBusy(StrEnum):
+    """What a prompt wants when a turn is already running."""
+
+    QUEUE = "queue"
+    REJECT = "reject"
+    INTERRUPT = "interrupt"
+    """Cancel what runs, then go next."""
+    STEER = "steer"
+    """Go into what runs, if the agent can; else go next."""
+
+
+class Input(Struct, frozen=True, kw_only=True, gc=False):
+    at: int
+    """Wall time in milliseconds."""
+
+
+class Asked(Input, frozen=True, kw_only=True):
+    """Something a client wants. `author` comes from the credential, never from the body."""
+
+    author: str | None = None
+    client_id: ClientId | None = None
+
+
+# -- clients -------------------------------------------------------------------------------------------------
+
+
+class CreateSession(Asked, frozen=True):
+    session_id: SessionId
+    cwd: str
+    mcp_servers: Raw = Raw(b"[]")
+    title: str | None = None
+
+
+class Prompt(Asked, frozen=True):
+    prompt_id: PromptId
+    content: Raw
+    when_busy: WhenBusy = WhenBusy.QUEUE
+    prompt_request_id: RequestId | None = None
+    key: str | None = None
+    digest: str | None = None
+
+
+class UpdatePrompt(Asked, frozen=True):
+    prompt_id: PromptId
+    content: Raw | None = None
+    position: int | None = None
+
+
+class RemovePrompt(Asked, frozen=True):
+    prompt_id: PromptId
+
+
+class Cancel(Asked, frozen=True):
+    prompt_id: PromptId | None = None
+    """Only this turn; none means whichever runs."""
+
+
+class AnswerPermission(Asked, frozen=True):
+    request_id: PermissionId
+    answer: Raw
+    """The JSON-RPC result for the agent."""
+    option_id: str | None = None
+    """The selected option, none if the answer selects none."""
+
+
+class Settle(Asked, frozen=True):
+    prompt_id: PromptId
+
+
+class Rename(Asked, frozen=True):
+    title: str | None
+
+
+class Attach(Input, frozen=True):
+    client_id: ClientId
+    role: str = "controller"
+    author: str | None = None
+
+
+class Detach(Input, frozen=True):
+    client_id: ClientId
+    reason: str = "left"
+
+
+class Close(Asked, frozen=True):
+    reason: str = "closed"
+
+
+# -- the agent -----------------------------------------------------------------------------------------------
+
+
+class AgentReady(Input, frozen=True):
+    """The agent has this session and can be prompted."""
+
+    agent_session_id: AgentSessionId
+    protocol_version: int
+    turn_end: TurnEnd
+    steering: bool = False
+    how: str = "new"
+    capabilities: Raw = Raw(b"{}")
+
+
+class AgentUpdate(Input, frozen=True):
+    update: Raw
+    peek: UpdatePeek
+    ends: PromptId | None = None
+    """The turn that a `turn_complete` marker names by our request id."""
+
+
+class AgentHasPrompt(Input, frozen=True):
+    """`session/prompt` was handed to the agent's link."""
+
+    prompt_id: PromptId
+    agent_request_id: RequestId
+
+
+class AgentReplayed(Input, frozen=True):
+    """The agent loaded the session, and its replay was compared with the log."""
+
+    replayed: int
+    matched: int
+    missing: int
+    first_difference: str | None = None
+
+
+class AgentAnswered(Input, frozen=True):
+    """The answer to our `session/prompt`: the end of the turn on v1, its insertion on v2."""
+
+    prompt_id: PromptId
+    stop_reason: str | None = None
+    message_id: str | None = None
+    usage: Raw | None = None
+
+
+class AgentRefused(Input, frozen=True):
+    """An error answer to our `session/prompt`."""
+
+    prompt_id: PromptId
+    error: Raw
+
+
+class AgentAsks(Input, frozen=True):
+    """A question to the users: `session/request_permission`, `elicitation/create`."""
+
+    request_id: PermissionId
+    agent_request_id: RequestId
+    method: str
+    params: Raw
+    options: tuple[str, ...] = ()
+
+
+class AgentWithdraws(Input, frozen=True):
+    """`$/cancel_request` for a question."""
+
+    agent_request_id: RequestId
+
+
+class SteerAnswered(Input, frozen=True):
+    prompt_id: PromptId
+    injected: bool
+
+
+class AgentGone(Input, frozen=True):
+    """The agent's process or connection ended, could not start, or does not take what we write."""
+
+    code: str
+    """`agent_exited`, `agent_launch_failed`, `agent_unresponsive`, `auth_required`, `daemon_restarted`."""
+    message: str
+    exit_code: int | None = None
+    signal: str | None = None
+    stderr_tail: str | None = None
+    error: Raw | None = None
+    """The agent's own word for it, if it gave one."""
+
+
+# -- the runtime ---------------------------------------------------------------------------------------------
+
+
+class DeadlinePassed(Input, frozen=True):
+    """A rung of the cancel ladder had its time."""
+
+    prompt_id: PromptId
+    rung: CancelRung
+
+
+class Recover(Input, frozen=True):
+    """The session was opened by a new owner; whatever the old one left open is now owed."""
+
+
+AnyInput: TypeAlias = (
+    CreateSession
+    | Prompt
+    | UpdatePrompt
+    | RemovePrompt
+    | Cancel
+    | AnswerPermission
+    | Settle
+    | Rename
+    | Attach
+    | Detach
+    | Close
+    | AgentReady
+    | AgentUpdate
+    | AgentHasPrompt
+    | AgentReplayed
+    | AgentAnswered
+    | AgentRefused
+    | AgentAsks
+    | AgentWithdraws
+    | SteerAnswered
+    | AgentGone
+    | DeadlinePassed
+    | Recover
+)

@@ -1,0 +1,150 @@
+"""Questions of the agent to its users: asked of everybody, the first answer wins, each is resolved once.
+
+Takes a draft and a question or an answer; records it and wishes the agent's answer. A repeat by the winner is
+harmless, another's late answer is told who won. Never decides for a user: a question that nobody
+answers stays open until its turn ends.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from msgspec import Raw
+
+from turnwire.core import events as ev
+from turnwire.core.draft import Draft
+from turnwire.core.effects import AnswerAgent
+from turnwire.core.inputs import AgentAsks, AgentWithdraws, AnswerPermission
+from turnwire.core.state import Question
+from turnwire.core.turn import TurnState
+from turnwire.errors import InvalidOption, LocalProtocolError, PermissionNotFound
+from turnwire.ids import ClientId, PromptId
+
+NOT_ANSWERED: dict[str, Raw] = {
+    "session/request_permission": Raw(b'{"outcome":{"outcome":"cancelled"}}'),
+    "elicitation/create": Raw(b'{"action":"cancel"}'),
+}
+"""What the agent hears when no user answered: never an approval."""
+
+
+class PermissionAnswer(NamedTuple):
+    """Answer to `AnswerPermission`."""
+
+    won: bool
+    """Whether this answer, or an equal one of the same client, is the one that counts."""
+    answer: Raw
+    """The answer that counts."""
+    client_id: ClientId | None
+    """Who gave it; none if the question was closed without a client."""
+
+
+def ask(draft: Draft, given: AgentAsks) -> None:
+    """The agent asks. In a turn that is being cancelled the answer is known already."""
+    if given.method not in NOT_ANSWERED:
+        # It could not be closed without a user's answer, and so neither could its turn.
+        raise LocalProtocolError("users cannot be asked this; refuse the request", method=given.method)
+    turn = draft.state.turn
+    prompt_id = turn.prompt_id if turn is not None else None
+    draft.record(
+        ev.PermissionRequested(
+            at=given.at,
+            request_id=given.request_id,
+            agent_request_id=given.agent_request_id,
+            method=given.method,
+            params=given.params,
+            options=given.options,
+            prompt_id=prompt_id,
+        )
+    )
+    if turn is None:
+        return
+    if turn.state is TurnState.CANCELLING:
+        resolve_all(draft, given.at, ev.PermissionEnd.CANCELLED, prompt_id=prompt_id)
+    elif turn.state is TurnState.RUNNING and _blocks_by_question(draft):
+        draft.record(ev.TurnBlocked(at=given.at, prompt_id=turn.prompt_id))
+
+
+def answer(draft: Draft, given: AnswerPermission) -> PermissionAnswer:
+    """A client answers. Raises `PermissionNotFound`, `InvalidOption`."""
+    question = next((each for each in draft.state.questions if each.request_id == given.request_id), None)
+    if question is None:
+        return _late(draft, given)
+    if given.option_id is not None and given.option_id not in question.options:
+        raise InvalidOption(
+            "the agent did not offer this option; choose one of the offered ones",
+            request_id=given.request_id,
+            options=", ".join(question.options),
+        )
+    draft.record(
+        ev.PermissionResolved(
+            at=given.at,
+            request_id=question.request_id,
+            end=ev.PermissionEnd.ANSWERED,
+            answer=given.answer,
+            author=given.author,
+            client_id=given.client_id,
+            prompt_id=question.prompt_id,
+        )
+    )
+    draft.wish(AnswerAgent(question.agent_request_id, given.answer))
+    _unblock(draft, given.at)
+    return PermissionAnswer(True, given.answer, given.client_id)
+
+
+def _late(draft: Draft, given: AnswerPermission) -> PermissionAnswer:
+    known = next((each for each in draft.state.resolved if each.request_id == given.request_id), None)
+    if known is None:
+        raise PermissionNotFound(
+            "no such permission request is open; it may have ended with its turn", request_id=given.request_id
+        )
+    if known.client_id == given.client_id and known.answer == given.answer:
+        return PermissionAnswer(True, known.answer, known.client_id)
+    draft.record(
+        ev.PermissionAnsweredLate(
+            at=given.at, request_id=given.request_id, author=given.author, client_id=given.client_id
+        )
+    )
+    return PermissionAnswer(False, known.answer, known.client_id)
+
+
+def withdraw(draft: Draft, given: AgentWithdraws) -> None:
+    """The agent takes a question back (`$/cancel_request`). It still gets an answer, as JSON-RPC wants."""
+    for each in draft.state.questions:
+        # `1 == True` and `1 == "1"` must not match: ids compare with their JSON type.
+        if each.agent_request_id == given.agent_request_id and type(each.agent_request_id) is type(
+            given.agent_request_id
+        ):
+            _resolve(draft, given.at, each, ev.PermissionEnd.WITHDRAWN)
+    _unblock(draft, given.at)
+
+
+def resolve_all(draft: Draft, at: int, end: ev.PermissionEnd, prompt_id: PromptId | None = None) -> None:
+    """Close the open questions of a turn, or all of them, without a user's answer."""
+    for each in draft.state.questions:
+        if prompt_id is None or each.prompt_id == prompt_id:
+            _resolve(draft, at, each, end)
+
+
+def _resolve(draft: Draft, at: int, question: Question, end: ev.PermissionEnd) -> None:
+    no = NOT_ANSWERED[question.method]
+    draft.record(
+        ev.PermissionResolved(
+            at=at, request_id=question.request_id, end=end, answer=no, prompt_id=question.prompt_id
+        )
+    )
+    if draft.state.agent is not None:
+        draft.wish(AnswerAgent(question.agent_request_id, no))
+
+
+def _blocks_by_question(draft: Draft) -> bool:
+    """A v2 agent says itself when its foreground is blocked; of others a question in the turn tells."""
+    agent = draft.state.agent
+    return agent is None or agent.turn_end is not ev.TurnEnd.IDLE
+
+
+def _unblock(draft: Draft, at: int) -> None:
+    turn = draft.state.turn
+    if turn is None or turn.state is not TurnState.REQUIRES_ACTION or not _blocks_by_question(draft):
+        return
+    if not any(each.prompt_id == turn.prompt_id for each in draft.state.questions):
+        draft.record(ev.TurnUnblocked(at=at, prompt_id=turn.prompt_id))

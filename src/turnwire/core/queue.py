@@ -1,0 +1,246 @@
+"""Admission and the queue: which prompt runs now, waits, goes first, joins the running turn, or is refused.
+
+Takes a draft and what a client wants; records acceptance, waiting and start. Never ends an active turn
+(`core.ending`) and never starts a second one: a prompt starts only when no turn is active.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from msgspec import UNSET, Raw
+
+from turnwire.core import events as ev
+from turnwire.core.content import check_content
+from turnwire.core.draft import Draft
+from turnwire.core.effects import AskAgent, SteerAgent
+from turnwire.core.inputs import Asked, Prompt, RemovePrompt, SteerAnswered, UpdatePrompt, WhenBusy
+from turnwire.core.state import Ended, SessionState, Turn, find_turn
+from turnwire.core.turn import TurnState
+from turnwire.errors import (
+    IdempotencyConflict,
+    LocalProtocolError,
+    PromptNotFound,
+    PromptNotQueued,
+    QueueFull,
+    SessionBusy,
+)
+from turnwire.ids import MessageId, PromptId
+
+
+class Accepted(NamedTuple):
+    """Answer to `Prompt`: it is in the log."""
+
+    prompt_id: PromptId
+    after_offset: int
+    """The log's head just before it: a reader who starts here sees all of the turn."""
+    repeated: bool = False
+    """The same idempotency key was accepted before; this is that prompt."""
+
+
+def admit(draft: Draft, given: Prompt) -> Accepted:
+    """Accept a prompt and start it, or let it wait. Raises what the caller must hear at once."""
+    state, after = draft.state, draft.head
+    repeated = _repeated(state, given)
+    if repeated is not None:
+        return repeated
+    check_content(given.content, state.agent.accepts if state.agent is not None else None)
+    busy = state.turn is not None or bool(state.queue)
+    if busy:
+        _refuse_if_unwelcome(draft, given)
+    draft.record(
+        ev.PromptAccepted(
+            at=given.at,
+            prompt_id=given.prompt_id,
+            after_offset=after,
+            author=given.author,
+            client_id=given.client_id,
+            prompt_request_id=given.prompt_request_id,
+            key=given.key,
+            digest=given.digest,
+        )
+    )
+    if busy:
+        _wait(draft, given)
+    else:
+        _start(draft, given.at, draft.state.queue[-1], given.content)
+    return Accepted(given.prompt_id, after)
+
+
+def _repeated(state: SessionState, given: Prompt) -> Accepted | None:
+    known = state.keys.get(given.key) if given.key is not None else None
+    if known is None:
+        return None
+    if known.digest != given.digest:
+        raise IdempotencyConflict(
+            "this idempotency key was used with another prompt; use a new key for a new prompt",
+            prompt_id=known.prompt_id,
+        )
+    return Accepted(known.prompt_id, known.after_offset, repeated=True)
+
+
+def _refuse_if_unwelcome(draft: Draft, given: Prompt) -> None:
+    if given.when_busy is WhenBusy.REJECT:
+        raise SessionBusy(
+            "a turn is running; wait for its end, or let the prompt queue", session_id=draft.state.session_id
+        )
+    waiting = len(draft.state.queue)
+    if waiting >= draft.limits.queue_length:
+        raise QueueFull(
+            "the queue is full; wait for a turn to end or remove a waiting prompt",
+            limit=draft.limits.queue_length,
+            pending=waiting,
+        )
+
+
+def _wait(draft: Draft, given: Prompt) -> None:
+    turn, agent = draft.state.turn, draft.state.agent
+    waiting = len(draft.state.queue) - 1
+    first = given.when_busy in {WhenBusy.INTERRUPT, WhenBusy.STEER}
+    steering = (
+        given.when_busy is WhenBusy.STEER
+        and turn is not None
+        and turn.state in {TurnState.RUNNING, TurnState.REQUIRES_ACTION}
+        and agent is not None
+        and agent.steering
+    )
+    queued = ev.PromptQueued(
+        at=given.at,
+        prompt_id=given.prompt_id,
+        content=given.content,
+        position=0 if first else waiting,
+        steering=steering,
+    )
+    draft.record(queued)
+    if steering:
+        draft.wish(SteerAgent(given.prompt_id, given.content))
+
+
+def _start(draft: Draft, at: int, turn: Turn, content: Raw) -> None:
+    if turn.waited:
+        draft.record(ev.PromptDequeued(at=at, prompt_id=turn.prompt_id))
+    draft.record(_user_message(at, turn, content))
+    draft.record(ev.TurnStarted(at=at, prompt_id=turn.prompt_id))
+    draft.wish(AskAgent(turn.prompt_id, content))
+
+
+def _user_message(at: int, turn: Turn, content: Raw) -> ev.UserMessage:
+    return ev.UserMessage(
+        at=at,
+        prompt_id=turn.prompt_id,
+        message_id=MessageId(f"msg-{turn.prompt_id}"),
+        content=content,
+        author=turn.author,
+        client_id=turn.client_id,
+    )
+
+
+def start_next(draft: Draft, at: int) -> None:
+    """Start the first waiting prompt if nothing is active; one that may still be injected goes on waiting."""
+    if draft.state.turn is not None:
+        return
+    for each in draft.state.queue:
+        if not each.steering and each.content is not UNSET:
+            _start(draft, at, each, each.content)
+            return
+
+
+# -- before the start ----------------------------------------------------------------------------------------
+
+
+def update(draft: Draft, given: UpdatePrompt) -> None:
+    """Edit or move a waiting prompt."""
+    turn = _waiting(draft, given.prompt_id)
+    if given.content is not None:
+        check_content(given.content, draft.state.agent.accepts if draft.state.agent is not None else None)
+    position = given.position
+    if position is not None:
+        if position < 0:
+            raise LocalProtocolError("a place in the queue is 0 or more", position=position)
+        position = min(position, len(draft.state.queue) - 1)
+    draft.record(
+        ev.PromptUpdated(
+            at=given.at,
+            prompt_id=turn.prompt_id,
+            content=UNSET if given.content is None else given.content,
+            position=position,
+            author=given.author,
+        )
+    )
+
+
+def remove_waiting(draft: Draft, given: RemovePrompt) -> None:
+    """Take a waiting prompt out. It was accepted, so it still gets its end."""
+    remove(draft, given, _waiting(draft, given.prompt_id))
+
+
+def remove(draft: Draft, given: Asked, turn: Turn) -> None:
+    """End a prompt that has not started."""
+    if turn.waited:
+        draft.record(ev.PromptFinished(at=given.at, prompt_id=turn.prompt_id, state=ev.QueueExit.REMOVED))
+    draft.record(
+        ev.TurnCompleted(
+            at=given.at,
+            prompt_id=turn.prompt_id,
+            stop_reason="cancelled",
+            ending=ev.Ending.REMOVED,
+            prompt_request_id=turn.prompt_request_id,
+            cancelled_by=given.author or given.client_id,
+        )
+    )
+
+
+def _waiting(draft: Draft, prompt_id: PromptId) -> Turn:
+    turn = find_turn(draft.state, prompt_id)
+    if turn is not None and turn.state is TurnState.QUEUED and not turn.steering:
+        return turn
+    last = draft.state.last
+    if turn is not None or (last is not None and last.prompt_id == prompt_id):
+        raise PromptNotQueued(
+            "the prompt has been handed to the agent; cancel its turn instead", prompt_id=prompt_id
+        )
+    raise PromptNotFound("no prompt with this id waits in the session", prompt_id=prompt_id)
+
+
+# -- steering ------------------------------------------------------------------------------------------------
+
+
+def steer_answered(draft: Draft, given: SteerAnswered) -> None:
+    """The agent took a prompt into the running turn, or did not."""
+    turn = find_turn(draft.state, given.prompt_id)
+    if turn is None or turn.state is not TurnState.QUEUED or not turn.steering or turn.content is UNSET:
+        return
+    host, last = draft.state.turn, draft.state.last
+    if not given.injected:
+        draft.record(ev.SteerDeclined(at=given.at, prompt_id=turn.prompt_id))
+        start_next(draft, given.at)
+        return
+    into = host.prompt_id if host is not None else last.prompt_id if last is not None else turn.prompt_id
+    content = turn.content
+    draft.record(ev.PromptInjected(at=given.at, prompt_id=turn.prompt_id, into=into))
+    draft.record(_user_message(given.at, turn, content))
+    if host is None:
+        _end_with(draft, given.at, turn, last)
+
+
+def _end_with(draft: Draft, at: int, turn: Turn, last: Ended | None) -> None:
+    """The turn it was injected into has ended before the agent said so."""
+    draft.record(ev.PromptFinished(at=at, prompt_id=turn.prompt_id, state=ev.QueueExit.COMPLETED))
+    if last is not None and last.stop_reason is not None:
+        end = ev.TurnCompleted(
+            at=at,
+            prompt_id=turn.prompt_id,
+            stop_reason=last.stop_reason,
+            ending=ev.Ending.JOINED,
+            prompt_request_id=turn.prompt_request_id,
+        )
+    else:
+        end = ev.TurnFailed(
+            at=at,
+            prompt_id=turn.prompt_id,
+            code="agent_error",
+            message="the turn that the prompt was injected into ended with an error",
+            prompt_request_id=turn.prompt_request_id,
+        )
+    draft.record(end)
+    start_next(draft, at)

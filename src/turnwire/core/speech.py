@@ -1,0 +1,192 @@
+"""What the agent says: updates, answers to prompts, markers and states, and which of them ends a turn.
+
+Takes a draft and the agent's words; records every update once, attributed to the turn it belongs to, to no
+turn (background) or to a turn that has ended (late). Never drops an update, never guesses an end: a turn ends
+by what its agent's dialect names as the end (`TurnEnd`), by an error answer, and by nothing else said here.
+"""
+
+from __future__ import annotations
+
+from turnwire.core import events as ev
+from turnwire.core.draft import Draft
+from turnwire.core.ending import complete, fail
+from turnwire.core.evolve import TOOL_KINDS
+from turnwire.core.inputs import AgentAnswered, AgentHasPrompt, AgentReady, AgentRefused, AgentReplayed, AgentUpdate
+from turnwire.core.state import Ended, SessionState, Turn, echoed
+from turnwire.core.turn import TurnState, step
+from turnwire.ids import PromptId
+from turnwire.wire.peek import UpdatePeek
+
+MARKERS = frozenset({"turn_complete", "_turn_complete"})
+USER_MESSAGES = frozenset({"user_message", "user_message_chunk"})
+
+
+def started(draft: Draft, given: AgentReady) -> None:
+    """An agent serves the session."""
+    draft.record(
+        ev.AgentStarted(
+            at=given.at,
+            agent_session_id=given.agent_session_id,
+            protocol_version=given.protocol_version,
+            turn_end=given.turn_end,
+            steering=given.steering,
+            how=given.how,
+            capabilities=given.capabilities,
+        )
+    )
+
+
+def update(draft: Draft, given: AgentUpdate) -> None:
+    """One `session/update`. The common case, output of the running turn, takes the first branch."""
+    peek, state = given.peek, draft.state
+    kind, turn = peek.kind, state.turn
+    if turn is not None and kind not in _SPECIAL:
+        # It changes nothing in the state, so it is only checked for being legal.
+        step(turn.state, ev.SessionUpdated)
+        draft.events.append(
+            ev.SessionUpdated(at=given.at, kind=kind, update=given.update, prompt_id=turn.prompt_id)
+        )
+        return
+    if (
+        kind == "state_update"
+        and turn is None
+        and peek.state in {"running", "requires_action"}
+        and _ends_by(state, ev.TurnEnd.IDLE)
+    ):
+        prompt_id = PromptId(f"agent-{draft.head + 1}")
+        draft.record(ev.TurnStarted(at=given.at, prompt_id=prompt_id, origin=ev.Origin.AGENT))
+    was_busy = draft.state.agent is not None and draft.state.agent.busy
+    draft.record(_attributed(draft.state, given))
+    if kind == "state_update":
+        _agent_state(draft, given, was_busy=was_busy)
+    elif kind in MARKERS:
+        _marker(draft, given)
+
+
+_SPECIAL = (
+    TOOL_KINDS
+    | MARKERS
+    | USER_MESSAGES
+    | {"state_update", "terminal_update", "terminal_output_chunk", "tool_call_content_chunk"}
+)
+"""Kinds whose turn or meaning depends on more than who is running."""
+
+
+def _attributed(state: SessionState, given: AgentUpdate) -> ev.SessionUpdated:
+    """The update with the turn it belongs to, or the ended one it followed, or neither."""
+    peek, turn, last = given.peek, state.turn, state.last
+    prompt_id: PromptId | None = None
+    after: PromptId | None = None
+    if _is_background(state, peek):
+        pass
+    elif turn is not None and not _is_late(turn, last, given):
+        prompt_id = turn.prompt_id
+    elif last is not None and peek.kind != "state_update":
+        after = last.prompt_id
+    is_copy = peek.kind in USER_MESSAGES and echoed(state, peek.message_id) is not None
+    echo = prompt_id is not None and is_copy
+    return ev.SessionUpdated(
+        at=given.at, kind=peek.kind, update=given.update, prompt_id=prompt_id, after=after, echo=echo
+    )
+
+
+def _is_late(turn: Turn, last: Ended | None, given: AgentUpdate) -> bool:
+    """Whether an update is about an earlier turn than the running one: by the name in a marker, or by its tool."""
+    if given.ends is not None:
+        return given.ends != turn.prompt_id
+    tool_call_id = given.peek.tool_call_id
+    return last is not None and tool_call_id in last.tools and tool_call_id not in turn.tools
+
+
+def _is_background(state: SessionState, peek: UpdatePeek) -> bool:
+    return bool(state.background) and (
+        peek.tool_call_id in state.background or peek.terminal_id in state.background
+    )
+
+
+def _ends_by(state: SessionState, end: ev.TurnEnd) -> bool:
+    return state.agent is not None and state.agent.turn_end is end
+
+
+def asked(draft: Draft, given: AgentHasPrompt) -> None:
+    """The prompt has left for the agent; a turn that ended meanwhile does not need to know."""
+    turn = draft.state.turn
+    if turn is not None and turn.prompt_id == given.prompt_id:
+        draft.record(ev.PromptSent(at=given.at, prompt_id=given.prompt_id, agent_request_id=given.agent_request_id))
+
+
+def replayed(draft: Draft, given: AgentReplayed) -> None:
+    """The agent's history against ours. Differences are shown; what is in the log stays as it is."""
+    draft.record(
+        ev.HistoryCompared(
+            at=given.at,
+            replayed=given.replayed,
+            matched=given.matched,
+            missing=given.missing,
+            first_difference=given.first_difference,
+        )
+    )
+
+
+# -- ends ----------------------------------------------------------------------------------------------------
+
+
+def _agent_state(draft: Draft, given: AgentUpdate, *, was_busy: bool) -> None:
+    """A v2 snapshot of the foreground. Repeats are idempotent; an idle that ends nothing changes nothing.
+
+    An idle ends a turn if the agent has its message and was at work: before that it speaks of the time before, or
+    of work of the agent's own.
+    """
+    turn, peek = draft.state.turn, given.peek
+    if turn is None or not _ends_by(draft.state, ev.TurnEnd.IDLE):
+        return
+    if peek.state == "requires_action" and turn.state is TurnState.RUNNING:
+        draft.record(ev.TurnBlocked(at=given.at, prompt_id=turn.prompt_id))
+    elif peek.state == "running" and turn.state is TurnState.REQUIRES_ACTION:
+        draft.record(ev.TurnUnblocked(at=given.at, prompt_id=turn.prompt_id))
+    elif peek.state == "idle" and turn.inserted and (was_busy or _confirms_cancel(turn, peek)):
+        if peek.stop_reason == "error":
+            fail(draft, given.at, error=peek.error)
+        else:
+            reason = peek.stop_reason or ("cancelled" if turn.state is TurnState.CANCELLING else "end_turn")
+            complete(draft, given.at, stop_reason=reason, ending=ev.Ending.IDLE, usage=peek.usage)
+
+
+def _confirms_cancel(turn: Turn, peek: UpdatePeek) -> bool:
+    """A cancel may reach an agent that has the message and has not begun."""
+    return turn.state is TurnState.CANCELLING and peek.stop_reason == "cancelled"
+
+
+def _marker(draft: Draft, given: AgentUpdate) -> None:
+    """`turn_complete` of an agent that offers it. Without a reason the turn failed; the error answer says how."""
+    turn, peek = draft.state.turn, given.peek
+    if turn is None or not _ends_by(draft.state, ev.TurnEnd.MARKER) or peek.stop_reason is None:
+        return
+    if given.ends is None or given.ends == turn.prompt_id:
+        complete(draft, given.at, stop_reason=peek.stop_reason, ending=ev.Ending.MARKER, usage=peek.usage)
+
+
+def answered(draft: Draft, given: AgentAnswered) -> None:
+    """The result of `session/prompt`. For a turn that is over it says nothing new."""
+    turn, agent = draft.state.turn, draft.state.agent
+    if turn is None or turn.prompt_id != given.prompt_id or agent is None:
+        return
+    if agent.turn_end is ev.TurnEnd.IDLE:
+        if given.message_id is not None and turn.echo_id != given.message_id:
+            draft.record(
+                ev.PromptInserted(at=given.at, prompt_id=turn.prompt_id, agent_message_id=given.message_id)
+            )
+        return
+    if agent.turn_end is ev.TurnEnd.MARKER and not turn.failing:
+        return
+    if given.stop_reason is None:
+        fail(draft, given.at)
+    else:
+        complete(draft, given.at, stop_reason=given.stop_reason, ending=ev.Ending.RESPONSE, usage=given.usage)
+
+
+def refused(draft: Draft, given: AgentRefused) -> None:
+    """An error answer ends the turn in every dialect."""
+    turn = draft.state.turn
+    if turn is not None and turn.prompt_id == given.prompt_id:
+        fail(draft, given.at, error=given.error)

@@ -1,0 +1,162 @@
+"""A session as the machine knows it: small, bounded, immutable, and nothing but a fold over the log.
+
+Takes nothing but values; gives the structs that `core.decide` reads and `core.evolve` replaces. Never holds
+content that has been shown already: the transcript is `core.view`.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+from msgspec import UNSET, Raw, Struct, UnsetType
+from msgspec.structs import replace
+
+from turnwire.core.events import Origin, TurnEnd
+from turnwire.core.turn import ACTIVE, TurnState
+from turnwire.ids import AgentSessionId, ClientId, PermissionId, PromptId, RequestId, SessionId
+
+STATE_VERSION = 1
+"""Version of the encoded state in snapshots; another version is folded anew from the log."""
+
+
+class Phase(StrEnum):
+    NEW = "new"
+    OPEN = "open"
+    CLOSED = "closed"
+
+
+class Agent(Struct, frozen=True, omit_defaults=True):
+    """The agent that serves the session now."""
+
+    agent_session_id: AgentSessionId
+    protocol_version: int
+    turn_end: TurnEnd
+    steering: bool = False
+    accepts: tuple[str, ...] = ()
+    """The types of content that it takes in a prompt."""
+    busy: bool = False
+    """A v2 agent's last word on its foreground was not idle."""
+
+
+class Turn(Struct, frozen=True, omit_defaults=True):
+    """A turn that has not ended."""
+
+    prompt_id: PromptId
+    state: TurnState
+    origin: Origin = Origin.CLIENT
+    prompt_request_id: RequestId | None = None
+    content: Raw | UnsetType = UNSET
+    """What to ask the agent; kept until the turn has started."""
+    author: str | None = None
+    client_id: ClientId | None = None
+    waited: bool = False
+    """It was shown in the queue."""
+    steering: bool = False
+    """The agent has been asked to take it into the running turn."""
+    inserted: bool = False
+    """A v2 agent has shown that the message is in its conversation."""
+    echo_id: str | None = None
+    """The agent's id for its copy of the user message; empty if it gives none."""
+    failing: bool = False
+    """The agent's marker came without a stop reason; its error answer will say why."""
+    cancelled_by: str | None = None
+    tools: dict[str, str] = {}
+    """Tool calls of the turn by id, with their last status."""
+
+
+class Ended(Struct, frozen=True, omit_defaults=True):
+    """What is remembered of the last turn that ran."""
+
+    prompt_id: PromptId
+    stop_reason: str | None = None
+    """None if it ended with an error."""
+    tools: frozenset[str] = frozenset()
+
+
+class Question(Struct, frozen=True, omit_defaults=True):
+    """An open permission request."""
+
+    request_id: PermissionId
+    agent_request_id: RequestId
+    method: str
+    options: tuple[str, ...] = ()
+    prompt_id: PromptId | None = None
+
+
+class Resolved(Struct, frozen=True, omit_defaults=True):
+    """A permission request that was answered, for those who answer too late."""
+
+    request_id: PermissionId
+    answer: Raw
+    client_id: ClientId | None = None
+
+
+class Key(Struct, frozen=True):
+    """An idempotency key and what it stands for."""
+
+    prompt_id: PromptId
+    digest: str | None
+    after_offset: int
+    """The log's head just before the prompt was accepted."""
+
+
+class SessionState(Struct, frozen=True, omit_defaults=True):
+    """The whole of a session that decisions depend on."""
+
+    phase: Phase = Phase.NEW
+    session_id: SessionId = SessionId("")
+    cwd: str = ""
+    mcp_servers: Raw = Raw(b"[]")
+    agent: Agent | None = None
+    """The agent that serves the session now."""
+    known_as: AgentSessionId | None = None
+    """What the last agent called the session: what a new one is asked to load or resume."""
+    turn: Turn | None = None
+    """The active turn."""
+    queue: tuple[Turn, ...] = ()
+    joined: tuple[Turn, ...] = ()
+    last: Ended | None = None
+    questions: tuple[Question, ...] = ()
+    resolved: tuple[Resolved, ...] = ()
+    keys: dict[str, Key] = {}
+    clients: dict[ClientId, str] = {}
+    background: frozenset[str] = frozenset()
+    """Tool calls and terminals that a v2 agent lists as running in the background."""
+
+    @property
+    def unsettled(self) -> bool:
+        """Whether a new owner must look at this session at once, before anybody asks for it."""
+        return bool(self.turn or self.queue or self.joined or self.questions)
+
+
+NOTHING = SessionState()
+"""The state before the first event."""
+
+
+def find_turn(state: SessionState, prompt_id: PromptId) -> Turn | None:
+    """The unended turn with that id."""
+    turn = state.turn
+    if turn is not None and turn.prompt_id == prompt_id:
+        return turn
+    return next((each for each in (*state.queue, *state.joined) if each.prompt_id == prompt_id), None)
+
+
+def echoed(state: SessionState, message_id: str | None) -> Turn | None:
+    """The prompt whose copy a user message of the agent is: known by its id, else the first without a copy."""
+    known_as = message_id or ""
+    prompts = [each for each in (state.turn, *state.joined) if each and each.origin is Origin.CLIENT]
+    same = (each for each in prompts if each.echo_id == known_as)
+    return next(same, None) or next((each for each in prompts if each.echo_id is None), None)
+
+
+def with_turn(state: SessionState, turn: Turn) -> SessionState:
+    """The state with one turn replaced, kept where its own state says it belongs."""
+    queue = tuple(each for each in state.queue if each.prompt_id != turn.prompt_id)
+    joined = tuple(each for each in state.joined if each.prompt_id != turn.prompt_id)
+    if turn.state is TurnState.QUEUED:
+        place = next((i for i, each in enumerate(state.queue) if each.prompt_id == turn.prompt_id), len(queue))
+        return replace(state, queue=(*queue[:place], turn, *queue[place:]))
+    if turn.state is TurnState.JOINED:
+        return replace(state, queue=queue, joined=(*joined, turn))
+    assert turn.state in ACTIVE
+    return replace(state, queue=queue, turn=turn)

@@ -1,0 +1,153 @@
+"""The turn: which event may follow which, in one table. The only place where the legality of a turn lives.
+
+Takes a turn's state and the kind of the next event; gives the next state or refuses with
+`LocalProtocolError`. Never looks at payloads, other turns, time or the agent's dialect.
+
+Theory of operation
+-------------------
+A turn is the work from an accepted prompt, or from an agent that starts by itself, to its end. What is hard
+about it is that four parties end it: the agent (three ways to say so, and it may say it twice or not at all),
+a client that cancels, a person who settles, and a crash. Each of them is an input; `core.decide` turns inputs
+into events; but only events that this table allows can reach the log, because `core.evolve` steps the table
+for every event of a turn, live and in recovery alike. So whatever the deciding code does, a turn cannot end
+twice, speak after its end, or start before it was accepted: the step raises, and nothing has been stored.
+
+    I1  A turn begins once: with `PromptAccepted`, or with `TurnStarted` if the agent began it.
+    I2  Exactly one of `TurnCompleted` and `TurnFailed` ends it. `ENDED` has no way out.
+    I3  At most one turn of a session is active (running, requires_action, cancelling). `core.evolve` adds
+        this to the table: a `TurnStarted` while another turn is active is refused.
+    I4  A waiting prompt can be edited, moved and removed only while it is `QUEUED`.
+    I5  A prompt that was injected into a running turn (`JOINED`) has no life of its own: it only ends, with
+        that turn.
+    I6  Cancelling is not an end. From `CANCELLING` a turn still speaks, and ends by the agent's word or by
+        its death.
+    I7  Updates after the end are not events of the turn; they are session events marked as late.
+
+`scripts/draw_turn.py` draws docs/turn.md from `NEXT`; the table is the diagram's only source.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import StrEnum
+
+from turnwire.core.events import (
+    CancelAsked,
+    CancelEscalated,
+    Event,
+    PermissionRequested,
+    PermissionResolved,
+    PromptAccepted,
+    PromptDequeued,
+    PromptFinished,
+    PromptInjected,
+    PromptInserted,
+    PromptQueued,
+    PromptSent,
+    PromptUpdated,
+    SessionUpdated,
+    SteerDeclined,
+    TurnBlocked,
+    TurnCompleted,
+    TurnFailed,
+    TurnStarted,
+    TurnUnblocked,
+    UserMessage,
+)
+from turnwire.errors import LocalProtocolError
+
+
+class TurnState(StrEnum):
+    NEW = "new"
+    """Not in the log."""
+    QUEUED = "queued"
+    """Accepted, not started; it may wait no time at all."""
+    RUNNING = "running"
+    REQUIRES_ACTION = "requires_action"
+    CANCELLING = "cancelling"
+    JOINED = "joined"
+    ENDED = "ended"
+
+
+_NEW, _QUEUED, _RUNNING = TurnState.NEW, TurnState.QUEUED, TurnState.RUNNING
+_ACTION, _CANCELLING = TurnState.REQUIRES_ACTION, TurnState.CANCELLING
+_JOINED, _ENDED = TurnState.JOINED, TurnState.ENDED
+
+NEXT: Mapping[TurnState, Mapping[type[Event], TurnState]] = {
+    _NEW: {
+        PromptAccepted: _QUEUED,
+        TurnStarted: _RUNNING,
+    },
+    _QUEUED: {
+        PromptQueued: _QUEUED,
+        PromptUpdated: _QUEUED,
+        PromptDequeued: _QUEUED,
+        PromptFinished: _QUEUED,
+        UserMessage: _QUEUED,
+        SteerDeclined: _QUEUED,
+        PromptInjected: _JOINED,
+        TurnStarted: _RUNNING,
+        TurnCompleted: _ENDED,
+        TurnFailed: _ENDED,
+    },
+    _RUNNING: {
+        PromptSent: _RUNNING,
+        PromptInserted: _RUNNING,
+        PromptFinished: _RUNNING,
+        SessionUpdated: _RUNNING,
+        PermissionRequested: _RUNNING,
+        PermissionResolved: _RUNNING,
+        TurnBlocked: _ACTION,
+        CancelAsked: _CANCELLING,
+        TurnCompleted: _ENDED,
+        TurnFailed: _ENDED,
+    },
+    _ACTION: {
+        PromptSent: _ACTION,
+        PromptInserted: _ACTION,
+        PromptFinished: _ACTION,
+        SessionUpdated: _ACTION,
+        PermissionRequested: _ACTION,
+        PermissionResolved: _ACTION,
+        TurnUnblocked: _RUNNING,
+        CancelAsked: _CANCELLING,
+        TurnCompleted: _ENDED,
+        TurnFailed: _ENDED,
+    },
+    _CANCELLING: {
+        PromptSent: _CANCELLING,
+        PromptInserted: _CANCELLING,
+        PromptFinished: _CANCELLING,
+        SessionUpdated: _CANCELLING,
+        PermissionRequested: _CANCELLING,
+        PermissionResolved: _CANCELLING,
+        CancelEscalated: _CANCELLING,
+        TurnCompleted: _ENDED,
+        TurnFailed: _ENDED,
+    },
+    _JOINED: {
+        PromptFinished: _JOINED,
+        UserMessage: _JOINED,
+        TurnCompleted: _ENDED,
+        TurnFailed: _ENDED,
+    },
+    _ENDED: {},
+}
+
+ACTIVE: frozenset[TurnState] = frozenset({_RUNNING, _ACTION, _CANCELLING})
+"""The states in which the agent works on a turn."""
+
+TERMINAL: frozenset[type[Event]] = frozenset({TurnCompleted, TurnFailed})
+"""The two ends."""
+
+
+def step(state: TurnState, kind: type[Event]) -> TurnState:
+    """The state after an event of `kind`. Raises `LocalProtocolError` when the table does not allow it."""
+    following = NEXT[state].get(kind)
+    if following is None:
+        raise LocalProtocolError(
+            f"a turn that is {state.value!r} cannot take {kind.__name__!r}",
+            state=state.value,
+            event=kind.__name__,
+        )
+    return following

@@ -1,0 +1,128 @@
+"""Updates of which only the latest counts: commands, mode, options, usage, plans, what the agent calls the session.
+
+Takes the latest values and the members of an update; gives whether the update could be applied. Values stay
+raw. Never keeps history: that is the log.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Final, TypeAlias
+
+from msgspec import UNSET, Raw, Struct, UnsetType
+
+from turnwire.core.view.patch import Patch, is_null, is_object, read_entries, read_members, read_text
+
+MAIN_PLAN: Final = "main"
+"""The id of the one plan of a v1 agent."""
+
+
+class Usage(Struct, omit_defaults=True):
+    """How full the agent's context is, and what the session has cost."""
+
+    used: Raw
+    size: Raw
+    cost: Raw | UnsetType = UNSET
+
+
+class Latest(Struct, omit_defaults=True, rename="camel"):
+    """What a client that joins late must know besides the transcript."""
+
+    commands: Raw | UnsetType = UNSET
+    mode: str | None = None
+    config_options: Raw | UnsetType = UNSET
+    usage: Usage | None = None
+    plans: dict[str, Raw] = {}
+    """By plan id, each in the shape of the `plan` of a v2 `plan_update`."""
+    title: str | None = None
+    """The agent's name for the session; the one to show is `Session.title`."""
+    updated_at: str | None = None
+    meta: dict[str, Raw] = {}
+
+
+LatestFold: TypeAlias = Callable[[Latest, dict[str, Raw], bool], bool]
+"""The values, the members of the update, whether null clears."""
+
+
+def _set_commands(latest: Latest, members: dict[str, Raw], null_clears: bool) -> bool:
+    commands = members.get("availableCommands")
+    if commands is None or read_entries(commands) is None:
+        return False
+    latest.commands = commands.copy()
+    return True
+
+
+def _set_config_options(latest: Latest, members: dict[str, Raw], null_clears: bool) -> bool:
+    options = members.get("configOptions")
+    if options is None or read_entries(options) is None:
+        return False
+    latest.config_options = options.copy()
+    return True
+
+
+def _set_mode(latest: Latest, members: dict[str, Raw], null_clears: bool) -> bool:
+    # ACP's own page shows `modeId` where its schema has `currentModeId`.
+    mode = read_text(members.get("currentModeId")) or read_text(members.get("modeId"))
+    if mode is None:
+        return False
+    latest.mode = mode
+    return True
+
+
+def _set_usage(latest: Latest, members: dict[str, Raw], null_clears: bool) -> bool:
+    used, size = members.get("used"), members.get("size")
+    if used is None or size is None or is_null(used) or is_null(size):
+        return False
+    known = latest.usage.cost if latest.usage is not None and null_clears else UNSET
+    cost = Patch(members, null_clears=True).raw("cost", known)
+    latest.usage = Usage(used.copy(), size.copy(), cost)
+    return True
+
+
+def _set_plan(latest: Latest, members: dict[str, Raw], null_clears: bool) -> bool:
+    """v1: one plan, replaced as a whole. Kept in the shape that v2 gives it, so that readers know one."""
+    entries = members.get("entries")
+    if entries is None or read_entries(entries) is None:
+        return False
+    latest.plans[MAIN_PLAN] = Raw(b'{"type":"items","planId":"main","entries":%b}' % bytes(entries))
+    return True
+
+
+def _update_plan(latest: Latest, members: dict[str, Raw], null_clears: bool) -> bool:
+    plan = members.get("plan")
+    if plan is None or not is_object(plan):
+        return False
+    plan_id = read_text((read_members(plan) or {}).get("planId"))
+    if plan_id is None:
+        return False
+    latest.plans[plan_id] = plan.copy()
+    return True
+
+
+def _remove_plan(latest: Latest, members: dict[str, Raw], null_clears: bool) -> bool:
+    plan_id = read_text(members.get("planId"))
+    if plan_id is None:
+        return False
+    latest.plans.pop(plan_id, None)
+    return True
+
+
+def _describe_session(latest: Latest, members: dict[str, Raw], null_clears: bool) -> bool:
+    patch = Patch(members, null_clears=True)
+    latest.title = patch.text("title", latest.title)
+    latest.updated_at = patch.text("updatedAt", latest.updated_at)
+    latest.meta = patch.meta(latest.meta)
+    return True
+
+
+LATEST_FOLDS: Mapping[str, LatestFold] = {
+    "available_commands_update": _set_commands,
+    "config_option_update": _set_config_options,
+    "current_mode_update": _set_mode,
+    "usage_update": _set_usage,
+    "plan": _set_plan,
+    "plan_update": _update_plan,
+    "plan_removed": _remove_plan,
+    "session_info_update": _describe_session,
+}
+"""One fold per kind of update."""

@@ -1,0 +1,364 @@
+"""The view: everything that clients read of a session, folded event by event from its log.
+
+Takes the events of one session in order; gives the transcript, the latest value of each state-like update,
+the turns, background work, open questions and attached clients. Deterministic: the same events give the same
+view, also when a part of them was replaced by a snapshot (`snapshot`). Never decides anything and never
+raises for a payload: an update of an unknown kind, or without what its kind needs (an id, a content block, a
+list), is kept as an `Unknown` item; an optional field of a wrong type reads as omitted. Kinds of
+both ACP versions are understood from every agent; what `null` means follows the version that it speaks.
+
+Not in the view, by rule: notices (live only), the agent's copies of prompts, markers and foreground states of
+the agent, whose meaning the turn's own events carry.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Literal, TypeAlias
+
+from msgspec import UNSET, Raw, Struct, UnsetType
+
+from turnwire.core import events as ev
+from turnwire.core.evolve import background_ids
+from turnwire.core.state import Phase
+from turnwire.core.turn import TurnState
+from turnwire.core.view import compactions, messages, terminals, tools, turns
+from turnwire.core.view.items import AnyItem, Message, Role
+from turnwire.core.view.latest import LATEST_FOLDS, Latest
+from turnwire.core.view.patch import read_entries, read_members
+from turnwire.core.view.terminals import Terminal
+from turnwire.core.view.text import join_text
+from turnwire.core.view.transcript import Speaker, Transcript
+from turnwire.core.view.turns import Place, TurnRecord
+from turnwire.ids import ClientId, PermissionId, PromptId, SessionId
+
+Foreground: TypeAlias = Literal["idle", "running", "requires_action", "cancelling"]
+
+_FOREGROUND: Mapping[TurnState, Foreground] = {
+    TurnState.RUNNING: "running",
+    TurnState.REQUIRES_ACTION: "requires_action",
+    TurnState.CANCELLING: "cancelling",
+}
+
+
+class Session(Struct, omit_defaults=True, rename="camel"):
+    """What the session is."""
+
+    session_id: SessionId = SessionId("")
+    cwd: str = ""
+    title: str | None = None
+    """The name that a user gave it, else the agent's."""
+    named: bool = False
+    """A user gave the title, so the agent does not change it."""
+    phase: Phase = Phase.NEW
+
+
+class Stored(Struct, omit_defaults=True, rename="camel"):
+    """All of a view, as a snapshot keeps it."""
+
+    session: Session
+    speaker: Speaker
+    latest: Latest
+    items: list[AnyItem] = []
+    turns: dict[PromptId, TurnRecord] = {}
+    active: PromptId | None = None
+    terminals: dict[str, Terminal] = {}
+    background: Raw | UnsetType = UNSET
+    permissions: dict[PermissionId, ev.PermissionRequested] = {}
+    clients: dict[ClientId, ev.ClientAttached] = {}
+
+
+class View:
+    """A session as clients see it. Change it through `apply` only."""
+
+    __slots__ = (
+        "active",
+        "background",
+        "clients",
+        "latest",
+        "permissions",
+        "session",
+        "terminals",
+        "transcript",
+        "turns",
+    )
+
+    def __init__(self, stored: Stored | None = None) -> None:
+        stored = stored or Stored(Session(), Speaker(), Latest())
+        self.session = stored.session
+        self.transcript = Transcript(stored.speaker, stored.items)
+        self.latest = stored.latest
+        self.turns = stored.turns
+        self.active = stored.active
+        """The turn that the agent works on."""
+        self.terminals = stored.terminals
+        self.background = None if stored.background is UNSET else stored.background
+        """The agent's last list of what runs in the background; none if it reports no such thing."""
+        self.permissions = stored.permissions
+        """Open questions, in the order in which they were asked."""
+        self.clients = stored.clients
+
+    def apply(self, event: ev.AnyEvent) -> None:
+        """Fold the next event of the log."""
+        _FOLDS[type(event)](self, event)
+
+    @property
+    def items(self) -> list[AnyItem]:
+        """The transcript. Reading it completes text that is still growing, so keep the view, not the list."""
+        return self.transcript.items
+
+    @property
+    def state(self) -> Foreground:
+        """What the foreground does now, by the events of turns alone."""
+        record = self.turns.get(self.active) if self.active is not None else None
+        return _FOREGROUND.get(record.state, "idle") if record is not None else "idle"
+
+    def stored(self) -> Stored:
+        """All of it as one value, which shares its parts with the view."""
+        return Stored(
+            self.session,
+            self.transcript.speaker,
+            self.latest,
+            self.items,
+            self.turns,
+            self.active,
+            self.terminals,
+            UNSET if self.background is None else self.background,
+            self.permissions,
+            self.clients,
+        )
+
+    def user_text(self, prompt_id: PromptId) -> str | None:
+        """What was asked; none if an agent began the turn or the turn is unknown."""
+        record = self.turns.get(prompt_id)
+        prompt = self._item_at(record.place.prompt) if record is not None else None
+        if prompt is not None:
+            return join_text(prompt.content)
+        if record is None or record.place.waiting is UNSET:
+            return None
+        return join_text(read_entries(record.place.waiting) or [])
+
+    def result_text(self, prompt_id: PromptId) -> str | None:
+        """The agent's last message of the turn, as it was at the end of the turn; none if it said nothing."""
+        record = self.turns.get(prompt_id)
+        if record is None:
+            return None
+        ended = record.state is TurnState.ENDED
+        index = record.place.answer if ended else find_answer(self.items, prompt_id, record.place)
+        answer = self._item_at(index)
+        if answer is None:
+            return None
+        return join_text(answer.content if answer.in_time is None else answer.in_time)
+
+    def _item_at(self, index: int | None) -> Message | None:
+        item = self.items[index] if index is not None else None
+        return item if isinstance(item, Message) else None
+
+
+def find_answer(items: list[AnyItem], prompt_id: PromptId, place: Place) -> int | None:
+    """The index of the last message of the agent in a turn."""
+    if place.first is None:
+        return None
+    for index in range(len(items) - 1, place.first - 1, -1):
+        item = items[index]
+        if isinstance(item, Message) and item.role is Role.AGENT and item.prompt_id == prompt_id:
+            return index
+    return None
+
+
+# -- the session ---------------------------------------------------------------------------------------------
+
+
+def _session_created(view: View, event: ev.SessionCreated) -> None:
+    named = event.title is not None
+    view.session = Session(event.session_id, event.cwd, event.title, named, Phase.OPEN)
+
+
+def _session_renamed(view: View, event: ev.SessionRenamed) -> None:
+    view.session.named = event.title is not None
+    view.session.title = event.title if view.session.named else view.latest.title
+
+
+def _session_closed(view: View, event: ev.SessionClosed) -> None:
+    view.session.phase = Phase.CLOSED
+    view.background = None
+    view.clients.clear()
+
+
+def _client_attached(view: View, event: ev.ClientAttached) -> None:
+    view.clients[event.client_id] = event
+
+
+def _client_detached(view: View, event: ev.ClientDetached) -> None:
+    view.clients.pop(event.client_id, None)
+
+
+def _agent_started(view: View, event: ev.AgentStarted) -> None:
+    view.background = None
+    view.transcript.start(event)
+
+
+def _agent_exited(view: View, event: ev.AgentExited) -> None:
+    view.background = None
+
+
+def _permission_requested(view: View, event: ev.PermissionRequested) -> None:
+    tools.apply_question(view.transcript, event)
+    view.permissions[event.request_id] = event
+
+
+def _permission_resolved(view: View, event: ev.PermissionResolved) -> None:
+    view.permissions.pop(event.request_id, None)
+
+
+def _nothing(view: View, event: ev.AnyEvent) -> None:
+    """What clients read does not change."""
+
+
+# -- updates -------------------------------------------------------------------------------------------------
+
+_SPOKEN: Mapping[str, Callable[[Transcript, ev.SessionUpdated], bool]] = {
+    **dict.fromkeys(messages.CHUNKS, messages.append_chunk),
+    **dict.fromkeys(messages.WHOLE, messages.update_whole),
+    "tool_call": tools.announce,
+    "tool_call_update": tools.update,
+    "tool_call_content_chunk": tools.append_content,
+    "compaction_update": compactions.update,
+    "compaction_summary_chunk": compactions.append_summary,
+}
+_TERMINALS: Mapping[str, Callable[[dict[str, Terminal], ev.SessionUpdated, int], bool]] = {
+    "terminal_update": terminals.update,
+    "terminal_output_chunk": terminals.append_output,
+}
+_NOT_SHOWN = frozenset({"notice", "turn_complete", "_turn_complete"})
+
+
+def _session_updated(view: View, event: ev.SessionUpdated) -> None:
+    if event.echo:
+        _hear_echo(view, event)
+        return
+    spoken = _SPOKEN.get(event.kind)
+    applied = spoken(view.transcript, event) if spoken is not None else _apply_state(view, event)
+    if not applied:
+        view.transcript.keep_unknown(event)
+
+
+def _apply_state(view: View, event: ev.SessionUpdated) -> bool:
+    """An update that is no part of the transcript."""
+    kind = event.kind
+    if kind in _NOT_SHOWN:
+        return True
+    terminal = _TERMINALS.get(kind)
+    if terminal is not None:
+        return terminal(view.terminals, event, view.transcript.speaker.life)
+    fold = LATEST_FOLDS.get(kind)
+    if fold is None and kind != "state_update":
+        return False
+    members = read_members(event.update)
+    if members is None:
+        return False
+    if fold is None:
+        _set_background(view, members.get("background"))
+        return True
+    applied = fold(view.latest, members, view.transcript.null_clears)
+    if not view.session.named:
+        view.session.title = view.latest.title
+    return applied
+
+
+def _set_background(view: View, background: Raw | None) -> None:
+    """A list that is absent, null or none says nothing about background work."""
+    if background is not None and read_entries(background) is not None:
+        view.background = background.copy()
+
+
+def _hear_echo(view: View, event: ev.SessionUpdated) -> None:
+    prompt = _find_prompt(view, event.prompt_id)
+    if prompt is not None:
+        messages.hear_echo(view.transcript, prompt, event)
+
+
+def _find_prompt(view: View, prompt_id: PromptId | None) -> Message | None:
+    record = view.turns.get(prompt_id) if prompt_id is not None else None
+    if record is None or record.place.prompt is None:
+        return None
+    prompt = view.transcript.stored[record.place.prompt]
+    return prompt if isinstance(prompt, Message) else None
+
+
+# -- turns ---------------------------------------------------------------------------------------------------
+
+
+def _turn_event(view: View, event: ev.TurnEvent) -> None:
+    """An event that changes nothing but its turn's record."""
+    turns.take(view.turns, event)
+
+
+def _user_message(view: View, event: ev.UserMessage) -> None:
+    record = turns.take(view.turns, event)
+    if record is not None:
+        record.place.prompt = messages.add_prompt(view.transcript, event)
+
+
+def _prompt_inserted(view: View, event: ev.PromptInserted) -> None:
+    prompt = _find_prompt(view, event.prompt_id)
+    if turns.take(view.turns, event) is not None and prompt is not None:
+        view.transcript.bind(prompt, event.agent_message_id)
+
+
+def _turn_started(view: View, event: ev.TurnStarted) -> None:
+    record = turns.take(view.turns, event)
+    if record is not None:
+        record.place.first = len(view.transcript.stored)
+        view.active = event.prompt_id
+
+
+def _cancel_asked(view: View, event: ev.CancelAsked) -> None:
+    record = turns.take(view.turns, event)
+    if record is not None:
+        tools.mark_cancelled(view.transcript.stored[record.place.first :], event.prompt_id)
+
+
+def _turn_ended(view: View, event: ev.TurnCompleted | ev.TurnFailed) -> None:
+    record = turns.take(view.turns, event)
+    if record is None or view.active != event.prompt_id:
+        return
+    view.active = None
+    items, place = view.items, record.place
+    background = background_ids(view.background) if view.background is not None else frozenset[str]()
+    tools.mark_open(items[place.first :], event.prompt_id, background)
+    place.answer = find_answer(items, event.prompt_id, place)
+
+
+_FOLDS: dict[type[ev.Event], Callable[[View, Any], None]] = {
+    ev.SessionCreated: _session_created,
+    ev.SessionRenamed: _session_renamed,
+    ev.SessionClosed: _session_closed,
+    ev.ClientAttached: _client_attached,
+    ev.ClientDetached: _client_detached,
+    ev.AgentStarted: _agent_started,
+    ev.AgentExited: _agent_exited,
+    ev.HistoryCompared: _nothing,
+    ev.SessionUpdated: _session_updated,
+    ev.PromptAccepted: _turn_event,
+    ev.PromptQueued: _turn_event,
+    ev.PromptUpdated: _turn_event,
+    ev.PromptDequeued: _turn_event,
+    ev.PromptFinished: _turn_event,
+    ev.UserMessage: _user_message,
+    ev.PromptSent: _turn_event,
+    ev.PromptInserted: _prompt_inserted,
+    ev.PromptInjected: _turn_event,
+    ev.SteerDeclined: _turn_event,
+    ev.TurnStarted: _turn_started,
+    ev.TurnBlocked: _turn_event,
+    ev.TurnUnblocked: _turn_event,
+    ev.PermissionRequested: _permission_requested,
+    ev.PermissionResolved: _permission_resolved,
+    ev.PermissionAnsweredLate: _nothing,
+    ev.CancelAsked: _cancel_asked,
+    ev.CancelEscalated: _turn_event,
+    ev.TurnCompleted: _turn_ended,
+    ev.TurnFailed: _turn_ended,
+}
+"""One fold per kind of event; a test holds it complete."""

@@ -1,0 +1,107 @@
+"""An account of a session, kept from its log and effects alone: the judge over the machine under test.
+
+Takes events and plans in the order in which they are stored; fails on the first that must never be. Never reads
+the session's state to form its account, only to compare.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from turnwire.core import effects as ef
+from turnwire.core import events as ev
+from turnwire.core.decide import Plan
+from turnwire.core.state import SessionState
+
+
+class Ledger:
+    """An account of a session that is kept from its log and effects alone."""
+
+    def __init__(self) -> None:
+        self.accepted: set[str] = set()
+        self.begun: list[str] = []
+        """Started turns, whoever began them, in order."""
+        self.by_agent: set[str] = set()
+        self.joined: set[str] = set()
+        self.ended: dict[str, ev.Event] = {}
+        self.questions: set[str] = set()
+        self.resolved: set[str] = set()
+        self.updates: Counter[bytes] = Counter()
+        self.asked: Counter[str] = Counter()
+        self.last: str | None = None
+        """The turn that ran last, once it has ended."""
+        self.closed = False
+
+    @property
+    def open_turns(self) -> set[str]:
+        return (self.accepted | self.by_agent) - set(self.ended)
+
+    @property
+    def active(self) -> set[str]:
+        return set(self.begun) - set(self.ended)
+
+    def read(self, event: ev.AnyEvent) -> None:
+        """Take one event into account; fails on what must never be in a log."""
+        named: str | None = getattr(event, "prompt_id", None)
+        assert named not in self.ended, f"{type(event).__name__} of a turn after its end"
+        match event:
+            case ev.PromptAccepted():
+                assert event.prompt_id not in self.accepted, "accepted twice"
+                self.accepted.add(event.prompt_id)
+            case ev.TurnStarted():
+                self._start(event)
+            case ev.PromptInjected():
+                assert event.into in self.begun, "joined a turn that never ran"
+                self.joined.add(event.prompt_id)
+            case ev.TurnCompleted() | ev.TurnFailed():
+                self.ended[event.prompt_id] = event
+                self.last = event.prompt_id if event.prompt_id in self.begun else self.last
+            case ev.SessionUpdated():
+                self.updates[bytes(event.update)] += 1
+                assert event.prompt_id is None or event.prompt_id in self.active, "an update of no running turn"
+                assert event.after is None or (event.prompt_id is None and event.after in self.ended)
+            case ev.PermissionRequested():
+                self.questions.add(event.request_id)
+            case ev.PermissionResolved():
+                assert event.request_id in self.questions - self.resolved, "resolved twice, or never asked"
+                self.resolved.add(event.request_id)
+            case ev.SessionClosed():
+                assert not self.closed, "closed twice"
+                self.closed = True
+            case _:
+                pass
+        assert named is None or named in self.accepted | self.by_agent, "an event of a turn that never was"
+
+    def _start(self, event: ev.TurnStarted) -> None:
+        assert not self.active, "two turns at once"
+        assert event.prompt_id not in self.begun, "started twice"
+        assert (event.prompt_id in self.accepted) == (event.origin is ev.Origin.CLIENT)
+        self.begun.append(event.prompt_id)
+        if event.origin is ev.Origin.AGENT:
+            self.by_agent.add(event.prompt_id)
+
+    def hear(self, plan: Plan) -> None:
+        """Take the effects of a plan into account, after its events."""
+        for effect in plan.effects:
+            if isinstance(effect, ef.AskAgent):
+                self.asked[effect.prompt_id] += 1
+            named: str | None = getattr(effect, "prompt_id", None)
+            assert named is None or named in self.accepted | self.by_agent, "an effect for a turn that never was"
+        answers = [each for each in plan.effects if isinstance(each, ef.AnswerAgent)]
+        resolved = [each for each in plan.events if isinstance(each, ev.PermissionResolved)]
+        assert len(answers) <= len(resolved), "the agent is answered more often than its questions are resolved"
+
+    def check(self, state: SessionState) -> None:
+        """The account and the folded state say the same."""
+        assert len(self.active) <= 1
+        assert self.active == ({state.turn.prompt_id} if state.turn else set())
+        waiting = {each.prompt_id for each in state.queue}
+        joined = {each.prompt_id for each in state.joined}
+        assert self.open_turns == self.active | waiting | joined
+        assert joined == self.joined - set(self.ended)
+        assert not joined or self.active, "a joined prompt without the turn it joined"
+        assert {each.request_id for each in state.questions} == self.questions - self.resolved
+        assert state.unsettled == bool(self.open_turns or self.questions - self.resolved)
+        assert self.asked == Counter(each for each in self.begun if each not in self.by_agent)
+        assert state.turn or not state.queue or any(each.steering for each in state.queue), "nothing starts"
+        assert not self.updates or self.updates.most_common(1)[0][1] == 1, "an update twice"

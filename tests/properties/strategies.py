@@ -1,0 +1,118 @@
+"""What can happen to a session, at random: valid, stale, repeated and out of order.
+
+Takes nothing; gives one hypothesis strategy, `happenings`, weighted so that whole turns come about. A part that
+names a turn is a `Which`: the machine resolves it against what its session holds at that moment, so that most draws
+mean something and some mean nothing at all. Never gives a new prompt an old id: the runtime mints them.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import Any, NamedTuple
+
+from hypothesis import strategies as st
+from tests.unit.core.driving import SAMPLES
+
+from turnwire.core.events import CancelRung, TurnEnd, TurnEvent
+from turnwire.core.inputs import WhenBusy
+from turnwire.ids import RequestId
+
+
+class Which(Enum):
+    """A turn or question by its place in the session, not by its name."""
+
+    ACTIVE = "the active turn"
+    WAITING = "a waiting prompt"
+    JOINED = "a joined prompt"
+    LAST = "the turn that ended last"
+    OLD = "any that has been"
+    UNKNOWN = "one that never was"
+
+
+which = st.sampled_from([Which.ACTIVE] * 4 + [Which.WAITING] * 2 + [*Which])
+"""Biased to what is running, which is where most happens."""
+
+steered = st.sampled_from([Which.WAITING] * 4 + [*Which])
+"""Steering prompts wait until the agent has answered."""
+
+whens = st.sampled_from([WhenBusy.STEER] * 4 + [WhenBusy.QUEUE] * 2 + [*WhenBusy])
+keys = st.sampled_from([None, None, None, "k1", "k2", "k3"])
+digests = st.sampled_from(["d1", "d1", "d2"])
+clients = st.sampled_from(["c1", "c2", None])
+positions = st.one_of(st.none(), st.integers(-1, 4))
+steering = st.sampled_from([True, True, True, False])
+turn_ends = st.sampled_from(TurnEnd)
+rungs = st.sampled_from(CancelRung)
+stop_reasons = st.sampled_from(["end_turn", "end_turn", "cancelled", "refusal", None])
+message_ids = st.sampled_from(["m1", "m2", None])
+options = st.sampled_from(["allow", "allow", "reject", "never_offered", None])
+methods = st.sampled_from(["session/request_permission", "elicitation/create"])
+gone_codes = st.sampled_from(["agent_exited", "agent_launch_failed", "agent_unresponsive", "daemon_stopped"])
+request_ids: st.SearchStrategy[RequestId] = st.sampled_from([1, "1", 2, "2"])
+"""Few and alike, so that ids that differ only in their JSON type meet."""
+
+kinds = st.sampled_from(
+    [
+        "agent_message_chunk",
+        "plan",
+        "tool_call",
+        "tool_call_update",
+        "user_message",
+        "user_message_chunk",
+        "terminal_output_chunk",
+        "made_up_kind",
+    ]
+)
+tools = st.sampled_from(["t1", "t2", "t3"])
+statuses = st.sampled_from(["pending", "in_progress", "completed", None])
+markers = st.sampled_from(["turn_complete", "_turn_complete"])
+agent_states = st.sampled_from(["running", "running", "requires_action", "idle", "idle", "made_up_state"])
+state_reasons = st.sampled_from(["end_turn", "cancelled", "error", None])
+backgrounds: st.SearchStrategy[list[str] | None] = st.sampled_from([None, None, [], ["t1"], ["t1", "t2"]])
+ABOUT_TURNS = [each for each in SAMPLES if isinstance(each, TurnEvent)]
+
+_pick = st.integers(0, 9)
+"""Which of several, if a `Which` means several."""
+
+
+class Happening(NamedTuple):
+    """The name of a method of the machine and what to call it with."""
+
+    name: str
+    parts: dict[str, Any]
+
+
+def _happening(name: str, **parts: st.SearchStrategy[Any]) -> st.SearchStrategy[Happening]:
+    return st.builds(Happening, st.just(name), st.fixed_dictionaries(parts))
+
+
+_WEIGHTED: list[tuple[int, st.SearchStrategy[Happening]]] = [
+    (8, _happening("prompt", when=whens, key=keys, digest=digests, client=clients)),
+    (1, _happening("prompt_with_a_known_id", which=which, pick=_pick)),
+    (2, _happening("edit", which=which, pick=_pick, position=positions, new=st.booleans())),
+    (1, _happening("remove", which=which, pick=_pick)),
+    (3, _happening("cancel", which=st.none() | which, pick=_pick, client=clients)),
+    (1, _happening("settle", which=which, pick=_pick)),
+    (3, _happening("answer", pick=_pick, option=options, client=clients)),
+    (1, _happening("attach_or_detach", client=st.sampled_from(["c1", "c2"]), here=st.booleans())),
+    (1, _happening("agent_starts", turn_end=turn_ends, steering=steering)),
+    (4, _happening("agent_speaks", kind=kinds, tool=tools, status=statuses, message=message_ids)),
+    (3, _happening("agent_marks_the_end", kind=markers, reason=stop_reasons, named=st.booleans(), pick=_pick)),
+    (7, _happening("agent_reports_its_state", state=agent_states, reason=state_reasons, background=backgrounds)),
+    (1, _happening("agent_has_the_prompt", which=which, pick=_pick, agent_id=request_ids)),
+    (1, _happening("agent_replayed")),
+    (4, _happening("agent_answers", which=which, pick=_pick, reason=stop_reasons, message=message_ids)),
+    (6, _happening("agent_ends_the_turn", reason=stop_reasons)),
+    (1, _happening("agent_refuses", which=which, pick=_pick)),
+    (4, _happening("agent_asks", agent_id=request_ids, method=methods)),
+    (1, _happening("agent_withdraws", agent_id=request_ids)),
+    (5, _happening("agent_answers_steering", which=steered, pick=_pick, injected=st.booleans())),
+    (1, _happening("agent_goes", code=gone_codes)),
+    (2, _happening("deadline_passes", which=which, pick=_pick, rung=rungs)),
+    (1, _happening("restart")),
+    (1, _happening("an_event_is_offered", which=which, pick=_pick, event=st.sampled_from(ABOUT_TURNS))),
+    (1, _happening("read_from_a_snapshot", cut=st.integers(0, 1000))),
+    (1, _happening("commit")),
+    (1, _happening("close")),
+]
+happenings = st.sampled_from([each for weight, each in _WEIGHTED for _ in range(weight)]).flatmap(lambda each: each)
