@@ -1,0 +1,197 @@
+"""The event log in one SQLite file: the engine for everything that must outlive the process.
+
+Takes and gives what `turnwire.log.base` says. One process owns a file; others may read it with any SQLite
+tool. Changes go to the writer's thread, reads to worker threads, checkpoints happen in a third; heads are
+answered from memory. Nothing here blocks the event loop.
+"""
+
+from __future__ import annotations
+
+import os
+from bisect import bisect_right, insort
+from collections.abc import Callable, Sequence
+from itertools import islice
+from pathlib import Path
+from typing import NamedTuple, Self
+
+import anyio
+from anyio import to_thread
+
+from turnwire.ids import Epoch, SessionId
+from turnwire.limits import Limits
+from turnwire.log import rules, sqlite_jobs
+from turnwire.log.base import Position, SessionHead, Snapshot, Stored
+from turnwire.log.durability import Durability
+from turnwire.log.sqlite_checkpoint import Checkpointer
+from turnwire.log.sqlite_file import SqliteFile
+from turnwire.log.sqlite_reader import NewestSnapshot, Page, SqliteReader
+from turnwire.log.sqlite_writer import Changes, SqliteWriter
+
+
+class LogStatistics(NamedTuple):
+    """What the log is doing."""
+
+    sessions: int
+    commits: int
+    """Transactions that changed the file since it was opened."""
+    waiting: int
+    """Changes that are not yet committed."""
+
+
+class SqliteEventLog:
+    """An `EventLog` in a SQLite file. Made by `open`, ended by `aclose` or as an async context."""
+
+    def __init__(self, file: SqliteFile, limits: Limits, durability: Durability, epochs: Callable[[], Epoch]):
+        self._file = file
+        self._epochs = epochs
+        self._heads = {session_id: row.head for session_id, row in file.rows.items()}
+        self._order = sorted(self._heads)
+        self._reader = SqliteReader(file.connect_reader)
+        self._checkpointer = Checkpointer(file.checkpoints, file.wal_path, file.gate, limits.checkpoint_bytes)
+        self._writer = SqliteWriter(
+            file,
+            self._checkpointer,
+            durability=durability,
+            queue_limit=limits.append_queue,
+            on_commit=self._moved,
+        )
+        self._closing = anyio.Lock()
+        self._is_closed = False
+        self._is_released = False
+
+    @classmethod
+    async def open(
+        cls,
+        path: str | os.PathLike[str],
+        *,
+        limits: Limits,
+        durability: Durability,
+        epochs: Callable[[], Epoch] = rules.random_epoch,
+    ) -> Self:
+        """Own the file at `path`; it and its directories are made if they are not there.
+
+        Raises:
+            ConfigError: no file can be there.
+            LogLocked: another process owns it.
+            LogTooNew: a newer turnwire wrote it. It was not touched.
+            LogCorrupt: it is damaged or something else. It was not touched.
+        """
+        file = await to_thread.run_sync(SqliteFile.open, Path(path), limits)
+        return cls(file, limits, durability, epochs)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.aclose()
+
+    async def create(self, session_id: SessionId) -> SessionHead:
+        """Begin an empty log. Raises `SessionExists`. When cancelled, it may still be created."""
+        self._check_open()
+        rules.check_session_id(session_id)
+        return await self._writer.run(sqlite_jobs.Create(session_id, self._epochs()))
+
+    async def head(self, session_id: SessionId) -> SessionHead:
+        """Where the session's log stands, after every change whose caller was cancelled (L6)."""
+        self._check_open()
+        if self._writer.is_unsure(session_id):
+            return await self._writer.run(sqlite_jobs.Look(session_id))
+        return self._find(session_id)
+
+    async def append(
+        self, session_id: SessionId, bodies: Sequence[bytes], *, expected: int, unsettled: bool, durable: bool
+    ) -> int:
+        """Store `bodies` after `expected`, in the order of the calls. When cancelled, see L6."""
+        self._check_open()
+        # A copy: the caller may go on with its list while the writer has not come to this job.
+        job = sqlite_jobs.Append(session_id, tuple(bodies), expected, unsettled, durable)
+        return await self._writer.run(job)
+
+    async def read(
+        self, session_id: SessionId, after: Position, *, max_events: int, max_bytes: int
+    ) -> list[Stored]:
+        """Events after a position, up to the head as of this call. Cancel-safe."""
+        self._check_open()
+        current = self._find(session_id)
+        rules.check_position(current, after)
+        if after.offset == current.head:
+            return []
+        # The file may hold a commit of which the loop has not heard. Showing it would make a reader hold a
+        # position that `head` does not know yet.
+        return await self._reader.run(Page(session_id, after, current.head, max_events, max_bytes))
+
+    async def sessions(
+        self, *, unsettled_only: bool = False, after: SessionId | None = None, limit: int = 1000
+    ) -> list[SessionHead]:
+        """Sessions in order of their id, a page at a time."""
+        self._check_open()
+        start = 0 if after is None else bisect_right(self._order, after)
+        heads = (self._heads[session_id] for session_id in islice(self._order, start, None))
+        return list(islice((head for head in heads if head.unsettled or not unsettled_only), limit))
+
+    async def save_snapshot(self, session_id: SessionId, snapshot: Snapshot) -> None:
+        """Keep a fold unless a newer one is kept. When cancelled, it may still be kept."""
+        self._check_open()
+        await self._writer.run(sqlite_jobs.SaveSnapshot(session_id, snapshot))
+
+    async def load_snapshot(self, session_id: SessionId, name: str) -> Snapshot | None:
+        """The newest kept snapshot of that name, if any. Cancel-safe."""
+        self._check_open()
+        self._find(session_id)
+        return await self._reader.run(NewestSnapshot(session_id, name))
+
+    async def trim(self, session_id: SessionId, *, upto: int) -> int:
+        """Forget a prefix. The file does not shrink: its room is used again. When cancelled, see L6."""
+        self._check_open()
+        first = await self._writer.run(sqlite_jobs.Trim(session_id, upto))
+        await self._sweep(session_id)
+        return first
+
+    async def delete(self, session_id: SessionId) -> None:
+        """Remove the session with everything in it, synced at every level. When cancelled, see L6."""
+        self._check_open()
+        await self._writer.run(sqlite_jobs.Delete(session_id))
+        await self._sweep(session_id)
+
+    async def aclose(self) -> None:
+        """Finish what was accepted, fold the write-ahead log into the file and let another owner in."""
+        self._is_closed = True
+        with anyio.CancelScope(shield=True):
+            async with self._closing:
+                if self._is_released:
+                    return
+                await self._reader.aclose()
+                await self._writer.aclose()
+                # The last connection to close, and one that may write: it removes the write-ahead log.
+                await to_thread.run_sync(self._checkpointer.close)
+                self._file.release()
+                self._is_released = True
+
+    def statistics(self) -> LogStatistics:
+        """For metrics and tests."""
+        return LogStatistics(len(self._heads), self._file.gate.commits, self._writer.waiting)
+
+    async def _sweep(self, session_id: SessionId) -> None:
+        # What is left when this is cancelled goes with the next sweep or when the file is opened again.
+        while await self._writer.run(sqlite_jobs.Sweep(session_id)):
+            pass
+
+    def _moved(self, changes: Changes) -> None:
+        for session_id, row in changes.items():
+            if row is None:
+                if self._heads.pop(session_id, None) is not None:
+                    del self._order[bisect_right(self._order, session_id) - 1]
+                continue
+            if session_id not in self._heads:
+                insort(self._order, session_id)
+            self._heads[session_id] = row.head
+
+    def _check_open(self) -> None:
+        if self._is_closed:
+            raise rules.closed()
+
+    def _find(self, session_id: SessionId) -> SessionHead:
+        head = self._heads.get(session_id)
+        if head is None:
+            raise rules.not_found(session_id)
+        return head

@@ -1,0 +1,269 @@
+"""Opening a log file: who may, what is refused, and that a refused file is not touched."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import stat
+import sys
+from contextlib import closing
+from pathlib import Path
+
+import anyio
+import pytest
+
+from turnwire.errors import ConfigError, LogCorrupt, LogLocked, LogTooNew, TurnwireError
+from turnwire.ids import Epoch, SessionId
+from turnwire.limits import Limits
+from turnwire.log import Durability, Position, SqliteEventLog
+from turnwire.log import sqlite_schema as sql
+from turnwire.testing.sqlite_faults import Faults
+
+pytestmark = pytest.mark.anyio
+
+A = SessionId("a")
+
+OWNER = """
+import asyncio, os, sys
+from turnwire.limits import Limits
+from turnwire.log import Durability, SqliteEventLog
+
+async def main():
+    log = await SqliteEventLog.open(sys.argv[1], limits=Limits(), durability=Durability.NORMAL)
+    os.write(1, b"open\\n")
+    await asyncio.Event().wait()
+
+asyncio.run(main())
+"""
+
+
+async def opened(path: Path) -> SqliteEventLog:
+    return await SqliteEventLog.open(path, limits=Limits(busy_timeout_s=0.05), durability=Durability.NORMAL)
+
+
+async def filled(path: Path, events: int = 10) -> Epoch:
+    async with await opened(path) as log:
+        created = await log.create(A)
+        await log.append(A, [b"x" * 500] * events, expected=0, unsettled=False, durable=True)
+    return created.epoch
+
+
+def changed(path: Path, statement: str) -> None:
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute(statement)
+
+
+def content_of(path: Path) -> bytes:
+    return path.read_bytes()
+
+
+def locks_of(path: Path) -> list[str]:
+    """The locks on a file, as the kernel lists them, without their numbers."""
+    inode = f":{path.stat().st_ino} "
+    lines = Path("/proc/locks").read_text().splitlines()
+    return sorted(line.split(": ", 1)[1] for line in lines if inode in line)
+
+
+def names_in(folder: Path) -> set[str]:
+    return {each.name for each in folder.iterdir()}
+
+
+async def expect_refused_untouched(path: Path, error: type[TurnwireError]) -> TurnwireError:
+    before = content_of(path)
+    with pytest.raises(error) as raised:
+        await opened(path)
+    assert content_of(path) == before
+    assert str(path.parent) not in str(raised.value.context)
+    return raised.value
+
+
+async def test_file_and_new_directories_are_for_their_owner_only(tmp_path: Path) -> None:
+    path = tmp_path / "state" / "turnwire" / "log.db"
+    previous = os.umask(0)
+    try:
+        async with await opened(path) as log:
+            await log.create(A)
+            modes = {each.name: stat.S_IMODE(each.stat().st_mode) for each in path.parent.iterdir()}
+    finally:
+        os.umask(previous)
+    assert set(modes) == {"log.db", "log.db-wal", "log.db-shm", "log.db.lock"}
+    assert set(modes.values()) == {0o600}
+    assert {stat.S_IMODE(each.stat().st_mode) for each in (path.parent, path.parent.parent)} == {0o700}
+
+
+async def test_after_closing_the_log_is_one_file(tmp_path: Path) -> None:
+    await filled(tmp_path / "log.db")
+    assert names_in(tmp_path) == {"log.db", "log.db.lock"}
+
+
+@pytest.mark.requirement("G1")
+async def test_the_file_can_be_read_by_others_while_it_is_owned(tmp_path: Path) -> None:
+    path = tmp_path / "log.db"
+    async with await opened(path) as log:
+        await log.create(A)
+        await log.append(A, [b"one", b"two"], expected=0, unsettled=True, durable=False)
+        with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as connection:
+            sessions = connection.execute("SELECT name, first, head, unsettled FROM sessions").fetchall()
+            events = connection.execute("SELECT offset, body FROM events ORDER BY offset").fetchall()
+    assert sessions == [("a", 1, 2, 1)]
+    assert events == [(1, b"one"), (2, b"two")]
+
+
+@pytest.mark.parametrize("name", ["a?b#c%41.db", "mit Leerzeichen ü.db"])
+async def test_a_path_may_hold_any_character(tmp_path: Path, name: str) -> None:
+    await filled(tmp_path / name)
+    assert (tmp_path / name).stat().st_size > 0
+
+
+async def test_a_second_owner_is_refused_with_the_pid_of_the_first(tmp_path: Path) -> None:
+    path = tmp_path / "log.db"
+    async with await opened(path) as log:
+        with pytest.raises(LogLocked, match=str(os.getpid())) as raised:
+            await opened(path)
+        assert raised.value.context["owner"] == os.getpid()
+        alias = tmp_path / "alias.db"
+        alias.symlink_to(path)
+        with pytest.raises(LogLocked):
+            await opened(alias)
+        await log.create(A)
+    await (await opened(path)).aclose()
+
+
+async def test_the_lock_of_a_killed_owner_is_not_stale(tmp_path: Path) -> None:
+    path = tmp_path / "log.db"
+    async with await anyio.open_process([sys.executable, "-c", OWNER, path], stderr=None) as child:
+        assert child.stdout is not None
+        with anyio.fail_after(30):
+            assert await child.stdout.receive() == b"open\n"
+        with pytest.raises(LogLocked, match=str(child.pid)):
+            await opened(path)
+        child.kill()
+        with anyio.fail_after(30):
+            await child.wait()
+    await (await opened(path)).aclose()
+
+
+@pytest.mark.parametrize("content", [b"not a database" * 100, b"SQLite format 3\0" + b"\xff" * 4096, b"x"])
+async def test_a_file_that_is_no_database_is_corrupt_and_untouched(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "log.db"
+    path.write_bytes(content)
+    await expect_refused_untouched(path, LogCorrupt)
+
+
+async def test_a_damaged_file_is_corrupt_and_untouched(tmp_path: Path) -> None:
+    path = tmp_path / "log.db"
+    await filled(path, 1000)
+    whole = path.read_bytes()
+    # Page 1 stays whole, so that the damage is found where the tables are.
+    path.write_bytes(whole[:4096] + b"\xff" * (len(whole) - 4096))
+    await expect_refused_untouched(path, LogCorrupt)
+
+
+async def test_a_database_of_another_program_is_refused_and_untouched(tmp_path: Path) -> None:
+    path = tmp_path / "log.db"
+    changed(path, "CREATE TABLE accounts (id)")
+    await expect_refused_untouched(path, LogCorrupt)
+
+
+async def test_a_log_of_a_newer_turnwire_is_refused_and_untouched(tmp_path: Path) -> None:
+    path = tmp_path / "log.db"
+    await filled(path)
+    changed(path, f"PRAGMA user_version = {sql.VERSION + 1}")
+    error = await expect_refused_untouched(path, LogTooNew)
+    assert error.context == {"format": sql.VERSION + 1, "known": sql.VERSION}
+
+
+async def test_a_head_that_does_not_match_its_events_is_corrupt(tmp_path: Path) -> None:
+    path = tmp_path / "log.db"
+    await filled(path)
+    changed(path, "DELETE FROM events WHERE offset = 10")
+    await expect_refused_untouched(path, LogCorrupt)
+
+
+async def test_missing_events_are_found_when_they_are_read(tmp_path: Path) -> None:
+    path = tmp_path / "log.db"
+    epoch = await filled(path)
+    changed(path, "DELETE FROM events WHERE offset = 5")
+    async with await opened(path) as log:
+        with pytest.raises(LogCorrupt, match="missing"):
+            await log.read(A, Position(epoch, 0), max_events=100, max_bytes=10_000)
+        with pytest.raises(LogCorrupt, match="missing"):
+            await log.read(A, Position(epoch, 4), max_events=1, max_bytes=10_000)
+        assert len(await log.read(A, Position(epoch, 5), max_events=100, max_bytes=10_000)) == 5
+
+
+async def test_a_directory_that_cannot_be_made_says_what_to_do(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ConfigError, match="directory that can be written"):
+        await opened(tmp_path / "file" / "log.db")
+    with pytest.raises(ConfigError, match="directory that can be written"):
+        await opened(tmp_path)
+
+
+async def test_a_full_disk_does_not_keep_a_log_from_being_read(tmp_path: Path, faults: Faults) -> None:
+    epoch = await filled(tmp_path / "log.db")
+    faults.fail("PRAGMA wal_checkpoint(TRUNCATE)", sqlite3.SQLITE_FULL)
+    async with await opened(tmp_path / "log.db") as log:
+        assert len(await log.read(A, Position(epoch, 0), max_events=100, max_bytes=10_000)) == 10
+
+
+@pytest.mark.skipif(not Path("/proc/locks").exists(), reason="only Linux lists the locks of a file")
+async def test_a_refused_second_owner_does_not_touch_the_locks_of_the_first(tmp_path: Path) -> None:
+    path = tmp_path / "log.db"
+    async with await opened(path):
+        before = locks_of(path)
+        assert before
+        with pytest.raises(LogLocked):
+            await opened(path)
+        assert locks_of(path) == before
+
+
+async def test_a_refused_open_leaves_no_lock_behind(tmp_path: Path) -> None:
+    path = tmp_path / "log.db"
+    path.write_bytes(b"not a database" * 100)
+    await expect_refused_untouched(path, LogCorrupt)
+    path.unlink()
+    await (await opened(path)).aclose()
+
+
+async def test_events_left_by_a_broken_off_delete_go_when_the_file_is_opened(tmp_path: Path) -> None:
+    path = tmp_path / "log.db"
+    await filled(path, 3000)
+    for statement in ("INSERT INTO forgotten SELECT id, 3000 FROM sessions", "DELETE FROM sessions"):
+        changed(path, statement)
+    async with await opened(path) as log:
+        assert await log.sessions() == []
+    with closing(sqlite3.connect(path)) as connection:
+        for table in ("events", "forgotten"):
+            assert connection.execute(f"SELECT count(*) FROM {table}").fetchone() == (0,)
+
+
+async def test_migrations_are_applied_in_order_and_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "log.db"
+    epoch = await filled(path)
+    second = ("CREATE TABLE second (x)", "INSERT INTO second VALUES (2)")
+    third = ("CREATE TABLE third AS SELECT x FROM second",)
+    monkeypatch.setattr(sql, "MIGRATIONS", (*sql.MIGRATIONS, second, third))
+    monkeypatch.setattr(sql, "VERSION", 3)
+    for _ in range(2):
+        async with await opened(path) as log:
+            assert (await log.head(A)).epoch == epoch
+    with closing(sqlite3.connect(path)) as connection:
+        assert connection.execute("PRAGMA user_version").fetchone() == (3,)
+        assert connection.execute("SELECT x FROM third").fetchall() == [(2,)]
+
+
+async def test_a_failed_migration_leaves_the_version_before_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "log.db"
+    epoch = await filled(path)
+    broken = (("CREATE TABLE second (x)", "INSERT INTO nowhere VALUES (1)"),)
+    with monkeypatch.context() as patch:
+        patch.setattr(sql, "MIGRATIONS", (*sql.MIGRATIONS, *broken))
+        with pytest.raises(TurnwireError):
+            await opened(path)
+    async with await opened(path) as log:
+        assert (await log.head(A)).epoch == epoch
+    with closing(sqlite3.connect(path)) as connection:
+        assert connection.execute("SELECT count(*) FROM sqlite_schema WHERE name = 'second'").fetchone() == (0,)
