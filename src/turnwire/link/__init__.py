@@ -1,0 +1,1 @@
+"""Talking to one peer: frames in order."""

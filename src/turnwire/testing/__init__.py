@@ -1,0 +1,13 @@
+"""Test doubles that are products: a scripted agent, a manual clock, faults, contract kits, a pytest plugin.
+
+Takes the place of an agent, of time or of a healthy disk in a test; gives the same behaviour in every run.
+Nothing outside tests imports it.
+"""
+
+from turnwire.testing.clock import ManualClock
+from turnwire.testing.scripted.agent import ScriptedAgent, scripted_agent
+from turnwire.testing.scripted.client import BareClient
+from turnwire.testing.scripted.host import Gates
+from turnwire.testing.scripted.options import AgentOptions, Profile
+
+__all__ = ["AgentOptions", "BareClient", "Gates", "ManualClock", "Profile", "ScriptedAgent", "scripted_agent"]

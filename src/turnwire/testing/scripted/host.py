@@ -1,0 +1,152 @@
+"""What a scripted agent stands on: a test's own process, or a process of the agent's own.
+
+Takes commands that touch the outside (gates, exits, signals, grandchildren); gives their effect. Never harms
+the process of a test: there an exit closes the link, and a grandchild is refused.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import NoReturn, Protocol
+
+import anyio
+
+from turnwire.link.base import FrameLink
+from turnwire.testing.scripted.stdio import StdioLink
+
+WAIT_S = 5.0
+"""How long a test waits for an agent to reach a gate: far above any delay, below a test's time limit."""
+
+GATE_S = 60.0
+"""How long an agent process waits for the file of a gate: longer than any test, and not for ever."""
+
+POLL_S = 0.01
+"""How often it looks: there is no portable way to be told that a file has appeared."""
+
+GRANDCHILD_S = 600
+"""A grandchild that nobody ends goes by itself after this time."""
+
+
+class Unavailable(Exception):
+    """This agent cannot do that here; the text says why."""
+
+
+class Gates:
+    """Named places where a scripted agent in this process waits for the test."""
+
+    def __init__(self) -> None:
+        self._open: dict[str, anyio.Event] = {}
+        self._reached: dict[str, anyio.Event] = {}
+
+    def open(self, name: str) -> None:
+        """Let everybody through who waits at this gate, now or later."""
+        self._open.setdefault(name, anyio.Event()).set()
+
+    async def wait(self, name: str) -> None:
+        """Wait at a gate, as the agent does."""
+        self._reached.setdefault(name, anyio.Event()).set()
+        await self._open.setdefault(name, anyio.Event()).wait()
+
+    async def reached(self, name: str) -> None:
+        """Return once an agent has come to this gate. Raises `TimeoutError` after `WAIT_S` seconds."""
+        with anyio.fail_after(WAIT_S):
+            await self._reached.setdefault(name, anyio.Event()).wait()
+
+
+class Host(Protocol):
+    """The outside of an agent."""
+
+    async def wait_at_gate(self, name: str) -> None: ...
+
+    async def exit(self, code: int) -> None: ...
+
+    async def die_by(self, signal_name: str) -> None: ...
+
+    def ignore(self, signal_name: str) -> None: ...
+
+    def complain(self, text: str) -> None: ...
+
+    def fork(self, *, hold_pipes: bool) -> int: ...
+
+
+class TaskHost:
+    """The agent runs as a task of a test."""
+
+    def __init__(self, link: FrameLink, gates: Gates) -> None:
+        self._link = link
+        self._gates = gates
+
+    async def wait_at_gate(self, name: str) -> None:
+        await self._gates.wait(name)
+
+    async def exit(self, code: int) -> None:
+        await self._link.aclose()
+
+    async def die_by(self, signal_name: str) -> None:
+        await self._link.aclose()
+
+    def ignore(self, signal_name: str) -> None:
+        raise _needs_process("ignore-signal")
+
+    def complain(self, text: str) -> None:
+        raise _needs_process("stderr")
+
+    def fork(self, *, hold_pipes: bool) -> int:
+        raise _needs_process("fork")
+
+
+class ProcessHost:
+    """The agent is a program with a process of its own."""
+
+    def __init__(self, link: StdioLink) -> None:
+        self._link = link
+
+    async def wait_at_gate(self, name: str) -> None:
+        path = anyio.Path(name)
+        with anyio.fail_after(GATE_S):
+            while not await path.exists():  # noqa: ASYNC110 nothing tells us that a file has appeared
+                await anyio.sleep(POLL_S)
+
+    async def exit(self, code: int) -> NoReturn:
+        await self._link.flush()
+        os._exit(code)
+
+    async def die_by(self, signal_name: str) -> None:
+        await self._link.flush()
+        os.kill(os.getpid(), signal_number(signal_name))
+
+    def ignore(self, signal_name: str) -> None:
+        signal.signal(signal_number(signal_name), signal.SIG_IGN)
+
+    def complain(self, text: str) -> None:
+        sys.stderr.write(f"{text}\n")
+        sys.stderr.flush()
+
+    def fork(self, *, hold_pipes: bool) -> int:
+        pipes = None if hold_pipes else subprocess.DEVNULL
+        program = f"import signal; signal.alarm({GRANDCHILD_S}); signal.pause()"
+        child = subprocess.Popen(
+            [sys.executable, "-I", "-S", "-c", program],
+            stdin=subprocess.DEVNULL,
+            stdout=pipes,
+            stderr=pipes,
+            cwd=Path.cwd(),
+            start_new_session=True,
+        )
+        return child.pid
+
+
+def signal_number(name: str) -> int:
+    """The number of a signal given by its name. Raises `Unavailable` if there is none of that name."""
+    try:
+        return signal.Signals[name]
+    except KeyError:
+        raise Unavailable(f"there is no signal {name!r}") from None
+
+
+def _needs_process(command: str) -> Unavailable:
+    return Unavailable(f"{command} needs the agent to be a process of its own: python -m turnwire.testing.agent")
