@@ -1,0 +1,105 @@
+"""The environment of an agent: what it needs to run on this machine, and nothing it was not given.
+
+Takes the daemon's own environment and what the operator adds; gives the agent's. A list of what passes, never
+a list of what does not: a secret that nobody thought of stays here. Nothing named `TURNWIRE_…` ever passes,
+those are the daemon's own. Names may be logged, values never.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping, Sequence
+
+from turnwire.errors import ConfigError
+
+OWN_PREFIX = "TURNWIRE_"
+
+HARMLESS = frozenset(
+    {
+        # finding programs, files and the user's own settings
+        *("PATH", "HOME", "USER", "LOGNAME", "SHELL", "TMPDIR", "TMP", "TEMP"),
+        # language, time and terminal, so that tools speak and count as the user does
+        *("LANG", "LANGUAGE", "TZ", "TERM", "COLORTERM", "NO_COLOR"),
+        # opening a browser for a login
+        *("DISPLAY", "WAYLAND_DISPLAY", "BROWSER"),
+        # certificates of a company network
+        *("SSL_CERT_FILE", "SSL_CERT_DIR", "NODE_EXTRA_CA_CERTS", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE"),
+        # where Node keeps its programs; most agents are npm packages. Not `NODE_*`: that has `NODE_AUTH_TOKEN`
+        *("NODE_PATH", "NODE_OPTIONS", "NVM_DIR", "VOLTA_HOME", "FNM_DIR", "PNPM_HOME", "BUN_INSTALL", "DENO_DIR"),
+        *("NPM_CONFIG_PREFIX", "NPM_CONFIG_CACHE", "npm_config_prefix", "npm_config_cache"),
+        # where Python and uv keep theirs. Not `PYTHONPATH` and `PYTHONHOME`: they describe the daemon's own
+        *("VIRTUAL_ENV", "PYENV_ROOT", "PYTHONUTF8", "PYTHONIOENCODING", "PYTHONUNBUFFERED"),
+        *("UV_CACHE_DIR", "UV_TOOL_DIR", "UV_TOOL_BIN_DIR", "UV_PYTHON_INSTALL_DIR", "PIPX_HOME"),
+    }
+)
+"""Variables that pass and may be shown."""
+
+HARMLESS_PREFIXES = ("LC_", "XDG_")
+
+PROXIES = frozenset(
+    name for each in ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY") for name in (each, each.lower())
+)
+"""They pass, for without them nothing is reached; they may hold a password, so they are never shown."""
+
+SHORTEST_SECRET = 6
+"""A shorter value is not looked for in text: `1` or `true` would blot out half of it."""
+
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+
+def agent_environment(
+    own: Mapping[str, str], *, additions: Sequence[str] = (), pass_through: Sequence[str] = ()
+) -> dict[str, str]:
+    """The variables an agent gets.
+
+    Args:
+        own: The daemon's environment.
+        additions: `KEY=VALUE` each; they win over everything else.
+        pass_through: Names to take from `own` if they are set there.
+
+    Raises:
+        ConfigError: A name is none, or is one of the daemon's own.
+    """
+    given = {name: value for name, value in own.items() if _passes(name)}
+    given |= {name: own[name] for name in map(_checked, pass_through) if name in own}
+    for addition in additions:
+        name, equals, value = addition.partition("=")
+        if not equals:
+            # Without an equals sign it may be a value in the wrong place, so it is not shown.
+            raise ConfigError("an addition to the agent's environment has no `=`; write KEY=VALUE")
+        if "\0" in value:
+            raise ConfigError(f"the value of {_checked(name)} holds a zero byte; no program can be given that")
+        given[_checked(name)] = value
+    return given
+
+
+def redacted(env: Mapping[str, str]) -> list[str]:
+    """An environment as it may be logged: names only."""
+    return sorted(env)
+
+
+def secrets(env: Mapping[str, str]) -> list[bytes]:
+    """The values that must not be seen in anything an agent prints, longest first."""
+    hidden = {
+        os.fsencode(value)
+        for name, value in env.items()
+        if not _is_harmless(name) and len(value) >= SHORTEST_SECRET
+    }
+    return sorted(hidden, key=lambda value: (-len(value), value))
+
+
+def _passes(name: str) -> bool:
+    return _is_harmless(name) or name in PROXIES
+
+
+def _is_harmless(name: str) -> bool:
+    return name in HARMLESS or name.startswith(HARMLESS_PREFIXES)
+
+
+def _checked(name: str) -> str:
+    if not _NAME.fullmatch(name):
+        raise ConfigError(f"{name!r} is no name of a variable; use letters, digits and `_`")
+    if name.upper().startswith(OWN_PREFIX):
+        raise ConfigError(f"{name} belongs to the daemon and is not given to agents; use another name")
+    return name

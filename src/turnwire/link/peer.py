@@ -1,0 +1,193 @@
+"""A peer: a link with request bookkeeping, so that answers find their questions.
+
+Takes requests and notifications to send; gives everything that arrives, one frame at a time and strictly in
+the order it arrived: answers to their callback, the rest to `incoming`. Callbacks are plain functions that only
+hand over, so nothing a callback does can overtake or stall the next frame. After each burst the reader awaits
+`settled`, which is where a full inbox holds the peer back.
+
+What is no frame, or answers nothing, is a breach: counted by reason, kept with its first bytes, never fatal.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from typing import Any, NamedTuple, TypeAlias
+
+import anyio
+from msgspec import Raw
+
+from turnwire.core.correlation import Correlation
+from turnwire.errors import LimitExceeded, LinkBroken, LinkError, RemoteProtocolError
+from turnwire.ids import RequestId
+from turnwire.link.base import FrameLink
+from turnwire.wire.jsonrpc import (
+    METHOD_NOT_FOUND,
+    Batch,
+    ErrorObject,
+    Failure,
+    Frame,
+    Notification,
+    Request,
+    Result,
+    decode,
+    encode,
+)
+from turnwire.wire.peek import UpdateParams, read_update_line
+
+Answer: TypeAlias = Callable[[Result | Failure | None], None]
+"""Hears the answer to one request; `None` when the peer is gone and there will be none."""
+
+Incoming: TypeAlias = Callable[[Request | Notification], None]
+
+Updated: TypeAlias = Callable[[UpdateParams], None]
+"""Hears what most frames are, a `session/update` as it should be. Without it, `incoming` hears these too."""
+
+KEPT_BREACHES = 64
+KEPT_FRAMES = 16
+KEPT_BYTES = 256
+
+
+class Breach(NamedTuple):
+    """Something a peer sent that breaks JSON-RPC."""
+
+    reason: str
+    head: bytes
+    """Its first bytes, for inspection."""
+
+
+class Peer:
+    """One peer over one link."""
+
+    def __init__(
+        self,
+        link: FrameLink,
+        incoming: Incoming,
+        settled: Callable[[], Awaitable[None]],
+        updated: Updated | None = None,
+    ) -> None:
+        self._link = link
+        self._incoming = incoming
+        self._updated = updated
+        self._settled = settled
+        self._correlation: Correlation[Answer, str] = Correlation()
+        self.breaches: Counter[str] = Counter()
+        self.last_breaches: deque[Breach] = deque(maxlen=KEPT_BREACHES)
+        self.last_received: deque[bytes] = deque(maxlen=KEPT_FRAMES)
+        """The beginnings of the newest frames from the peer, for whoever asks why it is stuck."""
+        self.last_sent: deque[bytes] = deque(maxlen=KEPT_FRAMES)
+
+    async def run(self) -> None:
+        """Read until the link ends. Returns when the peer is gone; every open request hears `None`."""
+        try:
+            while True:
+                lines = await self._link.receive()
+                self.last_received.extend(line[:KEPT_BYTES] for line in lines[-KEPT_FRAMES:])
+                updated = self._updated
+                for line in lines:
+                    update = read_update_line(line) if updated is not None else None
+                    if updated is not None and update is not None:
+                        updated(update)
+                    else:
+                        self._receive(line)
+                await self._settled()
+        except LinkError:
+            return
+        finally:
+            for answer in self._correlation.end():
+                answer(None)
+
+    def _receive(self, line: bytes) -> None:
+        try:
+            frame = decode(line)
+        except RemoteProtocolError as error:
+            self._breach(str(error.context.get("reason")), line)
+            self._tell(error.context)
+            return
+        if isinstance(frame, Notification):
+            self._incoming(frame)
+        elif isinstance(frame, Result | Failure):
+            answer = self._correlation.close(frame.id)
+            if answer is None:
+                self._breach("answers_nothing", line)
+            else:
+                answer(frame)
+        elif isinstance(frame, Batch):
+            self._breach("batch", line)
+        elif self._correlation.asked(frame.id, frame.method):
+            self._incoming(frame)
+        else:
+            self._breach("id_in_use", line)
+
+    def _tell(self, context: dict[str, Any]) -> None:
+        """A malformed frame still concerns somebody: the one who asked, or the peer that waits for an answer."""
+        failure = ErrorObject(int(context["jsonrpc"]), "malformed frame")
+        if (answered := context.get("response_id")) is not None:
+            answer = self._correlation.close(answered)
+            if answer is not None:
+                answer(Failure(answered, failure))
+        elif (asked := context.get("request_id")) is not None:
+            with suppress(LinkError, LimitExceeded):
+                self._send(Failure(asked, failure))
+
+    def _breach(self, reason: str, line: bytes) -> None:
+        self.breaches[reason] += 1
+        self.last_breaches.append(Breach(reason, bytes(line[:KEPT_BYTES])))
+
+    # -- sending: hands over and returns; raises `LimitExceeded` when the peer does not read ---------------
+
+    def _send(self, frame: Frame) -> None:
+        line = encode(frame)
+        self._link.send_nowait(line)
+        self.last_sent.append(line[:KEPT_BYTES])
+
+    def ask(self, method: str, params: Raw, answer: Answer) -> RequestId:
+        """Send a request; `answer` hears the outcome in its place among the incoming frames."""
+        request_id = self._correlation.open(answer)
+        try:
+            self._send(Request(request_id, method, params))
+        except BaseException:
+            self._correlation.close(request_id)
+            raise
+        return request_id
+
+    async def call(self, method: str, params: Raw) -> Result | Failure:
+        """Send a request and wait for its answer. Raises `LinkBroken` when the peer goes first. Cancel-safe."""
+        done = anyio.Event()
+        outcome: list[Result | Failure | None] = []
+
+        def answer(frame: Result | Failure | None) -> None:
+            outcome.append(frame)
+            done.set()
+
+        self.ask(method, params, answer)
+        await done.wait()
+        if outcome[0] is None:
+            raise LinkBroken("the peer went away before it answered", method=method)
+        return outcome[0]
+
+    def notify(self, method: str, params: Raw) -> None:
+        """Send a notification."""
+        self._send(Notification(method, params))
+
+    def answer(self, request_id: RequestId, result: Raw) -> None:
+        """Answer a request of the peer. Raises `LocalProtocolError` if it is not open."""
+        self._correlation.answered(request_id)
+        self._send(Result(request_id, result))
+
+    def refuse(
+        self, request_id: RequestId, code: int = METHOD_NOT_FOUND, message: str = "method not found"
+    ) -> None:
+        """Answer a request of the peer with an error."""
+        self._correlation.answered(request_id)
+        self._send(Failure(request_id, ErrorObject(code, message)))
+
+    @property
+    def open_requests(self) -> int:
+        """How many of our requests the peer has not answered."""
+        return self._correlation.open_requests
+
+    def has_asked(self, request_id: RequestId) -> bool:
+        """Whether a request of the peer is still open."""
+        return self._correlation.find_asked(request_id) is not None

@@ -1,0 +1,307 @@
+"""An agent as a process: started, watched, stopped, and never survived by anything it started.
+
+Takes a command as a list, never through a shell; gives a link to it, and one `Exit` when it is gone. Never
+outlives its owner: the tree goes when the agent exits, when it is stopped, and when this process dies.
+
+What is hard is that a process can end in many ways at once, and that its children need not end with it. The
+one strategy is the guard (`turnwire.link.guard`), a small process between us and the agent: it alone is the
+agent's parent, so it alone knows how the agent ended and who is left; and it lives when we are killed.
+
+I1  Nothing of the tree outlives the agent, nor us. The guard kills it; should the guard be killed, we kill the
+    agent's group, and on Linux the kernel kills the agent.
+I2  There is one `Exit`. It is told once the tree is gone and stderr has ended, and at the latest
+    `exit_drain_s` after the agent itself is gone.
+I3  The streams are the agent's own. Nothing passes through the guard, and it keeps no end open, so the link
+    breaks when the agent's side is closed, and gives everything that was written before. It breaks at the
+    latest with the `Exit`, whoever still holds the pipe.
+I4  Stopping is bounded. Each rung of the ladder (end of input, SIGTERM, SIGKILL) has its own limit, and after
+    the last one `stop` returns whatever happened.
+I5  A launch either gives a process or raises, and leaves nothing behind when it raises.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+import os
+import signal
+import subprocess
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+import anyio
+
+from turnwire.errors import AgentLaunchFailed
+from turnwire.limits import Limits
+from turnwire.link.environment import redacted, secrets
+from turnwire.link.process_guard import Ends, GuardEnd, Report, start_guard
+from turnwire.link.process_stderr import StderrTail
+from turnwire.link.stdio import StdioLink
+
+Rung: TypeAlias = Literal["eof", "term", "kill"]
+Sleep: TypeAlias = Callable[[float], Awaitable[None]]
+
+log = logging.getLogger("turnwire.agent")
+
+
+@dataclass(frozen=True, slots=True)
+class Exit:
+    """How an agent ended. With neither a code nor a signal nobody saw it end: its guard was killed."""
+
+    exit_code: int | None
+    signal: int | None
+    stderr_tail: str
+    """The last it printed to standard error, without the values of secret variables."""
+    stopped_by: Rung | None
+    """The last thing we did to end it; `None` if it ended by itself."""
+
+
+class AgentProcess:
+    """A running agent. `spawn` makes one. The link is its owner's to close; `aclose` does both."""
+
+    def __init__(
+        self,
+        guard: subprocess.Popen[bytes],
+        ends: Ends,
+        hidden: Sequence[bytes],
+        limits: Limits,
+        sleep: Sleep,
+    ) -> None:
+        self._limits = limits
+        self._sleep = sleep
+        self.pid = 0
+        self.exit: Exit | None = None
+        """How it ended, once it has."""
+        self._launch_failure: Report | None = None
+        self._launched = anyio.Event()
+        self._ending: Report | None = None
+        self._tree_is_gone = False
+        self._guard_is_gone = False
+        self._gone = anyio.Event()
+        self._rung: Rung | None = None
+        self._stop_lock = anyio.Lock()
+        self._drain_timer: asyncio.TimerHandle | None = None
+        self._guard = GuardEnd(guard, ends, self._heard, self._guard_ended)
+        self._stderr = StderrTail(ends.stderr, limits.stderr_tail_bytes, hidden, self._finish_if_drained)
+        self.link = StdioLink(ends.stdout, ends.stdin, limits)
+
+    async def exited(self) -> Exit:
+        """Wait for its end. Any number of tasks may wait. Cancel-safe."""
+        await self._gone.wait()
+        assert self.exit is not None  # I2: set before `_gone`
+        return self.exit
+
+    def terminate(self) -> None:
+        """SIGTERM to the agent's process group, now. Nothing happens if it is gone."""
+        self._mark("term")
+        if self.exit is None and not self._guard.order(b"T"):
+            self._signal_group(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """SIGKILL to the whole tree, now. Nothing happens if it is gone."""
+        self._mark("kill")
+        if self.exit is None and not self._guard.order(b"K"):
+            self._signal_group(signal.SIGKILL)
+
+    async def stop(self) -> Exit:
+        """End it: end of input, then SIGTERM, then SIGKILL, each with its own deadline. Bounded, idempotent.
+
+        What the agent still writes can be received meanwhile and afterwards. A cancelled call kills at once.
+        """
+        try:
+            async with self._stop_lock:
+                await self._run_ladder()
+        except BaseException:
+            self.kill()
+            raise
+        return await self.exited()
+
+    async def aclose(self) -> None:
+        """Stop it and close the link. Idempotent."""
+        try:
+            await self.stop()
+        finally:
+            await self.link.aclose()
+
+    async def _run_ladder(self) -> None:
+        self._mark("eof")
+        self.link.end_output()
+        if await self._is_gone_within(self._limits.stop_eof_s):
+            return
+        self.terminate()
+        if await self._is_gone_within(self._limits.stop_term_s):
+            return
+        self.kill()
+        if await self._is_gone_within(self._limits.stop_kill_s):
+            return
+        log.error("agent %d was not gone %g s after it was killed", self.pid, self._limits.stop_kill_s)
+        await self._give_up()
+
+    async def _give_up(self) -> None:
+        """The guard does not answer: go without it."""
+        self._guard.kill()
+        self._signal_group(signal.SIGKILL)
+        if not await self._is_gone_within(self._limits.stop_kill_s):
+            self._finish()
+
+    def _mark(self, rung: Rung) -> None:
+        if self._ending is None and self.exit is None:
+            self._rung = rung
+
+    async def _is_gone_within(self, seconds: float) -> bool:
+        async def give_up(scope: anyio.CancelScope) -> None:
+            await self._sleep(seconds)
+            scope.cancel()
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(give_up, tasks.cancel_scope)
+            await self._gone.wait()
+            tasks.cancel_scope.cancel()
+        return self._gone.is_set()
+
+    def _signal_group(self, number: signal.Signals) -> None:
+        """What we can do without a guard."""
+        if self.pid:
+            try:
+                os.killpg(self.pid, number)
+            except (ProcessLookupError, PermissionError):
+                log.debug("agent %d has no process group left", self.pid)
+
+    # -- what the guard and the pipes tell -----------------------------------------------------------------
+
+    def _heard(self, report: Report) -> None:
+        if "pid" in report:
+            self.pid = int(report["pid"])
+            self._launched.set()
+        elif "launch_error" in report:
+            self._launch_failure = report
+        elif "exit_code" in report:
+            self._ending = report
+            self._start_draining()
+        elif report["left"]:
+            log.error("%s processes of agent %d could not be killed", report["left"], self.pid)
+        else:
+            self._tree_is_gone = True
+
+    def _guard_ended(self) -> None:
+        self._guard_is_gone = True
+        if self._ending is None:
+            self._signal_group(signal.SIGKILL)
+            self._start_draining()
+        self._launched.set()
+        self._finish_if_drained()
+
+    def _start_draining(self) -> None:
+        if self._drain_timer is None:
+            self._drain_timer = asyncio.get_running_loop().call_later(self._limits.exit_drain_s, self._finish)
+
+    def _finish_if_drained(self) -> None:
+        if self._guard_is_gone and self._stderr.is_ended:
+            self._finish()
+
+    def _finish(self) -> None:
+        if self._drain_timer is not None:
+            self._drain_timer.cancel()
+        if self.exit is not None:
+            return
+        self._stderr.close()
+        if not self._tree_is_gone:
+            # Somebody of the tree may hold the pipe, and with it whoever waits for the link to break.
+            self.link.end_input()
+        ending = self._ending or {}
+        number = int(ending.get("signal", 0)) or None
+        code = int(ending["exit_code"]) if ending and not number else None
+        self.exit = Exit(code, number, self._stderr.text(), self._rung)
+        self._gone.set()
+        if self.pid:
+            log.info("agent %d ended: exit code %s, signal %s", self.pid, self.exit.exit_code, self.exit.signal)
+
+    # -- launching -----------------------------------------------------------------------------------------
+
+    async def launched(self) -> None:
+        """Return once the program runs. Raises `AgentLaunchFailed`; then, or when cancelled, nothing is left."""
+        try:
+            with anyio.move_on_after(self._limits.launch_s):
+                await self._launched.wait()
+            if not self.pid:
+                raise _launch_error(self._launch_failure, self._launched.is_set())
+        except BaseException:
+            with anyio.CancelScope(shield=True):
+                await self._discard()
+            raise
+
+    async def _discard(self) -> None:
+        self.kill()
+        if not await self._is_gone_within(self._limits.stop_kill_s):
+            await self._give_up()
+        await self.link.aclose()
+
+
+async def spawn(
+    command: Sequence[str],
+    *,
+    cwd: str | os.PathLike[str],
+    env: Mapping[str, str],
+    limits: Limits | None = None,
+    sleep: Sleep = anyio.sleep,
+) -> AgentProcess:
+    """Start an agent. Cancel-safe: a cancelled call leaves no process.
+
+    Args:
+        command: The program, looked for on the `PATH` of `env`, and its arguments.
+        cwd: The directory it starts in.
+        env: All of its environment; see `turnwire.link.environment.agent_environment`.
+        limits: Deadlines and sizes.
+        sleep: How the rungs of `stop` wait.
+
+    Raises:
+        AgentLaunchFailed: The program is missing or cannot be run, or the directory is missing.
+    """
+    limits = limits or Limits()
+    if not command:
+        raise AgentLaunchFailed(
+            "the agent's command is empty; name a program", definite=True, reason="empty_command"
+        )
+    try:
+        guard, ends = start_guard(command, cwd, env)
+    except (OSError, ValueError) as error:
+        number = error.errno if isinstance(error, OSError) else errno.EINVAL
+        raise _launch_error({"launch_error": number or 0, "at": "guard"}, True) from error
+    agent = AgentProcess(guard, ends, secrets(env), limits, sleep)
+    try:
+        await agent.launched()
+    except AgentLaunchFailed as error:
+        log.warning("%r did not start: %s", command[0], error.context.get("reason"))
+        raise
+    log.info("agent %d started: %s with %s", agent.pid, command[0], " ".join(redacted(env)))
+    return agent
+
+
+_AT_EXEC = {
+    errno.ENOENT: ("not_found", "the agent's program was not found; check the command and PATH"),
+    errno.ENOTDIR: ("not_found", "the agent's program was not found; check the command and PATH"),
+    errno.EACCES: ("not_executable", "the agent's program may not be run; check its permissions"),
+    errno.ENOEXEC: (
+        "not_executable",
+        "the agent's program is no program; does its first line name an interpreter?",
+    ),
+}
+
+
+def _launch_error(failure: Report | None, is_answered: bool) -> AgentLaunchFailed:
+    if failure is None:
+        reason, message = (
+            ("guard_lost", "the agent's guard died before the agent ran; try again")
+            if is_answered
+            else ("too_slow", "the agent's program did not start in time; try again, or raise the limit `launch_s`")
+        )
+        return AgentLaunchFailed(message, definite=False, reason=reason)
+    number = int(failure["launch_error"])
+    name = errno.errorcode.get(number, str(number))
+    if failure["at"] == "cwd":
+        reason, message = "bad_cwd", "the agent's working directory cannot be entered; check that it exists"
+    else:
+        reason, message = _AT_EXEC.get(number, ("refused", f"the system refused to start the agent ({name})"))
+    return AgentLaunchFailed(message, definite=True, reason=reason, errno=name)
