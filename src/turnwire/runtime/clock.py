@@ -1,0 +1,42 @@
+"""The clock port: the only way time enters turnwire.
+
+Takes nothing; gives wall time for the record, a steady time and a wait for deadlines. Everything that
+waits takes a `Clock`, so a test with `turnwire.testing.ManualClock` decides when time passes.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Protocol, runtime_checkable
+
+import anyio
+
+
+@runtime_checkable
+class Clock(Protocol):
+    """Time as the runtime sees it."""
+
+    def now_ms(self) -> int:
+        """Wall time in milliseconds since 1970, for timestamps only; it may jump."""
+        ...
+
+    def monotonic(self) -> float:
+        """Seconds that never run backwards, for durations."""
+        ...
+
+    async def sleep(self, seconds: float) -> None:
+        """Return once that much steady time has passed. Cancel-safe."""
+        ...
+
+
+class SystemClock:
+    """The machine's own clock."""
+
+    def now_ms(self) -> int:
+        return time.time_ns() // 1_000_000
+
+    def monotonic(self) -> float:
+        return time.monotonic()
+
+    async def sleep(self, seconds: float) -> None:
+        await anyio.sleep(seconds)

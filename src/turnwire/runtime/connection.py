@@ -1,0 +1,316 @@
+"""One connection to an agent: the handshake, and which frame belongs to which session.
+
+Takes a link; gives inputs to the sessions that live on it, in the order the agent wrote them. Updates of a
+session whose `session/new` is not answered yet are held and follow its answer. Never interprets an update.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Protocol, TypeAlias
+
+import anyio
+from msgspec import Raw
+
+from turnwire import __version__
+from turnwire.core.dialect import (
+    NEWEST_VERSION,
+    QUESTIONS,
+    AgentProfile,
+    initialize_params,
+    read_cancel_request,
+    read_initialize,
+    session_params,
+)
+from turnwire.errors import LimitExceeded, LinkError, RemoteProtocolError
+from turnwire.ids import AgentSessionId, RequestId
+from turnwire.limits import Limits
+from turnwire.link.peer import Peer
+from turnwire.link.process import Exit
+from turnwire.runtime.source import AgentHandle
+from turnwire.wire.jsonrpc import Failure, Notification, Request, Result, raw
+from turnwire.wire.peek import UpdateParams, peek_session_id, peek_update_params
+
+UPDATE = "session/update"
+
+
+Opened: TypeAlias = Callable[[Result | Failure], AgentSessionId | None]
+"""Hears the answer to a request that opens a session; says under which id the session lives here, if it does."""
+
+KEPT_STRAYS = 64
+"""Kinds of frames for nobody that are counted apart; an agent makes up as many as it likes."""
+
+
+class Resident(Protocol):
+    """A session that lives on a connection. Called in the order of the agent's frames; hands over and returns."""
+
+    def updated(self, update: Raw) -> None: ...
+
+    def asked(self, request: Request) -> None:
+        """A question for its users."""
+        ...
+
+    def wants(self, request: Request, answer: Callable[[Result | Failure], None]) -> bool:
+        """A service of its client. False if there is none of this name."""
+        ...
+
+    def withdrew(self, request_id: RequestId) -> None: ...
+
+    def gone(self, how: Exit | None, code: str) -> None: ...
+
+    async def room(self) -> None:
+        """Wait until the session can take more."""
+        ...
+
+
+class AgentConnection:
+    """An agent at the other end of a link, and the sessions it serves."""
+
+    def __init__(self, agent: AgentHandle, limits: Limits, *, services: bool = False) -> None:
+        self.agent = agent
+        self._limits = limits
+        self._services = services
+        self._residents: dict[str, Resident] = {}
+        self._questions: dict[tuple[bool, RequestId], Resident] = {}
+        self._touched: dict[int, Resident] = {}
+        self._openings = 0
+        self._orphans: list[Resident] = []
+        """Sessions that were being opened when the agent went."""
+        self._held: dict[str, list[Request | UpdateParams]] = {}
+        self._held_frames = 0
+        self.peer = Peer(agent.link, self._incoming, self._settled, self._update)
+        self.profile: AgentProfile | None = None
+        self.is_alive = True
+        self.is_dismissed = False
+        """We let it go; it did not go by itself."""
+        self._why_gone = "agent_exited"
+        self.strays: Counter[str] = Counter()
+        """Frames that belong to no session, by method."""
+
+    @property
+    def residents(self) -> int:
+        """How many sessions live here."""
+        return len(self._residents)
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether the agent owes an answer, or waits for one."""
+        return bool(self.peer.open_requests or self._questions)
+
+    async def run(self) -> None:
+        """Serve until the agent is gone; then every resident hears how it went."""
+        try:
+            await self.peer.run()
+        except LimitExceeded:
+            # It asks and does not read the answers: nobody can talk to it any more.
+            self._why_gone = "agent_unresponsive"
+        finally:
+            self.is_alive = False
+            with anyio.CancelScope(shield=True):
+                how = await self._last_words()
+                self._tell_gone(how, self._why_gone)
+                await self.agent.aclose()
+
+    def _tell_gone(self, how: Exit | None, code: str) -> None:
+        residents, self._residents, self._orphans = [*self._residents.values(), *self._orphans], {}, []
+        for each in residents:
+            each.gone(how, code)
+
+    async def _last_words(self) -> Exit | None:
+        """How the agent ended. One that only closed its output has not ended, and is not waited for."""
+        if not self.agent.pid:
+            return None
+        with anyio.move_on_after(self._limits.exit_drain_s):
+            return await self.agent.exited()
+        return None
+
+    async def handshake(self) -> AgentProfile:
+        """`initialize`, asking for the newest version and, if that is refused, for the oldest.
+
+        Raises `RemoteProtocolError` if the agent refuses both or is too slow, `LinkBroken` if it goes.
+        """
+        refusal: Failure | None = None
+        with anyio.move_on_after(self._limits.initialize_s):
+            for protocol in (NEWEST_VERSION, 1):
+                params = initialize_params(__version__, protocol=protocol, services=self._services)
+                answer = await self.peer.call("initialize", params)
+                if isinstance(answer, Result):
+                    self.profile = read_initialize(answer.result)
+                    return self.profile
+                refusal = answer
+        if refusal is None:
+            raise RemoteProtocolError("the agent did not answer `initialize` in time; is it an ACP agent?")
+        raise RemoteProtocolError("the agent refused to initialize", jsonrpc=refusal.error.code)
+
+    async def authenticate(self, method_id: str) -> None:
+        """`authenticate`, or `auth/login` on v2. Raises `RemoteProtocolError` if the agent refuses."""
+        assert self.profile is not None, "authentication follows the handshake"
+        method = "auth/login" if self.profile.version == NEWEST_VERSION else "authenticate"
+        answer = await self.peer.call(method, raw({"methodId": method_id}))
+        if isinstance(answer, Failure):
+            raise RemoteProtocolError("the agent refused the authentication", jsonrpc=answer.error.code)
+
+    def open_session(
+        self, resident: Resident, method: str, params: Raw, opened: Opened, known_as: AgentSessionId | None
+    ) -> None:
+        """`session/new`, `load` or `resume`. The answer is heard before any frame that the agent wrote after it.
+
+        A session whose id is known lives here from the asking on, so that it hears what comes before the answer.
+        If the agent goes instead of answering, the resident hears how it went.
+        """
+        if known_as is not None:
+            self._residents[known_as] = resident
+
+        def answered(frame: Result | Failure | None) -> None:
+            self._openings -= 1
+            if known_as is not None:
+                self.forget(known_as)
+            if frame is None:
+                self._orphans.append(resident)
+                return
+            agent_session_id = opened(frame)
+            if agent_session_id is not None:
+                self._register(agent_session_id, resident)
+            if not self._openings and self._held_frames:
+                self.strays["held"] += self._held_frames
+                self._held, self._held_frames = {}, 0
+
+        self.peer.ask(method, params, answered)
+        self._openings += 1
+
+    def _register(self, agent_session_id: AgentSessionId, resident: Resident) -> None:
+        self._residents[agent_session_id] = resident
+        held = self._held.pop(agent_session_id, [])
+        self._held_frames -= len(held)
+        for frame in held:
+            if isinstance(frame, Request):
+                self._ask(resident, frame)
+            else:
+                resident.updated(frame.update)
+        self._touch(resident)
+        if self.profile is not None and self.profile.ready:
+            # Only now: the session is known here, so nothing the agent sends after it can be dropped.
+            self.peer.notify("session/ready", session_params(agent_session_id))
+
+    def forget(self, agent_session_id: AgentSessionId) -> None:
+        """The session does not live here any more."""
+        self._residents.pop(agent_session_id, None)
+
+    def end_now(self, *, kill: bool) -> bool:
+        """Signal the agent's process. False if it has none: then only `aclose` ends it."""
+        self.is_dismissed = True
+        if kill:
+            # It will not come back from this, so nobody is given this connection from now on.
+            self.is_alive = False
+            self.agent.kill()
+        else:
+            self.agent.terminate()
+        return bool(self.agent.pid)
+
+    def dismiss(self, why: str) -> None:
+        """The agent is about to be let go: nobody is given this connection, and its sessions hear it now."""
+        self.is_alive = False
+        self.is_dismissed = True
+        self._tell_gone(None, why)
+
+    async def aclose(self, why: str = "agent_exited") -> None:
+        """Let the agent go, in good order. Nobody is given this connection from now on."""
+        self.is_alive = False
+        self.is_dismissed = True
+        self._why_gone = why
+        await self.agent.aclose()
+
+    # -- incoming ------------------------------------------------------------------------------------------
+
+    def _incoming(self, frame: Request | Notification) -> None:
+        if isinstance(frame, Request):
+            self._request(frame)
+        elif frame.method == UPDATE:
+            self._update_the_long_way(frame)
+        elif frame.method == "$/cancel_request":
+            self._cancel_request(frame)
+        else:
+            name = frame.method[:KEPT_STRAYS]
+            self.strays[name if name in self.strays or len(self.strays) < KEPT_STRAYS else "other"] += 1
+
+    def _update_the_long_way(self, frame: Notification) -> None:
+        """One that the peer's short cut did not take: it is very long, or malformed."""
+        try:
+            params = peek_update_params(frame.params)
+        except RemoteProtocolError:
+            self.strays[UPDATE] += 1
+            return
+        self._update(params)
+
+    def _update(self, params: UpdateParams) -> None:
+        resident = self._residents.get(params.session_id)
+        if resident is None:
+            self._hold(params.session_id, params)
+            return
+        resident.updated(params.update)
+        self._touch(resident)
+
+    def _request(self, frame: Request) -> None:
+        session_id = peek_session_id(frame.params) or ""
+        resident = self._residents.get(session_id)
+        if resident is not None and frame.method in QUESTIONS:
+            self._ask(resident, frame)
+        elif frame.method not in QUESTIONS:
+            self._want(resident, frame)
+        elif not self._hold(session_id, frame):
+            self.peer.refuse(frame.id)
+
+    def _want(self, resident: Resident | None, frame: Request) -> None:
+        def answer(outcome: Result | Failure) -> None:
+            self._questions.pop((isinstance(frame.id, str), frame.id), None)
+            with suppress(LinkError, LimitExceeded):
+                if not self.peer.has_asked(frame.id):
+                    return
+                if isinstance(outcome, Result):
+                    self.peer.answer(frame.id, outcome.result)
+                else:
+                    self.peer.refuse(frame.id, outcome.error.code, outcome.error.message)
+
+        if resident is None or not resident.wants(frame, answer):
+            self.peer.refuse(frame.id)
+        else:
+            self._questions[isinstance(frame.id, str), frame.id] = resident
+
+    def _ask(self, resident: Resident, frame: Request) -> None:
+        self._questions[isinstance(frame.id, str), frame.id] = resident
+        resident.asked(frame)
+        self._touch(resident)
+
+    def answer(self, request_id: RequestId, answer: Raw) -> None:
+        """Answer a question, unless the agent has stopped waiting for it."""
+        self._questions.pop((isinstance(request_id, str), request_id), None)
+        if self.peer.has_asked(request_id):
+            self.peer.answer(request_id, answer)
+
+    def _cancel_request(self, frame: Notification) -> None:
+        request_id = read_cancel_request(frame.params)
+        if request_id is None:
+            return
+        resident = self._questions.get((isinstance(request_id, str), request_id))
+        if resident is not None:
+            resident.withdrew(request_id)
+
+    def _hold(self, session_id: str, frame: Request | UpdateParams) -> bool:
+        """Keep a frame of a session that may be about to exist. False, and counted, if it cannot be one."""
+        if not self._openings or self._held_frames >= self._limits.agent_inputs:
+            self.strays["unknown_session"] += 1
+            return False
+        self._held.setdefault(session_id, []).append(frame)
+        self._held_frames += 1
+        return True
+
+    def _touch(self, resident: Resident) -> None:
+        self._touched[id(resident)] = resident
+
+    async def _settled(self) -> None:
+        """Between bursts: wait for room where this one went, so that a full inbox holds the agent back."""
+        touched, self._touched = self._touched, {}
+        for resident in touched.values():
+            await resident.room()

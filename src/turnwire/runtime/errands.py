@@ -1,0 +1,179 @@
+"""What an agent wants of its client (files, terminals), given to exactly one who can do it.
+
+Takes the agent's requests and offers of attached clients; gives each request to the client that offered first, or
+to the daemon's own workspace when none did. A client that leaves in the middle hands its errands to the next. Each
+request is answered once. Never waits in the agent's way: every errand is a task of its own, and one that the
+agent takes back is stopped.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Protocol
+
+import anyio
+from anyio.abc import TaskGroup
+from msgspec import Raw
+
+from turnwire.errors import RequestRefused
+from turnwire.ids import ClientId, RequestId
+from turnwire.limits import Limits
+from turnwire.runtime.services import Workspace
+from turnwire.wire.jsonrpc import INTERNAL_ERROR, ErrorObject, Failure, Request, Result, raw
+
+logger = logging.getLogger(__name__)
+
+
+class Provider(Protocol):
+    """Somebody who does what agents ask of their clients."""
+
+    @property
+    def methods(self) -> frozenset[str]: ...
+
+    async def serve(self, method: str, params: Raw) -> Raw:
+        """The result. Raises `RequestRefused`."""
+        ...
+
+
+class _Errand:
+    """One request on its way."""
+
+    def __init__(self, request: Request) -> None:
+        self.request = request
+        self.scope = anyio.CancelScope()
+        self.client_id: ClientId | None = None
+        """Which attached client does it; none while the daemon does."""
+        self.handed_on = anyio.Event()
+
+
+class Errands:
+    """Requests of one session's agent, and who can do them."""
+
+    def __init__(self, tasks: TaskGroup, limits: Limits, *, own: bool) -> None:
+        self._tasks = tasks
+        self._limits = limits
+        self._own = own
+        self._workspace: Workspace | None = None
+        self._offers: dict[ClientId, Provider] = {}
+        self._open: dict[tuple[bool, RequestId], _Errand] = {}
+
+    @property
+    def open(self) -> list[str]:
+        """What the agent waits for: the methods it asked for."""
+        return [each.request.method for each in self._open.values()]
+
+    @property
+    def has_offers(self) -> bool:
+        """Whether an attached client does errands here."""
+        return bool(self._offers)
+
+    def settle(self, cwd: str) -> None:
+        """The session works in this directory: from now on the daemon can do errands there itself."""
+        if self._own and self._workspace is None:
+            try:
+                self._workspace = Workspace(cwd, (), self._limits)
+            except RequestRefused:
+                self._workspace = None
+
+    def offer(self, client_id: ClientId, provider: Provider) -> None:
+        """An attached client can do these."""
+        self._offers[client_id] = provider
+
+    def retract(self, client_id: ClientId) -> None:
+        """That client left; what it was doing goes to the next who can."""
+        self._offers.pop(client_id, None)
+        for errand in self._open.values():
+            if errand.client_id == client_id:
+                errand.handed_on.set()
+
+    def begin(self, request: Request, answer: Callable[[Result | Failure], None]) -> bool:
+        """Have a request done. False if nobody can."""
+        if self._find(request.method)[0] is None:
+            return False
+        errand = _Errand(request)
+        self._open[isinstance(request.id, str), request.id] = errand
+        self._tasks.start_soon(self._run, errand, answer)
+        return True
+
+    def withdraw(self, request_id: RequestId) -> None:
+        """The agent does not want it any more."""
+        errand = self._open.get((isinstance(request_id, str), request_id))
+        if errand is not None:
+            errand.scope.cancel()
+
+    def withdraw_all(self) -> None:
+        """The agent is gone: nobody waits for these."""
+        for errand in list(self._open.values()):
+            errand.scope.cancel()
+        workspace, self._workspace = self._workspace, None
+        if workspace is not None:
+            self._tasks.start_soon(workspace.aclose)
+
+    def _find(self, method: str) -> tuple[Provider | None, ClientId | None]:
+        for client_id, provider in self._offers.items():
+            if method in provider.methods:
+                return provider, client_id
+        own = self._workspace
+        return (own, None) if own is not None and method in own.methods else (None, None)
+
+    async def _run(self, errand: _Errand, answer: Callable[[Result | Failure], None]) -> None:
+        request = errand.request
+        outcome: Result | Failure = _failure(request, -32800, "the request was withdrawn")
+        try:
+            with errand.scope:
+                outcome = await self._do(errand)
+        finally:
+            # A new agent counts its requests from the start, and may be here before the old one's are all stopped.
+            key = isinstance(request.id, str), request.id
+            if self._open.get(key) is errand:
+                del self._open[key]
+            answer(outcome)
+
+    async def _do(self, errand: _Errand) -> Result | Failure:
+        request = errand.request
+        while True:
+            provider, errand.client_id = self._find(request.method)
+            if provider is None:
+                return _failure(request, INTERNAL_ERROR, "the client that did this has left, and nobody else can")
+            errand.handed_on = anyio.Event()
+            try:
+                result = await _serve(provider, errand)
+            except RequestRefused as refusal:
+                data = None if refusal.uri is None else {"uri": refusal.uri}
+                return _failure(request, refusal.jsonrpc, str(refusal), data)
+            if result is not None:
+                return Result(request.id, result)
+
+
+async def _serve(provider: Provider, errand: _Errand) -> Raw | None:
+    """The result; none if the client left before it gave one."""
+    results: list[Raw] = []
+    refusals: list[RequestRefused] = []
+
+    async def serve(scope: anyio.CancelScope) -> None:
+        try:
+            results.append(await provider.serve(errand.request.method, errand.request.params))
+        except RequestRefused as refusal:
+            refusals.append(refusal)
+        except Exception:
+            logger.exception("an errand failed", extra={"event": "errand_failed", "method": errand.request.method})
+            refusals.append(_failed())
+        scope.cancel()
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(serve, tasks.cancel_scope)
+        await errand.handed_on.wait()
+        tasks.cancel_scope.cancel()
+    if refusals:
+        raise refusals[0]
+    return results[0] if results else None
+
+
+def _failed() -> RequestRefused:
+    return RequestRefused("the client could not do this; try again", jsonrpc=INTERNAL_ERROR, reason="failed")
+
+
+def _failure(request: Request, code: int, message: str, data: object = None) -> Failure:
+    error = ErrorObject(code, message) if data is None else ErrorObject(code, message, raw(data))
+    return Failure(request.id, error)

@@ -1,0 +1,130 @@
+"""Why a turn has not ended: what is known of it, laid out for a person to decide.
+
+Takes a session's state and its agent's connection; gives an explanation with the evidence behind it. Silence is
+one piece of evidence and only that: `suspected_complete` is a suspicion to look at, and never ends a turn. What
+ends it is the agent, a cancel, or a person who settles it.
+"""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from turnwire.core.events import TurnEnd
+from turnwire.core.evolve import FINAL_TOOL_STATUS
+from turnwire.core.state import SessionState, Turn
+from turnwire.core.turn import TurnState
+from turnwire.ids import PermissionId, PromptId
+from turnwire.runtime.connection import AgentConnection
+
+
+class AgentEvidence(Struct, frozen=True, rename="camel", omit_defaults=True):
+    """The agent's side of it."""
+
+    connected: bool
+    pid: int | None = None
+    open_requests: int = 0
+    """Requests of ours that it has not answered."""
+    breaches: dict[str, int] = {}
+    """Lines that were no frames, and answers to nothing, by reason."""
+    strays: dict[str, int] = {}
+    """Frames that belong to no session, by method."""
+    last_received: list[str] = []
+    last_sent: list[str] = []
+
+
+class Explanation(Struct, frozen=True, rename="camel", omit_defaults=True):
+    """Where a session stands."""
+
+    state: str
+    suspected_complete: bool = False
+    reasons: list[str] = []
+    """What speaks for the suspicion, or what the turn waits for; in words."""
+    prompt_id: PromptId | None = None
+    quiet_s: float | None = None
+    """How long nothing has happened in the session."""
+    waiting_for: list[PermissionId] = []
+    tools_in_flight: list[str] = []
+    queued: list[PromptId] = []
+    agent: AgentEvidence = AgentEvidence(connected=False)
+
+
+class Seen(Struct, frozen=True):
+    """What the runtime saw of the running turn that is not in the log."""
+
+    response_seen: bool = False
+    """The agent answered `session/prompt`, but its end is another signal."""
+    errands: list[str] = []
+    """Files and terminals that the agent asked for and waits for, by method."""
+
+
+def explain(
+    state: SessionState,
+    connection: AgentConnection | None,
+    seen: Seen,
+    quiet_s: float,
+    suspect_after_s: float,
+) -> Explanation:
+    """Lay out what is known."""
+    turn = state.turn
+    queued = [each.prompt_id for each in state.queue]
+    agent = _agent(connection)
+    if turn is None:
+        return Explanation("idle", queued=queued, agent=agent)
+    waiting = [each.request_id for each in state.questions if each.prompt_id == turn.prompt_id]
+    tools = [each for each, status in turn.tools.items() if status not in FINAL_TOOL_STATUS]
+    against = _what_it_waits_for(turn, waiting, tools, seen, agent)
+    reasons = against or _what_speaks_for_it(state, seen, quiet_s, suspect_after_s)
+    return Explanation(
+        turn.state.value,
+        suspected_complete=bool(reasons) and not against,
+        reasons=reasons,
+        prompt_id=turn.prompt_id,
+        quiet_s=round(quiet_s, 3),
+        waiting_for=waiting,
+        tools_in_flight=tools,
+        queued=queued,
+        agent=agent,
+    )
+
+
+def _agent(connection: AgentConnection | None) -> AgentEvidence:
+    if connection is None:
+        return AgentEvidence(connected=False)
+    peer = connection.peer
+    return AgentEvidence(
+        connected=connection.is_alive,
+        pid=connection.agent.pid or None,
+        open_requests=peer.open_requests,
+        breaches=dict(peer.breaches),
+        strays=dict(connection.strays),
+        last_received=[line.decode(errors="replace") for line in peer.last_received],
+        last_sent=[line.decode(errors="replace") for line in peer.last_sent],
+    )
+
+
+def _what_it_waits_for(
+    turn: Turn, waiting: list[PermissionId], tools: list[str], seen: Seen, agent: AgentEvidence
+) -> list[str]:
+    found: list[str] = []
+    if waiting:
+        found.append("a permission request waits for an answer")
+    if tools:
+        found.append("a tool call is not finished")
+    found += [f"the agent waits for {each}" for each in seen.errands]
+    if turn.state is TurnState.CANCELLING:
+        found.append("a cancel was asked for and is not confirmed")
+    if not agent.connected:
+        found.append("the agent is being started")
+    return found
+
+
+def _what_speaks_for_it(state: SessionState, seen: Seen, quiet_s: float, suspect_after_s: float) -> list[str]:
+    found: list[str] = []
+    if seen.response_seen and state.agent is not None and state.agent.turn_end is TurnEnd.MARKER:
+        found.append("the agent answered the prompt and did not send the turn_complete that it offers")
+    if quiet_s >= suspect_after_s:
+        # Before that an idle agent has only not begun yet.
+        if state.agent is not None and state.agent.turn_end is TurnEnd.IDLE and not state.agent.busy:
+            found.append("the agent reports that it is idle")
+        found.append(f"nothing has happened for {quiet_s:.0f} s, and no tool call or question is open")
+    return found

@@ -1,0 +1,22 @@
+"""New identifiers: the only place where randomness enters.
+
+Takes a prefix that tells a reader what the id names; gives an id nobody else has. Never used by `core`.
+"""
+
+from __future__ import annotations
+
+import secrets
+
+from turnwire.ids import PermissionId, PromptId, SessionId
+
+
+def session_id() -> SessionId:
+    return SessionId(f"s_{secrets.token_hex(10)}")
+
+
+def prompt_id() -> PromptId:
+    return PromptId(f"p_{secrets.token_hex(10)}")
+
+
+def permission_id() -> PermissionId:
+    return PermissionId(f"q_{secrets.token_hex(10)}")

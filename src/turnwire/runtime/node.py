@@ -1,0 +1,355 @@
+"""A node: the sessions of one process, assembled. No rules of its own.
+
+Takes a log, a source of agents and a clock; gives sessions by id, opening each from the log when it is first
+touched and putting it away when nobody has touched it for a while. On start it opens what the log marks as
+unsettled, so that what a crash left open gets its end without anybody asking. One session's failure is its own.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
+from weakref import WeakValueDictionary
+
+import anyio
+import anyio.lowlevel
+from anyio.abc import TaskGroup
+from msgspec import Raw
+
+from turnwire.core.inputs import AnyInput, Close, CreateSession, Recover
+from turnwire.core.state import NOTHING
+from turnwire.core.view import View
+from turnwire.errors import LogUnavailable, SessionClosed, TurnwireError
+from turnwire.ids import ClientId, SessionId
+from turnwire.limits import Limits
+from turnwire.log.base import EventLog, Position
+from turnwire.runtime import mint
+from turnwire.runtime.agents import AgentPolicy, Agents
+from turnwire.runtime.clock import Clock, SystemClock
+from turnwire.runtime.errands import Errands, Provider
+from turnwire.runtime.evidence import Explanation
+from turnwire.runtime.follow import Page, follow
+from turnwire.runtime.hosting import Hosting
+from turnwire.runtime.hydrate import keep_view, open_state, open_view
+from turnwire.runtime.session import STATE, Opened, Session
+from turnwire.runtime.source import AgentSource
+from turnwire.runtime.tail import Projection, Tail, stored
+
+NO_SERVERS = Raw(b"[]")
+
+logger = logging.getLogger(__name__)
+
+
+class Node:
+    """Sessions of this process. Make one with `open_node`."""
+
+    def __init__(
+        self,
+        log: EventLog,
+        source: AgentSource,
+        tasks: TaskGroup,
+        clock: Clock,
+        limits: Limits,
+        policy: AgentPolicy,
+    ) -> None:
+        self._log = log
+        self._tasks = tasks
+        self._clock = clock
+        self._limits = limits
+        self._policy = policy
+        self._agents = Agents(source, tasks, clock, limits, policy)
+        self._loaded: dict[SessionId, Session] = {}
+        self._hostings: dict[SessionId, Hosting] = {}
+        self._opening: dict[SessionId, anyio.Lock] = {}
+        self._owned: set[SessionId] = set()
+        """Sessions that this process has opened before: what was owed to them has been paid."""
+        self._tails: WeakValueDictionary[SessionId, Tail] = WeakValueDictionary()
+        """Rings live as long as a loop or a follower holds them."""
+
+    # -- for clients ---------------------------------------------------------------------------------------
+
+    async def create(
+        self,
+        cwd: str,
+        *,
+        session_id: SessionId | None = None,
+        mcp_servers: Raw = NO_SERVERS,
+        author: str | None = None,
+    ) -> SessionId:
+        """A new session; its agent's side is being opened when this returns. Raises `SessionExists`."""
+        session_id = session_id or mint.session_id()
+        async with self._alone(session_id):
+            head = await self._log.create(session_id)
+            self._owned.add(session_id)
+            session = self._load(Opened(session_id, head.epoch, NOTHING, 0))
+            now = self._clock.now_ms()
+            await session.submit(
+                CreateSession(at=now, session_id=session_id, cwd=cwd, mcp_servers=mcp_servers, author=author)
+            )
+            self._hostings[session_id].open()
+        return session_id
+
+    async def submit(self, session_id: SessionId, given: AnyInput) -> object:
+        """Hand an input to a session and give its answer. Raises `SessionNotFound` and what the session refuses."""
+        while True:
+            session = await self.session(session_id)
+            try:
+                return await session.submit(given)
+            except SessionClosed:
+                # Put away between finding it and asking it: the log brings it back. A closed one says so itself.
+                if not session.inbox.is_closed:
+                    raise
+                await anyio.lowlevel.checkpoint()
+
+    async def follow(
+        self, session_id: SessionId, after: Position, projection: Projection = stored
+    ) -> AsyncGenerator[Page]:
+        """Everything after a position, then whatever comes. Raises `SessionNotFound`, `PositionLost`."""
+        tail = await self._tail(session_id)
+        async for page in follow(self._log, tail, session_id, after, projection, self._limits):
+            yield page
+
+    async def authenticate(self, session_id: SessionId, method_id: str) -> None:
+        """Log in at the session's agent by one of the methods it offers. Then what failed can be tried again.
+
+        Raises `RemoteProtocolError` if the agent refuses, `AgentError`, `LinkError` if there is none.
+        """
+        connection = await self._agents.connection(session_id)
+        await connection.authenticate(method_id)
+
+    @asynccontextmanager
+    async def offering(
+        self, session_id: SessionId, client_id: ClientId, provider: Provider
+    ) -> AsyncGenerator[None]:
+        """Meanwhile an attached client does what the session's agent asks of clients. What is left goes on."""
+        await self.session(session_id)
+        errands = self._hostings[session_id].errands
+        errands.offer(client_id, provider)
+        try:
+            yield
+        finally:
+            errands.retract(client_id)
+
+    async def explain(self, session_id: SessionId) -> Explanation:
+        """Why the session stands where it stands, with the evidence. Raises `SessionNotFound`."""
+        session = await self.session(session_id)
+        quiet_s = self._clock.monotonic() - session.busy_at
+        return self._hostings[session_id].explain(session.state, quiet_s, self._limits.suspect_after_s)
+
+    async def view(self, session_id: SessionId) -> View:
+        """The session's transcript and latest values. Raises `SessionNotFound`."""
+        view, _ = await open_view(self._log, session_id, self._limits)
+        return view
+
+    async def retain(self, session_id: SessionId, *, keep_events: int) -> int:
+        """Forget all but the newest events; what they folded to is kept. Returns the oldest kept offset."""
+        session = await self.session(session_id)
+        await session.save_snapshot()
+        folded = await keep_view(self._log, session_id, self._limits)
+        # The session goes on meanwhile, and a snapshot may not have been kept: only what the log holds counts.
+        kept = await self._log.load_snapshot(session_id, STATE)
+        upto = min(session.head - keep_events, folded, 0 if kept is None else kept.offset)
+        return await self._log.trim(session_id, upto=max(upto, 0))
+
+    async def delete(self, session_id: SessionId) -> None:
+        """Remove a session with all its events; followers come to an end. Raises `SessionNotFound`."""
+        await self.submit(session_id, Close(at=self._clock.now_ms(), reason="deleted"))
+        async with self._alone(session_id):
+            session = self._loaded.get(session_id)
+            if session is not None:
+                self._put_away(session)
+            self._abandon(session_id)
+            try:
+                await self._log.delete(session_id)
+            finally:
+                # A session that gets this id again is another one, with a ring of its own.
+                tail = self._tails.pop(session_id, None)
+                if tail is not None:
+                    tail.end()
+
+    # -- opening and putting away --------------------------------------------------------------------------
+
+    @property
+    def loaded(self) -> frozenset[SessionId]:
+        """Sessions that are in memory."""
+        return frozenset(self._loaded)
+
+    async def session(self, session_id: SessionId) -> Session:
+        """The session, opened from the log if need be. Raises `SessionNotFound`."""
+        session = self._loaded.get(session_id)
+        if session is not None:
+            return session
+        async with self._alone(session_id):
+            session = self._loaded.get(session_id)
+            if session is None:
+                session = self._load(await open_state(self._log, session_id, self._limits))
+                if session_id not in self._owned:
+                    await self._own(session)
+        return session
+
+    @asynccontextmanager
+    async def _alone(self, session_id: SessionId) -> AsyncGenerator[None]:
+        """One at a time creates, opens or deletes a session."""
+        lock = self._opening.setdefault(session_id, anyio.Lock())
+        try:
+            async with lock:
+                yield
+        finally:
+            if not lock.locked():
+                self._opening.pop(session_id, None)
+
+    async def _own(self, session: Session) -> None:
+        """Pay what is owed, once per process. Without it the session is not open: the next one tries again."""
+        try:
+            with anyio.CancelScope(shield=True):
+                await session.submit(Recover(at=self._clock.now_ms()))
+        except TurnwireError:
+            self._put_away(session)
+            raise
+        self._owned.add(session.session_id)
+
+    def _load(self, opened: Opened) -> Session:
+        tail = self._tails.setdefault(opened.session_id, Tail(self._limits, opened.epoch, opened.head))
+        tail.skip_to(opened.head)
+        session = Session(opened, self._log, tail, self._clock, self._limits)
+        hosting = self._hostings.get(opened.session_id)
+        if hosting is None:
+            hosting = Hosting(
+                opened.session_id,
+                self._agents,
+                self._clock,
+                self._tasks,
+                reopen=self._reopener(opened.session_id),
+                view=self.view,
+                errands=Errands(self._tasks, self._limits, own=self._policy.services),
+            )
+            self._hostings[opened.session_id] = hosting
+        hosting.attach(session)
+        self._loaded[opened.session_id] = session
+        self._tasks.start_soon(self._run, session)
+        return session
+
+    async def _run(self, session: Session) -> None:
+        try:
+            await session.run()
+        except Exception:
+            extra = {"event": "session_failed", "session": session.session_id}
+            logger.exception("a session's loop failed; it is opened anew when next needed", extra=extra)
+            # What was decided and not done is unknown now, so the next opening owes what a restart owes.
+            self._owned.discard(session.session_id)
+            self._abandon(session.session_id)
+        finally:
+            if self._loaded.get(session.session_id) is session:
+                del self._loaded[session.session_id]
+
+    def _put_away(self, session: Session) -> None:
+        """Forget a session. Without an await, so nobody can hand it anything in between."""
+        if self._loaded.get(session.session_id) is not session:
+            return
+        del self._loaded[session.session_id]
+        hosting = self._hostings[session.session_id]
+        hosting.detach()
+        if not hosting.has_agent:
+            del self._hostings[session.session_id]
+        session.stop()
+
+    def _abandon(self, session_id: SessionId) -> None:
+        hosting = self._hostings.pop(session_id, None)
+        if hosting is not None:
+            hosting.leave()
+
+    def _reopener(self, session_id: SessionId) -> Callable[[], None]:
+        def reopen() -> None:
+            self._tasks.start_soon(self._bring_back, session_id)
+
+        return reopen
+
+    async def _bring_back(self, session_id: SessionId) -> None:
+        """Open a session because its agent spoke; what it said waits until the log can give the session."""
+        while True:
+            try:
+                await self.session(session_id)
+                return
+            except LogUnavailable:
+                await self._clock.sleep(self._limits.log_retry_s)
+            except TurnwireError as error:
+                extra = {"event": "session_not_opened", "session": session_id, "code": error.code}
+                logger.exception("a session could not be opened for its agent", extra=extra)
+                self._abandon(session_id)
+                return
+
+    async def _tail(self, session_id: SessionId) -> Tail:
+        tail = self._tails.get(session_id)
+        if tail is None:
+            head = await self._log.head(session_id)
+            tail = self._tails.setdefault(session_id, Tail(self._limits, head.epoch, head.head))
+        return tail
+
+    # -- the node's own tasks ------------------------------------------------------------------------------
+
+    async def _recover(self) -> None:
+        """Open every session that the log marks as unsettled; opening pays what is owed."""
+        after: SessionId | None = None
+        while heads := await self._log.sessions(unsettled_only=True, after=after):
+            for head in heads:
+                after = head.session_id
+                try:
+                    await self.session(head.session_id)
+                except LogUnavailable:
+                    self._tasks.start_soon(self._bring_back, head.session_id)
+                except TurnwireError as error:
+                    extra = {"event": "recovery_failed", "session": head.session_id, "code": error.code}
+                    logger.exception("a session could not be recovered", extra=extra)
+
+    async def _sweep(self) -> None:
+        """Put away what nobody has touched for a while, for ever."""
+        while True:
+            await self._clock.sleep(min(self._limits.idle_unload_s, self._limits.agent_idle_s) / 2)
+            for session in self._loaded.values():
+                if session.state.unsettled:
+                    # A v2 turn runs without an open request, so only the session knows that its agent works.
+                    self._agents.used(session.session_id)
+            await self._agents.recycle()
+            now = self._clock.monotonic()
+            for session in list(self._loaded.values()):
+                is_lent = self._hostings[session.session_id].errands.has_offers
+                if session.is_idle and not is_lent and now - session.busy_at >= self._limits.idle_unload_s:
+                    self._put_away(session)
+                    await session.save_snapshot()
+
+    def _stop(self) -> None:
+        """End every loop. Sessions are not ended: what is open is owed by the next owner."""
+        for session in self._loaded.values():
+            session.stop()
+
+    @asynccontextmanager
+    async def running(self) -> AsyncGenerator[None]:
+        """Recover, then keep house until the end."""
+        await self._recover()
+        self._tasks.start_soon(self._sweep)
+        try:
+            yield
+        finally:
+            # First of all, so that no session takes the end of its agent for news and starts what waits.
+            self._stop()
+            self._tasks.cancel_scope.cancel()
+            with anyio.CancelScope(shield=True):
+                await self._agents.aclose()
+
+
+@asynccontextmanager
+async def open_node(
+    log: EventLog,
+    source: AgentSource,
+    *,
+    clock: Clock | None = None,
+    limits: Limits | None = None,
+    policy: AgentPolicy | None = None,
+) -> AsyncGenerator[Node]:
+    """A running node over a log, recovered. On exit its tasks end; the log stays the caller's to close."""
+    clock, limits = clock or SystemClock(), limits or Limits()
+    async with anyio.create_task_group() as tasks:
+        node = Node(log, source, tasks, clock, limits, policy or AgentPolicy())
+        async with node.running():
+            yield node

@@ -1,0 +1,216 @@
+"""One session on one agent connection: from opening it there to the end of either.
+
+Takes prompts, cancels and answers for the agent and hands them over without waiting; what the agent says comes
+through `runtime.hearing`. Made anew for each connection. Never decides anything about a turn.
+"""
+
+from __future__ import annotations
+
+from anyio.abc import TaskGroup
+from msgspec import Raw
+
+from turnwire.core.content import check_content, content_types
+from turnwire.core.dialect import (
+    known_session_params,
+    new_session_params,
+    prompt_params,
+    read_prompt_result,
+    read_session_id,
+    read_steer_result,
+    session_params,
+)
+from turnwire.core.events import CancelRung
+from turnwire.core.inputs import AgentHasPrompt, AgentReady, AgentRefused, SteerAnswered
+from turnwire.core.state import SessionState
+from turnwire.core.view import View
+from turnwire.errors import ContentRefused
+from turnwire.ids import AgentSessionId, PromptId, RequestId
+from turnwire.runtime.clock import Clock
+from turnwire.runtime.connection import AgentConnection
+from turnwire.runtime.errands import Errands
+from turnwire.runtime.hearing import Hearing, Household, Stay
+from turnwire.wire.jsonrpc import AUTH_REQUIRED, INVALID_PARAMS, Failure, Result, raw
+
+
+class Residence:
+    """A session at one agent."""
+
+    def __init__(
+        self, connection: AgentConnection, household: Household, errands: Errands, clock: Clock, tasks: TaskGroup
+    ) -> None:
+        self._connection = connection
+        self._household = household
+        self._clock = clock
+        self._tasks = tasks
+        self._stay = Stay()
+        self._hearing = Hearing(self._stay, household, errands, clock)
+
+    @property
+    def is_open(self) -> bool:
+        return self._stay.agent_session_id is not None
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether the agent can be prompted. One that marked an end and has not answered yet is still busy."""
+        stay = self._stay
+        asked = stay.asked[1] if stay.asked is not None else None
+        return self.is_open and not (asked is not None and asked == stay.marked and asked != stay.answered)
+
+    @property
+    def connection(self) -> AgentConnection:
+        return self._connection
+
+    def has_answered(self, prompt_id: PromptId) -> bool:
+        """Whether the agent has answered this `session/prompt`, whatever that means in its dialect."""
+        return self._stay.answered == prompt_id
+
+    # -- opening -------------------------------------------------------------------------------------------
+
+    def begin(self, state: SessionState) -> None:
+        """Open the session at the agent: the one it knows, if it can bring that back, else a new one."""
+        profile, known_as = self._connection.profile, state.known_as
+        assert profile is not None, "a session opens after the handshake"
+        ways = ["new"]
+        if known_as is not None:
+            ways = [way for way, offered in (("resume", profile.resume), ("load", profile.load)) if offered]
+            ways.append("lost")
+        self._try(ways, state)
+
+    def _try(self, ways: list[str], state: SessionState) -> None:
+        """Open it the first way; if the agent refuses, the next."""
+        self._stay.how, known_as = ways[0], state.known_as
+        self._stay.replay = View() if self._stay.how == "load" else None
+        self._stay.news = []
+        if self._stay.how in {"new", "lost"} or known_as is None:
+            known_as, method, params = None, "session/new", new_session_params(state.cwd, state.mcp_servers)
+        else:
+            method = f"session/{self._stay.how}"
+            params = known_session_params(known_as, state.cwd, state.mcp_servers)
+
+        def answered(frame: Result | Failure) -> AgentSessionId | None:
+            if self._stay.is_over:
+                return None
+            agent_session_id = (known_as or read_session_id(frame.result)) if isinstance(frame, Result) else None
+            if agent_session_id is not None:
+                self._opened(agent_session_id)
+            elif isinstance(frame, Failure) and frame.error.code != AUTH_REQUIRED and len(ways) > 1:
+                self._try(ways[1:], state)
+            else:
+                self._refused(frame if isinstance(frame, Failure) else None)
+            return agent_session_id
+
+        self._connection.open_session(self._hearing, method, params, answered, known_as)
+
+    def _opened(self, agent_session_id: AgentSessionId) -> None:
+        profile = self._connection.profile
+        assert profile is not None, "a session opens after the handshake"
+        self._stay.agent_session_id = agent_session_id
+        self._household.put(
+            AgentReady(
+                at=self._clock.now_ms(),
+                agent_session_id=agent_session_id,
+                protocol_version=profile.version,
+                turn_end=profile.turn_end,
+                steering=profile.steering,
+                how=self._stay.how,
+                capabilities=profile.capabilities,
+            )
+        )
+        if self._stay.replay is not None:
+            replay, self._stay.replay = self._stay.replay, None
+            self._household.replayed(replay)
+        news, self._stay.news = self._stay.news, []
+        for update in news:
+            self._hearing.updated(update)
+        self._household.ready()
+
+    def _refused(self, failure: Failure | None) -> None:
+        """The agent does not open the session: it said so, or its answer names none."""
+        profile = self._connection.profile
+        if failure is not None and failure.error.code == AUTH_REQUIRED and profile is not None:
+            methods = {"authMethods": profile.auth_methods}
+            error = raw({"code": AUTH_REQUIRED, "message": failure.error.message, "data": methods})
+            self._lose("auth_required", "the agent wants its user to authenticate first", error=error)
+        elif failure is not None:
+            self._lose("agent_launch_failed", "the agent refused to open the session", error=raw(failure.error))
+        else:
+            self._lose("agent_launch_failed", "the agent opened a session without an id")
+
+    # -- to the agent; raises `LinkError`, `LimitExceeded` -------------------------------------------------
+
+    def ask(self, prompt_id: PromptId, content: Raw) -> None:
+        """`session/prompt`."""
+
+        def answered(frame: Result | Failure | None) -> None:
+            now = self._clock.now_ms()
+            self._stay.answered = prompt_id
+            if isinstance(frame, Result):
+                self._hearing.put(read_prompt_result(now, prompt_id, frame.result))
+            elif frame is not None:
+                self._hearing.put(AgentRefused(at=now, prompt_id=prompt_id, error=raw(frame.error)))
+            if frame is not None and not self._stay.is_over:
+                self._household.ready()
+
+        profile = self._connection.profile
+        assert profile is not None, "prompts follow the handshake"
+        try:
+            # A prompt accepted before any agent was there meets what this agent takes only now.
+            check_content(content, content_types(profile.capabilities, profile.version))
+        except ContentRefused as refusal:
+            error = raw({"code": INVALID_PARAMS, "message": str(refusal)})
+            self._hearing.put(AgentRefused(at=self._clock.now_ms(), prompt_id=prompt_id, error=error))
+            return
+        request_id = self._connection.peer.ask("session/prompt", self._prompt(content), answered)
+        self._stay.asked = (request_id, prompt_id)
+        self._hearing.put(AgentHasPrompt(at=self._clock.now_ms(), prompt_id=prompt_id, agent_request_id=request_id))
+
+    def steer(self, prompt_id: PromptId, content: Raw) -> None:
+        """`_session/steering`."""
+
+        def answered(frame: Result | Failure | None) -> None:
+            injected = isinstance(frame, Result) and read_steer_result(frame.result)
+            self._hearing.put(SteerAnswered(at=self._clock.now_ms(), prompt_id=prompt_id, injected=injected))
+
+        self._connection.peer.ask("_session/steering", self._prompt(content), answered)
+
+    def cancel(self, prompt_id: PromptId, rung: CancelRung) -> None:
+        """One rung of the ladder."""
+        if self._stay.agent_session_id is None:
+            return
+        if rung is CancelRung.NOTIFY:
+            self._connection.peer.notify("session/cancel", session_params(self._stay.agent_session_id))
+        elif rung is CancelRung.REQUEST:
+            if self._stay.asked is not None and self._stay.asked[1] == prompt_id:
+                self._connection.peer.notify("$/cancel_request", raw({"requestId": self._stay.asked[0]}))
+        elif not self._connection.end_now(kill=rung is CancelRung.KILL):
+            self._tasks.start_soon(self._connection.aclose)
+
+    def answer(self, request_id: RequestId, answer: Raw) -> None:
+        """The users' answer to a question."""
+        self._connection.answer(request_id, answer)
+
+    def leave(self) -> None:
+        """The session is over, or lives elsewhere now. Nothing is heard from here any more."""
+        self._stay.is_over = True
+        if self._stay.agent_session_id is not None:
+            self._connection.forget(self._stay.agent_session_id)
+
+    def close(self) -> None:
+        """Tell the agent that it may forget the session, and leave."""
+        profile = self._connection.profile
+        if profile is not None and profile.close and self._stay.agent_session_id is not None:
+            self._connection.peer.ask("session/close", session_params(self._stay.agent_session_id), _unheard)
+        self.leave()
+
+    def _prompt(self, content: Raw) -> Raw:
+        assert self._stay.agent_session_id is not None, "prompts go to an open session"
+        return prompt_params(self._stay.agent_session_id, content)
+
+    def _lose(self, code: str, message: str, error: Raw | None = None) -> None:
+        if self._stay.agent_session_id is not None:
+            self._connection.forget(self._stay.agent_session_id)
+        self._hearing.lost(code, message, error=error)
+
+
+def _unheard(frame: Result | Failure | None) -> None:
+    """Nobody waits for this answer."""

@@ -1,0 +1,268 @@
+"""Which paths an agent may name: those that lead into the directories of its session, however they lead there.
+
+Takes the session's `cwd` and further directories; gives an open directory and a name in it, or the true path of
+a directory, or refuses. Never follows a link through the system, never opens by a whole path, and never tells
+whether something outside exists. Blocks: call it in a worker thread.
+
+What is hard is that a path means something else a moment after it was checked. The one strategy is to walk it
+ourselves, name by name, from an open directory to the next, and to open nothing that is a link. A link is read
+as text and its text is walked by the same rules. So it does not matter who swaps what for a link meanwhile:
+
+W1  Every directory on the way was opened without following a link, so the names walked are its true path.
+W2  Nothing is looked at that is neither inside a root nor on the way down to one.
+W3  What is given lies inside a root by W1. The caller opens the name in the open directory, again without
+    following a link.
+W4  The roots themselves are pinned to their true paths once. A root that is swapped for a link is refused.
+
+Hard links and mounts are not seen: who can make those in a root can reach their targets without us.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import sys
+import threading
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
+from typing import NamedTuple, TypeAlias
+
+from turnwire.runtime.services import refusals
+
+LINKS = 40
+"""Links in one path, as many as Linux follows; more is a circle."""
+
+STEPS = 1024
+"""Names in one path with those of its links. No project is a fraction as deep; it bounds the work."""
+
+NEW_DIRECTORY_MODE = 0o777
+"""Less what the umask takes away, as `mkdir` does."""
+
+_DIRECTORY = os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC | (os.O_PATH if sys.platform == "linux" else os.O_RDONLY)
+
+Names: TypeAlias = tuple[str, ...]
+"""A path from `/`, as names."""
+
+
+class Place(NamedTuple):
+    """A name in an open directory inside a root. Whoever opens it does not follow links."""
+
+    directory: int
+    name: str
+
+
+class _Root(NamedTuple):
+    given: Names
+    true: Names
+
+
+class Roots:
+    """The directories of one session."""
+
+    def __init__(self, cwd: str, additional: Sequence[str] = ()) -> None:
+        """Check the shape only. Raises `RequestRefused` for a path that is empty or not absolute."""
+        self._given = (cwd, *additional)
+        for path in self._given:
+            check_path(path)
+        self._lock = threading.Lock()
+        self._pinned: tuple[_Root, ...] = ()
+
+    def pin(self) -> None:
+        """Fix the roots to their true paths, once. Raises `RequestRefused` if one is no directory."""
+        with self._lock:
+            if not self._pinned:
+                self._pinned = tuple(_pin(path) for path in self._given)
+
+    @contextmanager
+    def locate(self, path: str, *, make_parents: bool = False) -> Generator[Place]:
+        """The place of a file that may or may not exist; what is there is no link, when it is looked at.
+
+        Raises:
+            RequestRefused: The path leads outside, a directory on the way is missing, or it ends at a root.
+        """
+        with self._walk(path) as walk:
+            yield walk.to_name(make_parents=make_parents)
+
+    def directory(self, path: str | None = None) -> str:
+        """The true path of a directory inside the roots; of the session's `cwd` without one."""
+        if path is None:
+            self.pin()
+            return "/" + "/".join(self._pinned[0].true)
+        with self._walk(path) as walk:
+            return walk.to_directory()
+
+    @contextmanager
+    def _walk(self, path: str) -> Generator[_Walk]:
+        """Say everything that the system refuses on the way in our own words."""
+        check_path(path)
+        self.pin()
+        try:
+            with _Walk(self._pinned, path) as walk:
+                yield walk
+        except OSError as error:
+            raise refusals.from_os(error, path) from None
+
+
+class _Walk:
+    """One path on its way down. Holds one directory open."""
+
+    def __init__(self, roots: tuple[_Root, ...], path: str) -> None:
+        self._roots = roots
+        self._path = path
+        self._at: Names = ()
+        self._left = list(reversed(self._expand(path)))
+        self._links = 0
+        self._steps = 0
+        self._directory = os.open("/", _DIRECTORY)
+
+    def __enter__(self) -> _Walk:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        os.close(self._directory)
+
+    def to_name(self, *, make_parents: bool) -> Place:
+        """Walk to the last name, which is not entered."""
+        while self._left:
+            name = self._next()
+            if name == "..":
+                self._go_up()
+                continue
+            is_last = not self._left
+            if is_last and not self._is_inside((*self._at, name)):
+                self._at += (name,)
+                break
+            found = self._find(name)
+            if found and stat.S_ISLNK(found.st_mode):
+                self._follow(name)
+            elif is_last:
+                return Place(self._directory, name)
+            else:
+                if not found:
+                    self._make(name, make_parents)
+                self._enter(name)
+        raise refusals.not_a_file() if self._is_root_or_inside(self._at) else refusals.outside()
+
+    def to_directory(self) -> str:
+        """Walk into the last name as well."""
+        while self._left:
+            name = self._next()
+            if name == "..":
+                self._go_up()
+                continue
+            found = self._find(name)
+            if not found:
+                raise refusals.not_found(self._path)
+            if stat.S_ISLNK(found.st_mode):
+                self._follow(name)
+            else:
+                self._enter(name)
+        if not self._is_root_or_inside(self._at):
+            raise refusals.outside()
+        return "/" + "/".join(self._at)
+
+    def _next(self) -> str:
+        self._steps += 1
+        if self._steps > STEPS:
+            raise refusals.invalid("the path is too deep; use a shorter one", "too_deep")
+        return self._left.pop()
+
+    def _find(self, name: str) -> os.stat_result | None:
+        """What a name is, if it is. Refuses what is not ours to look at (W2)."""
+        there = (*self._at, name)
+        if not self._is_root_or_inside(there) and not self._is_above(there):
+            raise refusals.outside()
+        try:
+            return os.stat(name, dir_fd=self._directory, follow_symlinks=False)
+        except FileNotFoundError:
+            return None
+
+    def _enter(self, name: str) -> None:
+        inner = os.open(name, _DIRECTORY, dir_fd=self._directory)
+        os.close(self._directory)
+        self._directory = inner
+        self._at += (name,)
+
+    def _make(self, name: str, make_parents: bool) -> None:
+        # What `..` would lead back out of does not exist, and is not made for that.
+        if not make_parents or ".." in self._left or not self._is_inside((*self._at, name)):
+            raise refusals.not_found(self._path)
+        try:
+            os.mkdir(name, NEW_DIRECTORY_MODE, dir_fd=self._directory)
+        except FileExistsError:
+            # Another write has just made it; if it is something else, entering it fails.
+            return
+
+    def _follow(self, name: str) -> None:
+        if not self._is_inside((*self._at, name)):
+            # W4: a true path has no links.
+            raise refusals.outside()
+        self._links += 1
+        if self._links > LINKS:
+            raise refusals.invalid("the path goes round in circles; mend its links", "too_many_links")
+        target = os.readlink(name, dir_fd=self._directory)
+        if target.startswith("/"):
+            self._return_to(())
+            self._left += reversed(self._expand(target))
+        else:
+            self._left += reversed(_names(target))
+
+    def _go_up(self) -> None:
+        self._return_to(self._at[:-1])
+
+    def _return_to(self, at: Names) -> None:
+        """Walk down again by true names. `..` of an open directory would lead wherever it has been moved to."""
+        top = os.open("/", _DIRECTORY)
+        os.close(self._directory)
+        self._directory = top
+        self._at = ()
+        for name in at:
+            self._enter(name)
+
+    def _expand(self, path: str) -> Names:
+        """The names of an absolute path, with a root under its given name replaced by its true one."""
+        names = _names(path)
+        matching = [root for root in self._roots if names[: len(root.given)] == root.given]
+        if not matching:
+            return names
+        root = max(matching, key=lambda each: len(each.given))
+        return root.true + names[len(root.given) :]
+
+    def _is_inside(self, at: Names) -> bool:
+        return any(len(at) > len(true) and at[: len(true)] == true for _, true in self._roots)
+
+    def _is_root_or_inside(self, at: Names) -> bool:
+        return any(at[: len(true)] == true for _, true in self._roots)
+
+    def _is_above(self, at: Names) -> bool:
+        return any(true[: len(at)] == at for _, true in self._roots)
+
+
+def check_path(path: str) -> None:
+    """Refuse what can be no path of an agent. ACP: all paths are absolute."""
+    if not path.startswith("/"):
+        raise refusals.invalid("the path is not absolute; begin it with `/`", "not_absolute")
+    try:
+        is_possible = b"\0" not in os.fsencode(path)
+    except UnicodeEncodeError:
+        is_possible = False
+    if not is_possible:
+        raise refusals.invalid("the path holds what no file name can hold; check its encoding", "malformed")
+
+
+def _names(path: str) -> Names:
+    return tuple(name for name in path.split("/") if name not in ("", "."))
+
+
+def _pin(path: str) -> _Root:
+    try:
+        true = os.path.realpath(path, strict=True)
+        is_directory = stat.S_ISDIR(os.stat(true).st_mode)
+    except OSError:
+        is_directory, true = False, ""
+    if not is_directory:
+        raise refusals.invalid(
+            "a directory of the session is missing or cannot be entered; make it, or open the session elsewhere",
+            "root_missing",
+        )
+    return _Root(_names(path), _names(true))

@@ -1,0 +1,136 @@
+"""A session's workspace: the files and terminals that the daemon serves to its agent in place of a client.
+
+Takes a method of ACP and its raw params; gives the raw result or raises `RequestRefused`, whose text, code and
+`uri` may be sent to the agent as they are. Never serves anything outside the session's directories, never blocks
+the event loop, and leaves nothing behind when it is closed or a call is cancelled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Final, TypeVar
+
+from anyio import CapacityLimiter, to_thread
+from msgspec import Raw
+
+from turnwire.errors import RemoteProtocolError, RequestRefused
+from turnwire.limits import Limits
+from turnwire.runtime.services import refusals
+from turnwire.runtime.services.files import Files
+from turnwire.runtime.services.roots import Roots
+from turnwire.runtime.services.terminals import Terminals
+from turnwire.wire.jsonrpc import METHOD_NOT_FOUND, raw
+from turnwire.wire.schema.reading import read
+from turnwire.wire.schema.v1 import (
+    CreateTerminalRequest,
+    CreateTerminalResponse,
+    ReadTextFileRequest,
+    ReadTextFileResponse,
+    TerminalRequest,
+    WriteTextFileRequest,
+)
+
+T = TypeVar("T")
+
+DONE: Final = Raw(b"{}")
+
+
+class Workspace:
+    """What one session's agent can have without a client. Make it inside a running event loop."""
+
+    def __init__(
+        self,
+        cwd: str,
+        additional_directories: Sequence[str] = (),
+        limits: Limits | None = None,
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
+        """Looks at nothing on disk yet.
+
+        Args:
+            cwd: The session's working directory, absolute.
+            additional_directories: Its further roots, absolute.
+            limits: Sizes and numbers.
+            environment: What commands in terminals get; by default what an agent gets.
+
+        Raises:
+            RequestRefused: A directory is not an absolute path.
+        """
+        limits = limits or Limits()
+        threads = CapacityLimiter(limits.file_threads)
+        self._threads = threads
+        self._roots = Roots(cwd, additional_directories)
+        self._files = Files(self._roots, limits, threads)
+        self._terminals = Terminals(self._roots, limits, threads, environment)
+        self._is_closed = False
+        self._calls: dict[str, Callable[[Raw], Awaitable[Raw]]] = {
+            "fs/read_text_file": self._read_text_file,
+            "fs/write_text_file": self._write_text_file,
+            "terminal/create": self._create,
+            "terminal/output": self._output,
+            "terminal/wait_for_exit": self._wait_for_exit,
+            "terminal/kill": self._kill,
+            "terminal/release": self._release,
+        }
+        self.methods: Final = frozenset(self._calls)
+
+    async def open(self) -> None:
+        """Fix the directories now instead of at the first request. Raises `RequestRefused` if one is missing."""
+        await to_thread.run_sync(self._roots.pin, limiter=self._threads)
+
+    async def serve(self, method: str, params: Raw) -> Raw:
+        """Do what the agent asks. Calls may overlap, and are in no order. Cancel-safe: see each module.
+
+        Raises:
+            RequestRefused: With the code to answer with.
+        """
+        call = self._calls.get(method)
+        if call is None:
+            raise RequestRefused("the method is not served", jsonrpc=METHOD_NOT_FOUND, reason="unknown_method")
+        if self._is_closed:
+            raise refusals.closed()
+        return await call(params)
+
+    async def aclose(self) -> None:
+        """Kill every terminal; nothing is served any more. Idempotent, bounded by `stop_kill_s`."""
+        self._is_closed = True
+        await self._terminals.aclose()
+
+    async def _read_text_file(self, params: Raw) -> Raw:
+        content = await self._files.read_text_file(_read(params, ReadTextFileRequest))
+        return raw(ReadTextFileResponse(content=content))
+
+    async def _write_text_file(self, params: Raw) -> Raw:
+        await self._files.write_text_file(_read(params, WriteTextFileRequest))
+        return DONE
+
+    async def _create(self, params: Raw) -> Raw:
+        terminal_id = await self._terminals.create(_read(params, CreateTerminalRequest))
+        return raw(CreateTerminalResponse(terminal_id=terminal_id))
+
+    async def _output(self, params: Raw) -> Raw:
+        return raw(self._terminals.output(_named(params)))
+
+    async def _wait_for_exit(self, params: Raw) -> Raw:
+        return raw(await self._terminals.wait_for_exit(_named(params)))
+
+    async def _kill(self, params: Raw) -> Raw:
+        await self._terminals.kill(_named(params))
+        return DONE
+
+    async def _release(self, params: Raw) -> Raw:
+        await self._terminals.release(_named(params))
+        return DONE
+
+
+def _named(params: Raw) -> str:
+    return _read(params, TerminalRequest).terminal_id
+
+
+def _read(params: Raw, kind: type[T]) -> T:
+    try:
+        return read(params, kind)
+    except RemoteProtocolError:
+        raise refusals.invalid(
+            "the params are malformed; check the types and that nothing required is missing", "malformed"
+        ) from None

@@ -1,0 +1,207 @@
+"""The one loop: a session's inputs become events in its log, and only then are seen and acted upon.
+
+Takes a session's inbox; gives its log, its tail and its agent what follows, in this order: decide, append, evolve,
+publish, answer, perform. Never waits for a peer. Never shows or does what is not stored.
+
+Theory of operation
+-------------------
+Everything that waits in the inbox is decided as one batch over one draft, appended in one go and published in one
+go. So a burst costs a handful of commits, and a lone input is not delayed by any timer. The draft folds the state
+ahead of the log; the session adopts that state only after the append, so a failed append leaves it as it was.
+
+    S1  Recorded before shown: `publish` and replies follow the append of the events they speak of.
+    S2  Recorded before done: effects follow the append of the events that explain them.
+    S3  An input is refused alone: what is wrong with one never touches its neighbours in the batch.
+    S4  The log is the truth: when an append fails, the session asks the log what it holds. Nothing stored means
+        clients hear the failure and what the agent said is tried again until it is stored; everything stored means
+        only the acknowledgement was lost; anything else means that somebody else owns the session now.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import NamedTuple
+
+import anyio
+
+from turnwire.core.codec import encode_all, encode_state
+from turnwire.core.decide import take
+from turnwire.core.draft import Draft
+from turnwire.core.effects import AnyEffect
+from turnwire.core.events import RELAXED
+from turnwire.core.inputs import AnyInput
+from turnwire.core.state import STATE_VERSION, SessionState
+from turnwire.errors import AppendConflict, LogError, LogUnavailable, SessionNotFound, TurnwireError
+from turnwire.ids import Epoch, SessionId
+from turnwire.limits import Limits
+from turnwire.log.base import EventLog, Position, Snapshot
+from turnwire.runtime.clock import Clock
+from turnwire.runtime.inbox import Entry, Inbox, Reply
+from turnwire.runtime.tail import Tail
+
+STATE = "state"
+"""Name of the snapshot that holds a session's state."""
+
+logger = logging.getLogger(__name__)
+
+
+class Opened(NamedTuple):
+    """A session as the log gave it."""
+
+    session_id: SessionId
+    epoch: Epoch
+    state: SessionState
+    head: int
+
+
+class Session:
+    """One session's loop. `run` is its only task; everything else hands over to it."""
+
+    def __init__(self, opened: Opened, log: EventLog, tail: Tail, clock: Clock, limits: Limits) -> None:
+        self.session_id = opened.session_id
+        self.epoch = opened.epoch
+        self.state = opened.state
+        self.head = opened.head
+        self.inbox = Inbox(limits)
+        self.tail = tail
+        self.perform: Callable[[AnyEffect], None] = _nothing
+        """Carries out an effect; hands over and returns."""
+        self.busy_at = clock.monotonic()
+        """When the session last did something."""
+        self._log = log
+        self._clock = clock
+        self._limits = limits
+        self._snapshot_head = opened.head
+        self._is_working = False
+        self._scope = anyio.CancelScope()
+
+    @property
+    def is_idle(self) -> bool:
+        """Nothing waits, nothing is being done and nothing is owed."""
+        return not (self._is_working or len(self.inbox) or self.state.unsettled)
+
+    def stop(self) -> None:
+        """End the loop. Only for an idle session: what waits is refused."""
+        self.inbox.close()
+        self._scope.cancel()
+
+    async def submit(self, given: AnyInput) -> object:
+        """What a client wants: its answer, once it is stored. Raises the refusal, or the failure of the log.
+
+        If the caller is cancelled, the input may still be taken.
+        """
+        return await self.inbox.ask(given)
+
+    async def run(self) -> None:
+        """Take batches for ever. A failure that is not the input's own ends the session's loop, not the node."""
+        batch: list[Entry] = []
+        try:
+            with self._scope:
+                while True:
+                    batch = await self.inbox.take()
+                    self._is_working = True
+                    await self._settle(batch)
+                    self._is_working, batch = False, []
+        finally:
+            self.inbox.close()
+            while batch or len(self.inbox):
+                for _, reply in batch:
+                    _refuse(reply, LogUnavailable("the session stopped before this was taken; ask again"))
+                batch = self.inbox.take_nowait()
+
+    async def _settle(self, batch: list[Entry]) -> None:
+        draft, answers = self._decide(batch)
+        while draft.events and not await self._append(draft, answers):
+            # What clients asked has been refused; the rest are facts, tried again with what came since. In place,
+            # so that `run` knows who waits if the loop ends here.
+            batch[:] = [(given, reply) for given, reply in batch if reply is None]
+            await self._clock.sleep(self._limits.log_retry_s)
+            batch.extend(self.inbox.take_nowait())
+            draft, answers = self._decide(batch)
+        self.state = draft.state
+        for reply, answer in answers:
+            if not reply.done():
+                reply.set_result(answer)
+        for effect in draft.effects:
+            self.perform(effect)
+        self.busy_at = self._clock.monotonic()
+        if self.head - self._snapshot_head >= self._limits.snapshot_events:
+            await self.save_snapshot()
+
+    def _decide(self, batch: list[Entry]) -> tuple[Draft, list[tuple[Reply, object]]]:
+        draft = Draft(self.state, self.head, self._limits)
+        answers: list[tuple[Reply, object]] = []
+        for given, reply in batch:
+            try:
+                answer = take(draft, given)
+            except TurnwireError as error:
+                if reply is None:
+                    extra = {"event": "input_refused", "session": self.session_id, "code": error.code}
+                    logger.warning("an input was refused: %s", type(given).__name__, extra=extra)
+                _refuse(reply, error)
+            else:
+                if reply is not None:
+                    answers.append((reply, answer))
+        return draft, answers
+
+    async def _append(self, draft: Draft, answers: list[tuple[Reply, object]]) -> bool:
+        """Store and show the draft's events. False if nothing was stored and it is worth trying again."""
+        bodies = encode_all(draft.events)
+        try:
+            await self._log.append(
+                self.session_id,
+                bodies,
+                expected=self.head,
+                unsettled=draft.state.unsettled,
+                durable=any(type(event) not in RELAXED for event in draft.events),
+            )
+        except LogError as error:
+            if not await self._is_stored(bodies, error):
+                for reply, _ in answers:
+                    _refuse(reply, error)
+                return False
+        self.head += len(bodies)
+        self.tail.publish(bodies)
+        return True
+
+    async def _is_stored(self, bodies: list[bytes], error: LogError) -> bool:
+        """What the log holds after a failed append (S4). Raises when the session is not ours any more."""
+        if not isinstance(error, LogUnavailable | AppendConflict):
+            raise error
+        while True:
+            try:
+                return await self._holds(bodies, error)
+            except LogUnavailable:
+                await self._clock.sleep(self._limits.log_retry_s)
+
+    async def _holds(self, bodies: list[bytes], error: LogError) -> bool:
+        head = (await self._log.head(self.session_id)).head
+        if head == self.head and isinstance(error, LogUnavailable):
+            logger.warning("the log takes nothing now", extra={"event": "log_unavailable", "code": error.code})
+            return False
+        after = Position(self.epoch, self.head)
+        held = await self._log.read(
+            self.session_id, after, max_events=len(bodies) + 1, max_bytes=sum(map(len, bodies)) + 1
+        )
+        if [each.body for each in held] != bodies:
+            raise AppendConflict("another owner writes to this session") from error
+        return True
+
+    async def save_snapshot(self) -> None:
+        """Keep the state, so that the session opens without folding its whole log. Losing it loses only time."""
+        snapshot = Snapshot(STATE, self.head, STATE_VERSION, encode_state(self.state))
+        self._snapshot_head = self.head
+        try:
+            await self._log.save_snapshot(self.session_id, snapshot)
+        except (LogError, SessionNotFound) as error:
+            logger.warning("a snapshot was not kept", extra={"event": "snapshot_not_kept", "code": error.code})
+
+
+def _nothing(effect: AnyEffect) -> None:
+    """Before an agent is attached there is nobody to act."""
+
+
+def _refuse(reply: Reply | None, error: TurnwireError) -> None:
+    if reply is not None and not reply.done():
+        reply.set_exception(error)

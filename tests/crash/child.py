@@ -1,0 +1,186 @@
+"""The child program of the crash test: starts generations that run a node on a log file until they are killed.
+
+Takes orders on standard input, one line each; forks a process for each, so that a generation costs no imports;
+writes what happened to standard output. A generation writes what its clients were told, and dies by SIGKILL at the
+point its order names or, from outside, when its time is over. Nothing in the product knows of this: the points are
+wrapped around it here.
+
+A line counts only with its last word `.`: a killed process may leave half a line.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import sys
+import traceback
+from collections.abc import Sequence
+from random import Random
+from typing import cast
+
+import anyio
+from tests.crash.clients import Clients
+from tests.crash.orders import Order, read_order
+
+from turnwire.core.effects import AnyEffect, AskAgent
+from turnwire.ids import SessionId
+from turnwire.limits import KiB, Limits
+from turnwire.log.durability import Durability
+from turnwire.log.sqlite import SqliteEventLog
+from turnwire.log.sqlite_checkpoint import WalGate
+from turnwire.log.sqlite_jobs import Transaction
+from turnwire.runtime.hosting import Hosting
+from turnwire.runtime.node import open_node
+from turnwire.runtime.tail import Tail
+from turnwire.testing.scripted.options import AgentOptions, Profile
+from turnwire.testing.source import ScriptedSource
+
+LIMITS = Limits(
+    batch_inputs=32,
+    ring_events=16,
+    page_events=16,
+    snapshot_events=100,
+    idle_unload_s=0.05,
+    cancel_grace_s=0.05,
+    cancel_rung_s=0.05,
+    checkpoint_bytes=256 * KiB,
+)
+"""Small, so that snapshots, checkpoints, unloading, escalation and reading behind the ring happen all the time."""
+
+
+def say(*lines: str) -> None:
+    """Tell the test, in one write and without a buffer that a kill would empty."""
+    os.write(1, "".join(f"{line} .\n" for line in lines).encode())
+
+
+class Fuse:
+    """Kills this process at the nth passage of one point."""
+
+    def __init__(self, order: Order) -> None:
+        self._point = order.point
+        self._left = order.passage
+        self._steps = Random(order.seed).randrange(6)
+
+    def passes(self, point: str) -> None:
+        if self._burns(point):
+            self._kill()
+
+    def passes_soon(self, point: str) -> None:
+        """Kill some steps of the event loop later, so that whoever was woken too early can be seen to be."""
+        if self._burns(point):
+            self._kill_after(self._steps)
+
+    def _burns(self, point: str) -> bool:
+        if point != self._point:
+            return False
+        self._left -= 1
+        return self._left == 0
+
+    def _kill_after(self, steps: int) -> None:
+        if steps:
+            asyncio.get_running_loop().call_soon(self._kill_after, steps - 1)
+        else:
+            self._kill()
+
+    def _kill(self) -> None:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+class FusedLog(SqliteEventLog):
+    """The product's log, with a point before, in and after each append."""
+
+    fuse: Fuse
+
+    async def append(
+        self, session_id: SessionId, bodies: Sequence[bytes], *, expected: int, unsettled: bool, durable: bool
+    ) -> int:
+        self.fuse.passes("append")
+        self.fuse.passes_soon("hand")
+        head = await super().append(session_id, bodies, expected=expected, unsettled=unsettled, durable=durable)
+        self.fuse.passes("stored")
+        return head
+
+
+def wrap(fuse: Fuse) -> None:
+    """Put the other points around the product, in this process only."""
+    flush, committed, publish, perform = Transaction.flush, WalGate.committed, Tail.publish, Hosting.perform
+
+    def fused_flush(self: Transaction) -> None:
+        flush(self)
+        fuse.passes("flush")
+
+    def fused_committed(self: WalGate, *, synced: bool) -> None:
+        fuse.passes("commit")
+        committed(self, synced=synced)
+
+    def fused_publish(self: Tail, bodies: Sequence[bytes]) -> None:
+        publish(self, bodies)
+        fuse.passes("publish")
+
+    def fused_perform(self: Hosting, effect: AnyEffect) -> None:
+        fuse.passes("perform")
+        if isinstance(effect, AskAgent):
+            say(f"asked {effect.prompt_id}")
+        perform(self, effect)
+        fuse.passes("performed")
+
+    Transaction.flush = fused_flush
+    WalGate.committed = fused_committed
+    Tail.publish = fused_publish
+    Hosting.perform = fused_perform
+
+
+class _Complaints(logging.Handler):
+    """What the product calls an error is one: no kill of a process may lead to it."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        say(f"failed {' '.join(self.format(record).split())}")
+
+
+async def live(order: Order) -> None:
+    """One generation."""
+    fuse = Fuse(order)
+    wrap(fuse)
+    durability = Durability(order.durability)
+    source = ScriptedSource(cast("Profile", order.profile), AgentOptions(steering=True))
+    async with await FusedLog.open(order.path, limits=LIMITS, durability=durability) as log:
+        log.fuse = fuse
+        async with source, open_node(log, source, limits=LIMITS) as node:
+            say("recovered")
+            clients = Clients(node, log, order, say, fuse.passes)
+            await (clients.settle() if order.last else clients.work())
+
+
+def run(order: Order) -> int:
+    """A generation as a process: its exit code."""
+    logging.getLogger("turnwire").addHandler(_Complaints(logging.ERROR))
+    try:
+        anyio.run(live, order)
+    except BaseException:  # noqa: BLE001  The door of the process: whatever it is, the test must hear of it.
+        say(f"failed {' '.join(traceback.format_exc().split())}")
+        return 1
+    return 0
+
+
+def serve() -> None:
+    """Fork a generation for each order, kill it when its time is over, and say how it ended."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD})
+    for line in sys.stdin.buffer:
+        order = read_order(line)
+        pid = os.fork()
+        if not pid:
+            os._exit(run(order))
+        is_late = signal.sigtimedwait({signal.SIGCHLD}, order.within_s) is None
+        if is_late:
+            os.kill(pid, signal.SIGKILL)
+            # Taken here, or the next generation would seem to have ended.
+            signal.sigwait({signal.SIGCHLD})
+        _, status = os.waitpid(pid, 0)
+        # On a line of its own, behind whatever half a line the generation left.
+        os.write(1, f"\nended {os.waitstatus_to_exitcode(status)} {'late' if is_late else 'itself'} .\n".encode())
+
+
+if __name__ == "__main__":
+    serve()

@@ -1,0 +1,49 @@
+"""What a generation of the crash test is told: where to run, how to work, and when to die.
+
+Takes nothing; gives the order that the test writes as one line of JSON and the child program reads.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import NamedTuple
+
+POINTS = {
+    "append": "before events are handed to the log",
+    "hand": "while the log has them, after a few steps of the event loop",
+    "flush": "they are written and not committed",
+    "commit": "they are committed, and nobody has been told",
+    "stored": "the session knows it, and has shown nothing",
+    "publish": "followers may see them, and nobody has been answered",
+    "perform": "before an effect",
+    "performed": "after an effect",
+    "reply": "the client has its answer",
+}
+"""Places where a child kills itself, and what is true there."""
+
+AT_A_TIME = "time"
+"""The child is killed from outside, wherever it is."""
+
+
+class Order(NamedTuple):
+    """One generation: a process that runs a node on a log file until it is killed, or until all is settled."""
+
+    path: str
+    seed: int
+    generation: int
+    profile: str
+    durability: str
+    last: bool = False
+    """Ask for nothing new; end when nothing is owed."""
+    point: str = AT_A_TIME
+    passage: int = 0
+    """At which passage of the point."""
+    within_s: float = 10.0
+    """When the child is killed from outside, if it still lives."""
+
+    def line(self) -> bytes:
+        return json.dumps(self).encode() + b"\n"
+
+
+def read_order(line: bytes) -> Order:
+    return Order(*json.loads(line))

@@ -1,0 +1,182 @@
+"""Opening a session from its log: the newest snapshot and the tail behind it, and nothing else is read."""
+
+from __future__ import annotations
+
+import pytest
+from msgspec import Raw
+from tests.support.driving import content
+
+from turnwire.core import events as ev
+from turnwire.core.codec import encode, encode_state
+from turnwire.core.evolve import fold
+from turnwire.core.state import NOTHING, STATE_VERSION, SessionState
+from turnwire.core.view import VIEW_VERSION, View, encode_view
+from turnwire.errors import LogCorrupt, SessionNotFound
+from turnwire.ids import AgentSessionId, MessageId, PromptId, SessionId
+from turnwire.limits import Limits
+from turnwire.log import MemoryEventLog
+from turnwire.log.base import SessionHead, Snapshot
+from turnwire.runtime.hydrate import VIEW, keep_view, open_state, open_view
+from turnwire.runtime.session import STATE
+from turnwire.testing.faults import FaultyLog
+
+pytestmark = pytest.mark.anyio
+
+SESSION, PROMPT = SessionId("s1"), PromptId("p1")
+LIMITS = Limits(page_events=16, snapshot_events=100)
+
+
+def chunk(number: int) -> ev.SessionUpdated:
+    text = (
+        b'{"sessionUpdate":"agent_message_chunk","content":{"type":"text","text":"%d "},"messageId":"m"}' % number
+    )
+    return ev.SessionUpdated(at=1, kind="agent_message_chunk", update=Raw(text), prompt_id=PROMPT)
+
+
+def story(chunks: int) -> list[ev.AnyEvent]:
+    return [
+        ev.SessionCreated(at=1, session_id=SESSION, cwd="/work"),
+        ev.AgentStarted(
+            at=1, agent_session_id=AgentSessionId("a"), protocol_version=1, turn_end=ev.TurnEnd.RESPONSE
+        ),
+        ev.PromptAccepted(at=1, prompt_id=PROMPT, after_offset=2),
+        ev.UserMessage(at=1, prompt_id=PROMPT, message_id=MessageId("u"), content=content("hello")),
+        ev.TurnStarted(at=1, prompt_id=PROMPT),
+        *map(chunk, range(chunks)),
+    ]
+
+
+async def written(events: list[ev.AnyEvent]) -> FaultyLog:
+    log = FaultyLog(MemoryEventLog(), [])
+    await log.create(SESSION)
+    await log.append(SESSION, [encode(each) for each in events], expected=0, unsettled=False, durable=False)
+    return log
+
+
+def folded(events: list[ev.AnyEvent]) -> SessionState:
+    return fold(events, NOTHING)
+
+
+def viewed(events: list[ev.AnyEvent]) -> bytes:
+    view = View()
+    for event in events:
+        view.apply(event)
+    return encode_view(view)
+
+
+async def test_without_a_snapshot_the_whole_log_is_folded_page_by_page() -> None:
+    events = story(95)
+    log = await written(events)
+    opened = await open_state(log, SESSION, LIMITS)
+    assert encode_state(opened.state) == encode_state(folded(events))
+    assert (opened.session_id, opened.head) == (SESSION, 100)
+    assert opened.epoch == (await log.head(SESSION)).epoch
+    assert log.calls["read"] == 7
+
+
+async def test_with_a_snapshot_only_the_tail_is_read() -> None:
+    events = story(995)
+    log = await written(events)
+    snapshot = Snapshot(STATE, 990, STATE_VERSION, encode_state(folded(events[:990])))
+    await log.save_snapshot(SESSION, snapshot)
+    opened = await open_state(log, SESSION, LIMITS)
+    assert encode_state(opened.state) == encode_state(folded(events))
+    assert log.calls["read"] == 1
+
+
+async def test_a_snapshot_at_the_head_reads_nothing() -> None:
+    events = story(5)
+    log = await written(events)
+    await log.save_snapshot(SESSION, Snapshot(STATE, 10, STATE_VERSION, encode_state(folded(events))))
+    assert (await open_state(log, SESSION, LIMITS)).head == 10
+    assert log.calls["read"] == 0
+
+
+@pytest.mark.parametrize(("version", "body"), [(STATE_VERSION + 1, None), (STATE_VERSION, b"damaged")])
+async def test_a_snapshot_that_cannot_be_read_is_folded_anew(version: int, body: bytes | None) -> None:
+    events = story(5)
+    log = await written(events)
+    kept = Snapshot(STATE, 10, version, body or encode_state(folded(events)))
+    await log.save_snapshot(SESSION, kept)
+    opened = await open_state(log, SESSION, LIMITS)
+    assert encode_state(opened.state) == encode_state(folded(events))
+    assert log.calls["read"] == 1
+
+
+async def test_a_session_that_is_not_there_is_not_found() -> None:
+    with pytest.raises(SessionNotFound):
+        await open_state(MemoryEventLog(), SESSION, LIMITS)
+    with pytest.raises(SessionNotFound):
+        await open_view(MemoryEventLog(), SESSION, LIMITS)
+
+
+async def test_a_damaged_event_is_told() -> None:
+    log = await written(story(1))
+    await log.append(SESSION, [b"{"], expected=6, unsettled=False, durable=False)
+    with pytest.raises(LogCorrupt):
+        await open_state(log, SESSION, LIMITS)
+
+
+@pytest.mark.requirement("R78")
+async def test_a_view_is_the_fold_of_the_log_with_and_without_a_snapshot() -> None:
+    events = story(295)
+    log = await written(events)
+    view, head = await open_view(log, SESSION, LIMITS)
+    assert (encode_view(view), head) == (viewed(events), 300)
+    kept = await log.load_snapshot(SESSION, VIEW)
+    assert kept is not None
+    assert (kept.offset, kept.version) == (300, VIEW_VERSION)
+    reads = log.calls["read"]
+    more = [*map(chunk, range(10))]
+    await log.append(SESSION, [encode(each) for each in more], expected=300, unsettled=False, durable=False)
+    view, head = await open_view(log, SESSION, LIMITS)
+    assert (encode_view(view), head) == (viewed([*events, *more]), 310)
+    assert log.calls["read"] == reads + 1
+
+
+async def test_a_view_that_was_quick_to_fold_is_not_kept() -> None:
+    log = await written(story(50))
+    await open_view(log, SESSION, LIMITS)
+    assert log.calls["save_snapshot"] == 0
+
+
+async def test_a_long_view_is_kept_again_only_after_the_log_has_grown_by_half() -> None:
+    events = story(395)
+    log = await written(events)
+    kept: list[int] = []
+    for head in range(400, 1000, 50):
+        await open_view(log, SESSION, LIMITS)
+        snapshot = await log.load_snapshot(SESSION, VIEW)
+        assert snapshot is not None
+        kept.append(snapshot.offset)
+        more = [encode(chunk(number)) for number in range(50)]
+        await log.append(SESSION, more, expected=head, unsettled=False, durable=False)
+    assert sorted(set(kept)) == [400, 600, 900]
+
+
+async def test_keeping_a_view_keeps_it_whatever_its_length_and_once() -> None:
+    log = await written(story(5))
+    assert await keep_view(log, SESSION, LIMITS) == 10
+    assert await keep_view(log, SESSION, LIMITS) == 10
+    assert log.calls["save_snapshot"] == 1
+
+
+async def test_a_view_newer_than_the_head_that_was_read_says_its_own_offset() -> None:
+    events = story(50)
+    log = await written(events)
+
+    class Moving(FaultyLog):
+        """While the head is being asked for, somebody else goes on and keeps a view."""
+
+        async def head(self, session_id: SessionId) -> SessionHead:
+            before = await super().head(session_id)
+            more = [*map(chunk, range(10))]
+            await self.append(
+                session_id, [*map(encode, more)], expected=before.head, unsettled=False, durable=False
+            )
+            await self.save_snapshot(session_id, Snapshot(VIEW, 65, VIEW_VERSION, viewed([*events, *more])))
+            return before
+
+    view, offset = await open_view(Moving(log, []), SESSION, LIMITS)
+    more = [*map(chunk, range(10))]
+    assert (offset, encode_view(view)) == (65, viewed([*events, *more]))

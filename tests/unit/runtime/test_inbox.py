@@ -1,0 +1,164 @@
+"""The inbox: one order, two bounds, and nothing taken is dropped."""
+
+from __future__ import annotations
+
+import anyio
+import pytest
+
+from turnwire.core.events import CancelRung
+from turnwire.core.inputs import Attach, Cancel, DeadlinePassed, Detach
+from turnwire.errors import LimitExceeded, SessionClosed
+from turnwire.ids import ClientId, PromptId
+from turnwire.limits import Limits
+from turnwire.runtime.inbox import Entry, Inbox
+
+pytestmark = pytest.mark.anyio
+
+LIMITS = Limits(agent_inputs=16, client_inputs=4, batch_inputs=8)
+
+
+def fact(number: int) -> DeadlinePassed:
+    return DeadlinePassed(at=number, prompt_id=PromptId("p"), rung=CancelRung.NOTIFY)
+
+
+def wish(number: int) -> Attach:
+    return Attach(at=number, client_id=ClientId("c"))
+
+
+def times(batch: list[Entry]) -> list[int]:
+    return [given.at for given, _ in batch]
+
+
+async def test_inputs_of_agent_and_clients_come_out_in_one_order() -> None:
+    inbox = Inbox(LIMITS)
+    inbox.put(fact(1))
+    inbox.ask(wish(2))
+    inbox.put(fact(3))
+    batch = await inbox.take()
+    assert times(batch) == [1, 2, 3]
+    assert [reply is None for _, reply in batch] == [True, False, True]
+    assert len(inbox) == 0
+
+
+async def test_a_batch_is_bounded_and_the_rest_waits_in_order() -> None:
+    inbox = Inbox(LIMITS)
+    for number in range(20):
+        inbox.put(fact(number))
+    assert [times(await inbox.take()) for _ in range(3)] == [[*range(8)], [*range(8, 16)], [*range(16, 20)]]
+    assert inbox.take_nowait() == []
+
+
+async def test_take_waits_for_the_first_input() -> None:
+    inbox, taken = Inbox(LIMITS), list[int]()
+
+    async def take() -> None:
+        taken.extend(times(await inbox.take()))
+
+    with anyio.fail_after(5):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(take)
+            await anyio.wait_all_tasks_blocked()
+            assert taken == []
+            inbox.put(fact(7))
+    assert taken == [7]
+
+
+async def test_a_cancelled_take_loses_nothing() -> None:
+    inbox, taken = Inbox(LIMITS), list[int]()
+
+    async def take() -> None:
+        taken.extend(times(await inbox.take()))
+
+    for number, is_late in enumerate((False, True)):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(take)
+            await anyio.wait_all_tasks_blocked()
+            if is_late:
+                inbox.put(fact(number))
+            tasks.cancel_scope.cancel()
+            if not is_late:
+                inbox.put(fact(number))
+        await take() if len(inbox) else None
+    assert taken == [0, 1]
+
+
+async def test_clients_beyond_their_share_are_refused_and_the_agent_is_not() -> None:
+    inbox = Inbox(LIMITS)
+    for number in range(4):
+        inbox.ask(wish(number))
+    with pytest.raises(LimitExceeded) as refused:
+        inbox.ask(wish(4))
+    assert refused.value.context["limit"] == "client_inputs"
+    inbox.put(fact(5))
+    assert times(inbox.take_nowait()) == [0, 1, 2, 3, 5]
+    inbox.ask(wish(6))
+
+
+@pytest.mark.requirement("R9")
+async def test_a_cancel_gets_in_while_the_agent_floods() -> None:
+    inbox = Inbox(LIMITS)
+    for number in range(1000):
+        inbox.put(fact(number))
+    reply = inbox.ask(Cancel(at=1000))
+    assert not reply.done()
+    assert len(inbox) == 1001
+
+
+async def test_the_agent_waits_for_room_and_clients_take_none_of_it() -> None:
+    inbox = Inbox(LIMITS)
+    for number in range(15):
+        inbox.put(fact(number))
+    for number in range(4):
+        inbox.ask(wish(number))
+    with anyio.fail_after(5):
+        await inbox.room()
+    inbox.put(fact(15))
+    is_free = anyio.Event()
+
+    async def wait() -> None:
+        await inbox.room()
+        is_free.set()
+
+    with anyio.fail_after(5):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(wait)
+            tasks.start_soon(wait)
+            await anyio.wait_all_tasks_blocked()
+            assert not is_free.is_set()
+            inbox.take_nowait()
+
+
+async def test_one_waiter_for_room_can_be_cancelled_without_the_other() -> None:
+    inbox, got = Inbox(LIMITS), list[str]()
+    for number in range(16):
+        inbox.put(fact(number))
+
+    async def wait(name: str, scope: anyio.CancelScope) -> None:
+        with scope:
+            await inbox.room()
+            got.append(name)
+
+    scopes = [anyio.CancelScope(), anyio.CancelScope()]
+    with anyio.fail_after(5):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(wait, "first", scopes[0])
+            tasks.start_soon(wait, "second", scopes[1])
+            await anyio.wait_all_tasks_blocked()
+            scopes[0].cancel()
+            await anyio.wait_all_tasks_blocked()
+            inbox.take_nowait()
+    assert got == ["second"]
+
+
+async def test_closing_lets_nobody_wait_and_no_client_in() -> None:
+    inbox = Inbox(LIMITS)
+    for number in range(16):
+        inbox.put(fact(number))
+    with anyio.fail_after(5):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(inbox.room)
+            await anyio.wait_all_tasks_blocked()
+            inbox.close()
+    with pytest.raises(SessionClosed):
+        inbox.ask(Detach(at=1, client_id=ClientId("c")))
+    assert len(inbox) == 16
