@@ -1,0 +1,56 @@
+"""Several sessions at once in one program: handlers, permissions and a follow-up prompt.
+
+Each session is asked something, its permission requests are answered by a rule, and a handler prompts again when it
+hears a word. The scripted agent plays the agent.
+"""
+
+from __future__ import annotations
+
+import sys
+
+import anyio
+
+import turnwire
+from turnwire.client import Client, Question, Update
+from turnwire.errors import TurnError
+
+AGENT = [sys.executable, "-m", "turnwire.testing.agent"]
+SESSIONS = 4
+
+
+def allow_reads(question: Question) -> str:
+    """Allow once what may be allowed once; reject the rest."""
+    return next((option.option_id for option in question.options if option.kind == "allow_once"), "reject")
+
+
+async def work(client: Client, number: int, done: dict[int, list[str]]) -> None:
+    session = await client.new_session(".")
+    session.on_permission(allow_reads)
+    said = done.setdefault(number, [])
+
+    @session.on_update
+    async def hear(update: Update) -> None:
+        if update.text:
+            said.append(update.text)
+        if update.text == "again":
+            await session.prompt("say 1 follow-up")
+
+    await session.prompt("ask tool allow_once,reject_once\nsay 1 again")
+    # Awaited means drained: the follow-up turn, which the handler waited for, has been heard as well.
+    assert said == ["selected allow_once", "again", "follow-up"], said
+    try:
+        await session.prompt("error -32001 no")
+    except TurnError as error:
+        said.append(error.reason)
+
+
+async def main() -> None:
+    done: dict[int, list[str]] = {}
+    async with turnwire.connect(AGENT) as client, anyio.create_task_group() as tasks:
+        for number in range(SESSIONS):
+            tasks.start_soon(work, client, number, done)
+    assert [said[-1] for said in done.values()] == ["agent_error"] * SESSIONS
+    sys.stdout.write(f"{SESSIONS} sessions, {sum(map(len, done.values()))} things heard\n")
+
+
+anyio.run(main)

@@ -1,0 +1,184 @@
+"""A client's attachment to one session: what its turns, its loops and its handlers share.
+
+Takes prompts and submits them in the order in which they came; finds how far an accepted turn has come, and gives
+pages to whoever reads. Lets go of old events that nobody can ask for any more. When it ends, everybody who waits
+for something here hears why. Never waits by time, never polls.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing
+from weakref import WeakSet
+
+import anyio
+from anyio.abc import TaskGroup
+
+from turnwire.client.calls import let_go_on, result_of
+from turnwire.client.dispatch import Dispatch, Listeners
+from turnwire.client.port import Accepted, Asking, DaemonSession, EventPage
+from turnwire.client.progress import Bell, Progress, Terminal, TurnResult, Turns, find_request, restored
+from turnwire.errors import PositionLost, SessionClosed, TurnwireError
+from turnwire.ids import RequestId
+from turnwire.limits import Limits
+
+logger = logging.getLogger(__name__)
+
+
+class Acceptance:
+    """Whether a prompt was accepted: unknown at first, then settled once."""
+
+    def __init__(self) -> None:
+        self._settled = anyio.Event()
+        self._refusal: TurnwireError | None = None
+        self.accepted: Accepted | None = None
+
+    def give(self, accepted: Accepted) -> None:
+        self.accepted = accepted
+        self._settled.set()
+
+    def refuse(self, error: TurnwireError) -> None:
+        self._refusal = error
+        self._settled.set()
+
+    async def wait(self) -> Accepted:
+        """Raises the refusal."""
+        await self._settled.wait()
+        if self.accepted is None:
+            assert self._refusal is not None, "settled means accepted or refused"
+            raise self._refusal
+        return self.accepted
+
+
+class Attachment:
+    """One session, attached."""
+
+    def __init__(
+        self, port: DaemonSession, tasks: TaskGroup, bell: Bell, listeners: Listeners, limits: Limits
+    ) -> None:
+        self.port = port
+        self.listeners = Listeners(listeners)
+        self.turns = Turns(bell, limits.remembered_turns)
+        self.dispatch = Dispatch(port, tasks, self.turns, self.listeners, self._forgettable)
+        self._tasks = tasks
+        self._kept_events = limits.kept_events
+        self._order = anyio.Lock()
+        self._submitting: set[Acceptance] = set()
+        self._held: WeakSet[Acceptance] = WeakSet()
+        """Of turns that the program still holds, so that it can loop over them again."""
+        self._forgotten = port.start
+        self._reading: set[anyio.CancelScope] = set()
+
+    @property
+    def failure(self) -> TurnwireError | None:
+        """Why nothing more is heard of the session."""
+        return self.dispatch.failure
+
+    def submit(self, asking: Asking) -> Acceptance:
+        """Hand a prompt over, behind all that were handed over before."""
+        acceptance = Acceptance()
+        if self.failure is not None:
+            acceptance.refuse(self.failure)
+            return acceptance
+        self._held.add(acceptance)
+        self._submitting.add(acceptance)
+        self._tasks.start_soon(self._submit, asking, acceptance)
+        self.dispatch.start()
+        return acceptance
+
+    async def _submit(self, asking: Asking, acceptance: Acceptance) -> None:
+        try:
+            async with self._order:
+                acceptance.give(await self.port.prompt(asking))
+        except TurnwireError as error:
+            extra = {"event": "prompt_refused", "session": self.port.session_id, "code": error.code}
+            logger.info("a prompt was refused", extra=extra)
+            acceptance.refuse(error)
+        self._submitting.discard(acceptance)
+
+    # -- how far a turn has come ---------------------------------------------------------------------------
+
+    async def progress(self, accepted: Accepted) -> Progress:
+        """The progress of an accepted turn, read from the log if the walk had left it behind."""
+        known = self.turns.get(accepted.prompt_id)
+        if known is not None:
+            return known
+        if self.failure is not None:
+            raise self.failure
+        if accepted.after_offset >= self.dispatch.offset:
+            return self.turns.begin(accepted.prompt_id)
+        return await self._adopt(accepted)
+
+    async def _adopt(self, accepted: Accepted) -> Progress:
+        """The turn as the log has it up to where the walk stands; from there on the walk takes it further."""
+        try:
+            progress = await self._fold(accepted)
+        except PositionLost:
+            # Its events are forgotten. If it has ended, the view still knows how.
+            progress = restored(await self.port.view(), accepted.prompt_id)
+        return self.turns.adopt(progress)
+
+    async def _fold(self, accepted: Accepted) -> Progress:
+        progress = Progress(accepted.prompt_id, None, self.turns.started)
+        offset = accepted.after_offset
+        async with aclosing(self.port.follow(offset)) as pages:
+            while offset < self.dispatch.offset and not progress.is_drained:
+                page = await self.next_page(pages)
+                for event in page.events[: self.dispatch.offset - offset]:
+                    if getattr(event, "prompt_id", None) != accepted.prompt_id:
+                        continue
+                    if isinstance(event, Terminal):
+                        progress.end(event)
+                    else:
+                        progress.apply(event)
+                offset = page.offset
+        return progress
+
+    # -- reading -------------------------------------------------------------------------------------------
+
+    async def next_page(self, pages: AsyncGenerator[EventPage]) -> EventPage:
+        """The next page of a reader. Raises why there will be none: `ClientClosed`, `SessionClosed`."""
+        page: EventPage | None = None
+        with anyio.CancelScope() as scope:
+            self._reading.add(scope)
+            if self.failure is not None:
+                scope.cancel()
+            try:
+                page = await anext(pages, None)
+            finally:
+                self._reading.discard(scope)
+        if page is None:
+            raise self.failure or SessionClosed("the session is gone", session_id=self.port.session_id)
+        return page
+
+    def fail(self, error: TurnwireError) -> None:
+        """It is over: everybody who waits for something here hears so."""
+        self.dispatch.fail(error)
+        for acceptance in self._submitting:
+            acceptance.refuse(error)
+        for scope in self._reading:
+            scope.cancel()
+
+    def _forgettable(self) -> int:
+        """The offset up to which nothing is needed; 0 while there is not enough to be worth it."""
+        needed = [each.accepted.after_offset for each in self._held if each.accepted is not None]
+        upto = min([self.dispatch.offset - self._kept_events, *needed])
+        if upto - self._forgotten < self._kept_events:
+            return 0
+        self._forgotten = upto
+        return upto
+
+
+async def completed(request_id: RequestId, sessions: Callable[[], list[Attachment]], bell: Bell) -> TurnResult:
+    """The end of the turn of one of the sessions that a request id names, waiting for one that is yet to come."""
+    while True:
+        attached = sessions()
+        found = find_request(request_id, [each for attachment in attached for each in attachment.turns])
+        if found is not None:
+            return await result_of(found)
+        failures = [attachment.failure for attachment in attached if attachment.failure is not None]
+        if failures and len(failures) == len(attached):
+            raise failures[0]
+        let_go_on()
+        await bell.wait()

@@ -1,0 +1,184 @@
+"""The client: an agent, or later a daemon, and the sessions on it.
+
+Takes a command or a source of agents; gives sessions. `async with` it: its tasks live inside, and leaving stops the
+agent. Turns that are still awaited then raise `ClientClosed`. What the program itself raises inside comes out
+as it is, not wrapped in a group.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from types import TracebackType
+from typing import Any, Self, TypeVar
+from weakref import WeakValueDictionary
+
+import anyio
+from anyio.abc import TaskGroup
+
+from turnwire.client.attachment import Attachment, completed
+from turnwire.client.dispatch import Listeners
+from turnwire.client.embedded import open_embedded
+from turnwire.client.port import Daemon, DaemonSession
+from turnwire.client.progress import Bell, TurnResult
+from turnwire.client.question import Answer, Question
+from turnwire.client.session import Session
+from turnwire.client.update import Update
+from turnwire.errors import ClientClosed, ConfigError
+from turnwire.ids import RequestId, SessionId
+from turnwire.limits import Limits
+from turnwire.log import EventLog
+from turnwire.runtime.clock import Clock
+from turnwire.runtime.source import AgentSource, ProcessSource
+from turnwire.wire.jsonrpc import raw
+
+_Any = TypeVar("_Any")
+_Answer = TypeVar("_Answer", bound=Answer | Awaitable[Answer])
+
+
+class _Running:
+    """What exists while the client is open."""
+
+    def __init__(self, daemon: Daemon, tasks: TaskGroup) -> None:
+        self.daemon = daemon
+        self.tasks = tasks
+        self.bell = Bell()
+        self.attachments: WeakValueDictionary[SessionId, Attachment] = WeakValueDictionary()
+        """An attachment lives as long as its walk over the log, or as the program holds something of it."""
+
+
+class Client:
+    """Sessions on one daemon. Make one with `connect`."""
+
+    def __init__(self, opening: AbstractAsyncContextManager[Daemon], limits: Limits) -> None:
+        self._opening = opening
+        self._limits = limits
+        self._listeners = Listeners()
+        self._stack = AsyncExitStack()
+        self._running: _Running | None = None
+
+    # -- sessions ------------------------------------------------------------------------------------------
+
+    async def new_session(
+        self, cwd: str | os.PathLike[str] = ".", *, mcp_servers: Sequence[Mapping[str, Any]] = ()
+    ) -> Session:
+        """A new session that works in this directory, opened by its agent and told that we are ready.
+
+        What the agent says from now on is kept for handlers.
+
+        Raises:
+            AuthRequired: the agent wants a login first; see `authenticate`.
+            AgentLaunchFailed, AgentUnavailable: no agent can be had.
+        """
+        running = self._open()
+        return self._attach(running, await running.daemon.create(_absolute(cwd), raw(list(mcp_servers))))
+
+    async def authenticate(self, method_id: str) -> None:
+        """Log in at the agent by one of the methods that `AuthRequired` names; then try again."""
+        await self._open().daemon.authenticate(method_id)
+
+    async def attach(self, session_id: str) -> Session:
+        """A session that exists already. Handlers hear what comes from now on. Raises `SessionNotFound`."""
+        running, wanted = self._open(), SessionId(session_id)
+        known = running.attachments.get(wanted)
+        if known is not None:
+            return Session(known, running.bell)
+        return self._attach(running, await running.daemon.find(wanted))
+
+    async def sessions(self) -> list[SessionId]:
+        """Every session of the daemon."""
+        return await self._open().daemon.sessions()
+
+    def _attach(self, running: _Running, port: DaemonSession) -> Session:
+        known = running.attachments.get(port.session_id)
+        if known is None:
+            known = Attachment(port, running.tasks, running.bell, self._listeners, self._limits)
+            running.attachments[port.session_id] = known
+            if self._listeners.updates or self._listeners.questions:
+                known.dispatch.start()
+        return Session(known, running.bell)
+
+    # -- all sessions at once ------------------------------------------------------------------------------
+
+    def on_update(self, function: Callable[[Update], _Any]) -> Callable[[Update], _Any]:
+        """Call `function(update)` for every update of every session, after the session's own functions."""
+        self._listeners.own_updates += (function,)
+        self._start_all()
+        return function
+
+    def on_permission(self, function: Callable[[Question], _Answer]) -> Callable[[Question], _Answer]:
+        """Ask `function(question)` when no function of the session itself has answered."""
+        self._listeners.own_questions += (function,)
+        self._start_all()
+        return function
+
+    async def completed(self, request_id: RequestId) -> TurnResult:
+        """As `Session.completed`, for whichever session has a turn with this request id."""
+        running = self._open()
+        self._start_all()
+        return await completed(request_id, lambda: list(running.attachments.values()), running.bell)
+
+    def _start_all(self) -> None:
+        for each in list(self._running.attachments.values()) if self._running is not None else ():
+            each.dispatch.start()
+
+    # -- opening and closing -------------------------------------------------------------------------------
+
+    def _open(self) -> _Running:
+        if self._running is None:
+            raise ClientClosed("the client is not open; use it inside `async with`")
+        return self._running
+
+    async def __aenter__(self) -> Self:
+        try:
+            daemon = await self._stack.enter_async_context(self._opening)
+            tasks = await self._stack.enter_async_context(anyio.create_task_group())
+        except BaseException:
+            await self._stack.aclose()
+            raise
+        self._running = _Running(daemon, tasks)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool | None:
+        running, self._running = self._open(), None
+        for attachment in list(running.attachments.values()):
+            attachment.fail(ClientClosed("the client was closed before this came to its end"))
+        running.bell.ring()
+        running.tasks.cancel_scope.cancel()
+        if isinstance(error, anyio.get_cancelled_exc_class()):
+            return await self._stack.__aexit__(kind, error, trace)
+        # The program's own error goes past the task groups, which would wrap it.
+        await self._stack.aclose()
+        return None
+
+
+def _absolute(path: str | os.PathLike[str]) -> str:
+    return os.path.abspath(path)
+
+
+def connect(
+    agent: str | Sequence[str] | AgentSource,
+    *,
+    env: dict[str, str] | None = None,
+    log: EventLog | None = None,
+    limits: Limits | None = None,
+    clock: Clock | None = None,
+) -> Client:
+    """A client with an agent of its own: a command to start, or a source of agents.
+
+    Sessions are kept in memory unless a `log` is given. The command is started when the first session needs it;
+    `env`, if given, is its whole environment. Raises `ConfigError` for an empty command.
+    """
+    limits = limits or Limits()
+    if isinstance(agent, str | Sequence):
+        command = shlex.split(agent) if isinstance(agent, str) else agent
+        if not command:
+            raise ConfigError("the agent's command is empty; give a program and its arguments")
+        source = ProcessSource(command, env=env, limits=limits)
+    else:
+        source = agent
+    return Client(open_embedded(source, log, limits, clock), limits)

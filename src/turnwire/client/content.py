@@ -1,0 +1,33 @@
+"""What a prompt may be given as, and how it becomes content blocks.
+
+Takes a text, or a list of blocks as dicts or structs of `turnwire.wire.schema`; gives the list as raw JSON. Never
+makes a message id: messages are named by those who keep them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeAlias, cast
+
+from msgspec import Raw, Struct
+
+from turnwire.errors import LocalProtocolError
+from turnwire.wire.jsonrpc import raw
+
+Block: TypeAlias = Mapping[str, Any] | Struct
+Content: TypeAlias = str | Sequence[Block]
+
+
+def to_raw(content: Content) -> Raw:
+    """The blocks of a prompt. Raises `LocalProtocolError` if there is none, or one is neither dict nor struct."""
+    if isinstance(content, str):
+        return raw([{"type": "text", "text": content}])
+    blocks = list(content)
+    if not blocks:
+        raise LocalProtocolError("a prompt needs at least one content block")
+    for block in cast("list[object]", blocks):
+        if not isinstance(block, Mapping | Struct):
+            raise LocalProtocolError(
+                "a content block is a dict or a struct of turnwire.wire.schema", given=type(block).__name__
+            )
+    return raw(blocks)

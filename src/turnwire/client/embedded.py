@@ -1,0 +1,193 @@
+"""The daemon inside this process: a node of its own, over a log in memory or one that the caller gives.
+
+Takes a source of agents; gives the port of `client.port`. Everything that a session does here is what it does in
+a daemon: the same loop, the same log, the same ends. Forgets old events only in a log of its own.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import AsyncGenerator
+from contextlib import aclosing, asynccontextmanager
+from typing import cast
+
+import anyio
+from msgspec import UNSET, Raw, Struct, json
+
+from turnwire.client.port import Accepted, Asking, EventPage
+from turnwire.core.codec import decode_all
+from turnwire.core.events import AgentExited, AgentStarted
+from turnwire.core.inputs import (
+    AnswerPermission,
+    Cancel,
+    Close,
+    Prompt,
+    RemovePrompt,
+    Settle,
+    UpdatePrompt,
+)
+from turnwire.core.permissions import PermissionAnswer
+from turnwire.core.queue import Accepted as Recorded
+from turnwire.core.view import View
+from turnwire.errors import AgentError, AgentLaunchFailed, AgentUnavailable, AuthRequired
+from turnwire.ids import ClientId, Epoch, PermissionId, PromptId, SessionId
+from turnwire.limits import Limits
+from turnwire.log import EventLog, MemoryEventLog
+from turnwire.log.base import Position, SessionHead
+from turnwire.runtime import mint
+from turnwire.runtime.clock import Clock, SystemClock
+from turnwire.runtime.node import Node, open_node
+from turnwire.runtime.source import AgentSource
+
+_US = ClientId("sdk")
+"""Who answers and cancels, as the log tells it: a node of this kind has one client."""
+
+
+class EmbeddedSession:
+    """A session of the node in this process. See `turnwire.client.port.DaemonSession`."""
+
+    def __init__(self, node: Node, clock: Clock, head: SessionHead, start: int, *, forgets: bool) -> None:
+        self.session_id: SessionId = head.session_id
+        self.epoch: Epoch = head.epoch
+        self.start = start
+        self._node = node
+        self._clock = clock
+        self._forgets = forgets
+
+    async def prompt(self, asking: Asking) -> Accepted:
+        digest = None if asking.key is None else hashlib.sha256(asking.content).hexdigest()
+        given = Prompt(
+            at=self._clock.now_ms(),
+            client_id=_US,
+            prompt_id=mint.prompt_id(),
+            content=asking.content,
+            when_busy=asking.when_busy,
+            prompt_request_id=asking.request_id,
+            key=asking.key,
+            digest=digest,
+        )
+        recorded = cast("Recorded", await self._node.submit(self.session_id, given))
+        return Accepted(recorded.prompt_id, recorded.after_offset, recorded.repeated)
+
+    async def cancel(self, prompt_id: PromptId | None) -> None:
+        given = Cancel(at=self._clock.now_ms(), client_id=_US, prompt_id=prompt_id)
+        await self._node.submit(self.session_id, given)
+
+    async def edit(self, prompt_id: PromptId, content: Raw | None, place: int | None) -> None:
+        now = self._clock.now_ms()
+        given = UpdatePrompt(at=now, client_id=_US, prompt_id=prompt_id, content=content, position=place)
+        await self._node.submit(self.session_id, given)
+
+    async def remove(self, prompt_id: PromptId) -> None:
+        given = RemovePrompt(at=self._clock.now_ms(), client_id=_US, prompt_id=prompt_id)
+        await self._node.submit(self.session_id, given)
+
+    async def settle(self, prompt_id: PromptId) -> None:
+        given = Settle(at=self._clock.now_ms(), client_id=_US, prompt_id=prompt_id)
+        await self._node.submit(self.session_id, given)
+
+    async def answer(self, request_id: PermissionId, answer: Raw, option_id: str | None) -> bool:
+        given = AnswerPermission(
+            at=self._clock.now_ms(), client_id=_US, request_id=request_id, answer=answer, option_id=option_id
+        )
+        return cast("PermissionAnswer", await self._node.submit(self.session_id, given)).won
+
+    async def close(self) -> None:
+        await self._node.submit(self.session_id, Close(at=self._clock.now_ms(), client_id=_US))
+
+    async def view(self) -> View:
+        return await self._node.view(self.session_id)
+
+    async def follow(self, after: int) -> AsyncGenerator[EventPage]:
+        async for page in self._node.follow(self.session_id, Position(self.epoch, after)):
+            yield EventPage(page.offset, decode_all(page.frames))
+
+    async def forget(self, upto: int) -> None:
+        """Give memory back. Nothing between the two calls waits, so the head is still the same in the second."""
+        if self._forgets:
+            head = (await self._node.session(self.session_id)).head
+            await self._node.retain(self.session_id, keep_events=head - upto)
+
+
+class EmbeddedDaemon:
+    """The node of this process. See `turnwire.client.port.Daemon`."""
+
+    def __init__(self, node: Node, log: EventLog, clock: Clock, *, forgets: bool) -> None:
+        self._node = node
+        self._log = log
+        self._clock = clock
+        self._forgets = forgets
+
+    async def create(self, cwd: str, mcp_servers: Raw) -> EmbeddedSession:
+        session = await self._session(await self._node.create(cwd, mcp_servers=mcp_servers), 0)
+        failure = await _opening(session)
+        if failure is not None:
+            await self._node.delete(session.session_id)
+            raise failure
+        return session
+
+    async def authenticate(self, method_id: str) -> None:
+        await self._node.authenticate(SessionId(""), method_id)
+
+    async def find(self, session_id: SessionId) -> EmbeddedSession:
+        await self._node.session(session_id)
+        return await self._session(session_id, None)
+
+    async def sessions(self) -> list[SessionId]:
+        found: list[SessionId] = []
+        while heads := await self._log.sessions(after=found[-1] if found else None):
+            found.extend(head.session_id for head in heads)
+        return found
+
+    async def _session(self, session_id: SessionId, start: int | None) -> EmbeddedSession:
+        head = await self._log.head(session_id)
+        return EmbeddedSession(
+            self._node, self._clock, head, head.head if start is None else start, forgets=self._forgets
+        )
+
+
+async def _opening(session: EmbeddedSession) -> AgentError | None:
+    """Wait until the agent has the session, or cannot have it; then why."""
+    async with aclosing(session.follow(0)) as pages:
+        async for page in pages:
+            for event in page.events:
+                if isinstance(event, AgentStarted):
+                    return None
+                if isinstance(event, AgentExited):
+                    return _failure(event)
+    return None
+
+
+class _Offered(Struct, rename="camel"):
+    auth_methods: Raw = Raw(b"[]")
+
+
+class _Refusal(Struct):
+    data: _Offered
+
+
+def _failure(event: AgentExited) -> AgentError:
+    message = event.message or "no agent could be started for the session"
+    if event.reason == "auth_required" and event.agent_error is not UNSET:
+        return AuthRequired(message, methods=bytes(json.decode(event.agent_error, type=_Refusal).data.auth_methods))
+    if event.reason == "agent_unavailable":
+        return AgentUnavailable(message)
+    return AgentLaunchFailed(message, definite=False, reason=event.reason)
+
+
+@asynccontextmanager
+async def open_embedded(
+    source: AgentSource, log: EventLog | None, limits: Limits, clock: Clock | None
+) -> AsyncGenerator[EmbeddedDaemon]:
+    """A running node with its agent. On exit the agent is stopped, and a log of our own is gone."""
+    kept, clock = log or MemoryEventLog(), clock or SystemClock()
+    try:
+        async with open_node(kept, source, clock=clock, limits=limits) as node:
+            yield EmbeddedDaemon(node, kept, clock, forgets=log is None)
+    finally:
+        with anyio.CancelScope(shield=True):
+            aclose = getattr(source, "aclose", None)
+            if aclose is not None:
+                await aclose()
+            if log is None:
+                await kept.aclose()

@@ -1,0 +1,100 @@
+"""A session as a client holds it: prompt, listen, answer, look.
+
+Takes content; gives turns at once. Everything it tells comes from the session's log. Never ends a turn by itself:
+a turn goes on without its client, and only a cancel stops it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Literal, TypeAlias, TypeVar
+
+from turnwire.client.attachment import Attachment, completed
+from turnwire.client.content import Content, to_raw
+from turnwire.client.port import Asking
+from turnwire.client.progress import Bell, TurnResult
+from turnwire.client.question import Answer, Question
+from turnwire.client.turn import Turn
+from turnwire.client.update import Update
+from turnwire.core.inputs import WhenBusy
+from turnwire.core.view import View
+from turnwire.ids import RequestId, SessionId
+
+Busy: TypeAlias = Literal["queue", "reject", "interrupt", "steer"]
+
+_Any = TypeVar("_Any")
+_Answer = TypeVar("_Answer", bound=Answer | Awaitable[Answer])
+
+
+class Session:
+    """One session. Get one from a `Client`."""
+
+    def __init__(self, attachment: Attachment, bell: Bell) -> None:
+        self._attachment = attachment
+        self._bell = bell
+        self.handler_errors = attachment.dispatch.errors
+        """How many handler calls of this session have raised, by the name of the exception."""
+
+    @property
+    def session_id(self) -> SessionId:
+        return self._attachment.port.session_id
+
+    def prompt(
+        self,
+        content: Content,
+        *,
+        when_busy: Busy = "queue",
+        key: str | None = None,
+        request_id: RequestId | None = None,
+    ) -> Turn:
+        """A turn, at once. What refuses the prompt is raised by whoever awaits the turn or loops over it.
+
+        Prompts are submitted in the order of these calls. `key` makes a repeated prompt the same prompt;
+        `request_id` is a name of your own, for `completed`. Raises `LocalProtocolError` for content that is none.
+        """
+        asking = Asking(to_raw(content), WhenBusy(when_busy), key, request_id)
+        return Turn(self._attachment, self._attachment.submit(asking))
+
+    async def cancel(self) -> None:
+        """Ask for whichever turn runs to be stopped. Prompts in the queue stay there."""
+        await self._attachment.port.cancel(None)
+
+    async def completed(self, request_id: RequestId) -> TurnResult:
+        """The end of the turn with this request id, as `await turn` gives it; waits for one that is yet to come.
+
+        The id is the one given to `prompt`, or the one under which the agent was asked. What was in the log before
+        this client came to the session does not count.
+        """
+        self._attachment.dispatch.start()
+        return await completed(request_id, lambda: [self._attachment], self._bell)
+
+    def on_update(self, function: Callable[[Update], _Any]) -> Callable[[Update], _Any]:
+        """Call `function(update)` for every update of the session, in order. Usable as a decorator."""
+        self._attachment.listeners.own_updates += (function,)
+        self._attachment.dispatch.start()
+        return function
+
+    def on_permission(self, function: Callable[[Question], _Answer]) -> Callable[[Question], _Answer]:
+        """Call `function(question)` for every question: it returns an option id, `"reject"`, or `None`.
+
+        With `None` the next function is asked, and after the last the question stays open for `answer`.
+        """
+        self._attachment.listeners.own_questions += (function,)
+        self._attachment.dispatch.start()
+        return function
+
+    async def answer(self, question: Question, answer: str | Mapping[str, Any]) -> bool:
+        """Answer a question that was left open. False if it had been answered before."""
+        reply = question.reply(answer)
+        return await self._attachment.port.answer(question.request_id, reply.answer, reply.option_id)
+
+    async def view(self) -> View:
+        """The session's transcript, latest values, turns and open questions, as they are now."""
+        return await self._attachment.port.view()
+
+    async def close(self) -> None:
+        """End the session: what runs or waits is cancelled, and nothing can be prompted any more."""
+        await self._attachment.port.close()
+
+    def __repr__(self) -> str:
+        return f"<Session {self.session_id}>"

@@ -1,0 +1,107 @@
+"""A turn as the program that prompted it holds it.
+
+Takes a prompt that is on its way; gives its acceptance, its updates and its result. `await turn` returns when the
+turn has ended and every handler call for it has finished. A loop over a turn is a cursor of its own over the log:
+it may begin late, run twice, or run beside others, and sees every update of the turn each time. Never buffers
+updates, never ends a turn by itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Awaitable, Generator
+from contextlib import aclosing
+from typing import Any
+
+from turnwire.client.attachment import Acceptance, Attachment
+from turnwire.client.calls import let_go_on, result_of
+from turnwire.client.content import Content, to_raw
+from turnwire.client.port import Accepted, EventPage
+from turnwire.client.progress import Terminal, TurnResult
+from turnwire.client.update import Update
+from turnwire.core.events import SessionUpdated
+from turnwire.ids import PromptId
+
+
+class Turn:
+    """One prompt and what comes of it. `await` it, loop over it, or both, in any number of tasks."""
+
+    def __init__(self, attachment: Attachment, acceptance: Acceptance) -> None:
+        self._attachment = attachment
+        self._acceptance = acceptance
+
+    # -- its result ----------------------------------------------------------------------------------------
+
+    def __await__(self) -> Generator[Any, None, TurnResult]:
+        return self.result().__await__()
+
+    async def result(self) -> TurnResult:
+        """The end of the turn, once every handler call for it has finished.
+
+        Raises `TurnError` if the turn ended with an error, what refused the prompt, and `ClientClosed`.
+        """
+        return await result_of(await self._attachment.progress(await self._acceptance.wait()))
+
+    @property
+    def accepted(self) -> Awaitable[Accepted]:
+        """Wait until the prompt is recorded. Raises what refused it."""
+        return self._acceptance.wait()
+
+    @property
+    def prompt_id(self) -> PromptId | None:
+        """Its id; none until it is accepted."""
+        accepted = self._acceptance.accepted
+        return None if accepted is None else accepted.prompt_id
+
+    # -- its updates ---------------------------------------------------------------------------------------
+
+    async def __aiter__(self) -> AsyncGenerator[Update]:
+        """The turn's updates in order, to its end. A turn that fails ends the loop; `await` it to hear why."""
+        async with aclosing(self.pages()) as pages:
+            async for page in pages:
+                for update in page:
+                    yield update
+
+    async def pages(self) -> AsyncGenerator[list[Update]]:
+        """The same updates, as many at a time as are there."""
+        accepted = await self._acceptance.wait()
+        let_go_on()
+        async with aclosing(self._attachment.port.follow(accepted.after_offset)) as pages:
+            is_over = False
+            while not is_over:
+                updates, is_over = self._pick(await self._attachment.next_page(pages), accepted.prompt_id)
+                if updates:
+                    yield updates
+
+    def _pick(self, page: EventPage, prompt_id: PromptId) -> tuple[list[Update], bool]:
+        """The updates of this turn in a page, and whether it ends there."""
+        speaker = self._attachment.dispatch.speaker
+        updates: list[Update] = []
+        for offset, event in enumerate(page.events, page.offset - len(page.events) + 1):
+            if isinstance(event, SessionUpdated):
+                if event.prompt_id == prompt_id:
+                    updates.append(Update(event, offset, speaker))
+            elif isinstance(event, Terminal) and event.prompt_id == prompt_id:
+                return updates, True
+        return updates, False
+
+    # -- what can be done about it -------------------------------------------------------------------------
+
+    async def cancel(self) -> None:
+        """Ask for the turn to be stopped. Its end then says `cancelled`; one that has ended is left alone."""
+        await self._attachment.port.cancel((await self._acceptance.wait()).prompt_id)
+
+    async def settle(self) -> None:
+        """Say that the turn is over although its agent never said so."""
+        await self._attachment.port.settle((await self._acceptance.wait()).prompt_id)
+
+    async def edit(self, content: Content | None = None, *, place: int | None = None) -> None:
+        """Change or move the prompt while it waits in the queue. Raises `PromptNotQueued` after that."""
+        accepted = await self._acceptance.wait()
+        await self._attachment.port.edit(accepted.prompt_id, None if content is None else to_raw(content), place)
+
+    async def remove(self) -> None:
+        """Take the prompt out of the queue. Raises `PromptNotQueued` once it has started."""
+        await self._attachment.port.remove((await self._acceptance.wait()).prompt_id)
+
+    def __repr__(self) -> str:
+        return f"<Turn {self.prompt_id or 'not accepted yet'}>"

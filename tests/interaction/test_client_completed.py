@@ -1,0 +1,130 @@
+"""Awaiting a turn by its request id."""
+
+from __future__ import annotations
+
+import anyio
+import anyio.lowlevel
+import pytest
+from tests.support.clients import seated
+
+from turnwire.client import TurnResult, Update
+from turnwire.errors import TurnError
+from turnwire.limits import Limits
+from turnwire.log import MemoryEventLog
+from turnwire.testing import AgentOptions, Profile
+
+pytestmark = pytest.mark.anyio
+
+PROFILES: list[Profile] = ["v1", "v1plus", "v2"]
+
+
+@pytest.mark.requirement("R82", "R7")
+async def test_ids_are_matched_with_their_json_type_first_and_as_decimals_then() -> None:
+    async with seated() as seat:
+        number = seat.session.prompt("say 1 number", request_id=2)
+        text = seat.session.prompt("say 1 text", request_id="2")
+        other = seat.session.prompt("say 1 other", request_id=7)
+        await number
+        await text
+        await other
+        assert (await seat.session.completed(2)).text == "number"
+        assert (await seat.session.completed("2")).text == "text"
+        assert (await seat.session.completed("7")).text == "other"
+        assert (await seat.session.completed("7")).request_id == 7
+
+
+@pytest.mark.requirement("R82", "G12")
+@pytest.mark.parametrize("profile", PROFILES)
+async def test_several_waiters_return_after_the_updates_were_handled(profile: Profile) -> None:
+    async with seated(profile) as seat:
+        handled: list[str] = []
+        counts: list[int] = []
+
+        @seat.session.on_update
+        async def handle(update: Update) -> None:
+            await anyio.lowlevel.checkpoint()
+            if update.text:
+                handled.append(update.text)
+
+        async def wait() -> None:
+            await seat.session.completed("mine")
+            counts.append(len(handled))
+
+        async with anyio.create_task_group() as tasks:
+            for _ in range(5):
+                tasks.start_soon(wait)
+            await anyio.wait_all_tasks_blocked()
+            seat.session.prompt("flood 100", request_id="mine")
+        assert counts == [100] * 5
+
+
+@pytest.mark.requirement("R82")
+async def test_the_id_under_which_the_agent_was_asked_names_the_turn_too() -> None:
+    async with seated("v1plus") as seat:
+        # 1 is `initialize`, 2 is `session/new`.
+        turn = seat.session.prompt("say 1 x")
+        assert (await seat.session.completed(3)).text == "x"
+        assert await seat.client.completed("3") == await turn
+
+
+@pytest.mark.requirement("R82")
+async def test_a_failed_turn_raises_to_whoever_waits_by_its_id() -> None:
+    async with seated() as seat:
+        seat.session.prompt("error -32001 boom", request_id="mine")
+        with pytest.raises(TurnError):
+            await seat.session.completed("mine")
+
+
+@pytest.mark.requirement("R83")
+async def test_a_marker_that_is_replayed_completes_nothing() -> None:
+    replayed = '{"sessionUpdate":"turn_complete","promptRequestId":3,"stopReason":"end_turn"}'
+    async with seated("v1plus", AgentOptions(inside=f"update {replayed}")) as seat:
+        seen = anyio.Event()
+        ended: list[TurnResult] = []
+
+        @seat.session.on_update
+        def see(update: Update) -> None:
+            seen.set()
+
+        async def wait() -> None:
+            ended.append(await seat.session.completed(3))
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(wait)
+            await seen.wait()
+            await anyio.wait_all_tasks_blocked()
+            assert ended == []
+            await seat.session.prompt("say 1 live")
+        assert [result.text for result in ended] == ["live"]
+
+
+@pytest.mark.requirement("R83")
+async def test_turns_that_ended_before_the_client_came_do_not_count() -> None:
+    log = MemoryEventLog()
+    async with seated(log=log) as seat:
+        await seat.session.prompt("say 1 old", request_id="mine")
+        session_id = seat.session.session_id
+    async with seated(log=log) as seat:
+        session = await seat.client.attach(session_id)
+        ended: list[TurnResult] = []
+
+        async def wait() -> None:
+            ended.append(await session.completed("mine"))
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(wait)
+            await anyio.wait_all_tasks_blocked()
+            assert ended == []
+            await session.prompt("say 1 new", request_id="mine")
+        assert [result.text for result in ended] == ["new"]
+
+
+async def test_only_the_newest_ended_turns_are_remembered_by_their_id() -> None:
+    async with seated(limits=Limits(remembered_turns=2)) as seat:
+        for number in range(4):
+            await seat.session.prompt(f"say 1 {number}", request_id=number)
+        assert (await seat.session.completed(3)).text == "3"
+        assert (await seat.session.completed(2)).text == "2"
+        with anyio.move_on_after(0) as gone:
+            await seat.session.completed(1)
+        assert gone.cancelled_caught

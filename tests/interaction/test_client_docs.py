@@ -1,0 +1,62 @@
+"""What the page about the client shows, and the examples, work as they stand."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import textwrap
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import cast
+
+import anyio
+import pytest
+
+import turnwire
+from turnwire.client import Client, Session
+
+ROOT = Path(__file__).resolve().parents[2]
+AGENT = [sys.executable, "-m", "turnwire.testing.agent"]
+RUN_S = 60.0
+BLOCKS = re.findall(r"^```python\n(.*?)^```$", (ROOT / "docs" / "client.md").read_text(), re.MULTILINE | re.DOTALL)
+PROGRAMS = [block for block in BLOCKS if "import sys" in block]
+PIECES = [block for block in BLOCKS if "import sys" not in block]
+
+
+def run(path: Path, folder: Path) -> str:
+    done = subprocess.run(
+        [sys.executable, "-W", "error", path],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=RUN_S,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.mark.parametrize("number", range(len(PROGRAMS)))
+def test_a_program_of_the_page_runs(number: int, tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(PROGRAMS[number])
+    assert run(program, tmp_path).splitlines() == [["hello", "end_turn"], ["hello"]][number]
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("number", range(len(PIECES)))
+async def test_a_piece_of_the_page_holds(number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, object] = {"turnwire": turnwire, "AGENT": AGENT}
+    body = textwrap.indent(PIECES[number], "    ")
+    exec(f"async def piece(client, session):\n{body}", names)
+    piece = cast("Callable[[Client, Session], Awaitable[None]]", names["piece"])
+    with anyio.fail_after(RUN_S):
+        async with turnwire.connect(AGENT) as client:
+            await piece(client, await client.new_session("."))
+
+
+@pytest.mark.parametrize("name", sorted(path.name for path in (ROOT / "examples").glob("*.py")))
+def test_an_example_runs(name: str, tmp_path: Path) -> None:
+    assert run(ROOT / "examples" / name, tmp_path)
