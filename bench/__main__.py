@@ -1,0 +1,17 @@
+"""All measurements, in one run."""
+
+from __future__ import annotations
+
+import argparse
+
+from bench import loop, stdio
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="make bench", description=__doc__)
+    parser.add_argument("--updates", type=int, default=200_000, help="updates per measurement")
+    loop.main(parser.parse_args().updates)
+    stdio.main()
+
+
+main()
