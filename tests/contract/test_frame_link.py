@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import os
-
 import pytest
 
 from turnwire.link.base import FrameLink
 from turnwire.link.memory import memory_pair
 from turnwire.testing.contracts.frame_link import CHECKS, Check, OpenPair, Pair
 from turnwire.testing.faults import FaultyLink
-from turnwire.testing.scripted.stdio import StdioLink
 
 pytestmark = pytest.mark.anyio
 
@@ -24,12 +21,7 @@ async def wrapped_without_faults() -> Pair:
     return FaultyLink(near, []), FaultyLink(far, [])
 
 
-async def over_pipes() -> Pair:
-    (there_out, there_in), (back_out, back_in) = os.pipe(), os.pipe()
-    return StdioLink(back_out, there_in), StdioLink(there_out, back_in)
-
-
-@pytest.mark.parametrize("open_pair", [in_memory, wrapped_without_faults, over_pipes])
+@pytest.mark.parametrize("open_pair", [in_memory, wrapped_without_faults])
 @pytest.mark.parametrize("check", CHECKS, ids=str)
 async def test_the_link_keeps_the_contract(check: Check, open_pair: OpenPair) -> None:
     await check(open_pair)

@@ -19,10 +19,10 @@ import pytest
 from anyio import fail_after, to_thread
 
 from turnwire.errors import LinkBroken
+from turnwire.link.stdio import StdioLink
 from turnwire.testing import BareClient
 from turnwire.testing.scripted.breaking import GARBAGE
 from turnwire.testing.scripted.client import prompt_params
-from turnwire.testing.scripted.stdio import StdioLink
 
 pytestmark = pytest.mark.anyio
 

@@ -6,22 +6,10 @@ into one. Tests and embedded agents use it; it keeps the obligations of `turnwir
 
 from __future__ import annotations
 
-from collections import deque
-
 import anyio
 
 from turnwire.errors import LimitExceeded, LinkBroken, LinkClosed, LocalProtocolError
-
-
-class _Waiting:
-    """A sender without room. Whoever makes room takes the frame, so a cancelled one sent all or nothing."""
-
-    __slots__ = ("frame", "sent", "woken")
-
-    def __init__(self, frame: bytes) -> None:
-        self.frame = frame
-        self.sent = False
-        self.woken = anyio.Event()
+from turnwire.link.senders import Senders
 
 
 class _Lane:
@@ -32,7 +20,7 @@ class _Lane:
     def __init__(self, max_frames: int) -> None:
         self.max_frames = max_frames
         self.frames: list[bytes] = []
-        self.senders: deque[_Waiting] = deque()
+        self.senders = Senders()
         self.arrived: anyio.Event | None = None
         self.reader_gone = False
         self.writer_gone = False
@@ -47,11 +35,7 @@ class _Lane:
 
     def take(self) -> list[bytes]:
         taken, self.frames = self.frames, []
-        while self.senders and len(self.frames) < self.max_frames:
-            waiting = self.senders.popleft()
-            self.frames.append(waiting.frame)
-            waiting.sent = True
-            waiting.woken.set()
+        self.senders.let_in(lambda: len(self.frames) < self.max_frames, self.frames.append)
         return taken
 
     def wake_reader(self) -> None:
@@ -60,8 +44,7 @@ class _Lane:
 
     def end(self) -> None:
         """Wake everybody; each finds out for itself which side is gone."""
-        while self.senders:
-            self.senders.popleft().woken.set()
+        self.senders.turn_away()
         self.wake_reader()
 
 
@@ -102,15 +85,7 @@ class MemoryLink:
         if lane.has_room():
             lane.put(frame)
             return
-        waiting = _Waiting(frame)
-        lane.senders.append(waiting)
-        try:
-            await waiting.woken.wait()
-        except BaseException:
-            if waiting in lane.senders:
-                lane.senders.remove(waiting)
-            raise
-        if not waiting.sent:
+        if not await lane.senders.wait(frame):
             self._check_open()
 
     def send_nowait(self, frame: bytes) -> None:

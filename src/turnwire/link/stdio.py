@@ -25,6 +25,7 @@ import anyio
 from turnwire.errors import LimitExceeded, LinkBroken, LinkClosed, LocalProtocolError
 from turnwire.limits import Limits
 from turnwire.link.peer import KEPT_BREACHES, Breach
+from turnwire.link.senders import Senders
 from turnwire.wire.ndjson import LineReader, Oversized
 
 OVERSIZED = "oversized"
@@ -40,17 +41,6 @@ WRITE_AT = 64 * 1024
 """Written without waiting for the end of the loop's turn once this much waits: a pipe's usual buffer."""
 
 
-class _Waiting:
-    """A sender without room. Whoever makes room takes the frame, so a cancelled one sent all or nothing."""
-
-    __slots__ = ("frame", "sent", "woken")
-
-    def __init__(self, frame: bytes) -> None:
-        self.frame = frame
-        self.sent = False
-        self.woken = anyio.Event()
-
-
 class _Output:
     """The descriptor we write to, and what waits to be written."""
 
@@ -59,13 +49,15 @@ class _Output:
         self._fd = fd
         self._max_bytes = max_bytes
         self._waiting = bytearray()
-        self._senders: deque[_Waiting] = deque()
+        self._senders = Senders()
         self._is_flush_due = False
         self._is_blocked = False
         self.is_ending = False
         """No more frames; closed once what waits is written."""
         self.is_broken = False
         self.ended = anyio.Event()
+        self.flushed = anyio.Event()
+        """Set whenever nothing waits any more, or never will."""
         self._was_blocking = _make_nonblocking(fd)
 
     def has_room(self) -> bool:
@@ -73,8 +65,7 @@ class _Output:
         return len(self._waiting) < self._max_bytes
 
     def put(self, frame: bytes) -> None:
-        self._waiting += frame
-        self._waiting += b"\n"
+        self._keep(frame)
         if self._is_blocked:
             return
         if len(self._waiting) >= WRITE_AT:
@@ -85,15 +76,7 @@ class _Output:
 
     async def wait_for_room(self, frame: bytes) -> bool:
         """Hand the frame over when there is room; whether that happened before the output ended."""
-        sender = _Waiting(frame)
-        self._senders.append(sender)
-        try:
-            await sender.woken.wait()
-        except BaseException:
-            if sender in self._senders:
-                self._senders.remove(sender)
-            raise
-        return sender.sent
+        return await self._senders.wait(frame)
 
     def write(self) -> None:
         self._is_flush_due = False
@@ -104,7 +87,7 @@ class _Output:
                 with memoryview(self._waiting) as waiting:
                     written = os.write(self._fd, waiting)
                 del self._waiting[:written]
-                self._let_senders_in()
+                self._senders.let_in(self.has_room, self._keep)
         except BlockingIOError:
             if not self._is_blocked:
                 self._is_blocked = True
@@ -114,14 +97,23 @@ class _Output:
             self.close()
         else:
             self._unblock()
+            self.flushed.set()
             if self.is_ending:
                 self.close()
+
+    async def flush(self) -> None:
+        """Return once nothing waits, or never will."""
+        self.flushed = anyio.Event()
+        self.write()
+        if self.ended.is_set():
+            return
+        await self.flushed.wait()
 
     def end(self) -> None:
         """Close once everything that was sent is written. Senders that wait for room are turned away."""
         if not self.is_ending:
             self.is_ending = True
-            self._turn_senders_away()
+            self._senders.turn_away()
             self.write()
 
     def close(self) -> None:
@@ -130,21 +122,14 @@ class _Output:
             return
         self._unblock()
         self._waiting.clear()
-        self._turn_senders_away()
+        self._senders.turn_away()
         _close(self._fd, self._was_blocking)
+        self.flushed.set()
         self.ended.set()
 
-    def _let_senders_in(self) -> None:
-        while self._senders and len(self._waiting) < self._max_bytes:
-            sender = self._senders.popleft()
-            self._waiting += sender.frame
-            self._waiting += b"\n"
-            sender.sent = True
-            sender.woken.set()
-
-    def _turn_senders_away(self) -> None:
-        while self._senders:
-            self._senders.popleft().woken.set()
+    def _keep(self, frame: bytes) -> None:
+        self._waiting += frame
+        self._waiting += b"\n"
 
     def _unblock(self) -> None:
         if self._is_blocked:
@@ -311,6 +296,10 @@ class StdioLink:
     def end_input(self) -> None:
         """The peer is known to be gone: receive what has arrived, and wait for nobody who holds its pipe."""
         self._input.end()
+
+    async def flush(self) -> None:
+        """Return once what was sent is written, or the peer is gone. Cancel-safe."""
+        await self._output.flush()
 
     async def aclose(self) -> None:
         """Write what was sent, for at most `stop_eof_s`, then close both descriptors. Idempotent."""

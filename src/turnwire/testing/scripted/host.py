@@ -16,7 +16,7 @@ from typing import NoReturn, Protocol
 import anyio
 
 from turnwire.link.base import FrameLink
-from turnwire.testing.scripted.stdio import StdioLink
+from turnwire.link.stdio import StdioLink
 
 WAIT_S = 5.0
 """How long a test waits for an agent to reach a gate: far above any delay, below a test's time limit."""
@@ -29,6 +29,10 @@ POLL_S = 0.01
 
 GRANDCHILD_S = 600
 """A grandchild that nobody ends goes by itself after this time."""
+
+
+FLUSH_S = 5.0
+"""How long the last bytes may take to go out before the process ends anyway."""
 
 
 class Unavailable(Exception):
@@ -105,6 +109,10 @@ class ProcessHost:
     def __init__(self, link: StdioLink) -> None:
         self._link = link
 
+    async def _flush(self) -> None:
+        with anyio.move_on_after(FLUSH_S):
+            await self._link.flush()
+
     async def wait_at_gate(self, name: str) -> None:
         path = anyio.Path(name)
         with anyio.fail_after(GATE_S):
@@ -112,11 +120,11 @@ class ProcessHost:
                 await anyio.sleep(POLL_S)
 
     async def exit(self, code: int) -> NoReturn:
-        await self._link.flush()
+        await self._flush()
         os._exit(code)
 
     async def die_by(self, signal_name: str) -> None:
-        await self._link.flush()
+        await self._flush()
         os.kill(os.getpid(), signal_number(signal_name))
 
     def ignore(self, signal_name: str) -> None:

@@ -15,11 +15,12 @@ from typing import cast
 import anyio
 
 from turnwire.errors import ConfigError, problem
+from turnwire.limits import Limits, MiB
+from turnwire.link.stdio import StdioLink
 from turnwire.testing.script import command_list
 from turnwire.testing.scripted.agent import ScriptedAgent
-from turnwire.testing.scripted.host import ProcessHost
+from turnwire.testing.scripted.host import FLUSH_S, ProcessHost
 from turnwire.testing.scripted.options import ORDER, PROFILES, AgentOptions, Profile, Step
-from turnwire.testing.scripted.stdio import StdioLink
 
 EPILOG = """examples:
   a v1 agent that does what each prompt says, for example `say 3 "hello "`:
@@ -69,8 +70,12 @@ def read_arguments(arguments: Sequence[str] | None) -> tuple[Profile, AgentOptio
     return given.profile, options
 
 
+LIMITS = Limits(link_buffer_bytes=1 * MiB, stop_eof_s=FLUSH_S)
+"""A flood waits for its reader instead of filling this process."""
+
+
 async def _run(profile: Profile, options: AgentOptions) -> None:
-    link = StdioLink()
+    link = StdioLink(limits=LIMITS)
     try:
         await ScriptedAgent(link, profile, options, ProcessHost(link)).run()
     finally:
