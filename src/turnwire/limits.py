@@ -201,6 +201,9 @@ class Limits:
         604_800,
         "agents hold hundreds of megabytes; one that nobody used for this long is let go",
     )
+    loaded_sessions: int = _bound(
+        10_000, "sessions", 1, 1_000_000, "each costs some kilobytes while it is open; idle ones are put away"
+    )
     agent_processes: int = _bound(
         64, "processes", 1, 10_000, "with a process per session, this many fit into the memory of one machine"
     )

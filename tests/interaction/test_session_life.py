@@ -15,6 +15,7 @@ from turnwire.core.codec import decode, encode_state
 from turnwire.core.evolve import fold
 from turnwire.core.inputs import Cancel
 from turnwire.core.state import NOTHING
+from turnwire.errors import LimitExceeded, SessionNotFound, TurnwireError
 from turnwire.ids import PromptId, SessionId
 from turnwire.limits import Limits
 from turnwire.log import MemoryEventLog
@@ -30,6 +31,40 @@ EARLY = AgentOptions(
     before="say 2 before\ncommands a,b", inside="say 2 inside\ntitle T", after="say 2 after\nusage 1 2"
 )
 TINY = Limits(ring_events=16, page_events=16)
+
+
+# -- forks ---------------------------------------------------------------------------------------------------
+
+
+async def test_a_fork_goes_on_at_the_same_agent_in_a_log_of_its_own(world: OpenWorld) -> None:
+    async with world() as w:
+        await w.prompt("say 1 first")
+        await w.end()
+        fork = await w.node.create("/work", session_id=SessionId("s2"), fork_of=S1)
+        started = await w.until_kind(ev.AgentStarted, fork)
+        assert started.how == "fork"
+        await w.node.submit(fork, prompt("say 1 second", "p2"))
+        await w.end("p2", fork)
+        events = await events_of(w.log, fork)
+        assert of(events, ev.SessionCreated)[0].fork_of == S1
+        assert texts(events) == ["second"]
+        assert texts(await w.events()) == ["first"]
+        assert w.source.started == 1
+
+
+async def test_what_no_agent_has_had_cannot_be_forked(world: OpenWorld) -> None:
+    async with world() as w:
+        await w.log.create(SessionId("empty"))
+        with pytest.raises(TurnwireError):
+            await w.node.create("/work", fork_of=SessionId("empty"))
+        with pytest.raises(SessionNotFound):
+            await w.node.create("/work", fork_of=SessionId("nobody"))
+
+
+async def test_more_sessions_than_the_limit_are_refused() -> None:
+    async with open_world(MemoryEventLog(), limits=Limits(loaded_sessions=1)) as w:
+        with pytest.raises(LimitExceeded):
+            await w.node.create("/work")
 
 
 # -- before the first prompt ---------------------------------------------------------------------------------

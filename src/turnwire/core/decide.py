@@ -84,6 +84,7 @@ def _create(draft: Draft, given: given_.CreateSession) -> None:
             session_id=given.session_id,
             cwd=given.cwd,
             mcp_servers=given.mcp_servers,
+            fork_of=given.fork_of,
             title=given.title,
             author=given.author,
             client_id=given.client_id,

@@ -138,7 +138,7 @@ def new_session_params(cwd: str, mcp_servers: Raw) -> Raw:
 
 
 def known_session_params(session_id: AgentSessionId, cwd: str, mcp_servers: Raw) -> Raw:
-    """`session/load` and `session/resume`."""
+    """`session/load`, `session/resume` and `session/fork`."""
     return raw({"sessionId": session_id, "cwd": cwd, "mcpServers": mcp_servers})
 
 

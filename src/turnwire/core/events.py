@@ -97,6 +97,8 @@ class SessionCreated(Event, frozen=True, tag="session_created"):
     session_id: SessionId
     cwd: str
     mcp_servers: Raw = Raw(b"[]")
+    fork_of: SessionId | None = None
+    """The session whose conversation this one goes on from, at the agent."""
     title: str | None = None
     author: str | None = None
     client_id: ClientId | None = None

@@ -47,6 +47,7 @@ class CreateSession(Asked, frozen=True):
     session_id: SessionId
     cwd: str
     mcp_servers: Raw = Raw(b"[]")
+    fork_of: SessionId | None = None
     title: str | None = None
 
 

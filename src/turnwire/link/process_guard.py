@@ -31,8 +31,12 @@ Report: TypeAlias = dict[str, int | str]
 _reports = msgspec.json.Decoder(Report)
 
 
+NO_END = -1
+"""In place of an end of a pipe that was not made."""
+
+
 class Ends(NamedTuple):
-    """Our ends of the five pipes."""
+    """Our ends of the pipes."""
 
     stdin: int
     stdout: int
@@ -42,17 +46,30 @@ class Ends(NamedTuple):
 
 
 def start_guard(
-    command: Sequence[str], cwd: str | os.PathLike[str], env: Mapping[str, str]
+    command: Sequence[str], cwd: str | os.PathLike[str], env: Mapping[str, str], *, output_only: bool = False
 ) -> tuple[subprocess.Popen[bytes], Ends]:
     """Start a guard that starts the command. Raises `OSError`, `ValueError` when not even that is possible.
 
+    With `output_only` the command gets no input, and its two output streams are one pipe, so they keep order.
+
     Call it in the thread that runs the event loop: the kernel signals a guard when the thread that started it ends.
     """
-    opened: list[int] = []
+    ours: list[int] = []
+    theirs: list[int] = []
+
+    def pipe(*, we_read: bool) -> tuple[int, int]:
+        reading, writing = os.pipe()
+        our_end, their_end = (reading, writing) if we_read else (writing, reading)
+        ours.append(our_end)
+        theirs.append(their_end)
+        return our_end, their_end
+
     try:
-        for _ in Ends._fields:
-            opened += os.pipe()
-        stdin, to_stdin, from_stdout, stdout, from_stderr, stderr, control, to_control, from_status, status = opened
+        from_stdout, stdout = pipe(we_read=True)
+        to_control, control = pipe(we_read=False)
+        from_status, status = pipe(we_read=True)
+        to_stdin, stdin = (NO_END, subprocess.DEVNULL) if output_only else pipe(we_read=False)
+        from_stderr, stderr = (NO_END, stdout) if output_only else pipe(we_read=True)
         guard = subprocess.Popen(
             [
                 *(sys.executable, "-I", "-S", str(GUARD), str(control), str(status), os.path.abspath(cwd), "--"),
@@ -67,12 +84,16 @@ def start_guard(
             start_new_session=True,
         )
     except BaseException:
-        for fd in opened:
-            os.close(fd)
+        _close_all(ours)
         raise
-    for fd in (stdin, stdout, stderr, control, status):
-        os.close(fd)
+    finally:
+        _close_all(theirs)
     return guard, Ends(to_stdin, from_stdout, from_stderr, to_control, from_status)
+
+
+def _close_all(fds: list[int]) -> None:
+    for fd in fds:
+        os.close(fd)
 
 
 class GuardEnd:

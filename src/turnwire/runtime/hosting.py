@@ -20,7 +20,7 @@ from turnwire.core.inputs import AgentGone, AgentRefused, AgentReplayed, AnyInpu
 from turnwire.core.state import SessionState
 from turnwire.core.view import View
 from turnwire.errors import AgentError, LimitExceeded, LinkError, ProtocolError, TurnwireError
-from turnwire.ids import PromptId, SessionId
+from turnwire.ids import AgentSessionId, PromptId, SessionId
 from turnwire.link.process import Exit
 from turnwire.runtime.agents import Agents
 from turnwire.runtime.clock import Clock
@@ -64,6 +64,7 @@ class Hosting:
         """What the agent wants of its client; attached clients make their offers here."""
         self._residence: Residence | None = None
         self._is_opening = False
+        self._fork_of: AgentSessionId | None = None
         self._waiting: list[fx.AskAgent] = []
         """Prompts to ask once the session is open at the agent; the machine allows one at a time."""
 
@@ -150,8 +151,9 @@ class Hosting:
             self._residence.close()
         self.leave()
 
-    def open(self) -> None:
-        """Open the session at the agent now, without waiting for a prompt."""
+    def open(self, fork_of: AgentSessionId | None = None) -> None:
+        """Open the session at the agent now, without waiting for a prompt; as a fork of another if one is named."""
+        self._fork_of = fork_of
         self._ask_or_open()
 
     def _ask_or_open(self) -> None:
@@ -190,7 +192,8 @@ class Hosting:
                 return
             self.errands.settle(state.cwd)
             self._residence = Residence(connection, self, self.errands, self._clock, self._tasks)
-            self._residence.begin(state)
+            fork_of, self._fork_of = self._fork_of, None
+            self._residence.begin(state, fork_of)
         except (AgentError, LinkError, LimitExceeded, ProtocolError) as error:
             code = error.code if isinstance(error, AgentError) else "agent_launch_failed"
             self._drop(self._residence, code, str(error), self._agents.last_words(self._session_id))

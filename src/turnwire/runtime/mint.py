@@ -20,3 +20,7 @@ def prompt_id() -> PromptId:
 
 def permission_id() -> PermissionId:
     return PermissionId(f"q_{secrets.token_hex(10)}")
+
+
+def terminal_id() -> str:
+    return f"t_{secrets.token_hex(10)}"

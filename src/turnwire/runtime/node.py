@@ -20,8 +20,8 @@ from msgspec import Raw
 from turnwire.core.inputs import AnyInput, Close, CreateSession, Recover
 from turnwire.core.state import NOTHING
 from turnwire.core.view import View
-from turnwire.errors import LogUnavailable, SessionClosed, TurnwireError
-from turnwire.ids import ClientId, SessionId
+from turnwire.errors import LimitExceeded, LocalProtocolError, LogUnavailable, SessionClosed, TurnwireError
+from turnwire.ids import AgentSessionId, ClientId, SessionId
 from turnwire.limits import Limits
 from turnwire.log.base import EventLog, Position
 from turnwire.runtime import mint
@@ -75,9 +75,19 @@ class Node:
         *,
         session_id: SessionId | None = None,
         mcp_servers: Raw = NO_SERVERS,
+        fork_of: SessionId | None = None,
         author: str | None = None,
     ) -> SessionId:
-        """A new session; its agent's side is being opened when this returns. Raises `SessionExists`."""
+        """A new session, or one that goes on from another; its agent's side is being opened when this returns.
+
+        Raises `SessionExists`, `LimitExceeded`; for a fork also `SessionNotFound`, and `LocalProtocolError` if no
+        agent has had that session yet.
+        """
+        if len(self._loaded) >= self._limits.loaded_sessions:
+            raise LimitExceeded(
+                "too many sessions are open; close one, or raise the limit", limit="loaded_sessions"
+            )
+        parent = None if fork_of is None else await self._known_as(fork_of)
         session_id = session_id or mint.session_id()
         async with self._alone(session_id):
             head = await self._log.create(session_id)
@@ -85,10 +95,18 @@ class Node:
             session = self._load(Opened(session_id, head.epoch, NOTHING, 0))
             now = self._clock.now_ms()
             await session.submit(
-                CreateSession(at=now, session_id=session_id, cwd=cwd, mcp_servers=mcp_servers, author=author)
+                CreateSession(
+                    at=now, session_id=session_id, cwd=cwd, mcp_servers=mcp_servers, fork_of=fork_of, author=author
+                )
             )
-            self._hostings[session_id].open()
+            self._hostings[session_id].open(parent)
         return session_id
+
+    async def _known_as(self, session_id: SessionId) -> AgentSessionId:
+        known_as = (await self.session(session_id)).state.known_as
+        if known_as is None:
+            raise LocalProtocolError("no agent has had this session yet; prompt it first", session_id=session_id)
+        return known_as
 
     async def submit(self, session_id: SessionId, given: AnyInput) -> object:
         """Hand an input to a session and give its answer. Raises `SessionNotFound` and what the session refuses."""

@@ -66,26 +66,31 @@ class Residence:
 
     # -- opening -------------------------------------------------------------------------------------------
 
-    def begin(self, state: SessionState) -> None:
-        """Open the session at the agent: the one it knows, if it can bring that back, else a new one."""
+    def begin(self, state: SessionState, fork_of: AgentSessionId | None = None) -> None:
+        """Open the session at the agent: the one it knows, if it can bring that back, else a new one.
+
+        With `fork_of` it goes on from another session; an agent that cannot do that opens none.
+        """
         profile, known_as = self._connection.profile, state.known_as
         assert profile is not None, "a session opens after the handshake"
         ways = ["new"]
-        if known_as is not None:
+        if fork_of is not None:
+            ways, known_as = ["fork"], fork_of
+        elif known_as is not None:
             ways = [way for way, offered in (("resume", profile.resume), ("load", profile.load)) if offered]
             ways.append("lost")
-        self._try(ways, state)
+        self._try(ways, state, known_as)
 
-    def _try(self, ways: list[str], state: SessionState) -> None:
-        """Open it the first way; if the agent refuses, the next."""
-        self._stay.how, known_as = ways[0], state.known_as
-        self._stay.replay = View() if self._stay.how == "load" else None
+    def _try(self, ways: list[str], state: SessionState, named: AgentSessionId | None) -> None:
+        """Open it the first way; if the agent refuses, the next. `named` is what load, resume and fork name."""
+        how = self._stay.how = ways[0]
+        self._stay.replay = View() if how == "load" else None
         self._stay.news = []
-        if self._stay.how in {"new", "lost"} or known_as is None:
-            known_as, method, params = None, "session/new", new_session_params(state.cwd, state.mcp_servers)
+        known_as = named if how in {"load", "resume"} else None
+        if how in {"new", "lost"} or named is None:
+            method, params = "session/new", new_session_params(state.cwd, state.mcp_servers)
         else:
-            method = f"session/{self._stay.how}"
-            params = known_session_params(known_as, state.cwd, state.mcp_servers)
+            method, params = f"session/{how}", known_session_params(named, state.cwd, state.mcp_servers)
 
         def answered(frame: Result | Failure) -> AgentSessionId | None:
             if self._stay.is_over:
@@ -94,7 +99,7 @@ class Residence:
             if agent_session_id is not None:
                 self._opened(agent_session_id)
             elif isinstance(frame, Failure) and frame.error.code != AUTH_REQUIRED and len(ways) > 1:
-                self._try(ways[1:], state)
+                self._try(ways[1:], state, named)
             else:
                 self._refused(frame if isinstance(frame, Failure) else None)
             return agent_session_id

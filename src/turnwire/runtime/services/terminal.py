@@ -15,14 +15,13 @@ import errno
 import os
 import signal
 import subprocess
-import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
 import anyio
 
 from turnwire.errors import RequestRefused
-from turnwire.link.process_guard import GUARD, Ends, GuardEnd, Report
+from turnwire.link.process_guard import Ends, GuardEnd, Report, start_guard
 from turnwire.runtime.services import refusals
 from turnwire.runtime.services.output import Output
 from turnwire.wire.schema.common import TerminalExit
@@ -32,9 +31,6 @@ READ_BYTES = 64 * 1024
 
 DRAIN_READS = 32
 """Reads after the end. A pipe holds sixteen at most; a foreign holder of its other end cannot keep us here."""
-
-_NONE = -1
-"""An end that a terminal does not have."""
 
 
 class Terminal:
@@ -141,28 +137,10 @@ def start_terminal(command: Sequence[str], cwd: str, env: Mapping[str, str], max
     Raises:
         RequestRefused: Not even the guard could be started.
     """
-    opened: list[int] = []
     try:
-        for _ in range(3):
-            opened += os.pipe()
-        from_output, output, control, to_control, from_status, status = opened
-        guard = subprocess.Popen(
-            [*(sys.executable, "-I", "-S", str(GUARD), str(control), str(status), cwd, "--"), *command],
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=output,
-            pass_fds=(control, status),
-            env=env,
-            cwd="/",
-            start_new_session=True,
-        )
+        guard, ends = start_guard(command, cwd, env, output_only=True)
     except OSError as error:
-        for fd in opened:
-            os.close(fd)
         raise _guard_refusal(error) from None
-    for fd in (output, control, status):
-        os.close(fd)
-    ends = Ends(stdin=_NONE, stdout=from_output, stderr=_NONE, control=to_control, status=from_status)
     return Terminal(guard, ends, max_bytes)
 
 

@@ -8,7 +8,6 @@ output each one keeps. Never runs a command with more of the daemon's environmen
 from __future__ import annotations
 
 import os
-import secrets
 import shlex
 import shutil
 from collections.abc import Mapping
@@ -18,6 +17,7 @@ from anyio import CapacityLimiter, create_task_group, to_thread
 from turnwire.errors import ConfigError
 from turnwire.limits import Limits
 from turnwire.link.environment import agent_environment
+from turnwire.runtime import mint
 from turnwire.runtime.services import refusals
 from turnwire.runtime.services.roots import Roots
 from turnwire.runtime.services.terminal import Terminal, start_terminal
@@ -61,7 +61,7 @@ class Terminals:
             terminal = start_terminal(command, cwd, environment, max_bytes)
         finally:
             self._starting -= 1
-        terminal_id = f"t_{secrets.token_hex(10)}"
+        terminal_id = mint.terminal_id()
         self._terminals[terminal_id] = terminal
         try:
             await terminal.launched(self._limits.launch_s)
