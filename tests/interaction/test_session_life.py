@@ -33,6 +33,29 @@ EARLY = AgentOptions(
 TINY = Limits(ring_events=16, page_events=16)
 
 
+# -- ids that an agent gives twice ---------------------------------------------------------------------------
+
+
+async def test_an_agent_that_counts_anew_in_each_life_mixes_up_no_sessions(world: OpenWorld) -> None:
+    async with world() as w:
+        await w.prompt("say 1 one")
+        await w.end()
+        await w.source.cut()
+        await w.until_kind(ev.AgentExited)
+        other = await w.node.create("/work", session_id=SessionId("s2"))
+        assert (await w.until_kind(ev.AgentStarted, other)).agent_session_id == "session-1"
+        await w.prompt("say 1 two", "p2")
+        await w.end("p2")
+        await w.node.submit(other, prompt("say 1 other", "p3"))
+        await w.end("p3", other)
+        assert texts(await w.events()) == ["one", "two"]
+        assert texts(await events_of(w.log, other)) == ["other"]
+        assert [each.how for each in of(await w.events(), ev.AgentStarted)] == ["new", "lost"]
+        await w.source.cut()
+        for session_id in (S1, other):
+            await w.until_kind(ev.AgentExited, session_id)
+
+
 # -- forks ---------------------------------------------------------------------------------------------------
 
 

@@ -158,15 +158,17 @@ class AgentConnection:
         """`session/new`, `load` or `resume`. The answer is heard before any frame that the agent wrote after it.
 
         A session whose id is known lives here from the asking on, so that it hears what comes before the answer.
+        Nobody else may have that id here.
         If the agent goes instead of answering, the resident hears how it went.
         """
         if known_as is not None:
+            assert not self.has(known_as), "the caller looked whether the id is free"
             self._residents[known_as] = resident
 
         def answered(frame: Result | Failure | None) -> None:
             self._openings -= 1
             if known_as is not None:
-                self.forget(known_as)
+                self.forget(known_as, resident)
             if frame is None:
                 self._orphans.append(resident)
                 return
@@ -194,9 +196,14 @@ class AgentConnection:
             # Only now: the session is known here, so nothing the agent sends after it can be dropped.
             self.peer.notify("session/ready", session_params(agent_session_id))
 
-    def forget(self, agent_session_id: AgentSessionId) -> None:
-        """The session does not live here any more."""
-        self._residents.pop(agent_session_id, None)
+    def has(self, agent_session_id: AgentSessionId) -> bool:
+        """Whether a session lives here under this id. Agents that count anew in each life give ids twice."""
+        return agent_session_id in self._residents
+
+    def forget(self, agent_session_id: AgentSessionId, resident: Resident) -> None:
+        """The session does not live here any more; another that has the same id stays."""
+        if self._residents.get(agent_session_id) is resident:
+            del self._residents[agent_session_id]
 
     def end_now(self, *, kill: bool) -> bool:
         """Signal the agent's process. False if it has none: then only `aclose` ends it."""

@@ -83,6 +83,9 @@ class Residence:
 
     def _try(self, ways: list[str], state: SessionState, named: AgentSessionId | None) -> None:
         """Open it the first way; if the agent refuses, the next. `named` is what load, resume and fork name."""
+        if named is not None and self._connection.has(named):
+            # An id that another session has here is not ours: this agent counts anew, and knows nothing of us.
+            ways = [way for way in ways if way not in {"load", "resume"}]
         how = self._stay.how = ways[0]
         self._stay.replay = View() if how == "load" else None
         self._stay.news = []
@@ -96,7 +99,10 @@ class Residence:
             if self._stay.is_over:
                 return None
             agent_session_id = (known_as or read_session_id(frame.result)) if isinstance(frame, Result) else None
-            if agent_session_id is not None:
+            if agent_session_id is not None and self._connection.has(agent_session_id):
+                agent_session_id = None
+                self._lose("agent_launch_failed", "the agent gave the session an id that another one has")
+            elif agent_session_id is not None:
                 self._opened(agent_session_id)
             elif isinstance(frame, Failure) and frame.error.code != AUTH_REQUIRED and len(ways) > 1:
                 self._try(ways[1:], state, named)
@@ -198,7 +204,7 @@ class Residence:
         """The session is over, or lives elsewhere now. Nothing is heard from here any more."""
         self._stay.is_over = True
         if self._stay.agent_session_id is not None:
-            self._connection.forget(self._stay.agent_session_id)
+            self._connection.forget(self._stay.agent_session_id, self._hearing)
 
     def close(self) -> None:
         """Tell the agent that it may forget the session, and leave."""
@@ -213,7 +219,7 @@ class Residence:
 
     def _lose(self, code: str, message: str, error: Raw | None = None) -> None:
         if self._stay.agent_session_id is not None:
-            self._connection.forget(self._stay.agent_session_id)
+            self._connection.forget(self._stay.agent_session_id, self._hearing)
         self._hearing.lost(code, message, error=error)
 
 

@@ -349,7 +349,7 @@ async def test_a_service_is_wanted_of_the_session_and_answered_once() -> None:
 async def test_a_forgotten_session_hears_nothing_more() -> None:
     async with connected() as (connection, agent):
         room = await opened(connection, agent)
-        connection.forget(AgentSessionId("a1"))
+        connection.forget(AgentSessionId("a1"), room)
         agent.update("late")
         await agent.link.aclose()
         await quiet()
