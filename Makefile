@@ -46,7 +46,8 @@ peers: $(STAMP) ## install the official ACP SDKs that the interop tests and the 
 bench: $(STAMP) ## measure against baselines and against other SDKs, in one run
 	$(BIN)/python -m bench
 
-fuzz: $(STAMP) ## feed the readers of peers' bytes with mutated input, for a minute
+fuzz: $(STAMP) ## feed what reads peers' bytes with mutated input, half a minute each
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check atheris==3.0.0
 	$(BIN)/python -m fuzz
 
 clean: ## remove what the commands made

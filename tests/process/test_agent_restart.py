@@ -1,0 +1,280 @@
+"""An agent that dies: what its turn is told, who comes after it, and when nobody is started any more."""
+
+from __future__ import annotations
+
+import logging
+import signal
+import time
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from tests.process.hosted import LOADS, RESUMES, hosted, how, plain, scripted, words
+from tests.process.starting import is_listed
+from tests.support.driving import check_ends, of
+
+from turnwire.core import events as ev
+from turnwire.limits import Limits
+
+pytestmark = pytest.mark.anyio
+
+BOTH: dict[str, Any] = {**LOADS, **RESUMES}
+
+
+def failed(ended: object) -> ev.TurnFailed:
+    assert isinstance(ended, ev.TurnFailed), ended
+    return ended
+
+
+# -- what a turn is told -------------------------------------------------------------------------------------
+
+
+@pytest.mark.requirement("G3")
+@pytest.mark.parametrize(
+    ("script", "code", "number"), [("exit 3", 3, None), ("signal SIGSEGV", None, "SIGSEGV"), ("exit 0", 0, None)]
+)
+async def test_a_turn_whose_agent_dies_is_told_how_with_its_last_words(
+    script: str, code: int | None, number: str | None
+) -> None:
+    async with hosted(scripted()) as host:
+        talk = await host.talk()
+        ended = failed(await talk.turn(f"say 2 'so far '\nstderr out of memory\n{script}"))
+        assert (ended.code, ended.exit_code, ended.signal) == ("agent_exited", code, number)
+        assert ended.stderr_tail == "out of memory\n"
+        events = await talk.events()
+        assert (await words(talk)) == ["so far ", "so far "], "what was said before is kept"
+        [exited] = of(events, ev.AgentExited)
+        assert (exited.exit_code, exited.signal, exited.stderr_tail) == (code, number, "out of memory\n")
+        check_ends(events)
+
+
+@pytest.mark.requirement("G3")
+async def test_a_killed_agent_ends_its_turn_within_a_second_and_the_next_prompt_gets_a_new_one() -> None:
+    async with hosted(scripted()) as host:
+        talk = await host.talk()
+        prompt_id = await talk.prompt("say 1 working\nnever")
+        await talk.until_said("working", prompt_id)
+        first = host.source.newest
+        killed_at = time.monotonic()
+        first.kill()
+        ended = failed(await talk.end(prompt_id))
+        assert time.monotonic() - killed_at < 1.0
+        assert (ended.code, ended.signal) == ("agent_exited", signal.SIGKILL.name)
+        assert await talk.said("echo again") == "again"
+        assert host.source.newest.pid != first.pid
+        assert not is_listed(first.pid)
+        check_ends(await talk.events())
+
+
+async def test_an_agent_that_dies_while_nobody_prompts_is_recorded_and_replaced() -> None:
+    async with hosted(plain()) as host:
+        talk = await host.talk()
+        host.source.newest.terminate()
+        gone = await talk.until(lambda event: isinstance(event, ev.AgentExited))
+        assert isinstance(gone, ev.AgentExited)
+        assert gone.signal == "SIGTERM"
+        assert host.source.tries == 1, "nothing is started until somebody asks"
+        assert await talk.said("hello") == "heard hello"
+        assert host.source.tries == 2
+
+
+async def test_an_agent_that_dies_instead_of_opening_the_session_says_how() -> None:
+    async with hosted(plain(dies_at=["session/new"])) as host:
+        talk = await host.talk(opened=False)
+        ended = failed(await talk.turn("hello"))
+        assert (ended.code, ended.exit_code, ended.stderr_tail) == ("agent_exited", 7, "it was too much for me\n")
+
+
+async def test_an_agent_that_dies_in_the_handshake_says_how() -> None:
+    async with hosted(plain(initialize={})) as host:
+        talk = await host.talk(opened=False)
+        ended = failed(await talk.turn("hello"))
+        assert (ended.code, ended.exit_code) == ("agent_launch_failed", 7)
+        assert ended.stderr_tail == "it was too much for me\n"
+
+
+# -- the memory of a session ---------------------------------------------------------------------------------
+
+
+async def test_a_session_is_resumed_where_the_agent_can(tmp_path: Path) -> None:
+    async with hosted(plain(folder=str(tmp_path), capabilities=BOTH)) as host:
+        talk = await host.talk()
+        assert await talk.said("one") == "heard one"
+        failed(await talk.turn("die"))
+        assert await talk.said("two") == "heard two"
+        assert await how(talk) == ["new", "resume"]
+        started = of(await talk.events(), ev.AgentStarted)
+        assert started[0].agent_session_id == started[1].agent_session_id
+        assert await words(talk) == ["heard one", "heard two"]
+        assert of(await talk.events(), ev.HistoryCompared) == []
+
+
+@pytest.mark.parametrize("habits", [{"capabilities": LOADS}, {"capabilities": BOTH, "refuse": ["session/resume"]}])
+async def test_a_loaded_session_is_compared_with_the_log_and_not_stored_twice(
+    tmp_path: Path, habits: dict[str, Any]
+) -> None:
+    async with hosted(plain(folder=str(tmp_path), **habits)) as host:
+        talk = await host.talk()
+        assert await talk.said("one") == "heard one"
+        failed(await talk.turn("die"))
+        assert await talk.said("two") == "heard two"
+        assert await how(talk) == ["new", "load"]
+        assert await words(talk) == ["heard one", "heard two"], "the replay is no news"
+        compared = await talk.until(lambda event: isinstance(event, ev.HistoryCompared))
+        assert isinstance(compared, ev.HistoryCompared)
+        # What the agent heard before it died is in its memory: a message of the user without an answer.
+        assert (compared.replayed, compared.matched, compared.missing) == (3, 3, 0)
+        assert compared.first_difference is None
+        check_ends(await talk.events())
+
+
+async def test_a_replay_that_differs_is_shown_with_the_first_difference(tmp_path: Path) -> None:
+    async with hosted(plain(folder=str(tmp_path), capabilities=LOADS, forgets=2)) as host:
+        talk = await host.talk()
+        await talk.said("one")
+        failed(await talk.turn("die"))
+        await talk.said("two")
+        compared = await talk.until(lambda event: isinstance(event, ev.HistoryCompared))
+        assert isinstance(compared, ev.HistoryCompared)
+        assert (compared.replayed, compared.matched, compared.missing) == (1, 1, 2)
+        assert compared.first_difference == "entry 2: the log has an agent message, the replay has nothing"
+
+
+@pytest.mark.parametrize("capabilities", [{}, BOTH])
+async def test_an_agent_that_lost_the_session_gets_a_new_one_and_the_log_says_so(
+    capabilities: dict[str, Any],
+) -> None:
+    async with hosted(plain(capabilities=capabilities)) as host:
+        talk = await host.talk()
+        await talk.said("one")
+        failed(await talk.turn("die"))
+        assert await talk.said("two") == "heard two"
+        assert await how(talk) == ["new", "lost"]
+        started = of(await talk.events(), ev.AgentStarted)
+        assert started[0].agent_session_id != started[1].agent_session_id
+
+
+async def test_a_v2_agent_is_resumed() -> None:
+    async with hosted(scripted("--profile", "v2", "--history", "/dev/null")) as host:
+        talk = await host.talk()
+        failed(await talk.turn("exit 1"))
+        assert await talk.said("echo again") == "again"
+        assert await how(talk) == ["new", "resume"]
+        check_ends(await talk.events())
+
+
+# -- restart loops -------------------------------------------------------------------------------------------
+
+
+async def test_an_agent_that_dies_again_and_again_is_not_started_for_a_while() -> None:
+    limits = Limits(breaker_failures=1, breaker_first_s=4.0, breaker_most_s=10.0)
+    async with hosted(plain(), limits=limits) as host:
+        talk = await host.talk()
+        for _ in range(2):
+            assert failed(await talk.turn("die")).code == "agent_exited"
+        tries = host.source.tries
+        refused = failed(await talk.turn("hello"))
+        assert refused.code == "agent_unavailable"
+        assert "not started again for 4 s" in refused.message
+        host.clock.advance(3.0)
+        assert "not started again for 1 s" in failed(await talk.turn("hello")).message
+        assert host.source.tries == tries, "a closed breaker starts nothing"
+        host.clock.advance(1.0)
+        assert failed(await talk.turn("die")).code == "agent_exited"
+        assert "not started again for 8 s" in failed(await talk.turn("hello")).message
+        host.clock.advance(8.0)
+        failed(await talk.turn("die"))
+        assert "not started again for 10 s" in failed(await talk.turn("hello")).message, "the wait is bounded"
+        check_ends(await talk.events())
+
+
+async def test_an_agent_that_lived_long_enough_begins_a_new_count() -> None:
+    limits = Limits(breaker_failures=1, agent_young_s=5.0)
+    async with hosted(plain(), limits=limits) as host:
+        talk = await host.talk()
+        failed(await talk.turn("die"))
+        assert await talk.said("hello") == "heard hello"
+        host.clock.advance(5.0)
+        for _ in range(3):
+            assert failed(await talk.turn("die")).code == "agent_exited"
+        assert failed(await talk.turn("hello")).code == "agent_unavailable"
+
+
+async def test_a_command_that_is_not_there_is_reported_once_and_not_tried_for_every_prompt(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with hosted(["/nowhere/agent"], limits=Limits(breaker_first_s=1.0)) as host:
+        talk = await host.talk(opened=False)
+        with anyio.fail_after(10):
+            while not host.source.failures:
+                await anyio.lowlevel.checkpoint()
+        await anyio.wait_all_tasks_blocked()
+        host.clock.advance(1.0)
+        first = failed(await talk.turn("hello"))
+        assert first.code == "agent_launch_failed"
+        assert "program was not found" in first.message
+        for _ in range(3):
+            again = failed(await talk.turn("hello"))
+            assert again.code == "agent_unavailable"
+            assert "program was not found" in again.message
+        assert host.source.tries == 2
+        host.clock.advance(2.0)
+        assert failed(await talk.turn("hello")).code == "agent_launch_failed"
+        assert host.source.tries == 3
+        check_ends(await talk.events())
+    logged = [each for each in caplog.records if each.name == "turnwire.runtime.agents"]
+    assert [each.levelno for each in logged] == [logging.ERROR]
+
+
+# -- the handshake -------------------------------------------------------------------------------------------
+
+
+V2: dict[str, Any] = {
+    "result": {"protocolVersion": 2, "info": {"name": "n", "version": "1"}, "capabilities": {"session": {}}}
+}
+V1: dict[str, Any] = {"result": {"protocolVersion": 1, "agentCapabilities": {}}}
+NO: dict[str, Any] = {"error": {"code": -32602, "message": "unknown version"}}
+
+
+@pytest.mark.parametrize(
+    ("answers", "version", "turn_end"),
+    [
+        ({"2": V2}, 2, "idle"),
+        ({"2": V1}, 1, "response"),
+        ({"2": NO, "1": V1}, 1, "response"),
+        ({"2": {"result": {"protocolVersion": 2, "agentCapabilities": {}}}}, 1, "response"),
+    ],
+    ids=["v2", "v1", "v1 that refuses 2", "says 2 in the shape of v1"],
+)
+async def test_the_handshake_finds_the_version_that_the_agent_speaks(
+    answers: dict[str, Any], version: int, turn_end: str
+) -> None:
+    async with hosted(plain(initialize=answers)) as host:
+        talk = await host.talk()
+        [started] = of(await talk.events(), ev.AgentStarted)
+        assert (started.protocol_version, started.turn_end) == (version, turn_end)
+
+
+@pytest.mark.parametrize("profile", ["v1", "v2"])
+async def test_each_scripted_agent_has_a_turn_in_its_own_version(profile: str) -> None:
+    async with hosted(scripted("--profile", profile)) as host:
+        talk = await host.talk()
+        assert await talk.said("echo hello") == "hello"
+        [started] = of(await talk.events(), ev.AgentStarted)
+        assert started.protocol_version == int(profile[1])
+
+
+async def test_an_agent_that_refuses_every_version_ends_the_turn_with_the_reason() -> None:
+    async with hosted(plain(initialize={"2": NO, "1": NO})) as host:
+        ended = failed(await (await host.talk(opened=False)).turn("hello"))
+        assert (ended.code, ended.message) == ("agent_launch_failed", "the agent refused to initialize")
+
+
+async def test_an_agent_that_never_answers_initialize_is_let_go_and_said_so() -> None:
+    limits = Limits(initialize_s=0.3, stop_eof_s=1.0)
+    async with hosted(plain(initialize={"2": None, "1": None}), limits=limits) as host:
+        ended = failed(await (await host.talk(opened=False)).turn("hello"))
+        assert ended.code == "agent_launch_failed"
+        assert "did not answer `initialize` in time" in ended.message
+        assert host.source.alive == []

@@ -1,0 +1,220 @@
+"""Files and terminals for a real agent: by the daemon, by an attached client, handed on, withdrawn, cleaned up."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import anyio
+import pytest
+from msgspec import Raw
+from tests.interop.talking import WAIT_S, Talk
+from tests.process.hosted import hosted, scripted, words
+from tests.process.starting import needs_linux, watching
+from tests.support.driving import check_ends
+
+from turnwire.core import events as ev
+from turnwire.core.inputs import Cancel, Close
+from turnwire.errors import RequestRefused
+from turnwire.ids import ClientId
+from turnwire.limits import Limits
+from turnwire.runtime.agents import AgentPolicy
+from turnwire.wire.jsonrpc import raw
+
+pytestmark = pytest.mark.anyio
+
+
+class Desk:
+    """A client that serves files; the test decides when."""
+
+    methods = frozenset({"fs/read_text_file"})
+
+    def __init__(self, text: str, *, is_slow: bool = False) -> None:
+        self._text = text
+        self._is_slow = is_slow
+        self.asked = anyio.Event()
+        self.was_stopped = False
+
+    async def serve(self, method: str, params: Raw) -> Raw:
+        self.asked.set()
+        if self._is_slow:
+            try:
+                await anyio.sleep_forever()
+            finally:
+                self.was_stopped = True
+        if not self._text:
+            raise RequestRefused("nothing for you", jsonrpc=-32602, reason="closed")
+        return raw({"content": self._text})
+
+
+async def until(is_so: Callable[[], bool]) -> None:
+    """Wait for something outside this process, which nobody tells us of."""
+    with anyio.fail_after(WAIT_S):
+        while not is_so():
+            await anyio.lowlevel.checkpoint()
+
+
+# -- by the daemon -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("profile", ["v1", "v1plus"])
+async def test_files_and_terminals_are_served_in_the_directory_of_the_session(profile: str, tmp_path: Path) -> None:
+    (tmp_path / "in.txt").write_text("from the disk")
+    async with hosted(scripted("--profile", profile)) as host:
+        talk = await host.talk(tmp_path)
+        assert await talk.said(f"read {tmp_path}/in.txt") == "from the disk"
+        assert await talk.said(f"write {tmp_path}/new/out.txt hello") == f"wrote {tmp_path}/new/out.txt"
+        assert (tmp_path / "new" / "out.txt").read_text() == "hello"
+        assert await talk.said("terminal sh -c 'pwd; echo done'") == f"{tmp_path}\ndone\n"
+        check_ends(await talk.events())
+
+
+async def test_what_is_outside_is_refused_in_words_and_the_turn_goes_on(tmp_path: Path) -> None:
+    async with hosted(scripted()) as host:
+        inside, outside = tmp_path / "in", tmp_path / "outside"
+        inside.mkdir()
+        talk = await host.talk(inside)
+        said = await talk.said(f"read /etc/passwd\nwrite {outside} x\nsay 1 ' and on'")
+        assert said.count("refused: -32602 the path is outside the session's directories") == 2
+        assert said.endswith(" and on")
+        assert not outside.exists()
+        assert "-32002 there is no such file" in await talk.said(f"read {inside}/missing")
+
+
+async def test_services_that_are_off_are_not_offered_and_not_done(tmp_path: Path) -> None:
+    (tmp_path / "in.txt").write_text("secret")
+    asks = (
+        'raw {"jsonrpc":"2.0","id":"q","method":"fs/read_text_file","params":'
+        f'{{"sessionId":"session-1","path":"{tmp_path}/in.txt"}}}}'
+    )
+    async with hosted(scripted(), policy=AgentPolicy(services=False)) as host:
+        talk = await host.talk(tmp_path)
+        for script, capability in (
+            (f"read {tmp_path}/in.txt", "fs.readTextFile"),
+            (f"write {tmp_path}/in.txt x", "fs.writeTextFile"),
+            ("terminal true", "terminal"),
+        ):
+            assert await talk.said(script) == f"unavailable: the client does not offer {capability}"
+        await talk.said(f"{asks}\nsay 1 x")
+        sent = (await host.node.explain(talk.session_id)).agent.last_sent
+        [answer] = [each for each in sent if '"id":"q"' in each]
+        assert '"code":-32601' in answer
+
+
+# -- by an attached client -----------------------------------------------------------------------------------
+
+
+async def test_the_client_that_offered_first_serves_and_then_the_next_and_then_the_daemon(tmp_path: Path) -> None:
+    (tmp_path / "f").write_text("disk")
+    async with hosted(scripted()) as host:
+        talk = await host.talk(tmp_path)
+        read = f"read {tmp_path}/f"
+        async with host.node.offering(talk.session_id, ClientId("ann"), Desk("ann")):
+            async with host.node.offering(talk.session_id, ClientId("bob"), Desk("bob")):
+                assert await talk.said(read) == "ann"
+            assert await talk.said(read) == "ann"
+            assert await talk.said("terminal echo hi") == "hi\n", "what no client offers is the daemon's"
+        assert await talk.said(read) == "disk"
+
+
+@pytest.mark.parametrize("next_one", ["bob", "disk"])
+async def test_a_client_that_leaves_in_the_middle_hands_its_errand_on(next_one: str, tmp_path: Path) -> None:
+    (tmp_path / "f").write_text("disk")
+    async with hosted(scripted()) as host, anyio.create_task_group() as tasks:
+        talk = await host.talk(tmp_path)
+        ann = Desk("ann", is_slow=True)
+        attached = anyio.CancelScope()
+
+        async def attend() -> None:
+            with attached:
+                async with host.node.offering(talk.session_id, ClientId("ann"), ann):
+                    await anyio.sleep_forever()
+
+        tasks.start_soon(attend)
+        await anyio.wait_all_tasks_blocked()
+        prompt_id = await talk.prompt(f"read {tmp_path}/f")
+        with anyio.fail_after(WAIT_S):
+            await ann.asked.wait()
+        if next_one == "bob":
+            async with host.node.offering(talk.session_id, ClientId("bob"), Desk("bob")):
+                attached.cancel()
+                await talk.end(prompt_id, within_s=2.0)
+        else:
+            attached.cancel()
+            await talk.end(prompt_id, within_s=2.0)
+        assert (await words(talk))[-1] == next_one
+        assert ann.was_stopped
+
+
+async def test_what_a_client_refuses_is_told_to_the_agent_in_its_words(tmp_path: Path) -> None:
+    async with hosted(scripted()) as host:
+        talk = await host.talk(tmp_path)
+        async with host.node.offering(talk.session_id, ClientId("ann"), Desk("")):
+            assert await talk.said(f"read {tmp_path}/f") == "refused: -32602 nothing for you"
+
+
+async def test_an_offer_is_kept_while_nothing_happens_in_the_session(tmp_path: Path) -> None:
+    async with hosted(
+        scripted("--history", "/dev/null"), limits=Limits(agent_idle_s=100, idle_unload_s=100)
+    ) as host:
+        talk = await host.talk(tmp_path)
+        async with host.node.offering(talk.session_id, ClientId("ann"), Desk("ann")):
+            for _ in range(8):
+                await host.clock.wait_for_sleepers(1)
+                host.clock.advance(50.0)
+                await anyio.wait_all_tasks_blocked()
+            await until(lambda: not host.source.alive)
+            assert await talk.said(f"read {tmp_path}/f") == "ann"
+
+
+# -- withdrawn, and cleaned up -------------------------------------------------------------------------------
+
+
+async def test_an_errand_that_the_agent_takes_back_is_stopped(tmp_path: Path) -> None:
+    async with hosted(scripted()) as host:
+        talk = await host.talk(tmp_path)
+        ann = Desk("ann", is_slow=True)
+        async with host.node.offering(talk.session_id, ClientId("ann"), ann):
+            prompt_id = await talk.prompt(f"read {tmp_path}/f")
+            with anyio.fail_after(WAIT_S):
+                await ann.asked.wait()
+            await host.node.submit(talk.session_id, Cancel(at=1, prompt_id=prompt_id))
+            ended = await talk.end(prompt_id)
+            assert isinstance(ended, ev.TurnCompleted)
+            assert ended.stop_reason == "cancelled"
+            await until(lambda: ann.was_stopped)
+
+
+async def terminal_pid(talk: Talk, folder: Path) -> int:
+    """The process of a command that does not end, once it runs."""
+    note = folder / "pid"
+    await talk.prompt(f"terminal sh -c 'echo $$ > {note}.part; mv {note}.part {note}; exec sleep 600'")
+    await until(note.exists)
+    return int(note.read_text())
+
+
+@needs_linux
+@pytest.mark.requirement("G14")
+@pytest.mark.parametrize("end", ["session", "agent"])
+async def test_a_terminal_goes_with_its_session_and_with_its_agent(end: str, tmp_path: Path) -> None:
+    async with hosted(scripted()) as host:
+        talk = await host.talk(tmp_path)
+        with watching(await terminal_pid(talk, tmp_path)) as command:
+            if end == "session":
+                await host.node.submit(talk.session_id, Close(at=1))
+            else:
+                host.source.newest.kill()
+            await command.gone()
+        if end == "agent":
+            (tmp_path / "f").write_text("served again")
+            assert await talk.said(f"read {tmp_path}/f") == "served again"
+
+
+@needs_linux
+@pytest.mark.requirement("G14")
+async def test_a_terminal_goes_with_the_node(tmp_path: Path) -> None:
+    with watching() as command:
+        async with hosted(scripted()) as host:
+            talk = await host.talk(tmp_path)
+            command.add(await terminal_pid(talk, tmp_path))
+        await command.gone()
