@@ -72,7 +72,8 @@ class Inbox:
             entries.clear()
         else:
             batch = [entries.popleft() for _ in range(self._limits.batch_inputs)]
-        self._replies -= sum(1 for _, reply in batch if reply is not None)
+        if self._replies:
+            self._replies -= sum(1 for _, reply in batch if reply is not None)
         if self._room is not None and not self._room.done():
             self._room.set_result(None)
         return batch

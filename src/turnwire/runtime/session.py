@@ -154,7 +154,7 @@ class Session:
                 bodies,
                 expected=self.head,
                 unsettled=draft.state.unsettled,
-                durable=any(type(event) not in RELAXED for event in draft.events),
+                durable=not RELAXED.issuperset(map(type, draft.events)),
             )
         except LogError as error:
             if not await self._is_stored(bodies, error):
