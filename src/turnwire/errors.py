@@ -213,9 +213,18 @@ class AgentLaunchFailed(AgentError):
 
     code = "agent_launch_failed"
 
-    def __init__(self, message: str, *, definite: bool, **context: str | int | float | bool | None) -> None:
+    def __init__(
+        self,
+        message: str,
+        *,
+        definite: bool,
+        agent_error: bytes | None = None,
+        **context: str | int | float | bool | None,
+    ) -> None:
         super().__init__(message, definite=definite, **context)
         self.definite = definite
+        self.agent_error = agent_error
+        """The JSON-RPC error of an agent that was there and refused. Its words, so not part of `context`."""
 
 
 class AgentUnavailable(AgentError):

@@ -172,7 +172,8 @@ def _failure(event: AgentExited) -> AgentError:
         return AuthRequired(message, methods=bytes(json.decode(event.agent_error, type=_Refusal).data.auth_methods))
     if event.reason == "agent_unavailable":
         return AgentUnavailable(message)
-    return AgentLaunchFailed(message, definite=False, reason=event.reason)
+    refusal = None if event.agent_error is UNSET else bytes(event.agent_error)
+    return AgentLaunchFailed(message, definite=False, agent_error=refusal, reason=event.reason)
 
 
 @asynccontextmanager
