@@ -15,7 +15,6 @@
     │  ├─ PromptNotFound
     │  ├─ PromptNotQueued          too late to edit, move or remove
     │  ├─ PermissionNotFound
-    │  ├─ PermissionAlreadyResolved
     │  ├─ InvalidOption
     │  └─ RequestRefused           the agent asked for a file or a terminal it cannot have: jsonrpc, uri
     ├─ LogError
@@ -124,10 +123,6 @@ class PromptNotQueued(SessionError):
 
 class PermissionNotFound(SessionError):
     code = "permission_not_found"
-
-
-class PermissionAlreadyResolved(SessionError):
-    code = "permission_already_resolved"
 
 
 class InvalidOption(SessionError):
@@ -325,7 +320,6 @@ PROBLEMS: dict[type[TurnwireError], Problem] = {
     PromptNotFound: Problem(404, _NOT_FOUND, 66),
     PromptNotQueued: Problem(409, _INVALID_PARAMS, 65),
     PermissionNotFound: Problem(404, _NOT_FOUND, 66),
-    PermissionAlreadyResolved: Problem(409, _INVALID_PARAMS, 65),
     InvalidOption: Problem(400, _INVALID_PARAMS, 65),
     RequestRefused: Problem(400, _INVALID_PARAMS, 65),
     LogError: Problem(500, _INTERNAL, 74),

@@ -15,17 +15,18 @@ from turnwire.ids import RequestId
 Context = TypeVar("Context")
 Question = TypeVar("Question")
 
-_Exact: TypeAlias = tuple[bool, RequestId]
+ExactId: TypeAlias = tuple[bool, RequestId]
+"""An id with its JSON type, as a key."""
 
 
-def _exact(request_id: RequestId) -> _Exact:
+def exact(request_id: RequestId) -> ExactId:
     """A key under which `1` and `"1"` differ."""
     return (isinstance(request_id, str), request_id)
 
 
 def same_id(one: RequestId, other: RequestId) -> bool:
     """Whether two ids are the same request: equal in value and JSON type."""
-    return _exact(one) == _exact(other)
+    return exact(one) == exact(other)
 
 
 def names(written: RequestId, ours: RequestId) -> bool:
@@ -42,33 +43,33 @@ class Correlation(Generic[Context, Question]):
 
     def __init__(self) -> None:
         self._count = 0
-        self._ours: dict[_Exact, Context] = {}
-        self._theirs: dict[_Exact, Question] = {}
+        self._ours: dict[ExactId, Context] = {}
+        self._theirs: dict[ExactId, Question] = {}
 
     def open(self, context: Context) -> RequestId:
         """A new id for a request of ours. `context` comes back with its answer."""
         self._count += 1
-        self._ours[_exact(self._count)] = context
+        self._ours[exact(self._count)] = context
         return self._count
 
     def close(self, request_id: RequestId | None) -> Context | None:
         """An answer came: whose it is, or none if no such request is open (unknown, or answered before)."""
-        return None if request_id is None else self._ours.pop(_exact(request_id), None)
+        return None if request_id is None else self._ours.pop(exact(request_id), None)
 
     def asked(self, request_id: RequestId, question: Question) -> bool:
         """A request of theirs came. False if one with this id is still open: it cannot be answered apart."""
-        if _exact(request_id) in self._theirs:
+        if exact(request_id) in self._theirs:
             return False
-        self._theirs[_exact(request_id)] = question
+        self._theirs[exact(request_id)] = question
         return True
 
     def find_asked(self, request_id: RequestId) -> Question | None:
         """Their open request with this id."""
-        return self._theirs.get(_exact(request_id))
+        return self._theirs.get(exact(request_id))
 
     def answered(self, request_id: RequestId) -> None:
         """We answer a request of theirs. Raises `LocalProtocolError` if it is not open: nothing may be sent."""
-        if self._theirs.pop(_exact(request_id), None) is None:
+        if self._theirs.pop(exact(request_id), None) is None:
             raise LocalProtocolError("the peer has no open request with this id", request_id=request_id)
 
     @property

@@ -37,6 +37,8 @@ from turnwire.limits import IDEMPOTENCY_KEYS, REMEMBERED_ANSWERS, REMEMBERED_TOO
 from turnwire.wire.peek import peek_update
 
 TOOL_KINDS = frozenset({"tool_call", "tool_call_update"})
+MARKERS = frozenset({"turn_complete", "_turn_complete"})
+"""How an agent marks the end of a turn; the second is the spelling of an extension."""
 FINAL_TOOL_STATUS = frozenset({"completed", "failed", "cancelled"})
 
 
@@ -125,7 +127,7 @@ def _session_updated(state: SessionState, event: ev.SessionUpdated) -> SessionSt
         return state
     if event.echo:
         return _remember_echo(state, event)
-    if kind == "turn_complete" or kind == "_turn_complete":
+    if kind in MARKERS:
         return with_turn(state, replace(turn, failing=True))
     return state
 

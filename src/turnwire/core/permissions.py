@@ -12,6 +12,7 @@ from typing import NamedTuple
 from msgspec import Raw
 
 from turnwire.core import events as ev
+from turnwire.core.correlation import same_id
 from turnwire.core.draft import Draft
 from turnwire.core.effects import AnswerAgent
 from turnwire.core.inputs import AgentAsks, AgentWithdraws, AnswerPermission
@@ -110,10 +111,7 @@ def _late(draft: Draft, given: AnswerPermission) -> PermissionAnswer:
 def withdraw(draft: Draft, given: AgentWithdraws) -> None:
     """The agent takes a question back (`$/cancel_request`). It still gets an answer, as JSON-RPC wants."""
     for each in draft.state.questions:
-        # `1 == True` and `1 == "1"` must not match: ids compare with their JSON type.
-        if each.agent_request_id == given.agent_request_id and type(each.agent_request_id) is type(
-            given.agent_request_id
-        ):
+        if same_id(each.agent_request_id, given.agent_request_id):
             _resolve(draft, given.at, each, ev.PermissionEnd.WITHDRAWN)
     _unblock(draft, given.at)
 

@@ -10,14 +10,13 @@ from __future__ import annotations
 from turnwire.core import events as ev
 from turnwire.core.draft import Draft
 from turnwire.core.ending import complete, fail
-from turnwire.core.evolve import TOOL_KINDS
+from turnwire.core.evolve import MARKERS, TOOL_KINDS
 from turnwire.core.inputs import AgentAnswered, AgentHasPrompt, AgentReady, AgentRefused, AgentReplayed, AgentUpdate
 from turnwire.core.state import Ended, SessionState, Turn, echoed
 from turnwire.core.turn import TurnState, step
 from turnwire.ids import PromptId
 from turnwire.wire.peek import UpdatePeek
 
-MARKERS = frozenset({"turn_complete", "_turn_complete"})
 USER_MESSAGES = frozenset({"user_message", "user_message_chunk"})
 
 

@@ -44,6 +44,8 @@ Incoming: TypeAlias = Callable[[Request | Notification], None]
 Updated: TypeAlias = Callable[[UpdateParams], None]
 """Hears what most frames are, a `session/update` as it should be. Without it, `incoming` hears these too."""
 
+UNKNOWN_METHOD = ErrorObject(METHOD_NOT_FOUND, "method not found")
+
 KEPT_BREACHES = 64
 KEPT_FRAMES = 16
 KEPT_BYTES = 256
@@ -176,12 +178,10 @@ class Peer:
         self._correlation.answered(request_id)
         self._send(Result(request_id, result))
 
-    def refuse(
-        self, request_id: RequestId, code: int = METHOD_NOT_FOUND, message: str = "method not found"
-    ) -> None:
+    def refuse(self, request_id: RequestId, error: ErrorObject = UNKNOWN_METHOD) -> None:
         """Answer a request of the peer with an error."""
         self._correlation.answered(request_id)
-        self._send(Failure(request_id, ErrorObject(code, message)))
+        self._send(Failure(request_id, error))
 
     @property
     def open_requests(self) -> int:

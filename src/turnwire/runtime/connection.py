@@ -15,6 +15,7 @@ import anyio
 from msgspec import Raw
 
 from turnwire import __version__
+from turnwire.core.correlation import ExactId, exact
 from turnwire.core.dialect import (
     NEWEST_VERSION,
     QUESTIONS,
@@ -73,7 +74,7 @@ class AgentConnection:
         self._limits = limits
         self._services = services
         self._residents: dict[str, Resident] = {}
-        self._questions: dict[tuple[bool, RequestId], Resident] = {}
+        self._questions: dict[ExactId, Resident] = {}
         self._touched: dict[int, Resident] = {}
         self._openings = 0
         self._orphans: list[Resident] = []
@@ -271,28 +272,28 @@ class AgentConnection:
 
     def _want(self, resident: Resident | None, frame: Request) -> None:
         def answer(outcome: Result | Failure) -> None:
-            self._questions.pop((isinstance(frame.id, str), frame.id), None)
+            self._questions.pop(exact(frame.id), None)
             with suppress(LinkError, LimitExceeded):
                 if not self.peer.has_asked(frame.id):
                     return
                 if isinstance(outcome, Result):
                     self.peer.answer(frame.id, outcome.result)
                 else:
-                    self.peer.refuse(frame.id, outcome.error.code, outcome.error.message)
+                    self.peer.refuse(frame.id, outcome.error)
 
         if resident is None or not resident.wants(frame, answer):
             self.peer.refuse(frame.id)
         else:
-            self._questions[isinstance(frame.id, str), frame.id] = resident
+            self._questions[exact(frame.id)] = resident
 
     def _ask(self, resident: Resident, frame: Request) -> None:
-        self._questions[isinstance(frame.id, str), frame.id] = resident
+        self._questions[exact(frame.id)] = resident
         resident.asked(frame)
         self._touch(resident)
 
     def answer(self, request_id: RequestId, answer: Raw) -> None:
         """Answer a question, unless the agent has stopped waiting for it."""
-        self._questions.pop((isinstance(request_id, str), request_id), None)
+        self._questions.pop(exact(request_id), None)
         if self.peer.has_asked(request_id):
             self.peer.answer(request_id, answer)
 
@@ -300,7 +301,7 @@ class AgentConnection:
         request_id = read_cancel_request(frame.params)
         if request_id is None:
             return
-        resident = self._questions.get((isinstance(request_id, str), request_id))
+        resident = self._questions.get(exact(request_id))
         if resident is not None:
             resident.withdrew(request_id)
 

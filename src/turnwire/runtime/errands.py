@@ -16,6 +16,7 @@ import anyio
 from anyio.abc import TaskGroup
 from msgspec import Raw
 
+from turnwire.core.correlation import ExactId, exact
 from turnwire.errors import RequestRefused
 from turnwire.ids import ClientId, RequestId
 from turnwire.limits import Limits
@@ -56,7 +57,7 @@ class Errands:
         self._own = own
         self._workspace: Workspace | None = None
         self._offers: dict[ClientId, Provider] = {}
-        self._open: dict[tuple[bool, RequestId], _Errand] = {}
+        self._open: dict[ExactId, _Errand] = {}
 
     @property
     def open(self) -> list[str]:
@@ -92,13 +93,13 @@ class Errands:
         if self._find(request.method)[0] is None:
             return False
         errand = _Errand(request)
-        self._open[isinstance(request.id, str), request.id] = errand
+        self._open[exact(request.id)] = errand
         self._tasks.start_soon(self._run, errand, answer)
         return True
 
     def withdraw(self, request_id: RequestId) -> None:
         """The agent does not want it any more."""
-        errand = self._open.get((isinstance(request_id, str), request_id))
+        errand = self._open.get(exact(request_id))
         if errand is not None:
             errand.scope.cancel()
 
@@ -125,9 +126,8 @@ class Errands:
                 outcome = await self._do(errand)
         finally:
             # A new agent counts its requests from the start, and may be here before the old one's are all stopped.
-            key = isinstance(request.id, str), request.id
-            if self._open.get(key) is errand:
-                del self._open[key]
+            if self._open.get(exact(request.id)) is errand:
+                del self._open[exact(request.id)]
             answer(outcome)
 
     async def _do(self, errand: _Errand) -> Result | Failure:

@@ -17,6 +17,7 @@ from msgspec import Raw
 from turnwire.core.correlation import names
 from turnwire.core.dialect import read_question
 from turnwire.core.events import SessionUpdated
+from turnwire.core.evolve import MARKERS
 from turnwire.core.inputs import AgentGone, AgentUpdate, AgentWithdraws, AnyInput
 from turnwire.core.view import View
 from turnwire.errors import RemoteProtocolError
@@ -28,7 +29,6 @@ from turnwire.runtime.errands import Errands
 from turnwire.wire.jsonrpc import Failure, Request, Result
 from turnwire.wire.peek import peek_update
 
-_MARKERS = frozenset({"turn_complete", "_turn_complete"})
 _ANOTHER = PromptId("")
 """What a marker names that names none of our open requests."""
 
@@ -108,7 +108,7 @@ class Hearing:
             self._before_the_answer(update, peek.kind)
             return
         ends = None
-        if peek.kind in _MARKERS and peek.prompt_request_id is not None:
+        if peek.kind in MARKERS and peek.prompt_request_id is not None:
             asked = stay.asked
             ends = asked[1] if asked is not None and names(peek.prompt_request_id, asked[0]) else _ANOTHER
             if ends != _ANOTHER and peek.stop_reason is not None:

@@ -101,7 +101,7 @@ class Residence:
             agent_session_id = (known_as or read_session_id(frame.result)) if isinstance(frame, Result) else None
             if agent_session_id is not None and self._connection.has(agent_session_id):
                 agent_session_id = None
-                self._lose("agent_launch_failed", "the agent gave the session an id that another one has")
+                self._hearing.lost("agent_launch_failed", "the agent gave the session an id that another one has")
             elif agent_session_id is not None:
                 self._opened(agent_session_id)
             elif isinstance(frame, Failure) and frame.error.code != AUTH_REQUIRED and len(ways) > 1:
@@ -141,11 +141,13 @@ class Residence:
         if failure is not None and failure.error.code == AUTH_REQUIRED and profile is not None:
             methods = {"authMethods": profile.auth_methods}
             error = raw({"code": AUTH_REQUIRED, "message": failure.error.message, "data": methods})
-            self._lose("auth_required", "the agent wants its user to authenticate first", error=error)
+            self._hearing.lost("auth_required", "the agent wants its user to authenticate first", error=error)
         elif failure is not None:
-            self._lose("agent_launch_failed", "the agent refused to open the session", error=raw(failure.error))
+            self._hearing.lost(
+                "agent_launch_failed", "the agent refused to open the session", error=raw(failure.error)
+            )
         else:
-            self._lose("agent_launch_failed", "the agent opened a session without an id")
+            self._hearing.lost("agent_launch_failed", "the agent opened a session without an id")
 
     # -- to the agent; raises `LinkError`, `LimitExceeded` -------------------------------------------------
 
@@ -216,11 +218,6 @@ class Residence:
     def _prompt(self, content: Raw) -> Raw:
         assert self._stay.agent_session_id is not None, "prompts go to an open session"
         return prompt_params(self._stay.agent_session_id, content)
-
-    def _lose(self, code: str, message: str, error: Raw | None = None) -> None:
-        if self._stay.agent_session_id is not None:
-            self._connection.forget(self._stay.agent_session_id, self._hearing)
-        self._hearing.lost(code, message, error=error)
 
 
 def _unheard(frame: Result | Failure | None) -> None:

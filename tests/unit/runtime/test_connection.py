@@ -337,12 +337,13 @@ async def test_a_service_is_wanted_of_the_session_and_answered_once() -> None:
         await quiet()
         assert room.heard[1:] == ["wants fs/read_text_file"] * 2
         assert connection.is_busy
-        room.errands[1](Failure(8, ErrorObject(-32002, "no such file")))
+        room.errands[1](Failure(8, ErrorObject(-32002, "no such file", raw({"uri": "file:///x"}))))
         room.errands[0](Result(7, raw({"content": "x"})))
         room.errands[0](Result(7, raw({"content": "again"})))
         with anyio.fail_after(5):
             lines = [msgspec.json.decode(line) for line in await agent.link.receive()]
         assert [(each["id"], "error" in each) for each in lines] == [(8, True), (7, False)]
+        assert lines[0]["error"]["data"] == {"uri": "file:///x"}
         assert not connection.is_busy
 
 

@@ -19,7 +19,7 @@ from typing import Any, Literal, TypeAlias
 from msgspec import UNSET, Raw, Struct, UnsetType
 
 from turnwire.core import events as ev
-from turnwire.core.evolve import background_ids
+from turnwire.core.evolve import MARKERS, background_ids
 from turnwire.core.state import Phase
 from turnwire.core.turn import TurnState
 from turnwire.core.view import compactions, messages, terminals, tools, turns
@@ -230,7 +230,7 @@ _TERMINALS: Mapping[str, Callable[[dict[str, Terminal], ev.SessionUpdated, int],
     "terminal_update": terminals.update,
     "terminal_output_chunk": terminals.append_output,
 }
-_NOT_SHOWN = frozenset({"notice", "turn_complete", "_turn_complete"})
+_NOT_SHOWN = MARKERS | {"notice"}
 
 
 def _session_updated(view: View, event: ev.SessionUpdated) -> None:
