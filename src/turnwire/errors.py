@@ -1,4 +1,4 @@
-"""The one exception tree, and the one table that says what each error is to the outside.
+"""The one exception tree. What each error is to the outside is one table, in `turnwire.problems`.
 
     TurnwireError                  code, retryable, context (small, safe to show)
     ├─ ProtocolError
@@ -16,6 +16,9 @@
     │  ├─ PromptNotQueued          too late to edit, move or remove
     │  ├─ PermissionNotFound
     │  ├─ InvalidOption
+    │  ├─ InvalidMode              the agent does not offer it; allowed
+    │  ├─ InvalidMetadata          a title that is too long or cannot be shown
+    │  ├─ SessionLimitReached      too many sessions are open
     │  └─ RequestRefused           the agent asked for a file or a terminal it cannot have: jsonrpc, uri
     ├─ LogError
     │  ├─ AppendConflict           somebody else wrote first
@@ -34,7 +37,22 @@
     │  └─ AuthRequired             it wants its user to log in first; methods
     ├─ ClientError                 what the SDK tells its caller
     │  ├─ TurnError                a turn ended with an error: reason, exit_code, signal, stderr_tail
+    │  ├─ DaemonUnreachable        no daemon answers at its URL, or its answer was lost
+    │  ├─ DaemonRefused            for a reason that this version does not know: status, reason
     │  └─ ClientClosed
+    ├─ RequestError                an HTTP request was refused before it reached a session
+    │  ├─ BadRequest               its body, query or headers are not as documented
+    │  ├─ HeadersTooLarge
+    │  ├─ UnsupportedMedia
+    │  ├─ NotAcceptable            it takes nothing that this can be answered with
+    │  ├─ Unauthenticated          no credential, or not a valid one
+    │  ├─ Forbidden                the credential does not allow this, or Host or Origin is not ours
+    │  ├─ NotFound                 there is no such thing here
+    │  ├─ MethodNotAllowed         the path is there, and not for this
+    │  ├─ UnknownClient            the session does not know this client id
+    │  ├─ TooManyRequests
+    │  ├─ ConnectionLimitReached   too many ACP connections are open
+    │  └─ ShuttingDown             the daemon is about to stop and takes nothing new
     ├─ LimitExceeded               limit, value
     │  └─ FrameTooLarge
     └─ ConfigError                 raised before anything starts
@@ -45,7 +63,10 @@ exception: what is in `context` may be shown to anyone. Stop reasons and cancell
 
 from __future__ import annotations
 
-from typing import ClassVar, NamedTuple
+from typing import ClassVar, TypeAlias
+
+Shown: TypeAlias = str | int | float | bool | tuple[str, ...] | None
+"""What may be in the context of an error."""
 
 
 class TurnwireError(Exception):
@@ -54,7 +75,7 @@ class TurnwireError(Exception):
     code: ClassVar[str] = "internal"
     retryable: ClassVar[bool] = False
 
-    def __init__(self, message: str, **context: str | int | float | bool | None) -> None:
+    def __init__(self, message: str, **context: Shown) -> None:
         super().__init__(message)
         self.context = context
 
@@ -127,6 +148,19 @@ class PermissionNotFound(SessionError):
 
 class InvalidOption(SessionError):
     code = "invalid_option_id"
+
+
+class InvalidMode(SessionError):
+    code = "invalid_approval_mode"
+
+
+class InvalidMetadata(SessionError):
+    code = "invalid_metadata"
+
+
+class SessionLimitReached(SessionError):
+    code = "session_limit_exceeded"
+    retryable = True
 
 
 class RequestRefused(SessionError):
@@ -214,7 +248,7 @@ class AgentLaunchFailed(AgentError):
         *,
         definite: bool,
         agent_error: bytes | None = None,
-        **context: str | int | float | bool | None,
+        **context: Shown,
     ) -> None:
         super().__init__(message, definite=definite, **context)
         self.definite = definite
@@ -264,6 +298,19 @@ class TurnError(ClientError):
         """The error object of the agent as JSON."""
 
 
+class DaemonUnreachable(ClientError):
+    """Nothing answers at the daemon's URL. What was asked may have been done if only the answer was lost."""
+
+    code = "daemon_unreachable"
+    retryable = True
+
+
+class DaemonRefused(ClientError):
+    """The daemon, or something in front of it, refused with a code that is not known here."""
+
+    code = "daemon_refused"
+
+
 class ClientClosed(ClientError):
     code = "client_closed"
 
@@ -276,6 +323,63 @@ class AuthRequired(AgentError):
     def __init__(self, message: str, *, methods: bytes = b"[]") -> None:
         super().__init__(message)
         self.methods = methods
+
+
+class RequestError(TurnwireError):
+    """A request was refused before it reached a session. Nothing was changed."""
+
+    code = "request_error"
+
+
+class BadRequest(RequestError):
+    code = "bad_request"
+
+
+class HeadersTooLarge(RequestError):
+    code = "headers_too_large"
+
+
+class UnsupportedMedia(RequestError):
+    code = "unsupported_media_type"
+
+
+class NotAcceptable(RequestError):
+    code = "not_acceptable"
+
+
+class Unauthenticated(RequestError):
+    code = "unauthenticated"
+
+
+class Forbidden(RequestError):
+    code = "forbidden"
+
+
+class NotFound(RequestError):
+    code = "not_found"
+
+
+class MethodNotAllowed(RequestError):
+    code = "method_not_allowed"
+
+
+class UnknownClient(RequestError):
+    code = "invalid_client_id"
+
+
+class TooManyRequests(RequestError):
+    code = "rate_limited"
+    retryable = True
+
+
+class ConnectionLimitReached(RequestError):
+    code = "connection_limit_exceeded"
+    retryable = True
+
+
+class ShuttingDown(RequestError):
+    code = "shutting_down"
+    retryable = True
 
 
 class LimitExceeded(TurnwireError):
@@ -292,65 +396,3 @@ class ConfigError(TurnwireError):
     """A setting makes no sense. Raised before anything starts."""
 
     code = "config_error"
-
-
-class Problem(NamedTuple):
-    """What an error is on each surface."""
-
-    http: int
-    jsonrpc: int
-    exit: int
-
-
-_INVALID_PARAMS, _INTERNAL, _NOT_FOUND = -32602, -32603, -32002
-
-PROBLEMS: dict[type[TurnwireError], Problem] = {
-    TurnwireError: Problem(500, _INTERNAL, 70),
-    ProtocolError: Problem(400, -32600, 65),
-    LocalProtocolError: Problem(409, -32600, 70),
-    RemoteProtocolError: Problem(502, -32600, 76),
-    SessionError: Problem(400, _INVALID_PARAMS, 65),
-    SessionNotFound: Problem(404, _NOT_FOUND, 66),
-    SessionExists: Problem(409, _INVALID_PARAMS, 65),
-    SessionClosed: Problem(410, _NOT_FOUND, 66),
-    ContentRefused: Problem(400, _INVALID_PARAMS, 65),
-    SessionBusy: Problem(409, _INVALID_PARAMS, 75),
-    QueueFull: Problem(429, _INVALID_PARAMS, 75),
-    IdempotencyConflict: Problem(409, _INVALID_PARAMS, 65),
-    PromptNotFound: Problem(404, _NOT_FOUND, 66),
-    PromptNotQueued: Problem(409, _INVALID_PARAMS, 65),
-    PermissionNotFound: Problem(404, _NOT_FOUND, 66),
-    InvalidOption: Problem(400, _INVALID_PARAMS, 65),
-    RequestRefused: Problem(400, _INVALID_PARAMS, 65),
-    LogError: Problem(500, _INTERNAL, 74),
-    AppendConflict: Problem(409, _INTERNAL, 75),
-    PositionLost: Problem(410, _NOT_FOUND, 66),
-    LogUnavailable: Problem(503, _INTERNAL, 75),
-    LogLocked: Problem(503, _INTERNAL, 75),
-    LogFull: Problem(507, _INTERNAL, 75),
-    LogCorrupt: Problem(500, _INTERNAL, 74),
-    LogTooNew: Problem(500, _INTERNAL, 78),
-    LinkError: Problem(502, _INTERNAL, 76),
-    LinkClosed: Problem(503, _INTERNAL, 75),
-    LinkBroken: Problem(502, _INTERNAL, 76),
-    AgentError: Problem(502, _INTERNAL, 69),
-    AgentUnavailable: Problem(503, _INTERNAL, 75),
-    AuthRequired: Problem(424, -32000, 77),
-    AgentLaunchFailed: Problem(502, _INTERNAL, 69),
-    ClientError: Problem(500, _INTERNAL, 70),
-    TurnError: Problem(502, _INTERNAL, 76),
-    ClientClosed: Problem(503, _INTERNAL, 75),
-    LimitExceeded: Problem(413, _INVALID_PARAMS, 65),
-    FrameTooLarge: Problem(413, _INVALID_PARAMS, 65),
-    ConfigError: Problem(500, _INTERNAL, 78),
-}
-"""Error → HTTP status, JSON-RPC code, exit code (sysexits). A test holds the table complete."""
-
-
-def problem(error: BaseException) -> Problem:
-    """What `error` is to the outside; anything that is not ours is an internal error without a text."""
-    return (
-        PROBLEMS.get(type(error), PROBLEMS[TurnwireError])
-        if isinstance(error, TurnwireError)
-        else PROBLEMS[TurnwireError]
-    )

@@ -15,7 +15,7 @@ KiB = 1024
 MiB = 1024 * KiB
 GiB = 1024 * MiB
 
-# Three bounds are part of the fold over the log, so they are not settings: two runtimes with different
+# Four bounds are part of the fold over the log, so they are not settings: two runtimes with different
 # values would read two different states from one log.
 
 IDEMPOTENCY_KEYS = 1024
@@ -26,6 +26,10 @@ REMEMBERED_ANSWERS = 64
 
 REMEMBERED_TOOLS = 256
 """Tool calls per turn by which later output is known as late; finished ones are forgotten first."""
+
+
+REMEMBERED_CLIENTS = 256
+"""Client ids per session that are still known, newest kept: a page that is reloaded gets a new one each time."""
 
 
 class Bound(NamedTuple):
@@ -201,6 +205,13 @@ class Limits:
         604_800,
         "agents hold hundreds of megabytes; one that nobody used for this long is let go",
     )
+    replay_quiet_s: float = _bound(
+        0.25,
+        "seconds",
+        0.0,
+        60,
+        "over HTTP a history and the word that it is complete come on two connections; the word waits this long",
+    )
     loaded_sessions: int = _bound(
         10_000, "sessions", 1, 1_000_000, "each costs some kilobytes while it is open; idle ones are put away"
     )
@@ -257,6 +268,74 @@ class Limits:
         GiB,
         "the write-ahead log is folded back when it is this long; reads slow down beyond it",
     )
+    # server
+    body_bytes: int = _bound(
+        32 * MiB, "bytes", KiB, GiB, "a prompt with several images fits; more is better given by reference"
+    )
+    header_bytes: int = _bound(
+        32 * KiB, "bytes", KiB, MiB, "cookies and trace headers fit many times; more is an attack or a mistake"
+    )
+    heartbeat_s: float = _bound(
+        15.0, "seconds", 0.05, 3600, "proxies cut a silent stream at 60 s and some at 30 s; clients see a dead peer"
+    )
+    write_timeout_s: float = _bound(
+        60.0,
+        "seconds",
+        0.05,
+        86_400,
+        "a reader that takes nothing for this long is let go; its cursor brings it back without loss",
+    )
+    drain_s: float = _bound(
+        30.0,
+        "seconds",
+        0.0,
+        86_400,
+        "what running turns get at shutdown before they are ended; supervisors wait 90 s",
+    )
+    opening_s: float = _bound(
+        10.0,
+        "seconds",
+        0.0,
+        600,
+        "a new session waits this long for its agent, so that a refusal is heard; a slow one goes on opening",
+    )
+    blocking_s: float = _bound(
+        600.0, "seconds", 0.0, 86_400, "the longest `Prefer: wait`; 0 forbids blocking replies altogether"
+    )
+    request_rate: float = _bound(
+        1000.0, "requests per second and credential", 0.1, 1_000_000, "far above any person or page; stops a loop"
+    )
+    failed_logins: int = _bound(
+        20,
+        "wrong credentials per minute and address",
+        1,
+        100_000,
+        "guessing a token is hopeless, and then slow too",
+    )
+    acp_connections: int = _bound(
+        4096, "connections", 1, 1_000_000, "each keeps a few kilobytes; a client that never ends its own is stopped here"
+    )
+    ready_s: float = _bound(
+        2.0,
+        "seconds",
+        0.0,
+        31_536_000,
+        "an ACP client that says `session/ready` needs milliseconds for it; a year is as good as for ever",
+    )
+    held_frames: int = _bound(
+        1024,
+        "frames per stream",
+        64,
+        1_000_000,
+        "answers that wait for an ACP client to open its stream; one that asks and never reads is let go",
+    )
+    connection_grace_s: float = _bound(
+        300.0,
+        "seconds",
+        0.0,
+        86_400,
+        "an ACP client that lost its last stream comes back to the same connection; as long as clients reconnect",
+    )
     # client
     remembered_turns: int = _bound(
         64,
@@ -271,6 +350,20 @@ class Limits:
         16,
         10_000_000,
         "an SDK client without a log of its own forgets older events, but for turns that the program holds",
+    )
+    request_retry_s: float = _bound(
+        10.0,
+        "seconds",
+        0.0,
+        3600,
+        "a daemon that restarts is back by then; a person who waits at a terminal wants to hear of it",
+    )
+    reconnect_s: float = _bound(
+        300.0,
+        "seconds",
+        0.0,
+        604_800,
+        "an event stream is reopened for this long after its last byte; longer than an upgrade of the daemon",
     )
 
     def __post_init__(self) -> None:

@@ -16,7 +16,8 @@ from pathlib import Path
 import pytest
 
 from turnwire import errors
-from turnwire.errors import PROBLEMS, SessionBusy, TurnwireError, problem
+from turnwire.errors import SessionBusy, TurnwireError
+from turnwire.problems import PROBLEMS, problem
 
 PACKAGE = Path(__file__).resolve().parents[2] / "src" / "turnwire"
 DRAWN = re.compile(r"^ {4}(?P<lead>(?:│  |   )*(?:[├└]─ )?)(?P<name>[A-Z][A-Za-z]+)(?: {2,}\S.*)?$")

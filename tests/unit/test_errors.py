@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from turnwire.errors import (
-    PROBLEMS,
     AppendConflict,
     FrameTooLarge,
     LimitExceeded,
@@ -22,8 +21,8 @@ from turnwire.errors import (
     SessionClosed,
     SessionNotFound,
     TurnwireError,
-    problem,
 )
+from turnwire.problems import PROBLEMS, problem
 
 
 def test_an_error_carries_its_message_and_what_may_be_shown() -> None:

@@ -14,9 +14,10 @@ from typing import cast
 
 import anyio
 
-from turnwire.errors import ConfigError, problem
+from turnwire.errors import ConfigError
 from turnwire.limits import Limits, MiB
 from turnwire.link.stdio import StdioLink
+from turnwire.problems import problem
 from turnwire.testing.script import command_list
 from turnwire.testing.scripted.agent import ScriptedAgent
 from turnwire.testing.scripted.host import FLUSH_S, ProcessHost
