@@ -95,7 +95,7 @@ class Hosted:
 
     async def pid(self, talk: Talk) -> int | None:
         """The process that serves a session now."""
-        return (await self.node.explain(talk.session_id)).agent.pid
+        return (await self.node.agents.explain(talk.session_id)).agent.pid
 
 
 @asynccontextmanager

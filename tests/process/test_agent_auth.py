@@ -25,7 +25,7 @@ def agent_error(ended: object) -> dict[str, object]:
 
 async def readies(host: Hosted, talk: Talk) -> int:
     """How often the agent that serves now was told that its client is ready."""
-    sent = (await host.node.explain(talk.session_id)).agent.last_sent
+    sent = (await host.node.agents.explain(talk.session_id)).agent.last_sent
     assert '"initialize"' in sent[0], "all that was sent is still remembered"
     return sum('"session/ready"' in each for each in sent)
 
@@ -41,7 +41,7 @@ async def test_a_turn_without_a_login_says_which_ways_there_are_and_works_after_
         assert error["code"] == -32000
         offered = {"type": "agent", "methodId": "token"} if profile == "v2" else {"id": "token"}
         assert error["data"] == {"authMethods": [{**offered, "name": "Token"}]}
-        await host.node.authenticate(talk.session_id, "token")
+        await host.node.agents.authenticate(talk.session_id, "token")
         assert await talk.said("echo hello") == "hello"
         assert host.source.tries == 1, "the login is worth something only where it was made"
         check_ends(await talk.events())
@@ -52,7 +52,7 @@ async def test_a_login_that_the_agent_refuses_raises_and_changes_nothing(profile
     async with hosted(scripted("--profile", profile, "--auth-required")) as host:
         talk = await host.talk(opened=False)
         with pytest.raises(RemoteProtocolError) as refused:
-            await host.node.authenticate(talk.session_id, "magic")
+            await host.node.agents.authenticate(talk.session_id, "magic")
         assert refused.value.context["jsonrpc"] == -32602
         agent_error(await talk.turn("echo hello"))
 
@@ -60,7 +60,7 @@ async def test_a_login_that_the_agent_refuses_raises_and_changes_nothing(profile
 async def test_a_login_serves_every_session_of_the_agent() -> None:
     async with hosted(scripted("--auth-required")) as host:
         first = await host.talk(opened=False)
-        await host.node.authenticate(first.session_id, "token")
+        await host.node.agents.authenticate(first.session_id, "token")
         second = await host.talk()
         assert await second.said("echo hello") == "hello"
         assert await first.said("echo hello") == "hello"
@@ -87,7 +87,7 @@ async def test_nothing_said_around_the_answer_to_session_new_is_lost(profile: st
         assert order[0] is ev.AgentStarted, "the answer comes first"
         early = [each for each in of(events, ev.SessionUpdated) if each.prompt_id is None]
         assert [each.after for each in early] == [None] * 6, "they belong to no turn"
-        strays = (await host.node.explain(talk.session_id)).agent.strays
+        strays = (await host.node.agents.explain(talk.session_id)).agent.strays
         assert strays == {"_auth/status_update": 3}
 
 
@@ -112,4 +112,4 @@ async def test_updates_of_a_session_that_nobody_opened_are_counted_and_harm_noth
     async with hosted(scripted()) as host:
         talk = await host.talk()
         assert await talk.said(f"say 1 mine\nrepeat 3 {stranger}\nsay 1 again") == "mineagain"
-        assert (await host.node.explain(talk.session_id)).agent.strays == {"unknown_session": 3}
+        assert (await host.node.agents.explain(talk.session_id)).agent.strays == {"unknown_session": 3}

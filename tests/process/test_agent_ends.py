@@ -85,10 +85,10 @@ async def test_silence_is_a_suspicion_with_its_evidence_and_only_a_person_settle
         await talk.until_said("all done", prompt_id)
         await quiet()
         host.clock.advance(SUSPECT_S - 0.1)
-        before = await host.node.explain(talk.session_id)
+        before = await host.node.agents.explain(talk.session_id)
         assert (before.state, before.suspected_complete, before.reasons) == ("running", False, [])
         host.clock.advance(0.1)
-        found = await host.node.explain(talk.session_id)
+        found = await host.node.agents.explain(talk.session_id)
         assert (found.suspected_complete, found.prompt_id, found.quiet_s) == (True, prompt_id, SUSPECT_S)
         assert any("nothing has happened for 30 s" in each for each in found.reasons)
         assert found.agent.pid == host.source.newest.pid
@@ -98,7 +98,7 @@ async def test_silence_is_a_suspicion_with_its_evidence_and_only_a_person_settle
         host.clock.advance(DAY_S)
         await quiet()
         assert not of(await talk.events(), ev.TurnCompleted), "no timer ends a turn"
-        assert (await host.node.explain(talk.session_id)).state == "running"
+        assert (await host.node.agents.explain(talk.session_id)).state == "running"
         await host.node.submit(talk.session_id, Settle(at=9, prompt_id=prompt_id, author="ann"))
         assert completed(await talk.end(prompt_id)).ending == "settled"
         check_ends(await talk.events())
@@ -137,7 +137,7 @@ async def test_silence_with_something_open_is_no_suspicion(script: str, reason: 
         while "terminal" in script and not any("terminal/wait" in each for each in await received(host, talk)):
             await quiet()
         host.clock.advance(DAY_S)
-        found = await host.node.explain(talk.session_id)
+        found = await host.node.agents.explain(talk.session_id)
         assert not found.suspected_complete
         assert reason in found.reasons
         assert found.tools_in_flight == (["t1"] if "t1" in script else [])
@@ -146,13 +146,13 @@ async def test_silence_with_something_open_is_no_suspicion(script: str, reason: 
 
 
 async def received(host: Hosted, talk: Talk) -> list[str]:
-    return (await host.node.explain(talk.session_id)).agent.last_received
+    return (await host.node.agents.explain(talk.session_id)).agent.last_received
 
 
 async def test_a_session_without_a_turn_is_idle_and_says_who_serves_it() -> None:
     async with hosted(plain()) as host:
         talk = await host.talk()
-        found = await host.node.explain(talk.session_id)
+        found = await host.node.agents.explain(talk.session_id)
         assert (found.state, found.suspected_complete, found.agent.connected) == ("idle", False, True)
         assert found.agent.pid == host.source.newest.pid
 

@@ -67,7 +67,7 @@ async def test_a_fault_in_one_session_is_counted_and_disturbs_no_other(
         assert isinstance(await sound.end(running), ev.TurnCompleted)
         assert texts(await sound.events(), running) == ["before "] * 3 + ["after "] * 3
         assert await sound.said("echo hello") == "hello"
-        agent = (await host.node.explain(broken.session_id)).agent
+        agent = (await host.node.agents.explain(broken.session_id)).agent
         assert sum(agent.breaches.values()) == fault.breaches
         assert sum(agent.strays.values()) == fault.strays
         assert host.source.newest.link.breaches.total() == fault.oversized
@@ -81,7 +81,9 @@ async def test_an_unknown_request_is_refused_with_its_own_id() -> None:
     async with hosted(scripted()) as host:
         talk = await host.talk()
         await talk.said(f"raw {ASKS}\nsay 1 x")
-        [answer] = [each for each in (await host.node.explain(talk.session_id)).agent.last_sent if "-32601" in each]
+        [answer] = [
+            each for each in (await host.node.agents.explain(talk.session_id)).agent.last_sent if "-32601" in each
+        ]
         assert '"id":"q"' in answer
 
 
@@ -120,4 +122,4 @@ async def test_a_request_with_an_id_that_is_in_use_is_counted_and_asked_once() -
         prompt_id = await talk.prompt(f"repeat 2 {ask}\nsay 1 x\nnever")
         await talk.until_said("x", prompt_id)
         assert len(of(await talk.events(), ev.PermissionRequested)) == 1
-        assert (await host.node.explain(talk.session_id)).agent.breaches == {"id_in_use": 1}
+        assert (await host.node.agents.explain(talk.session_id)).agent.breaches == {"id_in_use": 1}

@@ -96,7 +96,7 @@ async def test_services_that_are_off_are_not_offered_and_not_done(tmp_path: Path
         ):
             assert await talk.said(script) == f"unavailable: the client does not offer {capability}"
         await talk.said(f"{asks}\nsay 1 x")
-        sent = (await host.node.explain(talk.session_id)).agent.last_sent
+        sent = (await host.node.agents.explain(talk.session_id)).agent.last_sent
         [answer] = [each for each in sent if '"id":"q"' in each]
         assert '"code":-32601' in answer
 
@@ -109,8 +109,8 @@ async def test_the_client_that_offered_first_serves_and_then_the_next_and_then_t
     async with hosted(scripted()) as host:
         talk = await host.talk(tmp_path)
         read = f"read {tmp_path}/f"
-        async with host.node.offering(talk.session_id, ClientId("ann"), Desk("ann")):
-            async with host.node.offering(talk.session_id, ClientId("bob"), Desk("bob")):
+        async with host.node.agents.offering(talk.session_id, ClientId("ann"), Desk("ann")):
+            async with host.node.agents.offering(talk.session_id, ClientId("bob"), Desk("bob")):
                 assert await talk.said(read) == "ann"
             assert await talk.said(read) == "ann"
             assert await talk.said("terminal echo hi") == "hi\n", "what no client offers is the daemon's"
@@ -127,7 +127,7 @@ async def test_a_client_that_leaves_in_the_middle_hands_its_errand_on(next_one: 
 
         async def attend() -> None:
             with attached:
-                async with host.node.offering(talk.session_id, ClientId("ann"), ann):
+                async with host.node.agents.offering(talk.session_id, ClientId("ann"), ann):
                     await anyio.sleep_forever()
 
         tasks.start_soon(attend)
@@ -136,7 +136,7 @@ async def test_a_client_that_leaves_in_the_middle_hands_its_errand_on(next_one: 
         with anyio.fail_after(WAIT_S):
             await ann.asked.wait()
         if next_one == "bob":
-            async with host.node.offering(talk.session_id, ClientId("bob"), Desk("bob")):
+            async with host.node.agents.offering(talk.session_id, ClientId("bob"), Desk("bob")):
                 attached.cancel()
                 await talk.end(prompt_id, within_s=2.0)
         else:
@@ -149,7 +149,7 @@ async def test_a_client_that_leaves_in_the_middle_hands_its_errand_on(next_one: 
 async def test_what_a_client_refuses_is_told_to_the_agent_in_its_words(tmp_path: Path) -> None:
     async with hosted(scripted()) as host:
         talk = await host.talk(tmp_path)
-        async with host.node.offering(talk.session_id, ClientId("ann"), Desk("")):
+        async with host.node.agents.offering(talk.session_id, ClientId("ann"), Desk("")):
             assert await talk.said(f"read {tmp_path}/f") == "refused: -32602 nothing for you"
 
 
@@ -158,7 +158,7 @@ async def test_an_offer_is_kept_while_nothing_happens_in_the_session(tmp_path: P
         scripted("--history", "/dev/null"), limits=Limits(agent_idle_s=100, idle_unload_s=100)
     ) as host:
         talk = await host.talk(tmp_path)
-        async with host.node.offering(talk.session_id, ClientId("ann"), Desk("ann")):
+        async with host.node.agents.offering(talk.session_id, ClientId("ann"), Desk("ann")):
             for _ in range(8):
                 await host.clock.wait_for_sleepers(1)
                 host.clock.advance(50.0)
@@ -174,7 +174,7 @@ async def test_an_errand_that_the_agent_takes_back_is_stopped(tmp_path: Path) ->
     async with hosted(scripted()) as host:
         talk = await host.talk(tmp_path)
         ann = Desk("ann", is_slow=True)
-        async with host.node.offering(talk.session_id, ClientId("ann"), ann):
+        async with host.node.agents.offering(talk.session_id, ClientId("ann"), ann):
             prompt_id = await talk.prompt(f"read {tmp_path}/f")
             with anyio.fail_after(WAIT_S):
                 await ann.asked.wait()

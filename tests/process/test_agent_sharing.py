@@ -159,7 +159,7 @@ async def test_an_idle_agent_is_let_go_and_the_next_prompt_has_its_memory(
         await until_recycled(talk)
         [gone] = of(await talk.events(), ev.AgentExited)
         assert gone.reason == "agent_recycled"
-        assert not (await host.node.explain(talk.session_id)).agent.connected
+        assert not (await host.node.agents.explain(talk.session_id)).agent.connected
         assert await talk.said("again") == "heard again"
         assert await how(talk) == ["new", back]
         assert host.source.newest.pid != pid

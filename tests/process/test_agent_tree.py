@@ -91,7 +91,7 @@ async def main():
             for frame in page.frames:
                 if b"agent_message_chunk" in frame:
                     print(frame.decode().split('"text":"')[1].split('"')[0])
-                    print((await node.explain(session_id)).agent.pid, flush=True)
+                    print((await node.agents.explain(session_id)).agent.pid, flush=True)
 
 anyio.run(main)
 """

@@ -63,6 +63,7 @@ _TO_A_CLOSED_SESSION = (
     given_.AgentWithdraws,
     given_.SteerAnswered,
     given_.DeadlinePassed,
+    given_.TimeLimitPassed,
 )
 """Inputs that a closed session still takes: harmless repeats, and the agent's last words."""
 
@@ -94,6 +95,30 @@ def _create(draft: Draft, given: given_.CreateSession) -> None:
 
 def _rename(draft: Draft, given: given_.Rename) -> None:
     draft.record(ev.SessionRenamed(at=given.at, title=given.title, author=given.author))
+
+
+def _mode_set(draft: Draft, given: given_.ModeSet) -> None:
+    draft.record(
+        ev.ModeChanged(
+            at=given.at,
+            mode=given.mode,
+            previous=given.previous,
+            author=given.author,
+            client_id=given.client_id,
+        )
+    )
+
+
+def _model_set(draft: Draft, given: given_.ModelSet) -> None:
+    draft.record(
+        ev.ModelSwitched(
+            at=given.at,
+            model_id=given.model_id,
+            previous=given.previous,
+            author=given.author,
+            client_id=given.client_id,
+        )
+    )
 
 
 def _attach(draft: Draft, given: given_.Attach) -> None:
@@ -129,6 +154,10 @@ _DECISIONS: dict[type[given_.Input], Callable[[Draft, Any], object]] = {
     given_.Cancel: ending.cancel,
     given_.AnswerPermission: permissions.answer,
     given_.Settle: ending.settle,
+    given_.HoldQueue: queue.hold,
+    given_.ReleaseQueue: queue.release,
+    given_.ModeSet: _mode_set,
+    given_.ModelSet: _model_set,
     given_.Rename: _rename,
     given_.Attach: _attach,
     given_.Detach: _detach,
@@ -144,6 +173,7 @@ _DECISIONS: dict[type[given_.Input], Callable[[Draft, Any], object]] = {
     given_.SteerAnswered: queue.steer_answered,
     given_.AgentGone: ending.lose_agent,
     given_.DeadlinePassed: ending.deadline_passed,
+    given_.TimeLimitPassed: ending.time_limit_passed,
     given_.Recover: recovery.recover,
 }
 """One rule per kind of input; a test holds it complete."""

@@ -122,9 +122,10 @@ def _offered(places: tuple[dict[str, Any], ...], name: str) -> bool:
 # -- to the agent --------------------------------------------------------------------------------------------
 
 
-def prompt_params(session_id: AgentSessionId, content: Raw) -> Raw:
+def prompt_params(session_id: AgentSessionId, content: Raw, meta: Raw | UnsetType = UNSET) -> Raw:
     """`session/prompt` and `_session/steering`."""
-    return raw({"sessionId": session_id, "prompt": content})
+    params = {"sessionId": session_id, "prompt": content}
+    return raw(params if meta is UNSET else params | {"_meta": meta})
 
 
 def session_params(session_id: AgentSessionId) -> Raw:

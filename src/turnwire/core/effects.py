@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TypeAlias
 
-from msgspec import Raw, Struct
+from msgspec import UNSET, Raw, Struct, UnsetType
 
 from turnwire.core.events import CancelRung
 from turnwire.ids import PromptId, RequestId
@@ -23,6 +23,7 @@ class AskAgent(Effect, frozen=True):
 
     prompt_id: PromptId
     content: Raw
+    meta: Raw | UnsetType = UNSET
 
 
 class SteerAgent(Effect, frozen=True):
@@ -30,6 +31,7 @@ class SteerAgent(Effect, frozen=True):
 
     prompt_id: PromptId
     content: Raw
+    meta: Raw | UnsetType = UNSET
 
 
 class CancelAgent(Effect, frozen=True):
@@ -47,6 +49,13 @@ class ArmDeadline(Effect, frozen=True):
     after_s: float
 
 
+class ArmTimeLimit(Effect, frozen=True):
+    """Bring `TimeLimitPassed(prompt_id)` after so many seconds, unless the turn has ended by then."""
+
+    prompt_id: PromptId
+    after_s: float
+
+
 class AnswerAgent(Effect, frozen=True):
     """Answer a question of the agent with a JSON-RPC result."""
 
@@ -58,4 +67,9 @@ class CloseAgentSession(Effect, frozen=True):
     """The session is over; the agent may forget it."""
 
 
-AnyEffect: TypeAlias = AskAgent | SteerAgent | CancelAgent | ArmDeadline | AnswerAgent | CloseAgentSession
+OF_A_TURN = (AskAgent, SteerAgent, CancelAgent, ArmDeadline, ArmTimeLimit)
+"""Effects that are about one turn."""
+
+AnyEffect: TypeAlias = (
+    AskAgent | SteerAgent | CancelAgent | ArmDeadline | ArmTimeLimit | AnswerAgent | CloseAgentSession
+)

@@ -2,7 +2,7 @@
 
 Takes a draft; records what an end owes in the order it is owed: open questions are resolved, then the
 terminal event, then the terminals of prompts that had joined, then the next prompt starts. Never ends a turn
-because of silence or time: a deadline only makes a cancel harder.
+because of silence, and by time only if the prompt came with a deadline: that is a cancel like any other.
 """
 
 from __future__ import annotations
@@ -15,14 +15,16 @@ from msgspec import UNSET, Raw
 from turnwire.core import events as ev
 from turnwire.core.draft import Draft
 from turnwire.core.effects import ArmDeadline, CancelAgent, CloseAgentSession
-from turnwire.core.inputs import AgentGone, Asked, Cancel, Close, DeadlinePassed, Settle
+from turnwire.core.inputs import AgentGone, Asked, Cancel, Close, DeadlinePassed, Settle, TimeLimitPassed
 from turnwire.core.permissions import resolve_all
 from turnwire.core.queue import remove, start_next
-from turnwire.core.state import Turn, find_turn
+from turnwire.core.state import Phase, Turn, find_turn
 from turnwire.core.turn import TurnState
 from turnwire.errors import PromptNotFound
 
 CANCELLED = "cancelled"
+DEADLINE = "deadline"
+"""Who cancels a turn that has not ended by its deadline."""
 
 LADDER: dict[ev.CancelRung, ev.CancelRung] = {
     ev.CancelRung.NOTIFY: ev.CancelRung.REQUEST,
@@ -31,6 +33,9 @@ LADDER: dict[ev.CancelRung, ev.CancelRung] = {
 }
 """Which rung follows when the one before had its time."""
 
+
+RESTARTED = "daemon_restarted"
+"""How the agent of a daemon that is gone was lost."""
 
 NEVER_THERE = frozenset({"agent_launch_failed", "agent_unavailable", "auth_required"})
 """Ways to lose an agent that never served the session: told also when no turn waits for it."""
@@ -154,6 +159,11 @@ def deadline_passed(draft: Draft, given: DeadlinePassed) -> None:
         draft.wish(ArmDeadline(turn.prompt_id, rung, draft.limits.cancel_rung_s))
 
 
+def time_limit_passed(draft: Draft, given: TimeLimitPassed) -> None:
+    """The prompt's own deadline cancels it, as its client would."""
+    cancel(draft, Cancel(at=given.at, prompt_id=given.prompt_id, author=DEADLINE))
+
+
 def settle(draft: Draft, given: Settle) -> None:
     """A person says that a turn is over although its agent never said so."""
     turn, last = draft.state.turn, draft.state.last
@@ -172,7 +182,7 @@ def settle(draft: Draft, given: Settle) -> None:
 
 def lose_agent(draft: Draft, given: AgentGone) -> None:
     """The agent is gone: nothing it was asked will be answered."""
-    if draft.state.agent is not None or given.code in NEVER_THERE:
+    if draft.state.agent is not None or given.code in NEVER_THERE or _was_opening(draft, given):
         draft.record(
             ev.AgentExited(
                 at=given.at,
@@ -192,6 +202,12 @@ def lose_agent(draft: Draft, given: AgentGone) -> None:
         fail(draft, given.at, given, error=given.error)
     else:
         start_next(draft, given.at)
+
+
+def _was_opening(draft: Draft, given: AgentGone) -> bool:
+    """No agent has had the session yet, and one was to open it: whoever waits for that must hear of it."""
+    state = draft.state
+    return state.phase is Phase.OPEN and state.known_as is None and given.code != RESTARTED
 
 
 def close(draft: Draft, given: Close) -> None:

@@ -114,6 +114,37 @@ class SessionClosed(Event, frozen=True, tag="session_closed"):
     author: str | None = None
 
 
+class ModeChanged(Event, frozen=True, tag="approval_mode_changed"):
+    """A client set the agent's mode, and the agent took it."""
+
+    mode: str
+    previous: str | None = None
+    author: str | None = None
+    client_id: ClientId | None = None
+
+
+class ModelSwitched(Event, frozen=True, tag="model_switched"):
+    """A client set the agent's model, and the agent took it."""
+
+    model_id: str
+    previous: str | None = None
+    author: str | None = None
+    client_id: ClientId | None = None
+
+
+class QueueHeld(Event, frozen=True, tag="queue_held"):
+    """Nothing starts from the queue until it is released."""
+
+    reason: str
+    author: str | None = None
+    client_id: ClientId | None = None
+
+
+class QueueReleased(Event, frozen=True, tag="queue_released"):
+    author: str | None = None
+    client_id: ClientId | None = None
+
+
 class ClientAttached(Event, frozen=True, tag="client_attached"):
     client_id: ClientId
     role: str
@@ -136,6 +167,8 @@ class AgentStarted(Event, frozen=True, tag="agent_started"):
     how: str = "new"
     """`new`, `load`, `resume`, `fork`; `lost` when an agent came back without its memory of the session."""
     capabilities: Raw = Raw(b"{}")
+    offers: Raw = Raw(b"{}")
+    """The agent's answer that opened the session: its modes, models and config options."""
 
 
 class AgentExited(Event, frozen=True, tag="agent_exited"):
@@ -187,6 +220,10 @@ class PromptAccepted(TurnEvent, frozen=True, tag="prompt_accepted"):
     key: str | None = None
     """Idempotency key, with the digest of the body it came with."""
     digest: str | None = None
+    meta: Raw | UnsetType = UNSET
+    """The prompt's `_meta`, which the agent gets with it."""
+    deadline_at: int | None = None
+    """When the turn is cancelled if it has not ended by then."""
 
 
 class PromptQueued(TurnEvent, frozen=True, tag="pending_prompt_added"):
@@ -312,6 +349,10 @@ AnyEvent: TypeAlias = (
     SessionCreated
     | SessionRenamed
     | SessionClosed
+    | ModeChanged
+    | ModelSwitched
+    | QueueHeld
+    | QueueReleased
     | ClientAttached
     | ClientDetached
     | AgentStarted

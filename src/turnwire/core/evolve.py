@@ -33,7 +33,7 @@ from turnwire.core.state import (
 from turnwire.core.turn import ACTIVE, TurnState, step
 from turnwire.errors import LocalProtocolError
 from turnwire.ids import PromptId
-from turnwire.limits import IDEMPOTENCY_KEYS, REMEMBERED_ANSWERS, REMEMBERED_TOOLS
+from turnwire.limits import IDEMPOTENCY_KEYS, REMEMBERED_ANSWERS, REMEMBERED_CLIENTS, REMEMBERED_TOOLS
 from turnwire.wire.peek import peek_update
 
 TOOL_KINDS = frozenset({"tool_call", "tool_call_update"})
@@ -91,7 +91,10 @@ def _session_closed(state: SessionState, event: ev.SessionClosed) -> SessionStat
 
 
 def _client_attached(state: SessionState, event: ev.ClientAttached) -> SessionState:
-    return replace(state, clients={**state.clients, event.client_id: event.role})
+    others = {each: role for each, role in state.clients.items() if each != event.client_id}
+    if len(others) >= REMEMBERED_CLIENTS:
+        others.pop(next(iter(others)))
+    return replace(state, clients={**others, event.client_id: event.role})
 
 
 def _client_detached(state: SessionState, event: ev.ClientDetached) -> SessionState:
@@ -104,11 +107,11 @@ def _client_detached(state: SessionState, event: ev.ClientDetached) -> SessionSt
 def _agent_started(state: SessionState, event: ev.AgentStarted) -> SessionState:
     accepts = content_types(event.capabilities, event.protocol_version)
     agent = Agent(event.agent_session_id, event.protocol_version, event.turn_end, event.steering, accepts)
-    return replace(state, agent=agent, known_as=event.agent_session_id, background=frozenset())
+    return replace(state, agent=agent, known_as=event.agent_session_id)
 
 
 def _agent_exited(state: SessionState, event: ev.AgentExited) -> SessionState:
-    return replace(state, agent=None, background=frozenset())
+    return replace(state, agent=None)
 
 
 def _session_updated(state: SessionState, event: ev.SessionUpdated) -> SessionState:
@@ -151,16 +154,18 @@ def _remember_tool(state: SessionState, event: ev.SessionUpdated) -> SessionStat
 def _remember_echo(state: SessionState, event: ev.SessionUpdated) -> SessionState:
     message_id = peek_update(event.update).message_id
     prompt = echoed(state, message_id)
-    return state if prompt is None else with_turn(state, replace(prompt, inserted=True, echo_id=message_id or ""))
+    return state if prompt is None else with_turn(state, replace(prompt, echo_id=message_id or ""))
 
 
 def _remember_agent_state(state: SessionState, event: ev.SessionUpdated) -> SessionState:
     seen, agent = peek_update(event.update), state.agent
+    if agent is None:
+        return state
     if seen.background is not None:
-        state = replace(state, background=background_ids(seen.background))
-    if agent is not None and seen.state in {"running", "requires_action", "idle"}:
-        state = replace(state, agent=replace(agent, busy=seen.state != "idle"))
-    return state
+        agent = replace(agent, background=background_ids(seen.background))
+    if seen.state in {"running", "requires_action", "idle"}:
+        agent = replace(agent, busy=seen.state != "idle")
+    return replace(state, agent=agent)
 
 
 def background_ids(background: Raw) -> frozenset[str]:
@@ -183,8 +188,10 @@ def _prompt_accepted(state: SessionState, event: ev.PromptAccepted) -> SessionSt
         event.prompt_id,
         _begun(state, event.prompt_id, ev.PromptAccepted),
         prompt_request_id=event.prompt_request_id,
+        meta=event.meta,
         author=event.author,
         client_id=event.client_id,
+        deadline_at=event.deadline_at,
     )
     keys = state.keys
     if event.key is not None:
@@ -213,6 +220,14 @@ def _moved(state: SessionState, turn: Turn, position: int) -> SessionState:
     return replace(state, queue=(*others[:position], turn, *others[position:]))
 
 
+def _queue_held(state: SessionState, event: ev.QueueHeld) -> SessionState:
+    return replace(state, held=event.reason)
+
+
+def _queue_released(state: SessionState, event: ev.QueueReleased) -> SessionState:
+    return replace(state, held=None)
+
+
 def _turn_event(state: SessionState, event: ev.TurnEvent) -> SessionState:
     """An event that only steps its turn."""
     return with_turn(state, _stepped(state, event.prompt_id, type(event)))
@@ -229,7 +244,7 @@ def _user_message(state: SessionState, event: ev.UserMessage) -> SessionState:
 
 def _prompt_inserted(state: SessionState, event: ev.PromptInserted) -> SessionState:
     turn = _stepped(state, event.prompt_id, ev.PromptInserted)
-    return with_turn(state, replace(turn, inserted=True, echo_id=event.agent_message_id))
+    return with_turn(state, replace(turn, echo_id=event.agent_message_id))
 
 
 # -- the turn ------------------------------------------------------------------------------------------------
@@ -242,7 +257,7 @@ def _turn_started(state: SessionState, event: ev.TurnStarted) -> SessionState:
         if find_turn(state, event.prompt_id) is not None:
             raise LocalProtocolError("an agent begins a turn of its own", prompt_id=event.prompt_id)
         running = _begun(state, event.prompt_id, ev.TurnStarted)
-        return with_turn(state, Turn(event.prompt_id, running, ev.Origin.AGENT, inserted=True))
+        return with_turn(state, Turn(event.prompt_id, running, ev.Origin.AGENT))
     return with_turn(state, replace(_stepped(state, event.prompt_id, ev.TurnStarted), content=UNSET))
 
 
@@ -293,6 +308,10 @@ _FOLDS: dict[type[ev.Event], Callable[[SessionState, Any], SessionState]] = {
     ev.SessionCreated: _session_created,
     ev.SessionRenamed: _unchanged,
     ev.SessionClosed: _session_closed,
+    ev.ModeChanged: _unchanged,
+    ev.ModelSwitched: _unchanged,
+    ev.QueueHeld: _queue_held,
+    ev.QueueReleased: _queue_released,
     ev.ClientAttached: _client_attached,
     ev.ClientDetached: _client_detached,
     ev.AgentStarted: _agent_started,

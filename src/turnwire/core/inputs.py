@@ -58,6 +58,10 @@ class Prompt(Asked, frozen=True):
     prompt_request_id: RequestId | None = None
     key: str | None = None
     digest: str | None = None
+    meta: Raw | None = None
+    """The prompt's `_meta`, for the agent."""
+    deadline_at: int | None = None
+    """When the turn is cancelled if it has not ended by then, in wall time as `at`."""
 
 
 class UpdatePrompt(Asked, frozen=True):
@@ -85,6 +89,30 @@ class AnswerPermission(Asked, frozen=True):
 
 class Settle(Asked, frozen=True):
     prompt_id: PromptId
+
+
+class HoldQueue(Asked, frozen=True):
+    """Let nothing start from the queue."""
+
+    reason: str = "asked"
+
+
+class ReleaseQueue(Asked, frozen=True):
+    pass
+
+
+class ModeSet(Asked, frozen=True):
+    """The agent took a mode that a client chose."""
+
+    mode: str
+    previous: str | None = None
+
+
+class ModelSet(Asked, frozen=True):
+    """The agent took a model that a client chose."""
+
+    model_id: str
+    previous: str | None = None
 
 
 class Rename(Asked, frozen=True):
@@ -118,6 +146,7 @@ class AgentReady(Input, frozen=True):
     steering: bool = False
     how: str = "new"
     capabilities: Raw = Raw(b"{}")
+    offers: Raw = Raw(b"{}")
 
 
 class AgentUpdate(Input, frozen=True):
@@ -159,6 +188,14 @@ class AgentRefused(Input, frozen=True):
     error: Raw
 
 
+class Verdict(Struct, frozen=True):
+    """An answer by rule."""
+
+    rule: str
+    answer: Raw
+    """The JSON-RPC result for the agent."""
+
+
 class AgentAsks(Input, frozen=True):
     """A question to the users: `session/request_permission`, `elicitation/create`."""
 
@@ -167,6 +204,8 @@ class AgentAsks(Input, frozen=True):
     method: str
     params: Raw
     options: tuple[str, ...] = ()
+    verdict: Verdict | None = None
+    """What a rule of the operator says to it; none leaves it to the users."""
 
 
 class AgentWithdraws(Input, frozen=True):
@@ -203,6 +242,12 @@ class DeadlinePassed(Input, frozen=True):
     rung: CancelRung
 
 
+class TimeLimitPassed(Input, frozen=True):
+    """A prompt has reached its own deadline."""
+
+    prompt_id: PromptId
+
+
 class Recover(Input, frozen=True):
     """The session was opened by a new owner; whatever the old one left open is now owed."""
 
@@ -215,6 +260,10 @@ AnyInput: TypeAlias = (
     | Cancel
     | AnswerPermission
     | Settle
+    | HoldQueue
+    | ReleaseQueue
+    | ModeSet
+    | ModelSet
     | Rename
     | Attach
     | Detach
@@ -230,5 +279,6 @@ AnyInput: TypeAlias = (
     | SteerAnswered
     | AgentGone
     | DeadlinePassed
+    | TimeLimitPassed
     | Recover
 )

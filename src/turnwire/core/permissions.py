@@ -1,8 +1,8 @@
 """Questions of the agent to its users: asked of everybody, the first answer wins, each is resolved once.
 
 Takes a draft and a question or an answer; records it and wishes the agent's answer. A repeat by the winner is
-harmless, another's late answer is told who won. Never decides for a user: a question that nobody
-answers stays open until its turn ends.
+harmless, another's late answer is told who won. A rule of the operator may answer at once. Never decides for a
+user otherwise: a question that nobody answers stays open until its turn ends.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from turnwire.core import events as ev
 from turnwire.core.correlation import same_id
 from turnwire.core.draft import Draft
 from turnwire.core.effects import AnswerAgent
-from turnwire.core.inputs import AgentAsks, AgentWithdraws, AnswerPermission
+from turnwire.core.inputs import AgentAsks, AgentWithdraws, AnswerPermission, Verdict
 from turnwire.core.state import Question
 from turnwire.core.turn import TurnState
 from turnwire.errors import InvalidOption, LocalProtocolError, PermissionNotFound
@@ -57,12 +57,20 @@ def ask(draft: Draft, given: AgentAsks) -> None:
             prompt_id=prompt_id,
         )
     )
-    if turn is None:
-        return
-    if turn.state is TurnState.CANCELLING:
+    if turn is not None and turn.state is TurnState.CANCELLING:
         resolve_all(draft, given.at, ev.PermissionEnd.CANCELLED, prompt_id=prompt_id)
+    elif given.verdict is not None:
+        _decide_by_rule(draft, given, given.verdict)
+    elif turn is None:
+        return
     elif turn.state is TurnState.RUNNING and _blocks_by_question(draft):
         draft.record(ev.TurnBlocked(at=given.at, prompt_id=turn.prompt_id))
+
+
+def _decide_by_rule(draft: Draft, given: AgentAsks, verdict: Verdict) -> None:
+    """The operator's rule answers; it is recorded like a user's answer, with the rule as its author."""
+    by_rule = AnswerPermission(at=given.at, author=verdict.rule, request_id=given.request_id, answer=verdict.answer)
+    answer(draft, by_rule)
 
 
 def answer(draft: Draft, given: AnswerPermission) -> PermissionAnswer:

@@ -13,8 +13,17 @@ from msgspec import UNSET, Raw
 from turnwire.core import events as ev
 from turnwire.core.content import check_content
 from turnwire.core.draft import Draft
-from turnwire.core.effects import AskAgent, SteerAgent
-from turnwire.core.inputs import Asked, Prompt, RemovePrompt, SteerAnswered, UpdatePrompt, WhenBusy
+from turnwire.core.effects import ArmTimeLimit, AskAgent, SteerAgent
+from turnwire.core.inputs import (
+    Asked,
+    HoldQueue,
+    Prompt,
+    ReleaseQueue,
+    RemovePrompt,
+    SteerAnswered,
+    UpdatePrompt,
+    WhenBusy,
+)
 from turnwire.core.state import Ended, SessionState, Turn, find_turn
 from turnwire.core.turn import TurnState
 from turnwire.errors import (
@@ -45,7 +54,7 @@ def admit(draft: Draft, given: Prompt) -> Accepted:
     if repeated is not None:
         return repeated
     check_content(given.content, state.agent.accepts if state.agent is not None else None)
-    busy = state.turn is not None or bool(state.queue)
+    busy = state.turn is not None or bool(state.queue) or state.held is not None
     if busy:
         _refuse_if_unwelcome(draft, given)
     draft.record(
@@ -58,13 +67,22 @@ def admit(draft: Draft, given: Prompt) -> Accepted:
             prompt_request_id=given.prompt_request_id,
             key=given.key,
             digest=given.digest,
+            meta=UNSET if given.meta is None else given.meta,
+            deadline_at=given.deadline_at,
         )
     )
+    arm_time_limit(draft, given.at, draft.state.queue[-1])
     if busy:
         _wait(draft, given)
     else:
         _start(draft, given.at, draft.state.queue[-1], given.content)
     return Accepted(given.prompt_id, after)
+
+
+def arm_time_limit(draft: Draft, at: int, turn: Turn) -> None:
+    """See to it that a prompt with a deadline hears of it."""
+    if turn.deadline_at is not None:
+        draft.wish(ArmTimeLimit(turn.prompt_id, max(turn.deadline_at - at, 0) / 1000))
 
 
 def _repeated(state: SessionState, given: Prompt) -> Accepted | None:
@@ -88,8 +106,9 @@ def _refuse_if_unwelcome(draft: Draft, given: Prompt) -> None:
     if waiting >= draft.limits.queue_length:
         raise QueueFull(
             "the queue is full; wait for a turn to end or remove a waiting prompt",
+            session_id=draft.state.session_id,
             limit=draft.limits.queue_length,
-            pending=waiting,
+            pending_count=waiting,
         )
 
 
@@ -113,7 +132,7 @@ def _wait(draft: Draft, given: Prompt) -> None:
     )
     draft.record(queued)
     if steering:
-        draft.wish(SteerAgent(given.prompt_id, given.content))
+        draft.wish(SteerAgent(given.prompt_id, given.content, UNSET if given.meta is None else given.meta))
 
 
 def _start(draft: Draft, at: int, turn: Turn, content: Raw) -> None:
@@ -121,7 +140,7 @@ def _start(draft: Draft, at: int, turn: Turn, content: Raw) -> None:
         draft.record(ev.PromptDequeued(at=at, prompt_id=turn.prompt_id))
     draft.record(_user_message(at, turn, content))
     draft.record(ev.TurnStarted(at=at, prompt_id=turn.prompt_id))
-    draft.wish(AskAgent(turn.prompt_id, content))
+    draft.wish(AskAgent(turn.prompt_id, content, turn.meta))
 
 
 def _user_message(at: int, turn: Turn, content: Raw) -> ev.UserMessage:
@@ -137,12 +156,26 @@ def _user_message(at: int, turn: Turn, content: Raw) -> ev.UserMessage:
 
 def start_next(draft: Draft, at: int) -> None:
     """Start the first waiting prompt if nothing is active; one that may still be injected goes on waiting."""
-    if draft.state.turn is not None:
+    if draft.state.turn is not None or draft.state.held is not None:
         return
     for each in draft.state.queue:
         if not each.steering and each.content is not UNSET:
             _start(draft, at, each, each.content)
             return
+
+
+def hold(draft: Draft, given: HoldQueue) -> None:
+    """Let nothing start from now on. What runs goes on; what waits keeps its place."""
+    if draft.state.held != given.reason:
+        held = ev.QueueHeld(at=given.at, reason=given.reason, author=given.author, client_id=given.client_id)
+        draft.record(held)
+
+
+def release(draft: Draft, given: ReleaseQueue) -> None:
+    """Let the queue go on."""
+    if draft.state.held is not None:
+        draft.record(ev.QueueReleased(at=given.at, author=given.author, client_id=given.client_id))
+        start_next(draft, given.at)
 
 
 # -- before the start ----------------------------------------------------------------------------------------

@@ -31,6 +31,7 @@ def started(draft: Draft, given: AgentReady) -> None:
             steering=given.steering,
             how=given.how,
             capabilities=given.capabilities,
+            offers=given.offers,
         )
     )
 

@@ -36,6 +36,8 @@ class Agent(Struct, frozen=True, omit_defaults=True):
     """The types of content that it takes in a prompt."""
     busy: bool = False
     """A v2 agent's last word on its foreground was not idle."""
+    background: frozenset[str] = frozenset()
+    """Tool calls and terminals that a v2 agent lists as running in the background."""
 
 
 class Turn(Struct, frozen=True, omit_defaults=True):
@@ -47,21 +49,28 @@ class Turn(Struct, frozen=True, omit_defaults=True):
     prompt_request_id: RequestId | None = None
     content: Raw | UnsetType = UNSET
     """What to ask the agent; kept until the turn has started."""
+    meta: Raw | UnsetType = UNSET
+    """Its `_meta`, which the agent gets with it."""
     author: str | None = None
     client_id: ClientId | None = None
     waited: bool = False
     """It was shown in the queue."""
     steering: bool = False
     """The agent has been asked to take it into the running turn."""
-    inserted: bool = False
-    """A v2 agent has shown that the message is in its conversation."""
     echo_id: str | None = None
-    """The agent's id for its copy of the user message; empty if it gives none."""
+    """The agent's id for its copy of the user message; empty if it gives none, none before it showed a copy."""
     failing: bool = False
     """The agent's marker came without a stop reason; its error answer will say why."""
     cancelled_by: str | None = None
     tools: dict[str, str] = {}
     """Tool calls of the turn by id, with their last status."""
+    deadline_at: int | None = None
+    """When it is cancelled if it has not ended by then."""
+
+    @property
+    def inserted(self) -> bool:
+        """A v2 agent has shown that the message is in its conversation; its own turns need none."""
+        return self.origin is Origin.AGENT or self.echo_id is not None
 
 
 class Ended(Struct, frozen=True, omit_defaults=True):
@@ -114,14 +123,19 @@ class SessionState(Struct, frozen=True, omit_defaults=True):
     turn: Turn | None = None
     """The active turn."""
     queue: tuple[Turn, ...] = ()
+    held: str | None = None
+    """Why nothing starts from the queue; none while it runs."""
     joined: tuple[Turn, ...] = ()
     last: Ended | None = None
     questions: tuple[Question, ...] = ()
     resolved: tuple[Resolved, ...] = ()
     keys: dict[str, Key] = {}
     clients: dict[ClientId, str] = {}
-    background: frozenset[str] = frozenset()
-    """Tool calls and terminals that a v2 agent lists as running in the background."""
+
+    @property
+    def background(self) -> frozenset[str]:
+        """Tool calls and terminals that the agent lists as running in the background."""
+        return self.agent.background if self.agent is not None else frozenset()
 
     @property
     def unsettled(self) -> bool:

@@ -32,6 +32,7 @@ from turnwire.link.peer import Peer
 from turnwire.link.process import Exit
 from turnwire.runtime.source import AgentHandle
 from turnwire.wire.jsonrpc import Failure, Notification, Request, Result, raw
+from turnwire.wire.methods import is_extension
 from turnwire.wire.peek import UpdateParams, peek_session_id, peek_update_params
 
 UPDATE = "session/update"
@@ -39,6 +40,9 @@ UPDATE = "session/update"
 
 Opened: TypeAlias = Callable[[Result | Failure], AgentSessionId | None]
 """Hears the answer to a request that opens a session; says under which id the session lives here, if it does."""
+
+Hear: TypeAlias = Callable[[Notification], None]
+"""Hears a notification of an agent that is no part of ACP."""
 
 KEPT_STRAYS = 64
 """Kinds of frames for nobody that are counted apart; an agent makes up as many as it likes."""
@@ -81,6 +85,8 @@ class AgentConnection:
         """Sessions that were being opened when the agent went."""
         self._held: dict[str, list[Request | UpdateParams]] = {}
         self._held_frames = 0
+        self.listeners: dict[AgentSessionId, list[Hear]] = {}
+        """Who hears what the agent says about a session by methods of its own."""
         self.peer = Peer(agent.link, self._incoming, self._settled, self._update)
         self.profile: AgentProfile | None = None
         self.is_alive = True
@@ -239,9 +245,15 @@ class AgentConnection:
             self._update_the_long_way(frame)
         elif frame.method == "$/cancel_request":
             self._cancel_request(frame)
-        else:
+        elif not (is_extension(frame.method) and self._is_heard(frame)):
             name = frame.method[:KEPT_STRAYS]
             self.strays[name if name in self.strays or len(self.strays) < KEPT_STRAYS else "other"] += 1
+
+    def _is_heard(self, frame: Notification) -> bool:
+        listeners = self.listeners.get(AgentSessionId(peek_session_id(frame.params) or ""), [])
+        for hear in list(listeners):
+            hear(frame)
+        return bool(listeners)
 
     def _update_the_long_way(self, frame: Notification) -> None:
         """One that the peer's short cut did not take: it is very long, or malformed."""

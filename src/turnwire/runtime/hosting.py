@@ -12,12 +12,22 @@ from collections.abc import Awaitable, Callable
 
 import anyio
 from anyio.abc import TaskGroup
-from msgspec import Raw
+from msgspec import Raw, UnsetType
+from msgspec.structs import replace
 
 from turnwire.core import effects as fx
 from turnwire.core.history import compare
-from turnwire.core.inputs import AgentGone, AgentRefused, AgentReplayed, AnyInput, DeadlinePassed, SteerAnswered
-from turnwire.core.state import SessionState
+from turnwire.core.inputs import (
+    AgentAsks,
+    AgentGone,
+    AgentRefused,
+    AgentReplayed,
+    AnyInput,
+    DeadlinePassed,
+    SteerAnswered,
+    TimeLimitPassed,
+)
+from turnwire.core.state import SessionState, find_turn
 from turnwire.core.view import View
 from turnwire.errors import AgentError, LimitExceeded, LinkError, ProtocolError, TurnwireError
 from turnwire.ids import AgentSessionId, PromptId, SessionId
@@ -25,10 +35,11 @@ from turnwire.link.process import Exit
 from turnwire.runtime.agents import Agents
 from turnwire.runtime.clock import Clock
 from turnwire.runtime.errands import Errands
-from turnwire.runtime.evidence import Explanation, Seen, explain
 from turnwire.runtime.hearing import gone
 from turnwire.runtime.residence import Residence
+from turnwire.runtime.rules import Rules
 from turnwire.runtime.session import Session
+from turnwire.runtime.time_limits import TimeLimits
 from turnwire.wire.jsonrpc import raw
 
 ReadView = Callable[[SessionId], Awaitable[View]]
@@ -47,7 +58,9 @@ class Hosting:
         reopen: Callable[[], None],
         view: ReadView,
         errands: Errands,
+        rules: Rules,
     ) -> None:
+        self._rules = rules
         self._session_id = session_id
         self._session: Session | None = None
         self._parked: list[AnyInput] = []
@@ -62,6 +75,7 @@ class Hosting:
         self._view = view
         self.errands = errands
         """What the agent wants of its client; attached clients make their offers here."""
+        self._time_limits = TimeLimits(clock, tasks, is_open=self._is_open_turn, passed=self._time_passed)
         self._residence: Residence | None = None
         self._is_opening = False
         self._fork_of: AgentSessionId | None = None
@@ -75,12 +89,10 @@ class Hosting:
         """Whether an agent serves the session, or is about to."""
         return self._residence is not None or self._is_opening
 
-    def explain(self, state: SessionState, quiet_s: float, suspect_after_s: float) -> Explanation:
-        """Why the session stands where it stands."""
-        residence, turn = self._residence, state.turn
-        answered = residence is not None and turn is not None and residence.has_answered(turn.prompt_id)
-        connection = residence.connection if residence is not None else None
-        return explain(state, connection, Seen(answered, self.errands.open), quiet_s, suspect_after_s)
+    @property
+    def residence(self) -> Residence | None:
+        """The session at its agent, open there or about to be."""
+        return self._residence
 
     def attach(self, session: Session) -> None:
         """The session is loaded: it hears what it missed, in order, and acts through here."""
@@ -104,6 +116,7 @@ class Hosting:
             residence.leave()
         self._agents.release(self._session_id)
         self.errands.withdraw_all()
+        self._time_limits.drop_all()
         self._waiting.clear()
         self._parked.clear()
         self._back.set()
@@ -127,22 +140,24 @@ class Hosting:
             case fx.AskAgent():
                 self._waiting.append(effect)
                 self._ask_or_open()
-            case fx.SteerAgent(prompt_id, content):
-                self._steer(prompt_id, content)
+            case fx.SteerAgent(prompt_id, content, meta):
+                self._steer(prompt_id, content, meta)
             case fx.CancelAgent(prompt_id, rung):
                 if not self._unask(prompt_id) and residence is not None:
                     residence.cancel(prompt_id, rung)
             case fx.ArmDeadline():
                 self._tasks.start_soon(self._deadline, effect)
+            case fx.ArmTimeLimit(prompt_id, after_s):
+                self._time_limits.arm(prompt_id, after_s)
             case fx.AnswerAgent(request_id, answer):
                 if residence is not None:
                     residence.answer(request_id, answer)
             case fx.CloseAgentSession():
                 self._close()
 
-    def _steer(self, prompt_id: PromptId, content: Raw) -> None:
+    def _steer(self, prompt_id: PromptId, content: Raw, meta: Raw | UnsetType) -> None:
         if self._residence is not None and self._residence.is_open:
-            self._residence.steer(prompt_id, content)
+            self._residence.steer(prompt_id, content, meta)
         else:
             self.put(SteerAnswered(at=self._clock.now_ms(), prompt_id=prompt_id, injected=False))
 
@@ -169,7 +184,7 @@ class Hosting:
         self._agents.used(self._session_id)
         waiting, self._waiting = self._waiting, []
         for each in waiting:
-            residence.ask(each.prompt_id, each.content)
+            residence.ask(each.prompt_id, each.content, each.meta)
 
     def _unask(self, prompt_id: PromptId) -> bool:
         """Take back a prompt that the agent has not heard of; then it is over at once."""
@@ -184,6 +199,13 @@ class Hosting:
     async def _deadline(self, effect: fx.ArmDeadline) -> None:
         await self._clock.sleep(effect.after_s)
         self.put(DeadlinePassed(at=self._clock.now_ms(), prompt_id=effect.prompt_id, rung=effect.rung))
+
+    def _is_open_turn(self, prompt_id: PromptId) -> bool:
+        # A session with an open turn is not put away.
+        return self._session is not None and find_turn(self._session.state, prompt_id) is not None
+
+    def _time_passed(self, prompt_id: PromptId) -> None:
+        self.put(TimeLimitPassed(at=self._clock.now_ms(), prompt_id=prompt_id))
 
     async def _open(self, state: SessionState) -> None:
         try:
@@ -206,6 +228,9 @@ class Hosting:
     def put(self, given: AnyInput) -> None:
         if self._is_left:
             return
+        if isinstance(given, AgentAsks):
+            cwd = self._session.state.cwd if self._session is not None else ""
+            given = replace(given, verdict=self._rules.verdict(self._session_id, cwd, given))
         if self._session is not None:
             self._session.inbox.put(given)
             return

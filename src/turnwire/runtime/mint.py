@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import secrets
 
-from turnwire.ids import PermissionId, PromptId, SessionId
+from turnwire.ids import ClientId, PermissionId, PromptId, SessionId
 
 
 def session_id() -> SessionId:
@@ -24,3 +24,7 @@ def permission_id() -> PermissionId:
 
 def terminal_id() -> str:
     return f"t_{secrets.token_hex(10)}"
+
+
+def client_id() -> ClientId:
+    return ClientId(f"c_{secrets.token_hex(10)}")

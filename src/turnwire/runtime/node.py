@@ -8,8 +8,11 @@ unsettled, so that what a crash left open gets its end without anybody asking. O
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager
+from functools import partial
+from types import MappingProxyType
+from typing import cast
 from weakref import WeakValueDictionary
 
 import anyio
@@ -17,22 +20,24 @@ import anyio.lowlevel
 from anyio.abc import TaskGroup
 from msgspec import Raw
 
-from turnwire.core.inputs import AnyInput, Close, CreateSession, Recover
-from turnwire.core.state import NOTHING
+from turnwire.core.inputs import AnyInput, Close, CreateSession, Prompt, Recover
+from turnwire.core.queue import Accepted
+from turnwire.core.state import NOTHING, Phase
 from turnwire.core.view import View
 from turnwire.errors import LimitExceeded, LocalProtocolError, LogUnavailable, SessionClosed, TurnwireError
-from turnwire.ids import AgentSessionId, ClientId, SessionId
+from turnwire.ids import AgentSessionId, SessionId
 from turnwire.limits import Limits
-from turnwire.log.base import EventLog, Position
+from turnwire.log.base import EventLog, Position, SessionHead
 from turnwire.runtime import mint
+from turnwire.runtime.agent_side import AgentSide
 from turnwire.runtime.agents import AgentPolicy, Agents
 from turnwire.runtime.clock import Clock, SystemClock
-from turnwire.runtime.errands import Errands, Provider
-from turnwire.runtime.evidence import Explanation
+from turnwire.runtime.errands import Errands
 from turnwire.runtime.follow import Page, follow
 from turnwire.runtime.hosting import Hosting
 from turnwire.runtime.hydrate import keep_view, open_state, open_view
-from turnwire.runtime.session import STATE, Opened, Session
+from turnwire.runtime.rules import Rules
+from turnwire.runtime.session import STATE, Opened, Session, Watch
 from turnwire.runtime.source import AgentSource
 from turnwire.runtime.tail import Projection, Tail, stored
 
@@ -52,6 +57,8 @@ class Node:
         clock: Clock,
         limits: Limits,
         policy: AgentPolicy,
+        rules: Rules,
+        watch: Watch | None,
     ) -> None:
         self._log = log
         self._tasks = tasks
@@ -60,10 +67,16 @@ class Node:
         self._policy = policy
         self._agents = Agents(source, tasks, clock, limits, policy)
         self._loaded: dict[SessionId, Session] = {}
+        self.loaded: Mapping[SessionId, Session] = MappingProxyType(self._loaded)
+        """Sessions that are in memory."""
         self._hostings: dict[SessionId, Hosting] = {}
         self._opening: dict[SessionId, anyio.Lock] = {}
         self._owned: set[SessionId] = set()
         """Sessions that this process has opened before: what was owed to them has been paid."""
+        self.agents = AgentSide(self._hosting, self._agents, clock, limits)
+        """What can be asked of and for a session's agent."""
+        self._rules = rules
+        self._watch = watch
         self._tails: WeakValueDictionary[SessionId, Tail] = WeakValueDictionary()
         """Rings live as long as a loop or a follower holds them."""
 
@@ -77,6 +90,7 @@ class Node:
         mcp_servers: Raw = NO_SERVERS,
         fork_of: SessionId | None = None,
         author: str | None = None,
+        title: str | None = None,
     ) -> SessionId:
         """A new session, or one that goes on from another; its agent's side is being opened when this returns.
 
@@ -96,7 +110,13 @@ class Node:
             now = self._clock.now_ms()
             await session.submit(
                 CreateSession(
-                    at=now, session_id=session_id, cwd=cwd, mcp_servers=mcp_servers, fork_of=fork_of, author=author
+                    at=now,
+                    session_id=session_id,
+                    cwd=cwd,
+                    mcp_servers=mcp_servers,
+                    fork_of=fork_of,
+                    title=title,
+                    author=author,
                 )
             )
             self._hostings[session_id].open(parent)
@@ -107,6 +127,24 @@ class Node:
         if known_as is None:
             raise LocalProtocolError("no agent has had this session yet; prompt it first", session_id=session_id)
         return known_as
+
+    async def accept(self, session_id: SessionId, given: Prompt) -> tuple[Accepted, Callable[[], None]]:
+        """`submit` for a prompt whose agent is not asked before its client was told: the second part says that.
+
+        Call it once the answer is written, or cannot be. Raises what `submit` raises.
+        """
+        session = await self.session(session_id)
+        session.hold(given.prompt_id)
+
+        def told() -> None:
+            session.answered(given.prompt_id)
+
+        try:
+            accepted = cast("Accepted", await self.submit(session_id, given))
+        except BaseException:
+            told()
+            raise
+        return accepted, told
 
     async def submit(self, session_id: SessionId, given: AnyInput) -> object:
         """Hand an input to a session and give its answer. Raises `SessionNotFound` and what the session refuses."""
@@ -128,37 +166,17 @@ class Node:
         async for page in follow(self._log, tail, session_id, after, projection, self._limits):
             yield page
 
-    async def authenticate(self, session_id: SessionId, method_id: str) -> None:
-        """Log in at the session's agent by one of the methods it offers. Then what failed can be tried again.
-
-        Raises `RemoteProtocolError` if the agent refuses, `AgentError`, `LinkError` if there is none.
-        """
-        connection = await self._agents.connection(session_id)
-        await connection.authenticate(method_id)
-
-    @asynccontextmanager
-    async def offering(
-        self, session_id: SessionId, client_id: ClientId, provider: Provider
-    ) -> AsyncGenerator[None]:
-        """Meanwhile an attached client does what the session's agent asks of clients. What is left goes on."""
-        await self.session(session_id)
-        errands = self._hostings[session_id].errands
-        errands.offer(client_id, provider)
-        try:
-            yield
-        finally:
-            errands.retract(client_id)
-
-    async def explain(self, session_id: SessionId) -> Explanation:
-        """Why the session stands where it stands, with the evidence. Raises `SessionNotFound`."""
-        session = await self.session(session_id)
-        quiet_s = self._clock.monotonic() - session.busy_at
-        return self._hostings[session_id].explain(session.state, quiet_s, self._limits.suspect_after_s)
-
     async def view(self, session_id: SessionId) -> View:
         """The session's transcript and latest values. Raises `SessionNotFound`."""
-        view, _ = await open_view(self._log, session_id, self._limits)
-        return view
+        return (await self.view_at(session_id))[0]
+
+    async def view_at(self, session_id: SessionId) -> tuple[View, int]:
+        """The view, and the offset up to which it is folded: what follows it starts there."""
+        return await open_view(self._log, session_id, self._limits)
+
+    async def head(self, session_id: SessionId) -> SessionHead:
+        """Where the session's log stands. Raises `SessionNotFound`."""
+        return await self._log.head(session_id)
 
     async def retain(self, session_id: SessionId, *, keep_events: int) -> int:
         """Forget all but the newest events; what they folded to is kept. Returns the oldest kept offset."""
@@ -187,11 +205,6 @@ class Node:
                     tail.end()
 
     # -- opening and putting away --------------------------------------------------------------------------
-
-    @property
-    def loaded(self) -> frozenset[SessionId]:
-        """Sessions that are in memory."""
-        return frozenset(self._loaded)
 
     async def session(self, session_id: SessionId) -> Session:
         """The session, opened from the log if need be. Raises `SessionNotFound`."""
@@ -230,7 +243,10 @@ class Node:
     def _load(self, opened: Opened) -> Session:
         tail = self._tails.setdefault(opened.session_id, Tail(self._limits, opened.epoch, opened.head))
         tail.skip_to(opened.head)
+        if opened.state.phase is Phase.CLOSED:
+            tail.end()
         session = Session(opened, self._log, tail, self._clock, self._limits)
+        session.watch = self._watch or session.watch
         hosting = self._hostings.get(opened.session_id)
         if hosting is None:
             hosting = Hosting(
@@ -238,9 +254,10 @@ class Node:
                 self._agents,
                 self._clock,
                 self._tasks,
-                reopen=self._reopener(opened.session_id),
+                reopen=partial(self._come_back, opened.session_id),
                 view=self.view,
                 errands=Errands(self._tasks, self._limits, own=self._policy.services),
+                rules=self._rules,
             )
             self._hostings[opened.session_id] = hosting
         hosting.attach(session)
@@ -277,11 +294,8 @@ class Node:
         if hosting is not None:
             hosting.leave()
 
-    def _reopener(self, session_id: SessionId) -> Callable[[], None]:
-        def reopen() -> None:
-            self._tasks.start_soon(self._bring_back, session_id)
-
-        return reopen
+    def _come_back(self, session_id: SessionId) -> None:
+        self._tasks.start_soon(self._bring_back, session_id)
 
     async def _bring_back(self, session_id: SessionId) -> None:
         """Open a session because its agent spoke; what it said waits until the log can give the session."""
@@ -299,10 +313,12 @@ class Node:
 
     async def _tail(self, session_id: SessionId) -> Tail:
         tail = self._tails.get(session_id)
-        if tail is None:
-            head = await self._log.head(session_id)
-            tail = self._tails.setdefault(session_id, Tail(self._limits, head.epoch, head.head))
-        return tail
+        # Only the session knows whether there will be more.
+        return (await self.session(session_id)).tail if tail is None else tail
+
+    async def _hosting(self, session_id: SessionId) -> tuple[Session, Hosting]:
+        session = await self.session(session_id)
+        return session, self._hostings[session_id]
 
     # -- the node's own tasks ------------------------------------------------------------------------------
 
@@ -364,10 +380,15 @@ async def open_node(
     clock: Clock | None = None,
     limits: Limits | None = None,
     policy: AgentPolicy | None = None,
+    rules: Rules | None = None,
+    watch: Watch | None = None,
 ) -> AsyncGenerator[Node]:
-    """A running node over a log, recovered. On exit its tasks end; the log stays the caller's to close."""
+    """A running node over a log, recovered. On exit its tasks end; the log stays the caller's to close.
+
+    `rules` answer questions of agents before users are asked; `watch` hears every batch of events once it is seen.
+    """
     clock, limits = clock or SystemClock(), limits or Limits()
     async with anyio.create_task_group() as tasks:
-        node = Node(log, source, tasks, clock, limits, policy or AgentPolicy())
+        node = Node(log, source, tasks, clock, limits, policy or AgentPolicy(), rules or Rules(), watch)
         async with node.running():
             yield node

@@ -7,7 +7,7 @@ through `runtime.hearing`. Made anew for each connection. Never decides anything
 from __future__ import annotations
 
 from anyio.abc import TaskGroup
-from msgspec import Raw
+from msgspec import UNSET, Raw, UnsetType
 
 from turnwire.core.content import check_content, content_types
 from turnwire.core.dialect import (
@@ -30,6 +30,8 @@ from turnwire.runtime.connection import AgentConnection
 from turnwire.runtime.errands import Errands
 from turnwire.runtime.hearing import Hearing, Household, Stay
 from turnwire.wire.jsonrpc import AUTH_REQUIRED, INVALID_PARAMS, Failure, Result, raw
+
+NO_OFFERS = Raw(b"{}")
 
 
 class Residence:
@@ -103,7 +105,7 @@ class Residence:
                 agent_session_id = None
                 self._hearing.lost("agent_launch_failed", "the agent gave the session an id that another one has")
             elif agent_session_id is not None:
-                self._opened(agent_session_id)
+                self._opened(agent_session_id, frame.result if isinstance(frame, Result) else NO_OFFERS)
             elif isinstance(frame, Failure) and frame.error.code != AUTH_REQUIRED and len(ways) > 1:
                 self._try(ways[1:], state, named)
             else:
@@ -112,7 +114,7 @@ class Residence:
 
         self._connection.open_session(self._hearing, method, params, answered, known_as)
 
-    def _opened(self, agent_session_id: AgentSessionId) -> None:
+    def _opened(self, agent_session_id: AgentSessionId, offers: Raw) -> None:
         profile = self._connection.profile
         assert profile is not None, "a session opens after the handshake"
         self._stay.agent_session_id = agent_session_id
@@ -125,6 +127,7 @@ class Residence:
                 steering=profile.steering,
                 how=self._stay.how,
                 capabilities=profile.capabilities,
+                offers=offers,
             )
         )
         if self._stay.replay is not None:
@@ -151,7 +154,7 @@ class Residence:
 
     # -- to the agent; raises `LinkError`, `LimitExceeded` -------------------------------------------------
 
-    def ask(self, prompt_id: PromptId, content: Raw) -> None:
+    def ask(self, prompt_id: PromptId, content: Raw, meta: Raw | UnsetType = UNSET) -> None:
         """`session/prompt`."""
 
         def answered(frame: Result | Failure | None) -> None:
@@ -173,18 +176,22 @@ class Residence:
             error = raw({"code": INVALID_PARAMS, "message": str(refusal)})
             self._hearing.put(AgentRefused(at=self._clock.now_ms(), prompt_id=prompt_id, error=error))
             return
-        request_id = self._connection.peer.ask("session/prompt", self._prompt(content), answered)
+        request_id = self._connection.peer.ask("session/prompt", self._prompt(content, meta), answered)
         self._stay.asked = (request_id, prompt_id)
         self._hearing.put(AgentHasPrompt(at=self._clock.now_ms(), prompt_id=prompt_id, agent_request_id=request_id))
 
-    def steer(self, prompt_id: PromptId, content: Raw) -> None:
+    async def call(self, method: str, params: dict[str, object]) -> Result | Failure:
+        """A request about the open session. Raises `LinkError` if the agent goes instead of answering."""
+        return await self._connection.peer.call(method, raw({"sessionId": self._stay.agent_session_id, **params}))
+
+    def steer(self, prompt_id: PromptId, content: Raw, meta: Raw | UnsetType = UNSET) -> None:
         """`_session/steering`."""
 
         def answered(frame: Result | Failure | None) -> None:
             injected = isinstance(frame, Result) and read_steer_result(frame.result)
             self._hearing.put(SteerAnswered(at=self._clock.now_ms(), prompt_id=prompt_id, injected=injected))
 
-        self._connection.peer.ask("_session/steering", self._prompt(content), answered)
+        self._connection.peer.ask("_session/steering", self._prompt(content, meta), answered)
 
     def cancel(self, prompt_id: PromptId, rung: CancelRung) -> None:
         """One rung of the ladder."""
@@ -215,9 +222,9 @@ class Residence:
             self._connection.peer.ask("session/close", session_params(self._stay.agent_session_id), _unheard)
         self.leave()
 
-    def _prompt(self, content: Raw) -> Raw:
+    def _prompt(self, content: Raw, meta: Raw | UnsetType) -> Raw:
         assert self._stay.agent_session_id is not None, "prompts go to an open session"
-        return prompt_params(self._stay.agent_session_id, content)
+        return prompt_params(self._stay.agent_session_id, content, meta)
 
 
 def _unheard(frame: Result | Failure | None) -> None:

@@ -15,25 +15,26 @@ ahead of the log; the session adopts that state only after the append, so a fail
     S4  The log is the truth: when an append fails, the session asks the log what it holds. Nothing stored means
         clients hear the failure and what the agent said is tried again until it is stored; everything stored means
         only the acknowledgement was lost; anything else means that somebody else owns the session now.
+    S5  Told before done: while a prompt's answer is being written to its client (`hold`), the agent is not asked.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, TypeAlias
 
 import anyio
 
 from turnwire.core.codec import encode_all, encode_state
 from turnwire.core.decide import take
 from turnwire.core.draft import Draft
-from turnwire.core.effects import AnyEffect
-from turnwire.core.events import RELAXED
+from turnwire.core.effects import OF_A_TURN, AnyEffect
+from turnwire.core.events import RELAXED, AnyEvent
 from turnwire.core.inputs import AnyInput
-from turnwire.core.state import STATE_VERSION, SessionState
+from turnwire.core.state import STATE_VERSION, Phase, SessionState, find_turn
 from turnwire.errors import AppendConflict, LogError, LogUnavailable, SessionNotFound, TurnwireError
-from turnwire.ids import Epoch, SessionId
+from turnwire.ids import Epoch, PromptId, SessionId
 from turnwire.limits import Limits
 from turnwire.log.base import EventLog, Position, Snapshot
 from turnwire.runtime.clock import Clock
@@ -42,6 +43,9 @@ from turnwire.runtime.tail import Tail
 
 STATE = "state"
 """Name of the snapshot that holds a session's state."""
+
+Watch: TypeAlias = Callable[[SessionId, Sequence[AnyEvent]], None]
+"""Hears what was published. Must not wait and must not raise."""
 
 logger = logging.getLogger(__name__)
 
@@ -69,6 +73,10 @@ class Session:
         """Carries out an effect; hands over and returns."""
         self.busy_at = clock.monotonic()
         """When the session last did something."""
+        self.watch: Watch = _unwatched
+        """Hears every batch of events right after it was published."""
+        self._unanswered: dict[PromptId, list[AnyEffect]] = {}
+        """What is to be done for prompts whose client has not been answered yet."""
         self._log = log
         self._clock = clock
         self._limits = limits
@@ -92,6 +100,16 @@ class Session:
         If the caller is cancelled, the input may still be taken.
         """
         return await self.inbox.ask(given)
+
+    def hold(self, prompt_id: PromptId) -> None:
+        """Do nothing for this prompt before `answered`: its client shall hear of it first (S5)."""
+        self._unanswered[prompt_id] = []
+
+    def answered(self, prompt_id: PromptId) -> None:
+        """The client has its answer, or has left. What waits is done, unless the turn is over."""
+        for effect in self._unanswered.pop(prompt_id, ()):
+            if find_turn(self.state, prompt_id) is not None:
+                self.perform(effect)
 
     async def run(self) -> None:
         """Take batches for ever. A failure that is not the input's own ends the session's loop, not the node."""
@@ -124,7 +142,11 @@ class Session:
             if not reply.done():
                 reply.set_result(answer)
         for effect in draft.effects:
-            self.perform(effect)
+            held = self._unanswered.get(effect.prompt_id) if isinstance(effect, OF_A_TURN) else None
+            if held is None:
+                self.perform(effect)
+            else:
+                held.append(effect)
         self.busy_at = self._clock.monotonic()
         if self.head - self._snapshot_head >= self._limits.snapshot_events:
             await self.save_snapshot()
@@ -163,6 +185,9 @@ class Session:
                 return False
         self.head += len(bodies)
         self.tail.publish(bodies)
+        if draft.state.phase is Phase.CLOSED:
+            self.tail.end()
+        self.watch(self.session_id, draft.events)
         return True
 
     async def _is_stored(self, bodies: list[bytes], error: LogError) -> bool:
@@ -196,6 +221,10 @@ class Session:
             await self._log.save_snapshot(self.session_id, snapshot)
         except (LogError, SessionNotFound) as error:
             logger.warning("a snapshot was not kept", extra={"event": "snapshot_not_kept", "code": error.code})
+
+
+def _unwatched(session_id: SessionId, events: Sequence[AnyEvent]) -> None:
+    """Nobody looks on."""
 
 
 def _nothing(effect: AnyEffect) -> None:

@@ -274,6 +274,10 @@ SAMPLES: tuple[ev.AnyEvent, ...] = (
     ev.SessionCreated(at=AT, session_id=SessionId("s1"), cwd="/w", mcp_servers=Raw(b'[{"name":"m"}]'), title="t"),
     ev.SessionRenamed(at=AT, title=None, author="ann"),
     ev.SessionClosed(at=AT, reason="closed", author="ann"),
+    ev.ModeChanged(at=AT, mode="plan", previous="ask", author="ann", client_id=_P),
+    ev.ModelSwitched(at=AT, model_id="big", previous="small", author="ann"),
+    ev.QueueHeld(at=AT, reason="asked", author="ann"),
+    ev.QueueReleased(at=AT, author="ann"),
     ev.ClientAttached(at=AT, client_id=_P, role="observer", author="ann"),
     ev.ClientDetached(at=AT, client_id=_P, reason="lost"),
     ev.AgentStarted(
@@ -284,11 +288,14 @@ SAMPLES: tuple[ev.AnyEvent, ...] = (
         steering=True,
         how="load",
         capabilities=Raw(b'{"session":{}}'),
+        offers=Raw(b'{"modes":{}}'),
     ),
     ev.AgentExited(at=AT, reason="agent_exited", exit_code=9, signal="KILL", stderr_tail="oops"),
     ev.HistoryCompared(at=AT, replayed=4, matched=3, missing=1, first_difference="the second message"),
     ev.SessionUpdated(at=AT, kind="plan", update=raw({"sessionUpdate": "plan", "x": 1.0}), prompt_id=_T),
-    ev.PromptAccepted(at=AT, prompt_id=_T, after_offset=7, prompt_request_id="2", key="k", digest="d"),
+    ev.PromptAccepted(
+        at=AT, prompt_id=_T, after_offset=7, prompt_request_id="2", key="k", digest="d", meta=Raw(b"{}")
+    ),
     ev.PromptQueued(at=AT, prompt_id=_T, content=content(), position=0, steering=True),
     ev.PromptUpdated(at=AT, prompt_id=_T, content=content("new"), position=0, author="bob"),
     ev.PromptDequeued(at=AT, prompt_id=_T),

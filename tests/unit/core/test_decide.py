@@ -45,13 +45,18 @@ from turnwire.errors import (
     SessionNotFound,
     TurnwireError,
 )
-from turnwire.ids import ClientId, SessionId
+from turnwire.ids import ClientId, PromptId, SessionId
 from turnwire.limits import Limits
 
 CREATE = i.CreateSession(at=AT, session_id=SessionId("s1"), cwd="/w", title="t", author="ann")
 ATTACH = i.Attach(at=AT, client_id=ClientId("c1"), role="observer", author="ann")
 DETACH = i.Detach(at=AT, client_id=ClientId("c1"), reason="lost")
 RENAME = i.Rename(at=AT, title="new", author="ann")
+HOLD = i.HoldQueue(at=AT, reason="asked", author="ann")
+RELEASE = i.ReleaseQueue(at=AT, author="ann")
+MODE_SET = i.ModeSet(at=AT, mode="plan", previous="ask", author="ann")
+TIME_LIMIT = i.TimeLimitPassed(at=AT, prompt_id=PromptId("p1"))
+MODEL_SET = i.ModelSet(at=AT, model_id="big", previous="small", author="ann")
 
 INPUTS: tuple[i.AnyInput, ...] = (
     CREATE,
@@ -61,6 +66,10 @@ INPUTS: tuple[i.AnyInput, ...] = (
     cancel(),
     answer(),
     settle("p1"),
+    HOLD,
+    RELEASE,
+    MODE_SET,
+    MODEL_SET,
     RENAME,
     ATTACH,
     DETACH,
@@ -76,11 +85,13 @@ INPUTS: tuple[i.AnyInput, ...] = (
     steered("p1", injected=True),
     gone(),
     deadline("p1", ev.CancelRung.NOTIFY),
+    TIME_LIMIT,
     RECOVER,
 )
 STILL_TAKEN = {
     *(i.Close, i.Detach, i.Cancel, i.Recover, i.AgentUpdate, i.AgentAnswered, i.AgentRefused),
     *(i.AgentHasPrompt, i.AgentReplayed, i.AgentGone, i.AgentWithdraws, i.SteerAnswered, i.DeadlinePassed),
+    i.TimeLimitPassed,
 }
 by_name = pytest.mark.parametrize("given", INPUTS, ids=lambda given: type(given).__name__)
 

@@ -311,7 +311,9 @@ def test_an_agent_that_cannot_start_fails_the_turn_that_needed_it() -> None:
 def test_an_agent_that_cannot_start_is_told_also_when_no_turn_needs_it() -> None:
     session = Session(None)
     assert types(session.take(gone("auth_required")).events) == ["agent_exited"]
-    assert session.take(gone("agent_exited")).events == ()
+    assert types(session.take(gone("agent_exited")).events) == ["agent_exited"], "one that died while it opened it"
+    session.take(ready(), gone("agent_exited"))
+    assert session.take(gone("agent_exited")).events == (), "it has been told"
 
 
 def test_the_next_prompt_is_asked_of_a_new_agent() -> None:

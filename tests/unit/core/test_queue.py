@@ -104,7 +104,7 @@ def test_a_full_queue_refuses(when: WhenBusy) -> None:
     session = Session(limits=Limits(queue_length=2))
     session.take(prompt("p1"), prompt("p2"), prompt("p3"))
     refusal = session.refuses(prompt("p4", when=when), QueueFull)
-    assert refusal.context == {"limit": 2, "pending": 2}
+    assert refusal.context == {"session_id": "s1", "limit": 2, "pending_count": 2}
     session.take(answered("p1"), prompt("p4", when=when))
     assert "p4" in session.waiting()
 

@@ -29,6 +29,7 @@ from turnwire.core.codec import decode, encode
 from turnwire.core.decide import decide
 from turnwire.core.effects import AnswerAgent, AskAgent
 from turnwire.core.evolve import fold
+from turnwire.core.recovery import STOPPING
 from turnwire.core.state import NOTHING
 from turnwire.ids import ClientId
 
@@ -79,7 +80,8 @@ def test_recovery_ends_what_was_active_and_starts_what_waited(begin: Callable[[]
     assert session.running() == next(iter(waiting), None)
     assert session.waiting() == waiting[1:]
     assert len(session.wished(AskAgent)) - asked == (1 if waiting else 0)
-    assert (session.state.questions, session.state.agent, session.state.clients) == ((), None, {})
+    assert (session.state.questions, session.state.agent) == ((), None)
+    assert session.state.clients == before.clients, "clients come back with the ids they have"
 
 
 @left
@@ -113,16 +115,24 @@ def test_a_session_that_is_settled_has_no_turn_to_recover(begin: Callable[[], Se
     session = begin()
     unsettled = session.state.unsettled
     plan = session.take(RECOVER)
-    about_turns = [each for each in plan.events if not isinstance(each, ev.ClientDetached | ev.AgentExited)]
+    about_turns = [each for each in plan.events if not isinstance(each, ev.AgentExited)]
     assert bool(about_turns) is unsettled
 
 
 def test_what_recovery_records_says_that_it_was_a_restart() -> None:
     session = LEFT["running"]()
     plan = session.take(RECOVER)
-    assert types(plan.events) == ["client_detached", "agent_exited", "turn_error"]
+    assert types(plan.events) == ["agent_exited", "turn_error"]
     assert session.found(ev.AgentExited)[0].reason == "daemon_restarted"
-    assert session.found(ev.ClientDetached)[0].reason == "daemon_restarted"
+
+
+@pytest.mark.requirement("G7")
+def test_a_queue_that_was_held_for_the_stop_goes_on_and_one_that_a_user_held_does_not() -> None:
+    stopped, asked = (session_after(prompt("p1"), prompt("p2")) for _ in range(2))
+    stopped.take(i.HoldQueue(at=AT, reason=STOPPING), gone(), RECOVER)
+    assert (stopped.running(), stopped.state.held) == ("p2", None)
+    asked.take(i.HoldQueue(at=AT), gone(), RECOVER)
+    assert (asked.running(), asked.waiting(), asked.state.held) == (None, ["p2"], "asked")
 
 
 def test_an_answer_of_the_old_life_does_not_end_the_new_turn() -> None:

@@ -57,7 +57,7 @@ async def test_a_session_is_created_once_and_others_are_not_found() -> None:
                 await world.node.submit(S2, prompt("x"))
         with pytest.raises(SessionNotFound):
             await anext(world.node.follow(S2, start_of((await world.log.head(S1)).epoch)))
-        assert world.node.loaded == {S1}
+        assert world.node.loaded.keys() == {S1}
 
 
 async def test_ids_are_made_for_those_who_give_none() -> None:
@@ -71,12 +71,12 @@ async def test_a_session_is_opened_when_first_touched_and_only_once_at_a_time() 
     async with open_world(log):
         pass
     async with open_world(log, created=False) as world:
-        assert world.node.loaded == frozenset()
+        assert world.node.loaded.keys() == frozenset()
         loads = log.calls["load_snapshot"]
         async with anyio.create_task_group() as tasks:
             for number in range(10):
                 tasks.start_soon(world.node.submit, S1, prompt("hello", f"p{number}"))
-        assert world.node.loaded == {S1}
+        assert world.node.loaded.keys() == {S1}
         assert log.calls["load_snapshot"] == loads + 1
         await world.end("p9")
         check_ends(await world.events())
@@ -91,14 +91,14 @@ async def test_what_an_owner_left_open_is_paid_once_per_process() -> None:
         await world.until_kind(ev.AgentStarted)
     async with open_world(log, created=False) as world:
         await fall_idle(world.clock)
-        assert world.node.loaded == frozenset()
+        assert world.node.loaded.keys() == frozenset()
         await world.prompt("hello", "p2")
         await world.end("p2")
         await fall_idle(world.clock)
         await world.prompt("hello", "p3")
         await world.end("p3")
         events = await world.events()
-    assert len(of(events, ev.ClientDetached)) == 1
+    assert of(events, ev.ClientDetached) == [], "a restart is no leaving"
     [failed] = of(events, ev.TurnFailed)
     assert (failed.prompt_id, failed.code) == ("p1", "daemon_restarted")
     assert len(of(events, ev.AgentExited)) == 1, "an agent that serves a session put away is not lost"
@@ -113,7 +113,7 @@ async def test_an_unsettled_session_is_recovered_at_start_without_anybody_asking
         await world.prompt("second", "p2")
         await world.create("s2")
     async with open_world(log, created=False) as world:
-        assert world.node.loaded == {S1}, "what owes nothing is not opened"
+        assert world.node.loaded.keys() == {S1}, "what owes nothing is not opened"
         assert [each.code for each in of(await world.events(), ev.TurnFailed)] == ["daemon_restarted"]
         assert await world.end("p2")
         check_ends(await world.events())
@@ -149,11 +149,11 @@ async def test_who_leaves_while_a_session_is_opened_leaves_it_whole() -> None:
         await world.prompt("hello", "p1")
         await world.end("p1")
         await fall_idle(world.clock)
-        assert world.node.loaded == frozenset()
+        assert world.node.loaded.keys() == frozenset()
         await world.prompt("hello again", "p2")
         await world.end("p2")
         events = await world.events()
-    assert len(of(events, ev.ClientDetached)) == 1
+    assert of(events, ev.ClientDetached) == [], "a restart is no leaving"
     assert len(of(events, ev.AgentExited)) == 1
     check_ends(events)
 
@@ -169,7 +169,7 @@ async def test_a_session_that_cannot_be_recovered_does_not_keep_the_others_from_
     head = (await log.head(S1)).head
     await log.append(S1, [b"damaged"], expected=head, unsettled=True, durable=True)
     async with open_world(log, created=False) as world:
-        assert world.node.loaded == {S2}
+        assert world.node.loaded.keys() == {S2}
         assert "could not be recovered" in caplog.text
         with pytest.raises(LogCorrupt):
             await world.node.submit(S1, prompt("x"))
@@ -201,7 +201,7 @@ async def test_an_idle_session_is_put_away_with_a_snapshot_and_comes_back_as_it_
         await world.end()
         before = encode_state((await world.node.session(S1)).state)
         await fall_idle(world.clock)
-        assert world.node.loaded == frozenset()
+        assert world.node.loaded.keys() == frozenset()
         snapshot = await log.load_snapshot(S1, STATE)
         assert snapshot is not None
         assert snapshot.offset == (await log.head(S1)).head
@@ -218,9 +218,9 @@ async def test_a_session_with_a_turn_or_a_touch_stays() -> None:
             await world.node.submit(S1, Attach(at=1, client_id=ClientId("c")))
             await quiet()
             world.clock.advance(IDLE_S / 2)
-        assert world.node.loaded == {S1, S2}
+        assert world.node.loaded.keys() == {S1, S2}
         await fall_idle(world.clock)
-        assert world.node.loaded == {S2}, "its turn is not over"
+        assert world.node.loaded.keys() == {S2}, "its turn is not over"
 
 
 async def test_submits_racing_with_being_put_away_are_all_taken() -> None:
@@ -252,10 +252,10 @@ async def test_an_agent_that_speaks_brings_its_session_back_with_every_word_in_o
         await world.end()
         await world.source.gates.reached("late")
         await fall_idle(world.clock)
-        assert world.node.loaded == frozenset()
+        assert world.node.loaded.keys() == frozenset()
         world.source.gates.open("late")
         await world.until_update('"299"')
-        assert world.node.loaded == {S1}
+        assert world.node.loaded.keys() == {S1}
         events = await world.events()
         assert texts(events) == [str(number) for number in range(300)]
         late = [each for each in of(events, ev.SessionUpdated) if each.kind == "agent_message_chunk"]
@@ -272,18 +272,18 @@ async def test_words_wait_until_the_log_can_open_the_session_and_hold_the_agent_
         agent = await source.agent()
         await agent.greet()
         await fall_idle(clock)
-        assert node.loaded == frozenset()
+        assert node.loaded.keys() == frozenset()
         for number in range(3):
             agent.update(str(number))
         await quiet()
         for number in range(3, 11):
             agent.update(str(number))
         await quiet()
-        assert node.loaded == frozenset()
+        assert node.loaded.keys() == frozenset()
         for _ in down:
             clock.advance(Limits().log_retry_s)
             await quiet()
-        assert node.loaded == {S1}
+        assert node.loaded.keys() == {S1}
         assert texts(await events_of(log, S1)) == [str(number) for number in range(11)]
 
 
@@ -319,7 +319,7 @@ async def test_a_loop_that_fails_disturbs_no_other_and_its_session_is_opened_ane
             await world.node.submit(S1, prompt("hello"))
         assert log.calls["append"] == 5
         assert "a session's loop failed" in caplog.text
-        assert world.node.loaded == {S2}
+        assert world.node.loaded.keys() == {S2}
         await world.prompt("hello", "p2")
         await world.end("p2")
         await world.node.submit(S1, prompt("again", "p3"))

@@ -30,6 +30,11 @@ class Latest(Struct, omit_defaults=True, rename="camel"):
 
     commands: Raw | UnsetType = UNSET
     mode: str | None = None
+    modes: Raw | UnsetType = UNSET
+    """The modes that the agent offers, as it listed them when it opened the session."""
+    model: str | None = None
+    models: Raw | UnsetType = UNSET
+    """The models that the agent offers, likewise."""
     config_options: Raw | UnsetType = UNSET
     usage: Usage | None = None
     plans: dict[str, Raw] = {}
@@ -42,6 +47,23 @@ class Latest(Struct, omit_defaults=True, rename="camel"):
 
 LatestFold: TypeAlias = Callable[[Latest, dict[str, Raw], bool], bool]
 """The values, the members of the update, whether null clears."""
+
+
+def take_offers(latest: Latest, offers: Raw) -> None:
+    """What the agent's answer that opened the session says of modes, models, options and commands."""
+    members = read_members(offers) or {}
+    latest.mode, latest.modes = _choice(members.get("modes"), "currentModeId", "availableModes")
+    latest.model, latest.models = _choice(members.get("models"), "currentModelId", "availableModels")
+    _set_config_options(latest, members, True)
+    _set_commands(latest, members, True)
+
+
+def _choice(offered: Raw | None, current: str, available: str) -> tuple[str | None, Raw | UnsetType]:
+    members = (read_members(offered) if offered is not None else None) or {}
+    listed = members.get(available)
+    if listed is None or read_entries(listed) is None:
+        return None, UNSET
+    return read_text(members.get(current)), listed.copy()
 
 
 def _set_commands(latest: Latest, members: dict[str, Raw], null_clears: bool) -> bool:

@@ -24,13 +24,14 @@ from turnwire.core.state import Phase
 from turnwire.core.turn import TurnState
 from turnwire.core.view import compactions, messages, terminals, tools, turns
 from turnwire.core.view.items import AnyItem, Message, Role
-from turnwire.core.view.latest import LATEST_FOLDS, Latest
+from turnwire.core.view.latest import LATEST_FOLDS, Latest, take_offers
 from turnwire.core.view.patch import read_entries, read_members
 from turnwire.core.view.terminals import Terminal
 from turnwire.core.view.text import join_text
 from turnwire.core.view.transcript import Speaker, Transcript
 from turnwire.core.view.turns import Place, TurnRecord
 from turnwire.ids import ClientId, PermissionId, PromptId, SessionId
+from turnwire.limits import REMEMBERED_CLIENTS
 
 Foreground: TypeAlias = Literal["idle", "running", "requires_action", "cancelling"]
 
@@ -51,6 +52,7 @@ class Session(Struct, omit_defaults=True, rename="camel"):
     named: bool = False
     """A user gave the title, so the agent does not change it."""
     phase: Phase = Phase.NEW
+    created_at: int = 0
 
 
 class Stored(Struct, omit_defaults=True, rename="camel"):
@@ -171,7 +173,7 @@ def find_answer(items: list[AnyItem], prompt_id: PromptId, place: Place) -> int 
 
 def _session_created(view: View, event: ev.SessionCreated) -> None:
     named = event.title is not None
-    view.session = Session(event.session_id, event.cwd, event.title, named, Phase.OPEN)
+    view.session = Session(event.session_id, event.cwd, event.title, named, Phase.OPEN, event.at)
 
 
 def _session_renamed(view: View, event: ev.SessionRenamed) -> None:
@@ -186,6 +188,9 @@ def _session_closed(view: View, event: ev.SessionClosed) -> None:
 
 
 def _client_attached(view: View, event: ev.ClientAttached) -> None:
+    view.clients.pop(event.client_id, None)
+    if len(view.clients) >= REMEMBERED_CLIENTS:
+        view.clients.pop(next(iter(view.clients)))
     view.clients[event.client_id] = event
 
 
@@ -195,7 +200,16 @@ def _client_detached(view: View, event: ev.ClientDetached) -> None:
 
 def _agent_started(view: View, event: ev.AgentStarted) -> None:
     view.background = None
+    take_offers(view.latest, event.offers)
     view.transcript.start(event)
+
+
+def _mode_changed(view: View, event: ev.ModeChanged) -> None:
+    view.latest.mode = event.mode
+
+
+def _model_switched(view: View, event: ev.ModelSwitched) -> None:
+    view.latest.model = event.model_id
 
 
 def _agent_exited(view: View, event: ev.AgentExited) -> None:
@@ -334,6 +348,10 @@ _FOLDS: dict[type[ev.Event], Callable[[View, Any], None]] = {
     ev.SessionCreated: _session_created,
     ev.SessionRenamed: _session_renamed,
     ev.SessionClosed: _session_closed,
+    ev.ModeChanged: _mode_changed,
+    ev.ModelSwitched: _model_switched,
+    ev.QueueHeld: _nothing,
+    ev.QueueReleased: _nothing,
     ev.ClientAttached: _client_attached,
     ev.ClientDetached: _client_detached,
     ev.AgentStarted: _agent_started,

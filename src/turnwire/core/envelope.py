@@ -1,0 +1,307 @@
+"""Events as REST clients read them: one JSON envelope for one event, in one SSE frame.
+
+Takes stored events with their offset and session, gives envelopes
+
+    {id, v, type, data, promptId?, late?, author?, originatorClientId?, _meta: {serverTimestamp, event?}}
+
+`data` has the session's id and every field of the event, so that nothing is lost (`core.envelope_read` is the way
+back). The exceptions are in one table, `_ROWS`: kinds that go by another `type`, whose own name is then in
+`_meta.event`, and members under the names that clients of this contract know. A `session_update` is nearly every
+event of a session: its payload is spliced in as it is, never decoded. An envelope is one line: line ends between
+the tokens of a payload become spaces. Never holds state, never makes two envelopes of one event.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final, NamedTuple, TypeAlias
+
+import msgspec
+from msgspec import UNSET, Raw, Struct, UnsetType
+from msgspec.structs import fields
+
+from turnwire.core import events as ev
+from turnwire.core.codec import decode, encode
+from turnwire.core.view.patch import UNREADABLE
+from turnwire.core.view.text import join_text
+from turnwire.ids import SessionId
+from turnwire.wire.sse import encode_event
+
+SESSION_UPDATE: Final = "session_update"
+MESSAGE_PIECE: Final = "user_message_chunk"
+"""How a user message of one block is shown."""
+MESSAGE: Final = "user_message"
+"""How a user message of several blocks is shown."""
+
+OPTION_IDS: Final = "optionIds"
+"""The stored `options` of a permission request; `options` is the agent's list of them."""
+
+_STORED_UPDATE: Final = b'{"type":"session_update",'
+"""How the stored form of an update in its current shape begins."""
+_LINE_ENDS: Final = bytes.maketrans(b"\r\n", b"  ")
+_LF: Final = 10
+_CR: Final = 13
+
+_Members: TypeAlias = dict[str, object]
+
+# -- what departs from the rule ------------------------------------------------------------------------------
+
+
+class _Row(NamedTuple):
+    """How one kind of event departs from the rule."""
+
+    type: str | None = None
+    """The envelope's type, if it is not the stored one."""
+    fixed: Mapping[str, object] = {}
+    """Members that are the same in every event of the kind."""
+    copied: Mapping[str, str] = {}
+    """Members that repeat another: name → whose value."""
+    renamed: Mapping[str, str] = {}
+    """Fields whose name means something else to clients: stored name → name here."""
+
+
+_RUNNING: Final = {"state": "running"}
+_ROWS: Final[Mapping[type[ev.Event], _Row]] = {
+    ev.UserMessage: _Row(SESSION_UPDATE),
+    ev.TurnStarted: _Row("state_changed", _RUNNING),
+    ev.TurnBlocked: _Row("state_changed", {"state": "requires_action"}),
+    ev.TurnUnblocked: _Row("state_changed", _RUNNING),
+    ev.SessionRenamed: _Row(copied={"displayName": "title"}),
+    ev.ModeChanged: _Row(fixed={"persisted": False}, copied={"next": "mode"}),
+    ev.PromptQueued: _Row(fixed={"state": "queued"}),
+    ev.PromptUpdated: _Row(fixed={"state": "queued"}),
+    ev.PromptDequeued: _Row(fixed=_RUNNING),
+    ev.PermissionRequested: _Row(renamed={"options": OPTION_IDS}),
+    ev.PermissionResolved: _Row(copied={"voterClientId": "clientId"}),
+}
+_AS_STORED: Final = _Row()
+
+
+class _Field(NamedTuple):
+    """A field of an event: its names in Python and in JSON, and whether none is a value of it."""
+
+    name: str
+    key: str
+    may_be_null: bool
+
+
+class _Kind(NamedTuple):
+    """What there is to know of one kind of event."""
+
+    stored: str
+    type: str
+    fields: tuple[_Field, ...]
+    row: _Row
+
+
+def _kind_of(event: type[ev.Event]) -> _Kind:
+    stored = str(event.__struct_config__.tag)
+    row = _ROWS.get(event, _AS_STORED)
+    known = tuple(
+        _Field(each.name, row.renamed.get(each.encode_name, each.encode_name), each.required)
+        for each in fields(event)
+        if each.name != "at"
+    )
+    return _Kind(stored, row.type or stored, known, row)
+
+
+def _all_kinds() -> dict[type[ev.Event], _Kind]:
+    members: tuple[type[ev.Event], ...] = ev.AnyEvent.__args__  # pyright: ignore[reportAttributeAccessIssue]
+    return {each: _kind_of(each) for each in members}
+
+
+_KINDS: Final = _all_kinds()
+TYPES: Final[Mapping[str, str]] = {each.stored: each.type for each in _KINDS.values()}
+"""Stored `type` → the envelope's `type`."""
+
+# -- envelopes -----------------------------------------------------------------------------------------------
+
+
+class _Update(Struct, rename="camel", gc=False):
+    """A stored `session_update` in pieces of JSON, to be joined again in another order."""
+
+    at: Raw
+    update: Raw
+    prompt_id: Raw | UnsetType = UNSET
+    after: Raw | UnsetType = UNSET
+    echo: bool = False
+
+
+class _Question(Struct, rename="camel"):
+    """What clients look for in a permission request."""
+
+    tool_call: Raw | UnsetType = UNSET
+    options: Raw | UnsetType = UNSET
+
+
+class _Answer(Struct):
+    outcome: Raw | UnsetType = UNSET
+
+
+_read_update = msgspec.json.Decoder(_Update).decode
+_read_question = msgspec.json.Decoder(_Question).decode
+_read_answer = msgspec.json.Decoder(_Answer).decode
+_read_blocks = msgspec.json.Decoder(list[Raw]).decode
+_write = msgspec.json.Encoder().encode
+
+
+class _Session(Struct, frozen=True):
+    """The projection of one session. Equal for the same session, so that its readers share one ring of frames."""
+
+    session_id: SessionId
+    before_update: bytes
+    """What an update's envelope has between its id and its payload."""
+
+    def __call__(self, offset: int, body: bytes) -> bytes:
+        if body.startswith(_STORED_UPDATE):
+            # As `encode_event` would write it, in the same go as the envelope: this is the hottest line of fan-out.
+            return self._of_update(
+                b'id: %d\nevent: session_update\ndata: {"id":%d' % (offset, offset), body, b"}}\n\n"
+            )
+        event = decode(body)
+        return encode_event(data=self.of_event(offset, event), event=_KINDS[type(event)].type, id=offset)
+
+    def of_body(self, offset: int, body: bytes) -> bytes:
+        """The envelope of a stored event."""
+        if body.startswith(_STORED_UPDATE):
+            return self._of_update(b'{"id":%d' % offset, body, b"}}")
+        return self.of_event(offset, decode(body))
+
+    def of_event(self, offset: int, event: ev.AnyEvent) -> bytes:
+        """The envelope of an event of any kind."""
+        if isinstance(event, ev.SessionUpdated):
+            return self.of_body(offset, encode(event))
+        kind = _KINDS[type(event)]
+        members = _stored_members(event, kind)
+        meta: _Members = {"serverTimestamp": event.at}
+        if kind.type != kind.stored:
+            meta["event"] = kind.stored
+        envelope: _Members = {"id": offset, "v": 1, "type": kind.type, "data": self._shown(event, kind, members)}
+        for name, key in (("promptId", "promptId"), ("author", "author"), ("originatorClientId", "clientId")):
+            if key in members:
+                envelope[name] = members[key]
+        envelope["_meta"] = meta
+        return _write(envelope).translate(_LINE_ENDS)
+
+    def _of_update(self, before: bytes, body: bytes, behind: bytes) -> bytes:
+        """The envelope of a stored update in its current shape, without a look at the payload."""
+        if _LF in body or _CR in body:
+            body = body.translate(_LINE_ENDS)
+        try:
+            given = _read_update(body)
+        except UNREADABLE:
+            # The codec says what is wrong with it.
+            given = _read_update(encode(decode(body)))
+        if given.prompt_id is not UNSET and given.after is UNSET and not given.echo:
+            after = b'},"promptId":', given.prompt_id
+        else:
+            after = _after_update(given)
+        return b"".join(
+            (before, self.before_update, given.update, *after, b',"_meta":{"serverTimestamp":', given.at, behind)
+        )
+
+    def _shown(self, event: ev.AnyEvent, kind: _Kind, members: _Members) -> _Members:
+        if isinstance(event, ev.UserMessage):
+            return {"sessionId": self.session_id, "update": _message(event)}
+        copied = {name: members[key] for name, key in kind.row.copied.items() if key in members}
+        return {"sessionId": self.session_id, **members, **kind.row.fixed, **copied, **_derived(event)}
+
+
+def projection_for(session_id: SessionId) -> Callable[[int, bytes], bytes]:
+    """(offset, stored form) → SSE frame, for the events of one session.
+
+    Equal for equal session ids: a tail keeps the frames of each projection, and must not encode one twice. The
+    first line of a frame is its `id:`. Raises `LogCorrupt`, `LogTooNew`.
+    """
+    return _session(session_id)
+
+
+def to_envelope(session_id: SessionId, offset: int, body: bytes) -> bytes:
+    """The envelope of a stored event, one line of JSON. Raises `LogCorrupt`, `LogTooNew`."""
+    return _session(session_id).of_body(offset, body)
+
+
+def stream_frame(type: str, data: Mapping[str, Any]) -> bytes:
+    """The SSE frame of something that is no event of the session, made for one stream. It has no id."""
+    return encode_event(data=_write({"v": 1, "type": type, "data": data}).translate(_LINE_ENDS), event=type)
+
+
+def _session(session_id: SessionId) -> _Session:
+    return _Session(
+        session_id, b',"v":1,"type":"session_update","data":{"sessionId":%b,"update":' % _write(session_id)
+    )
+
+
+# -- parts of an envelope ------------------------------------------------------------------------------------
+
+
+def _after_update(given: _Update) -> list[bytes | Raw]:
+    """What follows the payload of an update that is not plain output of a turn."""
+    parts: list[bytes | Raw] = []
+    if given.after is not UNSET:
+        parts += (b',"after":', given.after)
+    if given.echo:
+        parts.append(b',"echo":true')
+    parts.append(b"}")
+    if given.prompt_id is not UNSET:
+        parts += (b',"promptId":', given.prompt_id)
+    if given.after is not UNSET:
+        parts.append(b',"late":true')
+    return parts
+
+
+def _stored_members(event: ev.AnyEvent, kind: _Kind) -> _Members:
+    """The fields of an event by their JSON names, also those that are stored as their default."""
+    members: _Members = {}
+    for name, key, may_be_null in kind.fields:
+        value: object = getattr(event, name)
+        if value is not UNSET and (may_be_null or value is not None):
+            members[key] = value
+    return members
+
+
+def _derived(event: ev.AnyEvent) -> _Members:
+    """Members that are found inside of a payload."""
+    match event:
+        case ev.PromptQueued():
+            return {"text": _text(event.content), "queuedAt": event.at}
+        case ev.PromptUpdated(content=Raw() as content):
+            return {"text": _text(content)}
+        case ev.PermissionRequested():
+            return _parts(_read_question, event.params)
+        case ev.PermissionResolved():
+            return _parts(_read_answer, event.answer)
+        case _:
+            return {}
+
+
+def _parts(read: Callable[[Raw], Struct], payload: Raw) -> _Members:
+    """The members of a payload that are shown beside it; none of a payload that is no object."""
+    try:
+        found = read(payload)
+    except UNREADABLE:
+        return {}
+    named = ((each.encode_name, getattr(found, each.name)) for each in fields(found))
+    return {key: value for key, value in named if value is not UNSET}
+
+
+def _message(event: ev.UserMessage) -> _Members:
+    """A user message as an update: one event is one envelope, whatever the number of its blocks."""
+    blocks = _blocks(event.content)
+    is_piece = len(blocks) == 1
+    return {
+        "sessionUpdate": MESSAGE_PIECE if is_piece else MESSAGE,
+        "content": blocks[0] if is_piece else event.content,
+        "messageId": event.message_id,
+    }
+
+
+def _text(content: Raw) -> str:
+    return join_text(_blocks(content))
+
+
+def _blocks(content: Raw) -> list[Raw]:
+    try:
+        return _read_blocks(content)
+    except UNREADABLE:
+        return []

@@ -1,0 +1,77 @@
+"""A prompt's client is told before its agent is asked (S5), whatever happens in between."""
+
+from __future__ import annotations
+
+import anyio
+import pytest
+from tests.support.driving import open_world, prompt, quiet
+
+from turnwire.core import events as ev
+from turnwire.core.inputs import Cancel, Close
+from turnwire.ids import PromptId, SessionId
+from turnwire.log import MemoryEventLog
+
+pytestmark = pytest.mark.anyio
+
+S1 = SessionId("s1")
+
+
+@pytest.mark.requirement("R57", "G2")
+async def test_the_agent_is_not_asked_before_the_client_was_told() -> None:
+    async with open_world(MemoryEventLog()) as world:
+        await world.until_kind(ev.AgentStarted)
+        accepted, told = await world.node.accept(S1, prompt("hello"))
+        await quiet()
+        seen = [type(each) for each in await world.events()]
+        assert ev.TurnStarted in seen, "the prompt is recorded"
+        assert ev.PromptSent not in seen, "and nobody has acted on it"
+        told()
+        end = await world.end(accepted.prompt_id)
+        assert isinstance(end, ev.TurnCompleted)
+
+
+async def test_a_cancel_before_the_client_was_told_ends_the_turn_once_it_was() -> None:
+    async with open_world(MemoryEventLog()) as world:
+        await world.until_kind(ev.AgentStarted)
+        accepted, told = await world.node.accept(S1, prompt("never"))
+        await world.node.submit(S1, Cancel(at=2, prompt_id=accepted.prompt_id))
+        told()
+        end = await world.end(accepted.prompt_id)
+        assert isinstance(end, ev.TurnCompleted)
+        assert end.stop_reason == "cancelled"
+
+
+async def test_a_turn_that_is_over_before_the_client_was_told_is_not_given_to_the_agent() -> None:
+    async with open_world(MemoryEventLog()) as world:
+        await world.until_kind(ev.AgentStarted)
+        accepted, told = await world.node.accept(S1, prompt("hello"))
+        await world.node.submit(S1, Close(at=2))
+        told()
+        await quiet()
+        events = await world.events()
+        assert not any(isinstance(each, ev.PromptSent) for each in events)
+        [end] = [each for each in events if isinstance(each, ev.TurnCompleted)]
+        assert end.prompt_id == accepted.prompt_id
+
+
+async def test_a_refused_prompt_leaves_nothing_behind() -> None:
+    async with open_world(MemoryEventLog()) as world:
+        await world.until_kind(ev.AgentStarted)
+        await world.node.submit(S1, Close(at=2))
+        with pytest.raises(Exception, match="closed"):
+            await world.node.accept(S1, prompt("hello"))
+
+
+async def test_a_second_prompt_waits_for_its_own_answer_only() -> None:
+    async with open_world(MemoryEventLog()) as world:
+        await world.until_kind(ev.AgentStarted)
+        _, told_first = await world.node.accept(S1, prompt("hello", "p1"))
+        _, told_second = await world.node.accept(S1, prompt("hello", "p2"))
+        told_first()
+        await world.end("p1")
+        await quiet()
+        sent = [each.prompt_id for each in await world.events() if isinstance(each, ev.PromptSent)]
+        assert sent == ["p1"], "the second has started, and its client does not know it yet"
+        told_second()
+        with anyio.fail_after(10):
+            await world.end(PromptId("p2"))
