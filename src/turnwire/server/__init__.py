@@ -1,0 +1,1 @@
+"""What faces clients: REST and SSE over one node. Routes translate; they decide nothing."""

@@ -1,0 +1,46 @@
+"""Which directories a session may work in: those inside the roots that the operator named.
+
+Takes a path of a client; gives its true path. A link that leads out is refused, and so is everything outside, in
+the same words whether it exists or not. Blocks: call it in a worker thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from turnwire.errors import BadRequest, Forbidden, RequestRefused
+from turnwire.runtime.services.roots import Roots
+
+OUTSIDE, ROOT_MISSING = "outside_roots", "root_missing"
+
+
+def check_cwd(cwd: str, roots: Sequence[Path]) -> str:
+    """The true path of `cwd`.
+
+    Raises:
+        BadRequest: It is not absolute, missing, or no directory.
+        Forbidden: It is not inside one of `roots`, or one of those is gone.
+    """
+    if not roots:
+        raise _outside()
+    first, *others = (str(root.absolute()) for root in roots)
+    try:
+        return Roots(first, others).directory(cwd)
+    except RequestRefused as refused:
+        if refused.reason == OUTSIDE:
+            raise _outside() from None
+        if refused.reason == ROOT_MISSING:
+            raise Forbidden(
+                "an allowed directory is gone; make it again, or restart the daemon without it"
+            ) from None
+        raise BadRequest(
+            "cwd must be the absolute path of a directory that exists; check it, or make the directory first",
+            reason=refused.reason,
+        ) from None
+
+
+def _outside() -> Forbidden:
+    return Forbidden(
+        "cwd is outside the allowed directories; choose one inside them, or start the daemon with --cwd for it"
+    )

@@ -1,0 +1,135 @@
+"""The daemon: one node with its log, its credentials and its meters, as the routes see it.
+
+Takes settings; gives everything that a route may act on, and takes it down in good order. Routes read from here and
+hand inputs to `node`; nothing in here is about HTTP.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import anyio
+from anyio.abc import TaskGroup
+
+from turnwire.core.events import AnyEvent
+from turnwire.errors import ConfigError, ShuttingDown
+from turnwire.ids import SessionId
+from turnwire.limits import Limits
+from turnwire.log import EventLog, MemoryEventLog, SqliteEventLog
+from turnwire.log.durability import Durability
+from turnwire.runtime.agents import AgentPolicy, Sharing
+from turnwire.runtime.clock import Clock, SystemClock
+from turnwire.runtime.draining import drain
+from turnwire.runtime.node import Node, open_node
+from turnwire.runtime.rules import Rules
+from turnwire.runtime.source import AgentSource
+from turnwire.server.activity import Activity
+from turnwire.server.clients import Clients
+from turnwire.server.login import Login
+from turnwire.server.metrics import Metrics
+from turnwire.server.offers import Offers
+from turnwire.server.settings import Settings
+from turnwire.server.summaries import Summaries
+from turnwire.server.tokens import Tokens
+from turnwire.server.tracing import TurnTraces
+
+
+@dataclass(kw_only=True)
+class Daemon:
+    """What routes act on."""
+
+    node: Node
+    log: EventLog
+    clock: Clock
+    limits: Limits
+    settings: Settings
+    tokens: Tokens
+    login: Login
+    clients: Clients
+    metrics: Metrics
+    traces: TurnTraces
+    summaries: Summaries
+    activity: Activity
+    tasks: TaskGroup
+    """For what outlives a request. Ends before the node does."""
+    offers: Offers = field(default_factory=Offers)
+    """What clients do for agents, while they are connected."""
+    first_token: str | None = None
+    """The owner's token, on the first start only."""
+    stopping: anyio.Event = field(default_factory=anyio.Event)
+    """Set when the daemon begins to stop: streams end, and nothing new is taken."""
+
+    @property
+    def roots(self) -> Sequence[Path]:
+        """Directories in which sessions may work."""
+        return self.settings.cwd or (Path.cwd(),)
+
+    def check_open(self) -> None:
+        """Raises `ShuttingDown` once the daemon is about to stop."""
+        if self.stopping.is_set():
+            raise ShuttingDown("the daemon is about to stop; try again in a moment")
+
+    async def drain(self, seconds: float | None = None) -> None:
+        """Take nothing new, tell streams to come back, let turns end; at the deadline end them."""
+        self.stopping.set()
+        await drain(self.node, self.clock, self.limits.drain_s if seconds is None else seconds)
+
+
+@asynccontextmanager
+async def open_daemon(
+    settings: Settings, limits: Limits, source: AgentSource, *, clock: Clock | None = None
+) -> AsyncGenerator[Daemon]:
+    """A running daemon without a listener. Raises `ConfigError`, `LogError` before anything has started."""
+    clock = clock or SystemClock()
+    async with AsyncExitStack() as stack:
+        log, data = await _open_log(settings, limits)
+        stack.push_async_callback(log.aclose)
+        tokens, first_token = Tokens.open(data / "tokens.json" if data else None, clock, settings.token)
+        metrics, traces, activity = Metrics(clock), TurnTraces(), Activity()
+        log = metrics.timed(log)
+        rules = Rules(settings.permission)
+
+        def watch(session_id: SessionId, events: Sequence[AnyEvent]) -> None:
+            metrics.take(session_id, events)
+            traces.take(session_id, events)
+            activity.take(session_id, events)
+
+        policy = AgentPolicy(sharing=Sharing(settings.agent_process), services=settings.services)
+        node = await stack.enter_async_context(
+            open_node(log, source, clock=clock, limits=limits, policy=policy, rules=rules, watch=watch)
+        )
+        metrics.sessions = node.loaded.values
+        clients = Clients(node, clock)
+        rules.attended = clients.attended
+        tasks = await stack.enter_async_context(anyio.create_task_group())
+        stack.callback(tasks.cancel_scope.cancel)
+        yield Daemon(
+            node=node,
+            log=log,
+            clock=clock,
+            limits=limits,
+            settings=settings,
+            tokens=tokens,
+            login=Login(tokens, clock),
+            clients=clients,
+            metrics=metrics,
+            traces=traces,
+            activity=activity,
+            tasks=tasks,
+            summaries=Summaries(log, limits),
+            first_token=first_token,
+        )
+
+
+async def _open_log(settings: Settings, limits: Limits) -> tuple[EventLog, Path | None]:
+    if settings.log == "memory":
+        return MemoryEventLog(), None
+    data = settings.data
+    if data is None:
+        raise ConfigError("no data folder is given; set one, or keep the log in memory")
+    data.mkdir(parents=True, exist_ok=True, mode=0o700)
+    durability = Durability(settings.durability)
+    return await SqliteEventLog.open(data / "turnwire.db", limits=limits, durability=durability), data

@@ -1,0 +1,246 @@
+"""Serving an ASGI application on a socket, inside the loop that is running already.
+
+Takes the application and where to listen; gives the bound address and serves until it is told to stop. uvicorn
+serves HTTP/1.1; granian serves HTTP/1.1 and HTTP/2 on one port, in the clear (h2c) or by ALPN over TLS. Both serve
+WebSockets; uvicorn also learns by pings that a client is gone. Never handles a signal and never ends a stream:
+streams end themselves when the daemon stops, and `stop` is set after that. To stop at once, cancel it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+from collections.abc import Awaitable, Callable, Generator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar
+
+import anyio
+import uvicorn
+from granian._granian import SocketHolder
+from granian.constants import HTTPModes, Interfaces
+from granian.http import HTTP2Settings
+from granian.log import LogLevels
+from granian.server.embed import Server as GranianServer
+from starlette.types import ASGIApp
+from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
+from websockets.http11 import Request
+
+from turnwire.errors import ConfigError, TurnwireError
+from turnwire.limits import Limits
+from turnwire.server.connection import Connection
+from turnwire.server.sockets import BACKLOG, open_listener, url_of
+from turnwire.server.stream import ABORT
+
+ServerKind: TypeAlias = Literal["uvicorn", "granian"]
+Result = TypeVar("Result")
+
+KEEP_ALIVE_S = 75
+"""Longer than the 60 s of common proxies, so that it is they who close a connection that rests."""
+STOP_S = 5
+"""What requests get that are under way when the server stops."""
+AT_ONCE = 65_536
+"""Requests that granian serves at a time. A stream is one, and its default of 1,024 would be all there are."""
+
+
+MISSED_PINGS = 2
+"""A client that answers none of so many is gone. One may be lost to a machine that sleeps for a moment."""
+
+_sockets = logging.getLogger("uvicorn.error.sockets")
+# Below warnings it writes the address of each socket, and what a client has put there is not for a log.
+_sockets.setLevel(logging.WARNING)
+
+
+class Tls(NamedTuple):
+    """A certificate chain and its key, as PEM files."""
+
+    cert: Path
+    key: Path
+
+
+async def listen(
+    app: ASGIApp,
+    *,
+    host: str,
+    port: int,
+    tls: Tls | None = None,
+    server: ServerKind,
+    ready: Callable[[str], None],
+    stop: anyio.Event,
+    limits: Limits | None = None,
+) -> None:
+    """Serve until `stop` is set. `ready` hears the address once connections are taken. Raises `ConfigError`."""
+    limits = limits or Limits()
+    if tls is not None:
+        _check_tls(tls)
+    with open_listener(host, port, limits) as listener:
+        url = url_of(listener, host, is_tls=tls is not None)
+        serve = _serve_uvicorn if server == "uvicorn" else _serve_granian
+        await serve(app, listener, tls, limits, lambda: ready(url), stop)
+    if not stop.is_set():
+        raise TurnwireError("the HTTP server ended by itself; the log says why")
+
+
+def run(main: Callable[[], Awaitable[Result]]) -> Result:
+    """Run a program on the fast loop."""
+    return anyio.run(main, backend="asyncio", backend_options={"use_uvloop": True})
+
+
+def _check_tls(tls: Tls) -> None:
+    for path in tls:
+        if not path.is_file():
+            raise ConfigError(f"there is no file {path}; TLS needs the certificate and its key")
+
+
+async def _until_stopped(serve: Callable[[], Awaitable[None]], stop: anyio.Event, end: Callable[[], None]) -> None:
+    """Run a server; `end` asks it to come to its end once `stop` is set."""
+    async with anyio.create_task_group() as tasks:
+
+        async def ending() -> None:
+            await stop.wait()
+            end()
+
+        tasks.start_soon(ending)
+        await serve()
+        tasks.cancel_scope.cancel()
+
+
+# -- uvicorn -------------------------------------------------------------------------------------------------
+
+
+class _Uvicorn(uvicorn.Server):
+    """uvicorn as a guest in our loop: signals are the program's own."""
+
+    def __init__(self, config: uvicorn.Config, ready: Callable[[], None]) -> None:
+        super().__init__(config)
+        self._ready = ready
+
+    @contextmanager
+    def capture_signals(self) -> Generator[None]:
+        yield
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self._ready()
+
+
+class _Socket(WebSocketsSansIOProtocol):
+    """uvicorn's WebSocket, which the application can drop."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.logger = _sockets
+
+    def handle_connect(self, event: Request) -> None:
+        super().handle_connect(event)
+        if not self.handshake_complete:
+            self.scope["extensions"] = {
+                **(self.scope.get("extensions") or {}),
+                ABORT: {"call": self.transport.abort},
+            }
+
+
+async def _serve_uvicorn(
+    app: ASGIApp,
+    listener: socket.socket,
+    tls: Tls | None,
+    limits: Limits,
+    ready: Callable[[], None],
+    stop: anyio.Event,
+) -> None:
+    def protocol(**options: Any) -> Connection:
+        return Connection(limits, **options)
+
+    config = uvicorn.Config(
+        app,
+        http=protocol,  # pyright: ignore[reportArgumentType]
+        ws=_Socket,
+        ws_max_size=limits.body_bytes,
+        ws_ping_interval=limits.heartbeat_s,
+        ws_ping_timeout=MISSED_PINGS * limits.heartbeat_s,
+        # It would hold a window for each socket; a proxy can do it where the line is slow.
+        ws_per_message_deflate=False,
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        proxy_headers=False,
+        server_header=False,
+        backlog=BACKLOG,
+        timeout_keep_alive=KEEP_ALIVE_S,
+        timeout_graceful_shutdown=STOP_S,
+        ssl_certfile=tls and tls.cert,
+        ssl_keyfile=tls and tls.key,
+    )
+    server = _Uvicorn(config, ready)
+
+    def end() -> None:
+        server.should_exit = True
+
+    try:
+        await _until_stopped(lambda: server.serve([listener]), stop, end)
+    finally:
+        # What has not ended by now waits for a peer that does not read.
+        for connection in list(server.server_state.connections):
+            connection.transport.abort()
+
+
+# -- granian -------------------------------------------------------------------------------------------------
+
+
+class _Granian(GranianServer):
+    """granian as a guest, on a socket of ours."""
+
+    def __init__(self, listener: socket.socket, app: ASGIApp, **options: Any) -> None:
+        super().__init__(app, **options)
+        self._listener = listener
+
+    def end_workers(self) -> None:
+        """Take no connection any more. Those that are open are left to their end."""
+        for worker in self.wrks:
+            worker.terminate()
+
+    def _init_shared_socket(self) -> None:
+        # It closes what it is given, so it gets a descriptor of its own.
+        self._shd = SocketHolder(self._listener.dup().detach(), False, BACKLOG)  # pyright: ignore[reportCallIssue]
+
+    async def _stop_workers(self) -> None:
+        self.end_workers()
+        # They end with their last connection, and one that has sent half a head would hold up everything. Not
+        # cancelled when that is too long: the other thread still tells them when it is done.
+        tasks: list[asyncio.Task[None]] = [getattr(each, "_task") for each in self.wrks]  # noqa: B009
+        with anyio.move_on_after(STOP_S):
+            await asyncio.wait(tasks)
+        self.wrks.clear()
+
+
+async def _serve_granian(
+    app: ASGIApp,
+    listener: socket.socket,
+    tls: Tls | None,
+    limits: Limits,
+    ready: Callable[[], None],
+    stop: anyio.Event,
+) -> None:
+    server = _Granian(
+        listener,
+        app,
+        interface=Interfaces.ASGINL,
+        http=HTTPModes.auto,
+        websockets=True,
+        backpressure=AT_ONCE,
+        http2_settings=HTTP2Settings(max_headers_size=limits.header_bytes, max_concurrent_streams=AT_ONCE),
+        # Only its level is set: handlers and formats are the program's own. Below errors it tells of itself, with
+        # an address that is not ours.
+        log_level=LogLevels.error,
+        log_dictconfig={"incremental": True, "handlers": {}, "loggers": {}},
+        ssl_cert=tls and tls.cert,
+        ssl_key=tls and tls.key,
+    )
+    server.on_startup(ready)
+    try:
+        await _until_stopped(server.serve, stop, server.stop)
+    finally:
+        server.end_workers()
+        # The other thread closes its descriptor in its own time; this ends the listening at once.
+        listener.shutdown(socket.SHUT_RDWR)

@@ -1,0 +1,203 @@
+"""What the daemon writes about itself: one line per record to stderr, as JSON or for reading, without secrets.
+
+Takes records of the standard library's logging; gives lines. Tokens, `Authorization` and cookies are masked in
+every field when a line is written, so no caller has to remember it. What peers say cannot break a line or forge
+one: control characters are escaped.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import sys
+import traceback
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from itertools import islice
+from typing import Any, Literal, TextIO, cast
+
+import msgspec
+
+MASK = "***"
+MOST_CAUSES = 8
+"""Of one exception. A group may hold thousands."""
+
+OURS = ("turnwire", "uvicorn", "_granian")
+"""Loggers that the level is for. Of others only warnings are written: their details tell an operator nothing."""
+ACCESS = ("uvicorn.access", "granian.access")
+"""One line per request, which the audit and the metrics tell better."""
+
+_OWN_FIELDS = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName", "color_message"}
+"""What every record has. All else on it was given as `extra`."""
+
+_SECRET_NAMES = frozenset({"authorization", "proxy-authorization", "cookie", "set-cookie", "token", "secret"})
+_SECRETS = re.compile(
+    r"""
+    \btw_[\w-]+                                          # a token of ours
+    | (?P<bearer>\bbearer\s+)[^\s'",;]+                   # a credential in a header
+    | (?P<header>\b(?:proxy-)?authorization\b|\b(?:set-)?cookie\b)
+      (?P<between>['"]?\s*[:=]\s*b?|['"]\s*,\s*b?)       # as a header, in a mapping, or in a pair
+      (?:'[^'\r\n]*'|"[^"\r\n]*"|[^\r\n]+)
+    """,
+    re.IGNORECASE | re.VERBOSE,
+)
+_CONTROL = {code: f"\\x{code:02x}" for code in (*range(32), 127, *range(128, 160))} | {
+    0x2028: "\\u2028",
+    0x2029: "\\u2029",
+    ord("\n"): "\\n",
+    ord("\r"): "\\r",
+    ord("\t"): "\\t",
+}
+
+
+class Redaction:
+    """Masks what must not be written: what looks like a secret, and the secrets it was told."""
+
+    def __init__(self, secrets: Sequence[str] = ()) -> None:
+        self._secrets = sorted((each for each in secrets if each), key=len, reverse=True)
+
+    def text(self, value: str) -> str:
+        for secret in self._secrets:
+            value = value.replace(secret, MASK)
+        return _SECRETS.sub(_masked, value)
+
+    def field(self, name: str, value: object) -> object:
+        """A field as it may be written: plain values, masked."""
+        if name.lower() in _SECRET_NAMES and value is not None:
+            return MASK
+        if value is None or isinstance(value, bool | int | float):
+            return value
+        if isinstance(value, Mapping):
+            pairs = cast("Mapping[object, object]", value).items()
+            return {self.text(str(key)): self.field(str(key), each) for key, each in pairs}
+        if isinstance(value, list | tuple):
+            return [self.field("", each) for each in cast("Sequence[object]", value)]
+        return self.text(value if isinstance(value, str) else str(value))
+
+
+class JsonLines(logging.Formatter):
+    """A record as one line of JSON: `ts`, `level`, `logger`, `event`, `message`, then its own fields."""
+
+    def __init__(self, redaction: Redaction) -> None:
+        super().__init__()
+        self._redaction = redaction
+
+    def format(self, record: logging.LogRecord) -> str:
+        fields = _fields(record)
+        line = {
+            "ts": _time(record),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "event": fields.pop("event", None),
+            "message": _message(record),
+        }
+        line |= {name: value for name, value in fields.items() if name not in line}
+        error = _error(record)
+        if error is not None:
+            line["error"] = error
+        safe = {name: self._redaction.field(name, value) for name, value in line.items() if value is not None}
+        return msgspec.json.encode(safe).decode()
+
+
+class TextLines(logging.Formatter):
+    """A record as one line for reading; the stack of an exception follows on lines of its own."""
+
+    def __init__(self, redaction: Redaction) -> None:
+        super().__init__()
+        self._redaction = redaction
+
+    def format(self, record: logging.LogRecord) -> str:
+        words = [_time(record), f"{record.levelname.lower():<7}", f"{record.name}:", self._shown(_message(record))]
+        for name, value in _fields(record).items():
+            shown = self._shown(self._redaction.field(name, value))
+            words.append(f"{name}={shown!r}" if " " in shown or not shown else f"{name}={shown}")
+        error = _error(record)
+        if error is None:
+            return " ".join(words)
+        lines = [" ".join(words)]
+        for each in (error, *error.get("causes", ())):
+            lines.append(f"  {each['type']}: {self._shown(each['message'])}")
+            lines += [f"    {self._shown(place)}" for place in each["stack"]]
+        return "\n".join(lines)
+
+    def _shown(self, value: object) -> str:
+        return self._redaction.text(str(value)).translate(_CONTROL)
+
+
+def configure_logging(
+    format: Literal["text", "json"],
+    level: Literal["debug", "info", "warning", "error"],
+    *,
+    secrets: Sequence[str] = (),
+    stream: TextIO | None = None,
+) -> None:
+    """Write every record of this process to stderr, in one way. Call it once, before anything is served."""
+    redaction = Redaction(secrets)
+    lines = logging.StreamHandler(stream or sys.stderr)
+    lines.setFormatter(JsonLines(redaction) if format == "json" else TextLines(redaction))
+    root = logging.getLogger()
+    root.handlers[:] = [lines]
+    root.setLevel(logging.WARNING)
+    for name in (*OURS, "uvicorn.error"):
+        logger = logging.getLogger(name)
+        logger.handlers.clear()
+        logger.propagate = True
+        logger.setLevel(level.upper())
+    for name in ACCESS:
+        logging.getLogger(name).disabled = True
+
+
+def _masked(match: re.Match[str]) -> str:
+    if match["bearer"] is not None:
+        return match["bearer"] + MASK
+    if match["header"] is not None:
+        return match["header"] + match["between"] + MASK
+    return "tw_" + MASK
+
+
+def _message(record: logging.LogRecord) -> str:
+    try:
+        return record.getMessage()
+    except (TypeError, ValueError, KeyError):
+        # Words and arguments that do not fit must not cost the line.
+        return f"{record.msg} {record.args}"
+
+
+def _fields(record: logging.LogRecord) -> dict[str, Any]:
+    given = {name: value for name, value in vars(record).items() if name not in _OWN_FIELDS}
+    return {name: value for name, value in given.items() if value is not None}
+
+
+def _time(record: logging.LogRecord) -> str:
+    moment = datetime.fromtimestamp(record.created, UTC)
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _error(record: logging.LogRecord) -> dict[str, Any] | None:
+    """The exception of a record: its type, its words and where it came from, then the same of what caused it."""
+    if record.exc_info is None or record.exc_info[1] is None:
+        return None
+    error = record.exc_info[1]
+    told = _told(error)
+    causes = [_told(each) for each in islice(_causes(error), MOST_CAUSES)]
+    return told | {"causes": causes} if causes else told
+
+
+def _told(error: BaseException) -> dict[str, Any]:
+    frames = traceback.extract_tb(error.__traceback__)
+    stack = [f"{frame.filename}:{frame.lineno} in {frame.name}" for frame in frames]
+    return {"type": type(error).__qualname__, "message": str(error), "stack": stack}
+
+
+def _causes(error: BaseException) -> Iterator[BaseException]:
+    waiting, seen = deque([error]), {id(error)}
+    while waiting:
+        each = waiting.popleft()
+        members = cast("tuple[BaseException, ...]", each.exceptions) if isinstance(each, BaseExceptionGroup) else ()
+        context = None if each.__suppress_context__ else each.__context__
+        for cause in (*members, each.__cause__ or context):
+            if cause is not None and id(cause) not in seen:
+                seen.add(id(cause))
+                waiting.append(cause)
+                yield cause

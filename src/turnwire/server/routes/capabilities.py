@@ -1,0 +1,155 @@
+"""What this daemon can do, for clients that decide by it.
+
+Takes the settings and the limits; gives one answer that does not change while the daemon runs. Features have the
+names that clients of this contract know, and names of our own for what is ours.
+"""
+
+from __future__ import annotations
+
+from pathlib import PurePath
+
+from msgspec import Struct
+
+from turnwire import __version__
+from turnwire.server.endpoint import Call, Endpoint, Reply
+from turnwire.server.identity import Role
+from turnwire.server.workspaces import workspace_id
+
+KNOWN_FEATURES = (
+    "health",
+    "capabilities",
+    "session_create",
+    "session_id_override",
+    "session_scope_override",
+    "session_load",
+    "session_resume",
+    "session_list",
+    "session_prompt",
+    "non_blocking_prompt",
+    "session_cancel",
+    "session_events",
+    "session_close",
+    "session_metadata",
+    "session_set_model",
+    "session_approval_mode_control",
+    "session_permission_vote",
+    "permission_vote",
+    "client_identity",
+    "client_heartbeat",
+    "typed_event_schema",
+)
+"""By the names of the daemon whose contract this is."""
+
+OWN_FEATURES = (
+    "durable_events",
+    "idempotency_key",
+    "multiplexed_events",
+    "prompt_queue",
+    "prompt_status",
+    "steer",
+    "settle",
+    "session_fork",
+    "session_export",
+    "session_explain",
+    "client_services",
+    "tokens",
+)
+"""By names of our own."""
+
+
+class ProtocolVersions(Struct, frozen=True):
+    current: str
+    supported: list[str]
+
+
+class Policy(Struct, frozen=True):
+    permission: str
+
+
+class CapabilityLimits(Struct, frozen=True, kw_only=True, rename="camel"):
+    max_pending_prompts_per_session: int
+    max_sessions_per_workspace: int
+    max_total_sessions: int
+    session_restore_timeout_ms: int
+    max_body_bytes: int
+
+
+class WorkspaceEntry(Struct, frozen=True, kw_only=True):
+    """A directory in which sessions may work."""
+
+    id: str
+    cwd: str
+    primary: bool
+    trusted: bool
+
+
+class AgentEntry(Struct, frozen=True):
+    """The agent of this daemon, as the operator named it."""
+
+    name: str
+
+
+class Capabilities(Struct, frozen=True, kw_only=True, rename="camel"):
+    v: int
+    mode: str
+    version: str
+    features: list[str]
+    workspace_cwd: str
+    workspaces: list[WorkspaceEntry]
+    model_services: list[str]
+    protocol_versions: ProtocolVersions
+    transports: list[str]
+    policy: Policy
+    limits: CapabilityLimits
+    agent: AgentEntry
+
+
+async def show(call: Call) -> Reply:
+    daemon = call.daemon
+    settings, limits = daemon.settings, daemon.limits
+    roots = [str(each.absolute()) for each in daemon.roots]
+    features = [*KNOWN_FEATURES, *OWN_FEATURES]
+    if not settings.no_auth:
+        features.append("require_auth")
+    if settings.blocking and limits.blocking_s:
+        features.append("blocking_prompt")
+    return Reply(
+        Capabilities(
+            v=1,
+            mode="native",
+            version=__version__,
+            features=features,
+            workspace_cwd=roots[0],
+            workspaces=[
+                WorkspaceEntry(id=workspace_id(each), cwd=each, primary=not place, trusted=True)
+                for place, each in enumerate(roots)
+            ],
+            model_services=[],
+            protocol_versions=ProtocolVersions("v1", ["v1"]),
+            transports=["rest", "sse"],
+            policy=Policy("first-responder"),
+            limits=CapabilityLimits(
+                max_pending_prompts_per_session=limits.queue_length,
+                max_sessions_per_workspace=limits.loaded_sessions,
+                max_total_sessions=limits.loaded_sessions,
+                session_restore_timeout_ms=round(limits.opening_s * 1000),
+                max_body_bytes=limits.body_bytes,
+            ),
+            agent=AgentEntry(PurePath(settings.agent[0]).name if settings.agent else "scripted"),
+        )
+    )
+
+
+ENDPOINTS: tuple[Endpoint, ...] = (
+    Endpoint(
+        method="GET",
+        path="/capabilities",
+        act=show,
+        summary="What this daemon can do",
+        role=Role.OBSERVER,
+        gives=Capabilities,
+        narrows=True,
+        tag="daemon",
+    ),
+)
+"""The route of capabilities."""

@@ -1,0 +1,163 @@
+"""The clients of a session: signs of life, leaving, and what they do for the agent.
+
+Takes checked calls; tells who is there, and lends a client to the agent for as long as its stream is open. What the
+agent asks of it comes on that stream, and the answer comes as a request. A client that goes hands its work on.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import anyio
+from msgspec import UNSET, Meta, Raw, Struct, UnsetType
+from starlette.types import Send
+
+from turnwire.core.dialect import QUESTIONS
+from turnwire.core.state import Phase
+from turnwire.errors import BadRequest, NotFound, RequestRefused, SessionClosed, UnknownClient
+from turnwire.ids import ClientId, SessionId
+from turnwire.runtime import mint
+from turnwire.server.endpoint import Call, Endpoint, Reply
+from turnwire.server.identity import Role
+from turnwire.server.offers import Offer
+from turnwire.server.stream import RETRY, Writer, run_stream
+
+
+class Heartbeat(Struct, frozen=True):
+    """Nothing is needed."""
+
+
+class HeartbeatSeen(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    session_id: SessionId
+    client_id: ClientId | None = None
+    last_seen_at: int
+
+
+class OfferQuery(Struct, frozen=True, rename="camel"):
+    methods: Annotated[str, Meta(min_length=1)]
+    """What this client does for the agent, by comma: `fs/read_text_file,terminal/create`."""
+    client_id: str | None = None
+    """For pages, which cannot send headers with a stream."""
+
+
+class OfferError(Struct, frozen=True):
+    """Why the client cannot do it, in the terms of JSON-RPC."""
+
+    code: Annotated[int, Meta(ge=-(2**31), le=2**31 - 1)]
+    message: str
+
+
+class OfferAnswer(Struct, frozen=True):
+    """A `result` or an `error`."""
+
+    result: Raw | UnsetType = UNSET
+    error: OfferError | None = None
+
+
+async def heartbeat(call: Call) -> Reply:
+    clients = call.daemon.clients
+    client_id = await clients.known(call.session_id, call.client_id)
+    now = call.daemon.clock.now_ms()
+    if client_id is not None and call.who.role is not Role.OBSERVER:
+        # Only who can answer questions counts as being there.
+        now = clients.beat(call.session_id, client_id)
+    return Reply(HeartbeatSeen(session_id=call.session_id, client_id=client_id, last_seen_at=now))
+
+
+async def detach(call: Call) -> Reply:
+    await call.daemon.node.session(call.session_id)
+    if call.client_id is not None:
+        await call.daemon.clients.detach(call.session_id, call.client_id)
+    return Reply()
+
+
+async def serve_agent(call: Call, send: Send) -> None:
+    daemon, session_id = call.daemon, call.session_id
+    query: OfferQuery = call.query
+    named = call.client_id or (None if query.client_id is None else ClientId(query.client_id))
+    if await daemon.clients.known(session_id, named) is None:
+        raise UnknownClient("only an attached client can do this; resume the session to get a client id")
+    session = await daemon.node.session(session_id)
+    if session.state.phase is Phase.CLOSED:
+        raise SessionClosed("the session is closed; its agent asks for nothing any more", session_id=session_id)
+    methods = frozenset(each.strip() for each in query.methods.split(",") if each.strip())
+    if not methods or methods & QUESTIONS:
+        raise BadRequest("name what the client does for the agent; questions to users are answered elsewhere")
+    offer = daemon.offers.offer(session_id, methods, daemon.limits.client_inputs)
+
+    async def pump(writer: Writer) -> None:
+        # A name for this stream alone: one that a client left behind must not end the offer of its next one.
+        own = mint.client_id()
+        async with daemon.node.agents.offering(session_id, own, offer), anyio.create_task_group() as tasks:
+            await writer.write(RETRY)
+            tasks.start_soon(_write_all, offer, writer)
+            while await session.tail.wait(session.tail.head):
+                pass  # the session goes on
+            tasks.cancel_scope.cancel()
+
+    with daemon.clients.streaming(session_id, call.who):
+        await run_stream(call, send, {}, pump)
+
+
+async def _write_all(offer: Offer, writer: Writer) -> None:
+    while True:
+        await writer.write(await offer.frames())
+
+
+async def answer_agent(call: Call) -> Reply:
+    given: OfferAnswer = call.body
+    if given.error is not None and given.result is UNSET:
+        answer = RequestRefused(given.error.message, jsonrpc=given.error.code, reason="client")
+    elif given.error is None and given.result is not UNSET:
+        answer = given.result
+    else:
+        raise BadRequest("give either a `result` or an `error`")
+    call.daemon.offers.answer(call.session_id, call.request.path_params["request_id"], answer)
+    return Reply()
+
+
+ENDPOINTS: tuple[Endpoint, ...] = (
+    Endpoint(
+        method="POST",
+        path="/session/{session_id}/heartbeat",
+        act=heartbeat,
+        summary="A sign of life of a client",
+        role=Role.OBSERVER,
+        takes=Heartbeat,
+        gives=HeartbeatSeen,
+        refuses=(UnknownClient,),
+        tag="clients",
+    ),
+    Endpoint(
+        method="POST",
+        path="/session/{session_id}/detach",
+        act=detach,
+        summary="A client leaves; what it began goes on",
+        role=Role.OBSERVER,
+        status=204,
+        tag="clients",
+    ),
+    Endpoint(
+        method="GET",
+        path="/session/{session_id}/services",
+        stream=serve_agent,
+        summary="Do what the agent asks of its client, while this stream is open",
+        role=Role.CONTROLLER,
+        query=OfferQuery,
+        media_type="text/event-stream",
+        refuses=(BadRequest, SessionClosed, UnknownClient),
+        tag="clients",
+    ),
+    Endpoint(
+        method="POST",
+        path="/session/{session_id}/services/{request_id}",
+        act=answer_agent,
+        summary="Answer what the agent asked",
+        role=Role.CONTROLLER,
+        takes=OfferAnswer,
+        status=204,
+        refuses=(BadRequest, NotFound),
+        tag="clients",
+    ),
+)
+"""The routes of clients."""

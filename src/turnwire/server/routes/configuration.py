@@ -1,0 +1,150 @@
+"""What the agent can be set to: options, the mode, the model.
+
+Takes checked calls; gives what the agent took. How a choice reaches the agent and the log is in `server.choosing`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from msgspec import Struct
+
+from turnwire.errors import (
+    InvalidMode,
+    InvalidOption,
+    LinkBroken,
+    LinkClosed,
+    LocalProtocolError,
+    RemoteProtocolError,
+    SessionClosed,
+    UnknownClient,
+)
+from turnwire.ids import SessionId
+from turnwire.server import choosing
+from turnwire.server.endpoint import Call, Endpoint, Reply
+from turnwire.server.identity import Role
+
+
+class ConfigChoice(Struct, frozen=True, rename="camel"):
+    """An option and its value: one of those offered, or true or false for a switch."""
+
+    config_id: str
+    value: str | bool
+
+
+class ConfigOptions(Struct, frozen=True, rename="camel"):
+    """All options, as they are now."""
+
+    config_options: list[dict[str, Any]]
+
+
+class ModeChoice(Struct, frozen=True, rename="camel"):
+    mode_id: str
+
+
+class ApprovalMode(Struct, frozen=True):
+    mode: str
+
+
+class ModeChosen(Struct, frozen=True, kw_only=True, rename="camel"):
+    """`mode` and `modeId` are the same. A choice holds for this session, so nothing is persisted beyond it."""
+
+    session_id: SessionId
+    mode: str
+    mode_id: str
+    previous: str | None
+    persisted: bool
+
+
+class ModelChoice(Struct, frozen=True, rename="camel"):
+    model_id: str
+
+
+class ModelChosen(Struct, frozen=True, kw_only=True, rename="camel"):
+    session_id: SessionId
+    model_id: str
+    previous: str | None
+
+
+async def set_option(call: Call) -> Reply:
+    await _chooser(call)
+    choice: ConfigChoice = call.body
+    options = await choosing.set_option(call.daemon, call.session_id, choice.config_id, choice.value)
+    return Reply({"configOptions": options})
+
+
+async def set_mode(call: Call) -> Reply:
+    return await _set_mode(call, call.body.mode_id)
+
+
+async def set_approval_mode(call: Call) -> Reply:
+    return await _set_mode(call, call.body.mode)
+
+
+async def _set_mode(call: Call, mode: str) -> Reply:
+    previous = await choosing.set_mode(call.daemon, call.session_id, mode, await _chooser(call))
+    return Reply(
+        ModeChosen(session_id=call.session_id, mode=mode, mode_id=mode, previous=previous, persisted=False)
+    )
+
+
+async def set_model(call: Call) -> Reply:
+    model_id: str = call.body.model_id
+    previous = await choosing.set_model(call.daemon, call.session_id, model_id, await _chooser(call))
+    return Reply(ModelChosen(session_id=call.session_id, model_id=model_id, previous=previous))
+
+
+async def _chooser(call: Call) -> choosing.Chooser:
+    client_id = await call.daemon.clients.known(call.session_id, call.client_id)
+    return choosing.Chooser(call.who.name, client_id)
+
+
+_ASKS_AGENT = (LinkBroken, LinkClosed, LocalProtocolError, RemoteProtocolError, SessionClosed, UnknownClient)
+
+ENDPOINTS: tuple[Endpoint, ...] = (
+    Endpoint(
+        method="POST",
+        path="/session/{session_id}/config",
+        act=set_option,
+        summary="Choose a value of one of the agent's options",
+        role=Role.CONTROLLER,
+        takes=ConfigChoice,
+        gives=ConfigOptions,
+        refuses=(InvalidOption, *_ASKS_AGENT),
+        tag="configuration",
+    ),
+    Endpoint(
+        method="POST",
+        path="/session/{session_id}/mode",
+        act=set_mode,
+        summary="Choose one of the agent's modes",
+        role=Role.CONTROLLER,
+        takes=ModeChoice,
+        gives=ModeChosen,
+        refuses=(InvalidMode, *_ASKS_AGENT),
+        tag="configuration",
+    ),
+    Endpoint(
+        method="POST",
+        path="/session/{session_id}/approval-mode",
+        act=set_approval_mode,
+        summary="Choose one of the agent's modes",
+        role=Role.CONTROLLER,
+        takes=ApprovalMode,
+        gives=ModeChosen,
+        refuses=(InvalidMode, *_ASKS_AGENT),
+        tag="configuration",
+    ),
+    Endpoint(
+        method="POST",
+        path="/session/{session_id}/model",
+        act=set_model,
+        summary="Choose one of the agent's models",
+        role=Role.CONTROLLER,
+        takes=ModelChoice,
+        gives=ModelChosen,
+        refuses=(InvalidOption, *_ASKS_AGENT),
+        tag="configuration",
+    ),
+)
+"""The routes of the agent's settings."""

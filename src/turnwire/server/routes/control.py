@@ -1,0 +1,131 @@
+"""Steering, cancelling and settling what runs.
+
+Takes who wants what; gives what became of it as far as that is known. A cancel is asked for here and confirmed by
+the turn's end. Never says that a turn is over: its terminal event does.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, TypeAlias
+
+from msgspec import Struct
+
+from turnwire.core.events import PromptInjected, SteerDeclined, TurnCompleted, TurnFailed, TurnStarted
+from turnwire.core.inputs import Cancel, Settle, WhenBusy
+from turnwire.core.turn import TurnState
+from turnwire.errors import LimitExceeded, LogFull, PromptNotFound, UnknownClient
+from turnwire.ids import PromptId
+from turnwire.server.endpoint import Call, Endpoint, Reply
+from turnwire.server.identity import Role
+from turnwire.server.prompting import REFUSALS, SteerBody, Taken, take_prompt
+from turnwire.server.turn_shapes import ACTS, READS, PromptReceipt
+from turnwire.server.waiting import wait_for
+
+ANSWER_S = 10.0
+"""How long the agent gets to say whether it takes a prompt in; measured agents answer within one."""
+
+Outcome: TypeAlias = Literal["injected", "queued", "started"]
+
+_TOLD = (PromptInjected, TurnStarted, SteerDeclined, TurnCompleted, TurnFailed)
+"""What tells what became of a steering prompt. One that ended before it was taken in was only queued."""
+
+
+class CancelBody(Struct, frozen=True, kw_only=True, rename="camel"):
+    """Which turn; by default the one that runs."""
+
+    prompt_id: PromptId | None = None
+
+
+class SettleBody(Struct, frozen=True, kw_only=True, rename="camel"):
+    """Which turn."""
+
+    prompt_id: PromptId
+
+
+class SteerReceipt(PromptReceipt, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """An accepted prompt, and what became of it."""
+
+    outcome: Outcome
+    """Taken into the running turn; waiting for a turn of its own, as the next one; begun as a turn of its own."""
+
+
+async def cancel(call: Call) -> Reply:
+    body: CancelBody = call.body
+    client_id = await call.daemon.clients.known(call.session_id, call.client_id)
+    now = call.daemon.clock.now_ms()
+    given = Cancel(at=now, author=call.who.name, client_id=client_id, prompt_id=body.prompt_id)
+    await call.daemon.node.submit(call.session_id, given)
+    return Reply()
+
+
+async def settle(call: Call) -> Reply:
+    body: SettleBody = call.body
+    client_id = await call.daemon.clients.known(call.session_id, call.client_id)
+    now = call.daemon.clock.now_ms()
+    given = Settle(at=now, author=call.who.name, client_id=client_id, prompt_id=body.prompt_id)
+    await call.daemon.node.submit(call.session_id, given)
+    return Reply()
+
+
+async def steer(call: Call) -> Reply:
+    taken = await take_prompt(call, call.body, WhenBusy.STEER)
+    outcome = await _outcome(call, taken)
+    receipt = SteerReceipt(
+        prompt_id=taken.prompt_id,
+        last_event_id=taken.position.offset,
+        event_epoch=taken.epoch,
+        queued=outcome == "queued",
+        outcome=outcome,
+    )
+    return Reply(receipt, then=taken.told)
+
+
+async def _outcome(call: Call, taken: Taken) -> Outcome:
+    turn = taken.turn
+    if turn is not None and not turn.steering:
+        return "queued" if turn.state is TurnState.QUEUED else "started"
+    # The answer waits for the agent, so the agent does not wait for the answer.
+    taken.told()
+    told = await wait_for(call, taken.position, taken.prompt_id, _TOLD, ANSWER_S)
+    if isinstance(told, PromptInjected):
+        return "injected"
+    return "started" if isinstance(told, TurnStarted) else "queued"
+
+
+ENDPOINTS: tuple[Endpoint, ...] = (
+    Endpoint(
+        method="POST",
+        path="/session/{session_id}/cancel",
+        act=cancel,
+        summary="Cancel what runs; does nothing if nothing does",
+        role=Role.CONTROLLER,
+        takes=CancelBody,
+        status=204,
+        refuses=(*READS, UnknownClient, LimitExceeded, LogFull),
+        tag="turns",
+    ),
+    Endpoint(
+        method="POST",
+        path="/session/{session_id}/steer",
+        act=steer,
+        summary="Prompt into the running turn, if the agent takes it; else it is the next",
+        role=Role.CONTROLLER,
+        takes=SteerBody,
+        gives=SteerReceipt,
+        status=202,
+        refuses=REFUSALS,
+        tag="turns",
+    ),
+    Endpoint(
+        method="POST",
+        path="/session/{session_id}/settle",
+        act=settle,
+        summary="Say that a turn is over although its agent never said so",
+        role=Role.CONTROLLER,
+        takes=SettleBody,
+        status=204,
+        refuses=(*ACTS, PromptNotFound),
+        tag="turns",
+    ),
+)
+"""The routes of control."""

@@ -1,0 +1,149 @@
+"""The event streams: one session, or many on one connection.
+
+Takes a cursor from `Last-Event-ID`, or from `?after=` for clients that cannot set a header; the header wins:
+it is what a browser comes back with. Gives SSE. A cursor that is none is refused before the stream begins; one
+that cannot be honoured is told in the stream.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from msgspec import Meta, Struct
+from starlette.types import Send
+
+from turnwire.core.envelope import stream_frame
+from turnwire.errors import BadRequest, Forbidden, SessionNotFound
+from turnwire.ids import Epoch, SessionId
+from turnwire.log.base import Position
+from turnwire.runtime.session import Session
+from turnwire.server.cursors import read_cursor
+from turnwire.server.endpoint import Call, Endpoint
+from turnwire.server.following import SessionStream, oldest, why_lost
+from turnwire.server.identity import Role
+from turnwire.server.many import ManyStream
+from turnwire.server.snapshot import snapshot_of
+from turnwire.server.stream import run_stream
+
+EPOCH_HEADERS = ("Turnwire-Epoch", "X-Qwen-Event-Epoch")
+
+_OFFSET_DIGITS = 18
+
+
+class EventsQuery(Struct):
+    """Where to begin, for clients that cannot set a header."""
+
+    after: Annotated[str, Meta(description="the id of the last event seen; 0 is the beginning")] | None = None
+    epoch: Annotated[str, Meta(description="the epoch that the id is of")] | None = None
+    snapshot: Annotated[bool, Meta(description="send a session_snapshot first")] = False
+
+
+class ManyEventsQuery(Struct):
+    """Which sessions, and where to begin."""
+
+    after: Annotated[str, Meta(description="the id of the last event of this stream")] | None = None
+    session: Annotated[str, Meta(description="a session; may be given more than once")] | None = None
+    sessions: Annotated[str, Meta(description="several sessions with commas between")] | None = None
+
+
+# -- one session ---------------------------------------------------------------------------------------------
+
+
+async def session_events(call: Call, send: Send) -> None:
+    """The events of one session."""
+    query: EventsQuery = call.query
+    offset = read_offset(call.request.headers.get("last-event-id") or query.after)
+    session = await call.daemon.node.session(call.session_id)
+    head = await call.daemon.node.head(call.session_id)
+    opening: list[bytes] = []
+    position = Position(session.epoch, session.tail.head)
+    if offset is not None:
+        position = Position(_epoch(call) or head.epoch, offset)
+        lost = why_lost(position, head)
+        if lost is not None:
+            opening.append(lost.frame(call.session_id))
+            position = oldest(head)
+    if query.snapshot:
+        frame, folded = await _snapshot(call, session)
+        opening.append(frame)
+        position = position if offset is not None else Position(head.epoch, folded)
+    headers: dict[str, str] = dict.fromkeys(EPOCH_HEADERS, head.epoch)
+    stream = SessionStream(call, head, position, opening, replays=offset is not None)
+    await run_stream(call, send, headers, stream.run)
+
+
+async def _snapshot(call: Call, session: Session) -> tuple[bytes, int]:
+    """The snapshot as a frame, and the offset it stands at: the stream goes on from there."""
+    view, offset = await call.daemon.node.view_at(call.session_id)
+    data = snapshot_of(call.session_id, view, session.epoch, offset, session.state.queue)
+    return stream_frame("session_snapshot", data), offset
+
+
+def read_offset(text: str | None) -> int | None:
+    """The offset that a cursor names; none without one. Raises `BadRequest`."""
+    if not text:
+        return None
+    if not (text.isascii() and text.isdigit() and len(text) <= _OFFSET_DIGITS):
+        raise BadRequest("the cursor is no event id; send the id of the last event you have seen, a whole number")
+    return int(text)
+
+
+def _epoch(call: Call) -> Epoch | None:
+    given = (call.request.headers.get(name) for name in EPOCH_HEADERS)
+    text = next((each for each in given if each), call.query.epoch)
+    return Epoch(text) if text else None
+
+
+# -- many sessions -------------------------------------------------------------------------------------------
+
+
+async def many_events(call: Call, send: Send) -> None:
+    """The events of some sessions, or of all that there are and will be."""
+    text = call.request.headers.get("last-event-id") or call.query.after
+    stream = ManyStream(call, read_cursor(text) if text else None)
+    wanted = _wanted(call)
+    for session_id in wanted:
+        try:
+            # Opening it first lets its tail know whether it is closed: then the stream can end.
+            await call.daemon.node.session(session_id)
+            stream.add_named(await call.daemon.node.head(session_id))
+        except SessionNotFound:
+            stream.add_missing(session_id)
+    await run_stream(call, send, {}, stream.run_named if wanted else stream.run_all)
+
+
+def _wanted(call: Call) -> list[SessionId]:
+    """The sessions that the stream shows; none means all."""
+    given = call.request.query_params
+    texts = [*given.getlist("session"), *(each for many in given.getlist("sessions") for each in many.split(","))]
+    wanted = list(dict.fromkeys(SessionId(each) for each in texts if each))
+    if not all(map(call.who.may_touch, wanted)):
+        raise Forbidden("this token is for another session")
+    return wanted or ([call.who.session_id] if call.who.session_id is not None else [])
+
+
+ENDPOINTS = (
+    Endpoint(
+        method="GET",
+        path="/session/{session_id}/events",
+        stream=session_events,
+        summary="Follow a session as server-sent events",
+        role=Role.OBSERVER,
+        query=EventsQuery,
+        refuses=(SessionNotFound, BadRequest),
+        media_type="text/event-stream",
+        tag="events",
+    ),
+    Endpoint(
+        method="GET",
+        path="/events",
+        stream=many_events,
+        summary="Follow many sessions on one connection",
+        role=Role.OBSERVER,
+        query=ManyEventsQuery,
+        refuses=(SessionNotFound, BadRequest),
+        media_type="text/event-stream",
+        narrows=True,
+        tag="events",
+    ),
+)

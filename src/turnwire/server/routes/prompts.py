@@ -1,0 +1,199 @@
+"""Prompting a session, and asking where a prompt stands.
+
+Takes a prompt and answers 202 at once: the prompt is in the log, the answer is on the wire, and only then is the
+agent asked. Whoever asks for it explicitly gets the old blocking answer instead, with the end of the turn in it.
+Never ties a turn to its request: a client that leaves changes nothing.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated
+
+from msgspec import UNSET, Meta, Raw, Struct, UnsetType
+
+from turnwire.core.events import TurnCompleted, TurnFailed
+from turnwire.core.turn import TurnState
+from turnwire.errors import Forbidden, PromptNotFound, TurnError
+from turnwire.ids import PromptId
+from turnwire.server.endpoint import Call, Endpoint, Reply
+from turnwire.server.identity import Role
+from turnwire.server.prompting import REFUSALS, PromptBody, Taken, take_prompt
+from turnwire.server.turn_shapes import (
+    READS,
+    PromptReceipt,
+    PromptStatus,
+    detail_state,
+    find_record,
+    queued_at,
+)
+from turnwire.server.waiting import wait_for
+
+COMPAT_CLIENT_ID = "x-qwen-client-id"
+"""Clients that send it learn a prompt's id from the answer, and wait for its end on an open stream. An end
+that they read first is lost to them. The two come on two sockets, and a busy client reads those in any order,
+in whatever order they were written: so the agent is asked when the client has read the answer."""
+
+APPLIED = {"Preference-Applied": "wait"}
+
+_SECONDS = re.compile(r'\s*wait\s*(?:=\s*"?(?P<seconds>\d{1,9})"?\s*)?', re.IGNORECASE)
+
+
+class PromptQuery(Struct, rename="camel"):
+    """How to be answered."""
+
+    wait: (
+        Annotated[
+            str,
+            Meta(
+                pattern=r"^(true|false|\d{1,9})$",
+                description="answer at the end of the turn, at most so many seconds later; as `Prefer: wait`",
+            ),
+        ]
+        | None
+    ) = None
+
+
+class PromptReply(PromptReceipt, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """The end of the turn, as the blocking answer tells it."""
+
+    stop_reason: str
+    usage: Raw | UnsetType = UNSET
+
+
+class PromptStatusQuery(Struct, rename="camel"):
+    """Which prompt."""
+
+    prompt_id: Annotated[str, Meta(description="by default the running one, else the newest one")] | None = None
+
+
+# -- prompting -----------------------------------------------------------------------------------------------
+
+
+async def prompt(call: Call) -> Reply:
+    body: PromptBody = call.body
+    seconds = _wanted_wait(call)
+    taken = await take_prompt(call, body, body.when_busy)
+    if seconds is None:
+        return _receipt(taken)._replace(is_last=COMPAT_CLIENT_ID in call.request.headers)
+    # The answer waits for the agent, so the agent does not wait for the answer.
+    taken.told()
+    end = await wait_for(call, taken.position, taken.prompt_id, (TurnCompleted, TurnFailed), seconds)
+    headers = APPLIED if call.query.wait is None else {}
+    if end is None:
+        return _receipt(taken)._replace(headers=headers)
+    if isinstance(end, TurnFailed):
+        raise TurnError(
+            end.message, reason=end.code, prompt_id=end.prompt_id, exit_code=end.exit_code, signal=end.signal
+        )
+    reply = PromptReply(
+        prompt_id=end.prompt_id,
+        last_event_id=taken.position.offset,
+        event_epoch=taken.epoch,
+        stop_reason=end.stop_reason,
+        usage=end.usage,
+    )
+    return Reply(reply, 200, headers)
+
+
+def _receipt(taken: Taken) -> Reply:
+    receipt = PromptReceipt(
+        prompt_id=taken.prompt_id,
+        last_event_id=taken.position.offset,
+        event_epoch=taken.epoch,
+        queued=taken.turn is not None and taken.turn.state is TurnState.QUEUED,
+    )
+    return Reply(receipt, then=taken.told)
+
+
+def _wanted_wait(call: Call) -> float | None:
+    """How long the caller wants to wait for the end; none if it wants its answer now. Raises `Forbidden`."""
+    asked = _asked_wait(call)
+    if asked is None:
+        return None
+    longest = call.daemon.limits.blocking_s if call.daemon.settings.blocking else 0
+    if not longest:
+        raise Forbidden("answers that wait for the end are turned off here; leave `wait` out and follow the events")
+    return min(asked, longest)
+
+
+def _asked_wait(call: Call) -> float | None:
+    query: PromptQuery = call.query
+    if query.wait is not None:
+        return None if query.wait in {"false", "0"} else _most(query.wait)
+    for header in call.request.headers.getlist("prefer"):
+        for preference in header.split(","):
+            # What cannot be read is no preference of ours, and is ignored.
+            found = _SECONDS.fullmatch(preference.partition(";")[0])
+            if found is not None:
+                return _most(found["seconds"] or "true") or None
+    return None
+
+
+def _most(text: str) -> float:
+    return float("inf") if text == "true" else float(text)
+
+
+# -- asking --------------------------------------------------------------------------------------------------
+
+
+async def prompt_status(call: Call) -> Reply:
+    query: PromptStatusQuery = call.query
+    view, offset = await call.daemon.node.view_at(call.session_id)
+    prompt_id = query.prompt_id or view.active or next(reversed(view.turns), None)
+    if prompt_id is None:
+        raise PromptNotFound("the session has had no prompt yet")
+    record = find_record(view, prompt_id)
+    is_suspected, reasons = await _suspicion(call, record.prompt_id) if view.active == prompt_id else (False, [])
+    outcome = record.outcome
+    return Reply(
+        PromptStatus(
+            session_id=call.session_id,
+            prompt_id=record.prompt_id,
+            state=detail_state(record),
+            stop_reason=None if outcome is None else outcome.stop_reason,
+            error=None if outcome is None else outcome.error,
+            last_event_id=offset,
+            queued_at=queued_at(record),
+            started_at=record.started_at,
+            ended_at=record.ended_at,
+            suspected_complete=is_suspected,
+            reasons=reasons,
+        )
+    )
+
+
+async def _suspicion(call: Call, prompt_id: PromptId) -> tuple[bool, list[str]]:
+    """What is known of a turn that runs; nothing if it has ended since."""
+    known = await call.daemon.node.agents.explain(call.session_id)
+    return (known.suspected_complete, known.reasons) if known.prompt_id == prompt_id else (False, [])
+
+
+ENDPOINTS: tuple[Endpoint, ...] = (
+    Endpoint(
+        method="POST",
+        path="/session/{session_id}/prompt",
+        act=prompt,
+        summary="Prompt the session; the answer comes at once, the turn comes as events",
+        role=Role.CONTROLLER,
+        takes=PromptBody,
+        query=PromptQuery,
+        gives=PromptReceipt,
+        status=202,
+        also={200: PromptReply},
+        refuses=(*REFUSALS, Forbidden, TurnError),
+        tag="turns",
+    ),
+    Endpoint(
+        method="GET",
+        path="/session/{session_id}/prompt-status",
+        act=prompt_status,
+        summary="Where a prompt stands",
+        role=Role.OBSERVER,
+        query=PromptStatusQuery,
+        gives=PromptStatus,
+        refuses=(*READS, PromptNotFound),
+        tag="turns",
+    ),
+)
+"""The routes of prompts."""

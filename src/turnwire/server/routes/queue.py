@@ -1,0 +1,265 @@
+"""The queue of a session: prompts that wait, in their order, for anybody to look at and change.
+
+Takes edits of prompts that have not started; gives the queue as it is. The routes named `pending-prompts` show the
+same as older clients know it, with the running prompt in front.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from msgspec import UNSET, Meta, Raw, Struct
+
+from turnwire.core.events import Origin
+from turnwire.core.inputs import HoldQueue, ReleaseQueue, RemovePrompt, UpdatePrompt
+from turnwire.core.state import SessionState, Turn
+from turnwire.core.view import View
+from turnwire.errors import (
+    BadRequest,
+    ContentRefused,
+    PromptNotFound,
+    PromptNotQueued,
+    ShuttingDown,
+)
+from turnwire.ids import ClientId, PromptId
+from turnwire.server.endpoint import Call, Endpoint, Reply
+from turnwire.server.identity import Role
+from turnwire.server.prompting import Content
+from turnwire.server.turn_shapes import ACTS, READS, queued_at
+from turnwire.wire.jsonrpc import raw
+
+
+class QueuedPrompt(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """A prompt that waits."""
+
+    prompt_id: PromptId
+    content: Raw
+    text: str
+    queued_at: int
+    position: int | None = None
+    """Its place, 0 is next; none if it has left the queue since."""
+    author: str | None = None
+    originator_client_id: ClientId | None = None
+    steering: bool = False
+    """The agent is asked to take it into the running turn."""
+
+
+class Queue(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """The prompts that wait, the next one first."""
+
+    prompts: list[QueuedPrompt]
+    held: bool
+    """Nothing starts from it."""
+    held_reason: str | None = None
+
+
+class QueueChange(Struct, frozen=True):
+    """Hold the queue, or let it go on."""
+
+    held: bool
+
+
+class PromptChange(Struct, frozen=True, kw_only=True):
+    """Another content, another place, or both."""
+
+    content: Content | None = None
+    prompt: Content | None = None
+    """Another name for `content`."""
+    position: Annotated[int, Meta(ge=0)] | None = None
+    """A place behind the last one is the last one."""
+
+
+class Removal(Struct, frozen=True):
+    removed: bool
+
+
+class PendingPrompt(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """A prompt that runs or waits."""
+
+    prompt_id: PromptId
+    text: str
+    queued_at: int
+    state: Literal["queued", "running"]
+    originator_client_id: ClientId | None = None
+
+
+class PendingPrompts(Struct, frozen=True, rename="camel"):
+    pending_prompts: list[PendingPrompt]
+
+
+# -- ours ----------------------------------------------------------------------------------------------------
+
+
+async def show_queue(call: Call) -> Reply:
+    state = (await call.daemon.node.session(call.session_id)).state
+    prompts: list[QueuedPrompt] = []
+    if state.queue:
+        # Read after the state, the view knows every prompt of it.
+        view = await call.daemon.node.view(call.session_id)
+        prompts = [_queued(view, each, place) for place, each in enumerate(state.queue)]
+    return Reply(Queue(prompts=prompts, held=state.held is not None, held_reason=state.held))
+
+
+async def change_queue(call: Call) -> Reply:
+    call.daemon.check_open()
+    client_id = await call.daemon.clients.known(call.session_id, call.client_id)
+    kind = HoldQueue if call.body.held else ReleaseQueue
+    given = kind(at=call.daemon.clock.now_ms(), author=call.who.name, client_id=client_id)
+    await call.daemon.node.submit(call.session_id, given)
+    return await show_queue(call)
+
+
+async def change_prompt(call: Call) -> Reply:
+    body: PromptChange = call.body
+    content = body.content if body.content is not None else body.prompt
+    if content is None and body.position is None:
+        raise BadRequest("nothing is to be changed; give `content`, `position` or both")
+    node, prompt_id = call.daemon.node, _named(call)
+    session = await node.session(call.session_id)
+    before = _waiting(session.state, prompt_id)
+    await node.submit(
+        call.session_id,
+        UpdatePrompt(
+            at=call.daemon.clock.now_ms(),
+            author=call.who.name,
+            client_id=await call.daemon.clients.known(call.session_id, call.client_id),
+            prompt_id=prompt_id,
+            content=None if content is None else raw(content),
+            position=body.position,
+        ),
+    )
+    place, turn = _waiting((await node.session(call.session_id)).state, prompt_id) or before or (None, None)
+    if turn is None:
+        raise PromptNotFound("no prompt with this id waits in the session", prompt_id=prompt_id)
+    return Reply(_queued(await node.view(call.session_id), turn, place))
+
+
+async def remove_prompt(call: Call) -> Reply:
+    await _remove(call)
+    return Reply(Removal(removed=True))
+
+
+async def _remove(call: Call) -> None:
+    client_id = await call.daemon.clients.known(call.session_id, call.client_id)
+    now = call.daemon.clock.now_ms()
+    given = RemovePrompt(at=now, author=call.who.name, client_id=client_id, prompt_id=_named(call))
+    await call.daemon.node.submit(call.session_id, given)
+
+
+def _named(call: Call) -> PromptId:
+    return PromptId(call.request.path_params["prompt_id"])
+
+
+def _waiting(state: SessionState, prompt_id: PromptId) -> tuple[int | None, Turn] | None:
+    return next(((place, each) for place, each in enumerate(state.queue) if each.prompt_id == prompt_id), None)
+
+
+def _queued(view: View, turn: Turn, place: int | None) -> QueuedPrompt:
+    return QueuedPrompt(
+        prompt_id=turn.prompt_id,
+        content=Raw(b"[]") if turn.content is UNSET else turn.content,
+        text=view.user_text(turn.prompt_id) or "",
+        queued_at=queued_at(view.turns[turn.prompt_id]) or 0,
+        position=place,
+        author=turn.author,
+        originator_client_id=turn.client_id,
+        steering=turn.steering,
+    )
+
+
+# -- as older clients know it --------------------------------------------------------------------------------
+
+
+async def list_pending(call: Call) -> Reply:
+    state = (await call.daemon.node.session(call.session_id)).state
+    running = [each for each in (state.turn, *state.joined) if each is not None and each.origin is Origin.CLIENT]
+    if not running and not state.queue:
+        return Reply(PendingPrompts([]))
+    view = await call.daemon.node.view(call.session_id)
+    shown = [_pending(view, each, "running") for each in running]
+    return Reply(PendingPrompts(shown + [_pending(view, each, "queued") for each in state.queue]))
+
+
+def _pending(view: View, turn: Turn, state: Literal["queued", "running"]) -> PendingPrompt:
+    return PendingPrompt(
+        prompt_id=turn.prompt_id,
+        text=view.user_text(turn.prompt_id) or "",
+        queued_at=queued_at(view.turns[turn.prompt_id]) or 0,
+        state=state,
+        originator_client_id=turn.client_id,
+    )
+
+
+async def remove_pending(call: Call) -> Reply:
+    try:
+        await _remove(call)
+    except (PromptNotFound, PromptNotQueued):
+        return Reply(Removal(removed=False))
+    return Reply(Removal(removed=True))
+
+
+ENDPOINTS: tuple[Endpoint, ...] = (
+    Endpoint(
+        method="GET",
+        path="/session/{session_id}/queue",
+        act=show_queue,
+        summary="The prompts that wait",
+        role=Role.OBSERVER,
+        gives=Queue,
+        refuses=READS,
+        tag="queue",
+    ),
+    Endpoint(
+        method="PATCH",
+        path="/session/{session_id}/queue",
+        act=change_queue,
+        summary="Hold the queue, or let it go on",
+        role=Role.CONTROLLER,
+        takes=QueueChange,
+        gives=Queue,
+        refuses=(*ACTS, ShuttingDown),
+        tag="queue",
+    ),
+    Endpoint(
+        method="PATCH",
+        path="/session/{session_id}/queue/{prompt_id}",
+        act=change_prompt,
+        summary="Edit or move a prompt that waits",
+        role=Role.CONTROLLER,
+        takes=PromptChange,
+        gives=QueuedPrompt,
+        refuses=(*ACTS, BadRequest, ContentRefused, PromptNotFound, PromptNotQueued),
+        tag="queue",
+    ),
+    Endpoint(
+        method="DELETE",
+        path="/session/{session_id}/queue/{prompt_id}",
+        act=remove_prompt,
+        summary="Take a prompt out of the queue; it ends as cancelled",
+        role=Role.CONTROLLER,
+        gives=Removal,
+        refuses=(*ACTS, PromptNotFound, PromptNotQueued),
+        tag="queue",
+    ),
+    Endpoint(
+        method="GET",
+        path="/session/{session_id}/pending-prompts",
+        act=list_pending,
+        summary="The prompts that run or wait",
+        role=Role.OBSERVER,
+        gives=PendingPrompts,
+        refuses=READS,
+        tag="queue",
+    ),
+    Endpoint(
+        method="DELETE",
+        path="/session/{session_id}/pending-prompts/{prompt_id}",
+        act=remove_pending,
+        summary="Take a prompt out of the queue, if it still waits",
+        role=Role.CONTROLLER,
+        gives=Removal,
+        refuses=ACTS,
+        tag="queue",
+    ),
+)
+"""The routes of the queue."""

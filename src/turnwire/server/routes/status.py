@@ -1,0 +1,154 @@
+"""How a session is doing, in one small answer that is cheap to ask for.
+
+Takes a session; gives who is there, whether a turn runs, what it waits for, and how the last one failed. The
+transcript is folded only when there is a question or a failure to tell of.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from msgspec import UNSET, Raw, Struct, UnsetType, json
+
+from turnwire.core.events import PermissionRequested
+from turnwire.core.view import View
+from turnwire.core.view.patch import UNREADABLE
+from turnwire.ids import PermissionId, PromptId, SessionId
+from turnwire.server.endpoint import Call, Endpoint, Reply
+from turnwire.server.identity import Role
+from turnwire.server.listing import Standing, entry_of, iso
+
+PERMISSION = "session/request_permission"
+
+
+class InteractionAction(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What the agent wants to do."""
+
+    type: str | None = None
+    title: str | None = None
+    content: Raw | UnsetType = UNSET
+    locations: Raw | UnsetType = UNSET
+    input: Raw | UnsetType = UNSET
+
+
+class PendingInteraction(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """An open question of the agent."""
+
+    request_id: PermissionId
+    kind: Literal["permission", "user_question"]
+    method: str
+    prompt_id: PromptId | None = None
+    created_at: str
+    action: InteractionAction
+    options: list[dict[str, Any]]
+
+
+class LastTurnError(Struct, frozen=True, kw_only=True, rename="camel"):
+    """Why the last turn failed."""
+
+    code: str
+    message: str
+    prompt_id: PromptId
+
+
+class SessionStatus(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    session_id: SessionId
+    workspace_cwd: str
+    state: Standing
+    client_count: int
+    has_active_prompt: bool
+    is_waiting_for_permission: bool
+    pending_interactions: list[PendingInteraction]
+    has_turn_error: bool
+    turn_error: LastTurnError | None = None
+    created_at: str
+    updated_at: str
+    attended: bool
+    """Whether somebody who can answer is there now."""
+
+
+async def show(call: Call) -> Reply:
+    daemon, session_id = call.daemon, call.session_id
+    state = (await daemon.node.session(session_id)).state
+    entry = await entry_of(daemon, session_id)
+    has_error = state.last is not None and state.last.stop_reason is None
+    view = await daemon.node.view(session_id) if has_error or state.questions else View()
+    return Reply(
+        SessionStatus(
+            session_id=session_id,
+            workspace_cwd=entry.cwd,
+            state=entry.state,
+            client_count=entry.client_count,
+            has_active_prompt=entry.has_active_prompt,
+            is_waiting_for_permission=bool(state.questions),
+            pending_interactions=[_interaction(each) for each in view.permissions.values()],
+            has_turn_error=has_error,
+            turn_error=_error(view, None if state.last is None else state.last.prompt_id),
+            created_at=entry.created_at,
+            updated_at=entry.updated_at,
+            attended=daemon.clients.attended(session_id),
+        )
+    )
+
+
+def _error(view: View, prompt_id: PromptId | None) -> LastTurnError | None:
+    record = view.turns.get(prompt_id) if prompt_id is not None else None
+    if record is None or record.outcome is None or record.outcome.error is None:
+        return None
+    error = record.outcome.error
+    return LastTurnError(code=error.code, message=error.message, prompt_id=record.prompt_id)
+
+
+class _Tool(Struct, rename="camel"):
+    kind: Any = None
+    title: Any = None
+    content: Raw | UnsetType = UNSET
+    locations: Raw | UnsetType = UNSET
+    raw_input: Raw | UnsetType = UNSET
+
+
+class _Asked(Struct, rename="camel"):
+    """The members of a question in v1, in v2 and of a form, side by side."""
+
+    title: Any = None
+    message: Any = None
+    tool_call: _Tool | None = None
+    options: list[dict[str, Any]] = []
+
+
+def _interaction(asked: PermissionRequested) -> PendingInteraction:
+    try:
+        params = json.decode(asked.params, type=_Asked)
+    except UNREADABLE:
+        params = _Asked()
+    tool = params.tool_call or _Tool()
+    title = next((each for each in (params.title, params.message, tool.title) if isinstance(each, str)), None)
+    action = InteractionAction(
+        type=tool.kind if isinstance(tool.kind, str) else None,
+        title=title,
+        content=tool.content,
+        locations=tool.locations,
+        input=tool.raw_input,
+    )
+    return PendingInteraction(
+        request_id=asked.request_id,
+        kind="permission" if asked.method == PERMISSION else "user_question",
+        method=asked.method,
+        prompt_id=asked.prompt_id,
+        created_at=iso(asked.at),
+        action=action,
+        options=params.options,
+    )
+
+
+ENDPOINTS: tuple[Endpoint, ...] = (
+    Endpoint(
+        method="GET",
+        path="/session/{session_id}/status",
+        act=show,
+        summary="How a session is doing: clients, the turn, open questions, the last failure",
+        role=Role.OBSERVER,
+        gives=SessionStatus,
+    ),
+)
+"""The route of a session's status."""

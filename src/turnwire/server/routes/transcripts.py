@@ -1,0 +1,160 @@
+"""A session to read: what was said, everything that happened, and why it stands still.
+
+Takes a session, open or closed; gives its folded view, its whole log as one file, or the evidence about its turn.
+The file is written page by page, so a log of any length costs one page of memory. Never shows frames of the agent
+to observers: they may hold secrets.
+"""
+
+from __future__ import annotations
+
+import re
+
+import anyio
+from msgspec import UNSET, Raw, Struct, UnsetType
+from msgspec.structs import asdict
+from starlette.types import Send
+
+from turnwire.core.envelope import to_envelope
+from turnwire.core.state import Phase
+from turnwire.core.view import AnyItem, Latest, Terminal, TurnRecord
+from turnwire.errors import PositionLost
+from turnwire.ids import ClientId, Epoch, SessionId
+from turnwire.log.base import Position
+from turnwire.runtime.evidence import Explanation
+from turnwire.server.endpoint import Call, Endpoint, Reply
+from turnwire.server.identity import Role
+from turnwire.server.listing import Standing, iso
+from turnwire.server.stream import ABORT
+
+_ODD = re.compile(r"[^A-Za-z0-9_.-]")
+
+
+class Transcript(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """What clients read of a session, as of one event."""
+
+    session_id: SessionId
+    event_epoch: Epoch
+    last_event_id: int
+    workspace_cwd: str
+    created_at: str
+    state: Standing
+    title: str | None = None
+    items: list[AnyItem]
+    latest: Latest
+    turns: list[TurnRecord]
+    terminals: dict[str, Terminal] = {}
+    background: Raw | UnsetType = UNSET
+
+
+class SessionExplanation(Explanation, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """Where a session stands and why, with the evidence."""
+
+    session_id: SessionId
+    clients: dict[ClientId, str]
+    """Attached clients by id, with their role; there or not."""
+    attended: bool
+    """Whether somebody who can answer is there now."""
+
+
+async def show(call: Call) -> Reply:
+    node, session_id = call.daemon.node, call.session_id
+    view, offset = await node.view_at(session_id)
+    session = view.session
+    return Reply(
+        Transcript(
+            session_id=session_id,
+            event_epoch=(await node.head(session_id)).epoch,
+            last_event_id=offset,
+            workspace_cwd=session.cwd,
+            created_at=iso(session.created_at),
+            state="closed" if session.phase is Phase.CLOSED else view.state,
+            title=session.title,
+            items=view.items,
+            latest=view.latest,
+            turns=list(view.turns.values()),
+            terminals=view.terminals,
+            background=UNSET if view.background is None else view.background,
+        )
+    )
+
+
+async def export(call: Call, send: Send) -> None:
+    daemon, session_id = call.daemon, call.session_id
+    limits = daemon.limits
+    head = await daemon.node.head(session_id)
+    name = _ODD.sub("_", session_id)[:128]
+    headers = {
+        "content-type": call.endpoint.media_type,
+        "content-disposition": f'attachment; filename="{name}.ndjson"',
+        "cache-control": "no-store",
+        "turnwire-epoch": head.epoch,
+    }
+    raw = [(key.encode(), value.encode()) for key, value in headers.items()]
+    await send({"type": "http.response.start", "status": 200, "headers": raw})
+    cursor = head.first - 1
+    while cursor < head.head:
+        events = await daemon.log.read(
+            session_id,
+            Position(head.epoch, cursor),
+            max_events=min(limits.page_events, head.head - cursor),
+            max_bytes=limits.page_bytes,
+        )
+        lines = [to_envelope(session_id, each.offset, each.body) for each in events]
+        with anyio.move_on_after(limits.write_timeout_s) as waiting:
+            await send({"type": "http.response.body", "body": b"\n".join([*lines, b""]), "more_body": True})
+        if waiting.cancelled_caught:
+            # It takes nothing. The file has no proper end then, so nobody takes a part for the whole.
+            _hang_up(call)
+            return
+        cursor = events[-1].offset
+    await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+
+def _hang_up(call: Call) -> None:
+    abort = call.request.scope.get("extensions", {}).get(ABORT)
+    if abort is not None:
+        abort["call"]()
+
+
+async def explain(call: Call) -> Reply:
+    daemon, session_id = call.daemon, call.session_id
+    known = asdict(await daemon.node.agents.explain(session_id))
+    clients = (await daemon.node.session(session_id)).state.clients
+    return Reply(
+        SessionExplanation(
+            **known, session_id=session_id, clients=clients, attended=daemon.clients.attended(session_id)
+        )
+    )
+
+
+ENDPOINTS: tuple[Endpoint, ...] = (
+    Endpoint(
+        method="GET",
+        path="/session/{session_id}/transcript",
+        act=show,
+        summary="What was said and done, folded from the log",
+        role=Role.OBSERVER,
+        gives=Transcript,
+        tag="transcript",
+    ),
+    Endpoint(
+        method="GET",
+        path="/session/{session_id}/export",
+        stream=export,
+        summary="The whole log as one file, an event per line",
+        role=Role.OBSERVER,
+        media_type="application/x-ndjson",
+        refuses=(PositionLost,),
+        tag="transcript",
+    ),
+    Endpoint(
+        method="GET",
+        path="/session/{session_id}/explain",
+        act=explain,
+        summary="Why a session stands where it stands, with the evidence",
+        role=Role.CONTROLLER,
+        gives=SessionExplanation,
+        tag="transcript",
+    ),
+)
+"""The routes that show a session's past."""

@@ -1,0 +1,201 @@
+"""What a setting may be: how text and TOML become its value, and the words that say what is allowed.
+
+Takes a string from the command line or the environment, or a value from a TOML file; gives the value. Raises
+`ValueError` without a text: the words in `allowed` and the place the value came from make the message. Never reads
+a file and never looks at another setting.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import NamedTuple, cast
+
+from turnwire.link.address import checked_agent_url
+from turnwire.server.origins import parse_host, parse_origin
+
+_SWITCH = {"true": True, "yes": True, "on": True, "1": True, "false": False, "no": False, "off": False, "0": False}
+
+
+class Kind(NamedTuple):
+    """A kind of value."""
+
+    allowed: str
+    """What may be given, to go after 'give'."""
+    from_text: Callable[[str, Path], object]
+    """A string and the folder that relative paths start from."""
+    from_value: Callable[[object, Path], object]
+    """A value of TOML, or of a program that calls us."""
+    is_many: bool = False
+    """It is a list: its flag may be given several times, and its variable holds all of them."""
+    is_switch: bool = False
+
+
+def text(allowed: str = "some text") -> Kind:
+    """Any text but the empty one."""
+
+    def read(value: object, base: Path) -> object:
+        if not isinstance(value, str) or not value:
+            raise ValueError
+        return value
+
+    return Kind(allowed, read, read)
+
+
+def number(at_least: float, at_most: float, *, is_whole: bool, unit: str = "", why: str = "") -> Kind:
+    """A number in a range."""
+
+    def check(value: object, base: Path) -> object:
+        if isinstance(value, bool) or not isinstance(value, int if is_whole else int | float):
+            raise ValueError
+        # Not the other way round: what is no number at all is in no range.
+        if not at_least <= value <= at_most:
+            raise ValueError
+        return value
+
+    def parse(value: str, base: Path) -> object:
+        return check(int(value) if is_whole else float(value), base)
+
+    words = f"a {'whole ' if is_whole else ''}number from {at_least:.12g} to {at_most:.12g}"
+    return Kind(words + (f" {unit}" if unit else "") + (f" ({why})" if why else ""), parse, check)
+
+
+def choice(*names: str) -> Kind:
+    """One of some words."""
+
+    def read(value: object, base: Path) -> object:
+        if value not in names:
+            raise ValueError
+        return value
+
+    return Kind("one of " + ", ".join(names), read, read)
+
+
+def switch() -> Kind:
+    """On or off."""
+
+    def check(value: object, base: Path) -> object:
+        if not isinstance(value, bool):
+            raise ValueError
+        return value
+
+    def parse(value: str, base: Path) -> object:
+        found = _SWITCH.get(value.lower())
+        if found is None:
+            raise ValueError
+        return found
+
+    return Kind("true or false", parse, check, is_switch=True)
+
+
+def path(allowed: str) -> Kind:
+    """A path. A relative one starts from the file that names it, or from where the command runs."""
+    return Kind(allowed, _path, _path)
+
+
+def paths(allowed: str) -> Kind:
+    """Several paths; one variable holds them with the system's separator between them."""
+
+    def split(value: str, base: Path) -> object:
+        return tuple(_path(each, base) for each in value.split(os.pathsep) if each)
+
+    def check(value: object, base: Path) -> object:
+        return tuple(_path(each, base) for each in _items(value))
+
+    return Kind(allowed, split, check, is_many=True)
+
+
+def origins() -> Kind:
+    """Web origins, as a browser writes them."""
+    return _words("origins such as https://app.example, without a path; `*` and `null` are not allowed", _is_origin)
+
+
+def hosts() -> Kind:
+    """Names of hosts, without a port."""
+    return _words("host names or addresses without a port, such as agents.example", _is_host)
+
+
+def command() -> Kind:
+    """A program and its arguments. One variable holds them as a shell would read them; no shell ever sees them."""
+
+    def split(value: str, base: Path) -> object:
+        return _command(shlex.split(value))
+
+    def check(value: object, base: Path) -> object:
+        return _command(_items(value))
+
+    allowed = 'the program and its arguments, in TOML as a list: ["some-agent", "--flag"]'
+    return Kind(allowed, split, check, is_many=True)
+
+
+def agent_url() -> Kind:
+    """The address of an agent's ACP endpoint."""
+
+    def read(value: object, base: Path) -> object:
+        if not isinstance(value, str):
+            raise ValueError
+        return checked_agent_url(value)
+
+    return Kind("an address such as wss://agents.example/acp or https://agents.example/acp", read, read)
+
+
+def tables(allowed: str, read: Callable[[list[dict[str, object]]], object]) -> Kind:
+    """Tables of a TOML file, for which another module has the rules."""
+
+    def refuse(value: str, base: Path) -> object:
+        raise ValueError
+
+    def check(value: object, base: Path) -> object:
+        items = _items(value)
+        if not all(isinstance(each, dict) for each in items):
+            raise ValueError
+        return read(cast("list[dict[str, object]]", items))
+
+    return Kind(allowed, refuse, check, is_many=True)
+
+
+def _words(allowed: str, fits: Callable[[str], bool]) -> Kind:
+    def check(value: object, base: Path) -> object:
+        words = [each.lower() if isinstance(each, str) else "" for each in _items(value)]
+        if not all(map(fits, words)):
+            raise ValueError
+        return tuple(words)
+
+    def split(value: str, base: Path) -> object:
+        return check([each.strip() for each in value.split(",") if each.strip()], base)
+
+    return Kind(allowed, split, check, is_many=True)
+
+
+def _is_origin(word: str) -> bool:
+    return parse_origin(word) is not None
+
+
+def _is_host(word: str) -> bool:
+    host = parse_host(word)
+    return host is not None and host.port is None
+
+
+def _path(value: object, base: Path) -> Path:
+    if not isinstance(value, str | Path) or not str(value) or "\0" in str(value):
+        raise ValueError
+    try:
+        return base / Path(value).expanduser()
+    except RuntimeError:
+        # There is no such user, or no home.
+        raise ValueError from None
+
+
+def _command(value: Sequence[object]) -> tuple[str, ...]:
+    words = [each for each in value if isinstance(each, str) and "\0" not in each]
+    if len(words) != len(value) or not words or not words[0]:
+        raise ValueError
+    return tuple(words)
+
+
+def _items(value: object) -> list[object]:
+    if not isinstance(value, list | tuple):
+        raise ValueError
+    return list(cast("list[object]", value))

@@ -1,0 +1,250 @@
+"""The client SDK and a real daemon: the same client as over stdio, and the plain one with a call for each route."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import AsyncGenerator
+from pathlib import Path
+
+import anyio
+import anyio.lowlevel
+import anyio.to_thread
+import pytest
+from tests.support.daemons import TOKEN, Running, running_daemon
+from tests.support.played import serving
+
+import turnwire
+from turnwire.client import DaemonClient, Session, Update, blocking
+from turnwire.errors import (
+    ClientClosed,
+    ConfigError,
+    DaemonUnreachable,
+    Forbidden,
+    PermissionNotFound,
+    SessionClosed,
+    Unauthenticated,
+)
+from turnwire.limits import Limits
+from turnwire.log import MemoryEventLog
+from turnwire.server.app import create_app
+from turnwire.server.listen import Tls
+
+pytestmark = pytest.mark.anyio
+
+WAIT_S = 60.0
+NOBODY = "http://127.0.0.1:9"
+
+
+@pytest.fixture
+async def daemon(tmp_path: Path) -> AsyncGenerator[Running]:
+    async with running_daemon(tmp_path / "data") as running:
+        yield running
+
+
+async def token_of(daemon: Running, role: str) -> str:
+    async with daemon.client() as http:
+        answer = await http.post("/tokens", json={"name": f"the {role}", "role": role})
+        return answer.json()["token"]
+
+
+@pytest.mark.requirement("G13")
+async def test_a_wrong_token_is_told_when_the_client_is_opened(daemon: Running) -> None:
+    with anyio.fail_after(WAIT_S):
+        for token in (None, "wrong-token-0123456789"):
+            client = turnwire.connect(daemon.url, token=token)
+            with pytest.raises(Unauthenticated):
+                await client.__aenter__()
+            async with DaemonClient(daemon.url, token) as plain_one:
+                with pytest.raises(Unauthenticated):
+                    await plain_one.prompt("s1", "hello")
+
+
+async def test_a_daemon_that_is_not_there_is_told_with_what_to_do() -> None:
+    with anyio.fail_after(WAIT_S):
+        with pytest.raises(DaemonUnreachable, match="turnwire serve"):
+            await turnwire.connect(NOBODY).__aenter__()
+        async with DaemonClient(NOBODY, limits=Limits(request_retry_s=0.1)) as client:
+            with pytest.raises(DaemonUnreachable, match="turnwire serve"):
+                await client.create_session()
+
+
+async def test_a_url_and_a_command_are_told_apart_and_take_different_settings() -> None:
+    with pytest.raises(ConfigError, match="daemon"):
+        turnwire.connect(NOBODY, env={})
+    with pytest.raises(ConfigError, match="daemon"):
+        turnwire.connect(NOBODY, log=MemoryEventLog())
+    with pytest.raises(ConfigError, match="URL"):
+        turnwire.connect("some-agent --flag", token="x")
+
+
+async def test_https_is_spoken_with_the_certificates_of_the_environment(
+    daemon: Running, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tls = Tls(tmp_path / "cert.pem", tmp_path / "key.pem")
+    command = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
+    command += ["-keyout", str(tls.key), "-out", str(tls.cert), "-days", "1", "-subj", "/CN=localhost"]
+    command += ["-addext", "subjectAltName=IP:127.0.0.1"]
+    await anyio.run_process(command)
+    with anyio.fail_after(WAIT_S):
+        async with serving(create_app(daemon.daemon), tls) as url:
+            with pytest.raises(DaemonUnreachable):
+                await turnwire.connect(url, token=daemon.token).__aenter__()
+            monkeypatch.setenv("SSL_CERT_FILE", str(tls.cert))
+            async with turnwire.connect(url, token=daemon.token) as client:
+                session = await client.new_session(tmp_path)
+                assert (await session.prompt("say 2 x")).text == "xx"
+
+
+@pytest.mark.parametrize("server", ["uvicorn", "granian"])
+def test_the_twin_without_an_event_loop_does_the_same(server: str, tmp_path: Path) -> None:
+    url: list[str] = []
+    ready, stop = threading.Event(), threading.Event()
+
+    async def serve() -> None:
+        async with running_daemon(tmp_path / "data", server=server) as daemon:
+            url.append(daemon.url)
+            ready.set()
+            await anyio.to_thread.run_sync(stop.wait, WAIT_S)
+
+    serving_thread = threading.Thread(target=anyio.run, args=(serve,))
+    serving_thread.start()
+    try:
+        assert ready.wait(WAIT_S)
+        use_the_twin(url[0], tmp_path)
+    finally:
+        stop.set()
+        serving_thread.join(WAIT_S)
+
+
+def use_the_twin(url: str, folder: Path) -> None:
+    with blocking.connect(url, token=TOKEN) as client:
+        heard: list[str] = []
+        session = client.new_session(folder)
+        session.on_update(lambda update: heard.append(update.text))
+        assert session.prompt("say 3 x").result(WAIT_S).text == "xxx"
+        assert heard == ["x", "x", "x"]
+    with blocking.DaemonClient(url, TOKEN) as plain_one:
+        session_id = plain_one.create_session().session_id
+        result = plain_one.prompt(session_id, "say 1 y")
+        assert plain_one.turn(session_id, result.prompt_id or "") == plain_one.turns(session_id)[0]
+        assert not plain_one.status(session_id).has_active_prompt
+        assert plain_one.resume(session_id).client_id != plain_one.load(session_id).client_id
+        plain_one.cancel(session_id)
+        with pytest.raises(PermissionNotFound):
+            plain_one.answer_permission(session_id, "q_none", "allow")
+        ends = (event for event in plain_one.events(session_id, 0) if event.id == result.event_id)
+        assert next(ends).type == "turn_complete"
+    with pytest.raises(ClientClosed):
+        plain_one.status(session_id)
+
+
+async def test_the_token_of_the_environment_is_used(daemon: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TURNWIRE_TOKEN", daemon.token)
+    with anyio.fail_after(WAIT_S):
+        async with turnwire.connect(daemon.url) as client:
+            assert await client.sessions() == []
+
+
+# -- many ----------------------------------------------------------------------------------------------------
+
+
+async def test_an_observer_sees_what_the_one_who_prompts_sees_and_may_not_prompt(
+    daemon: Running, tmp_path: Path
+) -> None:
+    token = await token_of(daemon, "observer")
+    with anyio.fail_after(WAIT_S):
+        async with (
+            turnwire.connect(daemon.url, token=daemon.token) as client,
+            turnwire.connect(daemon.url, token=token) as watching,
+        ):
+            session = await client.new_session(tmp_path)
+            watched = await watching.attach(session.session_id)
+            ours: list[tuple[int, str]] = []
+            theirs: list[tuple[int, str]] = []
+            session.on_update(lambda update: ours.append((update.offset, update.text)))
+            watched.on_update(lambda update: theirs.append((update.offset, update.text)))
+            turn = session.prompt("flood 500", request_id="shared")
+            end = await watched.completed("shared")
+            result = await turn
+            assert (end.prompt_id, end.stop_reason, end.text) == (result.prompt_id, "end_turn", result.text)
+            assert theirs == ours
+            assert len(ours) == 500
+            with pytest.raises(Forbidden):
+                await watched.prompt("hello")
+
+
+async def test_a_client_that_did_not_prompt_may_answer_the_question(daemon: Running, tmp_path: Path) -> None:
+    with anyio.fail_after(WAIT_S):
+        async with (
+            turnwire.connect(daemon.url, token=daemon.token) as one,
+            turnwire.connect(daemon.url, token=daemon.token) as two,
+        ):
+            session = await one.new_session(tmp_path)
+            other = await two.attach(session.session_id)
+            other.on_permission(lambda question: question.options[0].option_id)
+            assert (await session.prompt("ask t1 allow,deny")).text == "selected allow"
+            assert other.handler_errors == {}
+
+
+@pytest.mark.requirement("G12")
+async def test_fifty_sessions_at_once_each_hear_their_own(daemon: Running, tmp_path: Path) -> None:
+    heard: dict[int, list[str]] = {}
+
+    async def use(session: Session, number: int) -> None:
+        texts = heard[number] = []
+
+        @session.on_update
+        async def hear(update: Update) -> None:
+            await anyio.lowlevel.checkpoint()
+            texts.append(update.text)
+
+        await session.prompt(f"say 20 {number}")
+        assert texts == [str(number)] * 20
+
+    with anyio.fail_after(WAIT_S):
+        async with turnwire.connect(daemon.url, token=daemon.token) as client:
+            sessions = [await client.new_session(tmp_path) for _ in range(50)]
+            async with anyio.create_task_group() as tasks:
+                for number, session in enumerate(sessions):
+                    tasks.start_soon(use, session, number)
+            assert len(heard) == 50
+            assert sorted(await client.sessions()) == sorted(session.session_id for session in sessions)
+
+
+async def test_leaving_a_client_leaves_the_turn_running(daemon: Running, tmp_path: Path) -> None:
+    with anyio.fail_after(WAIT_S):
+        async with turnwire.connect(daemon.url, token=daemon.token) as client:
+            session = await client.new_session(tmp_path)
+            turn = session.prompt("never")
+            prompt_id = (await turn.accepted).prompt_id
+        async with DaemonClient(daemon.url, daemon.token) as plain_one:
+            assert (await plain_one.turn(session.session_id, prompt_id)).state == "running"
+            await plain_one.cancel(session.session_id, prompt_id)
+
+
+async def test_a_session_that_is_closed_already_can_be_looked_at_and_ends_whoever_follows_it(
+    daemon: Running, tmp_path: Path
+) -> None:
+    with anyio.fail_after(WAIT_S):
+        async with turnwire.connect(daemon.url, token=daemon.token) as client:
+            session = await client.new_session(tmp_path)
+            await session.prompt("say 1 x")
+            await session.close()
+        async with turnwire.connect(daemon.url, token=daemon.token) as client:
+            closed = await client.attach(session.session_id)
+            assert len((await closed.view()).turns) == 1
+            with pytest.raises(SessionClosed):
+                await closed.completed("anything")
+            with pytest.raises(SessionClosed):
+                await closed.prompt("hello")
+
+
+async def test_the_view_is_the_same_as_in_the_daemon(daemon: Running, tmp_path: Path) -> None:
+    with anyio.fail_after(WAIT_S):
+        async with turnwire.connect(daemon.url, token=daemon.token) as client:
+            session = await client.new_session(tmp_path)
+            await session.prompt("say 3 x\ntool t1\nusage 10 100")
+            folded = (await session.view()).stored()
+            assert folded == (await daemon.daemon.node.view(session.session_id)).stored()
+            assert os.fspath(tmp_path) == folded.session.cwd

@@ -1,0 +1,42 @@
+"""A burst reaches everybody: twenty thousand events as fast as an agent can, to one reader and to a thousand."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import anyio
+import pytest
+from tests.server.counting import Counter, count_stream
+from tests.server.serving import more_files, serving
+
+pytestmark = [pytest.mark.anyio, pytest.mark.requirement("R62", "R79", "G10")]
+
+CHUNKS = 20_000
+CLOSE = 100
+"""Every so many readers look at each id."""
+
+
+@pytest.mark.parametrize(
+    ("server", "subscribers"),
+    [("uvicorn", 1), ("uvicorn", 10), ("uvicorn", 100), ("uvicorn", 1_000), ("granian", 100)],
+)
+async def test_every_subscriber_of_a_burst_gets_every_event(tmp_path: Path, server: str, subscribers: int) -> None:
+    more_files()
+    async with serving(tmp_path / "d", server) as daemon:
+        with anyio.fail_after(110):
+            readers: list[Counter] = [
+                await count_stream(daemon.url, daemon.path, daemon.headers, ends=1, close=number % CLOSE == 0)
+                for number in range(subscribers)
+            ]
+            await daemon.prompt(f"flood {CHUNKS}")
+            for each in readers:
+                await each.done.wait()
+        assert {each.ends for each in readers} == {1}
+        assert len({each.frames for each in readers}) == 1
+        assert readers[0].frames > CHUNKS
+        for each in readers[::CLOSE]:
+            ids = each.ids()
+            assert ids == list(range(ids[0], ids[0] + each.frames))
+            each.close()
+        for each in readers:
+            each.close()

@@ -1,0 +1,147 @@
+"""A reader that stops reading costs one page, delays nobody, and misses nothing when it goes on."""
+
+from __future__ import annotations
+
+import statistics
+from pathlib import Path
+
+import anyio
+import httpx
+import pytest
+from tests.server.counting import Counter, count_stream
+from tests.server.reading import WAIT_S, after, ended, is_end, offsets, open_session, prompt, reading
+from tests.server.serving import Serving, serving
+from tests.support.daemons import running_daemon
+
+from turnwire.limits import Limits
+from turnwire.server.metrics import Metrics
+
+pytestmark = [pytest.mark.anyio, pytest.mark.requirement("G10")]
+
+FLOOD = 50_000
+WARM = 3
+"""Bursts before anybody stalls: what they cost anyway is not the stalled reader's."""
+BURSTS = 3
+BURST_MB = 12
+"""What the frames of one burst take."""
+TURNS = 60
+SMALL = 4096
+"""Bytes that the kernel keeps for a reader that does not read, so that the daemon notices soon."""
+
+
+async def stall(url: str, path: str, headers: dict[str, str], *, close: bool = False) -> Counter:
+    """A stream that has begun, and whose reader then reads no more."""
+    reader = await count_stream(url, path, headers, ends=1, close=close, buffer=SMALL)
+    assert reader.transport is not None
+    reader.transport.pause_reading()
+    return reader
+
+
+async def turn_times(daemon: Serving, reader: Counter) -> list[float]:
+    """How long small turns take, from the prompt to the end as a reader sees it."""
+    took: list[float] = []
+    for _ in range(TURNS):
+        reader.expect(1)
+        started = anyio.current_time()
+        await daemon.prompt("say 1 word")
+        await reader.done.wait()
+        took.append(anyio.current_time() - started)
+    return took
+
+
+async def burst(daemon: Serving, reader: Counter) -> float:
+    """A burst that one reader has seen whole; gives what the daemon's process holds then."""
+    reader.expect(1)
+    await daemon.prompt(f"flood {FLOOD}")
+    await reader.done.wait()
+    return daemon.memory_mb()
+
+
+@pytest.mark.parametrize("server", ["uvicorn", "granian"])
+async def test_a_stalled_reader_costs_the_daemon_a_page_and_delays_nobody_and_misses_nothing(
+    tmp_path: Path, server: str
+) -> None:
+    async with serving(tmp_path / "d", server) as daemon:
+        with anyio.fail_after(110):
+            live = await count_stream(daemon.url, daemon.path, daemon.headers, ends=1)
+            memory_mb = max([await burst(daemon, live) for _ in range(WARM)])
+            before = await turn_times(daemon, live)
+            stalled = await stall(daemon.url, daemon.path, daemon.headers, close=True)
+            held_mb = [await burst(daemon, live) for _ in range(BURSTS)]
+            # A process takes memory in steps of its own, so what counts is that it does not go on growing.
+            assert held_mb[-1] - held_mb[0] < 5, held_mb
+            assert held_mb[0] - memory_mb < BURST_MB, "one burst is not kept for the one who does not read it"
+            assert stalled.frames < FLOOD
+            during = await turn_times(daemon, live)
+            stalled.expect(BURSTS + TURNS)
+            assert stalled.transport is not None
+            stalled.transport.resume_reading()
+            await stalled.done.wait()
+        # Generous, because the machine does other work. A daemon that waits for a reader would end no turn at all.
+        assert statistics.quantiles(during, n=100)[97] < 5 * statistics.quantiles(before, n=100)[97] + 0.05
+        ids = stalled.ids()
+        assert ids == list(range(ids[0], ids[0] + stalled.frames))
+        assert stalled.frames > BURSTS * FLOOD
+        stalled.close()
+        live.close()
+
+
+@pytest.fixture
+def let_go(monkeypatch: pytest.MonkeyPatch) -> anyio.Event:
+    """Set when a daemon has counted a stalled reader."""
+    event = anyio.Event()
+    count = Metrics.subscriber_stalled
+
+    def counted(metrics: Metrics) -> None:
+        count(metrics)
+        event.set()
+
+    monkeypatch.setattr(Metrics, "subscriber_stalled", counted)
+    return event
+
+
+@pytest.mark.parametrize("server", ["uvicorn", "granian"])
+@pytest.mark.requirement("R76")
+async def test_a_reader_that_takes_nothing_for_too_long_is_dropped_and_comes_back_without_loss(
+    tmp_path: Path, server: str, let_go: anyio.Event
+) -> None:
+    limits = Limits(write_timeout_s=0.5)
+    async with running_daemon(tmp_path / "d", server=server, limits=limits) as running:
+        session_id = await open_session(running)
+        path = f"/session/{session_id}/events"
+        await prompt(running, session_id, "flood 20000 200")
+        head = await ended(running, session_id)
+        reader = await stall(running.url, f"{path}?after=0", running.headers, close=True)
+        with anyio.fail_after(WAIT_S):
+            await let_go.wait()
+            assert b"turnwire_subscribers_stalled_total 1.0" in running.daemon.metrics.render()
+            assert b"turnwire_subscribers 0.0" in running.daemon.metrics.render()
+            assert reader.transport is not None
+            reader.transport.resume_reading()
+            await reader.done.wait()  # the connection is gone, with what was on its way
+        seen = reader.ids()
+        assert seen == list(range(1, len(seen) + 1))
+        assert len(seen) < head
+        cursor = after(seen[-1] if seen else 0)
+        async with running.client() as client, reading(client, path, **cursor) as stream:
+            rest = await stream.until(is_end)
+        assert seen + offsets(rest) == list(range(1, head + 1))
+
+
+async def test_a_stalled_stream_of_one_connection_leaves_the_others_of_it_alone(
+    tmp_path: Path, let_go: anyio.Event
+) -> None:
+    limits = Limits(write_timeout_s=1.0)
+    async with running_daemon(tmp_path / "d", server="granian", http2=True, limits=limits) as running:
+        session_id = await open_session(running)
+        path = f"/session/{session_id}/events"
+        await prompt(running, session_id, "flood 20000 1500")  # twice the window that the client gives a stream
+        head = await ended(running, session_id)
+        async with running.client() as client, client.stream("GET", f"{path}?after=0") as stalled:
+            assert stalled.status_code == 200
+            async with reading(client, path) as live:
+                await prompt(running, session_id, "say 1 word", "p2")
+                assert offsets(await live.until(is_end))[0] == head + 1
+            with anyio.fail_after(WAIT_S):
+                await let_go.wait()
+            assert (await client.get("/health")).status_code == httpx.codes.OK

@@ -1,0 +1,90 @@
+"""A real daemon for tests: real sockets, a real agent process, a real SQLite file; in this process or in its own.
+
+`running_daemon` runs it on the test's own loop, so a test can look into its node. Both kinds of server serve it.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple, cast
+
+import anyio
+import httpx
+
+from turnwire.limits import Limits
+from turnwire.runtime.source import ProcessSource
+from turnwire.server.app import create_app
+from turnwire.server.daemon import Daemon, open_daemon
+from turnwire.server.listen import ServerKind, listen
+from turnwire.server.settings import Settings
+
+TOKEN = "test-owner-token-0123456789"
+SCRIPTED = (sys.executable, "-m", "turnwire.testing.agent")
+
+
+class Running(NamedTuple):
+    """A daemon that listens."""
+
+    url: str
+    token: str
+    daemon: Daemon
+    http2: bool
+
+    @property
+    def headers(self) -> dict[str, str]:
+        return {"Authorization": f"Bearer {self.token}"}
+
+    def client(self, **options: Any) -> httpx.AsyncClient:
+        """An HTTP client with the owner's token, in the version that the daemon is tested with."""
+        headers = self.headers | options.pop("headers", {})
+        version: dict[str, bool] = {"http1": False, "http2": True} if self.http2 else {}
+        return httpx.AsyncClient(base_url=self.url, headers=headers, timeout=30, **version, **options)
+
+
+@asynccontextmanager
+async def running_daemon(
+    data: Path,
+    *,
+    server: str = "uvicorn",
+    http2: bool = False,
+    agent: Sequence[str] = SCRIPTED,
+    limits: Limits | None = None,
+    **settings: Any,
+) -> AsyncGenerator[Running]:
+    """A daemon over the log in `data`, listening on a free port. On exit it is stopped without a drain."""
+    limits = limits or Limits()
+    chosen = replace(Settings(), host="127.0.0.1", port=0, data=data, token=TOKEN, cwd=(data.parent,), **settings)
+    source = ProcessSource(agent, limits=limits)
+    stop = anyio.Event()
+    urls: list[str] = []
+    ready = anyio.Event()
+
+    def listening(url: str) -> None:
+        urls.append(url)
+        ready.set()
+
+    async with open_daemon(chosen, limits, source) as daemon, anyio.create_task_group() as tasks:
+
+        async def serve() -> None:
+            await listen(
+                create_app(daemon),
+                host="127.0.0.1",
+                port=0,
+                tls=None,
+                server=cast("ServerKind", server),
+                ready=listening,
+                stop=stop,
+            )
+
+        tasks.start_soon(serve)
+        with anyio.fail_after(20):
+            await ready.wait()
+        try:
+            yield Running(urls[0], TOKEN, daemon, http2)
+        finally:
+            daemon.stopping.set()
+            stop.set()
