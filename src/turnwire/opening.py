@@ -19,11 +19,12 @@ if TYPE_CHECKING:
 def connect(
     agent: str | Sequence[str] | AgentSource,
     *,
+    token: str | None = None,
     env: dict[str, str] | None = None,
     log: EventLog | None = None,
     limits: Limits | None = None,
 ) -> Client:
-    """A client with an agent of its own, for use in `async with`. See `turnwire.client.connect`."""
+    """A client of a daemon, or with an agent of its own, for `async with`. See `turnwire.client.connect`."""
     from turnwire.client import client
 
-    return client.connect(agent, env=env, log=log, limits=limits)
+    return client.connect(agent, token=token, env=env, log=log, limits=limits)

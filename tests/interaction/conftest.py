@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TypeAlias, cast
 
 import pytest
+from tests.support.clients import Connected, seated, seated_over_http
 from tests.support.driving import World, open_world
 
 from turnwire.limits import Limits
@@ -15,6 +16,12 @@ from turnwire.log import Durability, EventLog, MemoryEventLog, SqliteEventLog
 from turnwire.testing import AgentOptions, Profile
 
 OpenWorld: TypeAlias = Callable[..., AbstractAsyncContextManager[World]]
+
+
+@pytest.fixture(params=["embedded", "http"])
+def connected(request: pytest.FixtureRequest) -> Connected:
+    """A client of the SDK, with an agent of its own and with a daemon: programs see no difference."""
+    return seated if request.param == "embedded" else seated_over_http
 
 
 @pytest.fixture(params=["v1", "v1plus", "v2"])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import anyio
 import anyio.lowlevel
 import pytest
-from tests.support.clients import seated
+from tests.support.clients import Connected, seated
 
 from turnwire.client import TurnResult, Update
 from turnwire.errors import TurnError
@@ -19,8 +19,8 @@ PROFILES: list[Profile] = ["v1", "v1plus", "v2"]
 
 
 @pytest.mark.requirement("R82", "R7")
-async def test_ids_are_matched_with_their_json_type_first_and_as_decimals_then() -> None:
-    async with seated() as seat:
+async def test_ids_are_matched_with_their_json_type_first_and_as_decimals_then(connected: Connected) -> None:
+    async with connected() as seat:
         number = seat.session.prompt("say 1 number", request_id=2)
         text = seat.session.prompt("say 1 text", request_id="2")
         other = seat.session.prompt("say 1 other", request_id=7)
@@ -59,8 +59,8 @@ async def test_several_waiters_return_after_the_updates_were_handled(profile: Pr
 
 
 @pytest.mark.requirement("R82")
-async def test_the_id_under_which_the_agent_was_asked_names_the_turn_too() -> None:
-    async with seated("v1plus") as seat:
+async def test_the_id_under_which_the_agent_was_asked_names_the_turn_too(connected: Connected) -> None:
+    async with connected("v1plus") as seat:
         # 1 is `initialize`, 2 is `session/new`.
         turn = seat.session.prompt("say 1 x")
         assert (await seat.session.completed(3)).text == "x"
@@ -68,8 +68,8 @@ async def test_the_id_under_which_the_agent_was_asked_names_the_turn_too() -> No
 
 
 @pytest.mark.requirement("R82")
-async def test_a_failed_turn_raises_to_whoever_waits_by_its_id() -> None:
-    async with seated() as seat:
+async def test_a_failed_turn_raises_to_whoever_waits_by_its_id(connected: Connected) -> None:
+    async with connected() as seat:
         seat.session.prompt("error -32001 boom", request_id="mine")
         with pytest.raises(TurnError):
             await seat.session.completed("mine")
@@ -119,8 +119,8 @@ async def test_turns_that_ended_before_the_client_came_do_not_count() -> None:
         assert [result.text for result in ended] == ["new"]
 
 
-async def test_only_the_newest_ended_turns_are_remembered_by_their_id() -> None:
-    async with seated(limits=Limits(remembered_turns=2)) as seat:
+async def test_only_the_newest_ended_turns_are_remembered_by_their_id(connected: Connected) -> None:
+    async with connected(limits=Limits(remembered_turns=2)) as seat:
         for number in range(4):
             await seat.session.prompt(f"say 1 {number}", request_id=number)
         assert (await seat.session.completed(3)).text == "3"

@@ -12,6 +12,7 @@ from typing import cast
 
 import anyio
 import pytest
+from tests.support.daemons import running_daemon
 
 import turnwire
 from turnwire.client import Client, Session
@@ -21,7 +22,8 @@ AGENT = [sys.executable, "-m", "turnwire.testing.agent"]
 RUN_S = 60.0
 BLOCKS = re.findall(r"^```python\n(.*?)^```$", (ROOT / "docs" / "client.md").read_text(), re.MULTILINE | re.DOTALL)
 PROGRAMS = [block for block in BLOCKS if "import sys" in block]
-PIECES = [block for block in BLOCKS if "import sys" not in block]
+DAEMON_PIECES = [block for block in BLOCKS if "TOKEN" in block]
+PIECES = [block for block in BLOCKS if "import sys" not in block and block not in DAEMON_PIECES]
 
 
 def run(path: Path, folder: Path) -> str:
@@ -55,6 +57,18 @@ async def test_a_piece_of_the_page_holds(number: int, tmp_path: Path, monkeypatc
     with anyio.fail_after(RUN_S):
         async with turnwire.connect(AGENT) as client:
             await piece(client, await client.new_session("."))
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("number", range(len(DAEMON_PIECES)))
+async def test_a_piece_about_daemons_holds(number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with anyio.fail_after(RUN_S):
+        async with running_daemon(tmp_path / "data") as daemon:
+            names: dict[str, object] = {"turnwire": turnwire, "URL": daemon.url, "TOKEN": daemon.token}
+            body = textwrap.indent(DAEMON_PIECES[number], "    ")
+            exec(f"async def piece():\n{body}", names)
+            await cast("Callable[[], Awaitable[None]]", names["piece"])()
 
 
 @pytest.mark.parametrize("name", sorted(path.name for path in (ROOT / "examples").glob("*.py")))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import anyio
 import anyio.lowlevel
 import pytest
-from tests.support.clients import script, seated
+from tests.support.clients import Connected, script, seated
 
 from turnwire.client import Question, Session, Turn, TurnResult, Update
 from turnwire.testing import AgentOptions, Profile
@@ -34,8 +34,10 @@ class Recorder:
 
 @pytest.mark.requirement("R2", "R53", "G12")
 @pytest.mark.parametrize("profile", PROFILES)
-async def test_every_slow_handler_call_has_finished_when_the_await_returns(profile: Profile) -> None:
-    async with seated(profile) as seat:
+async def test_every_slow_handler_call_has_finished_when_the_await_returns(
+    connected: Connected, profile: Profile
+) -> None:
+    async with connected(profile) as seat:
         recorder = Recorder()
         seat.session.on_update(recorder)
         result = await seat.session.prompt("flood 1000")
@@ -46,8 +48,8 @@ async def test_every_slow_handler_call_has_finished_when_the_await_returns(profi
 
 
 @pytest.mark.requirement("R2", "G12")
-async def test_the_await_is_drained_in_every_one_of_many_turns() -> None:
-    async with seated("v1plus") as seat:
+async def test_the_await_is_drained_in_every_one_of_many_turns(connected: Connected) -> None:
+    async with connected("v1plus") as seat:
         recorder = Recorder(steps=1)
         seat.session.on_update(recorder)
         for turn in range(1, 101):
@@ -84,8 +86,8 @@ async def test_the_await_does_not_return_while_the_last_handler_call_waits() -> 
 
 
 @pytest.mark.requirement("R2")
-async def test_plain_and_waiting_functions_hear_the_same_order() -> None:
-    async with seated() as seat:
+async def test_plain_and_waiting_functions_hear_the_same_order(connected: Connected) -> None:
+    async with connected() as seat:
         heard: list[tuple[str, str]] = []
 
         async def waiting(update: Update) -> None:
@@ -100,8 +102,10 @@ async def test_plain_and_waiting_functions_hear_the_same_order() -> None:
         assert heard == [(name, str(number)) for number in range(10) for name in names]
 
 
-async def test_a_handler_that_raises_stops_nobody_and_is_told(caplog: pytest.LogCaptureFixture) -> None:
-    async with seated() as seat:
+async def test_a_handler_that_raises_stops_nobody_and_is_told(
+    connected: Connected, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with connected() as seat:
         heard: list[str] = []
 
         @seat.session.on_update
@@ -123,9 +127,11 @@ async def test_a_handler_that_raises_stops_nobody_and_is_told(caplog: pytest.Log
 
 @pytest.mark.requirement("R41", "R47")
 @pytest.mark.parametrize("profile", PROFILES)
-async def test_what_the_agent_says_before_the_first_prompt_is_heard_by_handlers(profile: Profile) -> None:
+async def test_what_the_agent_says_before_the_first_prompt_is_heard_by_handlers(
+    connected: Connected, profile: Profile
+) -> None:
     options = AgentOptions(before="title early", inside="commands one,two", after="title after")
-    async with seated(profile, options) as seat:
+    async with connected(profile, options) as seat:
         heard: list[tuple[str, str | None]] = []
         told = anyio.Event()
 
@@ -141,8 +147,8 @@ async def test_what_the_agent_says_before_the_first_prompt_is_heard_by_handlers(
         assert heard[:3] == [(kind, None) for kind in kinds]
 
 
-async def test_late_and_background_updates_are_told_apart() -> None:
-    async with seated() as seat:
+async def test_late_and_background_updates_are_told_apart(connected: Connected) -> None:
+    async with connected() as seat:
         heard: list[Update] = []
         told = anyio.Event()
 
@@ -164,8 +170,8 @@ async def test_late_and_background_updates_are_told_apart() -> None:
 
 @pytest.mark.requirement("G12")
 @pytest.mark.parametrize("profile", PROFILES)
-async def test_a_handler_may_await_a_turn_of_its_own_session(profile: Profile) -> None:
-    async with seated(profile) as seat:
+async def test_a_handler_may_await_a_turn_of_its_own_session(connected: Connected, profile: Profile) -> None:
+    async with connected(profile) as seat:
         texts: list[str] = []
 
         @seat.session.on_update
@@ -178,8 +184,8 @@ async def test_a_handler_may_await_a_turn_of_its_own_session(profile: Profile) -
 
 
 @pytest.mark.requirement("G12")
-async def test_handlers_may_nest_and_each_turn_waits_for_its_own() -> None:
-    async with seated() as seat:
+async def test_handlers_may_nest_and_each_turn_waits_for_its_own(connected: Connected) -> None:
+    async with connected() as seat:
         finished: list[str] = []
 
         @seat.session.on_update
@@ -192,8 +198,8 @@ async def test_handlers_may_nest_and_each_turn_waits_for_its_own() -> None:
         assert finished == ["0", "1", "2", "3", "4", "5"]
 
 
-async def test_a_handler_may_await_the_turn_it_is_called_for() -> None:
-    async with seated() as seat:
+async def test_a_handler_may_await_the_turn_it_is_called_for(connected: Connected) -> None:
+    async with connected() as seat:
         heard: list[str] = []
         turn = seat.session.prompt("say 3 x")
 
@@ -205,9 +211,9 @@ async def test_a_handler_may_await_the_turn_it_is_called_for() -> None:
         assert heard == ["end_turn"] * 3
 
 
-async def test_handlers_of_two_sessions_may_await_each_others_turns() -> None:
-    async with seated() as seat:
-        one, two = seat.session, await seat.client.new_session("/work")
+async def test_handlers_of_two_sessions_may_await_each_others_turns(connected: Connected) -> None:
+    async with connected() as seat:
+        one, two = seat.session, await seat.client.new_session(seat.cwd)
         turns: dict[str, Turn] = {}
         heard: list[str] = []
 
@@ -225,8 +231,8 @@ async def test_handlers_of_two_sessions_may_await_each_others_turns() -> None:
         assert heard == ["end_turn", "end_turn"]
 
 
-async def test_a_handler_may_loop_over_a_turn_that_asks_for_permission() -> None:
-    async with seated() as seat:
+async def test_a_handler_may_loop_over_a_turn_that_asks_for_permission(connected: Connected) -> None:
+    async with connected() as seat:
         texts: list[str] = []
 
         @seat.session.on_permission
@@ -243,8 +249,8 @@ async def test_a_handler_may_loop_over_a_turn_that_asks_for_permission() -> None
         assert texts == ["selected allow"]
 
 
-async def test_a_released_handler_holds_up_its_own_turn_and_no_other() -> None:
-    async with seated() as seat:
+async def test_a_released_handler_holds_up_its_own_turn_and_no_other(connected: Connected) -> None:
+    async with connected() as seat:
         gate = anyio.Event()
         second: list[Turn] = []
 
@@ -266,8 +272,8 @@ async def test_a_released_handler_holds_up_its_own_turn_and_no_other() -> None:
         assert (await second[0]).text == "second"
 
 
-async def test_what_a_handler_left_running_is_outside_of_it() -> None:
-    async with seated() as seat:
+async def test_what_a_handler_left_running_is_outside_of_it(connected: Connected) -> None:
+    async with connected() as seat:
         heard: list[str] = []
         handled: list[int] = []
         turn = seat.session.prompt(script("say 1 a", "gate g", "say 5 b"))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import anyio
 import pytest
-from tests.support.clients import seated
+from tests.support.clients import Connected, seated
 
 from turnwire.client import Question
 from turnwire.testing import Profile
@@ -15,8 +15,8 @@ PROFILES: list[Profile] = ["v1", "v1plus", "v2"]
 
 
 @pytest.mark.parametrize("profile", PROFILES)
-async def test_a_function_answers_with_an_option(profile: Profile) -> None:
-    async with seated(profile) as seat:
+async def test_a_function_answers_with_an_option(connected: Connected, profile: Profile) -> None:
+    async with connected(profile) as seat:
         asked: list[Question] = []
 
         @seat.session.on_permission
@@ -34,14 +34,16 @@ async def test_a_function_answers_with_an_option(profile: Profile) -> None:
 @pytest.mark.parametrize(
     ("options", "said"), [("allow_once,reject_always,reject_once", "selected reject_once"), ("allow", "cancelled")]
 )
-async def test_reject_takes_the_softest_option_that_rejects_and_never_allows(options: str, said: str) -> None:
-    async with seated() as seat:
+async def test_reject_takes_the_softest_option_that_rejects_and_never_allows(
+    connected: Connected, options: str, said: str
+) -> None:
+    async with connected() as seat:
         seat.session.on_permission(lambda question: "reject")
         assert (await seat.session.prompt(f"ask t1 {options}")).text == said
 
 
-async def test_the_first_function_that_answers_wins_and_the_client_is_asked_last() -> None:
-    async with seated() as seat:
+async def test_the_first_function_that_answers_wins_and_the_client_is_asked_last(connected: Connected) -> None:
+    async with connected() as seat:
         asked: list[str] = []
 
         def answer(name: str, chosen: str | None):
@@ -59,8 +61,8 @@ async def test_the_first_function_that_answers_wins_and_the_client_is_asked_last
         assert asked == ["first", "client", "first", "second"]
 
 
-async def test_a_question_left_open_is_answered_later_and_only_once() -> None:
-    async with seated() as seat:
+async def test_a_question_left_open_is_answered_later_and_only_once(connected: Connected) -> None:
+    async with connected() as seat:
         left: list[Question] = []
         asked = anyio.Event()
 
@@ -79,8 +81,10 @@ async def test_a_question_left_open_is_answered_later_and_only_once() -> None:
 
 @pytest.mark.requirement("R49")
 @pytest.mark.parametrize("profile", PROFILES)
-async def test_a_cancel_answers_the_question_and_gives_the_function_up(profile: Profile) -> None:
-    async with seated(profile) as seat:
+async def test_a_cancel_answers_the_question_and_gives_the_function_up(
+    connected: Connected, profile: Profile
+) -> None:
+    async with connected(profile) as seat:
         asked = anyio.Event()
         given_up: list[str] = []
 
@@ -124,8 +128,8 @@ async def test_a_function_that_fails_or_chooses_what_was_not_offered_leaves_the_
         assert (await second).text == "selected b"
 
 
-async def test_updates_go_on_while_a_function_ponders_a_question() -> None:
-    async with seated() as seat:
+async def test_updates_go_on_while_a_function_ponders_a_question(connected: Connected) -> None:
+    async with connected() as seat:
         gate = anyio.Event()
         heard = anyio.Event()
 

@@ -1,16 +1,23 @@
-"""A client of the SDK with a scripted agent, for tests. Every test in it is bounded."""
+"""A client of the SDK with a scripted agent of its own or behind a daemon. Every test in it is bounded."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
-from typing import NamedTuple
+from collections.abc import AsyncGenerator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import NamedTuple, TypeAlias
 
 import anyio
+from tests.support.played import serving
 
 from turnwire.client import Client, Session, connect
 from turnwire.limits import Limits
 from turnwire.log import EventLog
+from turnwire.server.app import create_app
+from turnwire.server.daemon import open_daemon
+from turnwire.server.settings import Settings
 from turnwire.testing import AgentOptions, ManualClock, Profile
 from turnwire.testing.source import ScriptedSource
 
@@ -24,6 +31,16 @@ class Seat(NamedTuple):
     client: Client
     session: Session
     source: ScriptedSource
+    cwd: str = "/work"
+    """A directory in which sessions may work."""
+    name: str = "sdk"
+    """Who we are, as the log tells it."""
+
+
+Connected: TypeAlias = Callable[..., AbstractAsyncContextManager[Seat]]
+"""`async with connected(profile, options, limits=…) as seat`."""
+
+TOKEN = "a-token-for-tests-0123456789"
 
 
 @asynccontextmanager
@@ -42,6 +59,23 @@ async def seated(
             connect(source, limits=limits, log=log, clock=clock) as client,
         ):
             yield Seat(client, await client.new_session("/work"), source)
+
+
+@asynccontextmanager
+async def seated_over_http(
+    profile: Profile = "v1", options: AgentOptions | None = None, *, limits: Limits | None = None
+) -> AsyncGenerator[Seat]:
+    """The same with a daemon in between, reached over a socket."""
+    limits = limits or Limits()
+    with TemporaryDirectory() as folder, anyio.fail_after(WAIT_S):
+        settings = replace(Settings(), log="memory", token=TOKEN, cwd=(Path(folder),))
+        async with (
+            ScriptedSource(profile, options) as source,
+            open_daemon(settings, limits, source) as daemon,
+            serving(create_app(daemon)) as url,
+            connect(url, token=TOKEN, limits=limits) as client,
+        ):
+            yield Seat(client, await client.new_session(folder), source, folder, "owner")
 
 
 def script(*lines: str) -> str:

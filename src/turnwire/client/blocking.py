@@ -8,70 +8,38 @@ are still called in the order of the log, one after the other. Never implements 
 from __future__ import annotations
 
 import os
-from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
-from concurrent.futures import Future
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import Any, TypeVar
 
-from anyio import to_thread
-from anyio.from_thread import BlockingPortal, start_blocking_portal
-
 from turnwire.client import client as asynchronous
+from turnwire.client.blocking_daemon_client import DaemonClient
 from turnwire.client.content import Content
 from turnwire.client.port import Accepted
 from turnwire.client.progress import TurnResult
 from turnwire.client.question import Answer, Question
 from turnwire.client.session import Busy
 from turnwire.client.session import Session as AsyncSession
+from turnwire.client.thread import Thread, in_worker, plainly, running_thread
 from turnwire.client.turn import Turn as AsyncTurn
 from turnwire.client.update import Update
 from turnwire.core.view import View
-from turnwire.errors import ClientClosed
 from turnwire.ids import PromptId, RequestId, SessionId
 from turnwire.limits import Limits
 from turnwire.log import EventLog
 from turnwire.runtime.source import AgentSource
 
 _Any = TypeVar("_Any")
-_Given = TypeVar("_Given")
 _Answer = TypeVar("_Answer", bound=Answer)
 
-
-class _Thread:
-    """The event loop of the client, on its thread."""
-
-    def __init__(self, portal: BlockingPortal) -> None:
-        self._portal = portal
-        self.is_over = False
-
-    def start(self, function: Callable[..., Awaitable[_Any]], *given: object) -> Future[_Any]:
-        if self.is_over:
-            raise ClientClosed("the client is closed; use it inside `with`")
-        return self._portal.start_task_soon(function, *given)
-
-    def call(self, function: Callable[..., Awaitable[_Any]], *given: object) -> _Any:
-        return self.start(function, *given).result()
-
-
-def _in_worker(function: Callable[[_Given], _Any], *, abandon: bool = False) -> Callable[[_Given], Awaitable[_Any]]:
-    """The function, called in a worker thread: there it may wait for the client without holding it up."""
-
-    async def call(given: _Given) -> _Any:
-        return await to_thread.run_sync(function, given, abandon_on_cancel=abandon)
-
-    return call
-
-
-async def _plainly(function: Callable[..., _Any], *given: object) -> _Any:
-    """A plain call on the client's thread. Not awaited there: what it gives may be a turn."""
-    return function(*given)
+__all__ = ["Client", "DaemonClient", "Session", "Turn", "connect"]
 
 
 class Turn:
     """One prompt and what comes of it. See `turnwire.client.Turn`."""
 
-    def __init__(self, thread: _Thread, turn: AsyncTurn) -> None:
+    def __init__(self, thread: Thread, turn: AsyncTurn) -> None:
         self._thread = thread
         self._turn = turn
 
@@ -126,7 +94,7 @@ async def _next_page(pages: Any) -> list[Update] | None:
 class Session:
     """One session. See `turnwire.client.Session`."""
 
-    def __init__(self, thread: _Thread, session: AsyncSession) -> None:
+    def __init__(self, thread: Thread, session: AsyncSession) -> None:
         self._thread = thread
         self._session = session
         self.handler_errors = session.handler_errors
@@ -144,7 +112,7 @@ class Session:
         request_id: RequestId | None = None,
     ) -> Turn:
         ask = partial(self._session.prompt, content, when_busy=when_busy, key=key, request_id=request_id)
-        return Turn(self._thread, self._thread.call(_plainly, ask))
+        return Turn(self._thread, self._thread.call(plainly, ask))
 
     def cancel(self) -> None:
         self._thread.call(self._session.cancel)
@@ -153,11 +121,11 @@ class Session:
         return self._thread.call(self._session.completed, request_id)
 
     def on_update(self, function: Callable[[Update], _Any]) -> Callable[[Update], _Any]:
-        self._thread.call(_plainly, self._session.on_update, _in_worker(function))
+        self._thread.call(plainly, self._session.on_update, in_worker(function))
         return function
 
     def on_permission(self, function: Callable[[Question], _Answer]) -> Callable[[Question], _Answer]:
-        self._thread.call(_plainly, self._session.on_permission, _in_worker(function, abandon=True))
+        self._thread.call(plainly, self._session.on_permission, in_worker(function, abandon=True))
         return function
 
     def answer(self, question: Question, answer: str | Mapping[str, Any]) -> bool:
@@ -173,7 +141,7 @@ class Session:
 class Client:
     """Sessions on one daemon. See `turnwire.client.Client`."""
 
-    def __init__(self, thread: _Thread, client: asynchronous.Client) -> None:
+    def __init__(self, thread: Thread, client: asynchronous.Client) -> None:
         self._thread = thread
         self._client = client
 
@@ -193,11 +161,11 @@ class Client:
         return self._thread.call(self._client.sessions)
 
     def on_update(self, function: Callable[[Update], _Any]) -> Callable[[Update], _Any]:
-        self._thread.call(_plainly, self._client.on_update, _in_worker(function))
+        self._thread.call(plainly, self._client.on_update, in_worker(function))
         return function
 
     def on_permission(self, function: Callable[[Question], _Answer]) -> Callable[[Question], _Answer]:
-        self._thread.call(_plainly, self._client.on_permission, _in_worker(function, abandon=True))
+        self._thread.call(plainly, self._client.on_permission, in_worker(function, abandon=True))
         return function
 
     def completed(self, request_id: RequestId) -> TurnResult:
@@ -208,15 +176,15 @@ class Client:
 def connect(
     agent: str | Sequence[str] | AgentSource,
     *,
+    token: str | None = None,
     env: dict[str, str] | None = None,
     log: EventLog | None = None,
     limits: Limits | None = None,
 ) -> Generator[Client]:
-    """A client with an agent of its own, for use in `with`. Raises what `turnwire.client.connect` raises."""
-    opening = asynchronous.connect(agent, env=env, log=log, limits=limits)
-    with start_blocking_portal(name="turnwire") as portal, portal.wrap_async_context_manager(opening) as client:
-        thread = _Thread(portal)
-        try:
-            yield Client(thread, client)
-        finally:
-            thread.is_over = True
+    """A client of a daemon, or with an agent of its own, for use in `with`.
+
+    Takes and raises what `turnwire.client.connect` does.
+    """
+    opening = asynchronous.connect(agent, token=token, env=env, log=log, limits=limits)
+    with running_thread(opening) as (thread, client):
+        yield Client(thread, client)

@@ -1,16 +1,16 @@
-"""The client: an agent, or later a daemon, and the sessions on it.
+"""The client: an agent or a daemon, and the sessions on it.
 
-Takes a command or a source of agents; gives sessions. `async with` it: its tasks live inside, and leaving stops the
-agent. Turns that are still awaited then raise `ClientClosed`. What the program itself raises inside comes out
-as it is, not wrapped in a group.
+Takes a command, a source of agents, or the URL of an agent or a daemon; gives sessions. `async with` it: its tasks
+live inside. Leaving stops an agent of its own; a daemon and its turns go on. Turns that are still awaited then
+raise `ClientClosed`. What the program itself raises inside comes out as it is, not wrapped in a group.
 """
 
 from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from types import TracebackType
 from typing import Any, Self, TypeVar
 from weakref import WeakValueDictionary
@@ -29,6 +29,7 @@ from turnwire.client.update import Update
 from turnwire.errors import ClientClosed, ConfigError
 from turnwire.ids import RequestId, SessionId
 from turnwire.limits import Limits
+from turnwire.link.address import is_agent_url
 from turnwire.log import EventLog
 from turnwire.runtime.clock import Clock
 from turnwire.runtime.source import AgentSource, ProcessSource
@@ -160,20 +161,53 @@ def _absolute(path: str | os.PathLike[str]) -> str:
     return os.path.abspath(path)
 
 
+def _open_behind_url(
+    url: str, token: str | None, log: EventLog | None, limits: Limits, clock: Clock | None
+) -> AbstractAsyncContextManager[Daemon]:
+    # Imported here: a program with a command of its own needs no HTTP.
+    from turnwire.runtime.remote import RemoteSource
+
+    source = RemoteSource(url, token=token, limits=limits)
+
+    @asynccontextmanager
+    async def opened() -> AsyncGenerator[Daemon]:
+        async with source, open_embedded(source, log, limits, clock) as daemon:
+            yield daemon
+
+    return opened()
+
+
 def connect(
     agent: str | Sequence[str] | AgentSource,
     *,
+    token: str | None = None,
     env: dict[str, str] | None = None,
     log: EventLog | None = None,
     limits: Limits | None = None,
     clock: Clock | None = None,
 ) -> Client:
-    """A client with an agent of its own: a command to start, or a source of agents.
+    """A client of the daemon at a URL (`http://`, `https://`), or one with an agent of its own.
 
-    Sessions are kept in memory unless a `log` is given. The command is started when the first session needs it;
-    `env`, if given, is its whole environment. Raises `ConfigError` for an empty command.
+    A daemon wants a `token`, by default `TURNWIRE_TOKEN` of the environment. An agent of its own is a command to
+    start, a source of agents, or an ACP server: `ws://`, `wss://`, or a web address that ends in `/acp`. That one
+    may want a `token` too, and gets none that was not given here. The command is started when the first session
+    needs it; `env`, if given, is its whole environment. Sessions are kept in memory unless a `log` is given. Raises
+    `ConfigError` for an empty command, a URL that is none, and for what belongs to the other kind.
     """
     limits = limits or Limits()
+    if isinstance(agent, str) and is_agent_url(agent):
+        if env is not None:
+            raise ConfigError("`env` is for a command; an agent behind a URL has its own environment")
+        return Client(_open_behind_url(agent, token, log, limits, clock), limits)
+    if isinstance(agent, str) and agent.lower().startswith(("http://", "https://")):
+        if env is not None or log is not None:
+            raise ConfigError("`env` and `log` are for an agent of your own; a daemon has its own")
+        from turnwire.client.http import checked_url
+        from turnwire.client.remote import open_remote
+
+        return Client(open_remote(checked_url(agent), token, limits, clock), limits)
+    if token is not None:
+        raise ConfigError("`token` is for what is behind a URL; give the URL instead of a command")
     if isinstance(agent, str | Sequence):
         command = shlex.split(agent) if isinstance(agent, str) else agent
         if not command:

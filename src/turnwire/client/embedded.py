@@ -8,15 +8,14 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import AsyncGenerator
-from contextlib import aclosing, asynccontextmanager
+from contextlib import asynccontextmanager
 from typing import cast
 
 import anyio
-from msgspec import UNSET, Raw, Struct, json
+from msgspec import Raw
 
 from turnwire.client.port import Accepted, Asking, EventPage
 from turnwire.core.codec import decode_all
-from turnwire.core.events import AgentExited, AgentStarted
 from turnwire.core.inputs import (
     AnswerPermission,
     Cancel,
@@ -29,7 +28,6 @@ from turnwire.core.inputs import (
 from turnwire.core.permissions import PermissionAnswer
 from turnwire.core.queue import Accepted as Recorded
 from turnwire.core.view import View
-from turnwire.errors import AgentError, AgentLaunchFailed, AgentUnavailable, AuthRequired
 from turnwire.ids import ClientId, Epoch, PermissionId, PromptId, SessionId
 from turnwire.limits import Limits
 from turnwire.log import EventLog, MemoryEventLog
@@ -37,6 +35,7 @@ from turnwire.log.base import Position, SessionHead
 from turnwire.runtime import mint
 from turnwire.runtime.clock import Clock, SystemClock
 from turnwire.runtime.node import Node, open_node
+from turnwire.runtime.opening import opening
 from turnwire.runtime.source import AgentSource
 
 _US = ClientId("sdk")
@@ -120,14 +119,14 @@ class EmbeddedDaemon:
 
     async def create(self, cwd: str, mcp_servers: Raw) -> EmbeddedSession:
         session = await self._session(await self._node.create(cwd, mcp_servers=mcp_servers), 0)
-        failure = await _opening(session)
+        failure = await opening(self._node, session.session_id)
         if failure is not None:
             await self._node.delete(session.session_id)
             raise failure
         return session
 
     async def authenticate(self, method_id: str) -> None:
-        await self._node.authenticate(SessionId(""), method_id)
+        await self._node.agents.authenticate(SessionId(""), method_id)
 
     async def find(self, session_id: SessionId) -> EmbeddedSession:
         await self._node.session(session_id)
@@ -144,36 +143,6 @@ class EmbeddedDaemon:
         return EmbeddedSession(
             self._node, self._clock, head, head.head if start is None else start, forgets=self._forgets
         )
-
-
-async def _opening(session: EmbeddedSession) -> AgentError | None:
-    """Wait until the agent has the session, or cannot have it; then why."""
-    async with aclosing(session.follow(0)) as pages:
-        async for page in pages:
-            for event in page.events:
-                if isinstance(event, AgentStarted):
-                    return None
-                if isinstance(event, AgentExited):
-                    return _failure(event)
-    return None
-
-
-class _Offered(Struct, rename="camel"):
-    auth_methods: Raw = Raw(b"[]")
-
-
-class _Refusal(Struct):
-    data: _Offered
-
-
-def _failure(event: AgentExited) -> AgentError:
-    message = event.message or "no agent could be started for the session"
-    if event.reason == "auth_required" and event.agent_error is not UNSET:
-        return AuthRequired(message, methods=bytes(json.decode(event.agent_error, type=_Refusal).data.auth_methods))
-    if event.reason == "agent_unavailable":
-        return AgentUnavailable(message)
-    refusal = None if event.agent_error is UNSET else bytes(event.agent_error)
-    return AgentLaunchFailed(message, definite=False, agent_error=refusal, reason=event.reason)
 
 
 @asynccontextmanager

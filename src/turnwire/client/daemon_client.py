@@ -1,0 +1,336 @@
+"""The plain client of a daemon: one call for each route, and a prompt that is a request with a result.
+
+Takes session ids and content; gives the answers of the daemon's contract. `prompt` returns when the turn has ended,
+whatever happens to connections meanwhile: it reads the event stream from the position that came with the
+acceptance, reopens it as often as needed, and asks for the turn's state if streams do not come through at all.
+Never calls functions for updates: for those use `turnwire.connect`.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import aclosing
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
+from urllib.parse import urlencode
+
+import msgspec
+from msgspec import Struct
+
+from turnwire.client.backoff import Backoff
+from turnwire.client.content import Content, to_raw
+from turnwire.client.shapes import Envelope, Failure, OpenedSession, PromptResult, SessionStatus, TurnStatus
+from turnwire.errors import DaemonUnreachable, RemoteProtocolError, TurnError, TurnwireError
+from turnwire.ids import PromptId, RequestId
+from turnwire.limits import Limits
+
+if TYPE_CHECKING:
+    from turnwire.client.http import Answer
+    from turnwire.client.stream import Frame
+    from turnwire.runtime.clock import Clock
+
+IDEMPOTENT: Final = "idempotency_key"
+"""The feature of a daemon that takes a prompt with the same key as the same prompt."""
+NON_BLOCKING: Final = "non_blocking_prompt"
+"""The feature of a daemon that answers a prompt at once."""
+STREAM_FAILURES: Final = 3
+"""Streams in a row that bring nothing, before the turn's state is asked for instead."""
+_POLL_FIRST_S, _POLL_MOST_S = 0.25, 5.0
+_PAGE: Final = 100
+_ENDS: Final = frozenset({"turn_complete", "turn_error"})
+
+_Shape = TypeVar("_Shape")
+
+logger = logging.getLogger(__name__)
+
+
+class _Accepted(Struct, rename="camel"):
+    prompt_id: PromptId
+    last_event_id: int
+    event_epoch: str | None = None
+
+
+class _Blocking(Struct, rename="camel"):
+    """The answer of a daemon that holds the request until the turn ends."""
+
+    stop_reason: str
+    prompt_id: PromptId | None = None
+    usage: dict[str, Any] | None = None
+
+
+class _End(Failure, kw_only=True, rename="camel"):
+    """The end of a turn, complete or failed."""
+
+    prompt_id: PromptId
+    stop_reason: str | None = None
+    usage: dict[str, Any] | None = None
+    ending: str | None = None
+
+
+class _Ended(Struct):
+    data: _End
+
+
+class _TurnPage(Struct, rename="camel"):
+    turns: list[TurnStatus]
+    next_cursor: str | None = None
+
+
+class _Head(Struct, rename="camel"):
+    last_event_id: int
+    event_epoch: str | None = None
+
+
+class DaemonClient:
+    """A daemon at a URL. Use it in `async with`, or close it. Safe for any number of calls at once."""
+
+    def __init__(
+        self, url: str, token: str | None = None, *, limits: Limits | None = None, clock: Clock | None = None
+    ) -> None:
+        """The token is `TURNWIRE_TOKEN` of the environment if none is given. Raises `ConfigError`."""
+        from turnwire.client.http import Http, segment
+        from turnwire.client.stream import EventStream
+
+        self._http = Http(url, token, limits=limits, clock=clock)
+        self._segment = segment
+        self._stream = EventStream
+
+    # -- sessions ------------------------------------------------------------------------------------------
+
+    async def create_session(self, cwd: str | None = None, **more: Any) -> OpenedSession:
+        """A new session. `more` is what the route takes besides, such as `session_id` or `mcp_servers`."""
+        body = {_camel(name): value for name, value in more.items()} | ({} if cwd is None else {"cwd": cwd})
+        return (await self._http.ask("POST", "/session", body)).read(OpenedSession)
+
+    async def load(self, session_id: str, cwd: str | None = None) -> OpenedSession:
+        """A session with its history, at its agent again."""
+        return await self._restore(session_id, "load", cwd)
+
+    async def resume(self, session_id: str, cwd: str | None = None) -> OpenedSession:
+        """A session at its agent again, without its history."""
+        return await self._restore(session_id, "resume", cwd)
+
+    async def _restore(self, session_id: str, how: str, cwd: str | None) -> OpenedSession:
+        body = {} if cwd is None else {"cwd": cwd}
+        answer = await self._http.ask("POST", f"{self._path(session_id)}/{how}", body, repeatable=True)
+        return answer.read(OpenedSession)
+
+    async def status(self, session_id: str) -> SessionStatus:
+        return await self._get(f"{self._path(session_id)}/status", SessionStatus)
+
+    # -- turns ---------------------------------------------------------------------------------------------
+
+    async def prompt(
+        self,
+        session_id: str,
+        content: Content,
+        *,
+        when_busy: str | None = None,
+        key: str | None = None,
+        request_id: RequestId | None = None,
+        client_id: str | None = None,
+        meta: Mapping[str, Any] | None = None,
+    ) -> PromptResult:
+        """Ask, and wait for the end of the turn.
+
+        Raises:
+            TurnError: the turn ended with an error.
+            SessionError, RequestError: the prompt was refused; no turn was begun.
+            DaemonUnreachable: no daemon answered for too long. A turn that was begun goes on.
+        """
+        members: dict[str, object | None] = {
+            "prompt": to_raw(content),
+            "whenBusy": when_busy,
+            "promptRequestId": request_id,
+            "_meta": meta,
+        }
+        body = {name: value for name, value in members.items() if value is not None}
+        answer = await self._submit(session_id, body, key, client_id)
+        if answer.status != 202:
+            old = answer.read(_Blocking)
+            return PromptResult(stop_reason=old.stop_reason, prompt_id=old.prompt_id, usage=old.usage)
+        return await self._end_of(session_id, answer.read(_Accepted))
+
+    async def turns(self, session_id: str) -> list[TurnStatus]:
+        """Every turn of the session, oldest first."""
+        found: list[TurnStatus] = []
+        after: str | None = None
+        while True:
+            query = {"limit": str(_PAGE)} | ({} if after is None else {"after": after})
+            page = await self._get(f"{self._path(session_id)}/turns?{urlencode(query)}", _TurnPage)
+            found.extend(page.turns)
+            after = page.next_cursor
+            if after is None:
+                return found
+
+    async def turn(self, session_id: str, prompt_id: str) -> TurnStatus:
+        """One turn. Raises `PromptNotFound`."""
+        return await self._get(f"{self._path(session_id)}/turns/{self._segment(prompt_id)}", TurnStatus)
+
+    async def cancel(self, session_id: str, prompt_id: str | None = None) -> None:
+        """Ask for a turn to be stopped; without an id, for whichever runs. Its end tells of it."""
+        body = {} if prompt_id is None else {"promptId": prompt_id}
+        path = f"{self._path(session_id)}/cancel"
+        await self._http.ask("POST", path, body, repeatable=prompt_id is not None)
+
+    async def answer_permission(
+        self, session_id: str, request_id: str, option_id: str | None, *, client_id: str | None = None
+    ) -> bool:
+        """Select an option, or answer `cancelled` with none. False if it was answered before."""
+        outcome = {"outcome": "cancelled"} if option_id is None else {"outcome": "selected", "optionId": option_id}
+        path = f"{self._path(session_id)}/permissions/{self._segment(request_id)}"
+        answer = await self._http.ask(
+            "POST", path, {"outcome": outcome}, headers=_named(client_id), repeatable=True
+        )
+        return bool(answer.read(dict[str, Any]).get("won", True))
+
+    # -- events --------------------------------------------------------------------------------------------
+
+    async def events(self, session_id: str, after: int | None = None) -> AsyncGenerator[Envelope]:
+        """The session's events after an id, 0 for all, none for those that come from now on; then as they come.
+
+        Ends when the session is closed. Close it when done (`contextlib.aclosing`). Raises `PositionLost` if the
+        daemon does not have that position any more.
+        """
+        epoch: str | None = None
+        if after is None:
+            head = await self._get(self._path(session_id), _Head)
+            after, epoch = head.last_event_id, head.event_epoch
+        async with aclosing(self._stream(self._http, session_id, epoch, after).frames()) as batches:
+            async for batch in batches:
+                for frame in batch:
+                    yield _envelope(frame)
+
+    # -- opening and closing -------------------------------------------------------------------------------
+
+    async def aclose(self) -> None:
+        await self._http.aclose()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+    # -- how a turn's end is heard -------------------------------------------------------------------------
+
+    async def _submit(
+        self, session_id: str, body: Mapping[str, object], key: str | None, client_id: str | None
+    ) -> Answer:
+        """An old daemon holds the request for the whole turn, and would take a second one for another prompt."""
+        from turnwire.client.http import ANSWER_S
+        from turnwire.client.remote import key_header
+
+        features = (await self._http.capabilities()).features
+        headers = _named(client_id) | key_header(key)
+        return await self._http.ask(
+            "POST",
+            f"{self._path(session_id)}/prompt",
+            body,
+            headers=headers,
+            repeatable=IDEMPOTENT in features,
+            answer_s=ANSWER_S if NON_BLOCKING in features else None,
+        )
+
+    async def _end_of(self, session_id: str, accepted: _Accepted) -> PromptResult:
+        try:
+            frame = await self._streamed(session_id, accepted)
+        except TurnwireError as error:
+            # Whatever keeps the stream from us: if it is more than that, the next answer tells so.
+            extra = {"event": "stream_given_up", "session": session_id, "code": error.code}
+            logger.info("no event stream comes through; the turn's state is asked for instead", extra=extra)
+            frame = None
+        if frame is None:
+            return await self._polled(session_id, accepted.prompt_id)
+        return _result(_end(frame), frame.type, frame.id)
+
+    async def _streamed(self, session_id: str, accepted: _Accepted) -> Frame | None:
+        """The end of the turn from the event stream; none if the session was closed without it."""
+        stream = self._stream(
+            self._http, session_id, accepted.event_epoch, accepted.last_event_id, failures=STREAM_FAILURES
+        )
+        async with aclosing(stream.frames()) as batches:
+            async for batch in batches:
+                for frame in batch:
+                    if frame.type in _ENDS and _end(frame).prompt_id == accepted.prompt_id:
+                        return frame
+        return None
+
+    async def _polled(self, session_id: str, prompt_id: PromptId) -> PromptResult:
+        """No stream comes through: ask again and again how far the turn is."""
+        http = self._http
+        pause = Backoff(_POLL_FIRST_S, _POLL_MOST_S, http.chance)
+        heard_at = http.clock.monotonic()
+        while True:
+            try:
+                turn = await self.turn(session_id, prompt_id)
+            except DaemonUnreachable:
+                if http.clock.monotonic() - heard_at > http.limits.reconnect_s:
+                    raise
+            else:
+                if turn.is_over:
+                    return _polled_result(turn, prompt_id)
+                heard_at = http.clock.monotonic()
+            await http.clock.sleep(pause.next_s())
+
+    def _path(self, session_id: str) -> str:
+        return f"/session/{self._segment(session_id)}"
+
+    async def _get(self, path: str, shape: type[_Shape]) -> _Shape:
+        return (await self._http.ask("GET", path, repeatable=True)).read(shape)
+
+
+def _result(end: _End, kind: str, event_id: int | None) -> PromptResult:
+    if kind == "turn_complete":
+        return PromptResult(
+            stop_reason=end.stop_reason or "",
+            prompt_id=end.prompt_id,
+            usage=end.usage,
+            ending=end.ending,
+            event_id=event_id,
+        )
+    raise _turn_error(end, end.prompt_id)
+
+
+def _polled_result(turn: TurnStatus, prompt_id: PromptId) -> PromptResult:
+    if turn.state != "error":
+        return PromptResult(stop_reason=turn.stop_reason or turn.state, prompt_id=prompt_id, usage=turn.usage)
+    raise _turn_error(turn.error or Failure(), prompt_id)
+
+
+def _turn_error(failure: Failure, prompt_id: PromptId) -> TurnError:
+    return TurnError(
+        f"the turn failed ({failure.code}): {failure.message}",
+        reason=failure.code,
+        prompt_id=prompt_id,
+        exit_code=failure.exit_code,
+        signal=failure.signal,
+        stderr_tail=failure.stderr_tail,
+        agent_error=None if failure.agent_error is None else msgspec.json.encode(failure.agent_error),
+    )
+
+
+def _end(frame: Frame) -> _End:
+    try:
+        return msgspec.json.decode(frame.envelope, type=_Ended).data
+    except msgspec.DecodeError:
+        raise RemoteProtocolError("the end of a turn is not as the daemon's contract promises") from None
+
+
+def _envelope(frame: Frame) -> Envelope:
+    try:
+        return msgspec.json.decode(frame.envelope, type=Envelope)
+    except msgspec.DecodeError:
+        raise RemoteProtocolError("an event of the stream is no envelope; is it a turnwire daemon?") from None
+
+
+def _named(client_id: str | None) -> dict[str, str]:
+    return {} if client_id is None else {"Turnwire-Client-Id": client_id}
+
+
+def _camel(name: str) -> str:
+    first, *rest = name.split("_")
+    return first + "".join(each.capitalize() for each in rest)

@@ -1,0 +1,234 @@
+"""The way to a daemon over HTTP: one place for its address, the credential, retries and what errors mean.
+
+Takes requests by method and path; gives answers, or the body of a stream piece by piece. What the daemon refuses is
+raised as the error that it is inside one process. Never repeats a request that may have been done, unless the
+caller says that doing it twice is doing it once. Never sends the credential anywhere but to this one address.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import aclosing
+from typing import Any, Final, NamedTuple, TypeVar, cast
+from urllib.parse import quote, urlsplit
+
+import anyio
+import httpx
+import msgspec
+
+from turnwire.client.backoff import Backoff, Chance, random
+from turnwire.client.refusal import is_passing, refusal_of, retry_after_of
+from turnwire.errors import ConfigError, DaemonUnreachable, NotFound, RemoteProtocolError, TurnwireError
+from turnwire.limits import Limits
+from turnwire.runtime.clock import Clock, SystemClock
+
+TOKEN_VARIABLE: Final = "TURNWIRE_TOKEN"
+
+ANSWER_S: Final = 60.0
+"""A daemon answers at once but for a new session, which waits for its agent: 10 s, and more under load."""
+CONNECT_S: Final = 10.0
+FIRST_BYTE_S: Final = 10.0
+"""A stream begins at once, so one that does not is held back by something in between."""
+HEARTBEATS_MISSED: Final = 3
+"""A stream that is silent for this many heartbeats is dead."""
+_IDLE_S: Final = 2.0
+"""Shorter than any server keeps an idle connection, so that none is used while it is being closed."""
+_RETRY_FIRST_S, _RETRY_MOST_S = 0.1, 2.0
+
+_NOT_SENT = (httpx.ConnectError, httpx.ConnectTimeout)
+_REFUSED_AT_THE_DOOR = frozenset({429, 503})
+"""Statuses that say that nothing was done."""
+
+_Shape = TypeVar("_Shape")
+
+
+class Answer(NamedTuple):
+    """What came back."""
+
+    status: int
+    body: bytes
+
+    def read(self, shape: type[_Shape]) -> _Shape:
+        """The body as JSON of this shape. Raises `RemoteProtocolError`."""
+        try:
+            return msgspec.json.decode(self.body, type=shape)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            raise RemoteProtocolError(
+                "the answer is not as the daemon's contract promises; is there a turnwire daemon at this URL?"
+            ) from None
+
+
+class Capabilities(msgspec.Struct):
+    """What a daemon says that it can do."""
+
+    features: tuple[str, ...] = ()
+
+
+class Http:
+    """Requests to one daemon. Open connections are its own; close it."""
+
+    def __init__(
+        self,
+        url: str,
+        token: str | None = None,
+        *,
+        limits: Limits | None = None,
+        clock: Clock | None = None,
+        chance: Chance = random,
+    ) -> None:
+        base = checked_url(url)
+        self.limits = limits or Limits()
+        self.clock = clock or SystemClock()
+        self.chance = chance
+        self._shown = base
+        self._capabilities: Capabilities | None = None
+        self._client = httpx.AsyncClient(
+            base_url=base,
+            headers=_headers(token if token is not None else os.environ.get(TOKEN_VARIABLE)),
+            # No certificates are read for plain HTTP: that takes longer than the request.
+            verify=httpx.create_ssl_context() if base.startswith("https:") else False,
+            trust_env=not _is_loopback(base),
+            timeout=httpx.Timeout(ANSWER_S, connect=CONNECT_S, pool=None),
+            limits=httpx.Limits(max_connections=None, max_keepalive_connections=20, keepalive_expiry=_IDLE_S),
+        )
+
+    async def aclose(self) -> None:
+        with anyio.CancelScope(shield=True):
+            await self._client.aclose()
+
+    async def capabilities(self, *, patient: bool = True) -> Capabilities:
+        """What this daemon can do, asked once. Raises `DaemonUnreachable`, `Unauthenticated`."""
+        if self._capabilities is None:
+            try:
+                answer = await self.ask("GET", "/capabilities", repeatable=True, patient=patient)
+                self._capabilities = answer.read(Capabilities)
+            except NotFound:
+                self._capabilities = Capabilities()
+        return self._capabilities
+
+    async def ask(
+        self,
+        method: str,
+        path: str,
+        body: object = None,
+        *,
+        headers: Mapping[str, str] | None = None,
+        repeatable: bool = False,
+        patient: bool = True,
+        answer_s: float | None = ANSWER_S,
+    ) -> Answer:
+        """Ask until there is an answer, for `request_retry_s` at most; an impatient caller asks once.
+
+        A request whose answer was lost is sent again only if it is `repeatable`. Raises what the daemon refused it
+        with, and `DaemonUnreachable`.
+        """
+        request = self._request(method, path, body, headers, answer_s)
+        pause = Backoff(_RETRY_FIRST_S, _RETRY_MOST_S, self.chance)
+        give_up_at = self.clock.monotonic() + (self.limits.request_retry_s if patient else 0.0)
+        while True:
+            try:
+                answer = await self._client.send(request)
+            except httpx.HTTPError as error:
+                refusal: TurnwireError = self._unreachable(error)
+                again = repeatable or isinstance(error, _NOT_SENT)
+            else:
+                if answer.is_success:
+                    return Answer(answer.status_code, answer.content)
+                refusal = refusal_of(answer.status_code, answer.headers.get("retry-after"), answer.content)
+                again = is_passing(refusal) and (repeatable or answer.status_code in _REFUSED_AT_THE_DOOR)
+            wait_s = max(pause.next_s(), retry_after_of(refusal))
+            if not again or self.clock.monotonic() + wait_s >= give_up_at:
+                raise refusal
+            await self.clock.sleep(wait_s)
+
+    async def stream(self, path: str, headers: Mapping[str, str] | None = None) -> AsyncGenerator[bytes]:
+        """The body of an answer as it comes. Close it when done (`aclosing`).
+
+        Raises what the daemon refused it with, and `DaemonUnreachable` if the connection is lost or goes silent.
+        """
+        silence_s = HEARTBEATS_MISSED * self.limits.heartbeat_s
+        request = self._request("GET", path, None, headers, silence_s)
+        response: httpx.Response | None = None
+        try:
+            with anyio.fail_after(min(FIRST_BYTE_S, silence_s)):
+                response = await self._client.send(request, stream=True)
+                if not response.is_success:
+                    body = await response.aread()
+                    raise refusal_of(response.status_code, response.headers.get("retry-after"), body)
+            async with aclosing(cast("AsyncGenerator[bytes]", response.aiter_raw())) as pieces:
+                with anyio.fail_after(min(FIRST_BYTE_S, silence_s)):
+                    piece = await anext(pieces, None)
+                while piece is not None:
+                    yield piece
+                    piece = await anext(pieces, None)
+        except (httpx.HTTPError, TimeoutError) as error:
+            raise self._unreachable(error) from None
+        finally:
+            if response is not None:
+                with anyio.CancelScope(shield=True):
+                    await response.aclose()
+
+    def _request(
+        self, method: str, path: str, body: object, headers: Mapping[str, str] | None, read_s: float | None
+    ) -> httpx.Request:
+        named = dict(headers or {})
+        content: bytes | None = None
+        if body is not None:
+            content = msgspec.json.encode(body)
+            named["Content-Type"] = "application/json"
+        timeout = httpx.Timeout(ANSWER_S, connect=CONNECT_S, read=read_s, pool=None)
+        return self._client.build_request(method, path, content=content, headers=named, timeout=timeout)
+
+    def _unreachable(self, error: Exception) -> DaemonUnreachable:
+        """What happened, in our own words: the text of a foreign exception may name what is nobody's business."""
+        kind = type(error).__name__
+        if isinstance(error, _NOT_SENT):
+            return DaemonUnreachable(
+                f"no daemon answers at {self._shown}; start one with `turnwire serve`, or check the URL",
+                reason=kind,
+            )
+        return DaemonUnreachable(
+            f"the connection to the daemon at {self._shown} was lost before its answer came; look at the session to"
+            " see what was done, then try again",
+            reason=kind,
+        )
+
+
+def checked_url(url: str) -> str:
+    """The daemon's address without a slash at its end. Raises `ConfigError` if it is none."""
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+    except ValueError:
+        raise ConfigError(f"{url!r} is no URL; give one such as http://127.0.0.1:4170") from None
+    if parts.scheme not in ("http", "https") or not parts.hostname or port == 0:
+        raise ConfigError("a daemon's URL is like http://127.0.0.1:4170 or https://example.org/turnwire")
+    if parts.username is not None or parts.query or parts.fragment:
+        raise ConfigError("a daemon's URL has no user, query or fragment; give the token as `token=…`")
+    return url.rstrip("/")
+
+
+def segment(text: str) -> str:
+    """An id as one segment of a path."""
+    return quote(text, safe="")
+
+
+def _headers(token: str | None) -> dict[str, str]:
+    # A stream that is compressed on the way is held back until enough of it is there.
+    headers = {"Accept-Encoding": "identity", "User-Agent": "turnwire"}
+    if token:
+        if not (token.isascii() and token.isprintable()) or " " in token:
+            raise ConfigError("the token has characters that no token has; copy it again")
+        headers["Authorization"] = f"Bearer {token}"
+    return headers
+
+
+def _is_loopback(url: str) -> bool:
+    """Whether a proxy of the environment has no business with this address."""
+    host: Any = urlsplit(url).hostname
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

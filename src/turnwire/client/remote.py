@@ -1,0 +1,270 @@
+"""A daemon reached over HTTP, as the port of `client.port`.
+
+Takes the daemon's URL and a token; gives sessions that behave as those of a node in this process. A prompt always
+has an idempotency key, so a prompt whose answer was lost is sent again and is still one prompt. Never keeps events,
+never decides anything: what the daemon refuses is raised as the same error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from contextlib import aclosing, asynccontextmanager
+from urllib.parse import urlencode
+
+import msgspec
+from msgspec import UNSET, Raw, Struct, UnsetType
+
+from turnwire.client.http import Answer, Http, segment
+from turnwire.client.port import Accepted, Asking, EventPage
+from turnwire.client.stream import EventStream, Frame
+from turnwire.core.envelope_read import read_envelope
+from turnwire.core.events import AnyEvent
+from turnwire.core.view import View
+from turnwire.errors import (
+    DaemonUnreachable,
+    FrameTooLarge,
+    LocalProtocolError,
+    RemoteProtocolError,
+    SessionExists,
+    UnknownClient,
+)
+from turnwire.ids import ClientId, Epoch, PermissionId, PromptId, SessionId
+from turnwire.limits import Limits
+from turnwire.runtime import mint
+from turnwire.runtime.clock import Clock
+from turnwire.wire.ndjson import LineReader, Oversized
+
+_PAGE = 100
+_EXPORTS = 3
+"""How often a view is read again from the start if the connection is lost on the way."""
+
+
+class _Opened(Struct, rename="camel"):
+    session_id: SessionId
+    event_epoch: Epoch
+    last_event_id: int
+    client_id: ClientId | None = None
+
+
+class _Recorded(Struct, rename="camel"):
+    prompt_id: PromptId
+    last_event_id: int
+    repeated: bool = False
+
+
+class _Listed(Struct, rename="camel"):
+    session_id: SessionId
+
+
+class _Page(Struct, rename="camel"):
+    sessions: list[_Listed]
+    next_cursor: str | None = None
+
+
+class _Won(Struct):
+    won: bool = True
+
+
+class _Outcome(Struct):
+    outcome: Raw | UnsetType = UNSET
+
+
+class RemoteSession:
+    """A session of a daemon. See `turnwire.client.port.DaemonSession`."""
+
+    def __init__(self, http: Http, opened: _Opened, start: int) -> None:
+        self.session_id: SessionId = opened.session_id
+        self.epoch: Epoch = opened.event_epoch
+        self.start = start
+        self._http = http
+        self._client_id = opened.client_id
+        self._path = f"/session/{segment(opened.session_id)}"
+
+    async def prompt(self, asking: Asking) -> Accepted:
+        body: dict[str, object] = {"prompt": asking.content, "whenBusy": asking.when_busy.value}
+        if asking.request_id is not None:
+            body["promptRequestId"] = asking.request_id
+        answer = await self._post("/prompt", body, headers=key_header(asking.key), repeatable=True)
+        recorded = answer.read(_Recorded)
+        return Accepted(recorded.prompt_id, recorded.last_event_id, recorded.repeated)
+
+    async def cancel(self, prompt_id: PromptId | None) -> None:
+        # A cancel of whatever runs may meet another turn the second time.
+        body = {} if prompt_id is None else {"promptId": prompt_id}
+        await self._post("/cancel", body, repeatable=prompt_id is not None)
+
+    async def edit(self, prompt_id: PromptId, content: Raw | None, place: int | None) -> None:
+        body: dict[str, object] = {}
+        if content is not None:
+            body["content"] = content
+        if place is not None:
+            body["position"] = place
+        await self._ask("PATCH", f"/queue/{segment(prompt_id)}", body, repeatable=True)
+
+    async def remove(self, prompt_id: PromptId) -> None:
+        await self._ask("DELETE", f"/queue/{segment(prompt_id)}")
+
+    async def settle(self, prompt_id: PromptId) -> None:
+        await self._post("/settle", {"promptId": prompt_id}, repeatable=True)
+
+    async def answer(self, request_id: PermissionId, answer: Raw, option_id: str | None) -> bool:
+        selects = _outcome_of(answer) is not UNSET
+        body: object = answer if selects else {"answer": answer}
+        said = await self._post(f"/permissions/{segment(request_id)}", body, repeatable=True)
+        return said.read(_Won).won
+
+    async def close(self) -> None:
+        await self._ask("DELETE", "")
+
+    async def view(self) -> View:
+        """Folded here from the whole log, so it is the same view as in the daemon."""
+        for left in range(_EXPORTS - 1, -1, -1):
+            try:
+                return await self._folded()
+            except DaemonUnreachable:
+                if not left:
+                    raise
+        raise AssertionError("the last try gives a view or raises")
+
+    async def _folded(self) -> View:
+        view, lines = View(), LineReader(self._http.limits.sse_event_bytes)
+        async with aclosing(self._http.stream(f"{self._path}/export")) as pieces:
+            async for piece in pieces:
+                for line in lines.feed(piece):
+                    if isinstance(line, Oversized):
+                        raise FrameTooLarge("an event of the session is too large for this client", value=line.size)
+                    _, event = read_envelope(line)
+                    if event is not None:
+                        view.apply(event)
+        return view
+
+    async def follow(self, after: int) -> AsyncGenerator[EventPage]:
+        stream = EventStream(self._http, self.session_id, self.epoch, after)
+        async with aclosing(stream.frames()) as batches:
+            async for batch in batches:
+                for page in _pages(after, batch):
+                    yield page
+                    after = page.offset
+
+    async def forget(self, upto: int) -> None:
+        """The daemon keeps what it keeps; nothing is held here."""
+
+    # -- asking --------------------------------------------------------------------------------------------
+
+    async def _post(
+        self, path: str, body: object, *, headers: dict[str, str] | None = None, repeatable: bool = False
+    ) -> Answer:
+        return await self._ask("POST", path, body, headers=headers, repeatable=repeatable)
+
+    async def _ask(
+        self,
+        method: str,
+        path: str,
+        body: object = None,
+        *,
+        headers: dict[str, str] | None = None,
+        repeatable: bool = False,
+    ) -> Answer:
+        named = dict(headers or {})
+        try:
+            if self._client_id is not None:
+                named["Turnwire-Client-Id"] = self._client_id
+            return await self._http.ask(method, self._path + path, body, headers=named, repeatable=repeatable)
+        except UnknownClient:
+            # The session remembers a bounded number of clients. Without a name we may do the same things.
+            self._client_id = None
+            return await self._http.ask(method, self._path + path, body, headers=headers, repeatable=repeatable)
+
+
+class RemoteDaemon:
+    """A daemon. See `turnwire.client.port.Daemon`."""
+
+    def __init__(self, http: Http) -> None:
+        self._http = http
+
+    async def create(self, cwd: str, mcp_servers: Raw) -> RemoteSession:
+        # The id is ours, so that asking again after a lost answer cannot make two sessions.
+        session_id = mint.session_id()
+        body = {"cwd": cwd, "mcpServers": mcp_servers, "sessionId": session_id}
+        try:
+            answer = await self._http.ask("POST", "/session", body, repeatable=True)
+        except SessionExists:
+            return RemoteSession(self._http, await self._look(session_id), 0)
+        return RemoteSession(self._http, answer.read(_Opened), 0)
+
+    async def authenticate(self, method_id: str) -> None:
+        raise LocalProtocolError(
+            "an agent of a daemon cannot be logged in from here; log in on the daemon's machine, then try again",
+            method_id=method_id,
+        )
+
+    async def find(self, session_id: SessionId) -> RemoteSession:
+        opened = await self._look(session_id)
+        return RemoteSession(self._http, opened, opened.last_event_id)
+
+    async def sessions(self) -> list[SessionId]:
+        found: list[SessionId] = []
+        cursor: str | None = None
+        while True:
+            query = {"size": str(_PAGE)} | ({} if cursor is None else {"cursor": cursor})
+            answer = await self._http.ask("GET", f"/session?{urlencode(query)}", repeatable=True)
+            page = answer.read(_Page)
+            found.extend(each.session_id for each in page.sessions)
+            cursor = page.next_cursor
+            if cursor is None:
+                return found
+
+    async def _look(self, session_id: SessionId) -> _Opened:
+        return (await self._http.ask("GET", f"/session/{segment(session_id)}", repeatable=True)).read(_Opened)
+
+
+def key_header(key: str | None) -> dict[str, str]:
+    """The idempotency key of a prompt; one that nobody else has, if the caller has none."""
+    if key is not None and not (key.isascii() and key.isprintable() and key):
+        raise LocalProtocolError("an idempotency key is text of ASCII characters in one line; give such a one")
+    return {"Idempotency-Key": key or f"sdk-{mint.prompt_id()}"}
+
+
+def _pages(after: int, batch: list[Frame]) -> list[EventPage]:
+    """The events of a batch in pages without gaps. A kind that is not known here becomes a page without events."""
+    pages: list[EventPage] = []
+    events: list[AnyEvent] = []
+    for frame in batch:
+        number, event = read_envelope(frame.envelope)
+        if number is None:
+            continue
+        if number != after + 1:
+            raise RemoteProtocolError(
+                "the daemon left out events of the session; its log or something on the way is broken",
+                expected=after + 1,
+                got=number,
+            )
+        after = number
+        if event is not None:
+            events.append(event)
+            continue
+        pages += [EventPage(number - 1, events), EventPage(number, [])] if events else [EventPage(number, [])]
+        events = []
+    if events:
+        pages.append(EventPage(after, events))
+    return pages
+
+
+def _outcome_of(answer: Raw) -> Raw | UnsetType:
+    try:
+        return msgspec.json.decode(answer, type=_Outcome).outcome
+    except msgspec.DecodeError:
+        return UNSET
+
+
+@asynccontextmanager
+async def open_remote(
+    url: str, token: str | None, limits: Limits, clock: Clock | None
+) -> AsyncGenerator[RemoteDaemon]:
+    """A daemon that answers. Raises `ConfigError`, `DaemonUnreachable`, `Unauthenticated`."""
+    http = Http(url, token, limits=limits, clock=clock)
+    try:
+        await http.capabilities(patient=False)
+        yield RemoteDaemon(http)
+    finally:
+        await http.aclose()

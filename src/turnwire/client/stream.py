@@ -1,0 +1,223 @@
+"""The events of one session of a daemon, over as many connections as it takes.
+
+Takes a cursor; gives what comes after it, once each and in order, as the daemon sends it. Comes back by itself when
+a connection is cut, held back or silent. Never skips: a cursor that the daemon cannot honour raises `PositionLost`.
+
+Theory of operation
+-------------------
+The cursor is the id of the newest event that was given, so a new connection goes on exactly where the last one was
+cut, at whatever byte that was. What a connection repeats is dropped by its id.
+
+A connection that brought something and is then cut is replaced at once. If that one brings nothing either, the wait
+begins at the time that the daemon's `retry:` asks for and doubles from there, spread by chance. A connection that
+lives for a while counts as good although nothing happened in the session: its heartbeats came.
+
+    E1  Ids are given in rising order, and each id once.
+    E2  Nothing is given twice or left out because of a cut.
+    E3  It ends when the session is closed or gone, and raises when the daemon was away for `reconnect_s`.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
+from typing import Final, NamedTuple
+
+import msgspec
+from msgspec import Struct
+
+from turnwire.client.backoff import Backoff
+from turnwire.client.http import Http, segment
+from turnwire.client.refusal import is_passing, retry_after_of
+from turnwire.errors import DaemonUnreachable, PositionLost, RemoteProtocolError, SessionNotFound, TurnwireError
+from turnwire.wire.sse import SseEvent, SseReader
+
+SESSION_CLOSED: Final = "session_closed"
+RESYNC: Final = "state_resync_required"
+
+_AT_ONCE_S: Final = 0.05
+"""The most that the first try waits: enough for a thousand clients not to come in the same millisecond."""
+_RETRY_S: Final = 1.0
+"""Where waits begin if the daemon has not named a time."""
+_MOST_S: Final = 30.0
+
+logger = logging.getLogger(__name__)
+
+
+class _Numbered(Struct, gc=False):
+    """What is read of every envelope here."""
+
+    id: int | None = None
+
+
+class _Standing(Struct, rename="camel"):
+    is_closed: bool = False
+
+
+class _Lost(Struct, rename="camel"):
+    reason: str = "unknown"
+    last_delivered_id: int | None = None
+    earliest_available_id: int | None = None
+
+
+class _Resync(Struct):
+    data: _Lost
+
+
+_read_numbered = msgspec.json.Decoder(_Numbered).decode
+_read_resync = msgspec.json.Decoder(_Resync).decode
+
+
+class Frame(NamedTuple):
+    """One envelope."""
+
+    id: int | None
+    """None for what is made for one stream only and is no event of the session."""
+    type: str
+    envelope: str
+    """As JSON."""
+
+
+class EventStream:
+    """One reader of a session's events."""
+
+    def __init__(
+        self, http: Http, session_id: str, epoch: str | None, after: int, *, failures: int | None = None
+    ) -> None:
+        self._http = http
+        self._session_id = session_id
+        self._epoch = epoch
+        self.after = after
+        """The id of the newest event that was given."""
+        self._failures = failures
+        """Give up after this many connections in a row that brought nothing; none means after `reconnect_s`."""
+        self._backoff = Backoff(_RETRY_S, _MOST_S, http.chance)
+        self._empty = 0
+        """Connections in a row that brought nothing."""
+        self._opened_at = 0.0
+        self._away_since: float | None = None
+        """When the daemon was lost; none while it is heard."""
+        self._is_known = False
+        """The daemon had the session when it was asked."""
+        self._is_closed = False
+
+    async def frames(self) -> AsyncGenerator[list[Frame]]:
+        """Frames as they come, as many at a time as are there. Close it when done (`aclosing`).
+
+        Raises:
+            PositionLost: the daemon does not have what comes after the cursor.
+            DaemonUnreachable: it was away for too long.
+            SessionNotFound, Unauthenticated, Forbidden: it does not want to.
+        """
+        while True:
+            failure: TurnwireError | None = None
+            try:
+                async with aclosing(self._connection()) as batches:
+                    async for batch in batches:
+                        yield batch
+            except SessionNotFound:
+                if not self._is_known:
+                    raise
+                return
+            except TurnwireError as error:
+                if not is_passing(error):
+                    raise
+                failure = error
+            if self._is_closed or (failure is None and self._empty and await self._is_over()):
+                return
+            await self._pause(failure)
+
+    async def _connection(self) -> AsyncGenerator[list[Frame]]:
+        """What one connection brings."""
+        reader = SseReader(self._http.limits.sse_event_bytes)
+        headers = {"Accept": "text/event-stream", "Last-Event-ID": str(self.after)}
+        if self._epoch is not None:
+            headers["Turnwire-Epoch"] = self._epoch
+        self._empty += 1
+        self._opened_at = self._http.clock.monotonic()
+        path = f"/session/{segment(self._session_id)}/events"
+        async with aclosing(self._http.stream(path, headers)) as pieces:
+            async for piece in pieces:
+                self._is_known, self._away_since = True, None
+                events = reader.feed(piece)
+                if reader.retry is not None:
+                    self._backoff.first_s = reader.retry / 1000
+                before, batch = self.after, self._fresh(events)
+                if batch:
+                    yield batch
+                # What was made for this connection only, such as the end of a replay, brings nobody further.
+                if self.after > before or self._has_lived:
+                    self._empty = 0
+                    self._backoff.reset()
+
+    @property
+    def _has_lived(self) -> bool:
+        """Whether the newest connection was good for something, whatever then became of it."""
+        return self._http.clock.monotonic() - self._opened_at > self._http.limits.heartbeat_s
+
+    def _fresh(self, events: Sequence[SseEvent]) -> list[Frame]:
+        """What was not given before."""
+        batch: list[Frame] = []
+        for each in events:
+            if each.event == RESYNC:
+                raise self._lost(each.data)
+            number = _id_of(each.data)
+            if number is not None:
+                if number <= self.after:
+                    continue
+                self.after = number
+            self._is_closed |= each.event == SESSION_CLOSED
+            batch.append(Frame(number, each.event, each.data))
+        return batch
+
+    def _lost(self, envelope: str) -> PositionLost:
+        try:
+            lost = _read_resync(envelope).data
+        except msgspec.DecodeError:
+            lost = _Lost()
+        return PositionLost(
+            "the daemon no longer has what comes after this position; read the session's view and go on from there",
+            why=lost.reason,
+            after=self.after,
+            earliest=lost.earliest_available_id,
+        )
+
+    async def _is_over(self) -> bool:
+        """The stream ended by itself and brought nothing: the session may have been closed before."""
+        try:
+            answer = await self._http.ask("GET", f"/session/{segment(self._session_id)}", repeatable=True)
+        except SessionNotFound:
+            return True
+        except TurnwireError as error:
+            if not is_passing(error):
+                raise
+            return False
+        return answer.read(_Standing).is_closed
+
+    async def _pause(self, failure: TurnwireError | None) -> None:
+        http, now = self._http, self._http.clock.monotonic()
+        self._away_since = now if self._away_since is None else self._away_since
+        if self._failures is not None and self._empty >= self._failures:
+            raise failure or _gives_nothing()
+        wait_s = self._backoff.next_s() if self._empty and not self._has_lived else _AT_ONCE_S * http.chance()
+        if failure is not None:
+            wait_s = max(wait_s, retry_after_of(failure))
+        if now + wait_s - self._away_since > http.limits.reconnect_s:
+            raise failure or _gives_nothing()
+        extra = {"event": "stream_lost", "session": self._session_id, "after": self.after, "wait_s": wait_s}
+        logger.info("the event stream was cut; it goes on from its cursor", extra=extra)
+        await http.clock.sleep(wait_s)
+
+
+def _id_of(envelope: str) -> int | None:
+    try:
+        return _read_numbered(envelope).id
+    except msgspec.DecodeError:
+        raise RemoteProtocolError("an event of the stream is no envelope; is it a turnwire daemon?") from None
+
+
+def _gives_nothing() -> DaemonUnreachable:
+    return DaemonUnreachable(
+        "the daemon answers, but its event stream ends at once each time; does a proxy in between hold it back?"
+    )

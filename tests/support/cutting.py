@@ -1,0 +1,111 @@
+"""A TCP proxy that cuts: each connection is closed hard after so many bytes of the answer.
+
+Takes the address of a real server and a plan of byte counts, one for each connection; connections beyond the plan
+are left alone. `refusing` closes every new connection at once, as a server that is being restarted does. Never
+looks into the bytes, never outlives its `async with`.
+"""
+
+from __future__ import annotations
+
+import socket
+import struct
+from collections.abc import AsyncGenerator, Iterable, Iterator
+from contextlib import asynccontextmanager
+from urllib.parse import urlsplit
+
+import anyio
+from anyio.abc import SocketAttribute, SocketStream
+
+_RESET = struct.pack("ii", 1, 0)
+"""A close that is a reset: the other side hears of it at once, also with bytes on the way."""
+
+
+class CuttingProxy:
+    """A proxy in front of one server."""
+
+    def __init__(self, target: str, cuts: Iterable[int]) -> None:
+        self._target = urlsplit(target)
+        self._cuts: Iterator[int] = iter(cuts)
+        self.url = ""
+        self.opened = 0
+        """Connections so far."""
+        self.made = 0
+        """Cuts so far."""
+        self.refusing = False
+        self._open: set[anyio.CancelScope] = set()
+
+    def cut_all(self) -> None:
+        """Cut what is open now."""
+        for scope in self._open:
+            scope.cancel()
+
+    def aim(self, target: str) -> None:
+        """New connections go to another server: the same one, restarted."""
+        self._target = urlsplit(target)
+
+    async def serve(self, client: SocketStream) -> None:
+        """Carry one connection to its end."""
+        self.opened += 1
+        async with client:
+            if self.refusing:
+                _reset(client)
+                return
+            try:
+                server = await anyio.connect_tcp(self._target.hostname or "", self._target.port or 0)
+            except OSError:
+                _reset(client)
+                return
+            async with server:
+                await self._carry(client, server, next(self._cuts, None))
+
+    async def _carry(self, client: SocketStream, server: SocketStream, most: int | None) -> None:
+        async with anyio.create_task_group() as tasks:
+            self._open.add(tasks.cancel_scope)
+
+            async def ask() -> None:
+                try:
+                    async for piece in client:
+                        await server.send(piece)
+                except (anyio.BrokenResourceError, anyio.ClosedResourceError):
+                    pass
+                tasks.cancel_scope.cancel()
+
+            tasks.start_soon(ask)
+            try:
+                await self._answer(client, server, most)
+            except (anyio.BrokenResourceError, anyio.ClosedResourceError):
+                pass
+            finally:
+                self._open.discard(tasks.cancel_scope)
+                _reset(client)
+                tasks.cancel_scope.cancel()
+
+    async def _answer(self, client: SocketStream, server: SocketStream, left: int | None) -> None:
+        async for piece in server:
+            if left is not None and len(piece) >= left:
+                self.made += 1
+                await client.send(piece[:left])
+                return
+            left = None if left is None else left - len(piece)
+            await client.send(piece)
+
+
+def _reset(stream: SocketStream) -> None:
+    raw: socket.socket = stream.extra(SocketAttribute.raw_socket)
+    raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
+
+
+@asynccontextmanager
+async def cutting(target: str, cuts: Iterable[int] = ()) -> AsyncGenerator[CuttingProxy]:
+    """A proxy on a free port that is gone at the end of the block."""
+    proxy = CuttingProxy(target, cuts)
+    async with (
+        await anyio.create_tcp_listener(local_host="127.0.0.1") as listener,
+        anyio.create_task_group() as tasks,
+    ):
+        proxy.url = f"http://127.0.0.1:{listener.extra(SocketAttribute.local_port)}"
+        tasks.start_soon(listener.serve, proxy.serve)
+        try:
+            yield proxy
+        finally:
+            tasks.cancel_scope.cancel()
