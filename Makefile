@@ -19,8 +19,7 @@ $(STAMP): requirements.lock pyproject.toml
 	@touch $@
 
 serve: $(STAMP) ## start the daemon with its built-in agent
-	@echo "The daemon is not part of this version yet. What is here: the runtime, hosting of agents, and the client SDK."
-	@echo "Try a session with the scripted agent:  $(BIN)/python examples/prompt.py"
+	$(BIN)/turnwire serve
 
 test: $(STAMP) ## run all tests
 	$(BIN)/python -m pytest

@@ -1,0 +1,1 @@
+"""The command line: `turnwire serve` runs the daemon, the other commands talk to it."""

@@ -1,0 +1,44 @@
+"""`turnwire completion` and `turnwire version`: what a shell and a script ask first."""
+
+from __future__ import annotations
+
+import platform
+import sqlite3
+
+import click
+from click.shell_completion import get_completion_class
+
+from turnwire import __version__
+from turnwire.cli.examples import Command
+
+COMPLETION_EXAMPLES = """
+turnwire completion bash > ~/.local/share/bash-completion/completions/turnwire
+turnwire completion zsh > ~/.zfunc/_turnwire        with ~/.zfunc in your fpath
+turnwire completion fish > ~/.config/fish/completions/turnwire.fish
+"""
+VERSION_EXAMPLES = """
+turnwire version
+turnwire version --json
+"""
+
+
+@click.command(cls=Command, examples=COMPLETION_EXAMPLES)
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+@click.pass_context
+def completion(ctx: click.Context, shell: str) -> None:
+    """Print the completion script of a shell."""
+    found = get_completion_class(shell)
+    assert found is not None, "click has a script for each of the choices"
+    click.echo(found(ctx.find_root().command, {}, "turnwire", "_TURNWIRE_COMPLETE").source())
+
+
+@click.command(cls=Command, examples=VERSION_EXAMPLES)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON, with the versions of Python and SQLite.")
+def version(as_json: bool) -> None:
+    """Print the version."""
+    if not as_json:
+        click.echo(f"turnwire {__version__}")
+        return
+    from turnwire.cli.showing import print_json
+
+    print_json({"turnwire": __version__, "python": platform.python_version(), "sqlite": sqlite3.sqlite_version})

@@ -1,0 +1,72 @@
+"""How a command on the daemon's own machine gets in: a token of its own, in a file for the same user alone.
+
+Takes the daemon's data folder; gives the token, or keeps one there. Never sends it anywhere and never prints it.
+A file that others may read is refused: what it held is not a secret any more.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import tempfile
+from pathlib import Path
+
+from turnwire.errors import ConfigError, TurnwireError
+from turnwire.server.identity import Role
+from turnwire.server.token_file import FILE_MODE, OTHERS
+from turnwire.server.tokens import Tokens
+
+FILE = "cli-token"
+NAME = "cli"
+"""The author of what the command line does, as the log tells it."""
+
+
+def keep_token(data: Path, tokens: Tokens) -> None:
+    """See that the file holds a token that is valid; an old one that still is stays."""
+    path = data / FILE
+    with contextlib.suppress(TurnwireError):
+        known = read_token(path)
+        identity = None if known is None else tokens.check(known)
+        if identity is not None and identity.role is Role.OWNER:
+            return
+    _, secret = tokens.issue(NAME, Role.OWNER)
+    _write(path, secret)
+
+
+def read_token(path: Path) -> str | None:
+    """The token in a file; none if there is no file.
+
+    Raises:
+        ConfigError: Others may read it, it cannot be read, or it holds no token.
+    """
+    try:
+        with path.open("rb") as file:
+            if os.fstat(file.fileno()).st_mode & OTHERS:
+                raise ConfigError(
+                    f"others may read {path}, which holds a token; close it to them: chmod 600 {path}"
+                )
+            content = file.read(4096)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise ConfigError(f"cannot read {path} ({type(error).__name__}); check its permissions") from None
+    token = content.decode("ascii", "replace").strip()
+    if not token or not all("!" <= each <= "~" for each in token):
+        raise ConfigError(f"{path} holds no token; write one into it, and nothing else")
+    return token
+
+
+def _write(path: Path, secret: str) -> None:
+    """Replace the file at once: a reader finds the old token or the new one."""
+    number, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with open(number, "w", encoding="ascii") as file:
+            os.fchmod(number, FILE_MODE)
+            file.write(secret + "\n")
+            file.flush()
+            os.fsync(number)
+        os.replace(name, path)
+    except BaseException:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(name)
+        raise

@@ -1,0 +1,68 @@
+"""Commands that teach by example: each shows how it is used, and may have an agent's command behind `--`.
+
+Takes what click takes; gives commands whose help ends with a block of examples, printed as it was written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import click
+
+AGENT = "turnwire.agent"
+"""The key in a context's `meta` of the words behind `--`."""
+
+
+class Command(click.Command):
+    """A command with examples."""
+
+    def __init__(self, *args: Any, examples: str, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.examples = examples
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        write_examples(formatter, self.examples)
+
+
+class WithAgent(Command):
+    """A command behind which another one may stand, after `--`: the agent's. `agent_of` gives that."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        own, agent = _split(args)
+        if agent is not None and not agent:
+            raise click.UsageError("nothing stands after `--`; put the agent's command there", ctx)
+        ctx.meta[AGENT] = tuple(agent or ())
+        return super().parse_args(ctx, own)
+
+    def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
+        return [*super().collect_usage_pieces(ctx), "[-- AGENT COMMAND...]"]
+
+
+class Group(click.Group):
+    """A group of commands with examples of its own."""
+
+    def __init__(self, *args: Any, examples: str, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.examples = examples
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        write_examples(formatter, self.examples)
+
+
+def agent_of(ctx: click.Context) -> tuple[str, ...]:
+    """The command behind `--`; empty if there is none."""
+    return ctx.meta.get(AGENT, ())
+
+
+def write_examples(formatter: click.HelpFormatter, examples: str) -> None:
+    with formatter.section("Examples"):
+        for line in examples.strip().splitlines():
+            formatter.write(f"{' ' * formatter.current_indent}{line.strip()}\n")
+
+
+def _split(args: Sequence[str]) -> tuple[list[str], list[str] | None]:
+    if "--" not in args:
+        return list(args), None
+    at = args.index("--")
+    return list(args[:at]), list(args[at + 1 :])

@@ -1,0 +1,117 @@
+"""What a failure is on the command line: a text that says what to do, and an exit code. The one place for both.
+
+Takes exceptions; writes to stderr and gives exit codes. Never shows a traceback unless `--debug` asks for it, and
+never the text of an exception that is not ours: who can read it asks for it.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from collections.abc import Mapping
+from typing import cast
+
+import click
+
+from turnwire import errors
+from turnwire.problems import problem
+
+USAGE = 2
+"""The command line itself makes no sense."""
+DOCTOR_FAILED = 1
+"""`turnwire doctor` found something that must be mended."""
+INTERRUPTED = 130
+"""Ctrl-C, and a turn that was cancelled."""
+TERMINATED = 143
+"""A second SIGTERM."""
+BROKEN_PIPE = 141
+"""Whoever read our output is gone."""
+
+STOP_REASONS: Mapping[str, int] = {
+    "end_turn": 0,
+    "max_tokens": 10,
+    "max_turn_requests": 11,
+    "refusal": 12,
+    "cancelled": INTERRUPTED,
+}
+"""Why a turn ended → exit code of `turnwire prompt`."""
+OTHER_STOP_REASON = 13
+
+NEXT: Mapping[type[errors.TurnwireError], str] = {
+    errors.SessionNotFound: "`turnwire sessions` lists the sessions there are",
+    errors.SessionClosed: "start another one: turnwire prompt --new TEXT",
+    errors.PromptNotFound: "`turnwire queue SESSION` lists what waits, `turnwire tail SESSION` all that happened",
+    errors.PromptNotQueued: "it has started or ended; `turnwire cancel SESSION PROMPT` stops one that runs",
+    errors.QueueFull: "`turnwire queue SESSION` shows what waits; remove some, or wait",
+    errors.Unauthenticated: "give --token-file FILE or TURNWIRE_TOKEN; on the daemon's machine,"
+    " `turnwire token create NAME` makes a token",
+    errors.LogLocked: "another daemon uses this folder; stop it, or give --data DIR",
+    errors.LogTooNew: "update turnwire, or give another --data DIR",
+    errors.AgentLaunchFailed: "`turnwire doctor -- AGENT COMMAND` tries to start it",
+    errors.AuthRequired: "log in with the agent's own command on the daemon's machine, then try again",
+    errors.ShuttingDown: "wait for it, then start it again: turnwire serve",
+}
+"""What to do, where the message of an error cannot know the commands."""
+
+
+def fail(error: BaseException, *, debug: bool) -> int:
+    """Tell what went wrong; gives the exit code."""
+    error = leading(error)
+    if debug:
+        traceback.print_exception(error)
+    if isinstance(error, click.ClickException):
+        error.show()
+        return error.exit_code
+    if isinstance(error, KeyboardInterrupt | click.Abort):
+        return INTERRUPTED
+    if isinstance(error, BrokenPipeError):
+        _close_stdout()
+        return BROKEN_PIPE
+    if isinstance(error, errors.TurnwireError):
+        tell(str(error) or error.code)
+        advice = NEXT.get(type(error))
+        if advice is not None:
+            tell_next(advice)
+    elif isinstance(error, OSError) and error.filename is not None:
+        tell(f"{error.filename}: {error.strerror}")
+        return problem(errors.LogError("")).exit
+    else:
+        tell(f"something went wrong that should not ({type(error).__name__})")
+        tell_next("run it again as `turnwire --debug …` to see where, and report that")
+    return problem(error).exit
+
+
+def leading(error: BaseException) -> BaseException:
+    """The one error of a group that says most: one of ours before any other."""
+    if not isinstance(error, BaseExceptionGroup):
+        return error
+    exceptions = cast("tuple[BaseException, ...]", error.exceptions)
+    members = [leading(each) for each in exceptions]
+    return next((each for each in members if isinstance(each, errors.TurnwireError)), members[0])
+
+
+def tell(message: str) -> None:
+    """A line for whoever runs the command."""
+    click.echo(f"turnwire: {printable(message)}", err=True)
+
+
+def tell_next(advice: str) -> None:
+    """What to do about the line before."""
+    click.echo(f"  next: {printable(advice)}", err=True)
+
+
+def printable(text: str) -> str:
+    """Text without anything that a terminal obeys: what peers say must not steer it."""
+    return "".join(each for each in text if each in "\n\t" or each.isprintable())
+
+
+def stop_code(stop_reason: str) -> int:
+    """The exit code for the end of a turn."""
+    return STOP_REASONS.get(stop_reason, OTHER_STOP_REASON)
+
+
+def _close_stdout() -> None:
+    """So that the interpreter does not fail on it again when it ends."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, sys.stdout.fileno())

@@ -1,0 +1,117 @@
+"""`turnwire queue`: the prompts that wait, and what can be done about them.
+
+Takes a session, an action and its words; the daemon keeps the queue and decides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import click
+from msgspec import Struct
+
+from turnwire.cli.examples import Command
+from turnwire.cli.failing import tell
+from turnwire.cli.reaching import Reach, ask, reaching, tell_daemon
+from turnwire.cli.showing import moment, print_json, print_table
+from turnwire.client.http import segment
+
+EXAMPLES = """
+turnwire queue SESSION                          what waits, the next one first
+turnwire queue SESSION edit PROMPT "new words"  change one that waits
+turnwire queue SESSION move PROMPT 1            let it be the next
+turnwire queue SESSION remove PROMPT            take it out; it ends as cancelled
+turnwire queue SESSION hold                     start nothing; what runs goes on
+turnwire queue SESSION release                  go on
+"""
+
+
+class Queue(Struct, rename="camel"):
+    """The queue of a session as the daemon shows it."""
+
+    prompts: list[dict[str, Any]]
+    held: bool = False
+    held_reason: str | None = None
+
+
+def read_queue(reach: Reach, session: str) -> Queue:
+    """The queue of a session."""
+    return ask(reach, "GET", _path(session), shape=Queue)
+
+
+def _edit(reach: Reach, session: str, words: tuple[str, ...]) -> None:
+    content = [{"type": "text", "text": " ".join(words[1:])}]
+    tell_daemon(reach, "PATCH", _path(session, words[0]), {"content": content})
+
+
+def _move(reach: Reach, session: str, words: tuple[str, ...]) -> None:
+    if not words[1].isdecimal() or words[1] == "0":
+        raise click.UsageError("a place is a number; 1 is the next to start")
+    tell_daemon(reach, "PATCH", _path(session, words[0]), {"position": int(words[1]) - 1})
+
+
+def _remove(reach: Reach, session: str, words: tuple[str, ...]) -> None:
+    tell_daemon(reach, "DELETE", _path(session, words[0]))
+
+
+def _hold(reach: Reach, session: str, words: tuple[str, ...]) -> None:
+    tell_daemon(reach, "PATCH", _path(session), {"held": True})
+
+
+def _release(reach: Reach, session: str, words: tuple[str, ...]) -> None:
+    tell_daemon(reach, "PATCH", _path(session), {"held": False})
+
+
+class _Action(NamedTuple):
+    usage: str
+    at_least: int
+    at_most: int | None
+    act: Callable[[Reach, str, tuple[str, ...]], None] | None
+
+
+ACTIONS: Mapping[str, _Action] = {
+    "list": _Action("", 0, 0, None),
+    "edit": _Action("PROMPT TEXT", 2, None, _edit),
+    "move": _Action("PROMPT PLACE", 2, 2, _move),
+    "remove": _Action("PROMPT", 1, 1, _remove),
+    "hold": _Action("", 0, 0, _hold),
+    "release": _Action("", 0, 0, _release),
+}
+
+
+@click.command(cls=Command, examples=EXAMPLES)
+@click.argument("session")
+@click.argument("action", type=click.Choice(list(ACTIONS)), default="list")
+@click.argument("words", nargs=-1)
+@click.option("--json", "as_json", is_flag=True, help="Print the queue as JSON.")
+@reaching
+def queue(reach: Reach, session: str, action: str, words: tuple[str, ...], as_json: bool) -> None:
+    """List and change the prompts that wait. Every action shows the queue as it is then."""
+    row = ACTIONS[action]
+    if not row.at_least <= len(words) <= (len(words) if row.at_most is None else row.at_most):
+        raise click.UsageError(f"write: turnwire queue {session} {action} {row.usage}".rstrip())
+    if row.act is not None:
+        row.act(reach, session, words)
+    _show(session, read_queue(reach, session), as_json)
+
+
+def _show(session: str, found: Queue, as_json: bool) -> None:
+    if as_json:
+        print_json({"held": found.held, "heldReason": found.held_reason, "prompts": found.prompts})
+        return
+    print_table(("place", "prompt", "since", "from", "text"), [_row(*each) for each in enumerate(found.prompts, 1)])
+    if found.held:
+        tell(f"held ({found.held_reason or 'no reason'}): nothing starts until `turnwire queue {session} release`")
+    elif not found.prompts:
+        tell("nothing waits")
+
+
+def _row(place: int, prompt: dict[str, Any]) -> tuple[str, ...]:
+    since = moment(prompt.get("queuedAt"))
+    return str(place), str(prompt["promptId"]), since, prompt.get("author") or "-", prompt.get("text") or ""
+
+
+def _path(session: str, prompt: str | None = None) -> str:
+    behind = "" if prompt is None else f"/{segment(prompt)}"
+    return f"/session/{segment(session)}/queue{behind}"

@@ -1,0 +1,149 @@
+"""How a command finds the daemon: its address and a credential.
+
+Takes `--url`, `--token-file` and `--data`, then the environment, then the settings that a daemon of this user
+would have; gives a way to ask it. The token of the data folder goes to a daemon on this machine only: elsewhere
+it would be given away.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from functools import wraps
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
+from urllib.parse import urlsplit
+
+import anyio
+import click
+
+from turnwire.cli.credentials import FILE, read_token
+from turnwire.cli.failing import tell
+from turnwire.client.http import TOKEN_VARIABLE, Http
+from turnwire.errors import ConfigError
+from turnwire.server.bind import is_loopback, is_wildcard
+from turnwire.server.settings import Settings
+from turnwire.server.settings_sources import load_settings
+
+URL_VARIABLE = "TURNWIRE_URL"
+NOTICED_S = 0.5
+"""A shorter wait is over before anybody wonders."""
+
+Result = TypeVar("Result")
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+class Reach(NamedTuple):
+    """Where the daemon is, and what to show it."""
+
+    url: str
+    token: str | None
+    data: Path | None
+    """The data folder that a daemon of this user has, if that is known."""
+
+
+def reach_options(function: Function) -> Function:
+    """Give a command the options that `find_daemon` takes."""
+    for option in (
+        click.option("--data", metavar="DIR", help="The daemon's data folder, if it is not the usual one."),
+        click.option("--token-file", metavar="FILE", help="A file that holds a token; else TURNWIRE_TOKEN."),
+        click.option("--url", metavar="URL", help="The daemon's address; also TURNWIRE_URL."),
+    ):
+        function = option(function)
+    return function
+
+
+def reaching(function: Function) -> Function:
+    """Give a command the options that find the daemon, and `reach` as its first argument."""
+
+    @reach_options
+    @wraps(function)
+    def with_reach(*args: Any, url: str | None, token_file: str | None, data: str | None, **options: Any) -> Any:
+        return function(find_daemon(url, token_file, data), *args, **options)
+
+    return with_reach  # pyright: ignore[reportReturnType]
+
+
+def find_daemon(url: str | None, token_file: str | None, data: str | None) -> Reach:
+    """Where the daemon is. Raises `ConfigError`."""
+    url = url or os.environ.get(URL_VARIABLE)
+    token = _token_of(token_file) if token_file is not None else os.environ.get(TOKEN_VARIABLE)
+    if url and token:
+        return Reach(url, token, None if data is None else Path(data))
+    # Where this command runs says nothing about where sessions may work.
+    settings = load_settings({"data": data, "cwd": [str(Path.cwd())]}, os.environ).settings
+    url = url or usual_url(settings)
+    return Reach(url, token or own_token(url, settings), settings.data)
+
+
+@asynccontextmanager
+async def open_http(reach: Reach) -> AsyncGenerator[Http]:
+    """Requests to the daemon. Whoever waits is told when a stream cannot be had for a while."""
+    streams = logging.getLogger("turnwire.client.stream")
+    streams.setLevel(logging.INFO)
+    streams.addFilter(_tell_away)
+    http = Http(reach.url, reach.token)
+    try:
+        yield http
+    finally:
+        await http.aclose()
+
+
+def ask(reach: Reach, method: str, path: str, body: object = None, *, shape: type[Result]) -> Result:
+    """One request and its answer. Raises what the daemon refuses it with."""
+    return run(reach, lambda http: _ask(http, method, path, body, shape))
+
+
+def tell_daemon(reach: Reach, method: str, path: str, body: object = None) -> None:
+    """One request whose answer says nothing."""
+
+    async def send(http: Http) -> None:
+        await http.ask(method, path, body, patient=False)
+
+    run(reach, send)
+
+
+def run(reach: Reach, work: Callable[[Http], Awaitable[Result]]) -> Result:
+    """Do something with the daemon."""
+
+    async def main() -> Result:
+        async with open_http(reach) as http:
+            return await work(http)
+
+    return anyio.run(main)
+
+
+def _tell_away(record: logging.LogRecord) -> bool:
+    if getattr(record, "wait_s", 0.0) >= NOTICED_S:
+        tell("the daemon is away; waiting for it, Ctrl-C ends the wait")
+    return False
+
+
+async def _ask(http: Http, method: str, path: str, body: object, shape: type[Result]) -> Result:
+    # Somebody waits in front of a terminal: a daemon that is not there is told of at once.
+    return (await http.ask(method, path, body, patient=False)).read(shape)
+
+
+def _token_of(file: str) -> str:
+    token = read_token(Path(file))
+    if token is None:
+        raise ConfigError(f"there is no file {file}; --token-file names a file that holds a token")
+    return token
+
+
+def usual_url(settings: Settings) -> str:
+    """Where a daemon with these settings is. Raises `ConfigError` if they do not say."""
+    if settings.port == 0:
+        raise ConfigError("the daemon listens on any free port; say which with --url or TURNWIRE_URL")
+    scheme = "http" if settings.tls_cert is None else "https"
+    host = "127.0.0.1" if is_wildcard(settings.host) else settings.host
+    return f"{scheme}://{f'[{host}]' if ':' in host else host}:{settings.port}"
+
+
+def own_token(url: str, settings: Settings) -> str | None:
+    """The token for a daemon on this machine, if there is one. Raises `ConfigError`."""
+    if not is_loopback(urlsplit(url).hostname or ""):
+        return None
+    return settings.token or (None if settings.data is None else read_token(settings.data / FILE))

@@ -1,0 +1,38 @@
+"""`turnwire serve`: run the daemon.
+
+Takes the settings as flags and the agent's command behind `--`; runs until a signal. What it prints is one block
+for a person, or with `--json` one line for a program.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from turnwire.cli.examples import WithAgent, agent_of
+from turnwire.cli.flags import setting_options, settings_from
+
+EXAMPLES = """
+turnwire serve                                       the built-in agent, on http://127.0.0.1:4170
+turnwire serve -- my-agent --flag                    an agent of yours
+turnwire serve --port 0 --json -- my-agent           for scripts: one JSON line once it accepts requests
+turnwire serve --log memory --no-auth                for a quick try: nothing is kept, nobody is asked
+turnwire serve --cwd ~/work --limit drain_s=5        where sessions may work; a shorter stop
+TURNWIRE_TOKEN=... turnwire serve --host 0.0.0.0     for other machines; put TLS in front, or give --tls-cert
+"""
+
+
+@click.command(cls=WithAgent, examples=EXAMPLES, params=setting_options())
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON line instead: url, token, pid, data.")
+@click.pass_context
+def serve(ctx: click.Context, as_json: bool, **flags: Any) -> None:
+    """Run the daemon: host an agent and serve its sessions.
+
+    SIGTERM or Ctrl-C stops it in good order: running turns get time to end (limit drain_s), prompts that wait run
+    after the next start. A second signal stops it at once.
+    """
+    loaded = settings_from(flags, agent_of(ctx))
+    from turnwire.cli.serving import run_daemon
+
+    run_daemon(loaded, as_json=as_json)

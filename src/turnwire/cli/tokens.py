@@ -1,0 +1,176 @@
+"""`turnwire token` and `turnwire login`: credentials for programs and for browsers.
+
+Takes names and roles; asks the daemon, or changes its file when no daemon runs: two writers would undo each other.
+A secret is printed once, to stdout, and nothing else is.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+from msgspec import Struct, to_builtins
+
+from turnwire.cli.examples import Command, Group
+from turnwire.cli.failing import tell
+from turnwire.cli.reaching import Reach, ask, reaching, tell_daemon
+from turnwire.cli.showing import moment, print_json, print_table
+from turnwire.client.http import segment
+from turnwire.errors import DaemonUnreachable, LogLocked
+from turnwire.ids import SessionId
+from turnwire.runtime.clock import SystemClock
+from turnwire.server.identity import Role
+from turnwire.server.token_file import read_records
+from turnwire.server.tokens import Tokens
+
+EXAMPLES = """
+turnwire token create ci --role controller --expires 30d     for a job
+turnwire token create ann --role observer --session SESSION  for somebody who watches one session
+turnwire token list
+turnwire token revoke ID
+"""
+CREATE_EXAMPLES = """
+turnwire token create laptop                                 all rights, until it is revoked
+turnwire token create ci --role controller --expires 12h     prompts and answers, for half a day
+turnwire token create ann --role observer --session SESSION  reads one session
+TURNWIRE_TOKEN=$(turnwire token create script) my-script     stdout has the token only
+"""
+LIST_EXAMPLES = """
+turnwire token list
+turnwire token list --json
+"""
+LOGIN_EXAMPLES = """
+turnwire login              print a link; open it within ten minutes
+xdg-open "$(turnwire login)"
+"""
+UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
+
+Result = TypeVar("Result")
+
+
+class _Made(Struct):
+    id: str
+    token: str
+
+
+class _List(Struct):
+    tokens: list[dict[str, Any]]
+
+
+class _Link(Struct):
+    url: str
+
+
+@click.group(cls=Group, examples=EXAMPLES)
+def token() -> None:
+    """Make, list and revoke credentials."""
+
+
+@token.command(cls=Command, examples=CREATE_EXAMPLES)
+@click.argument("name")
+@click.option("--role", type=click.Choice([each.value for each in Role]), default="owner", help="What it may do.")
+@click.option("--session", metavar="SESSION", help="The one session it is for.")
+@click.option("--expires", metavar="TIME", help="How long it is valid, such as 90s, 15m, 12h, 30d.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@reaching
+def create(reach: Reach, name: str, role: str, session: str | None, expires: str | None, as_json: bool) -> None:
+    """Make a token. It is printed once, and nobody can ask for it again."""
+    seconds = None if expires is None else _seconds(expires)
+    body = {"name": name, "role": role, "sessionId": session, "expiresInS": seconds}
+
+    def offline(tokens: Tokens) -> _Made:
+        record, secret = tokens.issue(name, Role(role), None if session is None else SessionId(session), seconds)
+        return _Made(record.id, secret)
+
+    made = _online_or_not(reach, lambda: ask(reach, "POST", "/tokens", body, shape=_Made), offline)
+    if as_json:
+        print_json({"id": made.id, "token": made.token})
+    else:
+        click.echo(made.token)
+        tell(f"made {made.id} for {name}, role {role}; it is shown this once")
+
+
+@token.command("list", cls=Command, examples=LIST_EXAMPLES)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@reaching
+def list_tokens(reach: Reach, as_json: bool) -> None:
+    """The credentials that are valid now, without their secrets."""
+
+    def offline(tokens: Tokens) -> _List:
+        shown = [to_builtins(each) for each in tokens.list()]
+        return _List([{name: value for name, value in each.items() if name != "digest"} for each in shown])
+
+    found = _online_or_not(reach, lambda: ask(reach, "GET", "/tokens", shape=_List), offline).tokens
+    if as_json:
+        print_json(found)
+        return
+    print_table(("id", "name", "role", "kind", "made", "expires", "session"), [_row(each) for each in found])
+
+
+@token.command(cls=Command, examples="turnwire token revoke ID")
+@click.argument("token_id", metavar="ID")
+@reaching
+def revoke(reach: Reach, token_id: str) -> None:
+    """End a token, the logins it granted, and their streams."""
+    path = f"/tokens/{segment(token_id)}"
+    _online_or_not(reach, lambda: tell_daemon(reach, "DELETE", path), lambda tokens: tokens.revoke(token_id))
+    tell(f"revoked {token_id}")
+
+
+@click.command(cls=Command, examples=LOGIN_EXAMPLES)
+@reaching
+def login(reach: Reach) -> None:
+    """Print a new link that logs a browser in, once, within ten minutes."""
+    click.echo(ask(reach, "POST", "/login-link", shape=_Link).url)
+
+
+def _online_or_not(reach: Reach, online: Callable[[], Result], offline: Callable[[Tokens], Result]) -> Result:
+    """By the daemon if one answers, else by its file."""
+    try:
+        return online()
+    except DaemonUnreachable:
+        path = None if reach.data is None else reach.data / "tokens.json"
+        if path is None or not path.is_file():
+            raise
+        tell(f"no daemon answers at {reach.url}, so this is about its file, {path}")
+        with _without_daemon(path.parent, reach.url):
+            return offline(Tokens(path, SystemClock(), None, read_records(path)))
+
+
+@contextmanager
+def _without_daemon(data: Path, url: str) -> Generator[None]:
+    """Keep daemons away from a folder meanwhile: by the lock that each takes on its log."""
+    lock = os.open(data / "turnwire.db.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    except BlockingIOError:
+        raise LogLocked(
+            f"a daemon uses {data}, and it is not the one at {url}; say where it is with --url"
+        ) from None
+    finally:
+        os.close(lock)
+
+
+def _row(shown: dict[str, Any]) -> tuple[str, ...]:
+    return (
+        str(shown["id"]),
+        str(shown["name"]),
+        str(shown["role"]),
+        str(shown.get("kind", "token")),
+        moment(shown["createdAt"]),
+        moment(shown["expiresAt"]) if "expiresAt" in shown else "never",
+        str(shown.get("sessionId", "all")),
+    )
+
+
+def _seconds(text: str) -> float:
+    number, unit = text[:-1], UNITS.get(text[-1:])
+    if unit is None or not number.isdecimal() or int(number) == 0:
+        raise click.UsageError("--expires is a number and a unit, such as 90s, 15m, 12h or 30d")
+    return float(int(number) * unit)

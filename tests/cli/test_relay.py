@@ -1,0 +1,175 @@
+"""The bridge's bookkeeping: what passes, what is said again, and what must never pass."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from turnwire.cli.relay import LOST, Relay
+
+HELLO = {"protocolVersion": 1, "clientCapabilities": {"fs": {"readTextFile": True}}}
+
+
+def frame(**members: Any) -> bytes:
+    return json.dumps({"jsonrpc": "2.0", **members}, separators=(",", ":")).encode()
+
+
+def request(number: int | str, method: str, **params: Any) -> bytes:
+    return frame(id=number, method=method, params=params)
+
+
+def told(session: str, event: int | None = None) -> bytes:
+    meta = {} if event is None else {"_meta": {"turnwire": {"eventId": event}}}
+    return frame(method="session/update", params={"sessionId": session, "update": {"x": 1}, **meta})
+
+
+def read(frames: list[bytes]) -> list[dict[str, Any]]:
+    return [json.loads(each) for each in frames]
+
+
+def begun(session_id: str | None = None) -> Relay:
+    """A client with the session `s`."""
+    relay = Relay(session_id)
+    relay.up(request(0, "initialize", **HELLO))
+    relay.down(frame(id=0, result={}))
+    relay.up(request(1, "session/new", cwd="/", mcpServers=[]))
+    relay.down(frame(id=1, result={"sessionId": "s"}))
+    return relay
+
+
+def test_what_is_no_message_passes_both_ways() -> None:
+    relay = Relay()
+    for each in (b"nonsense", b"[1]", b'{"jsonrpc":"2.0"}'):
+        assert relay.up(each) == each
+        assert relay.down(each) == [each]
+
+
+def test_the_daemon_is_asked_for_numbers_and_the_client_does_not_see_them() -> None:
+    relay = Relay()
+    sent = json.loads(relay.up(request(0, "initialize", **HELLO)) or b"")
+    capabilities = sent["params"]["clientCapabilities"]
+    assert capabilities == {"fs": {"readTextFile": True}, "_meta": {"turnwire": {"eventIds": True}}}
+    assert relay.down(told("s", 7)) == [told("s")]
+    kept = {"sessionId": "s", "_meta": {"other": 1, "turnwire": {"eventId": 8, "more": 2}}}
+    [shown] = read(relay.down(frame(method="session/update", params=kept)))
+    assert shown["params"]["_meta"] == {"other": 1, "turnwire": {"more": 2}}
+
+
+def test_a_client_that_wants_the_numbers_gets_them() -> None:
+    relay = Relay()
+    relay.up(
+        request(0, "initialize", protocolVersion=2, info={}, capabilities={"_meta": {"turnwire": {"eventIds": {}}}})
+    )
+    assert relay.down(told("s", 7)) == [told("s", 7)]
+
+
+def test_the_answer_that_names_a_session_comes_before_its_frames() -> None:
+    relay = Relay("given")
+    sent = json.loads(relay.up(request("n", "session/new", cwd="/x", mcpServers=[])) or b"")
+    assert (sent["id"], sent["method"]) == ("n", "session/attach")
+    assert sent["params"] == {"sessionId": "given", "historyPolicy": "full"}
+    assert relay.down(told("given", 1)) == []
+    assert relay.down(told("other")) == [told("other")]
+    answer = frame(id="n", result={"sessionId": "given"})
+    assert relay.down(answer) == [answer, told("given")]
+    assert relay.down(told("given", 2)) == [told("given")]
+
+
+def test_an_open_request_that_the_daemon_still_has_is_waited_for() -> None:
+    relay = begun()
+    relay.up(request(2, "session/prompt", sessionId="s", prompt=[]))
+    [probe] = read(relay.reattached())
+    assert (probe["id"], probe["method"]) == (2, "session/list")
+    assert relay.down(frame(id=2, error={"code": -32600, "message": "open already"})) == []
+    answer = frame(id=2, result={"stopReason": "end_turn"})
+    assert relay.down(answer) == [answer]
+
+
+def test_an_open_request_that_the_daemon_does_not_have_fails() -> None:
+    relay = begun()
+    relay.up(request(2, "session/prompt", sessionId="s", prompt=[]))
+    relay.reattached()
+    [failed] = read(relay.down(frame(id=2, result={"sessions": []})))
+    assert (failed["id"], failed["error"]["message"]) == (2, LOST)
+
+
+def test_an_answer_that_overtakes_its_probe_is_the_only_one() -> None:
+    relay = begun()
+    relay.up(request(2, "session/prompt", sessionId="s", prompt=[]))
+    relay.reattached()
+    answer = frame(id=2, result={"stopReason": "end_turn"})
+    assert relay.down(answer) == [answer]
+    assert relay.down(frame(id=2, result={"sessions": []})) == []
+
+
+def test_ids_keep_their_type() -> None:
+    relay = begun()
+    relay.up(request(2, "session/prompt", sessionId="s", prompt=[]))
+    assert relay.down(frame(id="2", result={})) == [], "nobody waits for this one"
+    answer = frame(id=2, result={})
+    assert relay.down(answer) == [answer]
+
+
+def test_answers_of_the_client_are_said_again_to_the_same_connection_only() -> None:
+    relay = begun()
+    relay.down(request(5, "session/request_permission", sessionId="s"))
+    answer = frame(id=5, result={"outcome": {}})
+    assert relay.up(answer) == answer
+    assert relay.reattached() == [answer]
+    assert answer not in relay.restarted()[0]
+
+
+def test_a_new_connection_takes_up_behind_the_last_event() -> None:
+    relay = begun()
+    relay.down(told("s", 41))
+    relay.up(request(2, "session/prompt", sessionId="s", prompt=[]))
+    sent, said = (read(each) for each in relay.restarted())
+    assert [each["method"] for each in sent] == ["initialize", "session/resume"]
+    assert sent[1]["params"]["_meta"] == {"turnwire": {"after": 41}}
+    assert [(each["id"], each["error"]["data"]) for each in said] == [(2, {"code": "answer_lost"})]
+    for each in sent:
+        assert relay.down(frame(id=each["id"], result={})) == [], "the client did not ask"
+    assert relay.down(frame(id=2, result={"stopReason": "end_turn"})) == [], "it failed already"
+
+
+def test_an_initialize_that_was_not_answered_is_sent_again_as_it_was() -> None:
+    relay = Relay()
+    sent = relay.up(request("hello", "initialize", **HELLO))
+    assert relay.reattached() == [sent]
+    assert relay.restarted() == ([sent], [])
+
+
+def test_a_session_that_was_left_is_not_taken_up_again() -> None:
+    relay = begun()
+    relay.up(request(2, "session/close", sessionId="s"))
+    relay.down(frame(id=2, result={}))
+    assert [each["method"] for each in read(relay.restarted()[0])] == ["initialize"]
+
+
+def test_no_answer_to_a_question_of_an_old_connection_passes() -> None:
+    relay = begun()
+    relay.down(request(1, "session/request_permission", sessionId="s", which="old"))
+    _, said = relay.restarted()
+    assert read(said) == [{"jsonrpc": "2.0", "method": "$/cancel_request", "params": {"requestId": 1}}]
+    [asked] = read(relay.down(request(1, "session/request_permission", sessionId="s", which="new")))
+    assert asked["id"] != 1
+    assert relay.up(frame(id=1, result="to the old one")) is None
+    assert json.loads(relay.up(frame(id=asked["id"], result="to the new one")) or b"")["id"] == 1
+    assert relay.up(frame(id=asked["id"], result="once more")) is None
+
+
+def test_a_question_that_is_taken_back_is_named_as_the_client_knows_it() -> None:
+    relay = begun()
+    relay.restarted()
+    [asked] = read(relay.down(request(3, "session/request_permission", sessionId="s")))
+    [gone] = read(relay.down(frame(method="$/cancel_request", params={"requestId": 3})))
+    assert gone["params"] == {"requestId": asked["id"]}
+
+
+def test_a_frame_that_did_not_get_away_is_not_waited_for() -> None:
+    relay = begun()
+    prompt = request(2, "session/prompt", sessionId="s", prompt=[])
+    relay.up(prompt)
+    relay.unsent(prompt)
+    assert relay.reattached() == []
+    assert relay.up(prompt) == prompt
