@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
-# Put the official ACP SDKs under .peers/, for tests/interop and bench/stdio.py.
+# Put the peers under .peers/: the official ACP SDKs, for tests/interop and bench/stdio.py, and a published client of
+# the REST contract.
 #
-# Takes nothing; gives .peers/py-v1, .peers/py-v2 (virtual environments) and .peers/node. Each is made anew when its
-# version below has changed, and left alone when it is there. Needs python3 with venv, node and npm. Quiet when all
-# is well.
+# Takes nothing; gives .peers/py-v1, .peers/py-v2 (virtual environments), .peers/node and .peers/qwen. Each is made anew
+# when its version below has changed, and left alone when it is there. Needs python3 with venv, node and npm. Quiet
+# when all is well.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -12,6 +13,9 @@ PEERS=.peers
 PY_V1=agent-client-protocol==0.12.1
 PY_V2=agent-client-protocol==1.0.0rc3
 NODE_SDK=@agentclientprotocol/sdk@2.4.0
+REST_SDK=@qwen-code/sdk@0.1.14
+# The REST client needs a newer Node than the ACP SDK does, so it brings its own: node_modules/node/bin/node.
+REST_NODE=node@26.10.0
 
 is_there() { [ "$(cat "$PEERS/$1/.installed" 2>/dev/null)" = "$2" ]; }
 
@@ -30,16 +34,17 @@ python_peer() {
   done_with "$1" "$2"
 }
 
+# node_peer NAME "PACKAGE…" "LINK=FOLDER…"
 node_peer() {
-  is_there node "$1" && return
-  start_over node
-  printf '{"private": true, "type": "module"}\n' >"$PEERS/node/package.json"
-  npm install --prefix "$PEERS/node" --silent --no-fund --no-audit --save-exact "$1"
+  is_there "$1" "$2" && return
+  start_over "$1"
+  printf '{"private": true, "type": "module"}\n' >"$PEERS/$1/package.json"
+  # shellcheck disable=SC2086 # several packages
+  npm install --prefix "$PEERS/$1" --silent --no-fund --no-audit --save-exact $2
   # A module finds its packages from where it stands. So our modules stand here too, and are run with
   # --preserve-symlinks-main.
-  ln -s ../../tests/interop/agents "$PEERS/node/agents"
-  ln -s ../../bench/peers "$PEERS/node/bench"
-  done_with node "$1"
+  for link in $3; do ln -s "../../${link#*=}" "$PEERS/$1/${link%%=*}"; done
+  done_with "$1" "$2"
 }
 
 for program in node npm; do
@@ -47,4 +52,5 @@ for program in node npm; do
 done
 python_peer py-v1 "$PY_V1"
 python_peer py-v2 "$PY_V2"
-node_peer "$NODE_SDK"
+node_peer node "$NODE_SDK" "agents=tests/interop/agents bench=bench/peers"
+node_peer qwen "$REST_SDK $REST_NODE" "clients=tests/interop/clients"

@@ -1,0 +1,71 @@
+"""The child program of the daemon's kill test: forks daemons, so that one costs no imports.
+
+Takes orders on standard input, one line each: the arguments of `turnwire`, a file for standard error, and whether
+to start the program as a user would. The fork runs the very command line of the product. Says which process it
+made, and, when told to bury it, how that ended; the daemon's own line comes in between, on the same output.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from importlib import import_module
+from typing import NamedTuple, NoReturn
+
+
+class Start(NamedTuple):
+    """One daemon to start."""
+
+    arguments: list[str]
+    errors: str
+    """Where its standard error goes, behind what is there."""
+    cold: bool = False
+    """As a program of its own, from nothing."""
+
+    def line(self) -> bytes:
+        return json.dumps(self).encode() + b"\n"
+
+
+def say(**what: int) -> None:
+    """Tell the test, on a line of its own, behind whatever half a line the daemon left."""
+    os.write(1, f"\n{json.dumps(what)}\n".encode())
+
+
+def become_daemon(start: Start) -> NoReturn:
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    errors = os.open(start.errors, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+    os.dup2(errors, 2)
+    if start.cold:
+        os.execv(sys.executable, [sys.executable, "-m", "turnwire", *start.arguments])
+    from turnwire.cli.main import main
+
+    sys.argv = ["turnwire", *start.arguments]
+    code: object = 70
+    try:
+        main()
+    except SystemExit as leaving:
+        code = leaving.code
+    finally:
+        sys.stderr.flush()
+        os._exit(code if isinstance(code, int) else 70)
+
+
+def serve() -> None:
+    # What a daemon imports when it starts is there before the first fork.
+    import_module("turnwire.cli.serve")
+    import_module("turnwire.cli.serving")
+    for line in sys.stdin.buffer:
+        pid = os.fork()
+        if not pid:
+            become_daemon(Start(*json.loads(line)))
+        say(forked=pid)
+        # A process keeps its number until it is buried, so nobody else is killed in its place.
+        sys.stdin.buffer.readline()
+        _, status = os.waitpid(pid, 0)
+        say(ended=os.waitstatus_to_exitcode(status))
+
+
+if __name__ == "__main__":
+    serve()

@@ -1,0 +1,94 @@
+// Many at once: instantaneous prompts, fast output, readers.
+import { failure, isEnd, newSession, Reader, run, textOf, words } from "./client.mjs";
+
+const LONG_S = 30;
+
+// A prompt whose end is lost hangs for ever; then the program says which one it was.
+const within = async (promise, what) => {
+  let timer;
+  const late = new Promise((_, reject) => {
+    timer = setTimeout(() => reject(new Error(`${what} did not end in ${LONG_S} s`)), LONG_S * 1000);
+  });
+  try {
+    return await Promise.race([promise, late]);
+  } finally {
+    clearTimeout(timer);
+  }
+};
+
+const counted = (values) => values.reduce((sum, each) => ({ ...sum, [each]: (sum[each] ?? 0) + 1 }), {});
+
+// One after the other, each of which the agent ends at once, with an iterator that is open.
+const inTurn = async (count) => {
+  const session = await newSession();
+  const reader = new Reader(session);
+  await session.prompt(words("echo ready"));
+  const ends = [];
+  for (let number = 0; number < count; number += 1) {
+    const { stopReason } = await within(session.prompt(words("stop end_turn")), `prompt ${number}`);
+    ends.push(stopReason);
+  }
+  await reader.stop();
+  return { ends: counted(ends), seen: reader.events.filter(isEnd).length };
+};
+
+// As many at a time as the daemon queues.
+const atOnce = async (count, most) => {
+  const session = await newSession();
+  const reader = new Reader(session);
+  await session.prompt(words("echo ready"));
+  const ends = [];
+  for (let begun = 0; begun < count; begun += most) {
+    const burst = Array.from({ length: Math.min(most, count - begun) }, (_, number) =>
+      within(session.prompt(words("stop end_turn")), `prompt ${begun + number}`),
+    );
+    ends.push(...(await Promise.all(burst)).map(({ stopReason }) => stopReason));
+  }
+  await reader.stop();
+  return { ends: counted(ends), seen: reader.events.filter(isEnd).length };
+};
+
+// More than the daemon queues: what is refused is refused at once, and what was accepted ends.
+const tooMany = async (count) => {
+  const session = await newSession();
+  const reader = new Reader(session);
+  const first = session.prompt(words("say 1 begun\nnever"));
+  await reader.until(() => textOf(reader.events) === "begun");
+  const rest = Array.from({ length: count }, () => session.prompt(words("stop end_turn")).catch(failure));
+  const refused = await within(Promise.race(rest), "a refusal");
+  await session.cancel();
+  await first;
+  const ends = await within(Promise.all(rest), "the accepted prompts");
+  return { refused, ends: counted(ends.map(({ stopReason, status }) => stopReason ?? status)) };
+};
+
+const chunks = async (count) => {
+  const session = await newSession();
+  const reader = new Reader(session);
+  const bound = await within(session.prompt(words(`flood ${count}`)), "the flood");
+  await reader.stop();
+  const plain = await within(session.prompt(words(`flood ${count}`)), "the second flood");
+  const numbers = reader.events.filter(({ data }) => data.update?.sessionUpdate === "agent_message_chunk");
+  return {
+    bound,
+    plain,
+    inOrder: numbers.every(({ data }, at) => data.update.content.text === String(at)),
+    count: numbers.length,
+    types: counted(reader.events.map(({ type }) => type)),
+  };
+};
+
+const readers = async (count) => {
+  const session = await newSession();
+  const { client, sessionId } = session;
+  // The session's own client takes one reader only.
+  const events = (options) => client.subscribeEvents(sessionId, { lastEventId: 0, ...options });
+  const all = Array.from({ length: count }, () => new Reader({ events }));
+  await within(Promise.all(all.map(({ opened }) => opened)), "opening the streams");
+  const ended = await within(session.prompt(words("flood 200")), "the turn");
+  const ends = await within(Promise.all(all.map((each) => each.until(isEnd))), "the readers");
+  await Promise.all(all.map((each) => each.stop()));
+  return { ended, ends: counted(ends.map(({ id }) => id)), lengths: counted(all.map(({ ids }) => ids.join())) };
+};
+
+await run({ inTurn, atOnce, tooMany, chunks, readers });

@@ -1,0 +1,95 @@
+"""A real nginx in front of a daemon, for tests: a foreground process of this user, with a port of its own.
+
+Takes the daemon's URL and what the configuration says beyond nginx's defaults; gives the URL that goes through it.
+It needs no moment to get ready: the test listens for it and hands the socket over.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+import anyio
+
+from turnwire.testing.plugin import find_tool
+
+STOP_S = 10.0
+
+CONFIGURATION = """
+{user}
+daemon off;
+worker_processes 1;
+pid {folder}/nginx.pid;
+error_log {folder}/error.log warn;
+events {{}}
+http {{
+    access_log off;
+    client_body_temp_path {folder}/body;
+    proxy_temp_path {folder}/proxy;
+    fastcgi_temp_path {folder}/fastcgi;
+    uwsgi_temp_path {folder}/uwsgi;
+    scgi_temp_path {folder}/scgi;
+    server {{
+        listen {address};
+        location / {{
+            proxy_pass {upstream};
+            {settings}
+        }}
+    }}
+}}
+"""
+
+
+class Nginx(NamedTuple):
+    """A proxy that runs."""
+
+    url: str
+    folder: Path
+
+    @property
+    def errors(self) -> str:
+        """What it had to complain about so far."""
+        return (self.folder / "error.log").read_text()
+
+
+def _configure(folder: Path, address: str, upstream: str, settings: str) -> Path:
+    folder.mkdir()
+    file = folder / "nginx.conf"
+    # As root it would give up its rights, and with them those to the test's folder.
+    user = "user root;" if os.geteuid() == 0 else ""
+    file.write_text(
+        CONFIGURATION.format(user=user, folder=folder, address=address, upstream=upstream, settings=settings)
+    )
+    return file
+
+
+@asynccontextmanager
+async def nginx_before(upstream: str, folder: Path, settings: str = "") -> AsyncGenerator[Nginx]:
+    """An nginx that passes everything on. Without the program the test is skipped; see `find_tool`."""
+    program = find_tool("nginx")
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        address = f"127.0.0.1:{listener.getsockname()[1]}"
+        configuration = _configure(folder, address, upstream, settings)
+        process = await anyio.open_process(
+            [program, "-p", str(folder), "-e", f"{folder}/error.log", "-c", str(configuration)],
+            # How nginx gives its sockets to its own successor; it takes ours for such.
+            env={**os.environ, "NGINX": f"{listener.fileno()};"},
+            pass_fds=[listener.fileno()],
+            stdin=None,
+            stdout=None,
+            stderr=None,
+        )
+    try:
+        yield Nginx(f"http://{address}", folder)
+    finally:
+        with anyio.CancelScope(shield=True):
+            with anyio.move_on_after(STOP_S):
+                process.terminate()
+                await process.wait()
+            if process.returncode is None:
+                process.kill()
+                await process.wait()
