@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import argparse
 
-from bench import loop, stdio
+from bench import daemon, loop, stdio
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="make bench", description=__doc__)
     parser.add_argument("--updates", type=int, default=200_000, help="updates per measurement")
     loop.main(parser.parse_args().updates)
+    print()
     stdio.main()
+    print()
+    daemon.main()
 
 
 main()

@@ -1,0 +1,211 @@
+"""The daemons that are measured, as processes: turnwire, a bare writer as the limit, and `qwen serve` where it is.
+
+Takes a free port and an empty folder for each start; gives a `Running` that answers requests, and ends it with all
+its processes. Each is started as its users start it; what differs from the defaults is in the commands below, and
+only lifts limits that would refuse the measurement.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+
+from bench.daemon_http import HOST, WAIT_S, request
+
+ROOT = Path(__file__).resolve().parents[1]
+PROGRAMS = Path(__file__).parent / "peers"
+AGENT = PROGRAMS / "daemon_agent.py"
+QWEN = ROOT / ".peers" / "qwen-serve"
+STOP_S = 20.0
+POLL_S = 0.002
+
+
+class Target(NamedTuple):
+    """One daemon."""
+
+    name: str
+    command: Callable[[int, Path], list[str]]
+    says_token: bool = False
+    """Its first line on stdout is JSON with a token."""
+    needs: Path | None = None
+    stream_query: str = ""
+    most_subscribers: int = 1_000_000
+
+    @property
+    def missing(self) -> str | None:
+        """Why it cannot run here."""
+        if self.needs is not None and not self.needs.exists():
+            return "skipped; to have it here, run: bench/peers/install_qwen_serve.sh"
+        return None
+
+
+class Running(NamedTuple):
+    """A daemon that answers."""
+
+    target: Target
+    port: int
+    pid: int
+    headers: dict[str, str]
+    cwd: str
+    healthy_s: float
+    """From its start until it answered."""
+
+    def get(self, path: str) -> bytes:
+        return request("GET", path, self.headers)
+
+    def post(self, path: str, body: Any) -> bytes:
+        return request("POST", path, self.headers, body)
+
+    def create(self) -> bytes:
+        return self.post("/session", {"cwd": self.cwd, "sessionScope": "thread"})
+
+    def prompt(self, session_id: str, text: str) -> bytes:
+        return self.post(f"/session/{session_id}/prompt", {"prompt": [{"type": "text", "text": text}]})
+
+    def events(self, session_id: str) -> bytes:
+        return self.get(f"/session/{session_id}/events{self.target.stream_query}")
+
+    def cpu_s(self) -> float:
+        """What the daemon's own process has used of the processors."""
+        fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+    def rss_kb(self) -> int:
+        """The resident memory of the daemon's own process."""
+        status = Path(f"/proc/{self.pid}/status").read_text()
+        return int(status.split("VmRSS:")[1].split()[0])
+
+
+def _turnwire(port: int, folder: Path) -> list[str]:
+    return _serve(port, folder, "--data", str(folder / "state"))
+
+
+def _in_memory(port: int, folder: Path) -> list[str]:
+    return _serve(port, folder, "--log", "memory")
+
+
+def _serve(port: int, folder: Path, *log: str) -> list[str]:
+    # One client asks here as fast as hundreds would.
+    options = ["--json", "--port", str(port), "--cwd", str(folder), "--limit", "request_rate=1000000"]
+    return [sys.executable, "-m", "turnwire", "serve", *options, *log, "--", sys.executable, str(AGENT)]
+
+
+def _qwen(port: int, folder: Path) -> list[str]:
+    program = [str(QWEN / "node_modules/node/bin/node"), str(QWEN / "node_modules/@qwen-code/qwen-code/cli.js")]
+    limits = ["--max-sessions", "0", "--max-connections", "0", "--max-pending-prompts-per-session", "0"]
+    return [*program, "serve", "--port", str(port), "--no-web", "--workspace", str(folder), *limits]
+
+
+def _bare(port: int, folder: Path) -> list[str]:
+    return [sys.executable, str(PROGRAMS / "bare_sse.py"), str(port)]
+
+
+TURNWIRE = Target("turnwire", _turnwire, says_token=True)
+IN_MEMORY = Target("with --log memory", _in_memory, says_token=True)
+BARE = Target("bare", _bare)
+QWEN_SERVE = Target(
+    "qwen serve 0.24.4",
+    _qwen,
+    needs=QWEN / ".installed",
+    stream_query="?maxQueued=2048",
+    most_subscribers=64,
+)
+
+
+def free_port() -> int:
+    with socket.create_server((HOST, 0)) as listener:
+        return listener.getsockname()[1]
+
+
+def _environment(folder: Path) -> dict[str, str]:
+    return {
+        "PATH": os.environ["PATH"],
+        "HOME": str(folder),
+        "PYTHONPATH": str(ROOT / "src"),
+        "QWEN_CLI_ENTRY": str(PROGRAMS / "qwen_entry.mjs"),
+        "QWEN_USAGE_STATISTICS_ENABLED": "false",
+        "BENCH_PYTHON": sys.executable,
+        "BENCH_AGENT": str(AGENT),
+    }
+
+
+@contextmanager
+def running(target: Target) -> Generator[Running]:
+    """A daemon of its own in a folder of its own, until the end of the block."""
+    folder = Path(tempfile.mkdtemp(prefix="bench-"))
+    port = free_port()
+    begun = time.perf_counter()
+    with (folder / "stderr").open("wb") as stderr:
+        process = subprocess.Popen(
+            target.command(port, folder),
+            cwd=folder,
+            env=_environment(folder),
+            stdout=subprocess.PIPE if target.says_token else subprocess.DEVNULL,
+            stderr=stderr,
+            start_new_session=True,
+        )
+    try:
+        headers = {"Host": f"{HOST}:{port}"}
+        _await_health(
+            process, port, request("GET", "/health", {**headers, "Connection": "close"}), folder / "stderr"
+        )
+        healthy_s = time.perf_counter() - begun
+        yield Running(target, port, process.pid, headers | _credential(process), str(folder), healthy_s)
+    finally:
+        _stop(process)
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _credential(process: subprocess.Popen[bytes]) -> dict[str, str]:
+    if process.stdout is None:
+        return {}
+    token = msgspec.json.decode(process.stdout.readline())["token"]
+    return {"Authorization": f"Bearer {token}"}
+
+
+def _await_health(process: subprocess.Popen[bytes], port: int, asked: bytes, stderr: Path) -> None:
+    deadline = time.perf_counter() + WAIT_S
+    while time.perf_counter() < deadline:
+        if process.poll() is not None:
+            raise RuntimeError(f"{process.args} ended with {process.returncode}: {stderr.read_text()[-2000:]}")
+        try:
+            with socket.create_connection((HOST, port), timeout=WAIT_S) as connection:
+                connection.sendall(asked)
+                if connection.recv(64).startswith(b"HTTP/1.1 200"):
+                    return
+        except OSError:
+            pass
+        # Also notices at once when the process is gone.
+        with_timeout(process, POLL_S)
+    raise TimeoutError(f"{process.args} did not answer within {WAIT_S:g} s: {stderr.read_text()[-2000:]}")
+
+
+def with_timeout(process: subprocess.Popen[bytes], seconds: float) -> bool:
+    """Wait for the end of a process; false if it goes on."""
+    try:
+        process.wait(seconds)
+    except subprocess.TimeoutExpired:
+        return False
+    return True
+
+
+def _stop(process: subprocess.Popen[bytes]) -> None:
+    if process.poll() is None:
+        process.send_signal(signal.SIGTERM)
+        if not with_timeout(process, STOP_S):
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+    if process.stdout is not None:
+        process.stdout.close()

@@ -1,0 +1,85 @@
+"""The agent behind every daemon that is measured: it costs next to nothing and does what a prompt says.
+
+Runs as a program. `one` is one chunk; `burst N` is N chunks, written 64 KB at a time; `stamp N` is N chunks a few
+milliseconds apart, each with the time at which it was written. Every session has an id of its own. What it does not
+know it refuses, as any agent does. Needs nothing but the standard library.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import sys
+import time
+from typing import Any
+
+WRITE_BYTES = 64 * 1024
+PACE_S = 0.003
+METHOD_NOT_FOUND = -32601
+INITIALIZED: dict[str, Any] = {
+    "protocolVersion": 1,
+    "agentCapabilities": {},
+    "authMethods": [],
+    # One of the daemons takes no agent that does not say this.
+    "_meta": {"qwen-code/external-tool-guard-ready": "required-v1"},
+}
+
+
+def line(frame: dict[str, Any]) -> bytes:
+    return json.dumps({"jsonrpc": "2.0", **frame}, separators=(",", ":")).encode() + b"\n"
+
+
+def chunk(session_id: str, text: str) -> bytes:
+    """About 200 bytes, as an agent writes them."""
+    update = {"sessionUpdate": "agent_message_chunk", "content": {"type": "text", "text": text}}
+    return line({"method": "session/update", "params": {"sessionId": session_id, "update": update}})
+
+
+def write(everything: bytes) -> None:
+    view = memoryview(everything)
+    while view:
+        view = view[os.write(1, view[:WRITE_BYTES]) :]
+
+
+def burst(session_id: str, count: int) -> bytes:
+    before, after = chunk(session_id, "piece % of an answer").split(b"%")
+    return b"".join(b"%s%08d%s" % (before, number, after) for number in range(count))
+
+
+def take_turn(session_id: str, text: str) -> None:
+    word, _, count = text.partition(" ")
+    if word == "burst":
+        write(burst(session_id, int(count)))
+    elif word == "stamp":
+        for _ in range(int(count)):
+            select.select([], [], [], PACE_S)
+            write(chunk(session_id, f"written @{time.monotonic_ns()}@"))
+    else:
+        write(chunk(session_id, "one piece"))
+
+
+def answer(asked: dict[str, Any], sessions: int) -> dict[str, Any]:
+    """The result or the error of a request, after whatever comes before it."""
+    match asked["method"]:
+        case "initialize":
+            return {"result": INITIALIZED}
+        case "session/new":
+            return {"result": {"sessionId": f"bench-{sessions}"}}
+        case "session/prompt":
+            take_turn(asked["params"]["sessionId"], asked["params"]["prompt"][0]["text"])
+            return {"result": {"stopReason": "end_turn"}}
+        case _:
+            return {"error": {"code": METHOD_NOT_FOUND, "message": "this agent does not do that"}}
+
+
+def main() -> None:
+    sessions = 0
+    for asked in map(json.loads, sys.stdin.buffer):
+        if "id" in asked and "method" in asked:
+            sessions += asked["method"] == "session/new"
+            write(line({"id": asked["id"], **answer(asked, sessions)}))
+
+
+if __name__ == "__main__":
+    main()
