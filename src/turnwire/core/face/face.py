@@ -1,0 +1,134 @@
+"""One session as one client sees it over ACP: a fold over the log that gives that client's frames.
+
+Takes the session's events in order; gives, for each, what the client is sent because of it, in the order in which
+it is sent. One class for all dialects: what differs between them is in `v1` and `v2`, and what an agent of another
+version says goes through a translator (`core.translate`). Never skips an event and never looks ahead, so every
+client of one dialect is sent the same, and a client that resumes from a cursor is sent what it missed.
+
+Theory of operation
+-------------------
+The log is the truth and speaks neither version. Of an event, the client's own dialect decides the form: the end of
+a turn is an answer on v1 and a state on v2. What is hard is that an event may make several frames (the marker, then
+the answer) and that a client may be cut between them. So frames of one event are a unit: a cursor stands behind the
+last of them, and one who was cut inside gets the whole unit again.
+
+    D1  Frames of a turn come in log order; the one that ends it comes last (R19, R22, R36).
+    D2  A prompt is answered once: on v1 at its end, on v2 when its message is inserted (R32).
+    D3  An update is passed on byte for byte if the agent speaks the client's version.
+    D4  The state that a v2 client hears is the turn's, so each turn has one running and one idle, whatever the
+        agent repeats.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from msgspec import Raw
+
+from turnwire.core import events as ev
+from turnwire.core.evolve import MARKERS
+from turnwire.core.face import v1, v2
+from turnwire.core.face.dialect import Dialect, Known
+from turnwire.core.face.outgoing import Ask, Outgoing, Tell, Withdraw
+from turnwire.core.translate.members import members, raw
+from turnwire.core.translate.options import with_mode
+from turnwire.core.translate.permissions import translate_question
+from turnwire.core.translate.sessions import updates_after
+from turnwire.core.translate.updates import Translator, translator_for
+from turnwire.ids import PromptId, SessionId
+
+_OF_ANOTHER_PARTY = MARKERS | {"state_update"}
+"""Updates whose meaning the turn's own events carry."""
+_PARTS = (ev.UserMessage, ev.TurnCompleted, ev.TurnFailed)
+"""Events behind which a message without a name does not go on, and before which nothing may be held back."""
+
+
+class Face:
+    """The fold."""
+
+    def __init__(self, dialect: Dialect, session_id: SessionId) -> None:
+        self._dialect = dialect
+        self._writer = v2 if dialect.version == 2 else v1
+        self._known = Known(session_id)
+        self._translator: Translator | None = None
+
+    @property
+    def known(self) -> Known:
+        """What the fold remembers."""
+        return self._known
+
+    @property
+    def losses(self) -> Counter[str]:
+        """What the client could not be told, by the codes of `core.translate.losses`."""
+        return self._known.losses
+
+    def take(self, event: ev.AnyEvent, *, own: bool) -> list[Outgoing]:
+        """What the client is sent because of `event`. `own`: it is of a prompt that this client sent."""
+        if isinstance(event, ev.SessionUpdated):
+            return self._update(event)
+        if isinstance(event, ev.AgentStarted):
+            return self._started(event)
+        if isinstance(event, ev.ModeChanged):
+            return self._mode(event)
+        if isinstance(event, ev.PermissionRequested):
+            params = self._own_session(event.method, event.params)
+            return [Ask(event.request_id, event.method, params)]
+        if isinstance(event, ev.PermissionResolved):
+            return [Withdraw(event.request_id)]
+        held = self._translator.part() if self._translator is not None and isinstance(event, _PARTS) else []
+        return [Tell(each) for each in held] + self._writer.take(self._dialect, self._known, event, own=own)
+
+    def state(self) -> list[Outgoing]:
+        """Where the session stands, for a client that has just heard its history (R44)."""
+        return self._writer.state(self._dialect, self._known)
+
+    def _started(self, event: ev.AgentStarted) -> list[Outgoing]:
+        known = self._known
+        version = event.protocol_version
+        same_life = version == known.agent_version == 2 and event.agent_session_id == known.agent_session_id
+        known.agent_version, known.agent_session_id = version, event.agent_session_id
+        if same_life and self._translator is not None:
+            self._translator.offers(event.offers)
+        elif not same_life:
+            known.life += 1
+            self._translator = translator_for(
+                version,
+                self._dialect.version,
+                event.offers,
+                life=known.life,
+                boolean_options=self._dialect.boolean_options,
+                losses=known.losses,
+            )
+        known.options = members(event.offers).get("configOptions", known.options).copy()
+        told = updates_after(event.offers, version, self._dialect.version, known.losses)
+        return [Tell(each) for each in told]
+
+    def _mode(self, event: ev.ModeChanged) -> list[Outgoing]:
+        """A client set the mode. v2 has modes among the options, which are always told as a whole."""
+        if self._translator is not None:
+            return [Tell(each) for each in self._translator.mode(event.mode)]
+        if self._dialect.version == 1:
+            return [Tell(raw({"sessionUpdate": "current_mode_update", "currentModeId": event.mode}))]
+        self._known.options = with_mode(self._known.options, event.mode)
+        return [Tell(raw({"sessionUpdate": "config_option_update", "configOptions": self._known.options}))]
+
+    def _update(self, event: ev.SessionUpdated) -> list[Outgoing]:
+        if event.kind == "state_update":
+            if self._translator is not None:
+                # It gives nothing and counts what is lost.
+                self._translator.take(event.update, turn=None)
+            return self._writer.heard_state(self._dialect, self._known, event.update)
+        if event.echo or event.kind in _OF_ANOTHER_PARTY:
+            return []
+        if self._translator is None:
+            if event.kind == "config_option_update":
+                self._known.options = members(event.update).get("configOptions", self._known.options).copy()
+            return [Tell(event.update)]
+        turn: PromptId | None = event.prompt_id or event.after
+        return [Tell(each) for each in self._translator.take(event.update, turn=turn)]
+
+    def _own_session(self, method: str, params: Raw) -> Raw:
+        version = self._known.agent_version or self._dialect.version
+        return translate_question(
+            method, params, version, self._dialect.version, self._known.session_id, self._known.losses
+        )

@@ -1,0 +1,57 @@
+"""What a client is sent because of an event, before it has a JSON-RPC id and a stream.
+
+Takes nothing but values. Names are ours (`promptId`, `requestId`): the connection knows the JSON-RPC ids that the
+client gave and got.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple, TypeAlias
+
+from msgspec import Raw
+
+from turnwire.ids import PermissionId, PromptId
+
+
+class Tell(NamedTuple):
+    """A `session/update`."""
+
+    update: Raw
+
+
+class Notify(NamedTuple):
+    """Another notification of the session."""
+
+    method: str
+    params: Raw
+
+
+class Answer(NamedTuple):
+    """The result of the `session/prompt` that became this prompt, if this connection sent it."""
+
+    prompt_id: PromptId
+    result: Raw
+
+
+class Fail(NamedTuple):
+    """The error answer to that `session/prompt`."""
+
+    prompt_id: PromptId
+    error: Raw
+
+
+class Ask(NamedTuple):
+    """A question of the agent for the client's user."""
+
+    request_id: PermissionId
+    method: str
+    params: Raw
+
+
+class Withdraw(NamedTuple):
+    """The question is settled; a client that was asked need not answer any more."""
+
+    request_id: PermissionId
+
+
+Outgoing: TypeAlias = Tell | Notify | Answer | Fail | Ask | Withdraw

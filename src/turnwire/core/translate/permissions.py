@@ -1,0 +1,108 @@
+"""Questions of agents to users, and their answers.
+
+Takes a question in the words of the agent's version; gives it in the client's, about our session instead of the
+agent's. Takes the client's answer; gives it for the agent. Never turns what it does not know into consent.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any, Final
+
+from msgspec import Raw
+
+from turnwire.core.dialect import VENDOR
+from turnwire.core.translate.members import entries, members, raw, text_of
+from turnwire.core.translate.tool_parts import patch_to_v1, patch_to_v2, text_item
+from turnwire.ids import SessionId
+
+PERMISSION: Final = "session/request_permission"
+_UNTITLED: Final = "The agent asks for permission"
+_OPTION_KINDS: Final = frozenset({"allow_once", "allow_always", "reject_once", "reject_always"})
+_OUTCOMES: Final = frozenset({"selected", "cancelled"})
+_NOT_APPROVED: Final = Raw(b'{"outcome":{"outcome":"cancelled"}}')
+
+
+def translate_question(
+    method: str,
+    params: Raw,
+    agent_version: int,
+    client_version: int,
+    session_id: SessionId,
+    losses: Counter[str] | None = None,
+) -> Raw:
+    """The question for the client, about our session. Questions other than for permission are alike in both."""
+    given, counted = members(params), Counter[str]() if losses is None else losses
+    if "sessionId" in given:
+        given["sessionId"] = raw(session_id)
+    if method != PERMISSION or agent_version == client_version:
+        return raw(given)
+    return raw(_to_v2(given, counted) if client_version == 2 else _to_v1(given, counted))
+
+
+def translate_answer(method: str, result: Raw, client_version: int, agent_version: int) -> Raw:
+    """The client's answer for the agent."""
+    if method != PERMISSION or agent_version == client_version or agent_version == 2:
+        return result
+    outcome = text_of(members(members(result).get("outcome")), "outcome")
+    return result if outcome in _OUTCOMES else _NOT_APPROVED
+
+
+# -- for a v2 client -----------------------------------------------------------------------------------------
+
+
+def _to_v2(given: dict[str, Raw], losses: Counter[str]) -> dict[str, Any]:
+    call = patch_to_v2(members(given.pop("toolCall", None)), losses)
+    title = text_of(call, "title") or text_of(call, "name") or _UNTITLED
+    asked: dict[str, Any] = {**given, "title": title}
+    return {**asked, "subject": {"type": "tool_call", "toolCall": call}} if "toolCallId" in call else asked
+
+
+# -- for a v1 client -----------------------------------------------------------------------------------------
+
+
+def _to_v1(given: dict[str, Raw], losses: Counter[str]) -> dict[str, Any]:
+    title, description = text_of(given, "title") or _UNTITLED, text_of(given, "description")
+    subject = members(given.get("subject"))
+    asked: dict[str, Any] = {
+        name: value for name, value in given.items() if name not in {"title", "description", "subject", "options"}
+    }
+    asked["options"] = [_option_to_v1(members(each), losses) for each in entries(given.get("options"))]
+    call = members(subject.get("toolCall")) if text_of(subject, "type") == "tool_call" else {}
+    if "toolCallId" in call:
+        # The words of the question have no place beside a tool call, and must not change it.
+        losses["permission_words"] += 1
+        own = {"permission": {"title": title, "description": description}}
+        meta = {**members(given.get("_meta")), VENDOR: {**_own(given), **own}}
+        return {**asked, "toolCall": patch_to_v1(call, losses, _terminal_note), "_meta": meta}
+    losses["permission_subject"] += 1
+    return {**asked, "toolCall": _made_call(title, description, subject)}
+
+
+def _own(given: dict[str, Raw]) -> dict[str, Raw]:
+    return members(members(given.get("_meta")).get(VENDOR))
+
+
+def _terminal_note(terminal_id: str) -> str:
+    return f"[terminal {terminal_id}]"
+
+
+def _made_call(title: str, description: str | None, subject: dict[str, Raw]) -> dict[str, Any]:
+    """A tool call for a question that is about none: v1 asks about nothing else."""
+    command, cwd = text_of(subject, "command"), text_of(subject, "cwd")
+    words = [description, None if command is None else f"$ {command}", None if cwd is None else f"in {cwd}"]
+    call: dict[str, Any] = {
+        "toolCallId": text_of(subject, "toolCallId") or f"permission:{title}",
+        "title": title,
+        "kind": "other" if command is None else "execute",
+        "status": "pending",
+    }
+    said = [text_item(each, None) for each in words if each is not None]
+    return {**call, "content": said} if said else call
+
+
+def _option_to_v1(option: dict[str, Raw], losses: Counter[str]) -> dict[str, Any]:
+    if text_of(option, "kind") in _OPTION_KINDS:
+        return option
+    losses["permission_option"] += 1
+    return {**option, "kind": "reject_once"}

@@ -1,0 +1,215 @@
+"""Opening a session and setting its options, for clients of either version with agents of either version.
+
+Takes params of clients and offers of agents, that is: the answer with which an agent opened the session. Gives
+params for agents and results for clients. Never reads more of them than what differs; the rest is passed on.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any, Final, NamedTuple
+
+from msgspec import UNSET, Raw, Struct
+
+from turnwire.core.translate.commands import commands_to_v1, commands_to_v2
+from turnwire.core.translate.members import entries, members, raw, text_of
+from turnwire.core.translate.options import Modes, Options
+from turnwire.core.view.latest import Latest
+from turnwire.errors import RemoteProtocolError
+from turnwire.ids import SessionId
+from turnwire.wire.jsonrpc import INVALID_PARAMS, RESOURCE_NOT_FOUND
+from turnwire.wire.schema.reading import read
+from turnwire.wire.schema.v1 import LoadSessionRequest
+from turnwire.wire.schema.v1 import NewSessionRequest as V1NewSession
+from turnwire.wire.schema.v1 import ResumeSessionRequest as V1ResumeSession
+from turnwire.wire.schema.v2 import NewSessionRequest, ReplayFromStart, ResumeSessionRequest
+
+_REQUESTS: Final[dict[tuple[str, int], Any]] = {
+    ("session/new", 1): V1NewSession,
+    ("session/load", 1): LoadSessionRequest,
+    ("session/resume", 1): V1ResumeSession,
+    ("session/new", 2): NewSessionRequest,
+    ("session/resume", 2): ResumeSessionRequest,
+}
+_NO_ITEMS: Final = Raw(b"[]")
+SET_MODE: Final = "session/set_mode"
+SET_OPTION: Final = "session/set_config_option"
+
+
+class Opening(Struct, frozen=True, kw_only=True):
+    """What a client asks when it opens a session."""
+
+    cwd: str
+    mcp_servers: Raw = Raw(b"[]")
+    """In the form of v2, in which every server has its type."""
+    additional_directories: tuple[str, ...] = ()
+    session_id: SessionId | None = None
+    """None for a new one."""
+    replay: bool = False
+    """It wants the history before the answer."""
+
+
+class Setting(NamedTuple):
+    """A request for the agent."""
+
+    method: str
+    params: Raw
+
+
+# -- opening -------------------------------------------------------------------------------------------------
+
+
+def read_opening(method: str, params: Raw, client_version: int) -> Opening:
+    """`session/new`, `session/load` and `session/resume`. Raises `RemoteProtocolError` for params that are not."""
+    kind = _REQUESTS.get((method, client_version))
+    if kind is None:
+        raise _invalid(f"`{method}` opens no session in version {client_version} of ACP")
+    request = read(params, kind)
+    replay = getattr(request, "replay_from", None)
+    if replay is not None and not isinstance(replay, ReplayFromStart):
+        raise _invalid('the history can be replayed from its start only; give `{"type":"start"}` or nothing')
+    session_id = getattr(request, "session_id", None)
+    return Opening(
+        cwd=request.cwd,
+        mcp_servers=mcp_servers(members(params).get("mcpServers", Raw(b"[]")), 2, keep_sse=True),
+        additional_directories=tuple(request.additional_directories),
+        session_id=None if session_id is None else SessionId(session_id),
+        replay=method == "session/load" or replay is not None,
+    )
+
+
+def mcp_servers(servers: Raw, version: int, *, keep_sse: bool = False, losses: Counter[str] | None = None) -> Raw:
+    """The servers in the form of a version, whatever form they are in. v2 has none over SSE."""
+    found: list[dict[str, Any]] = []
+    for server in map(members, entries(servers)):
+        kind = text_of(server, "type") or "stdio"
+        if kind == "sse" and version == 2 and not keep_sse:
+            if losses is not None:
+                losses["mcp_sse"] += 1
+            continue
+        untagged = {name: value for name, value in server.items() if name != "type"}
+        wanted = {"stdio": ("args", "env"), "http": ("headers",), "sse": ("headers",)}.get(kind, ())
+        filled: dict[str, Any] = {**untagged, **{name: _NO_ITEMS for name in wanted if name not in server}}
+        found.append(filled if kind == "stdio" and version == 1 else {"type": kind, **filled})
+    return raw(found)
+
+
+def session_result(
+    offers: Raw,
+    agent_version: int,
+    client_version: int,
+    session_id: SessionId | None,
+    *,
+    boolean_options: bool = True,
+    losses: Counter[str] | None = None,
+) -> Raw:
+    """The answer to `session/new`, with `session_id`, and to `session/load` and `session/resume`, without."""
+    given, counted = members(offers), Counter[str]() if losses is None else losses
+    given.pop("sessionId", None)
+    result: dict[str, Any] = {} if session_id is None else {"sessionId": session_id}
+    if agent_version == client_version:
+        return raw({**result, **given})
+    commands = given.pop("availableCommands", None)
+    had_options = given.pop("configOptions", None) is not None
+    given.pop("models", None)
+    result |= given
+    if client_version == 2:
+        result.pop("modes", None)
+        result["configOptions"] = Modes(counted, offers).listed()
+        result["availableCommands"] = [] if commands is None else commands_to_v2(commands)
+        return raw(result)
+    options = Options(counted, offers, booleans=boolean_options)
+    modes = options.modes()
+    result |= {} if modes is None else {"modes": modes}
+    return raw({**result, "configOptions": options.listed()} if had_options else result)
+
+
+def updates_after(
+    offers: Raw, agent_version: int, client_version: int, losses: Counter[str] | None = None
+) -> list[Raw]:
+    """What that answer has no place for in the client's version, as updates to send after it: commands, in v1."""
+    commands = members(offers).get("availableCommands")
+    if client_version != 1 or agent_version != 2 or commands is None:
+        return []
+    listed = commands_to_v1(commands, Counter[str]() if losses is None else losses)
+    return [raw({"sessionUpdate": "available_commands_update", "availableCommands": listed})]
+
+
+def current_offers(latest: Latest) -> Raw:
+    """What the agent offers now, in the shape of its own answer that opened the session."""
+    offers: dict[str, Any] = {}
+    if latest.modes is not UNSET:
+        offers["modes"] = {"currentModeId": latest.mode, "availableModes": latest.modes}
+    if latest.models is not UNSET:
+        offers["models"] = {"currentModelId": latest.model, "availableModels": latest.models}
+    if latest.config_options is not UNSET:
+        offers["configOptions"] = latest.config_options
+    if latest.commands is not UNSET:
+        offers["availableCommands"] = latest.commands
+    return raw(offers)
+
+
+# -- settings ------------------------------------------------------------------------------------------------
+
+
+def translate_setting(method: str, params: Raw, client_version: int, agent_version: int, offers: Raw) -> Setting:
+    """`session/set_mode` and `session/set_config_option` of a client, for the agent.
+
+    Raises `RemoteProtocolError` if the agent has no such thing.
+    """
+    given = members(params)
+    if agent_version == client_version:
+        return Setting(method, params)
+    if agent_version == 2:
+        return Setting(SET_OPTION, raw(_setting_to_v2(method, given, offers)))
+    if text_of(given, "configId") == Modes(Counter(), offers).standing_id:
+        mode = {name: value for name, value in given.items() if name not in {"configId", "type", "value"}}
+        return Setting(SET_MODE, raw({**mode, "modeId": given.get("value")}))
+    if text_of(given, "type") == "id":
+        given.pop("type")
+    return Setting(SET_OPTION, raw(given))
+
+
+def _setting_to_v2(method: str, given: dict[str, Raw], offers: Raw) -> dict[str, Any]:
+    if method == SET_OPTION:
+        is_boolean = bytes(given.get("value", b"")) in {b"true", b"false"}
+        return {**given, "type": "boolean" if is_boolean else "id"}
+    option = Options(Counter(), offers, booleans=True).mode_option()
+    if option is None:
+        raise _invalid("this agent has no modes")
+    others = {name: value for name, value in given.items() if name != "modeId"}
+    return {**others, "configId": option["configId"], "type": "id", "value": given.get("modeId")}
+
+
+def translate_setting_result(
+    method: str, params: Raw, result: Raw, agent_version: int, client_version: int, offers: Raw
+) -> Raw:
+    """The agent's answer to what `translate_setting` made of the client's `method` and `params`."""
+    if agent_version == client_version:
+        return result
+    if method == SET_MODE:
+        return raw({})
+    answered = members(result)
+    options = answered.get("configOptions")
+    if client_version == 1:
+        known = Options(Counter(), raw({"configOptions": options or []}), booleans=True)
+        return raw({**answered, "configOptions": known.listed()})
+    modes, wanted = Modes(Counter(), offers), members(params)
+    if text_of(wanted, "configId") == modes.standing_id:
+        modes.mode(text_of(wanted, "value") or "")
+    elif options is not None:
+        modes.options(options)
+    return raw({**answered, "configOptions": modes.listed()})
+
+
+# -- failures ------------------------------------------------------------------------------------------------
+
+
+def unknown_session(session_id: str) -> Raw:
+    """The error object for a session that does not exist, or is not active."""
+    message = "there is no such session; list the sessions, or open a new one"
+    return raw({"code": RESOURCE_NOT_FOUND, "message": message, "data": {"sessionId": session_id}})
+
+
+def _invalid(message: str) -> RemoteProtocolError:
+    return RemoteProtocolError(message, jsonrpc=INVALID_PARAMS, reason="malformed")

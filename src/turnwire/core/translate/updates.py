@@ -1,0 +1,255 @@
+"""Updates of an agent of one version, for a client of the other.
+
+Takes an agent's updates in log order; gives what the client is sent for each: one update, several, or none. One
+translator is one agent's life for one client. Never drops anything but what `LOSSES` lists, and counts that.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Final, Protocol
+
+from msgspec import Raw
+
+from turnwire.core.evolve import MARKERS
+from turnwire.core.translate.commands import commands_to_v1, commands_to_v2
+from turnwire.core.translate.members import members, raw, text_of
+from turnwire.core.translate.messages import CHUNKS, WHOLE, MessagesToV1, MessagesToV2
+from turnwire.core.translate.options import Modes, Options
+from turnwire.core.translate.plans import PlansToV1, plan_to_v2
+from turnwire.core.translate.terminals import Terminals
+from turnwire.core.translate.tool_parts import block_to_v1
+from turnwire.core.translate.tools import ToolsToV1, ToolsToV2
+from turnwire.core.view.patch import is_null
+from turnwire.ids import PromptId
+
+NO_OFFERS: Final = Raw(b"{}")
+_NULL: Final = Raw(b"null")
+_V1_ALONE: Final = frozenset({"tool_call", "plan", "current_mode_update"})
+_IN_BOTH: Final = frozenset(
+    {
+        *("session_info_update", "notice", "compaction_update", "plan_update", "plan_removed"),
+        *("subagent_update", "session_message", "session_message_chunk"),
+    }
+)
+"""Kinds that mean the same in both versions and are passed on as they are."""
+
+
+class Translator(Protocol):
+    """One agent's updates for one client, in order."""
+
+    losses: Counter[str]
+    """How often each loss was met, by its code."""
+
+    def take(self, update: Raw, *, turn: PromptId | None) -> list[Raw]:
+        """What the client is sent for an update. `turn`: the one that it belongs to, or came after."""
+        ...
+
+    def offers(self, offers: Raw) -> None:
+        """The agent opened the session again; what it offers now."""
+        ...
+
+    def mode(self, mode: str) -> list[Raw]:
+        """A client set the mode, and the agent took it."""
+        ...
+
+    def part(self) -> list[Raw]:
+        """Something that is no update comes next, such as a prompt or the end of a turn: what was held back."""
+        ...
+
+
+def translator_for(
+    agent_version: int,
+    client_version: int,
+    offers: Raw,
+    *,
+    life: int = 1,
+    boolean_options: bool = True,
+    losses: Counter[str] | None = None,
+) -> Translator | None:
+    """None when the versions are equal: then all is passed on byte for byte.
+
+    `life` counts the lives of the agent's session, in which its ids mean the same. `losses` are counted on.
+    """
+    if agent_version == client_version:
+        return None
+    if client_version == 2:
+        return UpdatesV1ToV2(offers, life=life, losses=losses)
+    return UpdatesV2ToV1(offers, boolean_options=boolean_options, losses=losses)
+
+
+class UpdatesV1ToV2:
+    """Of a v1 agent, for a v2 client."""
+
+    def __init__(self, offers: Raw = NO_OFFERS, *, life: int = 1, losses: Counter[str] | None = None) -> None:
+        self.losses = Counter[str]() if losses is None else losses
+        self._messages = MessagesToV2(life)
+        self._tools = ToolsToV2(self.losses)
+        self._options = Modes(self.losses, offers)
+        self._compactions: set[str] = set()
+
+    def offers(self, offers: Raw) -> None:
+        self._options.offers(offers)
+
+    def mode(self, mode: str) -> list[Raw]:
+        self._options.mode(mode)
+        return [self._listed({})]
+
+    def part(self) -> list[Raw]:
+        self._messages.part()
+        return []
+
+    def take(self, update: Raw, *, turn: PromptId | None) -> list[Raw]:
+        given = members(update)
+        kind = text_of(given, "sessionUpdate") or ""
+        if kind in CHUNKS:
+            return [self._messages.take(kind, given, turn)]
+        if kind in {"tool_call", "tool_call_update"}:
+            told, is_new = self._tools.take(given, announced=kind == "tool_call")
+            return self._behind(told, is_new=is_new)
+        return self._state(kind, given, update)
+
+    def _state(self, kind: str, given: dict[str, Raw], update: Raw) -> list[Raw]:
+        match kind:
+            case "plan":
+                return [plan_to_v2(given)]
+            case "available_commands_update" if "availableCommands" in given:
+                return [raw({**given, "availableCommands": commands_to_v2(given["availableCommands"])})]
+            case "config_option_update" if "configOptions" in given:
+                self._options.options(given["configOptions"])
+                return [self._listed(given)]
+            case "current_mode_update":
+                return self._current_mode(given, update)
+            case "usage_update":
+                # v1 leaves out a cost that there is none of; in v2 that would keep the old one.
+                return [raw({**given, "cost": given.get("cost", _NULL)})]
+            case _:
+                return self._other(kind, given, update)
+
+    def _current_mode(self, given: dict[str, Raw], update: Raw) -> list[Raw]:
+        # ACP's own page shows `modeId` where its schema has `currentModeId`.
+        mode = text_of(given, "currentModeId") or text_of(given, "modeId")
+        if mode is None:
+            return [update]
+        self._options.mode(mode)
+        others = {name: value for name, value in given.items() if name not in {"currentModeId", "modeId"}}
+        return [self._listed(others)]
+
+    def _listed(self, others: dict[str, Raw]) -> Raw:
+        return raw({**others, "sessionUpdate": "config_option_update", "configOptions": self._options.listed()})
+
+    def _other(self, kind: str, given: dict[str, Raw], update: Raw) -> list[Raw]:
+        if kind in MARKERS:
+            return []
+        if kind in {"compaction_update", "compaction_summary_chunk"}:
+            named = text_of(given, "compactionId") or ""
+            is_new = named not in self._compactions
+            self._compactions.add(named)
+            return self._behind([update], is_new=is_new)
+        # The union of v2 is open: what is in neither version is passed on too.
+        return self._behind([update], is_new=kind not in _IN_BOTH)
+
+    def _behind(self, told: list[Raw], *, is_new: bool) -> list[Raw]:
+        """An item that is new stands behind the last message, which so does not go on."""
+        if is_new:
+            self._messages.part()
+        return told
+
+
+class UpdatesV2ToV1:
+    """Of a v2 agent, for a v1 client."""
+
+    def __init__(
+        self, offers: Raw = NO_OFFERS, *, boolean_options: bool = True, losses: Counter[str] | None = None
+    ) -> None:
+        self.losses = Counter[str]() if losses is None else losses
+        self._terminals = Terminals()
+        self._messages = MessagesToV1(self.losses)
+        self._tools = ToolsToV1(self.losses, self._terminals)
+        self._plans = PlansToV1(self.losses)
+        self._booleans = boolean_options
+        self._options = Options(self.losses, offers, booleans=boolean_options)
+        self._cost = _NULL
+
+    def offers(self, offers: Raw) -> None:
+        self._options = Options(self.losses, offers, booleans=self._booleans)
+
+    def mode(self, mode: str) -> list[Raw]:
+        self._options.mode(mode)
+        return [raw({"sessionUpdate": "current_mode_update", "currentModeId": mode}), self._listed({})]
+
+    def part(self) -> list[Raw]:
+        return self._tools.flush()
+
+    def take(self, update: Raw, *, turn: PromptId | None) -> list[Raw]:
+        given = members(update)
+        kind = text_of(given, "sessionUpdate") or ""
+        if kind in CHUNKS:
+            return [self._messages.take(kind, given)]
+        if kind in WHOLE:
+            return self._messages.whole(kind, given)
+        match kind:
+            case "tool_call_update":
+                return self._tools.take(given)
+            case "tool_call_content_chunk":
+                return self._tools.append(given)
+            case "terminal_update" | "terminal_output_chunk":
+                return self._terminal(kind, given, update)
+            case _:
+                return self._state(kind, given, update)
+
+    def _terminal(self, kind: str, given: dict[str, Raw], update: Raw) -> list[Raw]:
+        self.losses["terminal_of_agent"] += 1
+        if "capabilities" in given:
+            self.losses["item_capabilities"] += 1
+        terminal_id = self._terminals.take(kind, update)
+        if terminal_id is None:
+            return []
+        return self._tools.changed(terminal_id, is_final=kind == "terminal_update")
+
+    def _state(self, kind: str, given: dict[str, Raw], update: Raw) -> list[Raw]:
+        match kind:
+            case "plan_update":
+                return self._plans.take(given)
+            case "plan_removed":
+                return self._plans.remove(given)
+            case "available_commands_update" if "availableCommands" in given:
+                commands = commands_to_v1(given["availableCommands"], self.losses)
+                return [raw({**given, "availableCommands": commands})]
+            case "config_option_update" if "configOptions" in given:
+                return self._new_options(given)
+            case "usage_update":
+                return [self._usage(given)]
+            case "compaction_summary_chunk" if "content" in given:
+                return [raw({**given, "content": block_to_v1(given["content"], self.losses)})]
+            case _:
+                return self._other(kind, given, update)
+
+    def _new_options(self, given: dict[str, Raw]) -> list[Raw]:
+        before = self._options.current
+        self._options.options(given["configOptions"])
+        told, mode = [self._listed(given)], self._options.current
+        if mode is not None and mode != before:
+            told.append(raw({"sessionUpdate": "current_mode_update", "currentModeId": mode}))
+        return told
+
+    def _listed(self, others: dict[str, Raw]) -> Raw:
+        return raw({**others, "sessionUpdate": "config_option_update", "configOptions": self._options.listed()})
+
+    def _usage(self, given: dict[str, Raw]) -> Raw:
+        # v2 leaves out a cost that did not change; in v1 that would say that there is none.
+        self._cost = given.get("cost", self._cost).copy()
+        others = {name: value for name, value in given.items() if name != "cost"}
+        return raw(others if is_null(self._cost) else {**others, "cost": self._cost})
+
+    def _other(self, kind: str, given: dict[str, Raw], update: Raw) -> list[Raw]:
+        if kind in MARKERS:
+            return []
+        if kind in {"state_update", "state_change"}:
+            # What the foreground does is told by the turn's own events.
+            if "background" in given and not is_null(given["background"]):
+                self.losses["background"] += 1
+            return []
+        if kind not in _IN_BOTH and kind not in _V1_ALONE and not kind.startswith("_"):
+            self.losses["unknown_update"] += 1
+        return [update]

@@ -1,0 +1,84 @@
+"""A session's events as frames, in a word or two each.
+
+Takes a log; gives what a client of a dialect is sent of it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from tests.unit.core import driving as d
+
+from turnwire.core import events as ev
+from turnwire.core import inputs as i
+from turnwire.core.face import Answer, Ask, Face, Fail, Notify, Outgoing, Tell, Withdraw
+from turnwire.core.face.dialect import Dialect, Emission
+from turnwire.ids import SessionId
+
+SILENT = Dialect(version=1)
+ASKED = Dialect(version=1, turn_complete=True)
+ALWAYS = Dialect(version=1, emission=Emission.ALWAYS)
+OFF = Dialect(version=1, turn_complete=True, emission=Emission.OFF)
+LIFECYCLE = Dialect(version=1, lifecycle=True)
+V2 = Dialect(version=2)
+DIALECTS = {"silent": SILENT, "asked": ASKED, "always": ALWAYS, "off": OFF, "lifecycle": LIFECYCLE, "v2": V2}
+
+
+def seen(dialect: Dialect, log: list[ev.AnyEvent], *, own: tuple[str, ...] = ("p1",)) -> list[Outgoing]:
+    face = Face(dialect, SessionId("s1"))
+    return [out for event in log for out in face.take(event, own=getattr(event, "prompt_id", None) in own)]
+
+
+def words(outgoing: list[Outgoing]) -> list[str]:
+    """Each frame in a word or two."""
+    return [_word(each) for each in outgoing]
+
+
+def _word(each: Outgoing) -> str:
+    match each:
+        case Tell(update):
+            told = msgspec.json.decode(update)
+            state = told.get("state")
+            return told["sessionUpdate"] + (f" {state}" if state else "")
+        case Notify(method):
+            return method
+        case Answer(prompt_id):
+            return f"answer {prompt_id}"
+        case Fail(prompt_id):
+            return f"fail {prompt_id}"
+        case Ask(request_id):
+            return f"ask {request_id}"
+        case Withdraw(request_id):
+            return f"withdraw {request_id}"
+
+
+def told(outgoing: list[Outgoing], kind: str) -> list[dict[str, Any]]:
+    updates = (msgspec.json.decode(each.update) for each in outgoing if isinstance(each, Tell))
+    return [each for each in updates if each["sessionUpdate"] == kind]
+
+
+def answer(outgoing: list[Outgoing]) -> dict[str, Any]:
+    [found] = [each for each in outgoing if isinstance(each, Answer)]
+    return msgspec.json.decode(found.result)
+
+
+def error(outgoing: list[Outgoing]) -> dict[str, Any]:
+    [found] = [each for each in outgoing if isinstance(each, Fail)]
+    return msgspec.json.decode(found.error)
+
+
+def one_turn(end: ev.TurnEnd = ev.TurnEnd.RESPONSE, *last: i.AnyInput) -> list[ev.AnyEvent]:
+    session = d.Session(end)
+    session.take(d.prompt("p1", request_id=2))
+    session.take(d.said("agent_message_chunk", content={"type": "text", "text": "hi"}, messageId="m1"))
+    session.take(*(last or (d.answered("p1"),)))
+    return session.log
+
+
+MARK = "_turnwire/turn_complete"
+V2_INPUTS = (
+    d.answered("p1", None, message_id="u1"),
+    d.said("state_update", state="running"),
+    d.said("state_update", state="idle", stopReason="end_turn"),
+)

@@ -1,0 +1,128 @@
+"""A session as ACP v1 clients see it: silent, asking for `turn_complete`, or for the lifecycle draft."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+from tests.unit.core import driving as d
+from tests.unit.core.facing import (
+    ALWAYS,
+    ASKED,
+    DIALECTS,
+    LIFECYCLE,
+    MARK,
+    OFF,
+    SILENT,
+    answer,
+    error,
+    one_turn,
+    seen,
+    told,
+    words,
+)
+
+from turnwire.core import events as ev
+from turnwire.core.face import Answer, Face
+from turnwire.core.face.dialect import Dialect
+from turnwire.ids import PromptId, SessionId
+
+v1_dialects = pytest.mark.parametrize("dialect", [SILENT, ASKED, ALWAYS, OFF, LIFECYCLE], ids=list(DIALECTS)[:5])
+
+
+@pytest.mark.requirement("R18", "R19", "R22", "R25")
+@pytest.mark.parametrize(
+    ("dialect", "marks"),
+    [
+        (SILENT, ["session_info_update", MARK]),
+        (ASKED, ["turn_complete", MARK]),
+        (ALWAYS, ["session_info_update", "turn_complete", MARK]),
+        (OFF, []),
+    ],
+)
+def test_a_v1_turn_ends_with_its_marks_and_then_the_answer(dialect: Dialect, marks: list[str]) -> None:
+    assert words(seen(dialect, one_turn())) == ["agent_message_chunk", *marks, "answer p1"]
+
+
+@pytest.mark.requirement("R18")
+def test_the_lifecycle_draft_tells_the_message_and_the_states() -> None:
+    outgoing = seen(LIFECYCLE, one_turn())
+    assert words(outgoing) == [
+        *("user_message", "state_change running", "agent_message_chunk", "state_change idle"),
+        *("session_info_update", MARK, "answer p1"),
+    ]
+    assert told(outgoing, "state_change")[-1]["stop_reason"] == "end_turn"
+
+
+@pytest.mark.requirement("R20", "R21")
+def test_the_mark_names_the_request_and_the_reason_of_the_answer() -> None:
+    outgoing = seen(ASKED, one_turn())
+    [mark] = told(outgoing, "turn_complete")
+    assert mark == {
+        "sessionUpdate": "turn_complete",
+        "promptRequestId": 2,
+        "stopReason": "end_turn",
+        "_meta": {"promptId": "p1"},
+    }
+    result = answer(outgoing)
+    assert result["stopReason"] == mark["stopReason"]
+    assert result["_meta"]["turnwire"]["turnComplete"]["promptRequestId"] == 2
+
+
+@pytest.mark.requirement("R20")
+def test_the_request_of_another_connection_is_not_named() -> None:
+    outgoing = seen(ASKED, one_turn(), own=())
+    [mark] = told(outgoing, "turn_complete")
+    assert mark == {"sessionUpdate": "turn_complete", "stopReason": "end_turn", "_meta": {"promptId": "p1"}}
+    assert not [each for each in outgoing if isinstance(each, Answer)]
+
+
+@pytest.mark.requirement("R25")
+@pytest.mark.parametrize("dialect", [SILENT, OFF, LIFECYCLE])
+def test_a_client_that_did_not_ask_is_never_sent_the_tag(dialect: Dialect) -> None:
+    assert told(seen(dialect, one_turn()), "turn_complete") == []
+
+
+@pytest.mark.requirement("R23")
+@v1_dialects
+def test_a_cancelled_v1_turn_is_a_result(dialect: Dialect) -> None:
+    outgoing = seen(dialect, one_turn(ev.TurnEnd.RESPONSE, d.cancel("p1"), d.answered("p1", "cancelled")))
+    assert answer(outgoing)["stopReason"] == "cancelled"
+    assert [each.get("stopReason") for each in told(outgoing, "turn_complete")] in ([], ["cancelled"])
+
+
+@pytest.mark.requirement("R24")
+@v1_dialects
+def test_a_failed_v1_turn_is_marked_without_a_reason_and_then_refused(dialect: Dialect) -> None:
+    outgoing = seen(dialect, one_turn(ev.TurnEnd.RESPONSE, d.refused("p1")))
+    assert words(outgoing)[-1] == "fail p1"
+    assert error(outgoing) == msgspec.json.decode(d.ERROR)
+    assert all("stopReason" not in each for each in told(outgoing, "turn_complete"))
+    assert len(told(outgoing, "turn_complete")) == dialect.marks
+
+
+@pytest.mark.requirement("R55")
+@pytest.mark.parametrize("dialect", [SILENT, ASKED, ALWAYS, OFF])
+def test_a_v1_client_is_shown_the_prompts_of_others_and_not_its_own(dialect: Dialect) -> None:
+    shown = told(seen(dialect, one_turn(), own=()), "user_message_chunk")
+    assert [each["content"]["text"] for each in shown] == ["p1"]
+    assert told(seen(dialect, one_turn()), "user_message_chunk") == []
+
+
+@pytest.mark.parametrize(
+    ("reason", "word", "given"),
+    [("max_tokens", "answer p1", "max_tokens"), ("later", "answer p1", "end_turn"), ("_own", "fail p1", None)],
+)
+def test_row_9_a_v1_client_hears_of_five_stop_reasons(reason: str, word: str, given: str | None) -> None:
+    face = Face(ASKED, SessionId("s1"))
+    end = ev.TurnCompleted(at=1, prompt_id=PromptId("p1"), stop_reason=reason, ending=ev.Ending.IDLE)
+    outgoing = face.take(end, own=True)
+    assert words(outgoing)[-1] == word
+    assert told(outgoing, "turn_complete")[0].get("stopReason") == given
+    assert face.losses["stop_reason"] == (reason != "max_tokens")
+
+
+def test_work_that_the_agent_began_is_marked_by_no_turn_complete() -> None:
+    session = d.Session(ev.TurnEnd.IDLE)
+    session.take(d.said("state_update", state="running"), d.said("state_update", state="idle"))
+    assert words(seen(ALWAYS, session.log)) == []
+    assert words(seen(LIFECYCLE, session.log)) == ["state_change running", "state_change idle"]

@@ -1,0 +1,159 @@
+"""A session as ACP v2 clients see it."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+from msgspec import Raw
+from tests.unit.core import driving as d
+from tests.unit.core.facing import (
+    LIFECYCLE,
+    SILENT,
+    V2,
+    V2_INPUTS,
+    answer,
+    error,
+    one_turn,
+    seen,
+    told,
+    words,
+)
+
+from turnwire.core import events as ev
+from turnwire.core import inputs as i
+from turnwire.core.face import Face, Fail
+from turnwire.ids import PromptId, SessionId
+
+V2_TURN = ["user_message", "answer p1", "state_update running", "agent_message_chunk", "state_update idle"]
+
+
+@pytest.mark.requirement("R32", "R34", "R35", "R36")
+def test_a_v2_client_of_a_v1_agent_is_answered_on_insertion_and_hears_one_running_and_one_idle() -> None:
+    outgoing = seen(V2, one_turn())
+    assert words(outgoing) == V2_TURN
+    [message] = told(outgoing, "user_message")
+    assert message["content"] == [{"type": "text", "text": "p1"}]
+    assert answer(outgoing) == {"messageId": message["messageId"]}
+    assert told(outgoing, "state_update")[-1]["stopReason"] == "end_turn"
+
+
+@pytest.mark.requirement("R36")
+def test_a_v2_client_of_a_v2_agent_hears_the_same_whatever_the_agent_repeats() -> None:
+    repeated = (*V2_INPUTS, d.said("state_update", state="idle", stopReason="end_turn"))
+    assert words(seen(V2, one_turn(ev.TurnEnd.IDLE, *repeated))) == V2_TURN
+
+
+@pytest.mark.requirement("R36", "R33")
+def test_a_turn_that_fails_after_insertion_is_an_idle_with_its_error() -> None:
+    outgoing = seen(V2, one_turn(ev.TurnEnd.RESPONSE, d.refused("p1")))
+    assert words(outgoing) == V2_TURN
+    [*_, idle] = told(outgoing, "state_update")
+    assert (idle["stopReason"], idle["error"]) == ("error", msgspec.json.decode(d.ERROR))
+
+
+@pytest.mark.requirement("R37")
+def test_a_question_is_asked_and_the_state_says_that_the_turn_waits() -> None:
+    log = one_turn(ev.TurnEnd.RESPONSE, d.asks("q1"), d.answer("q1"), d.answered("p1"))
+    v2 = words(seen(V2, log))
+    assert v2[v2.index("ask q1") - 1 : -1].count("state_update requires_action") == 1
+    assert v2.index("state_update requires_action") < v2.index("withdraw q1")
+    assert v2[-2:] == ["state_update running", "state_update idle"]
+    assert [each for each in words(seen(SILENT, log)) if "q1" in each] == ["ask q1", "withdraw q1"]
+
+
+@pytest.mark.requirement("R38")
+def test_usage_is_on_the_idle_and_not_in_what_is_repeated_of_it() -> None:
+    face = Face(V2, SessionId("s1"))
+    usage = Raw(b'{"totalTokens":3}')
+    end = ev.TurnCompleted(
+        at=1, prompt_id=PromptId("p1"), stop_reason="end_turn", ending=ev.Ending.IDLE, usage=usage
+    )
+    face.take(ev.TurnStarted(at=1, prompt_id=PromptId("p1")), own=True)
+    assert told(face.take(end, own=True), "state_update")[0]["usage"] == {"totalTokens": 3}
+    assert told(face.state(), "state_update") == [
+        {"sessionUpdate": "state_update", "state": "idle", "stopReason": "end_turn"}
+    ]
+
+
+@pytest.mark.requirement("R42")
+def test_a_second_prompt_waits_and_is_answered_when_its_message_is_inserted() -> None:
+    session = d.Session()
+    session.take(d.prompt("p1"), d.prompt("p2"))
+    assert words(seen(V2, session.log, own=("p1", "p2"))) == V2_TURN[:3]
+    session.take(d.answered("p1"), d.answered("p2"))
+    assert words(seen(V2, session.log, own=("p1", "p2"))) == [
+        *V2_TURN[:3],
+        *("state_update idle", "user_message", "answer p2", "state_update running", "state_update idle"),
+    ]
+
+
+@pytest.mark.requirement("R43", "R33")
+def test_a_prompt_that_is_removed_before_insertion_is_refused_as_cancelled() -> None:
+    session = d.Session()
+    session.take(d.prompt("p1"), d.prompt("p2"), d.remove("p2"))
+    outgoing = seen(V2, session.log, own=("p2",))
+    assert error(outgoing)["code"] == -32800
+    assert len(told(outgoing, "user_message")) == 1
+    assert not [each for each in seen(V2, session.log, own=()) if isinstance(each, Fail)]
+
+
+@pytest.mark.requirement("R33")
+def test_a_prompt_that_fails_before_insertion_is_refused_with_the_error() -> None:
+    face = Face(V2, SessionId("s1"))
+    face.take(ev.PromptAccepted(at=1, prompt_id=PromptId("p1"), after_offset=0), own=True)
+    failed = ev.TurnFailed(at=1, prompt_id=PromptId("p1"), code="agent_exited", message="it is gone")
+    assert words(face.take(failed, own=True)) == ["fail p1"]
+
+
+@pytest.mark.parametrize("last", [d.answered("p1"), d.refused("p1")])
+def test_a_prompt_that_joined_ends_no_work_of_its_own(last: i.AnyInput) -> None:
+    session = d.Session(steering=True)
+    session.take(d.prompt("p1"), d.prompt("p2", when=i.WhenBusy.STEER), d.steered("p2", injected=True), last)
+    outgoing = seen(V2, session.log, own=("p1", "p2"))
+    assert words(outgoing).count("state_update idle") == 1
+    assert words(outgoing).count("answer p2") == 1
+    v1 = words(seen(LIFECYCLE, session.log, own=("p1", "p2")))
+    assert v1.count("state_change idle") == 1
+    assert len([each for each in v1 if each in {"answer p2", "fail p2"}]) == 1
+
+
+@pytest.mark.requirement("R44", "R45")
+def test_one_who_attaches_learns_the_state_after_the_history() -> None:
+    session = d.Session()
+    session.take(d.prompt("p1"))
+    face = Face(V2, SessionId("s1"))
+    history = [word for event in session.log for word in words(face.take(event, own=False))]
+    assert history == ["user_message", "state_update running"]
+    assert words(face.state()) == ["state_update running"]
+    session.take(d.answered("p1"))
+    assert words(face.take(session.log[-1], own=False)) == ["state_update idle"]
+    lifecycle = Face(LIFECYCLE, SessionId("s1"))
+    assert words(lifecycle.state()) == ["state_change idle"]
+    assert Face(SILENT, SessionId("s1")).state() == []
+
+
+@pytest.mark.requirement("R55")
+def test_a_v2_client_is_told_every_prompt_once() -> None:
+    for own in (("p1",), ()):
+        assert len(told(seen(V2, one_turn(), own=own), "user_message")) == 1
+
+
+def test_row_11_background_work_of_a_v2_agent_is_on_every_state() -> None:
+    session = d.Session(ev.TurnEnd.IDLE)
+    running = d.said("state_update", state="running", background=[{"type": "tool_call", "toolCallId": "t"}])
+    session.take(d.prompt("p1"), running)
+    outgoing = seen(V2, session.log)
+    assert words(outgoing)[-2:] == ["state_update running", "state_update running"]
+    assert told(outgoing, "state_update")[-1]["background"] == [{"type": "tool_call", "toolCallId": "t"}]
+    face = Face(SILENT, SessionId("s1"))
+    for event in session.log:
+        face.take(event, own=True)
+    assert face.losses == {"background": 1}
+
+
+def test_what_ran_in_the_background_of_an_agent_that_is_gone_does_not_run_any_more() -> None:
+    session = d.Session(ev.TurnEnd.IDLE)
+    work = [{"type": "tool_call", "toolCallId": "t"}]
+    session.take(d.prompt("p1"), d.said("state_update", state="running", background=work), d.gone())
+    states = told(seen(V2, session.log), "state_update")
+    assert (states[1]["background"], states[-1]["background"], states[-1]["state"]) == (work, [], "idle")

@@ -1,0 +1,242 @@
+"""`initialize`: what clients say of themselves, and what they are offered."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from msgspec import Raw
+from tests.unit.core.translate.speaking import complaints, plain, raw
+
+from turnwire.core.dialect import AgentProfile, read_initialize
+from turnwire.core.translate.auth import auth_methods
+from turnwire.core.translate.capabilities import Host
+from turnwire.core.translate.handshake import initialize_result, read_client, unsupported_version
+from turnwire.core.translate.profile import ClientProfile
+from turnwire.errors import RemoteProtocolError
+
+HOST = Host(version="1.2.3")
+V1, V2 = ClientProfile(version=1), ClientProfile(version=2)
+INFO = {"name": "ed", "version": "1"}
+
+
+def agent(version: int, capabilities: dict[str, Any], methods: list[Any] | None = None) -> AgentProfile:
+    """An agent that answered `initialize` so."""
+    if version == 2:
+        answer = {"protocolVersion": 2, "info": {"name": "a"}, "capabilities": capabilities}
+    else:
+        answer = {"protocolVersion": 1, "agentCapabilities": capabilities, "agentInfo": {"name": "a"}}
+    return read_initialize(raw({**answer, "authMethods": methods or []}))
+
+
+# -- the client's side ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("params", "version"),
+    [
+        ({"protocolVersion": 1}, 1),
+        ({"protocolVersion": 2, "info": INFO}, 2),
+        ({"protocolVersion": 7, "info": INFO}, 2),
+        ({"protocolVersion": 2, "clientInfo": INFO}, 1),
+        ({"protocolVersion": 1, "info": INFO}, 1),
+    ],
+)
+def test_rows_1_and_2_the_highest_common_version_is_spoken(params: dict[str, Any], version: int) -> None:
+    assert read_client(raw(params)).version == version
+
+
+def test_rows_1_and_2_v2_can_be_switched_off() -> None:
+    assert read_client(raw({"protocolVersion": 2, "info": INFO}), newest=1).version == 1
+
+
+def test_row_2_without_a_common_version_the_versions_are_named() -> None:
+    with pytest.raises(RemoteProtocolError) as caught:
+        read_client(raw({"protocolVersion": 0}))
+    assert (caught.value.context["jsonrpc"], caught.value.context["requested"]) == (-32022, 0)
+    error = plain(unsupported_version(0))
+    assert (error["code"], error["data"]) == (-32022, {"requested": 0, "supported": [1, 2]})
+
+
+@pytest.mark.parametrize("version", ["1", None, True, 1.5])
+def test_row_1_a_version_is_a_number(version: Any) -> None:
+    with pytest.raises(RemoteProtocolError) as caught:
+        read_client(raw({"protocolVersion": version}))
+    assert caught.value.context["jsonrpc"] == -32602
+
+
+def test_row_1_what_a_v1_client_can_take() -> None:
+    offered: dict[str, Any] = {
+        "fs": {"readTextFile": True, "writeTextFile": "yes"},
+        "terminal": True,
+        "auth": {"terminal": True},
+        "elicitation": {"form": {}, "url": None},
+        "session": {"notices": {}, "configOptions": {"boolean": {}}},
+    }
+    client = read_client(raw({"protocolVersion": 1, "clientCapabilities": offered, "clientInfo": INFO}))
+    assert (client.fs_read, client.fs_write, client.terminal, client.terminal_login) == (True, False, True, True)
+    assert (client.elicitation_form, client.elicitation_url, client.boolean_options) == (True, False, True)
+    assert "notice" not in client.withheld
+    assert {"compaction_update", "plan_update", "subagent_update"} <= client.withheld
+    assert client.name == "ed"
+
+
+def test_row_1_a_v2_client_asks_for_no_kind_of_update_and_serves_no_files() -> None:
+    offered: dict[str, Any] = {"elicitation": {"url": {}}, "fs": {"readTextFile": True}, "auth": {"terminal": {}}}
+    client = read_client(raw({"protocolVersion": 2, "info": INFO, "capabilities": offered}))
+    assert (client.withheld, client.fs_read, client.boolean_options) == (frozenset(), False, True)
+    assert (client.elicitation_form, client.elicitation_url, client.terminal_login) == (False, True, True)
+
+
+@pytest.mark.requirement("R5")
+@pytest.mark.parametrize("yes", [True, {}, {"x": 1}])
+@pytest.mark.parametrize(
+    "place", [("_meta", "turnwire"), ("session",), ("session", "_meta", "turnwire"), ("_meta",)], ids=".".join
+)
+@pytest.mark.parametrize("name", ["turnComplete", "lifecycle", "ready"])
+def test_a_client_may_ask_for_a_draft_in_any_place(name: str, place: tuple[str, ...], yes: object) -> None:
+    offered: dict[str, Any] = {name: yes}
+    for each in reversed(place):
+        offered = {each: offered}
+    client = read_client(raw({"protocolVersion": 1, "clientCapabilities": offered}))
+    field = {"turnComplete": client.turn_complete, "lifecycle": client.lifecycle, "ready": client.ready}
+    assert field.pop(name)
+    assert not any(field.values())
+
+
+@pytest.mark.requirement("R5")
+@pytest.mark.parametrize("no", [False, None, "yes", 1, []])
+def test_anything_else_asks_for_nothing(no: object) -> None:
+    offered = {"session": {"turnComplete": no}, "_meta": {"turnwire": {"turnComplete": no}}}
+    assert not read_client(raw({"protocolVersion": 1, "clientCapabilities": offered})).turn_complete
+    given = {"protocolVersion": 2, "info": INFO, "capabilities": {"_meta": {"turnwire": {"turnComplete": no}}}}
+    assert not read_client(raw(given)).turn_complete
+
+
+# -- our side ------------------------------------------------------------------------------------------------
+
+RICH_V1: dict[str, Any] = {
+    "promptCapabilities": {"image": True, "audio": False},
+    "mcpCapabilities": {"http": True, "sse": True},
+    "sessionCapabilities": {"additionalDirectories": {}, "fork": {}},
+    "auth": {"logout": {}},
+    "_meta": {"theirs": 1},
+}
+RICH_V2: dict[str, Any] = {
+    "session": {"prompt": {"image": {}}, "mcp": {"stdio": {}, "http": {}}, "additionalDirectories": {}}
+}
+
+
+@pytest.mark.parametrize(("version", "capabilities"), [(1, RICH_V1), (2, RICH_V2)])
+def test_row_2_a_v1_client_is_offered_what_the_agent_has_and_what_we_add(
+    version: int, capabilities: dict[str, Any]
+) -> None:
+    passing = Host(version="1", passed=frozenset({"additionalDirectories"}))
+    result = plain(initialize_result(agent(version, capabilities), V1, passing))
+    offered = result["agentCapabilities"]
+    assert offered["loadSession"] is True
+    assert offered["promptCapabilities"] == {"image": True}
+    assert offered["mcpCapabilities"] == ({"http": True, "sse": True} if version == 1 else {"http": True})
+    assert offered["sessionCapabilities"].keys() == {
+        *("additionalDirectories", "list", "resume", "close"),
+        *("turnComplete", "ready"),
+    }
+    assert result["agentInfo"] == {"name": "turnwire", "title": "a", "version": "1"}
+
+
+@pytest.mark.parametrize(("version", "capabilities"), [(1, RICH_V1), (2, RICH_V2)])
+def test_row_2_a_v2_client_is_offered_the_same_in_its_own_words(version: int, capabilities: dict[str, Any]) -> None:
+    result = plain(initialize_result(agent(version, capabilities), V2, HOST))
+    session = result["capabilities"]["session"]
+    assert session == {"prompt": {"image": {}}, "mcp": {"stdio": {}, "http": {}}, "ready": True}
+    assert result["info"]["name"] == "turnwire"
+
+
+def test_row_2_what_an_agent_does_not_have_is_not_offered() -> None:
+    offered = plain(initialize_result(agent(1, {}), V1, HOST))["agentCapabilities"]
+    assert (offered["promptCapabilities"], offered["mcpCapabilities"], "auth" in offered) == ({}, {}, False)
+    assert plain(initialize_result(None, V2, HOST))["capabilities"]["session"]["prompt"] == {}
+
+
+@pytest.mark.requirement("R6")
+def test_drafts_are_offered_in_their_places_and_left_out_when_they_are_off() -> None:
+    result = plain(initialize_result(None, V1, HOST))
+    assert (
+        result["agentCapabilities"]["sessionCapabilities"] | {"turnComplete": {}, "ready": {}}
+        == (result["agentCapabilities"]["sessionCapabilities"])
+    )
+    assert result["capabilities"] == {"session": {"ready": True, "turnComplete": {}}}
+    off = plain(initialize_result(None, V1, Host(version="1", turn_complete=False, ready=False)))
+    assert "capabilities" not in off
+    assert off["agentCapabilities"]["sessionCapabilities"].keys() == {"list", "resume", "close"}
+    quiet = plain(initialize_result(None, V2, Host(version="1", ready=False)))
+    assert "ready" not in quiet["capabilities"]["session"]
+
+
+@pytest.mark.requirement("R6")
+@pytest.mark.parametrize("client", [V1, V2])
+def test_a_strict_host_names_drafts_in_its_metadata_only(client: ClientProfile) -> None:
+    result = plain(initialize_result(agent(1, RICH_V1), client, Host(version="1", strict=True)))
+    drafts: dict[str, Any] = {"turnComplete": {}, "ready": {}}
+    if client.version == 1:
+        assert result["agentCapabilities"]["_meta"] == {"theirs": 1, "turnwire": drafts}
+        assert "capabilities" not in result
+        assert "ready" not in result["agentCapabilities"]["sessionCapabilities"]
+    else:
+        assert result["capabilities"]["session"]["_meta"] == {"turnwire": drafts}
+        assert "ready" not in result["capabilities"]["session"]
+
+
+# -- logging in ----------------------------------------------------------------------------------------------
+
+
+def test_row_3_ways_to_log_in_for_a_v2_client() -> None:
+    methods = [
+        {"id": "a", "name": "A"},
+        {"id": "t", "name": "T", "type": "terminal", "args": ["x"], "env": {"K": "v"}},
+    ]
+    told = [plain(each) for each in auth_methods(raw(methods), 1, 2, terminal=True)]
+    assert told == [
+        {"methodId": "a", "name": "A", "type": "agent"},
+        {"methodId": "t", "name": "T", "type": "terminal", "args": ["x"], "env": [{"name": "K", "value": "v"}]},
+    ]
+
+
+def test_row_3_ways_to_log_in_for_a_v1_client() -> None:
+    methods = [
+        {"type": "agent", "methodId": "a", "name": "A"},
+        {"type": "terminal", "methodId": "t", "name": "T", "env": [{"name": "K", "value": "v"}]},
+        {"type": "_odd", "methodId": "o", "name": "O"},
+    ]
+    told = [plain(each) for each in auth_methods(raw(methods), 2, 1, terminal=True)]
+    assert told == [{"id": "a", "name": "A"}, {"id": "t", "name": "T", "env": {"K": "v"}, "type": "terminal"}]
+    assert [plain(each)["id"] for each in auth_methods(raw(methods), 2, 1, terminal=False)] == ["a"]
+
+
+def test_row_3_the_same_version_keeps_a_method_as_it_is() -> None:
+    odd = {"type": "_odd", "methodId": "o", "name": "O", "x": 1}
+    assert [plain(each) for each in auth_methods(raw([odd]), 2, 2, terminal=False)] == [odd]
+
+
+def test_row_4_logging_out_is_offered_where_it_can_be_done() -> None:
+    methods = [{"type": "agent", "methodId": "a", "name": "A"}]
+    assert plain(initialize_result(agent(2, {}, methods), V1, HOST))["agentCapabilities"]["auth"] == {"logout": {}}
+    assert "auth" not in plain(initialize_result(agent(2, {}), V1, HOST))["agentCapabilities"]
+    assert plain(initialize_result(agent(1, RICH_V1), V1, HOST))["agentCapabilities"]["auth"] == {"logout": {}}
+
+
+@pytest.mark.parametrize("strict", [False, True])
+@pytest.mark.parametrize("client", [V1, V2])
+@pytest.mark.parametrize(("version", "capabilities"), [(1, RICH_V1), (2, RICH_V2)])
+def test_every_answer_is_one_that_the_schema_takes(
+    version: int, capabilities: dict[str, Any], client: ClientProfile, strict: bool
+) -> None:
+    methods = [{"id": "a", "name": "A"}] if version == 1 else [{"type": "agent", "methodId": "a", "name": "A"}]
+    host = Host(version="1", strict=strict)
+    result = plain(initialize_result(agent(version, capabilities, methods), client, host))
+    assert complaints(client.version, "InitializeResponse", result) == []
+
+
+def test_params_that_cannot_be_read_at_all_are_refused() -> None:
+    with pytest.raises(RemoteProtocolError):
+        read_client(Raw(b"[]"))
