@@ -23,7 +23,7 @@ from turnwire.server.document import openapi
 from turnwire.server.routes.table import ENDPOINTS
 
 FOR_ANOTHER_PROGRAM = frozenset(
-    {"agent_launch_failed", "agent_unavailable", "link_broken", "link_closed", "peer_broke_protocol"}
+    {"agent_launch_failed", "agent_unavailable", "link_broken", "link_closed", "peer_broke_protocol", "turn_failed"}
 )
 """Failures of the agent, which are not the server's own."""
 

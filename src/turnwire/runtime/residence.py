@@ -11,6 +11,7 @@ from msgspec import UNSET, Raw, UnsetType
 
 from turnwire.core.content import check_content, content_types
 from turnwire.core.dialect import (
+    AgentProfile,
     known_session_params,
     new_session_params,
     prompt_params,
@@ -22,6 +23,7 @@ from turnwire.core.dialect import (
 from turnwire.core.events import CancelRung
 from turnwire.core.inputs import AgentHasPrompt, AgentReady, AgentRefused, SteerAnswered
 from turnwire.core.state import SessionState
+from turnwire.core.translate.sessions import mcp_servers
 from turnwire.core.view import View
 from turnwire.errors import ContentRefused
 from turnwire.ids import AgentSessionId, PromptId, RequestId
@@ -62,6 +64,12 @@ class Residence:
     def connection(self) -> AgentConnection:
         return self._connection
 
+    @property
+    def _profile(self) -> AgentProfile:
+        profile = self._connection.profile
+        assert profile is not None, "a session opens after the handshake"
+        return profile
+
     def has_answered(self, prompt_id: PromptId) -> bool:
         """Whether the agent has answered this `session/prompt`, whatever that means in its dialect."""
         return self._stay.answered == prompt_id
@@ -73,8 +81,7 @@ class Residence:
 
         With `fork_of` it goes on from another session; an agent that cannot do that opens none.
         """
-        profile, known_as = self._connection.profile, state.known_as
-        assert profile is not None, "a session opens after the handshake"
+        profile, known_as = self._profile, state.known_as
         ways = ["new"]
         if fork_of is not None:
             ways, known_as = ["fork"], fork_of
@@ -92,10 +99,11 @@ class Residence:
         self._stay.replay = View() if how == "load" else None
         self._stay.news = []
         known_as = named if how in {"load", "resume"} else None
+        servers = mcp_servers(state.mcp_servers, self._profile.version)
         if how in {"new", "lost"} or named is None:
-            method, params = "session/new", new_session_params(state.cwd, state.mcp_servers)
+            method, params = "session/new", new_session_params(state.cwd, servers)
         else:
-            method, params = f"session/{how}", known_session_params(named, state.cwd, state.mcp_servers)
+            method, params = f"session/{how}", known_session_params(named, state.cwd, servers)
 
         def answered(frame: Result | Failure) -> AgentSessionId | None:
             if self._stay.is_over:
@@ -115,8 +123,7 @@ class Residence:
         self._connection.open_session(self._hearing, method, params, answered, known_as)
 
     def _opened(self, agent_session_id: AgentSessionId, offers: Raw) -> None:
-        profile = self._connection.profile
-        assert profile is not None, "a session opens after the handshake"
+        profile = self._profile
         self._stay.agent_session_id = agent_session_id
         self._household.put(
             AgentReady(
@@ -167,8 +174,7 @@ class Residence:
             if frame is not None and not self._stay.is_over:
                 self._household.ready()
 
-        profile = self._connection.profile
-        assert profile is not None, "prompts follow the handshake"
+        profile = self._profile
         try:
             # A prompt accepted before any agent was there meets what this agent takes only now.
             check_content(content, content_types(profile.capabilities, profile.version))

@@ -10,6 +10,7 @@ from collections.abc import AsyncGenerator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
 import anyio
 from anyio.abc import TaskGroup
@@ -32,9 +33,19 @@ from turnwire.server.login import Login
 from turnwire.server.metrics import Metrics
 from turnwire.server.offers import Offers
 from turnwire.server.settings import Settings
+from turnwire.server.stopping import Stopping
 from turnwire.server.summaries import Summaries
 from turnwire.server.tokens import Tokens
 from turnwire.server.tracing import TurnTraces
+
+
+class Life(NamedTuple):
+    """How long things go on."""
+
+    stopping: Stopping
+    """Set when the daemon begins to stop: streams end, and nothing new is taken."""
+    tasks: TaskGroup
+    """For what outlives a request. Ends before the node does."""
 
 
 @dataclass(kw_only=True)
@@ -53,14 +64,19 @@ class Daemon:
     traces: TurnTraces
     summaries: Summaries
     activity: Activity
-    tasks: TaskGroup
-    """For what outlives a request. Ends before the node does."""
+    life: Life
     offers: Offers = field(default_factory=Offers)
     """What clients do for agents, while they are connected."""
     first_token: str | None = None
     """The owner's token, on the first start only."""
-    stopping: anyio.Event = field(default_factory=anyio.Event)
-    """Set when the daemon begins to stop: streams end, and nothing new is taken."""
+
+    @property
+    def stopping(self) -> Stopping:
+        return self.life.stopping
+
+    @property
+    def tasks(self) -> TaskGroup:
+        return self.life.tasks
 
     @property
     def roots(self) -> Sequence[Path]:
@@ -118,7 +134,7 @@ async def open_daemon(
             metrics=metrics,
             traces=traces,
             activity=activity,
-            tasks=tasks,
+            life=Life(Stopping(), tasks),
             summaries=Summaries(log, limits),
             first_token=first_token,
         )

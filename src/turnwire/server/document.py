@@ -44,6 +44,7 @@ ALWAYS: tuple[type[TurnwireError], ...] = (Forbidden, HeadersTooLarge, TooManyRe
 _PARAMETER = re.compile(r"\{(\w+)(?::\w+)?\}")
 _HEADERS: dict[str, tuple[str, ...]] = {
     "/session/{session_id}/prompt": ("Idempotency-Key", "Prefer"),
+    "/session/{session_id}/steer": ("Idempotency-Key",),
     "/session/{session_id}/events": ("Last-Event-ID", "Turnwire-Epoch"),
     "/events": ("Last-Event-ID",),
 }

@@ -130,7 +130,7 @@ class _Socket(WebSocketsSansIOProtocol):
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
-        self.logger = _sockets
+        self.logger = self.conn.logger = _sockets
 
     def handle_connect(self, event: Request) -> None:
         super().handle_connect(event)

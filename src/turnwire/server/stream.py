@@ -138,10 +138,10 @@ class _Watch:
         """Let the pump write until one of the two has an end."""
         async with self._tasks as tasks:
             tasks.start_soon(self._listen)
-            tasks.start_soon(self._await_stop)
             self._timer = self._loop.call_soon(self._tick)
             try:
-                await _fill(pump, self._writer)
+                with self._call.daemon.stopping.calling(self._stop):
+                    await _fill(pump, self._writer)
                 tasks.cancel_scope.cancel()
             finally:
                 self._timer.cancel()
@@ -156,8 +156,7 @@ class _Watch:
         await _gone(self._call)
         self._over(End.LEFT)
 
-    async def _await_stop(self) -> None:
-        await self._call.daemon.stopping.wait()
+    def _stop(self) -> None:
         self._over(End.STOPPING)
 
     def _tick(self) -> None:

@@ -70,12 +70,17 @@ def read_records(path: Path) -> list[TokenRecord]:
 
 def write_records(path: Path, records: Iterable[TokenRecord]) -> None:
     """Replace the file. Once this returns, the records outlive a crash; if it raises, the old file is there."""
+    write_private(path, msgspec.json.format(msgspec.json.encode(_Stored(VERSION, list(records))), indent=2))
+
+
+def write_private(path: Path, content: bytes) -> None:
+    """Replace a file that only its owner may read; a reader finds the old content or the new one, never a part."""
     path.parent.mkdir(mode=DIRECTORY_MODE, parents=True, exist_ok=True)
     number, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
         with open(number, "wb") as file:
             os.fchmod(number, FILE_MODE)
-            file.write(msgspec.json.format(msgspec.json.encode(_Stored(VERSION, list(records))), indent=2))
+            file.write(content)
             file.flush()
             os.fsync(number)
         os.replace(name, path)

@@ -63,6 +63,8 @@ class PromptReceipt(Struct, frozen=True, kw_only=True, rename="camel", omit_defa
     event_epoch: Epoch
     queued: bool = False
     """It waits for its turn."""
+    repeated: bool = False
+    """It was accepted before, with the same idempotency key."""
 
 
 class TurnTimes(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):

@@ -102,6 +102,7 @@ def _receipt(taken: Taken) -> Reply:
         last_event_id=taken.position.offset,
         event_epoch=taken.epoch,
         queued=taken.turn is not None and taken.turn.state is TurnState.QUEUED,
+        repeated=taken.accepted.repeated,
     )
     return Reply(receipt, then=taken.told)
 

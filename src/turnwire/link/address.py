@@ -1,0 +1,74 @@
+"""Where a remote agent is, and what every request to it carries.
+
+Takes a URL, a token and headers as a person gives them; gives them checked. Never sends anything.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Mapping
+from typing import Final
+from urllib.parse import urlsplit
+
+from turnwire.errors import ConfigError
+
+_SOCKET: Final = ("ws", "wss")
+_WEB: Final = ("http", "https")
+
+
+def is_agent_url(text: str) -> bool:
+    """Whether this names an agent behind a URL: a WebSocket, or a web address whose path ends in `/acp`."""
+    scheme, separator, _ = text.partition("://")
+    if not separator:
+        return False
+    if scheme.lower() in _SOCKET:
+        return True
+    return scheme.lower() in _WEB and text.partition("?")[0].rstrip("/").endswith("/acp")
+
+
+def checked_agent_url(url: str) -> str:
+    """The agent's address. Raises `ConfigError` if it is none, or carries what belongs elsewhere."""
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+    except ValueError:
+        raise ConfigError("the agent's address is no URL; give one such as wss://example.org/acp") from None
+    if parts.scheme not in (*_SOCKET, *_WEB) or not parts.hostname or port == 0:
+        raise ConfigError("an agent's URL is like ws://127.0.0.1:4170/acp or https://example.org/acp")
+    if parts.username is not None or parts.fragment:
+        raise ConfigError("an agent's URL has no user and no fragment; give the token as `token=…`")
+    return url
+
+
+def is_socket(url: str) -> bool:
+    """Whether the agent is behind a WebSocket."""
+    return urlsplit(url).scheme in _SOCKET
+
+
+def is_secure(url: str) -> bool:
+    return urlsplit(url).scheme in ("wss", "https")
+
+
+def is_loopback(url: str) -> bool:
+    """Whether the address is this machine's own, so that no proxy has any business with it."""
+    host = urlsplit(url).hostname or ""
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def shown(url: str) -> str:
+    """The address for people: without its query, which may hold secrets."""
+    return url.partition("?")[0]
+
+
+def agent_headers(token: str | None, headers: Mapping[str, str] | None) -> dict[str, str]:
+    """What every request carries. Raises `ConfigError` for what no header can hold."""
+    made = {"User-Agent": "turnwire", **(headers or {})}
+    if token:
+        made["Authorization"] = f"Bearer {token}"
+    for name, value in made.items():
+        if not (value.isascii() and value.isprintable()):
+            raise ConfigError(f"the header {name!r} has characters that no header has; copy the value again")
+    return made

@@ -1,0 +1,258 @@
+"""Frames over Streamable HTTP: each of ours is a POST, the peer's come on event streams.
+
+Takes the address of an agent; gives a `FrameLink`. There is one event stream for the connection and one for each
+session that lives on it. What they bring is one sequence here, in the order it arrived, and that is made safe:
+
+S1  One POST at a time, in order: the next goes out when the agent has accepted the last.
+S2  No frame about a session is sent before the session's stream is open, so no answer can be missed. The stream of
+    a new session is opened by the answer that names it, that of an old one before it is loaded.
+S3  The answer to `session/load` comes on another stream than the history. It is held until the session's stream
+    has been quiet for `replay_quiet_s`.
+S4  A stream that is cut goes on behind its last numbered event; before the first one it is opened anew, if the
+    agent does number and owes no answer there. Else the cut ends the link, because nobody knows what was lost. So
+    does a refusal that concerns the connection, and a frame without an answer that was not accepted. A request that
+    was not accepted fails alone.
+
+Cookies are the HTTP client's, so they live as long as its owner wants.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import anyio
+import httpx
+import msgspec
+from anyio.abc import TaskGroup
+
+from turnwire.core.correlation import ExactId, exact
+from turnwire.core.dialect import read_cancel_request
+from turnwire.errors import RemoteProtocolError
+from turnwire.ids import RequestId
+from turnwire.limits import Limits
+from turnwire.link.acp_http import GONE, AcpHttp, is_header
+from turnwire.link.address import shown
+from turnwire.link.event_stream import EventStream, Standing
+from turnwire.link.pumped import PumpedLink
+from turnwire.wire.jsonrpc import (
+    INTERNAL_ERROR,
+    Batch,
+    ErrorObject,
+    Failure,
+    Frame,
+    Notification,
+    Request,
+    Result,
+    decode,
+    encode,
+    raw,
+)
+from turnwire.wire.peek import peek_session_id, read_update_line
+
+REPLAY_MOST_S: Final = 30.0
+"""A session that is never quiet, because somebody works in it, is loaded after this time."""
+
+RESYNC: Final = "_turnwire/state_resync_required"
+"""What turnwire's own server says first on a stream whose cursor it cannot honour."""
+
+_NAMES_A_SESSION: Final = frozenset({"session/new", "session/fork"})
+_BRINGS_BACK: Final = frozenset({"session/load", "session/resume"})
+_ENDS_A_SESSION: Final = frozenset({"session/close", "session/delete"})
+
+
+class _Version(msgspec.Struct, rename="camel"):
+    protocol_version: int | None = None
+
+
+class StreamableLink(PumpedLink):
+    """Frames to an agent behind Streamable HTTP. The first that is sent must be `initialize`."""
+
+    def __init__(self, url: str, client: httpx.AsyncClient, limits: Limits | None = None) -> None:
+        limits = limits or Limits()
+        super().__init__(limits)
+        self._http = AcpHttp(url, client, limits.frame_bytes)
+        self._tasks: TaskGroup = anyio.create_task_group()
+        self._streams: dict[str | None, EventStream] = {}
+        """By session; that of the connection under none."""
+        self._open: dict[ExactId, tuple[Request, str | None]] = {}
+        """Our requests that are not answered, with their sessions."""
+        self._asked: dict[ExactId, str] = {}
+        """The sessions of the agent's requests that are not answered."""
+
+    async def _carry(self) -> None:
+        async with self._tasks:
+            while (frame := await self._outbound.next()) is not None:
+                await self._send_one(frame)
+                self._outbound.carried()
+            self._tasks.cancel_scope.cancel()
+
+    async def _part(self) -> None:
+        if self._http.connection_id is not None:
+            try:
+                await self._http.delete()
+            except httpx.HTTPError:
+                return
+
+    # -- to the agent --------------------------------------------------------------------------------------
+
+    async def _send_one(self, frame: bytes) -> None:
+        message = _read(frame)
+        try:
+            if self._http.connection_id is None:
+                await self._initialize(frame, message)
+            elif await self._is_heard(message, session_id := self._session_of(message)):
+                await self._post(frame, message, session_id)
+        except (httpx.HTTPError, httpx.StreamError) as error:
+            self._lose(f"no agent answers at {shown(self._http.url)} ({type(error).__name__})")
+
+    async def _initialize(self, frame: bytes, message: Frame | None) -> None:
+        if not isinstance(message, Request) or message.method != "initialize":
+            self._lose("a frame was sent before `initialize`")
+            return
+        answer = await self._http.post(frame, None, self._limits.initialize_s)
+        body = _read(answer.body)
+        if answer.status == 200 and isinstance(body, Result) and answer.connection_id is not None:
+            self._http.connection_id = answer.connection_id
+            self._http.version = _version(body)
+            await self._stream(None).settled.wait()
+            self._inbound.put(answer.body)
+        elif isinstance(body, Failure):
+            # Refused in the protocol's own words; the next try is a new connection.
+            self._inbound.put(answer.body)
+        else:
+            self._lose(f"the agent at {shown(self._http.url)} answered `initialize` with HTTP {answer.status}")
+
+    async def _post(self, frame: bytes, message: Frame | None, session_id: str | None) -> None:
+        answer = await self._http.post(frame, session_id)
+        if answer.is_accepted:
+            return
+        if isinstance(message, Request) and answer.status not in GONE:
+            self._fail(message.id, answer.status)
+        else:
+            self._lose(f"the agent at {shown(self._http.url)} refused a frame with HTTP {answer.status}")
+
+    def _session_of(self, message: Frame | None) -> str | None:
+        """Whose frame this is to the agent; notes what will have to be found again."""
+        if isinstance(message, Result | Failure):
+            return None if message.id is None else self._asked.pop(exact(message.id), None)
+        if message is None:
+            return None
+        if message.method == "$/cancel_request":
+            cancelled = read_cancel_request(message.params)
+            return None if cancelled is None else self._open.get(exact(cancelled), (None, None))[1]
+        session_id = peek_session_id(message.params)
+        session_id = session_id if session_id is not None and is_header(session_id) else None
+        if isinstance(message, Request):
+            self._open[exact(message.id)] = (message, session_id)
+        return session_id
+
+    async def _is_heard(self, message: Frame | None, session_id: str | None) -> bool:
+        """Wait for the session's stream; False if the session is refused to us, and the frame with it."""
+        stream = self._stream(session_id)
+        await stream.settled.wait()
+        if stream.standing is not Standing.REFUSED:
+            # One that is absent comes with the load, or the agent uses the connection's stream for it.
+            return True
+        if isinstance(message, Request):
+            self._fail(message.id, 409)
+        return False
+
+    def _fail(self, request_id: RequestId, status: int) -> None:
+        """Answer a request of ours in the agent's place."""
+        if self._open.pop(exact(request_id), None) is not None:
+            error = ErrorObject(
+                INTERNAL_ERROR, f"the agent's server refused the request (HTTP {status})", raw({"status": status})
+            )
+            self._inbound.put(encode(Failure(request_id, error)))
+
+    # -- from the agent ------------------------------------------------------------------------------------
+
+    def _stream(self, session_id: str | None) -> EventStream:
+        """The stream of a scope; asked for again if it could not be had."""
+        stream = self._streams.get(session_id)
+        if stream is None or stream.standing not in (Standing.OPENING, Standing.OPEN):
+            stream = EventStream(session_id, self._http, self._limits, self._arrived, self._is_expecting)
+            self._streams[session_id] = stream
+            self._tasks.start_soon(self._follow, stream)
+        return stream
+
+    async def _follow(self, stream: EventStream) -> None:
+        await stream.run()
+        session_id = stream.session_id
+        if self._streams.get(session_id) is not stream:
+            # Its session was closed meanwhile.
+            return
+        if stream.standing is Standing.REFUSED and session_id is not None:
+            for request, about in list(self._open.values()):
+                if about == session_id:
+                    self._fail(request.id, 409)
+        elif session_id is None or (stream.standing is Standing.LOST and not self._is_ending(session_id)):
+            self._lose("an event stream of the agent was cut, and what it would have brought is lost")
+
+    def _is_expecting(self, stream: EventStream) -> bool:
+        """Whether an answer may come on this stream, or the agent is one that forgets what it could not tell."""
+        if not any(each.is_numbered for each in self._streams.values()):
+            return True
+        return any(
+            about == stream.session_id or (stream.session_id is None and request.method in _BRINGS_BACK)
+            for request, about in self._open.values()
+        )
+
+    def _is_ending(self, session_id: str) -> bool:
+        return any(
+            about == session_id and request.method in _ENDS_A_SESSION for request, about in self._open.values()
+        )
+
+    async def _arrived(self, stream: EventStream, frame: bytes) -> None:
+        if read_update_line(frame) is None:
+            message = _read(frame)
+            if isinstance(message, Request):
+                session_id = peek_session_id(message.params) or stream.session_id
+                if session_id is not None and is_header(session_id):
+                    self._asked[exact(message.id)] = session_id
+            elif isinstance(message, Notification) and message.method == RESYNC:
+                self._lose("the agent no longer has what comes after the last numbered event")
+            elif isinstance(message, Result | Failure) and message.id is not None:
+                history = self._answered(message, stream)
+                if history is not None:
+                    self._tasks.start_soon(self._hold, frame, history)
+                    return
+        self._inbound.put(frame)
+        await self._inbound.room()
+
+    def _answered(self, message: Result | Failure, came_on: EventStream) -> EventStream | None:
+        """Note the answer to a request of ours; gives the stream that it must not overtake, if there is one."""
+        asked = None if message.id is None else self._open.pop(exact(message.id), None)
+        if asked is None or isinstance(message, Failure):
+            return None
+        request, about = asked
+        if request.method in _NAMES_A_SESSION:
+            named = peek_session_id(message.result)
+            if named is not None and is_header(named):
+                self._stream(named)
+        elif about is not None and request.method in _BRINGS_BACK:
+            history = self._stream(about)
+            if request.method == "session/load" and came_on is not history and history.standing is Standing.OPEN:
+                return history
+        elif about is not None and request.method in _ENDS_A_SESSION and about in self._streams:
+            self._streams.pop(about).end()
+        return None
+
+    async def _hold(self, answer: bytes, history: EventStream) -> None:
+        await history.quiet(self._limits.replay_quiet_s, REPLAY_MOST_S)
+        self._inbound.put(answer)
+
+
+def _read(frame: bytes) -> Frame | None:
+    try:
+        message = decode(frame)
+    except RemoteProtocolError:
+        return None
+    return None if isinstance(message, Batch) else message
+
+
+def _version(answer: Result) -> int | None:
+    try:
+        return msgspec.json.decode(answer.result, type=_Version).protocol_version
+    except msgspec.DecodeError:
+        return None

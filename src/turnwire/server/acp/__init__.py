@@ -1,0 +1,1 @@
+"""ACP clients: turnwire as their agent, over whatever carries frames."""

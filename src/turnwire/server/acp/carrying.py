@@ -1,0 +1,138 @@
+"""Sessions told on the connection's own stream, and clients lent to agents while they are there.
+
+Takes seats whose readers came or went; keeps those tasks of each seat running that its standing asks for. On one
+stream for everything every session is carried; on several, only one whose client has not opened its stream yet.
+"""
+
+from __future__ import annotations
+
+from contextlib import aclosing
+from functools import partial
+
+from msgspec import Raw
+
+from turnwire.core.translate.members import members
+from turnwire.errors import RequestRefused
+from turnwire.ids import SessionId
+from turnwire.runtime.connection import Hear
+from turnwire.server.acp.front import Front, logger
+from turnwire.server.acp.reader import Reader
+from turnwire.server.acp.seat import Seat
+from turnwire.server.acp.teller import CANCEL_REQUEST
+from turnwire.server.identity import Role
+from turnwire.wire.jsonrpc import Failure, Notification, Request, encode, raw
+from turnwire.wire.methods import is_extension
+
+
+def settle(front: Front, seat: Seat) -> None:
+    """Start or stop what the seat's standing asks for."""
+    is_open = seat.start is not None and not seat.is_over
+    wants_carrier = front.is_merged or (seat.streams == 0 and not seat.is_answered)
+    if is_open and wants_carrier and front.notes.has_readers and not seat.carriers and not seat.is_carried:
+        seat.is_carried = True
+        front.start(_carry, front, seat)
+    if is_open and seat.carriers and seat.lending is None:
+        seat.lending = front.start(_lend, front, seat)
+    elif seat.lending is not None and not (is_open and seat.carriers):
+        seat.lending.cancel()
+        seat.lending = None
+
+
+async def _carry(front: Front, seat: Seat) -> None:
+    try:
+        async with aclosing(Reader(front, seat, None, is_stream=False).frames()) as frames:
+            async for each in frames:
+                await front.notes.room()
+                front.notes.put(each.frame)
+    finally:
+        seat.is_carried = False
+        settle(front, seat)
+
+
+async def gate(front: Front, seat: Seat, version: int) -> None:
+    """A client that said it would tell when it is ready, and does not, is not waited for longer than this."""
+    await front.daemon.clock.sleep(front.daemon.limits.ready_s)
+    if seat.version == version and not seat.is_ready:
+        extra = {"event": "ready_missing", "session": seat.session_id}
+        logger.info("a client did not send session/ready in time; it is told everything now", extra=extra)
+        seat.ready()
+
+
+# -- lending the client to the agent -------------------------------------------------------------------------
+
+
+class _Doable(frozenset[str]):
+    """The methods of ACP that a client does, and all that are somebody's own."""
+
+    __slots__ = ()
+
+    def __contains__(self, method: object) -> bool:
+        return super().__contains__(method) or (isinstance(method, str) and is_extension(method))
+
+
+class ClientProvider:
+    """A client that does errands. Implements `runtime.errands.Provider`."""
+
+    def __init__(self, front: Front, seat: Seat) -> None:
+        self._front = front
+        self._seat = seat
+        client = front.client
+        offered = {
+            "fs/read_text_file": client.fs_read,
+            "fs/write_text_file": client.fs_write,
+            **dict.fromkeys(TERMINAL, client.terminal),
+        }
+        self._methods = _Doable(name for name, is_offered in offered.items() if is_offered)
+
+    @property
+    def methods(self) -> frozenset[str]:
+        return self._methods
+
+    async def serve(self, method: str, params: Raw) -> Raw:
+        """Ask the client and wait. Raises `RequestRefused`."""
+        front, seat = self._front, self._seat
+        errand = front.questions.send(seat.session_id, method)
+        front.put(encode(Request(errand.id, method, _ours(params, seat.session_id))), seat)
+        try:
+            await errand.done.wait()
+        finally:
+            front.questions.take_back(errand)
+            if errand.outcome is None and not seat.is_over:
+                front.put(encode(Notification(CANCEL_REQUEST, raw({"requestId": errand.id}))), seat)
+        assert errand.outcome is not None, "whoever answers leaves an answer"
+        if isinstance(errand.outcome, Failure):
+            error = errand.outcome.error
+            raise RequestRefused(error.message, jsonrpc=error.code, reason="client")
+        return errand.outcome.result
+
+
+TERMINAL = tuple(f"terminal/{each}" for each in ("create", "output", "wait_for_exit", "kill", "release"))
+
+
+def _ours(params: Raw, session_id: SessionId) -> Raw:
+    """The params with our name for the session."""
+    return raw({**members(params), "sessionId": session_id})
+
+
+async def _lend(front: Front, seat: Seat) -> None:
+    """Meanwhile the client hears what the agent says beside ACP, and does what it asks for."""
+    start, agents = seat.start, front.daemon.node.agents
+    if start is None:
+        return
+    hear = partial(_heard, front, seat)
+    if front.who.role is Role.OBSERVER:
+        await _listen(front, seat, hear)
+        return
+    async with agents.offering(seat.session_id, start.client_id, ClientProvider(front, seat)):
+        await _listen(front, seat, hear)
+
+
+async def _listen(front: Front, seat: Seat, hear: Hear) -> None:
+    """Each agent that takes the session is listened to."""
+    while True:
+        async with front.daemon.node.agents.listening(seat.session_id, hear):
+            await seat.agent_wake.wait()
+
+
+def _heard(front: Front, seat: Seat, said: Notification) -> None:
+    front.put(encode(Notification(said.method, _ours(said.params, seat.session_id))), seat)

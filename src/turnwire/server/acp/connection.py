@@ -1,0 +1,221 @@
+"""One ACP client, whatever carries its frames: turnwire as its agent.
+
+Takes the client's JSON-RPC messages, one at a time; gives what it is sent, per session or in one order. Messages of
+one session are taken in the order in which they came. Never ends a turn because the client left.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import AsyncGenerator, Collection
+from contextlib import aclosing
+from functools import partial
+
+import anyio
+from anyio.abc import TaskGroup
+from msgspec import Raw, json
+
+from turnwire.core.dialect import VENDOR
+from turnwire.errors import RemoteProtocolError, TurnwireError
+from turnwire.ids import RequestId, SessionId
+from turnwire.log import Position
+from turnwire.server.acp import acting, carrying, methods
+from turnwire.server.acp.agreeing import agree
+from turnwire.server.acp.failures import code_of, failure_of, refusal
+from turnwire.server.acp.front import Front, logger
+from turnwire.server.acp.reader import Reader, SessionFrame
+from turnwire.server.daemon import Daemon
+from turnwire.server.identity import Identity
+from turnwire.wire.jsonrpc import (
+    INVALID_REQUEST,
+    Batch,
+    Failure,
+    Frame,
+    Notification,
+    Request,
+    Result,
+    decode,
+    encode,
+    raw,
+)
+from turnwire.wire.peek import peek_session_id
+
+__all__ = ["AcpConnection", "SessionFrame"]
+
+
+class AcpConnection:
+    """One client."""
+
+    def __init__(
+        self, daemon: Daemon, who: Identity, tasks: TaskGroup, *, connection_id: str | None = None
+    ) -> None:
+        self.connection_id = connection_id or secrets.token_urlsafe(24)
+        """Unguessable, and no credential."""
+        self.who = who
+        self.is_initialized = False
+        self.is_closed = False
+        self._front = Front(daemon, who, tasks)
+        self._front.carriers_changed = partial(carrying.settle, self._front)
+        self._has_begun = False
+        """The client has asked for something after `initialize`, so the agreement stands."""
+
+    # -- from the client -----------------------------------------------------------------------------------
+
+    async def receive(self, frame: bytes) -> None:
+        """Take one message. Returns once it is taken; its answer goes out with the frames. Raises nothing."""
+        message = self._decode(frame)
+        if isinstance(message, bytes):
+            self._front.put(message, None)
+        elif isinstance(message, Request) and message.method == "initialize":
+            self._front.put(await self._initialize(message), None)
+        elif message is not None and self._is_in_order(message):
+            await self._take(message)
+        if self._front.notes.is_lost and not self.is_closed:
+            logger.warning("a client reads nothing; its connection ends", extra={"event": "acp_not_read"})
+            await self.aclose()
+
+    async def initialize(self, frame: bytes) -> bytes:
+        """Take the client's `initialize` and give its answer, which is not among the frames then."""
+        message = self._decode(frame)
+        if isinstance(message, bytes):
+            return message
+        if isinstance(message, Request) and message.method == "initialize":
+            return await self._initialize(message)
+        named = message.id if isinstance(message, Request) else None
+        return refusal(named, INVALID_REQUEST, "a connection begins with `initialize`")
+
+    def _decode(self, frame: bytes) -> Frame | bytes | None:
+        """The message; a refusal if it is none; none if nobody waits for a refusal."""
+        try:
+            message = decode(frame)
+        except RemoteProtocolError as error:
+            if "response_id" in error.context:
+                return None
+            named = error.context.get("request_id")
+            request_id: RequestId | None = named if isinstance(named, int | str) else None
+            return refusal(request_id, code_of(error), "this is no JSON-RPC message")
+        if isinstance(message, Batch):
+            return refusal(None, INVALID_REQUEST, "ACP has no batches; send one message at a time")
+        return message
+
+    async def _initialize(self, request: Request) -> bytes:
+        if self._has_begun:
+            return refusal(request.id, INVALID_REQUEST, "the connection is initialized already")
+        try:
+            agreed = await agree(self._front.daemon, request.params)
+        except TurnwireError as error:
+            return failure_of(request.id, error)
+        front = self._front
+        front.client, front.dialect, front.shows_offsets = agreed.client, agreed.dialect, agreed.shows_offsets
+        self.is_initialized = True
+        # A page cannot read the header of an upgrade, so the answer says it too.
+        members = json.decode(agreed.result, type=dict[str, Raw])
+        meta = json.decode(members.get("_meta", b"{}"), type=dict[str, Raw])
+        named = {"_meta": meta | {VENDOR: {"connectionId": self.connection_id}}}
+        return encode(Result(request.id, raw(members | named)))
+
+    def _is_in_order(self, message: Frame) -> bool:
+        if self.is_closed:
+            return False
+        if not self.is_initialized:
+            if isinstance(message, Request):
+                self._front.put(refusal(message.id, INVALID_REQUEST, "`initialize` comes first"), None)
+            return False
+        self._has_begun = True
+        return True
+
+    async def _take(self, message: Frame) -> None:
+        front = self._front
+        if isinstance(message, Result | Failure):
+            await self._answer(message)
+            return
+        named = peek_session_id(message.params)
+        if named is None:
+            await self._act(message)
+            return
+        async with front.lane(SessionId(named)):
+            await self._act(message)
+
+    async def _act(self, message: Request | Notification) -> None:
+        if isinstance(message, Request):
+            await methods.call(self._front, message)
+        else:
+            await methods.hear(self._front, message)
+
+    async def _answer(self, message: Result | Failure) -> None:
+        try:
+            await acting.answer(self._front, message)
+        except TurnwireError as error:
+            extra = {"event": "acp_answer_refused", "code": error.code}
+            logger.info("an answer of a client was not taken", extra=extra)
+
+    # -- to the client -------------------------------------------------------------------------------------
+
+    async def connection_frames(self) -> AsyncGenerator[bytes]:
+        """What is tied to no session, in order, until the connection ends. Any number of readers.
+
+        A session that was loaded and has no stream of its own yet is told here as well.
+        """
+        try:
+            with self._front.notes.open() as notes:
+                self._settle()
+                while not notes.is_late:
+                    frame = notes.next()
+                    if frame is not None:
+                        yield frame
+                    elif self.is_closed:
+                        return
+                    else:
+                        await notes.wake.wait()
+        finally:
+            self._settle()
+
+    async def session_frames(self, session_id: SessionId, after: Position | None) -> AsyncGenerator[SessionFrame]:
+        """One reader's stream of one session, from a cursor or from where the client's last reader stood.
+
+        Waits for the session if the client has not entered it yet. Raises `PositionLost`, and `SessionNotFound` if
+        the client may not read it.
+        """
+        reader = Reader(self._front, self._front.seat(session_id), after, is_stream=True)
+        async with aclosing(reader.frames()) as frames:
+            async for each in frames:
+                yield each
+
+    async def all_frames(self) -> AsyncGenerator[bytes]:
+        """Everything in one order: for transports with one stream."""
+        self._front.is_merged = True
+        async with aclosing(self.connection_frames()) as frames:
+            async for each in frames:
+                yield each
+
+    def _settle(self) -> None:
+        """A reader of the connection came or went: sessions without streams of their own follow it."""
+        for seat in list(self._front.seats.values()):
+            seat.wake()
+            carrying.settle(self._front, seat)
+
+    def sessions(self) -> Collection[SessionId]:
+        """The sessions that the client has entered here."""
+        return [each.session_id for each in self._front.seats.values() if each.start is not None]
+
+    def may_read(self, session_id: SessionId) -> bool:
+        """Whether the client may open a stream of the session. Says nothing of whether there is one."""
+        return self.who.may_touch(session_id)
+
+    async def aclose(self, *, ends_work: bool = False) -> None:
+        """The client is gone: it leaves its sessions, and its frames end. Prompts go on.
+
+        `ends_work`: it said so itself, so what it alone waits for is taken back: its prompts that have not started.
+        """
+        if self.is_closed:
+            return
+        self.is_closed = True
+        front = self._front
+        with anyio.CancelScope(shield=True):
+            for seat in list(front.seats.values()):
+                if ends_work and seat.start is not None:
+                    await acting.drop_waiting(front, seat)
+                await acting.leave(front, seat)
+                seat.end()
+        front.stop()
+        front.notes.wake()

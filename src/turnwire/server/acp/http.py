@@ -1,0 +1,269 @@
+"""ACP over Streamable HTTP: requests by POST, everything else on event streams that the client opens with GET.
+
+Takes JSON-RPC messages, one for each POST, and answers 202 as soon as a message is taken; the JSON-RPC answer comes
+on a stream. Only `initialize` is answered in place. Gives one stream for the connection and one for each session,
+to any number of readers. Clients differ in the headers they send, so a message is routed by what it says, and a
+header is only held against it. Never ends a connection because a stream was lost.
+"""
+
+from __future__ import annotations
+
+from contextlib import aclosing
+from typing import Final, NamedTuple
+
+from starlette.requests import Request as HttpRequest
+from starlette.types import Send
+
+from turnwire.errors import (
+    BadRequest,
+    MethodNotAllowed,
+    NotAcceptable,
+    NotFound,
+    RemoteProtocolError,
+    UnsupportedMedia,
+)
+from turnwire.ids import Epoch, SessionId
+from turnwire.log.base import Position
+from turnwire.server.acp.connection import AcpConnection
+from turnwire.server.acp.failures import failure_of, refusal
+from turnwire.server.acp.pace import Pace
+from turnwire.server.acp.registry import AcpConnections, Held
+from turnwire.server.endpoint import Call, Endpoint, read_body, refuse
+from turnwire.server.following import Lost, oldest, why_lost
+from turnwire.server.identity import Role
+from turnwire.server.routes.events import EPOCH_HEADERS, read_offset
+from turnwire.server.stream import RETRY, Writer, run_stream
+from turnwire.wire.jsonrpc import INVALID_REQUEST, Batch, Frame, Notification, Request, decode, encode, raw
+from turnwire.wire.peek import peek_session_id
+from turnwire.wire.sse import encode_comment
+
+PATH: Final = "/acp"
+CONNECTION_ID: Final = "acp-connection-id"
+SESSION_ID: Final = "acp-session-id"
+RESYNC: Final = "_turnwire/state_resync_required"
+"""The notification that a cursor cannot be honoured. Only a client that sent a cursor is sent it."""
+
+_EVENTS: Final = ("text/event-stream", "text/*", "*/*")
+"""What `Accept` may say for events, the most exact first: that one decides."""
+_ALLOWED: Final = "DELETE, GET, POST"
+_OPENED: Final = encode_comment("open")
+"""Some clients send nothing before the first byte of a stream has come."""
+
+
+class StreamableHttp:
+    """The endpoint for clients without a socket."""
+
+    def __init__(self, connections: AcpConnections) -> None:
+        self._connections = connections
+        rows = (
+            ("GET", self._get, "Open a stream"),
+            ("POST", self._post, "Send a message"),
+            ("DELETE", self._delete, "End a connection"),
+        )
+        self.endpoints = tuple(
+            Endpoint(method=method, path=PATH, stream=stream, summary=summary, role=Role.OBSERVER, narrows=True)
+            for method, stream, summary in rows
+        )
+        """In the form of the REST routes, so that roles, refusals and the audit are the same."""
+
+    # -- messages ------------------------------------------------------------------------------------------
+
+    async def _post(self, call: Call, send: Send) -> None:
+        request = call.request
+        media = request.headers.get("content-type", "").split(";")[0].strip().lower()
+        if media != "application/json":
+            raise UnsupportedMedia("send the message as application/json", media_type=media or None)
+        body = await read_body(request, call.daemon.limits.body_bytes)
+        frame = _read(body)
+        if isinstance(frame, _Refusal):
+            await _answer(send, frame.status, frame.body)
+        elif isinstance(frame, Request) and frame.method == "initialize":
+            await self._initialize(call, send, body)
+        else:
+            held = self._find(call)
+            _check_session(request, frame)
+            with held.carried():
+                await held.connection.receive(body)
+            await _answer(send, 202)
+
+    async def _initialize(self, call: Call, send: Send, body: bytes) -> None:
+        if CONNECTION_ID in call.request.headers:
+            raise BadRequest("this connection is initialized; leave Acp-Connection-Id out to open another one")
+        held = await self._connections.open(call.who)
+        connection = held.connection
+        with held.carried():
+            answer = await connection.initialize(body)
+        if not connection.is_initialized:
+            held.end()
+        await _answer(send, 200, answer, connection.connection_id if connection.is_initialized else None)
+
+    async def _delete(self, call: Call, send: Send) -> None:
+        self._connections.end(_connection_id(call.request), call.who)
+        await _answer(send, 202)
+
+    # -- streams -------------------------------------------------------------------------------------------
+
+    async def _get(self, call: Call, send: Send) -> None:
+        request = call.request
+        if request.method == "HEAD":
+            await refuse(send, MethodNotAllowed(f"this path takes {_ALLOWED}"), {"Allow": _ALLOWED})
+            return
+        if not _takes_events(request):
+            raise NotAcceptable("this is answered with an event stream; accept text/event-stream")
+        held = self._find(call)
+        session_id = request.headers.get(SESSION_ID)
+        if session_id is not None:
+            await self._session_stream(call, send, held, SessionId(session_id))
+            return
+
+        async def pump(writer: Writer) -> None:
+            pace = Pace()
+            await writer.write(RETRY + _OPENED)
+            async with aclosing(held.connection.connection_frames()) as frames:
+                async for frame in frames:
+                    await writer.write(b"data: %b\n\n" % frame)
+                    await pace.step()
+
+        with held.carried():
+            await run_stream(call, send, {}, pump)
+
+    async def _session_stream(self, call: Call, send: Send, held: Held, session_id: SessionId) -> None:
+        if not held.connection.may_read(session_id):
+            raise NotFound("there is no such session; it was deleted, or was never here")
+        start = await _start(call, session_id)
+        stream = _SessionStream(call, held.connection, session_id, start)
+        with held.carried():
+            await run_stream(call, send, dict.fromkeys(EPOCH_HEADERS, start.epoch), stream.run)
+
+    def _find(self, call: Call) -> Held:
+        return self._connections.find(_connection_id(call.request), call.who)
+
+
+class _Start(NamedTuple):
+    """Where a stream begins."""
+
+    epoch: Epoch
+    after: Position | None
+    lost: Lost | None
+
+
+async def _start(call: Call, session_id: SessionId) -> _Start:
+    """What the client's cursor stands for. Raises `BadRequest`, `SessionNotFound`."""
+    headers = call.request.headers
+    offset = read_offset(headers.get("last-event-id"))
+    head = await call.daemon.node.head(session_id)
+    if offset is None:
+        return _Start(head.epoch, None, None)
+    given = next((value for name in EPOCH_HEADERS if (value := headers.get(name))), head.epoch)
+    after = Position(Epoch(given), offset)
+    lost = why_lost(after, head)
+    return _Start(head.epoch, after if lost is None else oldest(head), lost)
+
+
+class _SessionStream:
+    """The stream of one session, to one reader."""
+
+    def __init__(self, call: Call, connection: AcpConnection, session_id: SessionId, start: _Start) -> None:
+        self._daemon = call.daemon
+        self._connection = connection
+        self._session_id = session_id
+        self._start = start
+
+    async def run(self, writer: Writer) -> None:
+        """Write all there is and will be."""
+        after, pace = self._start.after, Pace()
+        with self._daemon.metrics.subscriber(self._session_id) as subscriber:
+            await writer.write(self._begin())
+            async with aclosing(self._connection.session_frames(self._session_id, after)) as frames:
+                async for offset, frame in frames:
+                    if offset is None:
+                        await writer.write(b"data: %b\n\n" % frame)
+                    else:
+                        await writer.write(b"id: %d\ndata: %b\n\n" % (offset, frame))
+                        subscriber.at(offset)
+                    await pace.step()
+
+    def _begin(self) -> bytes:
+        _, after, lost = self._start
+        parts = [RETRY, _OPENED]
+        if lost is not None:
+            parts.append(b"data: %b\n\n" % _resync(self._session_id, lost))
+        if after is not None:
+            # The id alone is no event, but a client that is cut before the first one comes back with it.
+            parts.append(b"id: %d\n\n" % after.offset)
+        return b"".join(parts)
+
+
+def _resync(session_id: SessionId, lost: Lost) -> bytes:
+    told = {
+        "sessionId": session_id,
+        "reason": lost.reason,
+        "lastDeliveredId": lost.last,
+        "earliestAvailableId": lost.earliest,
+    }
+    return encode(Notification(RESYNC, raw(told)))
+
+
+# -- what a request says -------------------------------------------------------------------------------------
+
+
+class _Refusal(NamedTuple):
+    """An HTTP answer to what is no message."""
+
+    status: int
+    body: bytes
+
+
+def _read(body: bytes) -> Frame | _Refusal:
+    try:
+        frame = decode(body)
+    except RemoteProtocolError as error:
+        request_id = error.context.get("request_id")
+        return _Refusal(400, failure_of(request_id if isinstance(request_id, int | str) else None, error))
+    if isinstance(frame, Batch):
+        return _Refusal(501, refusal(None, INVALID_REQUEST, "batches are not taken; send one message at a time"))
+    return frame
+
+
+def _connection_id(request: HttpRequest) -> str:
+    connection_id = request.headers.get(CONNECTION_ID)
+    if not connection_id:
+        raise BadRequest("no connection is named; initialize first, then send its Acp-Connection-Id")
+    return connection_id
+
+
+def _check_session(request: HttpRequest, frame: Frame) -> None:
+    """A header that names another session than the message is a mix-up of the client."""
+    named = request.headers.get(SESSION_ID)
+    told = peek_session_id(frame.params) if isinstance(frame, Request | Notification) and frame.params else None
+    if named is not None and told is not None and named != told:
+        raise BadRequest("the message is about another session than Acp-Session-Id says")
+
+
+def _takes_events(request: HttpRequest) -> bool:
+    """Whether `Accept` lets us answer with events. None at all, or an empty one, allows everything."""
+    given = ",".join(request.headers.getlist("accept"))
+    if not given.strip():
+        return True
+    weights: dict[str, float] = {}
+    for each in given.lower().split(","):
+        kind, *params = (part.strip() for part in each.split(";"))
+        weights[kind] = next((_weight(part[2:]) for part in params if part.startswith("q=")), 1.0)
+    return next((weights[kind] for kind in _EVENTS if kind in weights), 0.0) > 0
+
+
+def _weight(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        return 1.0
+
+
+async def _answer(send: Send, status: int, body: bytes = b"", connection_id: str | None = None) -> None:
+    headers = [(b"content-length", str(len(body)).encode()), (b"cache-control", b"no-store")]
+    if body:
+        headers.append((b"content-type", b"application/json"))
+    if connection_id is not None:
+        headers.append((CONNECTION_ID.encode(), connection_id.encode()))
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": body})

@@ -1,0 +1,141 @@
+"""Frames for a client that are in no log: answers, questions, refusals. In order, for any number of readers.
+
+Takes frames; gives each of them to every reader that is there. What comes while nobody reads is held for the first
+who does, up to a bound; beyond it there is nobody to talk to, and `is_lost` says so. A reader that falls further
+behind than the bound is let go, so that it delays nobody.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from types import TracebackType
+from typing import NamedTuple, Self
+
+from turnwire.server.acp.wake import Wake
+
+ROOM = 64
+"""Frames of sessions that wait for a reader at most; whoever puts more waits. The log has the rest."""
+
+
+class Note(NamedTuple):
+    """A frame, and the offset of the event that it must not overtake; 0 if there is none."""
+
+    after: int
+    frame: bytes
+
+
+class Notes:
+    """One order of frames."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._held: deque[Note] = deque()
+        self._first = 0
+        """How many frames were dropped from `_held`: the number of its first one."""
+        self._read = 0
+        """The first frame that no reader has taken."""
+        self._readers: set[NoteReader] = set()
+        self._room: set[Wake] = set()
+        self.is_lost = False
+        """More waits than may: nobody reads."""
+
+    @property
+    def end(self) -> int:
+        """The number of the next frame."""
+        return self._first + len(self._held)
+
+    @property
+    def has_readers(self) -> bool:
+        """Whether somebody reads now."""
+        return bool(self._readers)
+
+    def wake(self) -> None:
+        """There is something to look at besides frames."""
+        for each in self._readers:
+            each.wake.set()
+
+    def put(self, frame: bytes, after: int = 0) -> None:
+        """Give a frame to all readers, or hold it for the first."""
+        self._held.append(Note(after, frame))
+        for each in list(self._readers):
+            if self.end - each.position > self._most:
+                each.is_late = True
+            each.wake.set()
+        self._trim()
+        if len(self._held) > self._most:
+            self.is_lost = True
+
+    async def room(self) -> None:
+        """Return once the fastest reader has taken most of it. For frames that the log has. Cancel-safe."""
+        if self.end - self._fastest() < ROOM:
+            return
+        wake = Wake()
+        self._room.add(wake)
+        try:
+            while self.end - self._fastest() >= ROOM:
+                await wake.wait()
+        finally:
+            self._room.discard(wake)
+
+    def open(self, wake: Wake | None = None) -> NoteReader:
+        """A reader: the first one gets what was held, another what comes from now on."""
+        return NoteReader(self, self.end if self._readers else self._read, wake or Wake())
+
+    def at(self, position: int) -> Note | None:
+        """The frame with this number."""
+        return self._held[position - self._first] if self._first <= position < self.end else None
+
+    def taken(self, position: int) -> None:
+        """A reader has taken the frame with this number."""
+        self._read = max(self._read, position + 1)
+        self._trim()
+        for each in self._room:
+            each.set()
+
+    def enter(self, reader: NoteReader) -> None:
+        """The reader reads from here on."""
+        self._readers.add(reader)
+
+    def leave(self, reader: NoteReader) -> None:
+        """The reader is gone; what it alone has not read is dropped if others were faster."""
+        self._readers.discard(reader)
+        self._trim()
+
+    def _fastest(self) -> int:
+        return max((each.position for each in self._readers), default=self._read)
+
+    def _trim(self) -> None:
+        late = (each.position for each in self._readers if not each.is_late)
+        keep = min(late, default=self._read)
+        while self._held and self._first < keep:
+            self._held.popleft()
+            self._first += 1
+
+
+class NoteReader:
+    """One reader's place. Use it with `with`."""
+
+    def __init__(self, notes: Notes, position: int, wake: Wake) -> None:
+        self._notes = notes
+        self.position = position
+        self.wake = wake
+        self.is_late = False
+        """It fell too far behind, and gets nothing more."""
+
+    def next(self, upto: int | None = None) -> bytes | None:
+        """The next frame, if there is one that may follow the event `upto`; any may if that is none."""
+        note = None if self.is_late else self._notes.at(self.position)
+        if note is None or (upto is not None and note.after > upto):
+            return None
+        self.position += 1
+        self._notes.taken(self.position - 1)
+        return note.frame
+
+    def __enter__(self) -> Self:
+        self._notes.enter(self)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._notes.leave(self)

@@ -1,0 +1,60 @@
+"""The prompts that one client sent: which JSON-RPC request each of them is.
+
+Takes a prompt's id and the request that it came with; says which request an end in the log answers. Ids keep their
+JSON type. An answered prompt is remembered for a while, because each reader of the client is sent the answer.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from turnwire.core.correlation import same_id
+from turnwire.ids import PromptId, RequestId, SessionId
+
+REMEMBERED = 1024
+"""Answered prompts that a second reader may still come to; it is seldom more than one behind."""
+
+
+class Sent(NamedTuple):
+    """A prompt of the client."""
+
+    prompt_id: PromptId
+    session_id: SessionId
+    request_id: RequestId
+
+
+class Prompts:
+    """One client's prompts."""
+
+    def __init__(self) -> None:
+        self._open: dict[PromptId, Sent] = {}
+        self._answered: dict[PromptId, Sent] = {}
+
+    def __contains__(self, prompt_id: object) -> bool:
+        return prompt_id in self._open or prompt_id in self._answered
+
+    def add(self, sent: Sent) -> None:
+        """The client sent this one. Before it is in the log, so that no reader meets it unknown."""
+        self._open[sent.prompt_id] = sent
+
+    def drop(self, prompt_id: PromptId) -> None:
+        """It was refused: there is no such prompt."""
+        self._open.pop(prompt_id, None)
+
+    def has_open(self, request_id: RequestId) -> bool:
+        """Whether a prompt with this request id waits for its answer."""
+        return self.find(request_id) is not None
+
+    def find(self, request_id: RequestId) -> Sent | None:
+        """The unanswered prompt with this request id."""
+        return next((each for each in self._open.values() if same_id(each.request_id, request_id)), None)
+
+    def answer(self, prompt_id: PromptId) -> RequestId | None:
+        """The log answers this prompt: by which request id, if the client sent it."""
+        sent = self._open.pop(prompt_id, None)
+        if sent is not None:
+            self._answered[prompt_id] = sent
+            if len(self._answered) > REMEMBERED:
+                del self._answered[next(iter(self._answered))]
+        sent = self._answered.get(prompt_id)
+        return None if sent is None else sent.request_id

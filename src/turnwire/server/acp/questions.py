@@ -1,0 +1,101 @@
+"""What one client was asked: our JSON-RPC ids, and what becomes of its answers.
+
+Takes questions of agents to their users and errands for the client itself; gives ids, finds what an answer belongs
+to. A question has one id on a connection, whoever reads it. Never asks again what is settled.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import anyio
+
+from turnwire.ids import PermissionId, RequestId, SessionId
+from turnwire.wire.jsonrpc import Failure, Result
+
+REMEMBERED = 256
+"""Settled questions whose late answers are still known as such, and not as answers to nothing."""
+
+
+@dataclass
+class Question:
+    """One request to the client."""
+
+    id: int
+    session_id: SessionId
+    method: str
+    permission_id: PermissionId | None = None
+    """The question to users that it is; none for an errand."""
+    is_settled: bool = False
+    """Answered by this client, or by somebody else, or taken back."""
+    is_answered: bool = False
+    """This client answered."""
+
+
+@dataclass
+class Errand(Question):
+    """A request that somebody here waits for."""
+
+    done: anyio.Event = field(default_factory=anyio.Event)
+    outcome: Result | Failure | None = None
+
+
+class Questions:
+    """Everything that one client was asked."""
+
+    def __init__(self) -> None:
+        self._count = 0
+        self._asked: dict[RequestId, Question] = {}
+        self._permissions: dict[PermissionId, Question] = {}
+
+    def ask(self, permission_id: PermissionId, session_id: SessionId, method: str) -> int | None:
+        """The id to ask users under; none if it is settled, and nobody should be asked."""
+        known = self._permissions.get(permission_id)
+        if known is None:
+            known = Question(self._next(), session_id, method, permission_id)
+            self._permissions[permission_id] = known
+            self._keep(known)
+        return None if known.is_settled else known.id
+
+    def was_asked(self, permission_id: PermissionId) -> bool:
+        """Whether the client has heard this question."""
+        return permission_id in self._permissions
+
+    def settle(self, permission_id: PermissionId) -> int | None:
+        """The question needs no answer any more; under which id the client must hear that, if it must."""
+        known = self._permissions.get(permission_id)
+        if known is None:
+            return None
+        known.is_settled = True
+        return None if known.is_answered else known.id
+
+    def send(self, session_id: SessionId, method: str) -> Errand:
+        """A request for the client itself. Its `done` is set with the answer."""
+        errand = Errand(self._next(), session_id, method)
+        self._keep(errand)
+        return errand
+
+    def take_back(self, errand: Errand) -> None:
+        """Nobody waits for this any more."""
+        self._asked.pop(errand.id, None)
+
+    def answer(self, request_id: RequestId | None) -> Question | None:
+        """What the client answers with this id; none if it is not open."""
+        found = self._asked.get(request_id) if isinstance(request_id, int) else None
+        if found is None or found.is_settled:
+            return None
+        found.is_settled = found.is_answered = True
+        return found
+
+    def _next(self) -> int:
+        self._count += 1
+        return self._count
+
+    def _keep(self, question: Question) -> None:
+        self._asked[question.id] = question
+        if len(self._asked) > REMEMBERED:
+            settled = next((each for each in self._asked.values() if each.is_settled), None)
+            if settled is not None:
+                del self._asked[settled.id]
+                if settled.permission_id is not None:
+                    self._permissions.pop(settled.permission_id, None)

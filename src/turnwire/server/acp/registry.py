@@ -1,0 +1,136 @@
+"""The ACP connections of a daemon: made, found again, and let go.
+
+Takes the identity of a caller; gives a connection that only the same identity finds again. A connection outlives
+the stream or socket that carries it: it is kept while one is open, and for a grace time after the last one. Ends
+with DELETE, with the grace time, with its credential and with the daemon. Never ends a turn.
+
+Theory of operation
+-------------------
+Each connection has a keeper: one task that waits for its end inside a cancel scope. The deadline of that scope is
+the grace time: moved on with each message, and without end while a stream is open. What the connection starts
+runs in a task group of its keeper, so a fault in there costs this connection and no other.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Generator
+from contextlib import contextmanager
+
+import anyio
+from anyio.abc import TaskStatus
+
+from turnwire.errors import ConnectionLimitReached, NotFound
+from turnwire.server.acp.connection import AcpConnection
+from turnwire.server.daemon import Daemon
+from turnwire.server.identity import Identity
+
+CLOSE_S = 5.0
+"""What telling sessions of a client that left may take; the log does it in milliseconds."""
+REMEMBERED = 1024
+"""Ended connections whose end may be asked for again without being an error, newest kept."""
+
+logger = logging.getLogger(__name__)
+
+
+class Held:
+    """A connection, and what keeps it."""
+
+    def __init__(self, connection: AcpConnection, life: anyio.CancelScope, grace_s: float) -> None:
+        self.connection = connection
+        self._life = life
+        self._grace_s = grace_s
+        self._carriers = 0
+        self._socket: anyio.CancelScope | None = None
+
+    @contextmanager
+    def carried(self) -> Generator[None]:
+        """Meanwhile the client is there: a stream or a socket is open, or a message is taken."""
+        self._carriers += 1
+        self._life.deadline = math.inf
+        try:
+            yield
+        finally:
+            self._carriers -= 1
+            if not self._carriers:
+                self._life.deadline = anyio.current_time() + self._grace_s
+
+    @contextmanager
+    def carried_by_socket(self) -> Generator[anyio.CancelScope]:
+        """The same for a socket. There is one: a newer one cancels the scope of the older, whose client is lost."""
+        if self._socket is not None:
+            self._socket.cancel()
+        with anyio.CancelScope() as scope, self.carried():
+            self._socket = scope
+            try:
+                yield scope
+            finally:
+                if self._socket is scope:
+                    self._socket = None
+
+    def end(self) -> None:
+        """The client wants no more of it."""
+        self._life.cancel()
+
+
+class AcpConnections:
+    """All connections of a daemon."""
+
+    def __init__(self, daemon: Daemon) -> None:
+        self._daemon = daemon
+        self._held: dict[str, Held] = {}
+        self._ended: dict[str, Identity] = {}
+
+    async def open(self, who: Identity) -> Held:
+        """A new connection. Raises `ConnectionLimitReached`, `ShuttingDown`."""
+        self._daemon.check_open()
+        most = self._daemon.limits.acp_connections
+        if len(self._held) >= most:
+            raise ConnectionLimitReached("too many ACP connections are open; end one, or try again", limit=most)
+        return await self._daemon.tasks.start(self._keep, who)
+
+    def find(self, connection_id: str, who: Identity) -> Held:
+        """The caller's connection. Raises `NotFound`, also for one of somebody else."""
+        held = self._held.get(connection_id)
+        if held is not None and held.connection.is_closed:
+            self._forget(held.connection)
+            held.end()
+            held = None
+        if held is None or held.connection.who != who:
+            raise NotFound("there is no such connection; it was ended or was silent for too long; initialize again")
+        return held
+
+    def end(self, connection_id: str, who: Identity) -> None:
+        """End the caller's connection; its turns go on. Harmless for one that has ended. Raises `NotFound`."""
+        if self._ended.get(connection_id) != who:
+            held = self.find(connection_id, who)
+            # Now, so that nothing that comes after the answer finds it.
+            self._forget(held.connection)
+            held.end()
+
+    async def _keep(self, who: Identity, *, task_status: TaskStatus[Held]) -> None:
+        grace_s = self._daemon.limits.connection_grace_s
+        try:
+            with (
+                self._daemon.tokens.closing(who),
+                anyio.CancelScope(deadline=anyio.current_time() + grace_s) as life,
+            ):
+                async with anyio.create_task_group() as tasks:
+                    connection = AcpConnection(self._daemon, who, tasks)
+                    held = self._held[connection.connection_id] = Held(connection, life, grace_s)
+                    try:
+                        task_status.started(held)
+                        await anyio.sleep_forever()
+                    finally:
+                        self._forget(connection)
+                        with anyio.move_on_after(CLOSE_S, shield=True):
+                            await connection.aclose()
+        except Exception:
+            logger.exception("an ACP connection failed", extra={"event": "acp_connection_failed"})
+
+    def _forget(self, connection: AcpConnection) -> None:
+        if self._held.pop(connection.connection_id, None) is not None:
+            self._ended[connection.connection_id] = connection.who
+            if len(self._ended) > REMEMBERED:
+                del self._ended[next(iter(self._ended))]

@@ -1,0 +1,112 @@
+"""What a client sets and lists: modes, models, options, logins, sessions.
+
+Takes checked requests; gives results in the client's version. How a choice reaches the agent and the other clients
+is `server.choosing`, the same as over REST.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from anyio import to_thread
+from msgspec import Raw, Struct
+
+from turnwire.core.translate.sessions import SET_MODE, current_offers, translate_setting, translate_setting_result
+from turnwire.ids import SessionId
+from turnwire.server import choosing
+from turnwire.server.acp.acting import EMPTY, Named
+from turnwire.server.acp.failures import invalid, read_params
+from turnwire.server.acp.front import Front
+from turnwire.server.acp.opening import agent_version
+from turnwire.server.listing import SessionEntry, Wanted, page
+from turnwire.wire.jsonrpc import Request, raw
+
+PAGE = 100
+"""Sessions in one answer to `session/list`."""
+
+
+class _Mode(Struct, rename="camel"):
+    mode_id: str
+
+
+class _Model(Named, rename="camel"):
+    model_id: str
+
+
+class _Option(Struct, rename="camel"):
+    config_id: str
+    value: str | bool
+
+
+class _Listing(Struct):
+    cwd: str | None = None
+    cursor: str | None = None
+
+
+class _Login(Struct, rename="camel"):
+    method_id: str
+
+
+async def choose(front: Front, request: Request) -> Raw:
+    """`session/set_mode` and `session/set_config_option`."""
+    daemon, version = front.daemon, front.client.version
+    session_id = read_params(request.params, Named).session_id
+    who = await _chooser(front, session_id)
+    agent = await agent_version(front, session_id)
+    offers = current_offers((await daemon.node.view(session_id)).latest)
+    wanted = translate_setting(request.method, request.params, version, agent, offers)
+    result = EMPTY
+    if wanted.method == SET_MODE:
+        await choosing.set_mode(daemon, session_id, read_params(wanted.params, _Mode).mode_id, who)
+    else:
+        option = read_params(wanted.params, _Option)
+        options = await choosing.set_option(daemon, session_id, option.config_id, option.value)
+        result = raw({"configOptions": options})
+    offers = current_offers((await daemon.node.view(session_id)).latest)
+    return translate_setting_result(request.method, request.params, result, agent, version, offers)
+
+
+async def choose_model(front: Front, request: Request) -> Raw:
+    """`session/set_model`."""
+    wanted = read_params(request.params, _Model)
+    who = await _chooser(front, wanted.session_id)
+    await choosing.set_model(front.daemon, wanted.session_id, wanted.model_id, who)
+    return EMPTY
+
+
+async def _chooser(front: Front, session_id: SessionId) -> choosing.Chooser:
+    seat = front.attached(session_id)
+    seat.ready()
+    await front.daemon.node.agents.wake(session_id)
+    return choosing.Chooser(front.who.name, seat.client_id)
+
+
+async def list_sessions(front: Front, request: Request) -> Raw:
+    """`session/list`: the sessions that the client may enter, in the order of their ids."""
+    wanted = read_params(request.params, _Listing)
+    if wanted.cwd is not None and (not wanted.cwd.startswith("/") or "\0" in wanted.cwd):
+        raise invalid("`cwd` must be an absolute path")
+    cwd = None if wanted.cwd is None else await to_thread.run_sync(os.path.realpath, wanted.cwd)
+    after = None if wanted.cursor is None else SessionId(wanted.cursor)
+    found, going_on = await page(front.daemon, front.who, Wanted(cwd, state="open"), after, PAGE)
+    result: dict[str, Any] = {"sessions": [_shown(each) for each in found]}
+    return raw(result if going_on is None else {**result, "nextCursor": going_on})
+
+
+def _shown(entry: SessionEntry) -> dict[str, Any]:
+    shown: dict[str, Any] = {"sessionId": entry.session_id, "cwd": entry.cwd, "updatedAt": entry.updated_at}
+    return shown if entry.title is None else {**shown, "title": entry.title}
+
+
+async def login(front: Front, request: Request) -> Raw:
+    """`authenticate`, or `auth/login`."""
+    wanted = read_params(request.params, _Login)
+    await front.daemon.node.agents.authenticate(front.who.session_id or SessionId(""), wanted.method_id)
+    return EMPTY
+
+
+async def logout(front: Front, request: Request) -> Raw:
+    """`logout`, or `auth/logout`."""
+    await front.daemon.node.agents.logout()
+    return EMPTY

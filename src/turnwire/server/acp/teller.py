@@ -1,0 +1,153 @@
+"""One session's events as frames for one client.
+
+Takes events in order; gives the bytes that the client is sent because of each. What an event means to the client is
+`core.face`; the ids of requests, both ways, are the connection's. Never waits, and never sends an observer a
+question.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from enum import Enum, auto
+
+from msgspec import Raw, json
+
+from turnwire.core import events as ev
+from turnwire.core.codec import decode
+from turnwire.core.face import Answer, Ask, Face, Fail, Notify, Outgoing, Tell, Withdraw
+from turnwire.core.translate.members import members
+from turnwire.errors import RemoteProtocolError
+from turnwire.server.acp.front import Front
+from turnwire.server.acp.seat import Seat
+from turnwire.server.identity import Role
+from turnwire.wire.jsonrpc import Notification, Request, Result, encode, raw
+from turnwire.wire.peek import peek_update
+
+CANCEL_REQUEST = "$/cancel_request"
+
+
+class Mode(Enum):
+    """What is told of an event."""
+
+    QUIET = auto()
+    """Nothing: the client knows it, or does not want it."""
+    REPLAY = auto()
+    """What it added to the conversation. Answers and questions of the past are not given again."""
+    LIVE = auto()
+
+
+class Teller:
+    """The fold of one reader."""
+
+    def __init__(self, front: Front, seat: Seat) -> None:
+        self._front = front
+        self._seat = seat
+        self._face = Face(front.dialect, seat.session_id)
+        self._is_asked = front.who.role is not Role.OBSERVER
+        kinds = sorted(front.client.withheld)
+        self._withheld = re.compile(b"|".join(each.encode() for each in kinds)) if kinds else None
+        self._open: dict[str, Ask] = {}
+        """Questions that nobody has answered, as the log stands here."""
+        self._head = b'{"jsonrpc":"2.0","method":"session/update","params":{"sessionId":%b,"update":' % json.encode(
+            seat.session_id
+        )
+
+    def take(self, offset: int, body: bytes, mode: Mode) -> list[bytes]:
+        """The frames of one event."""
+        event = decode(body)
+        if isinstance(event, ev.AgentStarted):
+            self._seat.agent_wake.set()
+        own = mode is not Mode.REPLAY and getattr(event, "prompt_id", None) in self._front.prompts
+        outgoing = [each for each in self._face.take(event, own=own) if not self._is_withheld(each)]
+        self._remember(outgoing)
+        if mode is Mode.QUIET:
+            return []
+        if mode is Mode.REPLAY:
+            outgoing = [each for each in outgoing if isinstance(each, Tell | Notify)]
+        shown = offset if self._front.shows_offsets else None
+        last = len(outgoing) - 1
+        frames = [self._write(each, shown if place == last else None) for place, each in enumerate(outgoing)]
+        return [each for each in frames if each]
+
+    def state(self) -> list[bytes]:
+        """Where the session stands."""
+        return self._write_all(self._face.state())
+
+    def greet(self, updates: Sequence[Raw]) -> list[bytes]:
+        """Updates that are in no log, in the words of the session's agent, for the client."""
+        frames: list[bytes] = []
+        for update in updates:
+            event = ev.SessionUpdated(at=0, kind=peek_update(update).kind, update=update)
+            frames += self._write_all(self._face.take(event, own=False))
+        return frames
+
+    def open_questions(self) -> list[bytes]:
+        """Questions that are open here and that the client has not heard."""
+        unheard = [each for each in self._open.values() if not self._front.questions.was_asked(each.request_id)]
+        return self._write_all(unheard)
+
+    def _write_all(self, outgoing: Sequence[Outgoing]) -> list[bytes]:
+        return [frame for each in outgoing if not self._is_withheld(each) and (frame := self._write(each, None))]
+
+    def _remember(self, outgoing: Sequence[Outgoing]) -> None:
+        for each in outgoing:
+            if isinstance(each, Ask):
+                self._open[each.request_id] = each
+            elif isinstance(each, Withdraw):
+                self._open.pop(each.request_id, None)
+
+    def _is_withheld(self, outgoing: Outgoing) -> bool:
+        """An update of a kind that the client did not ask for."""
+        if not isinstance(outgoing, Tell) or self._withheld is None or not self._withheld.search(outgoing.update):
+            return False
+        # The word is in it somewhere; whether it is the kind is seldom worth a look.
+        try:
+            return peek_update(outgoing.update).kind in self._front.client.withheld
+        except RemoteProtocolError:
+            return False
+
+    def _write(self, outgoing: Outgoing, offset: int | None) -> bytes:
+        """The frame; empty if this client is not sent any."""
+        match outgoing:
+            case Tell(update):
+                return self._update(update, offset)
+            case Notify(method, params):
+                return encode(Notification(method, _with_offset(params, offset)))
+            case Answer(prompt_id, result):
+                request_id = self._front.prompts.answer(prompt_id)
+                return b"" if request_id is None else encode(Result(request_id, result))
+            case Fail(prompt_id, error):
+                request_id = self._front.prompts.answer(prompt_id)
+                failed = b'{"jsonrpc":"2.0","id":%b,"error":%b}'
+                return b"" if request_id is None else failed % (json.encode(request_id), bytes(error))
+            case Ask():
+                return self._ask(outgoing, offset)
+            case Withdraw(permission_id):
+                request_id = self._front.questions.settle(permission_id)
+                return b"" if request_id is None else encode(_cancel(request_id))
+
+    def _update(self, update: Raw, offset: int | None) -> bytes:
+        if offset is None:
+            return b"%b%b}}" % (self._head, bytes(update))
+        return b'%b%b,"_meta":{"turnwire":{"eventId":%d}}}}' % (self._head, bytes(update), offset)
+
+    def _ask(self, ask: Ask, offset: int | None) -> bytes:
+        if not self._is_asked or not self._front.can_answer(ask.method, ask.params):
+            return b""
+        request_id = self._front.questions.ask(ask.request_id, self._seat.session_id, ask.method)
+        return (
+            b"" if request_id is None else encode(Request(request_id, ask.method, _with_offset(ask.params, offset)))
+        )
+
+
+def _cancel(request_id: int) -> Notification:
+    return Notification(CANCEL_REQUEST, raw({"requestId": request_id}))
+
+
+def _with_offset(params: Raw, offset: int | None) -> Raw:
+    if offset is None:
+        return params
+    given = members(params)
+    meta = members(given.get("_meta", Raw(b"{}")))
+    return raw({**given, "_meta": {**meta, "turnwire": {"eventId": offset}}})

@@ -1,0 +1,171 @@
+"""ACP over a WebSocket: all sessions of a client on one socket, in one order.
+
+Takes text frames, each a JSON-RPC message, and hands them on one by one; writes what the client is sent. Binary
+frames are ignored. Losing the socket detaches: the connection stays for its grace time, and a socket that names it
+(`?connection=…`) goes on with it. Pings are the HTTP server's. Never ends a turn.
+"""
+
+from __future__ import annotations
+
+import logging
+from contextlib import aclosing, suppress
+from enum import IntEnum
+from functools import partial
+from typing import Any, cast
+from urllib.parse import parse_qs
+
+import anyio
+from starlette.types import Receive, Scope, Send
+
+from turnwire.errors import TurnwireError
+from turnwire.server.acp.http import CONNECTION_ID, PATH
+from turnwire.server.acp.pace import Pace
+from turnwire.server.acp.registry import AcpConnections, Held
+from turnwire.server.audit import audit
+from turnwire.server.daemon import Daemon
+from turnwire.server.endpoint import DAEMON, IDENTITY
+from turnwire.server.guard import refuse_entry
+from turnwire.server.identity import ANYBODY, Identity
+from turnwire.server.refusals import problem_of
+from turnwire.server.stream import ABORT, FAREWELL_S
+
+METHOD = "CONNECT"
+"""What an upgrade is called in the audit."""
+SWITCHED = 101
+
+_GONE = (OSError, RuntimeError)
+"""How servers refuse to write: the client has left, or they have closed the socket themselves."""
+
+logger = logging.getLogger(__name__)
+
+
+class Close(IntEnum):
+    """Why a socket is closed, as the client reads it."""
+
+    DONE = 1000
+    STOPPING = 1001
+    REVOKED = 1008
+    TOO_LARGE = 1009
+    FAILED = 1011
+    REPLACED = 4001
+    """Another socket of the same client goes on with the connection."""
+
+
+class Sockets:
+    """The endpoint for clients with a socket."""
+
+    def __init__(self, connections: AcpConnections) -> None:
+        self._connections = connections
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        daemon: Daemon = scope[DAEMON]
+        who: Identity = scope.get(IDENTITY, ANYBODY)
+        try:
+            held = await self._held(scope, who)
+        except TurnwireError as error:
+            _record(scope, daemon, who, problem_of(error)[0])
+            await refuse_entry(scope, receive, send, error)
+            return
+        _record(scope, daemon, who, SWITCHED)
+        await receive()
+        named = [(CONNECTION_ID.encode(), held.connection.connection_id.encode())]
+        await send({"type": "websocket.accept", "headers": named})
+        await _Socket(daemon, held, scope, receive, send).run()
+
+    async def _held(self, scope: Scope, who: Identity) -> Held:
+        """The connection that the address names, or a new one."""
+        asked = parse_qs(scope.get("query_string", b"").decode("latin-1")).get("connection")
+        return await self._connections.open(who) if not asked else self._connections.find(asked[-1], who)
+
+
+def _record(scope: Scope, daemon: Daemon, who: Identity, status: int) -> None:
+    daemon.metrics.request(METHOD, PATH, status)
+    client = scope.get("client")
+    audit(who, METHOD, PATH, status, client[0] if client else None, None)
+
+
+class _Socket:
+    """One open socket."""
+
+    def __init__(self, daemon: Daemon, held: Held, scope: Scope, receive: Receive, send: Send) -> None:
+        self._daemon = daemon
+        self._held = held
+        self._receive = receive
+        self._send = send
+        self._abort = cast("dict[str, Any]", scope.get("extensions") or {}).get(ABORT)
+        self._close: Close | None = Close.DONE
+        """None if there is nobody left to tell."""
+        self._tasks = anyio.create_task_group()
+
+    async def run(self) -> None:
+        """Carry the connection until one side has an end."""
+        end = None
+        with (
+            self._daemon.tokens.closing(self._held.connection.who) as credential,
+            self._held.carried_by_socket() as place,
+        ):
+            end = await self._carry()
+        if credential.cancelled_caught:
+            end = Close.REVOKED
+        elif place.cancelled_caught:
+            end = Close.REPLACED
+        if end is not None:
+            await self._say(end)
+
+    async def _carry(self) -> Close | None:
+        try:
+            async with self._tasks as tasks:
+                tasks.start_soon(self._hear)
+                with self._daemon.stopping.calling(partial(self._over, Close.STOPPING)):
+                    await self._tell()
+                tasks.cancel_scope.cancel()
+        except Exception:
+            logger.exception("a socket failed", extra={"event": "socket_failed"})
+            return Close.FAILED
+        return self._close
+
+    def _over(self, close: Close | None) -> None:
+        if not self._tasks.cancel_scope.cancel_called:
+            self._close = close
+            self._tasks.cancel_scope.cancel()
+
+    async def _hear(self) -> None:
+        most, connection = self._daemon.limits.body_bytes, self._held.connection
+        while (message := await self._receive())["type"] != "websocket.disconnect":
+            text: str | None = message.get("text")
+            if text is None:
+                continue
+            frame = text.encode()
+            if len(frame) > most:
+                self._over(Close.TOO_LARGE)
+            else:
+                await connection.receive(frame)
+        self._over(None)
+
+    async def _tell(self) -> None:
+        pace = Pace()
+        async with aclosing(self._held.connection.all_frames()) as frames:
+            async for frame in frames:
+                if not await self._write(frame):
+                    return
+                await pace.step()
+
+    async def _write(self, frame: bytes) -> bool:
+        """Write one frame; false if there is nobody who takes it."""
+        try:
+            with anyio.move_on_after(self._daemon.limits.write_timeout_s):
+                await self._send({"type": "websocket.send", "text": frame.decode()})
+                return True
+        except _GONE:
+            self._over(None)
+            return False
+        self._daemon.metrics.subscriber_stalled()
+        logger.info("a socket took nothing for too long and was let go", extra={"event": "socket_stalled"})
+        self._over(None)
+        if self._abort is not None:
+            self._abort["call"]()
+        return False
+
+    async def _say(self, close: Close) -> None:
+        with anyio.move_on_after(FAREWELL_S), suppress(*_GONE):
+            await self._send({"type": "websocket.close", "code": int(close)})

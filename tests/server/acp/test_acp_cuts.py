@@ -1,0 +1,131 @@
+"""A client that is cut again and again, on a stream or on a socket: what it gets in the end is each event once."""
+
+from __future__ import annotations
+
+import random
+from contextlib import aclosing
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from tests.server.acp.sockets import Socket, started
+from tests.server.acp.talking import EVENTS, PATH, WAIT_S, Client, Heard, Ids, connect, is_answer, load, talking
+from tests.server.reading import VERSIONS, Wire, ended, open_session, prompt
+from tests.support.daemons import Running, running_daemon
+
+from turnwire.ids import SessionId
+from turnwire.limits import MiB
+from turnwire.wire.sse import SseReader
+
+pytestmark = [pytest.mark.anyio, pytest.mark.requirement("R74", "G8", "G9")]
+
+CHUNKS = 2_000
+EVERY = 50
+SEED = 20_261_117
+IDS: dict[str, Any] = {"_meta": {"turnwire": {"eventIds": True}}}
+
+
+def is_end(heard: Heard) -> bool:
+    return heard.method == "_turnwire/turn_complete"
+
+
+def check_once(heard: list[Heard], count: int) -> None:
+    """Each event once and in order, and each chunk of the flood."""
+    ids = [each.id for each in heard if each.id is not None]
+    assert ids == sorted(set(ids))
+    numbers = [int(each.text.split()[0]) for each in heard if each.text]
+    assert numbers == list(range(numbers[0], numbers[0] + count))
+
+
+@VERSIONS
+async def test_a_stream_that_is_cut_at_every_fiftieth_message_gives_each_event_once(
+    tmp_path: Path, server: str, http2: bool
+) -> None:
+    async with talking(tmp_path / "d", server=server, http2=http2) as talk:
+        client, session_id = talk.client, await talk.client.new(talk.connection)
+        asked = await client.prompt(session_id, f"flood {CHUNKS}")
+        heard: list[Heard] = []
+        cursor, cuts = 0, 0
+        while not (heard and is_answer(heard[-1], asked)):
+            async with client.stream(session_id, **{"Last-Event-ID": str(cursor)}) as stream:
+                for _ in range(EVERY):
+                    heard.append(await stream.next())
+                    cursor = heard[-1].id or cursor
+                    if is_answer(heard[-1], asked):
+                        break
+            cuts += 1
+        await ended(client.running, SessionId(session_id))
+        check_once(heard, CHUNKS)
+        assert cuts >= CHUNKS // EVERY
+
+
+@pytest.mark.parametrize("server", ["uvicorn", "granian"])
+async def test_a_stream_that_is_cut_at_any_byte_gives_each_event_once(tmp_path: Path, server: str) -> None:
+    places = random.Random(SEED)
+    async with running_daemon(tmp_path / "d", server=server) as running, running.client() as http:
+        client, session_id = await entered(running, await connect(running, http))
+        await prompt(running, session_id, f"flood {CHUNKS}")
+        heard: list[Heard] = []
+        cursor, cuts = 0, 0
+        while not (heard and is_end(heard[-1])):
+            came = await cut_after(client, session_id, cursor, places.randrange(1, 50_000))
+            # What has no id of its own is given again with the event that it belongs to.
+            whole = [place for place, each in enumerate(came, 1) if each.id is not None]
+            came = came[: whole[-1]] if whole else []
+            heard += came
+            cursor = came[-1].id or cursor if came else cursor
+            cuts += 1
+        check_once(heard, CHUNKS)
+        assert cuts > 10
+
+
+async def entered(running: Running, client: Client) -> tuple[Client, SessionId]:
+    """A session that the client has loaded."""
+    session_id = await open_session(running)
+    async with client.stream() as connection:
+        await client.call(connection, "session/load", load(session_id, client.cwd, 0)["params"])
+    return client, session_id
+
+
+async def cut_after(client: Client, session_id: str, cursor: int, most: int) -> list[Heard]:
+    """What is whole of the first `most` bytes of a stream, or up to the end of the turn."""
+    headers = client.headers(session_id, Accept=EVENTS) | {"Last-Event-ID": str(cursor)}
+    reader, ids = SseReader(64 * MiB), Ids(str(cursor))
+    heard: list[Heard] = []
+    with anyio.fail_after(WAIT_S):
+        async with aclosing(Wire(client.running, PATH, headers).read(most)) as parts:
+            async for part in parts:
+                heard += ids.heard(reader.feed(part))
+                if any(map(is_end, heard)):
+                    break
+    return heard
+
+
+@pytest.mark.parametrize("server", ["uvicorn", "granian"])
+async def test_a_socket_that_is_cut_again_and_again_gives_each_event_once(tmp_path: Path, server: str) -> None:
+    async with running_daemon(tmp_path / "d", server=server) as running:
+        session_id = await open_session(running)
+        await prompt(running, session_id, f"flood {CHUNKS}")
+        heard: list[Heard] = []
+        cursor, cuts = 0, 0
+        while not (heard and is_end(heard[-1])):
+            async with started(running, **IDS) as socket:
+                resume = load(session_id, socket.cwd, "r", _meta={"turnwire": {"after": cursor}})
+                await socket.send(resume | {"method": "session/resume"})
+                heard += await some(socket)
+                socket.cut()
+            cursor = heard[-1].id or 0
+            cuts += 1
+        check_once(heard, CHUNKS)
+        assert cuts > 3
+
+
+async def some(socket: Socket) -> list[Heard]:
+    """Some messages, up to one that a cursor stands behind."""
+    heard: list[Heard] = []
+    while len(heard) < EVERY * 4 or heard[-1].id is None:
+        heard.append(await socket.next())
+        if is_end(heard[-1]):
+            break
+    return heard

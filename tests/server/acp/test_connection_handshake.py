@@ -1,0 +1,146 @@
+"""The first words between an ACP client and turnwire, and messages that are none."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from tests.support.acp import DIALECTS, MARKED, V1, V2, Client, acp_daemon, connected
+
+from turnwire.runtime.source import ProcessSource
+from turnwire.testing import AgentOptions, Profile
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.mark.requirement("R1")
+@pytest.mark.parametrize("method", ["session/new", "session/prompt", "session/list", "_x/y"])
+async def test_requests_before_initialize_are_refused(method: str) -> None:
+    async with acp_daemon() as place:
+        client = Client(place)
+        client.read()
+        assert (await client.fails(method, cwd=place.cwd, mcpServers=[]))["code"] == -32600
+        assert not client.connection.is_initialized
+
+
+@pytest.mark.parametrize(("asked", "speaks"), [(1, 1), (2, 2), (7, 2)])
+async def test_the_highest_common_version_is_spoken(asked: int, speaks: int) -> None:
+    async with acp_daemon() as place, connected(place, {**V2, "protocolVersion": asked}) as client:
+        assert client.version == speaks
+
+
+async def test_without_a_common_version_the_client_hears_which_there_are() -> None:
+    async with acp_daemon() as place:
+        client = Client(place)
+        client.read()
+        error = await client.fails("initialize", **{**V1, "protocolVersion": 0})
+        assert error["code"] == -32022
+        assert error["data"]["requested"] == 0
+        assert not client.connection.is_initialized
+
+
+async def test_an_operator_may_hold_clients_to_v1() -> None:
+    async with acp_daemon(protocol=1) as place, connected(place, V2) as client:
+        assert client.version == 1
+
+
+@pytest.mark.requirement("R6")
+@pytest.mark.parametrize("profile", ["v1", "v1plus", "v2"])
+async def test_v1_clients_are_offered_the_agents_capabilities_and_ours(profile: Profile) -> None:
+    async with acp_daemon(profile) as place:
+        client = Client(place)
+        client.read()
+        offered = (await client.call("initialize", **V1))["agentCapabilities"]
+        assert offered["loadSession"] is True
+        assert offered["promptCapabilities"]["image"] is True
+        assert {"list", "resume", "close", "turnComplete", "ready"} <= offered["sessionCapabilities"].keys()
+
+
+@pytest.mark.requirement("R6")
+async def test_what_is_switched_off_is_not_offered() -> None:
+    async with acp_daemon(turn_complete="off") as place:
+        client = Client(place)
+        client.read()
+        answer = await client.call("initialize", **MARKED)
+        assert "turnComplete" not in answer["agentCapabilities"]["sessionCapabilities"]
+
+
+async def test_a_client_is_answered_although_no_agent_can_be_had() -> None:
+    source = ProcessSource(["/nonexistent/agent"])
+    async with acp_daemon(source=source) as place, connected(place) as client:
+        assert client.version == 1
+        error = await client.fails("session/new", cwd=place.cwd, mcpServers=[])
+        assert error["data"]["code"] in {"agent_launch_failed", "agent_unavailable"}
+
+
+async def test_the_last_initialize_counts_until_something_else_was_asked() -> None:
+    async with acp_daemon() as place, connected(place, V1) as client:
+        assert (await client.call("initialize", **V2))["protocolVersion"] == 2
+        await client.call("session/list")
+        assert (await client.fails("initialize", **V1))["code"] == -32600
+
+
+@pytest.mark.parametrize(
+    ("line", "code", "named"),
+    [
+        (b"{nonsense", -32700, None),
+        (b"[]", -32600, None),
+        (b'[{"jsonrpc":"2.0","id":1,"method":"session/list"}]', -32600, None),
+        (b'{"jsonrpc":"2.0","id":7,"method":5}', -32600, 7),
+        (b'{"jsonrpc":"2.0","id":1.5,"method":"session/list"}', -32600, None),
+    ],
+)
+async def test_what_is_no_message_is_answered_once(line: bytes, code: int, named: Any) -> None:
+    async with acp_daemon() as place, connected(place) as client:
+        before = len(client.frames)
+        await client.send(line)
+        answer = await client.until(lambda each: "error" in each, before)
+        assert (answer["id"], answer["error"]["code"]) == (named, code)
+        await client.call("session/list")
+
+
+async def test_answers_to_nothing_and_unknown_notifications_are_ignored() -> None:
+    async with acp_daemon() as place, connected(place) as client:
+        before = len(client.frames)
+        await client.send({"jsonrpc": "2.0", "id": 99, "result": {}})
+        await client.send({"jsonrpc": "2.0", "id": None, "error": {"code": 1, "message": "x"}})
+        await client.notify("no/such", sessionId="s")
+        await client.call("session/list")
+        assert len(client.frames) == before + 1
+
+
+@pytest.mark.parametrize("method", ["no/such", "session/load", "session/set_mode", "authenticate"])
+async def test_a_method_that_the_version_does_not_have_is_not_found(method: str) -> None:
+    async with acp_daemon() as place, connected(place, V2) as client:
+        assert (await client.fails(method))["code"] == -32601
+
+
+@pytest.mark.requirement("R7")
+async def test_ids_come_back_with_their_value_and_type() -> None:
+    async with acp_daemon() as place, connected(place) as client:
+        for request_id in (2**53, "2", 2, -5, ""):
+            await client.ask("session/list", request_id=request_id)
+            answer = await client.until(
+                lambda each, named=request_id: each.get("id") == named and type(each["id"]) is type(named), 1
+            )
+            assert "result" in answer
+
+
+async def test_params_that_are_not_as_documented_are_refused_without_their_values() -> None:
+    async with acp_daemon() as place, connected(place) as client:
+        error = await client.fails("session/prompt", sessionId=["secret"], prompt=[])
+        assert error["code"] == -32602
+        assert "secret" not in str(error)
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+async def test_an_agent_that_wants_a_login_is_logged_in_at(dialect: str) -> None:
+    options = AgentOptions(auth_required=True)
+    async with acp_daemon("v1", options) as place, connected(place, DIALECTS[dialect]) as client:
+        error = await client.fails("session/new", cwd=place.cwd, mcpServers=[])
+        assert error["code"] == -32000
+        assert error["data"]["authMethods"]
+        login = "auth/login" if client.version == 2 else "authenticate"
+        assert (await client.fails(login, methodId="nonsense"))["code"] < 0
+        assert await client.call(login, methodId="token") == {}
+        assert await client.new()

@@ -1,0 +1,357 @@
+"""Opening sessions over ACP: what comes before the answer, what behind it, and what waits for `session/ready`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import anyio
+import pytest
+from tests.support.acp import DIALECTS, LIFECYCLE, MARKED, V1, V2, Client, Json, acp_daemon, connected, said
+
+from turnwire.ids import SessionId
+from turnwire.limits import Limits
+from turnwire.server.identity import Identity, Role
+from turnwire.testing import AgentOptions, ManualClock, Profile
+
+pytestmark = pytest.mark.anyio
+
+PROFILES: tuple[Profile, ...] = ("v1", "v1plus", "v2")
+TALKS = AgentOptions(before="commands early", inside="commands inside\ntitle Named", after="usage 1 2")
+
+
+def position(client: Client, fits: Callable[[Json], Any]) -> int:
+    return next(place for place, each in enumerate(client.frames) if fits(each))
+
+
+@pytest.mark.requirement("R3")
+@pytest.mark.requirement("R30")
+@pytest.mark.requirement("R41")
+@pytest.mark.requirement("G6")
+@pytest.mark.parametrize("profile", PROFILES)
+@pytest.mark.parametrize("dialect", DIALECTS)
+async def test_the_answer_comes_before_every_update_and_none_is_lost(profile: Profile, dialect: str) -> None:
+    async with acp_daemon(profile, TALKS) as place, connected(place, DIALECTS[dialect]) as client:
+        session_id = await client.new()
+        await client.notify("session/ready", sessionId=session_id)
+        await client.update("usage_update")
+        answered = position(client, lambda each: each.get("result", {}).get("sessionId") == session_id)
+        updates = [place for place, each in enumerate(client.frames) if each.get("method") == "session/update"]
+        assert min(updates) > answered
+        commands = [each["availableCommands"] for each in client.updates() if "availableCommands" in each]
+        assert [[one["name"] for one in each] for each in commands][-2:] == [["early"], ["inside"]]
+        assert any(each.get("title") == "Named" for each in client.updates())
+
+
+@pytest.mark.requirement("R26")
+@pytest.mark.requirement("R27")
+@pytest.mark.requirement("R8")
+@pytest.mark.parametrize("name", ["session/ready", "_session/ready"])
+async def test_a_client_that_says_ready_is_told_nothing_before(name: str) -> None:
+    clock = ManualClock()
+    async with acp_daemon("v1", TALKS, clock=clock) as place, connected(place, MARKED) as client:
+        session_id = await client.new()
+        await anyio.wait_all_tasks_blocked()
+        assert not client.updates()
+        before = len(client.frames)
+        await client.notify(name, sessionId=session_id)
+        await client.update("usage_update")
+        assert client.kinds() == [
+            "available_commands_update",
+            "available_commands_update",
+            "session_info_update",
+            "usage_update",
+        ]
+        assert all("id" not in each for each in client.frames[before:])
+
+
+@pytest.mark.requirement("R28")
+async def test_a_client_that_never_says_ready_is_not_waited_for_for_ever() -> None:
+    clock = ManualClock()
+    async with acp_daemon("v1", TALKS, clock=clock) as place, connected(place, MARKED) as client:
+        await client.new()
+        await anyio.wait_all_tasks_blocked()
+        assert not client.updates()
+        clock.advance(place.daemon.limits.ready_s)
+        await client.update("usage_update")
+
+
+@pytest.mark.requirement("R28")
+async def test_an_operator_may_wait_for_ready_as_long_as_it_takes() -> None:
+    clock = ManualClock()
+    limits = Limits(ready_s=31_536_000)
+    async with acp_daemon("v1", TALKS, clock=clock, limits=limits) as place, connected(place, MARKED) as client:
+        session_id = await client.new()
+        clock.advance(100)
+        await anyio.wait_all_tasks_blocked()
+        assert not client.updates()
+        await client.notify("session/ready", sessionId=session_id)
+        await client.update("usage_update")
+
+
+@pytest.mark.requirement("R29")
+async def test_a_prompt_counts_as_ready() -> None:
+    clock = ManualClock()
+    async with acp_daemon("v1", TALKS, clock=clock) as place, connected(place, MARKED) as client:
+        session_id = await client.new()
+        await client.answer(await client.prompt(session_id, "say 1 x"))
+        assert client.kinds()[:2] == ["available_commands_update", "available_commands_update"]
+        assert "says x" in client.kinds()
+
+
+@pytest.mark.requirement("R31")
+async def test_ready_repeated_unknown_or_unadvertised_does_nothing() -> None:
+    async with acp_daemon("v1", TALKS) as place, connected(place, V1) as client:
+        session_id = await client.new()
+        await client.update("usage_update")
+        before = len(client.frames)
+        for named in (session_id, session_id, "s_none", 7):
+            await client.notify("session/ready", sessionId=named)
+        await client.notify("session/ready")
+        await client.call("session/list")
+        assert len(client.frames) == before + 1
+
+
+@pytest.mark.requirement("R29")
+@pytest.mark.requirement("R45")
+@pytest.mark.parametrize("profile", PROFILES)
+@pytest.mark.parametrize("dialect", ["v1", "marked", "v2"])
+async def test_the_history_comes_before_the_answer(profile: Profile, dialect: str) -> None:
+    async with acp_daemon(profile) as place, connected(place, V1) as first:
+        session_id = await first.new()
+        for text in ("say 1 one", "say 1 two"):
+            await first.answer(await first.prompt(session_id, text))
+        async with connected(place, DIALECTS[dialect]) as client:
+            if client.version == 2:
+                await client.open("session/resume", session_id, replayFrom={"type": "start"})
+            else:
+                await client.open("session/load", session_id)
+            answered = len(client.frames) - 1
+            told = client.kinds()
+            users = [each for each in told if each.startswith("user_message")]
+            assert len(users) == 2
+            assert told.index("says one") < told.index("says two")
+            assert "result" in client.frames[answered]
+            if client.version == 2:
+                assert told[-1] == "state_update idle"
+                assert sum("stopReason" in each for each in client.updates()) == 3
+            # And it goes on.
+            request_id = await client.prompt(session_id, "say 1 three")
+            assert "result" in await client.answer(request_id)
+            await client.until(lambda _: "says three" in client.kinds())
+
+
+@pytest.mark.requirement("R44")
+@pytest.mark.parametrize("dialect", ["v1", "lifecycle", "v2"])
+async def test_who_resumes_a_running_session_hears_what_is_now_and_no_history(dialect: str) -> None:
+    async with acp_daemon("v1", TALKS) as place, connected(place, V1) as first:
+        session_id = await first.new()
+        request_id = await first.prompt(session_id, "say 1 history\nplan a; b\nmode code\ngate g\nsay 1 live")
+        await first.update("current_mode_update")
+        async with connected(place, DIALECTS[dialect]) as client:
+            await client.open("session/resume", session_id)
+            await client.until(lambda each: "plan" in str(each))
+            answered = position(client, lambda each: each.get("id") == 2)
+            before = [said(each["params"]["update"]) for each in client.frames[1:answered]]
+            assert (
+                before == {"v1": [], "lifecycle": ["state_change running"], "v2": ["state_update running"]}[dialect]
+            )
+            assert "says history" not in client.kinds()
+            assert {"available_commands_update", "usage_update", "session_info_update"} <= set(client.kinds())
+            place.source.gates.open("g")
+            await first.answer(request_id)
+            await client.until(lambda _: "says live" in client.kinds())
+            if dialect == "v2":
+                await client.idle()
+                assert client.updates()[-1]["stopReason"] == "end_turn"
+
+
+@pytest.mark.parametrize("policy", ["full", "pending_only", "none"])
+async def test_attaching_gives_the_history_that_was_asked_for(policy: str) -> None:
+    async with acp_daemon() as place, connected(place, V1) as first:
+        session_id = await first.new()
+        await first.prompt(session_id, "say 1 history\nusage 3 4\nask t1 yes,no")
+        await first.until(lambda each: each.get("method") == "session/request_permission")
+        async with connected(place, V1) as client:
+            answer = await client.call("session/attach", sessionId=session_id, historyPolicy=policy)
+            assert answer["sessionId"] == session_id
+            if policy == "none":
+                await client.call("session/list")
+                assert not client.updates()
+            else:
+                await client.until(lambda each: each.get("method") == "session/request_permission")
+                assert ("says history" in client.kinds()) == (policy == "full")
+                assert "usage_update" in client.kinds()
+            assert await client.call("session/detach", sessionId=session_id) == {}
+            count = len(client.frames)
+            await first.notify("session/cancel", sessionId=session_id)
+            await first.until(lambda each: "stopReason" in each.get("result", {}))
+            await client.call("session/list")
+            assert len(client.frames) == count + 1
+
+
+@pytest.mark.requirement("G9")
+@pytest.mark.parametrize("method", ["session/load", "session/resume"])
+async def test_a_client_resumes_behind_an_event_on_any_transport(method: str) -> None:
+    shows: Json = {"_meta": {"turnwire": {"eventIds": {}}}}
+    async with acp_daemon() as place, connected(place, {**V1, "clientCapabilities": shows}) as first:
+        session_id = await first.new()
+        await first.answer(await first.prompt(session_id, "say 1 one\nsay 1 two\nsay 1 three"))
+        seen = await first.until(lambda each: "two" in str(each))
+        after = seen["params"]["_meta"]["turnwire"]["eventId"]
+        async with connected(place, V1) as client:
+            await client.open(method, session_id, _meta={"turnwire": {"after": after}})
+            assert client.kinds() == ["says three", "session_info_update"]
+            error = await client.fails(
+                method, sessionId=session_id, cwd=place.cwd, mcpServers=[], _meta={"turnwire": {"after": 10**6}}
+            )
+            assert error["data"]["code"] == "position_lost"
+
+
+async def test_a_second_load_on_one_connection_tells_the_history_again() -> None:
+    async with acp_daemon() as place, connected(place, V1) as client:
+        session_id = await client.new()
+        await client.answer(await client.prompt(session_id, "say 1 one"))
+        before = len(client.updates())
+        await client.open("session/load", session_id)
+        assert [each["sessionUpdate"] for each in client.updates()[before:]] == [
+            "user_message_chunk",
+            "agent_message_chunk",
+            "session_info_update",
+        ]
+        assert (await client.answer(await client.prompt(session_id, "say 1 two")))["result"][
+            "stopReason"
+        ] == "end_turn"
+
+
+@pytest.mark.parametrize("replay", [{"type": "offset"}, {"type": "start", "x": 1}, {}])
+async def test_a_replay_from_elsewhere_is_refused(replay: dict[str, Any]) -> None:
+    async with acp_daemon() as place, connected(place, V2) as client:
+        session_id = await client.new()
+        request_id = await client.ask(
+            "session/resume", sessionId=session_id, cwd=place.cwd, mcpServers=[], replayFrom=replay
+        )
+        answer = await client.answer(request_id)
+        assert ("result" in answer) == (replay.get("type") == "start")
+        assert answer.get("error", {}).get("code", -32602) == -32602
+
+
+async def test_sessions_are_listed_closed_and_come_back() -> None:
+    async with acp_daemon() as place, connected(place, V1) as client:
+        first, second = await client.new(), await client.new()
+        listed = (await client.call("session/list", cwd=place.cwd))["sessions"]
+        assert {each["sessionId"] for each in listed} == {first, second}
+        request_id = await client.prompt(first, "say 1 begun\nnever")
+        await client.update("agent_message_chunk")
+        assert await client.call("session/close", sessionId=first) == {}
+        assert (await client.answer(request_id))["result"]["stopReason"] == "cancelled"
+        assert "result" in client.frames[-1]
+        assert client.frames[-1]["result"] == {}
+        assert client.connection.sessions() == [second]
+        assert (await client.fails("session/prompt", sessionId=first, prompt=[]))["code"] == -32002
+        await client.open("session/load", first)
+        assert "result" in await client.answer(await client.prompt(first, "say 1 again"))
+        assert await client.call("session/close", sessionId="s_none") == {}
+
+
+async def test_a_deleted_session_is_gone_and_may_be_deleted_twice() -> None:
+    async with acp_daemon() as place, connected(place, V1) as client:
+        session_id = await client.new()
+        assert await client.call("session/delete", sessionId=session_id) == {}
+        assert await client.call("session/delete", sessionId=session_id) == {}
+        assert (await client.call("session/list"))["sessions"] == []
+        error = await client.fails("session/load", sessionId=session_id, cwd=place.cwd, mcpServers=[])
+        assert error["code"] == -32002
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+async def test_a_fork_goes_on_from_another_session(profile: Profile) -> None:
+    async with acp_daemon(profile) as place, connected(place, V1) as client:
+        session_id = await client.new()
+        await client.answer(await client.prompt(session_id, "say 1 x"))
+        fork = (await client.call("session/fork", sessionId=session_id, cwd=place.cwd))["sessionId"]
+        assert fork != session_id
+        assert "result" in await client.answer(await client.prompt(fork, "say 1 forked"))
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+@pytest.mark.parametrize("dialect", ["v1", "v2"])
+async def test_modes_and_options_are_set_in_either_version(profile: Profile, dialect: str) -> None:
+    async with acp_daemon(profile) as place, connected(place, DIALECTS[dialect]) as client:
+        session_id = await client.new()
+        if client.version == 1:
+            assert await client.call("session/set_mode", sessionId=session_id, modeId="code") == {}
+            error = await client.fails("session/set_mode", sessionId=session_id, modeId="none")
+            assert error["code"] == -32602
+        typed = {"type": "id"} if client.version == 2 else {}
+        result = await client.call(
+            "session/set_config_option", sessionId=session_id, configId="mode", value="code", **typed
+        )
+        key = "configId" if client.version == 2 else "id"
+        chosen = next(each for each in result["configOptions"] if each[key] == "mode")
+        assert chosen["currentValue"] == "code"
+        error = await client.fails(
+            "session/set_config_option", sessionId=session_id, configId="mode", value="none", **typed
+        )
+        assert error["code"] == -32602
+
+
+async def test_a_setting_brings_back_the_agent_of_a_loaded_session() -> None:
+    async with acp_daemon() as place, connected(place, V1) as client:
+        session_id = await client.new()
+        await place.source.cut()
+        await client.open("session/load", session_id)
+        with anyio.fail_after(5):
+            while place.daemon.node.loaded[session_id].state.agent is not None:
+                await anyio.wait_all_tasks_blocked()
+        assert await client.call("session/set_mode", sessionId=session_id, modeId="code") == {}
+        assert place.source.started == 2
+
+
+async def test_a_directory_outside_the_roots_is_refused() -> None:
+    async with acp_daemon() as place, connected(place, V1) as client:
+        assert (await client.fails("session/new", cwd="/", mcpServers=[]))["data"]["code"] == "forbidden"
+        error = await client.fails("session/new", cwd=place.cwd, mcpServers=[], additionalDirectories=["/tmp"])
+        assert error["code"] == -32602
+
+
+@pytest.mark.requirement("G13")
+async def test_an_observer_reads_and_does_nothing_else() -> None:
+    async with acp_daemon() as place, connected(place, V1) as first:
+        session_id = await first.new()
+        async with connected(place, V1, Identity("eve", Role.OBSERVER)) as observer:
+            await observer.open("session/load", session_id)
+            assert (await observer.fails("session/new", cwd=place.cwd, mcpServers=[]))["data"][
+                "code"
+            ] == "forbidden"
+            refused = await observer.answer(await observer.prompt(session_id, "say 1 x"))
+            assert refused["error"]["data"]["code"] == "forbidden"
+            request_id = await first.prompt(session_id, "say 1 x\nnever")
+            await observer.update("agent_message_chunk")
+            await observer.notify("session/cancel", sessionId=session_id)
+            await observer.call("session/list")
+            assert not any(each.get("id") == request_id for each in first.frames)
+
+
+@pytest.mark.requirement("G13")
+async def test_a_token_for_one_session_sees_no_other() -> None:
+    async with acp_daemon() as place, connected(place, V1) as first:
+        own, other = await first.new(), await first.new()
+        async with connected(place, V1, Identity("kim", Role.CONTROLLER, SessionId(own))) as client:
+            listed = (await client.call("session/list"))["sessions"]
+            assert [each["sessionId"] for each in listed] == [own]
+            error = await client.fails("session/load", sessionId=other, cwd=place.cwd, mcpServers=[])
+            unknown = await client.fails("session/load", sessionId="s_none", cwd=place.cwd, mcpServers=[])
+            assert error["code"] == unknown["code"] == -32002
+            assert not client.connection.may_read(other)
+            await client.open("session/load", own)
+            assert "result" in await client.answer(await client.prompt(own, "say 1 x"))
+
+
+async def test_lifecycle_clients_hear_the_state_behind_the_history() -> None:
+    async with acp_daemon() as place, connected(place, V1) as first:
+        session_id = await first.new()
+        await first.answer(await first.prompt(session_id, "say 1 one"))
+        async with connected(place, LIFECYCLE) as client:
+            await client.open("session/load", session_id)
+            assert client.kinds()[-1] == "state_change idle"

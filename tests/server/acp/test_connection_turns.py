@@ -1,0 +1,304 @@
+"""Turns over ACP: every dialect of clients with every kind of agent."""
+
+from __future__ import annotations
+
+from itertools import product
+from typing import Any
+
+import pytest
+from tests.support.acp import DIALECTS, LIFECYCLE, MARKED, V1, V2, Client, acp_daemon, connected
+from tests.support.driving import events_of
+
+from turnwire.core.events import PromptAccepted
+from turnwire.testing import Profile
+
+pytestmark = pytest.mark.anyio
+
+PROFILES: tuple[Profile, ...] = ("v1", "v1plus", "v2")
+ALL = list(product(PROFILES, DIALECTS))
+
+
+def script(*lines: str) -> str:
+    return "\n".join(lines)
+
+
+async def run(client: Client, session_id: str, text: str) -> Any:
+    """Prompt and wait for the end, in whatever form the client hears it; gives the answer."""
+    ends = sum("stopReason" in each for each in client.updates())
+    answer = await client.answer(await client.prompt(session_id, text))
+    if client.version == 2 and "result" in answer:
+        await client.idle(ends + 1)
+    return answer
+
+
+def marks(client: Client) -> list[dict[str, Any]]:
+    return [each for each in client.updates() if each["sessionUpdate"] == "turn_complete"]
+
+
+@pytest.mark.requirement("R2")
+@pytest.mark.requirement("R10")
+@pytest.mark.requirement("R16")
+@pytest.mark.parametrize(("profile", "dialect"), ALL)
+async def test_a_turn_is_told_in_order_and_ends_once(profile: Profile, dialect: str) -> None:
+    async with acp_daemon(profile) as place, connected(place, DIALECTS[dialect]) as client:
+        session_id = await client.new()
+        answer = await run(client, session_id, script("think hm", "say 1 one", "tool t1 read look", "say 1 two"))
+        told = client.kinds()
+        assert told.index("agent_thought_chunk") < told.index("says one") < told.index("says two")
+        if client.version == 2:
+            assert answer["result"].keys() == {"messageId"}
+            assert [each for each in told if each.startswith("state_update")] == [
+                "state_update running",
+                "state_update idle",
+            ]
+            assert told[-1] == "state_update idle"
+        else:
+            assert answer["result"]["stopReason"] == "end_turn"
+            assert client.frames[-1] is answer
+
+
+@pytest.mark.requirement("R18")
+@pytest.mark.requirement("R19")
+@pytest.mark.requirement("R20")
+@pytest.mark.requirement("R21")
+@pytest.mark.requirement("R22")
+@pytest.mark.parametrize("profile", PROFILES)
+async def test_a_client_that_asked_gets_one_marker_behind_the_turn_and_before_the_answer(profile: Profile) -> None:
+    async with acp_daemon(profile) as place, connected(place, MARKED) as client:
+        session_id = await client.new()
+        for count in (1, 2):
+            answer = await run(client, session_id, "say 3 x")
+            assert len(marks(client)) == count
+            mark = marks(client)[-1]
+            assert (mark["promptRequestId"], mark["stopReason"]) == (answer["id"], answer["result"]["stopReason"])
+            assert client.kinds()[-1] == "turn_complete"
+            assert client.frames[-1] is answer
+
+
+@pytest.mark.requirement("R25")
+@pytest.mark.parametrize("profile", PROFILES)
+async def test_a_silent_client_gets_the_other_forms_and_no_marker(profile: Profile) -> None:
+    async with acp_daemon(profile) as place, connected(place, V1) as client:
+        answer = await run(client, await client.new(), "say 1 x")
+        assert not marks(client)
+        assert any(each.get("method") == "_turnwire/turn_complete" for each in client.frames)
+        assert answer["result"]["_meta"]["turnwire"]["turnComplete"]["promptRequestId"] == answer["id"]
+
+
+@pytest.mark.requirement("R25")
+async def test_an_operator_turns_all_forms_off_or_the_marker_on_for_all() -> None:
+    async with acp_daemon("v1plus", turn_complete="off") as place, connected(place, MARKED) as client:
+        answer = await run(client, await client.new(), "say 1 x")
+        assert not marks(client)
+        assert "_meta" not in answer["result"]
+    async with acp_daemon("v1", turn_complete="always") as place, connected(place, V1) as client:
+        await run(client, await client.new(), "say 1 x")
+        assert len(marks(client)) == 1
+
+
+@pytest.mark.requirement("R9")
+@pytest.mark.requirement("R15")
+@pytest.mark.requirement("R17")
+@pytest.mark.requirement("R23")
+@pytest.mark.parametrize(("profile", "dialect"), ALL)
+async def test_a_cancel_is_heard_while_the_turn_runs(profile: Profile, dialect: str) -> None:
+    async with acp_daemon(profile) as place, connected(place, DIALECTS[dialect]) as client:
+        session_id = await client.new()
+        request_id = await client.prompt(session_id, script("on-cancel say 1 late", "say 1 begun", "never"))
+        await client.update("agent_message_chunk")
+        await client.notify("session/cancel", sessionId=session_id)
+        answer = await client.answer(request_id)
+        if client.version == 2:
+            await client.idle()
+            assert client.updates()[-1]["stopReason"] == "cancelled"
+        else:
+            assert answer["result"]["stopReason"] == "cancelled"
+            assert [each["stopReason"] for each in marks(client)] == (["cancelled"] if dialect == "marked" else [])
+        assert "says late" in client.kinds()
+
+
+@pytest.mark.requirement("R24")
+@pytest.mark.requirement("R36")
+@pytest.mark.parametrize(("profile", "dialect"), ALL)
+async def test_a_turn_that_fails_says_why(profile: Profile, dialect: str) -> None:
+    async with acp_daemon(profile) as place, connected(place, DIALECTS[dialect]) as client:
+        session_id = await client.new()
+        answer = await client.answer(
+            await client.prompt(session_id, script("say 1 x", "error -32050 no more fuel"))
+        )
+        if client.version == 2:
+            await client.idle()
+            end = client.updates()[-1]
+            assert (end["stopReason"], end["error"]["code"]) == ("error", -32050)
+        else:
+            assert answer["error"]["code"] == -32050
+            assert ["stopReason" in each for each in marks(client)] == ([False] if dialect == "marked" else [])
+        # The session goes on.
+        assert "result" in await run(client, session_id, "say 1 y")
+
+
+@pytest.mark.requirement("R24")
+@pytest.mark.requirement("R33")
+@pytest.mark.parametrize("dialect", DIALECTS)
+async def test_a_prompt_that_is_refused_is_no_turn(dialect: str) -> None:
+    async with acp_daemon() as place, connected(place, DIALECTS[dialect]) as client:
+        session_id = await client.new()
+        for prompt in ([], [{"type": "hologram"}], "text"):
+            error = await client.fails("session/prompt", sessionId=session_id, prompt=prompt)
+            assert error["code"] == -32602
+        assert not client.updates()
+
+
+async def test_a_prompt_to_a_session_that_is_not_here_is_refused_by_name() -> None:
+    async with acp_daemon() as place, connected(place, V2) as client:
+        error = await client.fails("session/prompt", sessionId="s_none", prompt=[{"type": "text", "text": "x"}])
+        assert (error["code"], error["data"]["sessionId"]) == (-32002, "s_none")
+
+
+@pytest.mark.requirement("R32")
+@pytest.mark.requirement("R34")
+@pytest.mark.requirement("R35")
+@pytest.mark.requirement("R54")
+@pytest.mark.parametrize("profile", PROFILES)
+async def test_a_v2_client_is_answered_at_insertion(profile: Profile) -> None:
+    async with acp_daemon(profile) as place, connected(place, V2) as client:
+        session_id = await client.new()
+        answer = await client.answer(await client.prompt(session_id, "gate g"))
+        await client.update("state_update", state="running")
+        assert client.kinds() == ["user_message", "state_update running"]
+        assert client.updates()[0]["messageId"] == answer["result"]["messageId"]
+        place.source.gates.open("g")
+        await client.idle()
+
+
+@pytest.mark.requirement("R42")
+@pytest.mark.requirement("R32")
+@pytest.mark.parametrize("profile", PROFILES)
+async def test_a_v2_prompt_that_waits_is_answered_when_it_is_inserted(profile: Profile) -> None:
+    async with acp_daemon(profile) as place, connected(place, V2) as client:
+        session_id = await client.new()
+        first = await client.prompt(session_id, "gate g")
+        second = await client.prompt(session_id, "say 1 second")
+        await client.update("state_update", state="running")
+        assert not any(each.get("id") == second for each in client.frames)
+        place.source.gates.open("g")
+        await client.idle(2)
+        ids = [each["messageId"] for each in client.updates() if each["sessionUpdate"] == "user_message"]
+        assert ids == [(await client.answer(each))["result"]["messageId"] for each in (first, second)]
+
+
+@pytest.mark.requirement("R43")
+@pytest.mark.parametrize("how", ["$/cancel_request", "session/cancel"])
+async def test_a_v2_prompt_that_waits_can_be_taken_back(how: str) -> None:
+    async with acp_daemon() as place, connected(place, V2) as client:
+        session_id = await client.new()
+        await client.prompt(session_id, script("say 1 begun", "never"))
+        waiting = await client.prompt(session_id, "say 1 never said")
+        await client.update("agent_message_chunk")
+        if how == "$/cancel_request":
+            await client.notify(how, requestId=waiting)
+        else:
+            await client.notify(how, sessionId=session_id)
+        assert (await client.answer(waiting))["error"]["code"] == -32800
+        assert client.kinds().count("user_message") == 1
+
+
+async def test_a_running_prompt_can_be_taken_back() -> None:
+    async with acp_daemon() as place, connected(place, V1) as client:
+        session_id = await client.new()
+        request_id = await client.prompt(session_id, script("say 1 begun", "never"))
+        await client.update("agent_message_chunk")
+        await client.notify("$/cancel_request", requestId=request_id)
+        assert (await client.answer(request_id))["result"]["stopReason"] == "cancelled"
+
+
+async def test_v1_prompts_queue_and_each_is_answered_at_its_own_end() -> None:
+    async with acp_daemon() as place, connected(place, V1) as client:
+        session_id = await client.new()
+        first = await client.prompt(session_id, "gate g")
+        second = await client.prompt(session_id, script("say 1 second", "stop max_tokens"))
+        place.source.gates.open("g")
+        assert (await client.answer(second))["result"]["stopReason"] == "max_tokens"
+        assert (await client.answer(first))["result"]["stopReason"] == "end_turn"
+        order = [each["id"] for each in client.frames if each.get("id") in (first, second)]
+        assert order == [first, second]
+
+
+async def test_an_id_that_is_open_cannot_be_used_again() -> None:
+    async with acp_daemon() as place, connected(place, V1) as client:
+        session_id = await client.new()
+        block = [{"type": "text", "text": "never"}]
+        await client.ask("session/prompt", request_id="p", sessionId=session_id, prompt=block)
+        await client.ask("session/prompt", request_id="p", sessionId=session_id, prompt=block)
+        assert (await client.answer("p"))["error"]["code"] == -32600
+
+
+@pytest.mark.requirement("R37")
+@pytest.mark.parametrize("profile", PROFILES)
+async def test_a_question_blocks_the_turn_and_its_answer_goes_on(profile: Profile) -> None:
+    async with acp_daemon(profile) as place, connected(place, V2) as client:
+        session_id = await client.new()
+        await client.prompt(session_id, "ask t1 yes,no")
+        asked = await client.until(lambda each: each.get("method") == "session/request_permission")
+        assert asked["params"]["sessionId"] == session_id
+        assert asked["params"]["title"]
+        await client.update("state_update", state="requires_action")
+        outcome = {"outcome": {"outcome": "selected", "optionId": "yes"}}
+        await client.send({"jsonrpc": "2.0", "id": asked["id"], "result": outcome})
+        await client.idle()
+        states = [each["state"] for each in client.updates() if each["sessionUpdate"] == "state_update"]
+        assert states == ["running", "requires_action", "running", "idle"]
+        assert "says selected yes" in client.kinds()
+
+
+@pytest.mark.requirement("R13")
+@pytest.mark.parametrize("answer", ["unoffered", "error", "cancelled"])
+async def test_what_is_no_approval_does_not_approve(answer: str) -> None:
+    async with acp_daemon("v2") as place, connected(place, V1) as client:
+        session_id = await client.new()
+        request_id = await client.prompt(session_id, "ask t1 yes,no")
+        asked = await client.until(lambda each: each.get("method") == "session/request_permission")
+        assert asked["params"]["toolCall"]["toolCallId"] == "t1"
+        said: dict[str, Any] = {"result": {"outcome": {"outcome": "cancelled"}}}
+        if answer == "unoffered":
+            said = {"result": {"outcome": {"outcome": "selected", "optionId": "maybe"}}}
+        elif answer == "error":
+            said = {"error": {"code": -32603, "message": "broken"}}
+        await client.send({"jsonrpc": "2.0", "id": asked["id"], **said})
+        await client.answer(request_id)
+        assert "says cancelled" in client.kinds()
+
+
+@pytest.mark.requirement("R49")
+@pytest.mark.parametrize("dialect", DIALECTS)
+async def test_a_cancel_withdraws_open_questions(dialect: str) -> None:
+    async with acp_daemon() as place, connected(place, DIALECTS[dialect]) as client:
+        session_id = await client.new()
+        await client.prompt(session_id, "ask t1 yes,no")
+        asked = await client.until(lambda each: each.get("method") == "session/request_permission")
+        await client.notify("session/cancel", sessionId=session_id)
+        withdrawn = await client.until(lambda each: each.get("method") == "$/cancel_request")
+        assert withdrawn["params"]["requestId"] == asked["id"]
+        # A late answer does no harm.
+        outcome = {"outcome": {"outcome": "selected", "optionId": "yes"}}
+        await client.send({"jsonrpc": "2.0", "id": asked["id"], "result": outcome})
+        await client.call("session/list")
+
+
+async def test_the_lifecycle_draft_is_spoken_on_v1_to_a_client_that_asked() -> None:
+    async with acp_daemon() as place, connected(place, LIFECYCLE) as client:
+        await run(client, await client.new(), "say 1 x")
+        told = client.kinds()
+        assert told[:2] == ["user_message", "state_change running"]
+        idle = next(each for each in client.updates() if each.get("state") == "idle")
+        assert idle["stop_reason"] == "end_turn"
+
+
+async def test_a_prompts_meta_reaches_the_agent() -> None:
+    async with acp_daemon() as place, connected(place, V1) as client:
+        session_id = await client.new()
+        await client.answer(await client.prompt(session_id, "say 1 x", _meta={"mine": 7}))
+        accepted = [
+            each for each in await events_of(place.daemon.log, session_id) if isinstance(each, PromptAccepted)
+        ]
+        assert b'"mine":7' in bytes(accepted[0].meta)  # pyright: ignore[reportArgumentType]

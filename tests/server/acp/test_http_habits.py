@@ -1,0 +1,226 @@
+"""What shipped clients do over Streamable HTTP, each served: the number of a habit is in the name of its test."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from tests.server.acp.talking import (
+    EVENTS,
+    PATH,
+    YES,
+    Client,
+    Stream,
+    connect,
+    connected,
+    initialize,
+    is_answer,
+    load,
+    prompt,
+    request,
+    talking,
+)
+from tests.server.reading import VERSIONS, ended
+from tests.support.daemons import Running, running_daemon
+
+from turnwire.ids import SessionId
+from turnwire.limits import Limits
+
+pytestmark = pytest.mark.anyio
+
+
+async def a_history(running: Running, client: Client, stream: Stream, text: str = "say 2 past") -> str:
+    """A session of another client, with one turn behind it."""
+    session_id = await client.new(stream)
+    await client.prompt(session_id, text)
+    await ended(running, SessionId(session_id))
+    return session_id
+
+
+@pytest.mark.parametrize("names_session", [False, True])
+async def test_habit_1_an_answer_is_taken_with_and_without_the_header_of_its_session(
+    tmp_path: Path, names_session: bool
+) -> None:
+    async with talking(tmp_path / "d") as talk:
+        asked = await talk.client.prompt(talk.session_id, "ask t1 yes,no")
+        question = await talk.session.ask()
+        answer = {"jsonrpc": "2.0", "id": question["id"], "result": YES}
+        await talk.client.post(answer, talk.session_id if names_session else None)
+        heard = await talk.session.until(lambda each: is_answer(each, asked))
+        assert "selected yes" in [each.text for each in heard]
+
+
+@pytest.mark.parametrize("method", ["session/load", "session/resume"])
+async def test_habit_2_a_session_is_loaded_and_resumed_without_its_header(tmp_path: Path, method: str) -> None:
+    async with talking(tmp_path / "d") as talk:
+        client = await connect(talk.client.running, talk.client.http)
+        async with client.stream() as connection:
+            params = load(talk.session_id, client.cwd, 0)["params"]
+            await client.call(connection, method, params)
+            async with client.stream(talk.session_id) as stream:
+                asked = await client.prompt(talk.session_id, "say 1 hi")
+                assert (await stream.answer(asked))["result"]["stopReason"] == "end_turn"
+
+
+@VERSIONS
+async def test_habit_3_a_stream_is_open_at_once_before_its_session_is_loaded(
+    tmp_path: Path, server: str, http2: bool
+) -> None:
+    async with talking(tmp_path / "d", server=server, http2=http2) as talk:
+        running = talk.client.running
+        session_id = await a_history(running, talk.client, talk.connection)
+        client = await connect(running, talk.client.http)
+        # `stream` waits for the first bytes, and sends nothing before.
+        async with client.stream() as connection, client.stream(session_id) as stream:
+            asked = client.next_id()
+            await client.post(load(session_id, client.cwd, asked), session_id)
+            answer = await connection.next()
+            assert is_answer(answer, asked)
+            heard = [await stream.next() for _ in range(3)]
+            assert [each.text for each in heard[-2:]] == ["past", "past"]
+
+
+@pytest.mark.parametrize("text", ["say 2 past", None])
+async def test_habit_4_a_loaded_session_without_a_stream_is_named_on_the_connections_stream(
+    tmp_path: Path, text: str | None
+) -> None:
+    async with talking(tmp_path / "d") as talk:
+        running = talk.client.running
+        session_id = await (
+            a_history(running, talk.client, talk.connection, text) if text else talk.client.new(talk.connection)
+        )
+        client = await connect(running, talk.client.http)
+        async with client.stream() as connection:
+            asked = client.next_id()
+            await client.post(load(session_id, client.cwd, asked))
+            heard = await connection.until(lambda each: is_answer(each, asked))
+            named = {each.message["params"]["sessionId"] for each in heard[:-1]}
+            assert named == {session_id}
+            assert [each.text for each in heard if each.text] == (["past", "past"] if text else [])
+            async with client.stream(session_id) as stream:
+                prompted = await client.prompt(session_id, "say 2 now")
+                later = await stream.until(lambda each: is_answer(each, prompted))
+        assert [each.text for each in later if each.text] == ["now", "now"]
+
+
+async def test_habit_5_what_a_new_session_says_waits_for_its_stream(tmp_path: Path) -> None:
+    async with talking(tmp_path / "d") as talk:
+        session_id = await talk.client.new(talk.connection)
+        asked = await talk.client.prompt(session_id, "say 3 early")
+        await ended(talk.client.running, SessionId(session_id))
+        listed = talk.client.next_id()
+        await talk.client.post(request("session/list", {}, listed))
+        # Nothing of it is on the connection's stream.
+        assert is_answer(await talk.connection.next(), listed)
+        async with talk.client.stream(session_id) as stream:
+            heard = await stream.until(lambda each: is_answer(each, asked))
+        assert [each.text for each in heard if each.text] == ["early"] * 3
+
+
+async def test_habit_6_results_of_new_and_load_come_on_the_connections_stream(tmp_path: Path) -> None:
+    async with talking(tmp_path / "d") as talk:
+        result = await talk.client.call(
+            talk.connection, "session/load", load(talk.session_id, talk.client.cwd, 0)["params"], talk.session_id
+        )
+        assert isinstance(result, dict)
+
+
+async def test_habit_7_ids_come_back_with_their_json_type(tmp_path: Path) -> None:
+    async with talking(tmp_path / "d") as talk:
+        number, text = 41, "41"
+        await talk.client.post(prompt(talk.session_id, "say 1 a", number), talk.session_id)
+        await talk.client.post(prompt(talk.session_id, "say 1 b", text), talk.session_id)
+        heard = await talk.session.until(lambda each: is_answer(each, text))
+        ids = [each.message["id"] for each in heard if "method" not in each.message]
+        assert ids == [number, text]
+
+
+@pytest.mark.parametrize(
+    "kind", ["application/json; charset=utf-8", "Application/JSON", "application/json;charset=UTF-8; x=y"]
+)
+async def test_habit_8_the_content_type_may_have_parameters_and_any_case(tmp_path: Path, kind: str) -> None:
+    async with running_daemon(tmp_path / "d") as running, running.client() as http:
+        answer = await http.post(PATH, content=json.dumps(initialize()), headers={"Content-Type": kind})
+        assert answer.status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("accept", "status"),
+    [
+        (EVENTS, 200),
+        ("text/*", 200),
+        ("*/*", 200),
+        ("application/json, text/event-stream", 200),
+        ("Text/Event-Stream; q=0.5", 200),
+        ("", 200),
+        ("application/json", 406),
+        ("text/event-stream;q=0, */*", 406),
+        ("text/html, application/xml;q=0.9", 406),
+    ],
+)
+async def test_habit_9_only_an_accept_that_excludes_events_is_406(tmp_path: Path, accept: str, status: int) -> None:
+    async with connected(tmp_path / "d") as client:
+        headers = client.headers() | {"Accept": accept}
+        async with client.http.stream("GET", PATH, headers=headers) as answer:
+            assert answer.status_code == status
+
+
+@VERSIONS
+async def test_habit_10_http_1_and_http_2_are_both_served(tmp_path: Path, server: str, http2: bool) -> None:
+    async with connected(tmp_path / "d", server=server, http2=http2) as client, client.stream() as stream:
+        assert stream.response.http_version == ("HTTP/2" if http2 else "HTTP/1.1")
+
+
+async def test_habit_11_every_event_is_one_json_object_on_one_line(tmp_path: Path) -> None:
+    async with talking(tmp_path / "d") as talk:
+        asked = await talk.client.prompt(talk.session_id, "say 3 hi\nplan a; b\ntool t1 read x")
+        await talk.session.answer(asked)
+        for block in talk.session.bytes.split(b"\n\n"):
+            lines = [line for line in block.split(b"\n") if line.startswith(b"data:")]
+            assert len(lines) <= 1
+            for line in lines:
+                assert json.loads(line.removeprefix(b"data:"))["jsonrpc"] == "2.0"
+        assert b"event:" not in talk.session.bytes
+
+
+async def test_habit_12_a_silent_stream_has_comments(tmp_path: Path) -> None:
+    async with connected(tmp_path / "d", limits=Limits(heartbeat_s=0.1)) as client, client.stream() as stream:
+        await stream.until_bytes(b"\n: heartbeat\n")
+
+
+async def test_habit_13_delete_may_come_at_any_time_and_twice(tmp_path: Path) -> None:
+    async with connected(tmp_path / "d") as client:
+        for _ in range(2):
+            assert (await client.http.delete(PATH, headers=client.headers())).status_code == 202
+
+
+async def test_habit_14_no_cookie_is_needed_or_given_and_foreign_ones_do_no_harm(tmp_path: Path) -> None:
+    async with running_daemon(tmp_path / "d") as running, running.client() as http:
+        answer = await http.post(PATH, json=initialize(), headers={"Cookie": "affinity=node-7; other=1"})
+        assert answer.status_code == 200
+        assert "Set-Cookie" not in answer.headers
+
+
+async def test_habit_15_a_frame_of_several_mebibytes_comes_whole(tmp_path: Path) -> None:
+    async with talking(tmp_path / "d") as talk:
+        asked = await talk.client.prompt(talk.session_id, "bigline 3000000")
+        heard = await talk.session.until(lambda each: is_answer(each, asked))
+        assert max(len(each.text) for each in heard) > 2_900_000
+
+
+async def test_habit_16_the_params_of_a_notification_have_no_meta_for_who_did_not_ask(tmp_path: Path) -> None:
+    async with talking(tmp_path / "d") as talk:
+        asked = await talk.client.prompt(talk.session_id, "say 2 hi\nplan a; b\nmode code")
+        heard = await talk.session.until(lambda each: is_answer(each, asked))
+        told = [each.message["params"] for each in heard if each.method is not None]
+        assert told
+        assert not any("_meta" in params for params in told)
+
+
+async def test_a_client_may_state_its_protocol_version(tmp_path: Path) -> None:
+    async with talking(tmp_path / "d") as talk:
+        message = prompt(talk.session_id, "say 1 hi", 5)
+        headers = talk.client.headers(talk.session_id) | {"Acp-Protocol-Version": "1"}
+        assert (await talk.client.http.post(PATH, json=message, headers=headers)).status_code == 202
+        assert (await talk.session.answer(5))["result"]["stopReason"] == "end_turn"

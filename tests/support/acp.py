@@ -1,0 +1,218 @@
+"""An ACP client in this process, over the engine and no transport: it sends frames and reads what it is sent.
+
+`acp_daemon` runs a daemon with a scripted agent; `Client` is one client of it in any dialect. Every wait is
+bounded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing, asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, NamedTuple, TypeAlias
+
+import anyio
+import msgspec
+from anyio.abc import TaskGroup
+
+from turnwire.ids import SessionId
+from turnwire.limits import Limits
+from turnwire.runtime.clock import Clock
+from turnwire.runtime.source import AgentSource
+from turnwire.server.acp.connection import AcpConnection
+from turnwire.server.daemon import Daemon, open_daemon
+from turnwire.server.identity import ANYBODY, Identity
+from turnwire.server.settings import Settings
+from turnwire.testing import AgentOptions, Profile
+from turnwire.testing.source import ScriptedSource
+
+WAIT_S = 20.0
+TOKEN = "a-token-for-tests-0123456789"
+Json: TypeAlias = dict[str, Any]
+
+INFO = {"name": "test", "version": "1"}
+V1: Json = {"protocolVersion": 1, "clientCapabilities": {}, "clientInfo": INFO}
+MARKED: Json = {
+    "protocolVersion": 1,
+    "clientCapabilities": {"_meta": {"turnwire": {"turnComplete": {}, "ready": {}}}},
+    "clientInfo": INFO,
+}
+LIFECYCLE: Json = {
+    "protocolVersion": 1,
+    "clientCapabilities": {"_meta": {"turnwire": {"lifecycle": {}}}},
+    "clientInfo": INFO,
+}
+V2: Json = {"protocolVersion": 2, "info": INFO, "capabilities": {}}
+DIALECTS = {"v1": V1, "marked": MARKED, "lifecycle": LIFECYCLE, "v2": V2}
+"""What a client of each dialect says in `initialize`."""
+
+
+class Place(NamedTuple):
+    """A daemon without a listener."""
+
+    daemon: Daemon
+    source: ScriptedSource
+    tasks: TaskGroup
+    cwd: str
+
+
+@asynccontextmanager
+async def acp_daemon(
+    profile: Profile = "v1",
+    options: AgentOptions | None = None,
+    *,
+    limits: Limits | None = None,
+    clock: Clock | None = None,
+    source: AgentSource | None = None,
+    **settings: Any,
+) -> AsyncGenerator[Place]:
+    """A daemon with scripted agents; everything in it is bounded in time."""
+    with TemporaryDirectory() as folder, anyio.fail_after(WAIT_S):
+        chosen = replace(Settings(), log="memory", token=TOKEN, cwd=(Path(folder),), **settings)
+        async with ScriptedSource(profile, options) as scripted:
+            opened = open_daemon(chosen, limits or Limits(), source or scripted, clock=clock)
+            async with opened as daemon, anyio.create_task_group() as tasks:
+                yield Place(daemon, scripted, tasks, folder)
+                tasks.cancel_scope.cancel()
+
+
+class Client:
+    """One client. What it was sent is in `frames`, in order."""
+
+    def __init__(self, place: Place, who: Identity = ANYBODY) -> None:
+        self.place = place
+        self.connection = AcpConnection(place.daemon, who, place.tasks)
+        self.frames: list[Json] = []
+        self.version = 1
+        self._more = anyio.Event()
+        self._count = 0
+        self._reading: anyio.CancelScope | None = None
+
+    def read(self) -> None:
+        """Read everything from now on."""
+        self._reading = anyio.CancelScope()
+        self.place.tasks.start_soon(self._read, self._reading)
+
+    async def _read(self, scope: anyio.CancelScope) -> None:
+        with scope:
+            async with aclosing(self.connection.all_frames()) as frames:
+                async for frame in frames:
+                    self.take(frame)
+
+    def take(self, frame: bytes) -> None:
+        """One frame came."""
+        self.frames.append(msgspec.json.decode(frame))
+        self._more.set()
+        self._more = anyio.Event()
+
+    def stop_reading(self) -> None:
+        """The transport is lost."""
+        assert self._reading is not None
+        self._reading.cancel()
+
+    async def send(self, message: Any) -> None:
+        """Send any message."""
+        await self.connection.receive(message if isinstance(message, bytes) else msgspec.json.encode(message))
+
+    async def notify(self, method: str, **params: Any) -> None:
+        await self.send({"jsonrpc": "2.0", "method": method, "params": params})
+
+    async def ask(self, method: str, /, request_id: int | str | None = None, **params: Any) -> int | str:
+        """Send a request and give its id."""
+        if request_id is None:
+            self._count += 1
+            request_id = self._count
+        await self.send({"jsonrpc": "2.0", "id": request_id, "method": method, "params": params})
+        return request_id
+
+    async def until(self, fits: Callable[[Json], Any], after: int = 0) -> Json:
+        """The first frame that fits, waited for."""
+        with anyio.fail_after(WAIT_S):
+            while True:
+                more = self._more
+                found = next((each for each in self.frames[after:] if fits(each)), None)
+                if found is not None:
+                    return found
+                after = len(self.frames)
+                await more.wait()
+
+    async def answer(self, request_id: int | str) -> Json:
+        """The answer to a request."""
+        return await self.until(lambda each: "method" not in each and each.get("id") == request_id)
+
+    async def call(self, method: str, /, **params: Any) -> Any:
+        """The result of a request."""
+        answer = await self.answer(await self.ask(method, **params))
+        assert "result" in answer, answer
+        return answer["result"]
+
+    async def fails(self, method: str, /, **params: Any) -> Json:
+        """The error of a request."""
+        answer = await self.answer(await self.ask(method, **params))
+        assert "error" in answer, answer
+        return answer["error"]
+
+    async def update(self, kind: str, **members: Any) -> Json:
+        """The first update of this kind with these members, waited for."""
+        return await self.until(lambda each: fits_update(each, kind, members))
+
+    def updates(self, session_id: str | None = None) -> list[Json]:
+        """All updates so far."""
+        told = [each["params"] for each in self.frames if each.get("method") == "session/update"]
+        return [each["update"] for each in told if session_id in (None, each["sessionId"])]
+
+    def kinds(self) -> list[str]:
+        """What the updates were, one after the other; texts of the agent as they are."""
+        return [said(each) for each in self.updates()]
+
+    async def new(self) -> SessionId:
+        return SessionId((await self.call("session/new", cwd=self.place.cwd, mcpServers=[]))["sessionId"])
+
+    async def prompt(self, session_id: str, text: str, **members: Any) -> int | str:
+        """Send a prompt and give its request id."""
+        block = {"type": "text", "text": text}
+        return await self.ask("session/prompt", sessionId=session_id, prompt=[block], **members)
+
+    async def open(self, method: str, session_id: str, **members: Any) -> Any:
+        """`session/load` or `session/resume`."""
+        return await self.call(method, sessionId=session_id, cwd=self.place.cwd, mcpServers=[], **members)
+
+    async def idle(self, count: int = 1) -> None:
+        """Until a v2 client heard so many ends of turns."""
+
+        def heard(_: Json) -> bool:
+            return sum(each.get("state") == "idle" and "stopReason" in each for each in self.updates()) >= count
+
+        await self.until(heard)
+
+
+def fits_update(frame: Json, kind: str, members: Json) -> bool:
+    """Whether a frame is an update of this kind with these members."""
+    if frame.get("method") != "session/update":
+        return False
+    update: Json = frame["params"]["update"]
+    return update["sessionUpdate"] == kind and all(update.get(name) == value for name, value in members.items())
+
+
+def said(update: Json) -> str:
+    """An update in short."""
+    kind = update["sessionUpdate"]
+    if kind == "agent_message_chunk":
+        return f"says {update['content'].get('text')}"
+    if kind in {"state_update", "state_change"}:
+        return f"{kind} {update['state']}"
+    return kind
+
+
+@asynccontextmanager
+async def connected(place: Place, initialize: Json = V1, who: Identity = ANYBODY) -> AsyncGenerator[Client]:
+    """A client that has shaken hands and reads."""
+    client = Client(place, who)
+    client.read()
+    client.version = (await client.call("initialize", **initialize))["protocolVersion"]
+    try:
+        yield client
+    finally:
+        await client.connection.aclose()
