@@ -1,21 +1,24 @@
 #!/usr/bin/env bash
-# Put the peers under .peers/: the official ACP SDKs, for tests/interop and bench/stdio.py, and a published client of
-# the REST contract.
+# Put the peers under .peers/: the official ACP SDKs, for tests/interop and bench/stdio.py, a published client of the
+# REST contract, and acpx, a published ACP client for the command line.
 #
-# Takes nothing; gives .peers/py-v1, .peers/py-v2 (virtual environments), .peers/node and .peers/qwen. Each is made anew
-# when its version below has changed, and left alone when it is there. Needs python3 with venv, node and npm. Quiet
-# when all is well.
+# Takes nothing; gives .peers/py-v1, .peers/py-v2 (virtual environments), .peers/node, .peers/qwen and .peers/acpx. Each
+# is made anew when its version below has changed, and left alone when it is there. Needs python3 with venv, node and
+# npm. Quiet when all is well.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 PYTHON=${PYTHON:-python3}
 PEERS=.peers
-PY_V1=agent-client-protocol==0.12.1
-PY_V2=agent-client-protocol==1.0.0rc3
+PY_V1=agent-client-protocol[http]==0.12.1
+PY_V2=agent-client-protocol[http]==1.0.0rc3
 NODE_SDK=@agentclientprotocol/sdk@2.4.0
+# The ACP SDK leaves the choice of a WebSocket to its user.
+NODE_WS=ws@8.22.2
 REST_SDK=@qwen-code/sdk@0.1.14
-# The REST client needs a newer Node than the ACP SDK does, so it brings its own: node_modules/node/bin/node.
-REST_NODE=node@26.10.0
+ACPX=acpx@0.19.1
+# The REST client and acpx need a newer Node than the ACP SDK does, so they bring their own: node_modules/node/bin/node.
+NEW_NODE=node@26.10.0
 
 is_there() { [ "$(cat "$PEERS/$1/.installed" 2>/dev/null)" = "$2" ]; }
 
@@ -30,7 +33,7 @@ python_peer() {
   is_there "$1" "$2" && return
   start_over "$1"
   "$PYTHON" -m venv "$PEERS/$1"
-  "$PEERS/$1/bin/python" -m pip install -qq --disable-pip-version-check --pre "$2"
+  "$PEERS/$1/bin/python" -m pip install -qq --disable-pip-version-check "$2"
   done_with "$1" "$2"
 }
 
@@ -52,5 +55,6 @@ for program in node npm; do
 done
 python_peer py-v1 "$PY_V1"
 python_peer py-v2 "$PY_V2"
-node_peer node "$NODE_SDK" "agents=tests/interop/agents bench=bench/peers"
-node_peer qwen "$REST_SDK $REST_NODE" "clients=tests/interop/clients"
+node_peer node "$NODE_SDK $NODE_WS" "agents=tests/interop/agents clients=tests/interop/clients bench=bench/peers"
+node_peer qwen "$REST_SDK $NEW_NODE" "clients=tests/interop/clients"
+node_peer acpx "$ACPX $NEW_NODE" ""

@@ -1,4 +1,4 @@
-"""The bridge's bookkeeping: what passes, what is said again, and what must never pass."""
+"""The bookkeeping of frames on their way: what passes, what is said again, and what must never pass."""
 
 from __future__ import annotations
 

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import contextlib
 import os
-import tempfile
 from pathlib import Path
 
 from turnwire.errors import ConfigError, TurnwireError
 from turnwire.server.identity import Role
-from turnwire.server.token_file import FILE_MODE, OTHERS
+from turnwire.server.token_file import OTHERS, write_private
 from turnwire.server.tokens import Tokens
 
 FILE = "cli-token"
@@ -30,7 +29,7 @@ def keep_token(data: Path, tokens: Tokens) -> None:
         if identity is not None and identity.role is Role.OWNER:
             return
     _, secret = tokens.issue(NAME, Role.OWNER)
-    _write(path, secret)
+    write_private(path, f"{secret}\n".encode())
 
 
 def read_token(path: Path) -> str | None:
@@ -54,19 +53,3 @@ def read_token(path: Path) -> str | None:
     if not token or not all("!" <= each <= "~" for each in token):
         raise ConfigError(f"{path} holds no token; write one into it, and nothing else")
     return token
-
-
-def _write(path: Path, secret: str) -> None:
-    """Replace the file at once: a reader finds the old token or the new one."""
-    number, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with open(number, "w", encoding="ascii") as file:
-            os.fchmod(number, FILE_MODE)
-            file.write(secret + "\n")
-            file.flush()
-            os.fsync(number)
-        os.replace(name, path)
-    except BaseException:
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(name)
-        raise

@@ -1,6 +1,6 @@
 """The agent of `py_v1.py` behind the HTTP and WebSocket server of the official Python SDK. Prints its port.
 
-Takes the folder for its sessions and, because the SDK's environment has no HTTP server, the packages of one that has.
+Takes the folder for its sessions and the packages of an environment with an HTTP server: the SDK's own has none.
 """
 # The SDK lives in an environment of its own, so the types of what is imported are not known here.
 # pyright: basic, reportMissingImports=false
@@ -27,6 +27,8 @@ async def main() -> None:
 
     config = uvicorn.Config(create_asgi_app(new_agent), host="127.0.0.1", port=0, log_level="error", loop="asyncio")
     listener = config.bind_socket()
+    # Who reads the port may come at once.
+    listener.listen()
     sys.stdout.write(f"{listener.getsockname()[1]}\n")
     sys.stdout.flush()
     await uvicorn.Server(config).serve([listener])

@@ -10,36 +10,38 @@ import pytest
 from anyio.from_thread import start_blocking_portal
 from tests.cli.editor import V1, V2, Editor, editor, update
 from tests.cli.rig import Served, run, served
-from tests.support.cutting import CuttingProxy, cutting
+from tests.interop.programs import Cable, cable
+
+NOBODY = "http://127.0.0.1:9"
 
 
-class Cable:
+class Wire:
     """What is between the editor and the daemon, to be cut by a test."""
 
-    def __init__(self, proxy: CuttingProxy, call: Callable[[Callable[[], None]], None]) -> None:
-        self._proxy = proxy
+    def __init__(self, laid: Cable, call: Callable[[Callable[[], None]], None]) -> None:
+        self._cable = laid
         self._call = call
-        self.url = proxy.url
+        self.url = laid.url
 
     def cut(self) -> None:
         """Nothing gets through until `mend`."""
-        self._proxy.refusing = True
-        self._call(self._proxy.cut_all)
+        self._cable.lead_to(NOBODY)
+        self._call(self._cable.cut)
 
-    def mend(self, url: str | None = None) -> None:
-        """New connections go to the daemon again, or to another."""
-        if url is not None:
-            self._proxy.aim(url)
-        self._proxy.refusing = False
+    def mend(self, daemon: Served) -> None:
+        """New connections go to this daemon."""
+        self._cable.lead_to(daemon.url)
 
 
 @contextmanager
-def cable(daemon: Served) -> Generator[Cable]:
-    with start_blocking_portal() as portal, portal.wrap_async_context_manager(cutting(daemon.url)) as proxy:
-        yield Cable(proxy, portal.call)
+def wired(daemon: Served) -> Generator[Wire]:
+    with start_blocking_portal() as portal, portal.wrap_async_context_manager(cable()) as laid:
+        wire = Wire(laid, portal.call)
+        wire.mend(daemon)
+        yield wire
 
 
-def bridge(daemon: Served, *words: str, url: str | None = None) -> tuple[str, ...]:
+def to_daemon(daemon: Served, *words: str, url: str | None = None) -> tuple[str, ...]:
     return ("--daemon", url or daemon.url, "--data", str(daemon.data), *words)
 
 
@@ -50,7 +52,7 @@ def lines_of_ends(opened: Editor) -> list[str]:
 
 @pytest.mark.parametrize("version", [1, 2])
 def test_an_editor_uses_the_agent_of_a_daemon_as_if_it_were_its_own(daemon: Served, version: int) -> None:
-    with editor(daemon.home, *bridge(daemon)) as opened:
+    with editor(daemon.home, *to_daemon(daemon)) as opened:
         session = opened.open(daemon.home, V1 if version == 1 else V2)
         assert opened.ended(opened.prompt(session, "hello"), version) == "end_turn"
         asking = opened.prompt(session, "ask edit allow_once,reject_once")
@@ -68,7 +70,7 @@ def test_a_new_session_is_the_given_one_and_its_id_comes_before_its_history(daem
     session = daemon.session()
     prompt = daemon.prompt(session, "say 1 'from before'")
     daemon.until(session, "turn_complete")
-    with editor(daemon.home, *bridge(daemon, "--session", session)) as opened:
+    with editor(daemon.home, *to_daemon(daemon, "--session", session)) as opened:
         assert opened.open(daemon.home) == session
         assert not opened.updates("agent_message_chunk"), "nothing of a session whose id is not told"
         opened.said("from before")
@@ -81,14 +83,14 @@ def test_a_new_session_is_the_given_one_and_its_id_comes_before_its_history(daem
 @pytest.mark.requirement("G8", "R74")
 def test_a_turn_that_ends_while_the_way_is_lost_is_heard_and_answered_when_it_is_back(daemon: Served) -> None:
     gate = daemon.home / "gate-of-the-lost-way"
-    with cable(daemon) as wire, editor(daemon.home, *bridge(daemon, url=wire.url)) as opened:
+    with wired(daemon) as wire, editor(daemon.home, *to_daemon(daemon, url=wire.url)) as opened:
         session = opened.open(daemon.home)
         prompt = opened.prompt(session, f"say 1 begun\ngate {gate}\nsay 1 ended")
         opened.said("begun")
         wire.cut()
         gate.touch()
         daemon.until(session, "turn_complete")
-        wire.mend()
+        wire.mend(daemon)
         assert opened.ended(prompt) == "end_turn"
         assert opened.text() == "begunended"
         assert lines_of_ends(opened) == ["end_turn"]
@@ -98,14 +100,14 @@ def test_a_turn_that_ends_while_the_way_is_lost_is_heard_and_answered_when_it_is
 
 @pytest.mark.requirement("G8")
 def test_what_the_editor_says_while_the_way_is_lost_is_heard_when_it_is_back(daemon: Served) -> None:
-    with cable(daemon) as wire, editor(daemon.home, *bridge(daemon, url=wire.url)) as opened:
+    with wired(daemon) as wire, editor(daemon.home, *to_daemon(daemon, url=wire.url)) as opened:
         session = opened.open(daemon.home)
         asking = opened.prompt(session, "ask edit allow_once,reject_once")
         question = opened.until(lambda each: each.get("method") == "session/request_permission")
         wire.cut()
         chosen = question["params"]["options"][0]["optionId"]
         opened.send(id=question["id"], result={"outcome": {"outcome": "selected", "optionId": chosen}})
-        wire.mend()
+        wire.mend(daemon)
         assert opened.ended(asking) == "end_turn"
         assert opened.text().endswith(f"selected {chosen}")
 
@@ -115,8 +117,8 @@ def test_a_daemon_that_was_restarted_goes_on_and_nothing_open_is_left_hanging(tm
     gate = tmp_path / "gate"
     with ExitStack() as stack:
         first = stack.enter_context(served(tmp_path))
-        wire = stack.enter_context(cable(first))
-        with editor(tmp_path, *bridge(first, url=wire.url)) as opened:
+        wire = stack.enter_context(wired(first))
+        with editor(tmp_path, *to_daemon(first, url=wire.url)) as opened:
             session = opened.open(tmp_path)
             prompt = opened.prompt(session, f"say 1 begun\ngate {gate}\nsay 1 ended")
             opened.said("begun")
@@ -125,7 +127,7 @@ def test_a_daemon_that_was_restarted_goes_on_and_nothing_open_is_left_hanging(tm
             first.until(session, "turn_complete")
             assert first.stop() == 0
             with served(tmp_path) as second:
-                wire.mend(second.url)
+                wire.mend(second)
                 failed = opened.answer(prompt)
                 assert failed["error"]["data"] == {"code": "answer_lost"}
                 opened.until(lambda each: each.get("method") == "_turnwire/turn_complete")
@@ -139,14 +141,14 @@ def test_a_question_of_a_forgotten_connection_is_withdrawn_and_its_answer_is_for
     flags = ("--limit", "connection_grace_s=0.05")
     with ExitStack() as stack:
         daemon = stack.enter_context(served(tmp_path, *flags))
-        wire = stack.enter_context(cable(daemon))
-        with editor(tmp_path, *bridge(daemon, url=wire.url)) as opened:
+        wire = stack.enter_context(wired(daemon))
+        with editor(tmp_path, *to_daemon(daemon, url=wire.url)) as opened:
             session = opened.open(tmp_path)
             opened.prompt(session, "ask edit allow_once,reject_once")
             old = opened.until(lambda each: each.get("method") == "session/request_permission")
             wire.cut()
             daemon.until(session, "client_detached")
-            wire.mend()
+            wire.mend(daemon)
             gone = opened.until(lambda each: each.get("method") == "$/cancel_request")
             assert gone["params"]["requestId"] == old["id"]
             new = opened.until(lambda each: each.get("method") == "session/request_permission")

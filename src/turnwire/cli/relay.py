@@ -1,0 +1,306 @@
+"""What passes between a client and a daemon, and what must be said again when the way between them was lost.
+
+Takes frames of either side, one at a time; gives what to pass on. Frames pass as they are, but for three things:
+the daemon is asked to number its events, and the numbers are taken out again; with a session given, `session/new`
+is that session; and after a loss, requests of a new connection have ids of their own. Never sends and never waits.
+
+Theory of operation
+-------------------
+A way that is lost is found again in one of two forms.
+
+    reattached  The daemon still has the connection. Answers of the client are said again, which is harmless. Each
+                open request is probed by another with the same id: the daemon refuses that while the first is open.
+                If it does not, the request or its answer was lost on the way, and the client is told so.
+    restarted   The daemon has forgotten the connection. A new one is made, and its sessions go on behind the last
+                event that came. Open requests fail, and open questions are withdrawn: they are asked anew. No
+                answer to an old question is passed on, because the same number may be another question now.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from contextlib import suppress
+from typing import Any
+
+import msgspec
+from msgspec import Raw, json
+
+from turnwire.core.correlation import ExactId, exact
+from turnwire.errors import RemoteProtocolError
+from turnwire.ids import RequestId
+from turnwire.wire.jsonrpc import (
+    INTERNAL_ERROR,
+    INVALID_REQUEST,
+    ErrorObject,
+    Failure,
+    Frame,
+    Notification,
+    Request,
+    Result,
+    decode,
+    encode,
+    raw,
+)
+from turnwire.wire.peek import peek_session_id
+
+OPENS = frozenset({"session/new", "session/load", "session/resume", "session/attach", "session/fork"})
+LEAVES = frozenset({"session/close", "session/detach", "session/delete"})
+KEPT_ANSWERS = 16
+"""More questions than a client answers between a loss and its discovery."""
+OWN = "turnwire-"
+"""What ids of our own requests begin with."""
+LOST = (
+    "the way to the daemon was lost before the answer came; what was accepted goes on; load the session to see it"
+)
+
+logger = logging.getLogger(__name__)
+
+
+class Relay:
+    """One client, on one connection after the other."""
+
+    def __init__(self, session_id: str | None = None) -> None:
+        self._session_id = session_id
+        self._hello: Request | None = None
+        self._shows_offsets = False
+        """The client wants the numbers for itself."""
+        self._open: dict[ExactId, Request] = {}
+        self._probes: set[ExactId] = set()
+        self._held: dict[ExactId, list[bytes]] = {}
+        """Frames of a session whose id the client does not know yet, by the request that will tell it."""
+        self._sessions: dict[str, int | None] = {}
+        """Sessions of the client, and the last event that came of each."""
+        self._answers: deque[bytes] = deque(maxlen=KEPT_ANSWERS)
+        self._asked: dict[ExactId, RequestId] = {}
+        """Questions of the daemon that the client has not answered, by the ids that the client knows."""
+        self.connection_id: str | None = None
+        """What the daemon calls the connection; none before it said so."""
+        self._connections = 0
+        self._own_ids = 0
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether the client waits for an answer that does not take a whole turn."""
+        return any(each.method != "session/prompt" for each in self._open.values())
+
+    # -- from the client -----------------------------------------------------------------------------------
+
+    def up(self, frame: bytes) -> bytes | None:
+        """What the daemon is sent for a frame of the client; none if nothing is."""
+        message = _read(frame)
+        if isinstance(message, Request):
+            return self._request(message, frame)
+        if isinstance(message, Result | Failure):
+            return self._answer(message, frame)
+        return frame
+
+    def unsent(self, frame: bytes) -> None:
+        """The frame did not get away, and will be given again. Answers are said again after a loss as it is."""
+        message = _read(frame)
+        if isinstance(message, Request):
+            self._open.pop(exact(message.id), None)
+            self._held.pop(exact(message.id), None)
+
+    def _request(self, request: Request, frame: bytes) -> bytes:
+        key, sent = exact(request.id), request
+        if request.method == "initialize":
+            self._hello = sent = self._numbered(request)
+        elif request.method == "session/new" and self._session_id is not None:
+            wanted = raw({"sessionId": self._session_id, "historyPolicy": "full"})
+            sent = Request(request.id, "session/attach", wanted)
+            self._held[key] = []
+        self._open[key] = sent
+        return frame if sent is request else encode(sent)
+
+    def _numbered(self, hello: Request) -> Request:
+        """`initialize` with the wish to see the numbers of events."""
+        params = _members(hello.params)
+        name = "capabilities" if "info" in params else "clientCapabilities"
+        capabilities = _members(params.get(name, Raw(b"{}")))
+        meta = _members(capabilities.get("_meta", Raw(b"{}")))
+        ours = _members(meta.get("turnwire", Raw(b"{}")))
+        self._shows_offsets = "eventIds" in ours
+        ours = {**ours, "eventIds": Raw(b"true")}
+        wanted = {**capabilities, "_meta": {**meta, "turnwire": ours}}
+        return Request(hello.id, hello.method, raw({**params, name: wanted}))
+
+    def _answer(self, answer: Result | Failure, frame: bytes) -> bytes | None:
+        if answer.id is None:
+            return frame
+        theirs = self._asked.pop(exact(answer.id), None)
+        if theirs is None:
+            return None
+        if exact(theirs) != exact(answer.id):
+            frame = encode(msgspec.structs.replace(answer, id=theirs))
+        self._answers.append(frame)
+        return frame
+
+    # -- from the daemon -----------------------------------------------------------------------------------
+
+    def down(self, frame: bytes) -> list[bytes]:
+        """What the client is sent for a frame of the daemon."""
+        message = _read(frame)
+        if message is None:
+            return [frame]
+        if isinstance(message, Result | Failure):
+            return [frame] if message.id is None else self._answered(message, message.id, frame)
+        frame = self._told(message, frame)
+        held = next(iter(self._held.values()), None)
+        if held is not None and peek_session_id(message.params) == self._session_id:
+            held.append(frame)
+            return []
+        return [frame]
+
+    def _answered(self, answer: Result | Failure, request_id: RequestId, frame: bytes) -> list[bytes]:
+        if isinstance(request_id, str) and request_id.startswith(OWN):
+            self._note_connection(answer)
+            if isinstance(answer, Failure):
+                extra = {"event": "not_resumed", "code": answer.error.code}
+                logger.warning("the daemon did not take up again where it was; open the session anew", extra=extra)
+            return []
+        key = exact(request_id)
+        request = self._open.get(key)
+        if key in self._probes and _is_of_probe(answer, request):
+            self._probes.discard(key)
+            return [] if isinstance(answer, Failure) or request is None else self._lose(key)
+        self._open.pop(key, None)
+        held = self._held.pop(key, [])
+        if request is None:
+            # It failed before, when the way was lost.
+            return []
+        self._note_session(request, answer)
+        return [frame, *held]
+
+    def _note_connection(self, answer: Result | Failure) -> None:
+        if isinstance(answer, Result):
+            meta = _members(_members(answer.result).get("_meta", Raw(b"{}")))
+            named = _members(meta.get("turnwire", Raw(b"{}"))).get("connectionId")
+            with suppress(msgspec.DecodeError):
+                self.connection_id = self.connection_id if named is None else json.decode(named, type=str)
+
+    def _note_session(self, request: Request, answer: Result | Failure) -> None:
+        if request.method == "initialize":
+            self._note_connection(answer)
+        if isinstance(answer, Failure):
+            return
+        named = peek_session_id(answer.result) or peek_session_id(request.params)
+        if named is None:
+            return
+        if request.method in OPENS:
+            # Of a session that is new, nothing is known yet; of another, whatever comes next is.
+            self._sessions.setdefault(named, 0 if request.method == "session/new" else None)
+        elif request.method in LEAVES:
+            self._sessions.pop(named, None)
+
+    def _told(self, message: Request | Notification, frame: bytes) -> bytes:
+        """A request or a notification as the client reads it."""
+        shown = self._without_number(message)
+        if isinstance(shown, Request):
+            named = shown.id if not self._connections else f"{self._connections}/{shown.id}"
+            self._asked[exact(named)] = shown.id
+            shown = msgspec.structs.replace(shown, id=named)
+        elif shown.method == "$/cancel_request":
+            shown = self._withdrawn(shown)
+        return frame if shown == message else encode(shown)
+
+    def _withdrawn(self, taken_back: Notification) -> Notification:
+        params = _members(taken_back.params)
+        for key, theirs in self._asked.items():
+            if bytes(params.get("requestId", b"")) == json.encode(theirs):
+                return Notification(taken_back.method, raw({**params, "requestId": key[1]}))
+        return taken_back
+
+    def _without_number(self, message: Request | Notification) -> Request | Notification:
+        if b'"eventId"' not in bytes(message.params):
+            return message
+        params = _members(message.params)
+        meta = _members(params.get("_meta", Raw(b"{}")))
+        ours = _members(meta.pop("turnwire", Raw(b"{}")))
+        session_id = peek_session_id(message.params)
+        with suppress(msgspec.DecodeError):
+            offset = json.decode(ours.pop("eventId", Raw(b"null")), type=int)
+            if session_id is not None:
+                self._sessions[session_id] = offset
+            if not self._shows_offsets:
+                kept = {**meta, **({"turnwire": ours} if ours else {})}
+                params = {**params, "_meta": raw(kept)} if kept else _without(params, "_meta")
+                return msgspec.structs.replace(message, params=raw(params))
+        return message
+
+    # -- after a loss --------------------------------------------------------------------------------------
+
+    def reattached(self) -> list[bytes]:
+        """The daemon has the connection still: what it is sent first."""
+        frames = list(self._answers)
+        for key, request in self._open.items():
+            if request.method == "initialize":
+                frames.append(encode(request))
+            else:
+                self._probes.add(key)
+                frames.append(encode(Request(request.id, "session/list", Raw(b"{}"))))
+        return frames
+
+    def restarted(self) -> tuple[list[bytes], list[bytes]]:
+        """The daemon knows nothing of us: what it is sent first, and what the client is told."""
+        self._connections += 1
+        self.connection_id = None
+        self._answers.clear()
+        self._probes.clear()
+        withdrawn = [encode(Notification("$/cancel_request", raw({"requestId": key[1]}))) for key in self._asked]
+        self._asked.clear()
+        self._held.clear()
+        failed = [
+            frame
+            for key, request in list(self._open.items())
+            if request.method != "initialize"
+            for frame in self._lose(key)
+        ]
+        if self._hello is None:
+            return [], [*withdrawn, *failed]
+        hello = self._hello
+        if exact(hello.id) not in self._open:
+            hello = Request(self._own_id(), hello.method, hello.params)
+        return [encode(hello), *(self._resume(*each) for each in self._sessions.items())], [*withdrawn, *failed]
+
+    def _resume(self, session_id: str, after: int | None) -> bytes:
+        # The session knows where it works and with what; the protocol wants both named.
+        params: dict[str, Any] = {"sessionId": session_id, "cwd": "/", "mcpServers": []}
+        if after is not None:
+            params["_meta"] = {"turnwire": {"after": after}}
+        return encode(Request(self._own_id(), "session/resume", raw(params)))
+
+    def _lose(self, key: ExactId) -> list[bytes]:
+        self._held.pop(key, None)
+        request = self._open.pop(key)
+        return [encode(Failure(request.id, ErrorObject(INTERNAL_ERROR, LOST, raw({"code": "answer_lost"}))))]
+
+    def _own_id(self) -> str:
+        self._own_ids += 1
+        return f"{OWN}{self._own_ids}"
+
+
+def _is_of_probe(answer: Result | Failure, request: Request | None) -> bool:
+    if isinstance(answer, Failure):
+        return answer.error.code == INVALID_REQUEST
+    return (request is None or request.method != "session/list") and "sessions" in _members(answer.result)
+
+
+def _read(frame: bytes) -> Frame | None:
+    """The message; none if it is none: whose it is will say what is wrong with it."""
+    try:
+        message = decode(frame)
+    except RemoteProtocolError:
+        return None
+    return message if isinstance(message, Frame) else None
+
+
+def _members(value: Raw) -> dict[str, Raw]:
+    try:
+        return json.decode(value or b"{}", type=dict[str, Raw])
+    except msgspec.DecodeError:
+        return {}
+
+
+def _without(members: dict[str, Raw], name: str) -> dict[str, Raw]:
+    return {each: value for each, value in members.items() if each != name}

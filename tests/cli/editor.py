@@ -1,0 +1,136 @@
+"""An editor for tests: it starts `turnwire stdio` as its agent and speaks ACP over the pipes.
+
+One message at a time.
+
+Reading blocks; the time limit of the test bounds it.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Callable, Generator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from tests.cli.rig import PROGRAM, WAIT_S, environment
+
+Json: TypeAlias = dict[str, Any]
+
+INFO = {"name": "editor", "version": "1"}
+V1: Json = {"protocolVersion": 1, "clientCapabilities": {}, "clientInfo": INFO}
+V2: Json = {"protocolVersion": 2, "info": INFO, "capabilities": {}}
+
+
+class Editor:
+    """One editor and the program it started."""
+
+    def __init__(self, process: subprocess.Popen[str], err: Path) -> None:
+        self.process = process
+        self.heard: list[Json] = []
+        """Everything it was sent."""
+        self._err = err
+        self._last_id = 0
+
+    @property
+    def errors(self) -> str:
+        return self._err.read_text()
+
+    def write(self, line: str) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.write(line + "\n")
+        self.process.stdin.flush()
+
+    def send(self, **message: Any) -> None:
+        self.write(json.dumps({"jsonrpc": "2.0", **message}))
+
+    def begin(self, method: str, params: Json) -> int:
+        """Send a request and do not wait."""
+        self._last_id += 1
+        self.send(id=self._last_id, method=method, params=params)
+        return self._last_id
+
+    def next(self) -> Json:
+        assert self.process.stdout is not None
+        line = self.process.stdout.readline()
+        assert line, f"the program ended:\n{self.errors}"
+        message: Json = json.loads(line)
+        assert message["jsonrpc"] == "2.0", "nothing but ACP is on stdout"
+        self.heard.append(message)
+        return message
+
+    def until(self, found: Callable[[Json], bool]) -> Json:
+        while not found(message := self.next()):
+            pass
+        return message
+
+    def answer(self, request_id: int) -> Json:
+        """The answer to a request, whatever comes before it."""
+        return self.until(lambda each: each.get("id") == request_id and "method" not in each)
+
+    def ask(self, method: str, params: Json) -> Any:
+        """A request and its result."""
+        answer = self.answer(self.begin(method, params))
+        assert "result" in answer, answer
+        return answer["result"]
+
+    def open(self, cwd: Path, hello: Json = V1) -> str:
+        """Initialize, and a new session."""
+        self.ask("initialize", hello)
+        return self.ask("session/new", {"cwd": str(cwd), "mcpServers": []})["sessionId"]
+
+    def prompt(self, session: str, text: str) -> int:
+        """Send a prompt and do not wait."""
+        return self.begin("session/prompt", {"sessionId": session, "prompt": [{"type": "text", "text": text}]})
+
+    def ended(self, request_id: int, version: int = 1) -> str:
+        """The stop reason of a prompt's turn."""
+        if version == 1:
+            return self.answer(request_id)["result"]["stopReason"]
+        idle = self.until(lambda each: update(each).get("state") == "idle" and "stopReason" in update(each))
+        return update(idle)["stopReason"]
+
+    def said(self, text: str) -> None:
+        """Wait until the agent has said this."""
+        self.until(lambda each: text in update(each).get("content", {}).get("text", ""))
+
+    def updates(self, kind: str) -> list[Json]:
+        return [update(each) for each in self.heard if update(each).get("sessionUpdate") == kind]
+
+    def text(self) -> str:
+        """Everything the agent said."""
+        return "".join(each["content"]["text"] for each in self.updates("agent_message_chunk"))
+
+    def leave(self) -> int:
+        """End the input and wait for the program's end; gives its exit code."""
+        out, _ = self.process.communicate(timeout=WAIT_S)
+        self.heard += [json.loads(line) for line in out.splitlines()]
+        assert "Traceback" not in self.errors, self.errors
+        return self.process.returncode
+
+
+def update(message: Json) -> Json:
+    """The update that a message brings; empty if it brings none."""
+    return message.get("params", {}).get("update", {}) if message.get("method") == "session/update" else {}
+
+
+@contextmanager
+def editor(home: Path, *words: str, env: Mapping[str, str] | None = None) -> Generator[Editor]:
+    """An editor with `turnwire stdio …`. Whatever is left of it at the end is killed."""
+    err = home / "stdio.err"
+    with err.open("a") as errors:
+        process = subprocess.Popen(
+            [*PROGRAM, "stdio", *words],
+            cwd=home,
+            env=environment(home, **(env or {})),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            text=True,
+        )
+    with process:
+        try:
+            yield Editor(process, err)
+        finally:
+            process.kill()

@@ -1,0 +1,109 @@
+"""What both Python clients share: how they reach turnwire, what they note down, and the tour they take.
+
+Takes on the command line, as JSON: `transport` (stdio, http or websocket), `command` or `url` and `token`, and
+`cwd`. Prints JSON at the end: for each connection, the frames in both directions and how many updates the
+SDK handed to the client.
+"""
+# The SDK lives in an environment of its own, so the types of what is imported are not known here.
+# pyright: basic, reportMissingImports=false
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from contextlib import asynccontextmanager
+
+from acp.http.client import create_http_stream
+from acp.transports import spawn_stdio_transport
+from acp.ws.client import create_websocket_stream
+
+GIVEN = json.loads(sys.argv[1])
+ALLOW = "allow_once"
+
+
+class Noted:
+    """What one connection said and heard."""
+
+    def __init__(self) -> None:
+        self.frames: list[list] = []
+        self.texts: list[str] = []
+        self.handled = 0
+        self.ends = 0
+        self._more = asyncio.Event()
+
+    def observe(self, event) -> None:
+        """The SDK shows every message."""
+        self.frames.append([event.direction.value == "incoming", event.message])
+        self.wake()
+
+    def handle(self, update) -> None:
+        """The SDK has understood an update."""
+        self.handled += 1
+        text = getattr(getattr(update, "content", None), "text", None)
+        if text is not None:
+            self.texts.append(text)
+        if getattr(update, "state", None) == "idle" and getattr(update, "stop_reason", None) is not None:
+            self.ends += 1
+        self.wake()
+
+    def wake(self) -> None:
+        self._more.set()
+        self._more = asyncio.Event()
+
+    async def until(self, found) -> None:
+        async with asyncio.timeout(60):
+            while not found():
+                await self._more.wait()
+
+    def is_settled(self) -> bool:
+        """Every update that came was handed over."""
+        return self.handled == sum(came and each.get("method") == "session/update" for came, each in self.frames)
+
+
+@asynccontextmanager
+async def transport():
+    """The ends of a new connection, as the SDK takes them."""
+    if GIVEN["transport"] == "stdio":
+        async with spawn_stdio_transport(*GIVEN["command"], stderr=None, shutdown_timeout=30) as (
+            reader,
+            writer,
+            _,
+        ):
+            yield writer, reader
+        return
+    headers = {"Authorization": f"Bearer {GIVEN['token']}"}
+    if GIVEN["transport"] == "http":
+        stream = create_http_stream(GIVEN["url"], headers=headers)
+    else:
+        stream = await create_websocket_stream(GIVEN["url"], headers=headers)
+    try:
+        yield (stream,)
+    finally:
+        await stream.close()
+
+
+async def tour(connected) -> None:
+    """The tour. `connected` opens a client on a transport's ends and shakes hands."""
+    noted: list[Noted] = []
+
+    @asynccontextmanager
+    async def dial():
+        noted.append(Noted())
+        async with transport() as ends:
+            client = await connected(noted[-1], *ends)
+            yield client
+            await client.noted.until(client.noted.is_settled)
+            await client.connection.close()
+
+    async with dial() as client:
+        session = await client.new(GIVEN["cwd"])
+        await client.prompt(session, f"ask edit {ALLOW},reject_once\nsay 1 done")
+        waiting = asyncio.ensure_future(client.prompt(session, "say 1 waiting\nnever"))
+        await client.noted.until(lambda: "waiting" in client.noted.texts)
+        await client.cancel(session)
+        await waiting
+    async with dial() as client:
+        await client.restore(session, GIVEN["cwd"])
+        await client.prompt(session, "say 2 again")
+    sys.stdout.write(json.dumps([{"frames": each.frames, "handled": each.handled} for each in noted]))

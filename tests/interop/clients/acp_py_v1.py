@@ -1,0 +1,58 @@
+"""A client on the official Python SDK, ACP v1. Runs in `.peers/py-v1` and in `.peers/py-v2`, as a program."""
+# The SDK lives in an environment of its own, so the types of what is imported are not known here.
+# pyright: basic, reportMissingImports=false
+
+from __future__ import annotations
+
+import asyncio
+
+import acp
+from acp import schema
+from acp_py import ALLOW, Noted, tour
+
+
+class Client(acp.Client):
+    """What the agent may ask for."""
+
+    def __init__(self, noted: Noted, *ends) -> None:
+        self.noted = noted
+        self.connection = acp.connect_to_agent(self, *ends, observers=[noted.observe])
+
+    def on_connect(self, conn) -> None:
+        """It is known already."""
+
+    async def session_update(self, session_id, update, **kwargs) -> None:
+        self.noted.handle(update)
+
+    async def request_permission(self, session_id, tool_call, options, **kwargs):
+        chosen = next(each.option_id for each in options if each.option_id == ALLOW)
+        return schema.RequestPermissionResponse(outcome=schema.AllowedOutcome(outcome="selected", option_id=chosen))
+
+    async def ext_notification(self, method, params) -> None:
+        """Of no interest to a client that knows none."""
+
+    async def new(self, cwd: str) -> str:
+        return (await self.connection.new_session(cwd=cwd, mcp_servers=[])).session_id
+
+    async def prompt(self, session_id: str, text: str) -> None:
+        block = schema.TextContentBlock(type="text", text=text)
+        await self.connection.prompt(session_id=session_id, prompt=[block])
+
+    async def cancel(self, session_id: str) -> None:
+        await self.connection.cancel(session_id=session_id)
+
+    async def restore(self, session_id: str, cwd: str) -> None:
+        await self.connection.load_session(cwd=cwd, session_id=session_id, mcp_servers=[])
+
+
+async def connected(noted: Noted, *ends) -> Client:
+    client = Client(noted, *ends)
+    info = schema.Implementation(name="acp_py_v1", version="1")
+    await client.connection.initialize(
+        protocol_version=1, client_capabilities=schema.ClientCapabilities(), client_info=info
+    )
+    return client
+
+
+if __name__ == "__main__":
+    asyncio.run(tour(connected))

@@ -1,0 +1,160 @@
+"""Every frame that turnwire sends, held against the published schema of its version.
+
+Takes the messages of one connection in both directions, in order; gives what the schema has against those that came
+from turnwire. A definition is found by the method: of the message itself, or of the request that it answers. Values
+that the schema leaves open for others (`title: other`) are refused, so that a misspelt kind does not pass. Drafts
+pass only where they are named below.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import cache
+from typing import Any, NamedTuple, TypeAlias, cast
+
+import jsonschema_rs
+import msgspec
+from tests.interop.peers import PEERS, ROOT, absent
+
+SCHEMAS = PEERS / "node/node_modules/@agentclientprotocol/sdk/schema"
+Json: TypeAlias = dict[str, Any]
+
+DRAFT_UPDATES = {
+    1: frozenset({"turn_complete", "state_change", "user_message"}),
+    2: frozenset[str](),
+}
+"""Updates of drafts, which only a client that asked for them is sent."""
+DRAFT_METHODS = frozenset({"session/attach", "session/detach"})
+"""Requests of drafts: their results are in no schema."""
+
+
+class Frame(NamedTuple):
+    """A message, as one side of a connection saw it."""
+
+    is_received: bool
+    """By the client."""
+    message: Json
+
+
+class _Side(NamedTuple):
+    """What turnwire may send, by method."""
+
+    results: dict[str, str]
+    asks: dict[str, str]
+
+
+@cache
+def _definitions(version: int, name: str) -> Json:
+    path = SCHEMAS / f"v{version}" / f"{name}.json"
+    if not path.exists():
+        absent(f"{path.relative_to(ROOT)} is not there; run: make peers")
+    return _closed(msgspec.json.decode(path.read_bytes())["$defs"])
+
+
+def _closed(schema: Any) -> Any:
+    """The schema without the branches for values that nobody has defined yet."""
+    if isinstance(schema, dict):
+        return {name: _closed(each) for name, each in cast("Json", schema).items()}
+    if isinstance(schema, list):
+        return [_closed(each) for each in cast("list[Any]", schema) if not _is_open(each)]
+    return schema
+
+
+def _is_open(branch: Any) -> bool:
+    return isinstance(branch, dict) and cast("Json", branch).get("title") == "other" and "not" in branch
+
+
+@cache
+def _side(version: int, name: str) -> _Side:
+    results: dict[str, str] = {}
+    asks: dict[str, str] = {}
+    for definition, schema in _definitions(version, name).items():
+        method, side = schema.get("x-method"), schema.get("x-side")
+        if definition.endswith("Response") and side == "agent":
+            results[method] = definition
+        elif definition.endswith(("Request", "Notification")) and side in {"client", "protocol"}:
+            asks[method] = definition
+    return _Side(results, asks)
+
+
+@cache
+def _validator(version: int, name: str, definition: str) -> jsonschema_rs.Validator:
+    return jsonschema_rs.validator_for({"$ref": f"#/$defs/{definition}", "$defs": _definitions(version, name)})
+
+
+def against(version: int, definition: str, value: Any, name: str = "schema") -> list[str]:
+    """What the schema has against a value."""
+    errors = _validator(version, name, definition).iter_errors(value)
+    return [f"{definition} {'/'.join(map(str, each.instance_path))}: {each.message}" for each in errors]
+
+
+class SchemaCheck:
+    """One connection of a client of this version. Problems are collected; `problems` is empty if all is well."""
+
+    def __init__(self, version: int, *, drafts: bool = False) -> None:
+        """`drafts`: the client asked for the drafts of its version."""
+        self.version = version
+        self.problems: list[str] = []
+        self.seen: set[str] = set()
+        """What was checked: methods, kinds of updates, and methods whose answers were."""
+        self._drafts = DRAFT_UPDATES[version] if drafts else frozenset[str]()
+        self._asked: dict[bytes, str] = {}
+        """By their ids as JSON, because 1 and "1" are two ids."""
+
+    def sent(self, message: Json) -> None:
+        """The client sent this."""
+        if "method" in message and "id" in message:
+            self._asked[msgspec.json.encode(message["id"])] = message["method"]
+
+    def received(self, message: Json) -> None:
+        """The client was sent this."""
+        found = self._ask(message) if "method" in message else self._answer(message)
+        if message.get("jsonrpc") != "2.0":
+            found = [*found, "jsonrpc is not 2.0"]
+        self.problems += [f"{each} in {msgspec.json.encode(message).decode()}" for each in found]
+
+    def _ask(self, message: Json) -> list[str]:
+        method: str = message["method"]
+        if method.startswith("_"):
+            self.seen.add("_extension")
+            return []
+        self.seen.add(method)
+        params: Any = message.get("params")
+        if method == "session/update":
+            kind: str = params["update"]["sessionUpdate"]
+            self.seen.add(kind)
+            if kind in self._drafts:
+                return []
+        return self._hold("asks", method, params, f"{method} is no method of v{self.version}")
+
+    def _answer(self, message: Json) -> list[str]:
+        method = self._asked.pop(msgspec.json.encode(message.get("id")), None)
+        if "error" in message:
+            self.seen.add("error")
+            return against(self.version, "Error", message["error"])
+        if method is None:
+            return ["an answer to nothing that was asked, or a second one"]
+        self.seen.add(f"{method} answered")
+        if method.startswith("_") or method in DRAFT_METHODS:
+            return []
+        return self._hold("results", method, message["result"], f"{method} has no answer in v{self.version}")
+
+    def _hold(self, which: str, method: str, value: Any, otherwise: str) -> list[str]:
+        """Against the stable schema, or against the other one if only that knows the method."""
+        for name in ("schema", "schema.unstable"):
+            definition: str | None = getattr(_side(self.version, name), which).get(method)
+            if definition is not None:
+                return against(self.version, definition, value, name)
+        return [otherwise]
+
+
+def check_frames(version: int, frames: Iterable[Frame], *, drafts: bool = False) -> SchemaCheck:
+    """Hold a connection's frames against the schema. Fails with the first few problems."""
+    check = SchemaCheck(version, drafts=drafts)
+    for is_received, message in frames:
+        if is_received:
+            check.received(message)
+        else:
+            check.sent(message)
+    assert not check.problems, "\n".join(check.problems[:5])
+    return check

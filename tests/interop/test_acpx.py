@@ -1,0 +1,64 @@
+"""`acpx`, a published ACP client for the command line, with `turnwire stdio` as its agent."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from pathlib import Path
+
+import anyio
+import msgspec
+import pytest
+from tests.interop.peers import PEERS, ROOT, absent, scripted
+from tests.interop.schema_check import Frame, Json, check_frames
+from tests.interop.touring import TOUR_S, stdio_command
+
+pytestmark = pytest.mark.anyio
+
+ACPX = PEERS / "acpx"
+NODE = ACPX / "node_modules" / "node" / "bin" / "node"
+ASKS = frozenset({"initialize", "session/new", "session/prompt", "session/close"})
+"""What acpx asks its agent; all else that has a method is asked of acpx."""
+
+
+async def acpx(folder: Path, profile: str, form: str, prompt: str) -> str:
+    """One prompt in a session of its own; gives what acpx prints."""
+    if not (ACPX / ".installed").exists() or not NODE.exists():
+        absent(f"{ACPX.relative_to(ROOT)} is not there; run: make peers")
+    agent = shlex.join(stdio_command(folder / "data", scripted("--profile", profile)))
+    words = ["--agent", agent, "--cwd", str(folder), "--approve-all", "--format", form, "exec", prompt]
+    program = [str(NODE), str(ACPX / "node_modules/acpx/dist/cli.js"), *words]
+    with anyio.fail_after(TOUR_S):
+        ran = await anyio.run_process(program, check=False, env=os.environ | {"HOME": str(folder)})
+    assert ran.returncode == 0, ran.stderr.decode()
+    return ran.stdout.decode()
+
+
+def frames_of(output: str) -> list[Frame]:
+    """The frames that acpx shows, both ways. Of what it answers there are only permissions and files here."""
+    messages: list[Json] = [msgspec.json.decode(line) for line in output.splitlines()]
+    return [
+        Frame(each.get("method") not in ASKS and not {"outcome", "content"} & each.get("result", {}).keys(), each)
+        for each in messages
+    ]
+
+
+@pytest.mark.requirement("R22", "R25", "G6", "G11")
+@pytest.mark.parametrize("profile", ["v1", "v2"])
+async def test_one_prompt_with_a_tool_and_a_permission(tmp_path: Path, profile: str) -> None:
+    prompt = "tool look read\nask edit allow_once,reject_once\nsay 1 done"
+    frames = frames_of(await acpx(tmp_path, profile, "json", prompt))
+    seen = check_frames(1, frames).seen
+    assert {"session/request_permission", "tool_call", "tool_call_update", "session/prompt answered"} <= seen
+    assert frames[-1].message["result"]["stopReason"] == "end_turn"
+    assert {"outcome": {"outcome": "selected", "optionId": "allow_once"}} in [
+        each.message.get("result") for each in frames if not each.is_received
+    ]
+
+
+async def test_the_agent_reads_a_file_through_acpx(tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("these are notes")
+    frames = frames_of(await acpx(tmp_path, "v1", "json", f"read {tmp_path / 'notes.txt'}"))
+    assert "fs/read_text_file" in check_frames(1, frames).seen
+    chunks = [each.message["params"]["update"] for each in frames if each.message.get("method") == "session/update"]
+    assert "these are notes" in [each.get("content", {}).get("text") for each in chunks]

@@ -1,0 +1,130 @@
+"""The official SDKs as clients of turnwire: each takes one tour, and what it said and heard comes back.
+
+Takes a client's name, a transport and where turnwire is; gives the frames of both of its connections. Without the
+SDK the test is skipped with the reason (see `peers.absent`). A program that does not end is killed.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import anyio
+import msgspec
+from tests.interop.peers import NODE, PEERS, ROOT, absent
+from tests.interop.schema_check import Frame, Json
+
+CLIENTS = Path(__file__).parent / "clients"
+TOUR_S = 90.0
+"""What a tour may take on a busy machine; most take three seconds."""
+STDIO = (sys.executable, "-m", "turnwire", "stdio")
+
+
+class OfficialClient(NamedTuple):
+    """One official SDK in one version of ACP."""
+
+    name: str
+    version: int
+    """Of ACP."""
+    needs: Path
+    program: tuple[str, ...]
+
+    async def tour(self, transport: str, **where: Any) -> list[Connection]:
+        """Run the tour over this transport; `where` says how to reach turnwire."""
+        if self.program[0] == "node" and shutil.which("node") is None:
+            absent("the program 'node' is not on PATH")
+        if not self.needs.exists():
+            absent(f"{self.needs.relative_to(ROOT)} is not there; run: make peers")
+        given = msgspec.json.encode({"transport": transport, **where}).decode()
+        with anyio.fail_after(TOUR_S):
+            # Whatever the client's own settings are, it is to find turnwire's packages.
+            ran = await anyio.run_process([*self.program, given], check=False, env=dict(os.environ))
+        assert ran.returncode == 0, ran.stderr.decode()
+        said = msgspec.json.decode(ran.stdout, type=list[_Said])
+        return [Connection(self.version, [Frame(*each) for each in one.frames], one.handled) for one in said]
+
+
+class _Said(msgspec.Struct):
+    frames: list[tuple[bool, Json]]
+    handled: int
+
+
+class Connection(NamedTuple):
+    """One connection of a tour."""
+
+    version: int
+    frames: list[Frame]
+    handled: int
+    """Updates that the SDK handed to its client."""
+
+    @property
+    def received(self) -> list[Json]:
+        return [each.message for each in self.frames if each.is_received]
+
+    def updates(self) -> list[Json]:
+        return [each["params"]["update"] for each in self.received if each.get("method") == "session/update"]
+
+    def place(self, method: str) -> int:
+        """Where among the frames the answer to the first request of this method is."""
+        ids = [each.message["id"] for each in self.frames if each.message.get("method") == method]
+        return next(
+            at
+            for at, (is_received, message) in enumerate(self.frames)
+            if is_received and "method" not in message and message["id"] == ids[0]
+        )
+
+    def answers(self, method: str) -> list[Any]:
+        """The results of all requests of this method, in the order of their answers."""
+        ids = [each.message["id"] for each in self.frames if each.message.get("method") == method]
+        return [each["result"] for each in self.received if "method" not in each and each["id"] in ids]
+
+    def stop_reasons(self) -> list[str]:
+        """How the turns ended, as this version tells it."""
+        if self.version == 1:
+            return [each["stopReason"] for each in self.answers("session/prompt")]
+        return [each["stopReason"] for each in self.updates() if each.get("stopReason")]
+
+    def split(self, at: int) -> tuple[Connection, Connection]:
+        """What was before a frame, and what came from it on."""
+        return self._replace(frames=self.frames[:at]), self._replace(frames=self.frames[at:])
+
+    def said(self) -> str:
+        """The agent's words, in pieces and in whole messages."""
+        return "".join(map(words, self.updates()))
+
+
+def words(update: Json) -> str:
+    """What the agent says in an update."""
+    if update["sessionUpdate"] == "agent_message_chunk":
+        return update["content"]["text"]
+    if update["sessionUpdate"] == "agent_message":
+        return "".join(block["text"] for block in update["content"])
+    return ""
+
+
+def _python(name: str, environment: str, version: int) -> OfficialClient:
+    program = (str(PEERS / environment / "bin" / "python"), str(CLIENTS / f"acp_py_v{version}.py"))
+    return OfficialClient(name, version, PEERS / environment / ".installed", program)
+
+
+def _node(version: int) -> OfficialClient:
+    program = (*NODE, str(PEERS / "node" / "clients" / f"acp_js_v{version}.mjs"))
+    return OfficialClient(f"js-v{version}", version, PEERS / "node" / ".installed", program)
+
+
+CLIENTS_OF_ACP = (
+    _python("py-0.12-v1", "py-v1", 1),
+    _python("py-1.0-v1", "py-v2", 1),
+    _python("py-1.0-v2", "py-v2", 2),
+    _node(1),
+    _node(2),
+)
+
+
+def stdio_command(data: Path, agent: Sequence[str]) -> list[str]:
+    """How an editor starts turnwire in place of this agent."""
+    return [*STDIO, "--data", str(data), "--", *agent]
