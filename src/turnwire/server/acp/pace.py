@@ -1,7 +1,7 @@
 """A writer's pace: it lets others run now and then.
 
-Takes a step with each frame; gives way at every few. A server takes frames without a pause as long as it has room, so
-without this a client that reads a long history would keep all others, and the news of its own end, waiting.
+Takes a step with each frame; gives way at every few. A server takes frames without a pause as long as it has room,
+so without this a client that reads a long history would keep all others, and the news of its own end, waiting.
 """
 
 from __future__ import annotations
