@@ -1,7 +1,7 @@
 // The `/acp` measurement with the server of the official TypeScript SDK. Runs from `.peers/node`; prints its port.
 //
 // One agent inside of the server: a prompt `burst N` is N chunks. Both transports are on one port, as the SDK's own
-// adapters for Node give them. The bounds that would refuse a long turn are lifted.
+// adapters for Node give them.
 import { randomUUID } from "node:crypto";
 import { createServer } from "node:http";
 
@@ -27,7 +27,7 @@ const app = () => acp
     return { stopReason: "end_turn" };
   });
 
-const acpServer = new AcpServer({ createAgent: app, maxBufferedBytes: 2 ** 30 });
+const acpServer = new AcpServer({ createAgent: app });
 const server = createServer(createNodeHttpHandler(acpServer));
 // Nobody here offers compression, so leaving it on would change nothing.
 server.on("upgrade", createNodeWebSocketUpgradeHandler(acpServer, new WebSocketServer({ noServer: true })));

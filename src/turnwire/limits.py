@@ -313,7 +313,11 @@ class Limits:
         "guessing a token is hopeless, and then slow too",
     )
     acp_connections: int = _bound(
-        4096, "connections", 1, 1_000_000, "each keeps a few kilobytes; a client that never ends its own is stopped here"
+        4096,
+        "connections",
+        1,
+        1_000_000,
+        "each keeps a few kilobytes; a client that never ends its own is stopped here",
     )
     ready_s: float = _bound(
         2.0,

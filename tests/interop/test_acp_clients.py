@@ -6,12 +6,16 @@ from collections.abc import AsyncGenerator
 from pathlib import Path
 
 import pytest
-from tests.interop.peers import scripted
+from tests.interop.peers import Peer, scripted
 from tests.interop.schema_check import check_frames
-from tests.interop.touring import CLIENTS_OF_ACP, Connection, OfficialClient, stdio_command
+from tests.interop.touring import CLIENTS_OF_ACP, OFFICIAL_PROMPTS, Connection, OfficialClient, stdio_command, words
 from tests.support.daemons import Running, running_daemon
 
 pytestmark = pytest.mark.anyio
+
+SHOWN = pytest.mark.requirement("R3", "R7", "R9", "R22", "R25", "R32", "R34", "R35", "R36", "R37", "G6", "G11")
+EARLY = ("--before", "usage 0 200000", "--inside", "title 'A title'")
+"""The agent speaks before and right behind its answer to `session/new`."""
 
 
 @pytest.fixture(params=CLIENTS_OF_ACP, ids=lambda each: each.name)
@@ -30,8 +34,13 @@ def profile(request: pytest.FixtureRequest) -> str:
 async def daemon(profile: str, tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Running]:
     """One daemon for all tours over the network."""
     data = tmp_path_factory.mktemp(profile) / "data"
-    async with running_daemon(data, agent=scripted("--profile", profile)) as running:
+    async with running_daemon(data, agent=scripted("--profile", profile, *EARLY)) as running:
         yield running
+
+
+def url_of(daemon: Running, transport: str) -> str:
+    url = f"{daemon.url}/acp"
+    return url if transport == "http" else url.replace("http", "ws", 1)
 
 
 def check_first(first: Connection) -> None:
@@ -39,53 +48,103 @@ def check_first(first: Connection) -> None:
     assert first.answers("initialize")[0]["protocolVersion"] == first.version
     opening, work = first.split(first.place("session/new"))
     assert not opening.updates(), "the answer to session/new comes before everything of that session"
+    kinds = [each["sessionUpdate"] for each in work.updates()]
+    assert "usage_update" in kinds, "what the agent said before its own answer is not lost"
+    assert "session_info_update" in kinds, "nor what it said right behind it"
     asked = [each for each in work.received if each.get("method") == "session/request_permission"]
     assert len(asked) == 1
     assert first.stop_reasons() == ["end_turn", "cancelled"]
-    assert first.said() == "selected allow_oncedonewaiting"
     turn, _ = first.split(first.place("session/prompt"))
     if first.version == 1:
+        assert told(first) == [each for each in TOLD if each not in STATES]
         assert turn.said() == "selected allow_oncedone", "the answer stands behind all of its turn"
+        assert turn.received[-1]["method"] == "_turnwire/turn_complete", "and behind the mark of its end"
     else:
-        states = [each["state"] for each in first.updates() if each["sessionUpdate"] == "state_update"]
-        assert states == ["running", "requires_action", "running", "idle", "running", "idle"]
-        assert first.answers("session/prompt")[0]["messageId"], "the answer says which message it became"
+        assert told(first) == TOLD
+        assert not turn.stop_reasons(), "the answer does not wait for the end"
+        messages = [each["messageId"] for each in first.updates() if each["sessionUpdate"] == "user_message"]
+        assert [each["messageId"] for each in first.answers("session/prompt")] == messages
 
 
-def check_second(second: Connection) -> None:
+STATES = ("running", "requires_action", "idle")
+TOLD = [
+    *("running", "edit pending", "requires_action", "running", "edit in_progress", "edit completed"),
+    *("selected allow_once", "done", "idle", "running", "waiting", "idle"),
+]
+"""Both turns, in short. A v1 client is told the same without the states."""
+
+
+def told(connection: Connection) -> list[str]:
+    """The turns as the client was told them, in short."""
+    found: list[str] = []
+    for each in connection.updates():
+        if "toolCallId" in each:
+            found.append(f"{each['toolCallId']} {each['status']}")
+        elif each["sessionUpdate"] == "state_update":
+            found.append(each["state"])
+        elif words(each):
+            found.append(words(each))
+    return found
+
+
+def check_second(second: Connection, transport: str, history: str, more: str) -> None:
     """The history, and one turn more."""
-    history, rest = second.split(second.place("session/load" if second.version == 1 else "session/resume"))
-    assert history.said() == "selected allow_oncedonewaiting"
-    assert rest.said() == "againagain"
-    assert rest.stop_reasons()[-1] == "end_turn"
+    assert second.said() == history + more
+    assert second.stop_reasons()[-1] == "end_turn"
+    # Over Streamable HTTP the history is on one stream and the answer on another.
+    if transport != "http":
+        at = second.place("session/load" if second.version == 1 else "session/resume")
+        assert [each.said() for each in second.split(at)] == [history, more]
 
 
-def check(connections: list[Connection]) -> None:
+def check(connections: list[Connection], transport: str) -> None:
     """Everything that the tour is to show."""
     first, second = connections
     check_first(first)
-    check_second(second)
+    check_second(second, transport, first.said(), "againagain")
+    check_alike(connections)
+
+
+def check_alike(connections: list[Connection]) -> None:
+    """The SDK had no trouble with anything, and the schema has none."""
     for each in connections:
         assert each.handled == len(each.updates()), "the SDK has taken every update"
         seen = check_frames(each.version, each.frames).seen
         assert {"initialize answered", "session/update", "session/prompt answered"} <= seen
 
 
-@pytest.mark.requirement("R3", "R7", "R9", "R22", "R25", "R32", "R35", "R36", "R37", "R70", "G6", "G8", "G11")
+@SHOWN
 @pytest.mark.parametrize("transport", ["http", "websocket"])
 async def test_an_official_client_works_through_the_daemon_as_with_its_own_agent(
     client: OfficialClient, transport: str, daemon: Running
 ) -> None:
-    url = f"{daemon.url}/acp"
-    if transport == "websocket":
-        url = url.replace("http", "ws", 1)
-    cwd = str(daemon.daemon.roots[0])
-    check(await client.tour(transport, url=url, token=daemon.token, cwd=cwd))
+    where = {"url": url_of(daemon, transport), "token": daemon.token}
+    check(await client.tour(transport, daemon.daemon.roots[0], **where), transport)
 
 
-@pytest.mark.requirement("R3", "R7", "R9", "R22", "R25", "R32", "R35", "R36", "R37", "G6", "G11")
+@SHOWN
 async def test_an_official_client_works_through_a_pipe_as_with_its_own_agent(
     client: OfficialClient, profile: str, tmp_path: Path
 ) -> None:
-    command = stdio_command(tmp_path / "data", scripted("--profile", profile))
-    check(await client.tour("stdio", command=command, cwd=str(tmp_path)))
+    command = stdio_command(tmp_path / "data", scripted("--profile", profile, *EARLY))
+    check(await client.tour("stdio", tmp_path, command=command), "stdio")
+
+
+@pytest.fixture(scope="module")
+async def peers_daemon(peer: Peer, tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Running]:
+    """A daemon with an agent that is written with an official SDK, too."""
+    folder = tmp_path_factory.mktemp(peer.name)
+    async with running_daemon(folder / "data", agent=peer.command(folder)) as running:
+        yield running
+
+
+@pytest.mark.requirement("G11")
+async def test_official_clients_and_official_agents_meet_through_the_daemon(
+    client: OfficialClient, peers_daemon: Running
+) -> None:
+    where = {"url": url_of(peers_daemon, "http"), "token": peers_daemon.token}
+    first, second = await client.tour("http", peers_daemon.daemon.roots[0], OFFICIAL_PROMPTS, **where)
+    assert first.stop_reasons() == ["end_turn", "cancelled"]
+    assert first.said() == "editedwaiting"
+    check_second(second, "http", "editedwaiting", "You said: hello again.")
+    check_alike([first, second])

@@ -6,7 +6,6 @@ SDK the test is skipped with the reason (see `peers.absent`). A program that doe
 
 from __future__ import annotations
 
-import os
 import shutil
 import sys
 from collections.abc import Sequence
@@ -22,6 +21,9 @@ CLIENTS = Path(__file__).parent / "clients"
 TOUR_S = 90.0
 """What a tour may take on a busy machine; most take three seconds."""
 STDIO = (sys.executable, "-m", "turnwire", "stdio")
+SCRIPTED_PROMPTS = ("ask edit allow_once,reject_once\nsay 1 done", "say 1 waiting\nnever", "say 2 again")
+OFFICIAL_PROMPTS = ("edit the file", "wait for me", "hello again")
+"""The same for agents that do what a first word says (`agents/words.md`)."""
 
 
 class OfficialClient(NamedTuple):
@@ -33,16 +35,18 @@ class OfficialClient(NamedTuple):
     needs: Path
     program: tuple[str, ...]
 
-    async def tour(self, transport: str, **where: Any) -> list[Connection]:
+    async def tour(
+        self, transport: str, cwd: Path, prompts: Sequence[str] = SCRIPTED_PROMPTS, **where: Any
+    ) -> list[Connection]:
         """Run the tour over this transport; `where` says how to reach turnwire."""
         if self.program[0] == "node" and shutil.which("node") is None:
             absent("the program 'node' is not on PATH")
         if not self.needs.exists():
             absent(f"{self.needs.relative_to(ROOT)} is not there; run: make peers")
-        given = msgspec.json.encode({"transport": transport, **where}).decode()
+        wanted = {"transport": transport, "cwd": str(cwd), "prompts": prompts, **where}
+        given = msgspec.json.encode(wanted).decode()
         with anyio.fail_after(TOUR_S):
-            # Whatever the client's own settings are, it is to find turnwire's packages.
-            ran = await anyio.run_process([*self.program, given], check=False, env=dict(os.environ))
+            ran = await anyio.run_process([*self.program, given], check=False)
         assert ran.returncode == 0, ran.stderr.decode()
         said = msgspec.json.decode(ran.stdout, type=list[_Said])
         return [Connection(self.version, [Frame(*each) for each in one.frames], one.handled) for one in said]

@@ -98,8 +98,9 @@ class Client:
     async def _read(self, scope: anyio.CancelScope) -> None:
         with scope:
             async with aclosing(self.connection.all_frames()) as frames:
-                async for frame in frames:
-                    self.take(frame)
+                async for some in frames:
+                    for frame in some:
+                        self.take(frame)
 
     def take(self, frame: bytes) -> None:
         """One frame came."""

@@ -1,8 +1,9 @@
 // What both JavaScript clients share: how they reach turnwire, what they note down, and the tour they take.
 //
-// Takes on the command line, as JSON: `transport` (stdio, http or websocket), `command` or `url` and `token`, and
-// `cwd`. Prints JSON at the end: for each connection, the frames in both directions and how many updates the
-// SDK handed to the client.
+// Takes on the command line, as JSON: `transport` (stdio, http or websocket), `command` or `url` and `token`,
+// `cwd`, and three `prompts`: one that asks for a permission, one that says `waiting` and waits, and one for the second
+// connection. Prints JSON at the end: for each connection, the frames in both directions and how many updates the SDK
+// handed to the client.
 import { spawn } from "node:child_process";
 import { once } from "node:events";
 import { Readable, Writable } from "node:stream";
@@ -12,10 +13,10 @@ import { createWebSocketStream } from "@agentclientprotocol/sdk/experimental/ws-
 import { WebSocket } from "ws";
 
 const given = JSON.parse(process.argv[2]);
-const ALLOW = "allow_once";
 
+// The option that a user would take.
 export const chosen = (options) => ({
-  outcome: { outcome: "selected", optionId: options.find(({ optionId }) => optionId === ALLOW).optionId },
+  outcome: { outcome: "selected", optionId: options.find(({ kind }) => kind === "allow_once").optionId },
 });
 
 // What one connection said and heard.
@@ -103,15 +104,15 @@ export const tour = async (ndJsonStream, connected) => {
   let sessionId;
   await dial(async (client, mine) => {
     sessionId = await client.new(given.cwd);
-    await client.prompt(sessionId, `ask edit ${ALLOW},reject_once\nsay 1 done`);
-    const waiting = client.prompt(sessionId, "say 1 waiting\nnever");
+    await client.prompt(sessionId, given.prompts[0]);
+    const waiting = client.prompt(sessionId, given.prompts[1]);
     await mine.until(() => mine.texts.includes("waiting"));
     await client.cancel(sessionId);
     await waiting;
   });
   await dial(async (client) => {
     await client.restore(sessionId, given.cwd);
-    await client.prompt(sessionId, "say 2 again");
+    await client.prompt(sessionId, given.prompts[2]);
   });
   process.stdout.write(JSON.stringify(noted.map(({ frames, handled }) => ({ frames, handled }))), () => process.exit(0));
 };

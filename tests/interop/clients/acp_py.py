@@ -1,8 +1,9 @@
 """What both Python clients share: how they reach turnwire, what they note down, and the tour they take.
 
-Takes on the command line, as JSON: `transport` (stdio, http or websocket), `command` or `url` and `token`, and
-`cwd`. Prints JSON at the end: for each connection, the frames in both directions and how many updates the
-SDK handed to the client.
+Takes on the command line, as JSON: `transport` (stdio, http or websocket), `command` or `url` and `token`, `cwd`,
+and three `prompts`: one that asks for a permission, one that says `waiting` and waits, and one for the second
+connection. Prints JSON at the end: for each connection, the frames in both directions and how many updates the SDK
+handed to the client.
 """
 # The SDK lives in an environment of its own, so the types of what is imported are not known here.
 # pyright: basic, reportMissingImports=false
@@ -19,7 +20,11 @@ from acp.transports import spawn_stdio_transport
 from acp.ws.client import create_websocket_stream
 
 GIVEN = json.loads(sys.argv[1])
-ALLOW = "allow_once"
+
+
+def allowing(options) -> str:
+    """The option that a user would take."""
+    return next(each.option_id for each in options if each.kind == "allow_once")
 
 
 class Noted:
@@ -98,12 +103,12 @@ async def tour(connected) -> None:
 
     async with dial() as client:
         session = await client.new(GIVEN["cwd"])
-        await client.prompt(session, f"ask edit {ALLOW},reject_once\nsay 1 done")
-        waiting = asyncio.ensure_future(client.prompt(session, "say 1 waiting\nnever"))
+        await client.prompt(session, GIVEN["prompts"][0])
+        waiting = asyncio.ensure_future(client.prompt(session, GIVEN["prompts"][1]))
         await client.noted.until(lambda: "waiting" in client.noted.texts)
         await client.cancel(session)
         await waiting
     async with dial() as client:
         await client.restore(session, GIVEN["cwd"])
-        await client.prompt(session, "say 2 again")
+        await client.prompt(session, GIVEN["prompts"][2])
     sys.stdout.write(json.dumps([{"frames": each.frames, "handled": each.handled} for each in noted]))

@@ -6,9 +6,10 @@ from __future__ import annotations
 
 import asyncio
 
+from acp_py import Noted, allowing, tour
+
 import acp
 from acp import schema
-from acp_py import ALLOW, Noted, tour
 
 
 class Client(acp.Client):
@@ -25,8 +26,9 @@ class Client(acp.Client):
         self.noted.handle(update)
 
     async def request_permission(self, session_id, tool_call, options, **kwargs):
-        chosen = next(each.option_id for each in options if each.option_id == ALLOW)
-        return schema.RequestPermissionResponse(outcome=schema.AllowedOutcome(outcome="selected", option_id=chosen))
+        return schema.RequestPermissionResponse(
+            outcome=schema.AllowedOutcome(outcome="selected", option_id=allowing(options))
+        )
 
     async def ext_notification(self, method, params) -> None:
         """Of no interest to a client that knows none."""

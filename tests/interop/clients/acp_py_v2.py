@@ -8,7 +8,7 @@ import asyncio
 
 from acp.experimental import v2
 from acp.experimental.v2 import schema
-from acp_py import ALLOW, Noted, tour
+from acp_py import Noted, allowing, tour
 
 
 class Client:
@@ -22,8 +22,7 @@ class Client:
         self.noted.handle(update)
 
     async def request_permission(self, session_id, title, options, description=None, subject=None, **kwargs):
-        chosen = next(each.option_id for each in options if each.option_id == ALLOW)
-        outcome = schema.SelectedPermissionOutcomeVariant(outcome="selected", option_id=chosen)
+        outcome = schema.SelectedPermissionOutcomeVariant(outcome="selected", option_id=allowing(options))
         return schema.RequestPermissionResponse(outcome=outcome)
 
     async def new(self, cwd: str) -> str:

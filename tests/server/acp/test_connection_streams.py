@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import AsyncGenerator, Callable
-from contextlib import aclosing, asynccontextmanager
+from contextlib import aclosing, asynccontextmanager, suppress
 from typing import Any
 
 import anyio
@@ -14,6 +15,7 @@ from tests.support.acp import DIALECTS, V1, WAIT_S, Client, Json, Place, acp_dae
 from turnwire.errors import PositionLost
 from turnwire.ids import Epoch, SessionId
 from turnwire.log import Position
+from turnwire.server.acp.connection import SessionFrame
 from turnwire.server.identity import ANYBODY
 
 pytestmark = pytest.mark.anyio
@@ -25,28 +27,36 @@ class Streaming(Client):
     async def _read(self, scope: anyio.CancelScope) -> None:
         with scope:
             async with aclosing(self.connection.connection_frames()) as frames:
-                async for frame in frames:
-                    self.take(frame)
+                async for some in frames:
+                    for frame in some:
+                        self.take(frame)
 
 
 class Stream:
     """One reader of one session."""
 
     def __init__(self, client: Client, session_id: str, after: Position | None = None) -> None:
-        self._frames = client.connection.session_frames(SessionId(session_id), after)
+        self._pages = client.connection.session_frames(SessionId(session_id), after)
+        self._page: deque[SessionFrame] = deque()
         self.got: list[tuple[int | None, Json]] = []
 
     async def until(self, fits: Callable[[Json], Any]) -> Json:
         """Read on until a frame fits."""
         with anyio.fail_after(WAIT_S):
-            async for offset, frame in self._frames:
-                self.got.append((offset, msgspec.json.decode(frame)))
-                if fits(self.got[-1][1]):
-                    return self.got[-1][1]
-        raise AssertionError("the stream ended first")
+            while True:
+                while self._page:
+                    offset, frame = self._page.popleft()
+                    self.got.append((offset, msgspec.json.decode(frame)))
+                    if fits(self.got[-1][1]):
+                        return self.got[-1][1]
+                self._page.extend(await anext(self._pages))
 
     async def aclose(self) -> None:
-        await self._frames.aclose()
+        """Stop reading. What was read to the end of its page was given."""
+        with anyio.move_on_after(0), suppress(StopAsyncIteration):
+            if self.got and not self._page:
+                await anext(self._pages)
+        await self._pages.aclose()
 
     @property
     def frames(self) -> list[Json]:

@@ -39,6 +39,8 @@ from turnwire.ids import PromptId, SessionId
 
 _OF_ANOTHER_PARTY = MARKERS | {"state_update"}
 """Updates whose meaning the turn's own events carry."""
+FOLDED = _OF_ANOTHER_PARTY | {"config_option_update"}
+"""Updates that the fold looks at, whatever version their agent speaks."""
 _PARTS = (ev.UserMessage, ev.TurnCompleted, ev.TurnFailed)
 """Events behind which a message without a name does not go on, and before which nothing may be held back."""
 
@@ -61,6 +63,11 @@ class Face:
     def losses(self) -> Counter[str]:
         """What the client could not be told, by the codes of `core.translate.losses`."""
         return self._known.losses
+
+    @property
+    def passes_on(self) -> bool:
+        """Whether updates that are not `FOLDED` and no echo may be told as they are, without `take`."""
+        return self._translator is None
 
     def take(self, event: ev.AnyEvent, *, own: bool) -> list[Outgoing]:
         """What the client is sent because of `event`. `own`: it is of a prompt that this client sent."""

@@ -40,10 +40,13 @@ def settle(front: Front, seat: Seat) -> None:
 
 async def _carry(front: Front, seat: Seat) -> None:
     try:
-        async with aclosing(Reader(front, seat, None, is_stream=False).frames()) as frames:
-            async for each in frames:
-                await front.notes.room()
-                front.notes.put(each.frame)
+        async with aclosing(Reader(front, seat, None, is_stream=False).pages()) as pages:
+            async for page in pages:
+                frames = [each.frame for each in page]
+                while frames:
+                    room = await front.notes.room()
+                    front.notes.put_all(frames[:room])
+                    frames = frames[room:]
     finally:
         seat.is_carried = False
         settle(front, seat)

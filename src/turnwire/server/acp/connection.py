@@ -23,7 +23,8 @@ from turnwire.server.acp import acting, carrying, methods
 from turnwire.server.acp.agreeing import agree
 from turnwire.server.acp.failures import code_of, failure_of, refusal
 from turnwire.server.acp.front import Front, logger
-from turnwire.server.acp.reader import Reader, SessionFrame
+from turnwire.server.acp.reader import Reader
+from turnwire.server.acp.teller import SessionFrame
 from turnwire.server.daemon import Daemon
 from turnwire.server.identity import Identity
 from turnwire.wire.jsonrpc import (
@@ -151,8 +152,8 @@ class AcpConnection:
 
     # -- to the client -------------------------------------------------------------------------------------
 
-    async def connection_frames(self) -> AsyncGenerator[bytes]:
-        """What is tied to no session, in order, until the connection ends. Any number of readers.
+    async def connection_frames(self) -> AsyncGenerator[list[bytes]]:
+        """What is tied to no session, in order, some at a time, until the connection ends. Any number of readers.
 
         A session that was loaded and has no stream of its own yet is told here as well.
         """
@@ -160,9 +161,9 @@ class AcpConnection:
             with self._front.notes.open() as notes:
                 self._settle()
                 while not notes.is_late:
-                    frame = notes.next()
-                    if frame is not None:
-                        yield frame
+                    frames = notes.rest()
+                    if frames:
+                        yield frames
                     elif self.is_closed:
                         return
                     else:
@@ -170,19 +171,21 @@ class AcpConnection:
         finally:
             self._settle()
 
-    async def session_frames(self, session_id: SessionId, after: Position | None) -> AsyncGenerator[SessionFrame]:
+    async def session_frames(
+        self, session_id: SessionId, after: Position | None
+    ) -> AsyncGenerator[list[SessionFrame]]:
         """One reader's stream of one session, from a cursor or from where the client's last reader stood.
 
-        Waits for the session if the client has not entered it yet. Raises `PositionLost`, and `SessionNotFound` if
-        the client may not read it.
+        Gives some frames at a time, which count as given when the next are asked for. Waits for the session if the
+        client has not entered it yet. Raises `PositionLost`, and `SessionNotFound` if the client may not read it.
         """
         reader = Reader(self._front, self._front.seat(session_id), after, is_stream=True)
-        async with aclosing(reader.frames()) as frames:
-            async for each in frames:
+        async with aclosing(reader.pages()) as pages:
+            async for each in pages:
                 yield each
 
-    async def all_frames(self) -> AsyncGenerator[bytes]:
-        """Everything in one order: for transports with one stream."""
+    async def all_frames(self) -> AsyncGenerator[list[bytes]]:
+        """Everything in one order, some at a time: for transports with one stream."""
         self._front.is_merged = True
         async with aclosing(self.connection_frames()) as frames:
             async for each in frames:

@@ -1,4 +1,4 @@
-"""The events of one session, one at a time, with a wake-up for whoever waits for other things as well.
+"""The events of one session, a page at a time, with a wake-up for whoever waits for other things as well.
 
 Takes a place in the log; follows it in a task of its own and holds one page at most. Never drops an event: the task
 waits until its page is taken.
@@ -6,7 +6,6 @@ waits until its page is taken.
 
 from __future__ import annotations
 
-from collections import deque
 from contextlib import aclosing
 
 import anyio
@@ -26,7 +25,10 @@ class Feed:
         self._session_id = session_id
         self._after = after
         self._wake = wake
-        self._page: deque[tuple[int, bytes]] = deque()
+        self._bodies: list[bytes] = []
+        """What is left of the page."""
+        self._first = 0
+        """The offset of its first event."""
         self._taken = Wake()
         self.scope = anyio.CancelScope()
         """Cancel it to stop following."""
@@ -38,14 +40,18 @@ class Feed:
     @property
     def next_offset(self) -> int | None:
         """The offset of the next event; none if there is none yet."""
-        return self._page[0][0] if self._page else None
+        return self._first if self._bodies else None
 
-    def take(self) -> tuple[int, bytes]:
-        """The next event, of which `next_offset` says that it is there."""
-        taken = self._page.popleft()
-        if not self._page:
+    def take(self, upto: int | None) -> tuple[int, list[bytes]]:
+        """The offset of the next event, and all that are here up to `upto`. `next_offset` says that there is one."""
+        first, taken = self._first, self._bodies
+        if upto is not None and upto < first + len(taken) - 1:
+            taken, self._bodies = taken[: upto + 1 - first], taken[upto + 1 - first :]
+        else:
+            self._bodies = []
             self._taken.set()
-        return taken
+        self._first += len(taken)
+        return first, taken
 
     async def run(self) -> None:
         """Follow until the scope is cancelled or the session ends."""
@@ -53,9 +59,9 @@ class Feed:
             with self.scope:
                 async with aclosing(self._node.follow(self._session_id, self._after)) as pages:
                     async for page in pages:
-                        self._page.extend(enumerate(page.frames, page.offset - len(page.frames) + 1))
+                        self._bodies, self._first = page.frames, page.offset - len(page.frames) + 1
                         self._wake.set()
-                        while self._page:
+                        while self._bodies:
                             await self._taken.wait()
         except TurnwireError as error:
             self.error = error

@@ -120,8 +120,8 @@ class StreamableHttp:
             pace = Pace()
             await writer.write(RETRY + _OPENED)
             async with aclosing(held.connection.connection_frames()) as frames:
-                async for frame in frames:
-                    await writer.write(b"data: %b\n\n" % frame)
+                async for some in frames:
+                    await writer.write(b"".join([b"data: %b\n\n" % each for each in some]))
                     await pace.step()
 
         with held.carried():
@@ -174,12 +174,10 @@ class _SessionStream:
         after, pace = self._start.after, Pace()
         with self._daemon.metrics.subscriber(self._session_id) as subscriber:
             await writer.write(self._begin())
-            async with aclosing(self._connection.session_frames(self._session_id, after)) as frames:
-                async for offset, frame in frames:
-                    if offset is None:
-                        await writer.write(b"data: %b\n\n" % frame)
-                    else:
-                        await writer.write(b"id: %d\ndata: %b\n\n" % (offset, frame))
+            async with aclosing(self._connection.session_frames(self._session_id, after)) as pages:
+                async for page in pages:
+                    await writer.write(b"".join([_event(offset, frame) for offset, frame in page]))
+                    if (offset := next((each.offset for each in reversed(page) if each.offset), None)) is not None:
                         subscriber.at(offset)
                     await pace.step()
 
@@ -192,6 +190,10 @@ class _SessionStream:
             # The id alone is no event, but a client that is cut before the first one comes back with it.
             parts.append(b"id: %d\n\n" % after.offset)
         return b"".join(parts)
+
+
+def _event(offset: int | None, frame: bytes) -> bytes:
+    return b"data: %b\n\n" % frame if offset is None else b"id: %d\ndata: %b\n\n" % (offset, frame)
 
 
 def _resync(session_id: SessionId, lost: Lost) -> bytes:

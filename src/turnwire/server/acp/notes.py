@@ -8,6 +8,8 @@ behind than the bound is let go, so that it delays nobody.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
+from itertools import islice
 from types import TracebackType
 from typing import NamedTuple, Self
 
@@ -56,7 +58,14 @@ class Notes:
 
     def put(self, frame: bytes, after: int = 0) -> None:
         """Give a frame to all readers, or hold it for the first."""
-        self._held.append(Note(after, frame))
+        self._put([Note(after, frame)])
+
+    def put_all(self, frames: Sequence[bytes]) -> None:
+        """Give some frames to all readers, or hold them for the first."""
+        self._put([Note(0, each) for each in frames])
+
+    def _put(self, notes: Sequence[Note]) -> None:
+        self._held.extend(notes)
         for each in list(self._readers):
             if self.end - each.position > self._most:
                 each.is_late = True
@@ -65,15 +74,19 @@ class Notes:
         if len(self._held) > self._most:
             self.is_lost = True
 
-    async def room(self) -> None:
-        """Return once the fastest reader has taken most of it. For frames that the log has. Cancel-safe."""
-        if self.end - self._fastest() < ROOM:
-            return
+    async def room(self) -> int:
+        """Wait until the fastest reader has taken some; how many there is room for. For frames that the log has.
+
+        Cancel-safe.
+        """
+        if (waiting := self.end - self._fastest()) < ROOM:
+            return ROOM - waiting
         wake = Wake()
         self._room.add(wake)
         try:
-            while self.end - self._fastest() >= ROOM:
+            while (waiting := self.end - self._fastest()) >= ROOM:
                 await wake.wait()
+            return ROOM - waiting
         finally:
             self._room.discard(wake)
 
@@ -84,6 +97,10 @@ class Notes:
     def at(self, position: int) -> Note | None:
         """The frame with this number."""
         return self._held[position - self._first] if self._first <= position < self.end else None
+
+    def after(self, position: int) -> list[bytes]:
+        """The frames from this number on."""
+        return [each.frame for each in islice(self._held, max(position - self._first, 0), None)]
 
     def taken(self, position: int) -> None:
         """A reader has taken the frame with this number."""
@@ -130,6 +147,20 @@ class NoteReader:
         self.position += 1
         self._notes.taken(self.position - 1)
         return note.frame
+
+    def rest(self) -> list[bytes]:
+        """All frames that there are."""
+        frames = [] if self.is_late else self._notes.after(self.position)
+        if frames:
+            self.position += len(frames)
+            self._notes.taken(self.position - 1)
+        return frames
+
+    @property
+    def next_after(self) -> int | None:
+        """The event that the next frame waits behind; none if there is no frame."""
+        note = None if self.is_late else self._notes.at(self.position)
+        return None if note is None else note.after
 
     def __enter__(self) -> Self:
         self._notes.enter(self)

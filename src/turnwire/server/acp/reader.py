@@ -17,7 +17,8 @@ overtake. A session begins in steps, and each reader goes through those that are
     A1  No frame of a session is given before the answer that the client learns of the session from, but for the
         history that the protocol puts in front of it (G6).
     A2  A cursor stands behind an event only with its last frame.
-    A3  A reader ends between events, so the next one goes on without a gap and without a repeat.
+    A3  A reader ends between pages, which end between events, so the next one goes on without a gap and without a
+        repeat.
 """
 
 from __future__ import annotations
@@ -25,7 +26,6 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Generator
 from contextlib import contextmanager
 from enum import Enum, auto
-from typing import NamedTuple
 
 from turnwire.errors import PositionLost, SessionNotFound
 from turnwire.ids import SessionId
@@ -34,7 +34,7 @@ from turnwire.server.acp.feed import Feed
 from turnwire.server.acp.front import Front
 from turnwire.server.acp.notes import NoteReader
 from turnwire.server.acp.seat import Seat, Start
-from turnwire.server.acp.teller import Mode, Teller
+from turnwire.server.acp.teller import Mode, SessionFrame, Teller
 from turnwire.server.acp.wake import Wake
 from turnwire.wire.jsonrpc import Notification, encode, raw
 
@@ -44,13 +44,6 @@ HARMLESS = raw({"sessionUpdate": "session_info_update"})
 
 RESYNC = "_turnwire/state_resync_required"
 """Told to a client that missed what the log has forgotten: it loads the session anew."""
-
-
-class SessionFrame(NamedTuple):
-    """A frame of a session. `offset` only on the last frame of an event: a cursor stands behind it."""
-
-    offset: int | None
-    frame: bytes
 
 
 class _Step(Enum):
@@ -70,7 +63,7 @@ class Reader:
         self._is_stream = is_stream
         self._wake = Wake()
 
-    async def frames(self) -> AsyncGenerator[SessionFrame]:
+    async def pages(self) -> AsyncGenerator[list[SessionFrame]]:
         """All that the client is sent, until the session or the connection ends. Raises `PositionLost`."""
         seat = self._seat
         with self._present() as notes:
@@ -79,17 +72,17 @@ class Reader:
                     # Another reader goes on until it gives way; a client that left is still owed its answers.
                     note = notes.next() if seat.start is None else None
                     if note is not None:
-                        yield SessionFrame(None, note)
+                        yield [SessionFrame(None, note)]
                     else:
                         await self._wake.wait()
                     continue
                 run = await self._begin(seat.start, notes)
                 try:
                     while not run.is_stale() and not self._gives_way():
-                        frames = run.step()
-                        if frames is not None:
-                            for each in frames:
-                                yield each
+                        page = run.step()
+                        if page is not None:
+                            if page:
+                                yield page
                             run.given()
                         elif run.has_lost_its_place():
                             break
@@ -180,7 +173,7 @@ class _Run:
         return isinstance(error, PositionLost)
 
     def step(self) -> list[SessionFrame] | None:
-        """What to give next; none if there is nothing now."""
+        """What to give next, of one page of the log at most; none if there is nothing now."""
         # What waits behind an event that will never come waits for nothing.
         has_ended = self.feed.is_over and self.feed.next_offset is None
         note = self._notes.next(upto=None if has_ended else self._offset)
@@ -197,26 +190,35 @@ class _Run:
         offset = self.feed.next_offset
         if offset is None or (self._step is _Step.GATE and offset > max(self._start.head, self._told)):
             return None
-        return self._event()
+        return self._events(self._take_upto(offset))
 
     def given(self) -> None:
         """All frames of the last step were given."""
         if self._seat.version == self._version:
             self._seat.given(self._offset if self._offset > self._told else 0, self._notes.position)
 
-    def _event(self) -> list[SessionFrame]:
-        offset, body = self.feed.take()
-        mode = Mode.LIVE
+    def _take_upto(self, offset: int) -> int | None:
+        """The last event before there is something else to do than to tell the next; none if there is no such."""
+        ends = [] if self._step is _Step.LIVE else [max(self._start.head, self._told)]
+        if self._step is _Step.HISTORY:
+            ends = [self._start.head]
         if offset <= self._told:
+            ends.append(self._told)
+        if (behind := self._notes.next_after) is not None:
+            ends.append(behind)
+        return min(ends, default=None)
+
+    def _events(self, upto: int | None) -> list[SessionFrame]:
+        first, bodies = self.feed.take(upto)
+        mode = Mode.LIVE
+        if first <= self._told:
             mode = Mode.QUIET
         elif self._step is _Step.HISTORY:
             mode = Mode.REPLAY
-        frames = self._teller.take(offset, body, mode)
-        self._offset = offset
-        self._is_silent = self._is_silent and not frames
-        return [
-            SessionFrame(offset if place == len(frames) else None, each) for place, each in enumerate(frames, 1)
-        ]
+        page = self._teller.take(first, bodies, mode)
+        self._offset = first + len(bodies) - 1
+        self._is_silent = self._is_silent and not page
+        return page
 
     def _end_history(self) -> list[SessionFrame]:
         self._step = _Step.ANSWER

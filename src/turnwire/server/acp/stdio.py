@@ -88,9 +88,10 @@ class _Client:
         """Write what the client is sent, until the connection ends or the client reads no more."""
         try:
             async with aclosing(self.connection.all_frames()) as frames:
-                async for frame in frames:
-                    await self._link.send(frame)
-                    self.asked.gave(frame)
+                async for some in frames:
+                    for frame in some:
+                        await self._link.send(frame)
+                        self.asked.gave(frame)
         except LinkError:
             logger.info("the client reads no more", extra={"event": "stdio_not_read"})
         self.reads_no_more.set()

@@ -1,8 +1,9 @@
 """One session's events as frames for one client.
 
 Takes events in order; gives the bytes that the client is sent because of each. What an event means to the client is
-`core.face`; the ids of requests, both ways, are the connection's. Never waits, and never sends an observer a
-question.
+`core.face`; the ids of requests, both ways, are the connection's. Nearly every event is an update that is passed on
+as it is: its payload is spliced into a frame, never decoded. Every frame is one line. Never waits, and never sends
+an observer a question.
 """
 
 from __future__ import annotations
@@ -10,12 +11,13 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from enum import Enum, auto
+from typing import NamedTuple
 
-from msgspec import Raw, json
+from msgspec import DecodeError, Raw, Struct, json
 
 from turnwire.core import events as ev
 from turnwire.core.codec import decode
-from turnwire.core.face import Answer, Ask, Face, Fail, Notify, Outgoing, Tell, Withdraw
+from turnwire.core.face import FOLDED, Answer, Ask, Face, Fail, Notify, Outgoing, Tell, Withdraw
 from turnwire.core.translate.members import members
 from turnwire.errors import RemoteProtocolError
 from turnwire.server.acp.front import Front
@@ -25,6 +27,29 @@ from turnwire.wire.jsonrpc import Notification, Request, Result, encode, raw
 from turnwire.wire.peek import peek_update
 
 CANCEL_REQUEST = "$/cancel_request"
+
+_STORED_UPDATE = b'{"type":"session_update",'
+"""How the stored form of an update in its current shape begins."""
+_LINE_ENDS = bytes.maketrans(b"\r\n", b"  ")
+_LF, _CR = b"\n\r"
+
+
+class SessionFrame(NamedTuple):
+    """A frame of a session. `offset` only on the last frame of an event: a cursor stands behind it."""
+
+    offset: int | None
+    frame: bytes
+
+
+class _Stored(Struct, gc=False):
+    """What there is to know of a stored update to pass it on."""
+
+    kind: str
+    update: Raw
+    echo: bool = False
+
+
+_read_stored = json.Decoder(_Stored).decode
 
 
 class Mode(Enum):
@@ -47,14 +72,38 @@ class Teller:
         self._is_asked = front.who.role is not Role.OBSERVER
         kinds = sorted(front.client.withheld)
         self._withheld = re.compile(b"|".join(each.encode() for each in kinds)) if kinds else None
+        self._looked_at = FOLDED | front.client.withheld
         self._open: dict[str, Ask] = {}
         """Questions that nobody has answered, as the log stands here."""
         self._head = b'{"jsonrpc":"2.0","method":"session/update","params":{"sessionId":%b,"update":' % json.encode(
             seat.session_id
         )
 
-    def take(self, offset: int, body: bytes, mode: Mode) -> list[bytes]:
-        """The frames of one event."""
+    def take(self, first: int, bodies: Sequence[bytes], mode: Mode) -> list[SessionFrame]:
+        """The frames of some events that follow each other."""
+        page: list[SessionFrame] = []
+        shows = self._front.shows_offsets
+        for offset, body in enumerate(bodies, first):
+            plain = self._plain(body)
+            if plain is None:
+                page += _marked(offset, self._take(offset, body, mode))
+            elif mode is not Mode.QUIET and not plain.echo:
+                page.append(SessionFrame(offset, self._update(plain.update, offset if shows else None)))
+        return page
+
+    def _plain(self, body: bytes) -> _Stored | None:
+        """The event, if it is an update that is passed on as it is."""
+        if not body.startswith(_STORED_UPDATE) or not self._face.passes_on:
+            return None
+        try:
+            stored = _read_stored(body)
+        except (DecodeError, UnicodeDecodeError):
+            # The codec says what is wrong with it.
+            return None
+        return None if stored.kind in self._looked_at else stored
+
+    def _take(self, offset: int, body: bytes, mode: Mode) -> list[bytes]:
+        """The frames of one event of any kind."""
         event = decode(body)
         if isinstance(event, ev.AgentStarted):
             self._seat.agent_wake.set()
@@ -128,9 +177,10 @@ class Teller:
                 return b"" if request_id is None else encode(_cancel(request_id))
 
     def _update(self, update: Raw, offset: int | None) -> bytes:
-        if offset is None:
-            return b"%b%b}}" % (self._head, bytes(update))
-        return b'%b%b,"_meta":{"turnwire":{"eventId":%d}}}}' % (self._head, bytes(update), offset)
+        end = b"}}" if offset is None else b',"_meta":{"turnwire":{"eventId":%d}}}}' % offset
+        frame = b"".join((self._head, update, end))
+        # Between the tokens of what an agent wrote there may be line ends, and a frame may not have any.
+        return frame.translate(_LINE_ENDS) if _LF in frame or _CR in frame else frame
 
     def _ask(self, ask: Ask, offset: int | None) -> bytes:
         if not self._is_asked or not self._front.can_answer(ask.method, ask.params):
@@ -139,6 +189,11 @@ class Teller:
         return (
             b"" if request_id is None else encode(Request(request_id, ask.method, _with_offset(ask.params, offset)))
         )
+
+
+def _marked(offset: int, frames: Sequence[bytes]) -> list[SessionFrame]:
+    """The frames of one event: a cursor stands behind the last."""
+    return [SessionFrame(offset if place == len(frames) else None, each) for place, each in enumerate(frames, 1)]
 
 
 def _cancel(request_id: int) -> Notification:

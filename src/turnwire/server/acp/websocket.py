@@ -145,10 +145,11 @@ class _Socket:
     async def _tell(self) -> None:
         pace = Pace()
         async with aclosing(self._held.connection.all_frames()) as frames:
-            async for frame in frames:
-                if not await self._write(frame):
-                    return
-                await pace.step()
+            async for some in frames:
+                for frame in some:
+                    if not await self._write(frame):
+                        return
+                    await pace.step()
 
     async def _write(self, frame: bytes) -> bool:
         """Write one frame; false if there is nobody who takes it."""
