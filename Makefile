@@ -3,6 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+WORKERS ?= 2
 
 .DEFAULT_GOAL := help
 .PHONY: help serve test check bench fuzz peers fix clean
@@ -22,7 +23,7 @@ serve: $(STAMP) ## start the daemon with its built-in agent
 	$(BIN)/turnwire serve
 
 test: $(STAMP) ## run all tests
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile
 
 check: $(STAMP) ## format, lint, types, architecture, generated files
 	$(BIN)/ruff format --check .
