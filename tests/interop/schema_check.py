@@ -8,7 +8,7 @@ pass only where they are named below.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from functools import cache
 from typing import Any, NamedTuple, TypeAlias, cast
 
@@ -148,13 +148,17 @@ class SchemaCheck:
         return [otherwise]
 
 
-def check_frames(version: int, frames: Iterable[Frame], *, drafts: bool = False) -> SchemaCheck:
-    """Hold a connection's frames against the schema. Fails with the first few problems."""
+def check_frames(version: int, frames: Sequence[Frame], *, drafts: bool = False) -> SchemaCheck:
+    """Hold a connection's frames against the schema. Fails with the first few problems.
+
+    What was sent counts from the start: a client may note a POST once it is done, and its JSON-RPC answer before.
+    """
     check = SchemaCheck(version, drafts=drafts)
-    for is_received, message in frames:
-        if is_received:
-            check.received(message)
-        else:
-            check.sent(message)
+    for each in frames:
+        if not each.is_received:
+            check.sent(each.message)
+    for each in frames:
+        if each.is_received:
+            check.received(each.message)
     assert not check.problems, "\n".join(check.problems[:5])
     return check
