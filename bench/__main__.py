@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from bench import daemon, loop, stdio
+from bench import acp_front, daemon, loop, stdio
 
 
 def main() -> None:
@@ -15,6 +15,8 @@ def main() -> None:
     stdio.main()
     print()
     daemon.main()
+    print()
+    acp_front.main()
 
 
 main()

@@ -1,8 +1,8 @@
 """One turn over `/acp`, and how long it took: the client of the measurement, for Streamable HTTP and WebSocket.
 
-Takes where a server is; opens a connection and a session as any ACP client does, then counts what a long turn sends.
-It counts chunks by the name of their kind in the bytes that arrive, whatever frames them, so it costs little and
-costs every server the same. Knows only what the measured servers send.
+Takes where a server is; opens a connection and a session as any ACP client does, then counts what a long turn
+sends. It finds chunks by the name of their kind in the bytes that arrive, whatever frames them, so it costs little,
+and the same with every server. Knows only what the measured servers send.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class Stream(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         if self.counts:
-            # A word that was cut in two is found with the end of what came before, which is too short for a whole one.
+            # A word may be cut in two. What is kept is too short for a whole one, so none is found twice.
             joined = self._tail + data
             self.chunks += joined.count(CHUNK)
             if END in joined:
@@ -110,7 +110,7 @@ class Stream(asyncio.Protocol):
 
     def begin(self) -> float:
         """From now on, count."""
-        self.counts, self.chunks, self.ended_at = True, 0, 0.0
+        self.counts, self.chunks, self.ended_at, self._tail = True, 0, 0.0, b""
         return time.perf_counter()
 
     async def turn(self, begun: float) -> Turn:

@@ -11,7 +11,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
-from collections.abc import Awaitable, Callable, Generator
+import struct
+from collections.abc import Awaitable, Callable, Generator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar
@@ -24,14 +25,16 @@ from granian.http import HTTP2Settings
 from granian.log import LogLevels
 from granian.server.embed import Server as GranianServer
 from starlette.types import ASGIApp
+from uvicorn.protocols.utils import ClientDisconnected
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 from websockets.http11 import Request
+from websockets.protocol import State
 
 from turnwire.errors import ConfigError, TurnwireError
 from turnwire.limits import Limits
 from turnwire.server.connection import Connection
 from turnwire.server.sockets import BACKLOG, open_listener, url_of
-from turnwire.server.stream import ABORT
+from turnwire.server.stream import ABORT, SEND_ALL
 
 ServerKind: TypeAlias = Literal["uvicorn", "granian"]
 Result = TypeVar("Result")
@@ -46,6 +49,9 @@ AT_ONCE = 65_536
 
 MISSED_PINGS = 2
 """A client that answers none of so many is gone. One may be lost to a machine that sleeps for a moment."""
+
+_TEXT, _SIZE_IN_2, _SIZE_IN_8, _MOST_IN_2 = 0x81, 126, 127, 65_536
+"""Of a frame of a WebSocket (RFC 6455, 5.2): a whole text; the marks that its size follows; what 2 bytes hold."""
 
 _sockets = logging.getLogger("uvicorn.error.sockets")
 # Below warnings it writes the address of each socket, and what a client has put there is not for a log.
@@ -126,7 +132,7 @@ class _Uvicorn(uvicorn.Server):
 
 
 class _Socket(WebSocketsSansIOProtocol):
-    """uvicorn's WebSocket, which the application can drop."""
+    """uvicorn's WebSocket, which the application can drop, and which takes many messages at once."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
@@ -138,7 +144,24 @@ class _Socket(WebSocketsSansIOProtocol):
             self.scope["extensions"] = {
                 **(self.scope.get("extensions") or {}),
                 ABORT: {"call": self.transport.abort},
+                SEND_ALL: {"call": self._send_all},
             }
+
+    async def _send_all(self, texts: Sequence[bytes]) -> None:
+        """Write messages of text with one write, which costs a fifth of one for each. Waits as `send` does."""
+        await self.writable.wait()
+        if self.disconnected or self.conn.state is not State.OPEN:
+            raise ClientDisconnected
+        self.transport.write(b"".join([part for text in texts for part in (_text_head(len(text)), text)]))
+
+
+def _text_head(size: int) -> bytes:
+    """What comes before a message of text: it is whole, and neither masked nor compressed."""
+    if size < _SIZE_IN_2:
+        return bytes((_TEXT, size))
+    if size < _MOST_IN_2:
+        return struct.pack("!BBH", _TEXT, _SIZE_IN_2, size)
+    return struct.pack("!BBQ", _TEXT, _SIZE_IN_8, size)
 
 
 async def _serve_uvicorn(

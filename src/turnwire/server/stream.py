@@ -35,6 +35,8 @@ from turnwire.wire.sse import encode_comment
 
 ABORT = "turnwire.abort"
 """The ASGI extension by which our HTTP/1.1 server drops a connection with all that it has not sent."""
+SEND_ALL = "turnwire.send_all"
+"""The ASGI extension by which our HTTP/1.1 server writes many messages to a WebSocket in one go."""
 HEARTBEAT = encode_comment("heartbeat")
 RETRY = b"retry: 3000\n\n"
 STOPPING = b"retry: 1000\n: the daemon is about to stop\n\n"

@@ -42,10 +42,10 @@ class Feed:
         """The offset of the next event; none if there is none yet."""
         return self._first if self._bodies else None
 
-    def take(self, upto: int | None) -> tuple[int, list[bytes]]:
-        """The offset of the next event, and all that are here up to `upto`. `next_offset` says that there is one."""
+    def take(self, upto: int) -> tuple[int, list[bytes]]:
+        """The offset of the next event, and all that are here up to `upto`. Call it if `next_offset` is one."""
         first, taken = self._first, self._bodies
-        if upto is not None and upto < first + len(taken) - 1:
+        if upto < first + len(taken) - 1:
             taken, self._bodies = taken[: upto + 1 - first], taken[upto + 1 - first :]
         else:
             self._bodies = []

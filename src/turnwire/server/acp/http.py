@@ -122,7 +122,7 @@ class StreamableHttp:
             async with aclosing(held.connection.connection_frames()) as frames:
                 async for some in frames:
                     await writer.write(b"".join([b"data: %b\n\n" % each for each in some]))
-                    await pace.step()
+                    await pace.step(len(some))
 
         with held.carried():
             await run_stream(call, send, {}, pump)
@@ -179,7 +179,7 @@ class _SessionStream:
                     await writer.write(b"".join([_event(offset, frame) for offset, frame in page]))
                     if (offset := next((each.offset for each in reversed(page) if each.offset), None)) is not None:
                         subscriber.at(offset)
-                    await pace.step()
+                    await pace.step(len(page))
 
     def _begin(self) -> bytes:
         _, after, lost = self._start

@@ -41,7 +41,8 @@ from turnwire.wire.jsonrpc import Notification, encode, raw
 HARMLESS = raw({"sessionUpdate": "session_info_update"})
 """Changes nothing. Some clients open a session's stream only when something names the session."""
 
-
+AT_ONCE = 256
+"""Events that are told in one go: enough to make one write of many, and few enough to keep nobody waiting."""
 RESYNC = "_turnwire/state_resync_required"
 """Told to a client that missed what the log has forgotten: it loads the session anew."""
 
@@ -173,7 +174,7 @@ class _Run:
         return isinstance(error, PositionLost)
 
     def step(self) -> list[SessionFrame] | None:
-        """What to give next, of one page of the log at most; none if there is nothing now."""
+        """What to give next; none if there is nothing now."""
         # What waits behind an event that will never come waits for nothing.
         has_ended = self.feed.is_over and self.feed.next_offset is None
         note = self._notes.next(upto=None if has_ended else self._offset)
@@ -197,18 +198,21 @@ class _Run:
         if self._seat.version == self._version:
             self._seat.given(self._offset if self._offset > self._told else 0, self._notes.position)
 
-    def _take_upto(self, offset: int) -> int | None:
-        """The last event before there is something else to do than to tell the next; none if there is no such."""
-        ends = [] if self._step is _Step.LIVE else [max(self._start.head, self._told)]
+    def _take_upto(self, offset: int) -> int:
+        """The last event that can be told in one go with the next, before there is something else to do."""
+        ends = [offset + AT_ONCE - 1]
         if self._step is _Step.HISTORY:
-            ends = [self._start.head]
+            ends.append(self._start.head)
+        elif self._step is _Step.GATE:
+            ends.append(max(self._start.head, self._told))
         if offset <= self._told:
             ends.append(self._told)
         if (behind := self._notes.next_after) is not None:
             ends.append(behind)
-        return min(ends, default=None)
+        # What the log has forgotten meanwhile may lie behind.
+        return max(offset, min(ends))
 
-    def _events(self, upto: int | None) -> list[SessionFrame]:
+    def _events(self, upto: int) -> list[SessionFrame]:
         first, bodies = self.feed.take(upto)
         mode = Mode.LIVE
         if first <= self._told:

@@ -2,8 +2,7 @@
 
 Takes events in order; gives the bytes that the client is sent because of each. What an event means to the client is
 `core.face`; the ids of requests, both ways, are the connection's. Nearly every event is an update that is passed on
-as it is: its payload is spliced into a frame, never decoded. Every frame is one line. Never waits, and never sends
-an observer a question.
+as it is: its payload is spliced into a frame, never decoded. Never waits, and never sends an observer a question.
 """
 
 from __future__ import annotations
@@ -30,8 +29,6 @@ CANCEL_REQUEST = "$/cancel_request"
 
 _STORED_UPDATE = b'{"type":"session_update",'
 """How the stored form of an update in its current shape begins."""
-_LINE_ENDS = bytes.maketrans(b"\r\n", b"  ")
-_LF, _CR = b"\n\r"
 
 
 class SessionFrame(NamedTuple):
@@ -178,9 +175,7 @@ class Teller:
 
     def _update(self, update: Raw, offset: int | None) -> bytes:
         end = b"}}" if offset is None else b',"_meta":{"turnwire":{"eventId":%d}}}}' % offset
-        frame = b"".join((self._head, update, end))
-        # Between the tokens of what an agent wrote there may be line ends, and a frame may not have any.
-        return frame.translate(_LINE_ENDS) if _LF in frame or _CR in frame else frame
+        return b"".join((self._head, update, end))
 
     def _ask(self, ask: Ask, offset: int | None) -> bytes:
         if not self._is_asked or not self._front.can_answer(ask.method, ask.params):

@@ -27,7 +27,7 @@ from turnwire.server.endpoint import DAEMON, IDENTITY
 from turnwire.server.guard import refuse_entry
 from turnwire.server.identity import ANYBODY, Identity
 from turnwire.server.refusals import problem_of
-from turnwire.server.stream import ABORT, FAREWELL_S
+from turnwire.server.stream import ABORT, FAREWELL_S, SEND_ALL
 
 METHOD = "CONNECT"
 """What an upgrade is called in the audit."""
@@ -92,7 +92,9 @@ class _Socket:
         self._held = held
         self._receive = receive
         self._send = send
-        self._abort = cast("dict[str, Any]", scope.get("extensions") or {}).get(ABORT)
+        extensions = cast("dict[str, Any]", scope.get("extensions") or {})
+        self._abort = extensions.get(ABORT)
+        self._send_all = extensions.get(SEND_ALL)
         self._close: Close | None = Close.DONE
         """None if there is nobody left to tell."""
         self._tasks = anyio.create_task_group()
@@ -146,16 +148,21 @@ class _Socket:
         pace = Pace()
         async with aclosing(self._held.connection.all_frames()) as frames:
             async for some in frames:
-                for frame in some:
-                    if not await self._write(frame):
+                # Without our own server each is a write of its own, with time of its own.
+                for each in [some] if self._send_all is not None else ([frame] for frame in some):
+                    if not await self._write(each):
                         return
-                    await pace.step()
+                    await pace.step(len(each))
 
-    async def _write(self, frame: bytes) -> bool:
-        """Write one frame; false if there is nobody who takes it."""
+    async def _write(self, frames: list[bytes]) -> bool:
+        """Write frames; false if there is nobody who takes them."""
         try:
             with anyio.move_on_after(self._daemon.limits.write_timeout_s):
-                await self._send({"type": "websocket.send", "text": frame.decode()})
+                if self._send_all is not None:
+                    await self._send_all["call"](frames)
+                else:
+                    for each in frames:
+                        await self._send({"type": "websocket.send", "text": each.decode()})
                 return True
         except _GONE:
             self._over(None)

@@ -1,9 +1,10 @@
-"""Messages per second of one long turn over `/acp`: turnwire's front, and the servers of the official SDKs.
+"""Messages per second of one long turn over `/acp`: turnwire, and the servers of the official SDKs.
 
 Prints one table, with a row for each server and a column for each transport. One client measures all of them
-(`bench/acp_client.py`); each server is started for its measurement and ended after it, so they never run at the same
-time. turnwire is started as its users start it, with an agent in a process of its own and a log on the disk; the SDKs' servers
-have the agent inside and keep nothing. Of several runs the fastest counts. A peer that is not installed is skipped.
+(`bench/acp_client.py`); each server is started for its measurement and ended after it, so they never run at the
+same time. turnwire is started as its users start it, with an agent in a process of its own and a log on the disk;
+the SDKs' servers have the agent inside and keep nothing. Of several runs the fastest counts. A peer that is not
+installed is skipped, and its row says why.
 """
 
 from __future__ import annotations
