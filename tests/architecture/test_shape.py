@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
@@ -55,10 +56,11 @@ def module(path: str, text: str) -> Module:
     return Module(path, text, ast.parse(text))
 
 
-def modules() -> Iterator[Module]:
-    for folder in FOLDERS:
-        for path in sorted((ROOT / folder).rglob("*.py")):
-            yield module(path.relative_to(ROOT).as_posix(), path.read_text(encoding="utf-8"))
+@cache
+def modules() -> tuple[Module, ...]:
+    """Every file, read once for all rules."""
+    paths = [path for folder in FOLDERS for path in sorted((ROOT / folder).rglob("*.py"))]
+    return tuple(module(path.relative_to(ROOT).as_posix(), path.read_text(encoding="utf-8")) for path in paths)
 
 
 def classes(given: Module) -> Iterator[ast.ClassDef]:
