@@ -6,10 +6,9 @@ from __future__ import annotations
 
 import asyncio
 
-from acp_py import Noted, allowing, tour
-
 import acp
 from acp import schema
+from acp_py import Noted, allowing, tour
 
 
 class Client(acp.Client):
