@@ -23,7 +23,7 @@ from turnwire.client.http import Http, segment
 SESSIONS_EXAMPLES = """
 turnwire sessions                  every session
 turnwire sessions --open           without those that are closed
-turnwire sessions --cwd ~/work/app those that work in this folder
+turnwire sessions --cwd ~/code/app those that work in this folder
 turnwire sessions --json | jq -r '.sessionId'
 """
 EXPORT_EXAMPLES = """

@@ -7,11 +7,10 @@ caller says that doing it twice is doing it once. Never sends the credential any
 
 from __future__ import annotations
 
-import ipaddress
 import os
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
-from typing import Any, Final, NamedTuple, TypeVar, cast
+from typing import Final, NamedTuple, TypeVar, cast
 from urllib.parse import quote, urlsplit
 
 import anyio
@@ -22,6 +21,7 @@ from turnwire.client.backoff import Backoff, Chance, random
 from turnwire.client.refusal import is_passing, refusal_of, retry_after_of
 from turnwire.errors import ConfigError, DaemonUnreachable, NotFound, RemoteProtocolError, TurnwireError
 from turnwire.limits import Limits
+from turnwire.link.address import is_loopback
 from turnwire.runtime.clock import Clock, SystemClock
 
 TOKEN_VARIABLE: Final = "TURNWIRE_TOKEN"
@@ -89,7 +89,7 @@ class Http:
             headers=_headers(token if token is not None else os.environ.get(TOKEN_VARIABLE)),
             # No certificates are read for plain HTTP: that takes longer than the request.
             verify=httpx.create_ssl_context() if base.startswith("https:") else False,
-            trust_env=not _is_loopback(base),
+            trust_env=not is_loopback(base),
             timeout=httpx.Timeout(ANSWER_S, connect=CONNECT_S, pool=None),
             limits=httpx.Limits(max_connections=None, max_keepalive_connections=20, keepalive_expiry=_IDLE_S),
         )
@@ -223,12 +223,3 @@ def _headers(token: str | None) -> dict[str, str]:
             raise ConfigError("the token has characters that no token has; copy it again")
         headers["Authorization"] = f"Bearer {token}"
     return headers
-
-
-def _is_loopback(url: str) -> bool:
-    """Whether a proxy of the environment has no business with this address."""
-    host: Any = urlsplit(url).hostname
-    try:
-        return host == "localhost" or ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False

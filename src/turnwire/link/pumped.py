@@ -15,8 +15,9 @@ from collections import deque
 
 import anyio
 
-from turnwire.errors import LimitExceeded, LinkBroken, LinkClosed, LocalProtocolError
+from turnwire.errors import LimitExceeded, LinkBroken, LinkClosed
 from turnwire.limits import Limits
+from turnwire.link.arrivals import next_frames
 from turnwire.link.senders import Senders
 
 logger = logging.getLogger("turnwire.agent")
@@ -163,21 +164,9 @@ class PumpedLink(ABC):
 
     async def receive(self) -> list[bytes]:
         """Every frame that has arrived, at least one. Cancel-safe: a cancelled call took nothing."""
-        source = self._inbound
-        if source.arrived is not None:
-            raise LocalProtocolError("another task is already in receive(); a link has one reader")
-        while True:
-            if self._is_closed:
-                raise LinkClosed("this link is closed; start a new one")
-            if frames := source.take():
-                return frames
-            if source.is_ended:
-                raise LinkBroken(self.lost or "the peer closed the connection")
-            source.arrived = anyio.Event()
-            try:
-                await source.arrived.wait()
-            finally:
-                source.arrived = None
+        return await next_frames(
+            self._inbound, lambda: self._is_closed, lambda: self.lost or "the peer closed the connection"
+        )
 
     async def send(self, frame: bytes) -> None:
         """Send one frame, waiting for room in order. Cancel-safe: a cancelled call sent all or nothing."""

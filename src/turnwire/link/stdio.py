@@ -22,8 +22,9 @@ from contextlib import suppress
 
 import anyio
 
-from turnwire.errors import LimitExceeded, LinkBroken, LinkClosed, LocalProtocolError
+from turnwire.errors import LimitExceeded, LinkBroken, LinkClosed
 from turnwire.limits import Limits
+from turnwire.link.arrivals import next_frames
 from turnwire.link.peer import KEPT_BREACHES, Breach
 from turnwire.link.senders import Senders
 from turnwire.wire.ndjson import LineReader, Oversized
@@ -254,21 +255,7 @@ class StdioLink:
 
     async def receive(self) -> list[bytes]:
         """Every frame that has arrived, at least one. Cancel-safe: a cancelled call took nothing."""
-        source = self._input
-        if source.arrived is not None:
-            raise LocalProtocolError("another task is already in receive(); a link has one reader")
-        while True:
-            if self._is_closed:
-                raise LinkClosed("this link is closed; start a new one")
-            if frames := source.take():
-                return frames
-            if source.is_ended:
-                raise LinkBroken("the peer closed its output and everything it sent has been read")
-            source.arrived = anyio.Event()
-            try:
-                await source.arrived.wait()
-            finally:
-                source.arrived = None
+        return await next_frames(self._input, lambda: self._is_closed, lambda: _READ_TO_THE_END)
 
     async def send(self, frame: bytes) -> None:
         """Send one frame, waiting for room in order. Cancel-safe: a cancelled call sent all or nothing."""
@@ -317,6 +304,9 @@ class StdioLink:
             raise LinkClosed("this link is closed; start a new one")
         if self._output.is_broken:
             raise LinkBroken("the peer no longer reads; the frame was not sent")
+
+
+_READ_TO_THE_END = "the peer closed its output and everything it sent has been read"
 
 
 def _make_nonblocking(fd: int) -> bool:

@@ -47,15 +47,19 @@ def check_append(current: SessionHead, expected: int) -> None:
         )
 
 
+def why_lost(current: SessionHead, after: Position) -> str | None:
+    """Why a position cannot be honoured, as `PositionLost` names it; none if it can."""
+    if after.epoch != current.epoch:
+        return "epoch"
+    if after.offset > current.head:
+        return "ahead"
+    return "trimmed" if after.offset < current.first - 1 else None
+
+
 def check_position(current: SessionHead, after: Position) -> None:
     """L7: a position that this log cannot honour is refused, never bent to the nearest one."""
-    if after.epoch != current.epoch:
-        why = "epoch"
-    elif after.offset > current.head:
-        why = "ahead"
-    elif after.offset < current.first - 1:
-        why = "trimmed"
-    else:
+    why = why_lost(current, after)
+    if why is None:
         return
     raise PositionLost(
         f"session {current.session_id!r} cannot be read after offset {after.offset} ({why});"

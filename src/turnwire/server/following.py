@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from turnwire.core.envelope import projection_for, stream_frame
 from turnwire.errors import PositionLost
 from turnwire.ids import SessionId
+from turnwire.log import rules
 from turnwire.log.base import Position, SessionHead
 from turnwire.runtime.follow import Page
 from turnwire.runtime.node import Node
@@ -42,15 +43,8 @@ class Lost(NamedTuple):
 
 def why_lost(after: Position, head: SessionHead) -> Lost | None:
     """What is wrong with a position, if anything is."""
-    if after.epoch != head.epoch:
-        reason = "epoch"
-    elif after.offset > head.head:
-        reason = "ahead"
-    elif after.offset < head.first - 1:
-        reason = "trimmed"
-    else:
-        return None
-    return Lost(reason, after.offset, head.first)
+    reason = rules.why_lost(head, after)
+    return None if reason is None else Lost(reason, after.offset, head.first)
 
 
 def oldest(head: SessionHead) -> Position:

@@ -27,20 +27,20 @@ from turnwire.log.base import Position
 from turnwire.server.acp.connection import AcpConnection
 from turnwire.server.acp.failures import failure_of, refusal
 from turnwire.server.acp.pace import Pace
+from turnwire.server.acp.reader import resync
 from turnwire.server.acp.registry import AcpConnections, Held
 from turnwire.server.endpoint import Call, Endpoint, read_body, refuse
 from turnwire.server.following import Lost, oldest, why_lost
 from turnwire.server.identity import Role
 from turnwire.server.routes.events import EPOCH_HEADERS, read_offset
 from turnwire.server.stream import RETRY, Writer, run_stream
-from turnwire.wire.jsonrpc import INVALID_REQUEST, Batch, Frame, Notification, Request, decode, encode, raw
+from turnwire.wire.jsonrpc import INVALID_REQUEST, Batch, Frame, Notification, Request, decode
 from turnwire.wire.peek import peek_session_id
 from turnwire.wire.sse import encode_comment
 
 PATH: Final = "/acp"
 CONNECTION_ID: Final = "acp-connection-id"
 SESSION_ID: Final = "acp-session-id"
-RESYNC: Final = "_turnwire/state_resync_required"
 """The notification that a cursor cannot be honoured. Only a client that sent a cursor is sent it."""
 
 _EVENTS: Final = ("text/event-stream", "text/*", "*/*")
@@ -185,7 +185,7 @@ class _SessionStream:
         _, after, lost = self._start
         parts = [RETRY, _OPENED]
         if lost is not None:
-            parts.append(b"data: %b\n\n" % _resync(self._session_id, lost))
+            parts.append(b"data: %b\n\n" % resync(self._session_id, lost))
         if after is not None:
             # The id alone is no event, but a client that is cut before the first one comes back with it.
             parts.append(b"id: %d\n\n" % after.offset)
@@ -194,16 +194,6 @@ class _SessionStream:
 
 def _event(offset: int | None, frame: bytes) -> bytes:
     return b"data: %b\n\n" % frame if offset is None else b"id: %d\ndata: %b\n\n" % (offset, frame)
-
-
-def _resync(session_id: SessionId, lost: Lost) -> bytes:
-    told = {
-        "sessionId": session_id,
-        "reason": lost.reason,
-        "lastDeliveredId": lost.last,
-        "earliestAvailableId": lost.earliest,
-    }
-    return encode(Notification(RESYNC, raw(told)))
 
 
 # -- what a request says -------------------------------------------------------------------------------------

@@ -30,12 +30,14 @@ from enum import Enum, auto
 from turnwire.errors import PositionLost, SessionNotFound
 from turnwire.ids import SessionId
 from turnwire.log.base import Position
+from turnwire.log.rules import check_position
 from turnwire.server.acp.feed import Feed
 from turnwire.server.acp.front import Front
 from turnwire.server.acp.notes import NoteReader
 from turnwire.server.acp.seat import Seat, Start
 from turnwire.server.acp.teller import Mode, SessionFrame, Teller
 from turnwire.server.acp.wake import Wake
+from turnwire.server.following import Lost
 from turnwire.wire.jsonrpc import Notification, encode, raw
 
 HARMLESS = raw({"sessionUpdate": "session_info_update"})
@@ -117,24 +119,24 @@ class Reader:
         head = await self._front.daemon.node.head(self._seat.session_id)
         after, first = self._after, head.first - 1
         if after is not None:
-            if after.epoch != head.epoch:
-                raise PositionLost("this position is of another life of the session; load it anew", why="epoch")
-            if after.offset > head.head:
-                raise PositionLost("this position is beyond the end of the log", why="ahead", head=head.head)
-            if after.offset < first:
-                raise PositionLost("the log does not reach back to this position; load the session", why="trimmed")
+            check_position(head, after)
         feed = Feed(self._front.daemon.node, self._seat.session_id, Position(head.epoch, first), self._wake)
         self._front.start(feed.run)
         told = self._seat.cursor if after is None else after.offset
         if told < first:
-            self._seat.note(_resync(self._seat.session_id, told, first + 1), 0)
+            self._seat.note(resync(self._seat.session_id, Lost("trimmed", told, first + 1)), 0)
         return _Run(self._front, self._seat, start, feed, notes, max(told, first), is_stream=self._is_stream)
 
 
-def _resync(session_id: SessionId, told: int, earliest: int) -> bytes:
-    """What a client is told that has missed events which the log does not have any more."""
-    lost = {"sessionId": session_id, "reason": "trimmed", "lastDeliveredId": told, "earliestAvailableId": earliest}
-    return encode(Notification(RESYNC, raw(lost)))
+def resync(session_id: SessionId, lost: Lost) -> bytes:
+    """What a client is told whose cursor cannot be honoured, or that has missed what the log has no more."""
+    told = {
+        "sessionId": session_id,
+        "reason": lost.reason,
+        "lastDeliveredId": lost.last,
+        "earliestAvailableId": lost.earliest,
+    }
+    return encode(Notification(RESYNC, raw(told)))
 
 
 class _Run:
