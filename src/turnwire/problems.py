@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from turnwire.errors import (
     AgentError,
+    AgentFailure,
     AgentLaunchFailed,
     AgentUnavailable,
     AppendConflict,
@@ -40,8 +41,10 @@ from turnwire.errors import (
     LogTooNew,
     LogUnavailable,
     MethodNotAllowed,
+    ModelFailed,
     NotAcceptable,
     NotFound,
+    NotOffered,
     PermissionNotFound,
     PositionLost,
     PromptNotFound,
@@ -113,6 +116,9 @@ PROBLEMS: dict[type[TurnwireError], Problem] = {
     AgentUnavailable: Problem(503, _INTERNAL, 75),
     AuthRequired: Problem(424, -32000, 77),
     AgentLaunchFailed: Problem(502, _INTERNAL, 69),
+    AgentFailure: Problem(502, _INTERNAL, 69),
+    NotOffered: Problem(502, _INTERNAL, 69),
+    ModelFailed: Problem(502, _INTERNAL, 69),
     ClientError: Problem(500, _INTERNAL, 70),
     TurnError: Problem(502, _INTERNAL, 76),
     DaemonUnreachable: Problem(502, _INTERNAL, 69),
