@@ -81,7 +81,7 @@ async def test_a_stalled_reader_costs_the_daemon_a_page_and_delays_nobody_and_mi
             stalled.transport.resume_reading()
             await stalled.done.wait()
         # Generous, because the machine does other work. A daemon that waits for a reader would end no turn at all.
-        assert statistics.quantiles(during, n=100)[97] < 5 * statistics.quantiles(before, n=100)[97] + 0.05
+        assert statistics.quantiles(during, n=100)[97] < 5 * statistics.quantiles(before, n=100)[97] + 0.25
         ids = stalled.ids()
         assert ids == list(range(ids[0], ids[0] + stalled.frames))
         assert stalled.frames > BURSTS * FLOOD
