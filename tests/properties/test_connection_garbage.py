@@ -12,7 +12,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from msgspec import Raw
 
-from turnwire.core.dialect import QUESTIONS, new_session_params, read_session_id
+from turnwire.core.dialect import QUESTIONS, opening_params, read_session_id
+from turnwire.core.setup import NO_SETUP
 from turnwire.errors import LinkBroken, RemoteProtocolError
 from turnwire.ids import AgentSessionId, RequestId
 from turnwire.limits import KiB, Limits
@@ -80,6 +81,8 @@ class Room:
 
     def wants(self, request: Request, answer: Callable[[Result | Failure], None]) -> bool:
         return False
+
+    def registered(self) -> None: ...
 
     def withdrew(self, request_id: RequestId) -> None: ...
 
@@ -158,7 +161,7 @@ class Play:
             tasks.start_soon(self.connection.handshake)
             await self.answer({"protocolVersion": 1})
         for room, session_id in ((self.broken, BROKEN), (self.sound, SOUND)):
-            params = new_session_params("/", Raw(b"[]"))
+            params = opening_params(None, "/", NO_SETUP)
             self.connection.open_session(room, "session/new", params, room.opened, None)
             await self.answer({"sessionId": session_id})
 

@@ -84,7 +84,7 @@ async def test_a_session_gets_the_id_and_the_servers_that_were_asked_for(tmp_pat
         assert answer(await client.post("/session", json=body), 200)["sessionId"] == "my.own_id-1"
         assert answer(await client.post("/session", json=body), 409)["code"] == "session_id_conflict"
         state = (await running.daemon.node.session(SessionId("my.own_id-1"))).state
-        assert b'"command":"/bin/true"' in bytes(state.mcp_servers)
+        assert b'"command":"/bin/true"' in bytes(state.setup.mcp_servers)
 
 
 @pytest.mark.parametrize(

@@ -15,10 +15,8 @@ from urllib.parse import quote, urlsplit, urlunsplit
 import anyio
 
 from turnwire.cli.flags import settings_from
-from turnwire.cli.pipes import open_pipes
 from turnwire.cli.reaching import Reach, find_daemon
 from turnwire.cli.relay import Relay
-from turnwire.client.backoff import Backoff
 from turnwire.errors import (
     AgentLaunchFailed,
     ConfigError,
@@ -30,6 +28,8 @@ from turnwire.errors import (
 )
 from turnwire.limits import Limits
 from turnwire.link.address import agent_headers, shown
+from turnwire.link.backoff import Backoff
+from turnwire.link.pipes import open_pipes
 from turnwire.link.stdio import StdioLink
 from turnwire.link.websocket import WebSocketLink, open_websocket
 from turnwire.runtime.clock import Clock, SystemClock

@@ -16,12 +16,12 @@ import anyio
 
 from turnwire.cli.failing import tell
 from turnwire.cli.flags import settings_from
-from turnwire.cli.pipes import open_pipes
 from turnwire.cli.sources import agent_source, log_secrets
 from turnwire.cli.stopping import drain, stop_on_signal
 from turnwire.cli.tracing import traced
 from turnwire.errors import LogLocked
 from turnwire.limits import Limits
+from turnwire.link.pipes import open_pipes
 from turnwire.runtime.clock import SystemClock
 from turnwire.runtime.source import AgentSource
 from turnwire.server.acp.stdio import serve_stdio

@@ -1,24 +1,28 @@
 """What passes between a client and a daemon, and what must be said again when the way between them was lost.
 
-Takes frames of either side, one at a time; gives what to pass on. Frames pass as they are, but for three things:
-the daemon is asked to number its events, and the numbers are taken out again; with a session given, `session/new`
-is that session; and after a loss, requests of a new connection have ids of their own. Never sends and never waits.
+Takes frames of either side, one at a time; gives what to pass on. Frames pass as they are, but for four things:
+the daemon is asked to number its events, and the numbers are taken out again; a prompt gets an idempotency key;
+with a session given, `session/new` is that session; and after a loss, requests of a new connection have ids of
+their own. Never sends and never waits.
 
 Theory of operation
 -------------------
-A way that is lost is found again in one of two forms.
+Of a request that is open when the way is lost, nobody knows whether it arrived. One that does the same when it is
+done twice is asked again; a prompt is such a one by its key. Of any other the client is told that it is lost. A way
+is found again in one of two forms.
 
     reattached  The daemon still has the connection. Answers of the client are said again, which is harmless. Each
-                open request is probed by another with the same id: the daemon refuses that while the first is open.
-                If it does not, the request or its answer was lost on the way, and the client is told so.
+                open request is asked again, or probed by another with the same id: the daemon refuses either while
+                the first is open.
     restarted   The daemon has forgotten the connection. A new one is made, and its sessions go on behind the last
-                event that came. Open requests fail, and open questions are withdrawn: they are asked anew. No
-                answer to an old question is passed on, because the same number may be another question now.
+                event that came. Then what may be is asked again. Open questions are withdrawn: they are asked anew.
+                No answer to an old question is passed on, because the same number may be another question now.
 """
 
 from __future__ import annotations
 
 import logging
+import secrets
 from collections import deque
 from contextlib import suppress
 from typing import Any
@@ -31,7 +35,6 @@ from turnwire.errors import RemoteProtocolError
 from turnwire.ids import RequestId
 from turnwire.wire.jsonrpc import (
     INTERNAL_ERROR,
-    INVALID_REQUEST,
     ErrorObject,
     Failure,
     Frame,
@@ -46,6 +49,16 @@ from turnwire.wire.peek import peek_session_id
 
 OPENS = frozenset({"session/new", "session/load", "session/resume", "session/attach", "session/fork"})
 LEAVES = frozenset({"session/close", "session/detach", "session/delete"})
+PROMPT = "session/prompt"
+AGAIN = frozenset(
+    {
+        *(PROMPT, "session/list", "session/close", "session/detach", "session/delete"),
+        *("session/set_mode", "session/set_model", "session/set_config_option"),
+    }
+)
+"""Requests that may be asked twice, and do the same as once."""
+STILL_OPEN = "request_open"
+"""How a daemon refuses a request whose id belongs to one that it works on."""
 KEPT_ANSWERS = 16
 """More questions than a client answers between a loss and its discovery."""
 OWN = "turnwire-"
@@ -66,7 +79,11 @@ class Relay:
         self._shows_offsets = False
         """The client wants the numbers for itself."""
         self._open: dict[ExactId, Request] = {}
+        self._keys: dict[ExactId, str] = {}
+        """The idempotency keys of prompts that are open, or could not be sent."""
+        self._key = secrets.token_hex(8)
         self._probes: set[ExactId] = set()
+        """Requests that were asked again or looked for, and whose standing the daemon has not said."""
         self._held: dict[ExactId, list[bytes]] = {}
         """Frames of a session whose id the client does not know yet, by the request that will tell it."""
         self._sessions: dict[str, int | None] = {}
@@ -82,7 +99,7 @@ class Relay:
     @property
     def is_waiting(self) -> bool:
         """Whether the client waits for an answer that does not take a whole turn."""
-        return any(each.method != "session/prompt" for each in self._open.values())
+        return any(each.method != PROMPT for each in self._open.values())
 
     # -- from the client -----------------------------------------------------------------------------------
 
@@ -110,8 +127,21 @@ class Relay:
             wanted = raw({"sessionId": self._session_id, "historyPolicy": "full"})
             sent = Request(request.id, "session/attach", wanted)
             self._held[key] = []
+        elif request.method == PROMPT:
+            sent = self._keyed(request)
         self._open[key] = sent
         return frame if sent is request else encode(sent)
+
+    def _keyed(self, prompt: Request) -> Request:
+        """The prompt with a key of its own, unless its client gave it one."""
+        params = _members(prompt.params)
+        meta = _members(params.get("_meta", Raw(b"{}")))
+        ours = _members(meta.get("turnwire", Raw(b"{}")))
+        if "idempotencyKey" in ours:
+            return prompt
+        key = self._keys.setdefault(exact(prompt.id), f"{self._key}-{self._own_number()}")
+        meta["turnwire"] = raw({**ours, "idempotencyKey": key})
+        return Request(prompt.id, prompt.method, raw({**params, "_meta": meta}))
 
     def _numbered(self, hello: Request) -> Request:
         """`initialize` with the wish to see the numbers of events."""
@@ -164,6 +194,8 @@ class Relay:
         if key in self._probes and _is_of_probe(answer, request):
             self._probes.discard(key)
             return [] if isinstance(answer, Failure) or request is None else self._lose(key)
+        self._probes.discard(key)
+        self._keys.pop(key, None)
         self._open.pop(key, None)
         held = self._held.pop(key, [])
         if request is None:
@@ -236,9 +268,10 @@ class Relay:
         for key, request in self._open.items():
             if request.method == "initialize":
                 frames.append(encode(request))
-            else:
-                self._probes.add(key)
-                frames.append(encode(Request(request.id, "session/list", Raw(b"{}"))))
+                continue
+            self._probes.add(key)
+            is_safe = request.method in AGAIN
+            frames.append(encode(request if is_safe else Request(request.id, "session/list", Raw(b"{}"))))
         return frames
 
     def restarted(self) -> tuple[list[bytes], list[bytes]]:
@@ -253,7 +286,7 @@ class Relay:
         failed = [
             frame
             for key, request in list(self._open.items())
-            if request.method != "initialize"
+            if request.method != "initialize" and request.method not in AGAIN
             for frame in self._lose(key)
         ]
         if self._hello is None:
@@ -261,14 +294,16 @@ class Relay:
         hello = self._hello
         if exact(hello.id) not in self._open:
             hello = Request(self._own_id(), hello.method, hello.params)
-        return [encode(hello), *(self._resume(*each) for each in self._sessions.items())], [*withdrawn, *failed]
+        frames = [encode(hello), *(self._attach(*each) for each in self._sessions.items())]
+        frames += [encode(each) for each in self._open.values() if each.method in AGAIN]
+        return frames, [*withdrawn, *failed]
 
-    def _resume(self, session_id: str, after: int | None) -> bytes:
-        # The session knows where it works and with what; the protocol wants both named.
-        params: dict[str, Any] = {"sessionId": session_id, "cwd": "/", "mcpServers": []}
+    def _attach(self, session_id: str, after: int | None) -> bytes:
+        """Come back to a session, behind the last event that came. Its setup stays as it is."""
+        params: dict[str, Any] = {"sessionId": session_id, "historyPolicy": "pending_only"}
         if after is not None:
             params["_meta"] = {"turnwire": {"after": after}}
-        return encode(Request(self._own_id(), "session/resume", raw(params)))
+        return encode(Request(self._own_id(), "session/attach", raw(params)))
 
     def _lose(self, key: ExactId) -> list[bytes]:
         self._held.pop(key, None)
@@ -276,14 +311,17 @@ class Relay:
         return [encode(Failure(request.id, ErrorObject(INTERNAL_ERROR, LOST, raw({"code": "answer_lost"}))))]
 
     def _own_id(self) -> str:
+        return f"{OWN}{self._own_number()}"
+
+    def _own_number(self) -> int:
         self._own_ids += 1
-        return f"{OWN}{self._own_ids}"
+        return self._own_ids
 
 
 def _is_of_probe(answer: Result | Failure, request: Request | None) -> bool:
     if isinstance(answer, Failure):
-        return answer.error.code == INVALID_REQUEST
-    return (request is None or request.method != "session/list") and "sessions" in _members(answer.result)
+        return _text(_members(answer.error.data or Raw(b"{}")), "code") == STILL_OPEN
+    return (request is None or request.method not in AGAIN) and "sessions" in _members(answer.result)
 
 
 def _read(frame: bytes) -> Frame | None:
@@ -300,6 +338,13 @@ def _members(value: Raw) -> dict[str, Raw]:
         return json.decode(value or b"{}", type=dict[str, Raw])
     except msgspec.DecodeError:
         return {}
+
+
+def _text(members: dict[str, Raw], name: str) -> str | None:
+    try:
+        return json.decode(members.get(name, Raw(b"null")), type=str | None)
+    except msgspec.DecodeError:
+        return None
 
 
 def _without(members: dict[str, Raw], name: str) -> dict[str, Raw]:

@@ -1,4 +1,4 @@
-"""Stopping at a signal: the first drains, the second does not wait.
+"""Stopping at a signal: a daemon drains at the first and does not wait at the second; what only reads just ends.
 
 Takes a daemon; sets an event once it is drained: running turns have come to their end, prompts that wait stay for
 the next start. The second signal ends the process where it stands: what is recorded is on disk, and the guards end
@@ -11,6 +11,8 @@ import logging
 import os
 import signal
 import sys
+from collections.abc import Awaitable, Callable
+from typing import Any
 
 import anyio
 
@@ -40,6 +42,29 @@ async def drain(daemon: Daemon, stop: anyio.Event) -> None:
     logger.info("stopping: turns have %g s to end; a second signal does not wait", seconds, extra=STOPPING)
     await daemon.drain()
     stop.set()
+
+
+async def until_ctrl_c(function: Callable[..., Awaitable[None]], *args: Any) -> None:
+    """Call it, and end it at Ctrl-C. Raises `KeyboardInterrupt` then.
+
+    The interpreter's own way cancels once, and whatever waits at that instant may take it for its own time limit.
+    """
+    interrupted = False
+
+    async def hear(scope: anyio.CancelScope) -> None:
+        nonlocal interrupted
+        with anyio.open_signal_receiver(signal.SIGINT) as signals:
+            async for _ in signals:
+                interrupted = True
+                scope.cancel()
+                return
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(hear, tasks.cancel_scope)
+        await function(*args)
+        tasks.cancel_scope.cancel()
+    if interrupted:
+        raise KeyboardInterrupt
 
 
 def _end_now(number: int) -> None:

@@ -18,6 +18,7 @@ from turnwire.cli.examples import Command
 from turnwire.cli.failing import printable
 from turnwire.cli.reaching import Reach, open_http, reaching
 from turnwire.cli.screen import TextScreen
+from turnwire.cli.stopping import until_ctrl_c
 from turnwire.client.content import to_raw
 from turnwire.client.port import Asking
 from turnwire.client.remote import RemoteDaemon
@@ -44,7 +45,7 @@ turnwire tail SESSION --json | jq 'select(.type == "turn_complete")'
 @reaching
 def attach(reach: Reach, session: str, live: bool, text: str | None) -> None:
     """Show a session: what happened, then what happens."""
-    anyio.run(_attach, reach, SessionId(session), live, text)
+    anyio.run(until_ctrl_c, _attach, reach, SessionId(session), live, text)
 
 
 async def _attach(reach: Reach, session_id: SessionId, live: bool, text: str | None) -> None:
@@ -69,7 +70,7 @@ async def _attach(reach: Reach, session_id: SessionId, live: bool, text: str | N
 @reaching
 def tail(reach: Reach, session: str, after: int, until_now: bool, as_json: bool) -> None:
     """Print the raw events of a session: number, type and content, a line each."""
-    anyio.run(_tail, reach, SessionId(session), after, until_now, as_json)
+    anyio.run(until_ctrl_c, _tail, reach, SessionId(session), after, until_now, as_json)
 
 
 async def _tail(reach: Reach, session_id: SessionId, after: int, until_now: bool, as_json: bool) -> None:

@@ -18,12 +18,12 @@ from urllib.parse import urlencode
 import msgspec
 from msgspec import Struct
 
-from turnwire.client.backoff import Backoff
 from turnwire.client.content import Content, to_raw
 from turnwire.client.shapes import Envelope, Failure, OpenedSession, PromptResult, SessionStatus, TurnStatus
 from turnwire.errors import DaemonUnreachable, RemoteProtocolError, TurnError, TurnwireError
 from turnwire.ids import PromptId, RequestId
 from turnwire.limits import Limits
+from turnwire.link.backoff import Backoff
 
 if TYPE_CHECKING:
     from turnwire.client.http import Answer

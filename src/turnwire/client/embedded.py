@@ -27,6 +27,7 @@ from turnwire.core.inputs import (
 )
 from turnwire.core.permissions import PermissionAnswer
 from turnwire.core.queue import Accepted as Recorded
+from turnwire.core.setup import Setup
 from turnwire.core.view import View
 from turnwire.ids import ClientId, Epoch, PermissionId, PromptId, SessionId
 from turnwire.limits import Limits
@@ -118,7 +119,7 @@ class EmbeddedDaemon:
         self._forgets = forgets
 
     async def create(self, cwd: str, mcp_servers: Raw) -> EmbeddedSession:
-        session = await self._session(await self._node.create(cwd, mcp_servers=mcp_servers), 0)
+        session = await self._session(await self._node.create(cwd, setup=Setup(mcp_servers)), 0)
         failure = await opening(self._node, session.session_id)
         if failure is not None:
             await self._node.delete(session.session_id)

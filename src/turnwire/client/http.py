@@ -17,11 +17,11 @@ import anyio
 import httpx
 import msgspec
 
-from turnwire.client.backoff import Backoff, Chance, random
 from turnwire.client.refusal import is_passing, refusal_of, retry_after_of
 from turnwire.errors import ConfigError, DaemonUnreachable, NotFound, RemoteProtocolError, TurnwireError
 from turnwire.limits import Limits
 from turnwire.link.address import is_loopback
+from turnwire.link.backoff import Backoff, Chance, random
 from turnwire.runtime.clock import Clock, SystemClock
 
 TOKEN_VARIABLE: Final = "TURNWIRE_TOKEN"

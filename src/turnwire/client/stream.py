@@ -27,10 +27,10 @@ from typing import Final, NamedTuple
 import msgspec
 from msgspec import Struct
 
-from turnwire.client.backoff import Backoff
 from turnwire.client.http import Http, segment
 from turnwire.client.refusal import is_passing, retry_after_of
 from turnwire.errors import DaemonUnreachable, PositionLost, RemoteProtocolError, SessionNotFound, TurnwireError
+from turnwire.link.backoff import Backoff
 from turnwire.wire.sse import SseEvent, SseReader
 
 SESSION_CLOSED: Final = "session_closed"

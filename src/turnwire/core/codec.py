@@ -14,6 +14,7 @@ from typing import Any, TypeAlias
 import msgspec
 
 from turnwire.core.events import AnyEvent
+from turnwire.core.setup import Setup
 from turnwire.core.state import STATE_VERSION, SessionState
 from turnwire.errors import LogCorrupt, LogTooNew
 
@@ -94,13 +95,23 @@ def encode_state(state: SessionState) -> bytes:
 
 
 def decode_state(body: bytes, version: int) -> SessionState | None:
-    """The state of a snapshot; none if it is of another version, then the log is folded anew."""
-    if version != STATE_VERSION:
+    """The state of a snapshot; none if it is of a version that is not known, then the log is folded anew."""
+    if version not in (1, STATE_VERSION):
         return None
     try:
-        return _states.decode(body)
+        state = _states.decode(body)
+        if version == 1:
+            setup = Setup(msgspec.json.decode(body, type=_First).mcp_servers)
+            return msgspec.structs.replace(state, setup=setup)
+        return state
     except _UNREADABLE:
         return None
+
+
+class _First(msgspec.Struct):
+    """Where version 1 of a state had the servers."""
+
+    mcp_servers: msgspec.Raw = msgspec.Raw(b"[]")
 
 
 def _event_types() -> frozenset[str]:

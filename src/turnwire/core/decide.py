@@ -84,13 +84,30 @@ def _create(draft: Draft, given: given_.CreateSession) -> None:
             at=given.at,
             session_id=given.session_id,
             cwd=given.cwd,
-            mcp_servers=given.mcp_servers,
+            mcp_servers=given.setup.mcp_servers,
             fork_of=given.fork_of,
             title=given.title,
             author=given.author,
             client_id=given.client_id,
+            additional_directories=given.setup.additional_directories,
+            meta=given.setup.meta,
         )
     )
+
+
+def _change_setup(draft: Draft, given: given_.ChangeSetup) -> None:
+    setup = given.setup
+    if setup != draft.state.setup:
+        draft.record(
+            ev.SetupChanged(
+                at=given.at,
+                mcp_servers=setup.mcp_servers,
+                additional_directories=setup.additional_directories,
+                meta=setup.meta,
+                author=given.author,
+                client_id=given.client_id,
+            )
+        )
 
 
 def _rename(draft: Draft, given: given_.Rename) -> None:
@@ -148,6 +165,7 @@ def _close(draft: Draft, given: given_.Close) -> None:
 
 _DECISIONS: dict[type[given_.Input], Callable[[Draft, Any], object]] = {
     given_.CreateSession: _create,
+    given_.ChangeSetup: _change_setup,
     given_.Prompt: _prompt,
     given_.UpdatePrompt: queue.update,
     given_.RemovePrompt: queue.remove_waiting,

@@ -9,12 +9,14 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
-from msgspec import UNSET, Raw, Struct, UnsetType
+from msgspec import UNSET, Raw, Struct, UnsetType, field
 
 from turnwire.core.events import TurnEnd
 from turnwire.core.inputs import AgentAnswered, AgentAsks
+from turnwire.core.setup import Setup
+from turnwire.errors import RemoteProtocolError
 from turnwire.ids import AgentSessionId, PermissionId, PromptId
-from turnwire.wire.jsonrpc import Request, raw
+from turnwire.wire.jsonrpc import INVALID_PARAMS, UNSUPPORTED_VERSION, ErrorObject, Request, raw
 
 VENDOR = "turnwire"
 NEWEST_VERSION = 2
@@ -35,6 +37,8 @@ class AgentProfile(Struct, frozen=True):
     resume: bool = False
     """`session/resume`, which does not."""
     close: bool = False
+    directories: bool = False
+    """`additionalDirectories` of a session."""
     auth_methods: Raw = Raw(b"[]")
     name: str | None = None
 
@@ -67,8 +71,18 @@ def initialize_params(version: str, *, protocol: int = NEWEST_VERSION, services:
 
 
 def read_initialize(result: Raw) -> AgentProfile:
-    """The agent's profile. Every optional part may be missing or malformed; what cannot be read is not offered."""
+    """The agent's profile. Every optional part may be missing or malformed; what cannot be read is not offered.
+
+    Raises `RemoteProtocolError` if it chose a version that there is not here.
+    """
     answer = _object(result)
+    chosen = answer.get("protocolVersion")
+    if isinstance(chosen, int) and not isinstance(chosen, bool) and not 1 <= chosen <= NEWEST_VERSION:
+        raise RemoteProtocolError(
+            f"the agent speaks version {chosen} of ACP; turnwire speaks 1 to {NEWEST_VERSION}",
+            jsonrpc=UNSUPPORTED_VERSION,
+            reason="version",
+        )
     v1, v2 = _member(answer, "agentCapabilities"), _member(answer, "capabilities")
     # Some agents say 2 and answer in the shape of v1: the shape decides, not the number alone.
     is_v2 = answer.get("protocolVersion") == 2 and "info" in answer and "agentCapabilities" not in answer
@@ -97,6 +111,7 @@ def read_initialize(result: Raw) -> AgentProfile:
         # On v2 both belong to every agent that has sessions at all.
         resume="session" in v2 if is_v2 else _offered((session,), "resume"),
         close="session" in v2 if is_v2 else _offered((session,), "close"),
+        directories=_offered((session2 if is_v2 else session,), "additionalDirectories"),
         auth_methods=raw(methods) if isinstance(methods, list) else Raw(b"[]"),
         name=name if isinstance(name, str) else None,
     )
@@ -133,14 +148,13 @@ def session_params(session_id: AgentSessionId) -> Raw:
     return raw({"sessionId": session_id})
 
 
-def new_session_params(cwd: str, mcp_servers: Raw) -> Raw:
-    """`session/new`."""
-    return raw({"cwd": cwd, "mcpServers": mcp_servers})
-
-
-def known_session_params(session_id: AgentSessionId, cwd: str, mcp_servers: Raw) -> Raw:
-    """`session/load`, `session/resume` and `session/fork`."""
-    return raw({"sessionId": session_id, "cwd": cwd, "mcpServers": mcp_servers})
+def opening_params(session_id: AgentSessionId | None, cwd: str, setup: Setup) -> Raw:
+    """`session/new`; with an id `session/load`, `session/resume` and `session/fork`."""
+    params: dict[str, Any] = {} if session_id is None else {"sessionId": session_id}
+    params |= {"cwd": cwd, "mcpServers": setup.mcp_servers}
+    if setup.additional_directories:
+        params["additionalDirectories"] = setup.additional_directories
+    return raw(params if setup.meta is UNSET else params | {"_meta": setup.meta})
 
 
 def read_steer_result(result: Raw) -> bool:
@@ -153,6 +167,8 @@ def read_steer_result(result: Raw) -> bool:
 
 class _PromptResult(Struct, rename="camel"):
     stop_reason: Any = None
+    in_old_words: Any = field(name="stop_reason", default=None)
+    """Drafts of ACP wrote it so, and some agents still do."""
     message_id: Any = None
     usage: Raw | UnsetType = UNSET
 
@@ -163,13 +179,22 @@ def read_prompt_result(at: int, prompt_id: PromptId, result: Raw) -> AgentAnswer
         answer = msgspec.json.decode(result, type=_PromptResult)
     except msgspec.DecodeError:
         return AgentAnswered(at=at, prompt_id=prompt_id)
+    said = (answer.stop_reason, answer.in_old_words)
     return AgentAnswered(
         at=at,
         prompt_id=prompt_id,
-        stop_reason=answer.stop_reason if isinstance(answer.stop_reason, str) else None,
+        stop_reason=next((each for each in said if isinstance(each, str)), None),
         message_id=answer.message_id if isinstance(answer.message_id, str) else None,
         usage=None if answer.usage is UNSET or bytes(answer.usage) == b"null" else answer.usage,
     )
+
+
+UNKNOWN_MODE = ErrorObject(INVALID_PARAMS, "an elicitation is a form or a url; no other mode was offered")
+
+
+def is_offered_question(request: Request) -> bool:
+    """Whether users can be asked this: an elicitation only in the modes that agents were told of."""
+    return request.method != "elicitation/create" or _object(request.params).get("mode", "form") in ("form", "url")
 
 
 class _Option(Struct, rename="camel"):

@@ -6,9 +6,10 @@ Takes stored events with their offset and session, gives envelopes
 
 `data` has the session's id and every field of the event, so that nothing is lost (`core.envelope_read` is the way
 back). The exceptions are in one table, `_ROWS`: kinds that go by another `type`, whose own name is then in
-`_meta.event`, and members under the names that clients of this contract know. A `session_update` is nearly every
-event of a session: its payload is spliced in as it is, never decoded. An envelope is one line: line ends between
-the tokens of a payload become spaces. Never holds state, never makes two envelopes of one event.
+`_meta.event`, members under the names that clients of this contract know, and what is kept from all readers. A
+`session_update` is nearly every event of a session: its payload is spliced in as it is, never decoded. An envelope
+is one line: line ends between the tokens of a payload become spaces. Never holds state, never makes two envelopes
+of one event.
 """
 
 from __future__ import annotations
@@ -58,10 +59,16 @@ class _Row(NamedTuple):
     """Members that repeat another: name → whose value."""
     renamed: Mapping[str, str] = {}
     """Fields whose name means something else to clients: stored name → name here."""
+    hidden: frozenset[str] = frozenset()
+    """Fields that nobody is shown."""
 
 
 _RUNNING: Final = {"state": "running"}
+_SECRET: Final = frozenset({"mcp_servers", "meta"})
+"""What an agent is opened with holds keys and tokens, and readers of a session are not all its owner."""
 _ROWS: Final[Mapping[type[ev.Event], _Row]] = {
+    ev.SessionCreated: _Row(hidden=_SECRET),
+    ev.SetupChanged: _Row(hidden=_SECRET),
     ev.UserMessage: _Row(SESSION_UPDATE),
     ev.TurnStarted: _Row("state_changed", _RUNNING),
     ev.TurnBlocked: _Row("state_changed", {"state": "requires_action"}),
@@ -100,7 +107,7 @@ def _kind_of(event: type[ev.Event]) -> _Kind:
     known = tuple(
         _Field(each.name, row.renamed.get(each.encode_name, each.encode_name), each.required)
         for each in fields(event)
-        if each.name != "at"
+        if each.name != "at" and each.name not in row.hidden
     )
     return _Kind(stored, row.type or stored, known, row)
 

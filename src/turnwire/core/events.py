@@ -4,8 +4,7 @@ Takes nothing but values; gives one frozen struct per kind of fact, in the past 
 (that is an effect) and never changes meaning: a changed shape gets a new tag and an up-caster (`core.codec`).
 
 Fields are camelCase once encoded. `at` is wall time in milliseconds, stamped on the input that led here.
-Payloads of peers are `Raw`: stored and shown byte for byte. One that is not there is `UNSET`, because `null` is a
-payload too.
+Payloads of peers are `Raw`: stored and shown byte for byte. One that is not there is `UNSET`: `null` is one too.
 """
 
 from __future__ import annotations
@@ -100,6 +99,19 @@ class SessionCreated(Event, frozen=True, tag="session_created"):
     fork_of: SessionId | None = None
     """The session whose conversation this one goes on from, at the agent."""
     title: str | None = None
+    author: str | None = None
+    client_id: ClientId | None = None
+    additional_directories: tuple[str, ...] = ()
+    meta: Raw | UnsetType = UNSET
+    """The `_meta` that its agent is asked with to open it."""
+
+
+class SetupChanged(Event, frozen=True, tag="session_setup_changed"):
+    """What the agent is given when it next has to open the session."""
+
+    mcp_servers: Raw = Raw(b"[]")
+    additional_directories: tuple[str, ...] = ()
+    meta: Raw | UnsetType = UNSET
     author: str | None = None
     client_id: ClientId | None = None
 
@@ -349,6 +361,7 @@ AnyEvent: TypeAlias = (
     SessionCreated
     | SessionRenamed
     | SessionClosed
+    | SetupChanged
     | ModeChanged
     | ModelSwitched
     | QueueHeld

@@ -17,6 +17,7 @@ from msgspec.structs import replace
 
 from turnwire.core import events as ev
 from turnwire.core.content import content_types
+from turnwire.core.setup import Setup
 from turnwire.core.state import (
     Agent,
     Ended,
@@ -80,8 +81,16 @@ def _session_created(state: SessionState, event: ev.SessionCreated) -> SessionSt
         phase=Phase.OPEN,
         session_id=event.session_id,
         cwd=event.cwd,
-        mcp_servers=event.mcp_servers,
+        setup=_setup(event),
     )
+
+
+def _setup_changed(state: SessionState, event: ev.SetupChanged) -> SessionState:
+    return replace(state, setup=_setup(event))
+
+
+def _setup(event: ev.SessionCreated | ev.SetupChanged) -> Setup:
+    return Setup(event.mcp_servers, event.additional_directories, event.meta)
 
 
 def _session_closed(state: SessionState, event: ev.SessionClosed) -> SessionState:
@@ -308,6 +317,7 @@ _FOLDS: dict[type[ev.Event], Callable[[SessionState, Any], SessionState]] = {
     ev.SessionCreated: _session_created,
     ev.SessionRenamed: _unchanged,
     ev.SessionClosed: _session_closed,
+    ev.SetupChanged: _setup_changed,
     ev.ModeChanged: _unchanged,
     ev.ModelSwitched: _unchanged,
     ev.QueueHeld: _queue_held,

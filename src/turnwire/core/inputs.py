@@ -13,6 +13,7 @@ from typing import TypeAlias
 from msgspec import Raw, Struct
 
 from turnwire.core.events import CancelRung, TurnEnd
+from turnwire.core.setup import NO_SETUP, Setup
 from turnwire.ids import AgentSessionId, ClientId, PermissionId, PromptId, RequestId, SessionId
 from turnwire.wire.peek import UpdatePeek
 
@@ -46,9 +47,15 @@ class Asked(Input, frozen=True, kw_only=True):
 class CreateSession(Asked, frozen=True):
     session_id: SessionId
     cwd: str
-    mcp_servers: Raw = Raw(b"[]")
+    setup: Setup = NO_SETUP
     fork_of: SessionId | None = None
     title: str | None = None
+
+
+class ChangeSetup(Asked, frozen=True):
+    """What the agent is to be given when it next has to open the session. Changes nothing if it is the same."""
+
+    setup: Setup
 
 
 class Prompt(Asked, frozen=True):
@@ -254,6 +261,7 @@ class Recover(Input, frozen=True):
 
 AnyInput: TypeAlias = (
     CreateSession
+    | ChangeSetup
     | Prompt
     | UpdatePrompt
     | RemovePrompt

@@ -12,10 +12,11 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 from msgspec.structs import replace
 
 from turnwire.core.events import Origin, TurnEnd
+from turnwire.core.setup import NO_SETUP, Setup
 from turnwire.core.turn import ACTIVE, TurnState
 from turnwire.ids import AgentSessionId, ClientId, PermissionId, PromptId, RequestId, SessionId
 
-STATE_VERSION = 1
+STATE_VERSION = 2
 """Version of the encoded state in snapshots; another version is folded anew from the log."""
 
 
@@ -115,7 +116,8 @@ class SessionState(Struct, frozen=True, omit_defaults=True):
     phase: Phase = Phase.NEW
     session_id: SessionId = SessionId("")
     cwd: str = ""
-    mcp_servers: Raw = Raw(b"[]")
+    setup: Setup = NO_SETUP
+    """What the agent is given when it opens the session."""
     agent: Agent | None = None
     """The agent that serves the session now."""
     known_as: AgentSessionId | None = None

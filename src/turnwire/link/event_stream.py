@@ -85,6 +85,7 @@ class EventStream:
         if self._scope.cancelled_caught:
             self.standing = Standing.ABSENT
         self.settled.set()
+        self._moved.set()
 
     def end(self) -> None:
         """Nobody needs it any more."""
@@ -94,11 +95,22 @@ class EventStream:
         """Return once nothing has come for `quiet_s`, and after `most_s` in any case."""
         with anyio.move_on_after(most_s):
             while True:
-                self._moved = anyio.Event()
                 with anyio.move_on_after(quiet_s) as waiting:
-                    await self._moved.wait()
+                    await self._move()
                 if waiting.cancelled_caught or self.standing is not Standing.OPEN:
                     return
+
+    async def reached(self, event_id: int, most_s: float) -> None:
+        """Return once everything up to this event has come, or the stream is lost; after `most_s` in any case."""
+        with anyio.move_on_after(most_s):
+            while self.standing is Standing.OPEN and not _is_behind(self._last_event_id, event_id):
+                await self._move()
+
+    async def _move(self) -> None:
+        """Wait for the next thing that comes. Any number may wait."""
+        if self._moved.is_set():
+            self._moved = anyio.Event()
+        await self._moved.wait()
 
     async def _come_back(self, *, was_good: bool) -> bool:
         """Wait before the next try; False if it has been tried for long enough."""
@@ -157,3 +169,8 @@ class EventStream:
             self.standing = Standing.REFUSED
         else:
             self._is_hopeless = status < 500 and status not in (409, 429)
+
+
+def _is_behind(last_event_id: str | None, event_id: int) -> bool:
+    """Whether a cursor stands at this event or behind it."""
+    return last_event_id is not None and last_event_id.isdecimal() and int(last_event_id) >= event_id

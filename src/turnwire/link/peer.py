@@ -23,6 +23,7 @@ from turnwire.errors import LimitExceeded, LinkBroken, LinkError, RemoteProtocol
 from turnwire.ids import RequestId
 from turnwire.link.base import FrameLink
 from turnwire.wire.jsonrpc import (
+    INVALID_REQUEST,
     METHOD_NOT_FOUND,
     Batch,
     ErrorObject,
@@ -45,6 +46,7 @@ Updated: TypeAlias = Callable[[UpdateParams], None]
 """Hears what most frames are, a `session/update` as it should be. Without it, `incoming` hears these too."""
 
 UNKNOWN_METHOD = ErrorObject(METHOD_NOT_FOUND, "method not found")
+NO_BATCHES = ErrorObject(INVALID_REQUEST, "ACP has no batches; send one message at a time")
 
 KEPT_BREACHES = 64
 KEPT_FRAMES = 16
@@ -117,6 +119,8 @@ class Peer:
                 answer(frame)
         elif isinstance(frame, Batch):
             self._breach("batch", line)
+            with suppress(LinkError, LimitExceeded):
+                self._send(Failure(None, NO_BATCHES))
         elif self._correlation.asked(frame.id, frame.method):
             self._incoming(frame)
         else:

@@ -6,8 +6,9 @@ session that lives on it. What they bring is one sequence here, in the order it 
 S1  One POST at a time, in order: the next goes out when the agent has accepted the last.
 S2  No frame about a session is sent before the session's stream is open, so no answer can be missed. The stream of
     a new session is opened by the answer that names it, that of an old one before it is loaded.
-S3  The answer to `session/load` comes on another stream than the history. It is held until the session's stream
-    has been quiet for `replay_quiet_s`.
+S3  The answer to `session/load` comes on another stream than the history. If it says which event is the last of
+    the history, as turnwire's own does, it is held until that one has come; else until the session's stream has
+    been quiet for `replay_quiet_s`.
 S4  A stream that is cut goes on behind its last numbered event; before the first one it is opened anew, if the
     agent does number and owes no answer there. Else the cut ends the link, because nobody knows what was lost. So
     does a refusal that concerns the connection, and a frame without an answer that was not accepted. A request that
@@ -62,6 +63,18 @@ _ENDS_A_SESSION: Final = frozenset({"session/close", "session/delete"})
 
 class _Version(msgspec.Struct, rename="camel"):
     protocol_version: int | None = None
+
+
+class _Ours(msgspec.Struct, rename="camel"):
+    last_event_id: int | None = None
+
+
+class _Vendors(msgspec.Struct):
+    turnwire: _Ours | None = None
+
+
+class _Opened(msgspec.Struct):
+    meta: _Vendors | None = msgspec.field(default=None, name="_meta")
 
 
 class StreamableLink(PumpedLink):
@@ -215,7 +228,7 @@ class StreamableLink(PumpedLink):
             elif isinstance(message, Result | Failure) and message.id is not None:
                 history = self._answered(message, stream)
                 if history is not None:
-                    self._tasks.start_soon(self._hold, frame, history)
+                    self._tasks.start_soon(self._hold, frame, history, _last_event(message))
                     return
         self._inbound.put(frame)
         await self._inbound.room()
@@ -232,14 +245,18 @@ class StreamableLink(PumpedLink):
                 self._stream(named)
         elif about is not None and request.method in _BRINGS_BACK:
             history = self._stream(about)
-            if request.method == "session/load" and came_on is not history and history.standing is Standing.OPEN:
+            has_history = request.method == "session/load" or _last_event(message) is not None
+            if has_history and came_on is not history and history.standing is Standing.OPEN:
                 return history
         elif about is not None and request.method in _ENDS_A_SESSION and about in self._streams:
             self._streams.pop(about).end()
         return None
 
-    async def _hold(self, answer: bytes, history: EventStream) -> None:
-        await history.quiet(self._limits.replay_quiet_s, REPLAY_MOST_S)
+    async def _hold(self, answer: bytes, history: EventStream, last: int | None) -> None:
+        if last is None:
+            await history.quiet(self._limits.replay_quiet_s, REPLAY_MOST_S)
+        else:
+            await history.reached(last, REPLAY_MOST_S)
         self._inbound.put(answer)
 
 
@@ -249,6 +266,16 @@ def _read(frame: bytes) -> Frame | None:
     except RemoteProtocolError:
         return None
     return None if isinstance(message, Batch) else message
+
+
+def _last_event(answer: Result | Failure) -> int | None:
+    """The last event of the history that the answer to a load stands behind, if the agent says it."""
+    try:
+        opened = msgspec.json.decode(answer.result, type=_Opened) if isinstance(answer, Result) else _Opened()
+    except msgspec.DecodeError:
+        return None
+    ours = None if opened.meta is None else opened.meta.turnwire
+    return None if ours is None else ours.last_event_id
 
 
 def _version(answer: Result) -> int | None:

@@ -19,7 +19,7 @@ from turnwire.ids import ClientId, SessionId
 from turnwire.limits import Limits
 from turnwire.runtime.agents import Agents
 from turnwire.runtime.clock import Clock
-from turnwire.runtime.connection import Hear
+from turnwire.runtime.connection import Listener
 from turnwire.runtime.errands import Provider
 from turnwire.runtime.evidence import Explanation, Seen, explain
 from turnwire.runtime.hosting import Hosting
@@ -107,8 +107,8 @@ class AgentSide:
             hosting.errands.retract(client_id)
 
     @asynccontextmanager
-    async def listening(self, session_id: SessionId, hear: Hear) -> AsyncGenerator[None]:
-        """Meanwhile `hear` is told what the session's agent says by methods of its own. A new agent is another."""
+    async def listening(self, session_id: SessionId, listener: Listener) -> AsyncGenerator[None]:
+        """Meanwhile a client hears what the session's agent says beside updates. A new agent is another."""
         session, hosting = await self._find(session_id)
         residence, agent = hosting.residence, session.state.agent
         if residence is None or agent is None:
@@ -116,11 +116,11 @@ class AgentSide:
             return
         listeners = residence.connection.listeners
         named = agent.agent_session_id
-        listeners.setdefault(named, []).append(hear)
+        listeners.setdefault(named, []).append(listener)
         try:
             yield
         finally:
-            listeners[named].remove(hear)
+            listeners[named].remove(listener)
             if not listeners[named]:
                 del listeners[named]
 

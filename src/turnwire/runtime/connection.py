@@ -19,13 +19,16 @@ from turnwire.core.correlation import ExactId, exact
 from turnwire.core.dialect import (
     NEWEST_VERSION,
     QUESTIONS,
+    UNKNOWN_MODE,
     AgentProfile,
     initialize_params,
+    is_offered_question,
     read_cancel_request,
     read_initialize,
     session_params,
 )
-from turnwire.errors import LimitExceeded, LinkError, RemoteProtocolError
+from turnwire.core.translate.auth import is_terminal
+from turnwire.errors import LimitExceeded, LinkError, LocalProtocolError, RemoteProtocolError
 from turnwire.ids import AgentSessionId, RequestId
 from turnwire.limits import Limits
 from turnwire.link.peer import Peer
@@ -41,8 +44,29 @@ UPDATE = "session/update"
 Opened: TypeAlias = Callable[[Result | Failure], AgentSessionId | None]
 """Hears the answer to a request that opens a session; says under which id the session lives here, if it does."""
 
-Hear: TypeAlias = Callable[[Notification], None]
-"""Hears a notification of an agent that is no part of ACP."""
+COMPLETE = "elicitation/complete"
+
+
+class Listener(Protocol):
+    """A client of a session, which hears what its agent says beside updates. Hands over and returns."""
+
+    @property
+    def client(self) -> object:
+        """Who listens: one client may listen for several sessions of the agent."""
+        ...
+
+    def heard(self, said: Notification) -> None:
+        """About the session, by a method of the agent's own."""
+        ...
+
+    def heard_by_all(self, said: Notification) -> None:
+        """About no session, by a method of the agent's own. Told to each client once."""
+        ...
+
+    def completed(self, said: Notification) -> None:
+        """An elicitation is over, which this client may have been asked in the session or not."""
+        ...
+
 
 KEPT_STRAYS = 64
 """Kinds of frames for nobody that are counted apart; an agent makes up as many as it likes."""
@@ -50,6 +74,10 @@ KEPT_STRAYS = 64
 
 class Resident(Protocol):
     """A session that lives on a connection. Called in the order of the agent's frames; hands over and returns."""
+
+    def registered(self) -> None:
+        """It is open at the agent, which was told so and can be asked things from now on."""
+        ...
 
     def updated(self, update: Raw) -> None: ...
 
@@ -85,8 +113,8 @@ class AgentConnection:
         """Sessions that were being opened when the agent went."""
         self._held: dict[str, list[Request | UpdateParams]] = {}
         self._held_frames = 0
-        self.listeners: dict[AgentSessionId, list[Hear]] = {}
-        """Who hears what the agent says about a session by methods of its own."""
+        self.listeners: dict[AgentSessionId, list[Listener]] = {}
+        """The clients of each session."""
         self.peer = Peer(agent.link, self._incoming, self._settled, self._update)
         self.profile: AgentProfile | None = None
         self.is_alive = True
@@ -152,8 +180,13 @@ class AgentConnection:
         raise RemoteProtocolError("the agent refused to initialize", jsonrpc=refusal.error.code)
 
     async def authenticate(self, method_id: str) -> None:
-        """`authenticate`, or `auth/login` on v2. Raises `RemoteProtocolError` if the agent refuses."""
+        """`authenticate`, or `auth/login` on v2.
+
+        Raises `LocalProtocolError` if no agent is asked for this, `RemoteProtocolError` if the agent refuses.
+        """
         assert self.profile is not None, "authentication follows the handshake"
+        if is_terminal(self.profile.auth_methods, method_id):
+            raise LocalProtocolError("this login is a program of the agent; run it in a terminal, then try again")
         method = "auth/login" if self.profile.version == NEWEST_VERSION else "authenticate"
         answer = await self.peer.call(method, raw({"methodId": method_id}))
         if isinstance(answer, Failure):
@@ -202,6 +235,7 @@ class AgentConnection:
         if self.profile is not None and self.profile.ready:
             # Only now: the session is known here, so nothing the agent sends after it can be dropped.
             self.peer.notify("session/ready", session_params(agent_session_id))
+        resident.registered()
 
     def has(self, agent_session_id: AgentSessionId) -> bool:
         """Whether a session lives here under this id. Agents that count anew in each life give ids twice."""
@@ -245,14 +279,28 @@ class AgentConnection:
             self._update_the_long_way(frame)
         elif frame.method == "$/cancel_request":
             self._cancel_request(frame)
-        elif not (is_extension(frame.method) and self._is_heard(frame)):
+        elif not self._is_heard(frame):
             name = frame.method[:KEPT_STRAYS]
             self.strays[name if name in self.strays or len(self.strays) < KEPT_STRAYS else "other"] += 1
 
     def _is_heard(self, frame: Notification) -> bool:
-        listeners = self.listeners.get(AgentSessionId(peek_session_id(frame.params) or ""), [])
-        for hear in list(listeners):
-            hear(frame)
+        """Tell the clients whom it concerns; False if there are none."""
+        named = peek_session_id(frame.params)
+        everybody = [each for some in self.listeners.values() for each in some]
+        if frame.method == COMPLETE:
+            # It names no session: only who was asked knows the elicitation.
+            for each in everybody:
+                each.completed(frame)
+            return bool(everybody)
+        if not is_extension(frame.method):
+            return False
+        if named is None:
+            for one in {id(each.client): each for each in everybody}.values():
+                one.heard_by_all(frame)
+            return bool(everybody)
+        listeners = self.listeners.get(AgentSessionId(named), [])
+        for each in list(listeners):
+            each.heard(frame)
         return bool(listeners)
 
     def _update_the_long_way(self, frame: Notification) -> None:
@@ -275,7 +323,9 @@ class AgentConnection:
     def _request(self, frame: Request) -> None:
         session_id = peek_session_id(frame.params) or ""
         resident = self._residents.get(session_id)
-        if resident is not None and frame.method in QUESTIONS:
+        if not is_offered_question(frame):
+            self.peer.refuse(frame.id, UNKNOWN_MODE)
+        elif resident is not None and frame.method in QUESTIONS:
             self._ask(resident, frame)
         elif frame.method not in QUESTIONS:
             self._want(resident, frame)

@@ -9,7 +9,7 @@ agent takes back is stopped.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 import anyio
@@ -69,11 +69,11 @@ class Errands:
         """Whether an attached client does errands here."""
         return bool(self._offers)
 
-    def settle(self, cwd: str) -> None:
-        """The session works in this directory: from now on the daemon can do errands there itself."""
+    def settle(self, cwd: str, additional_directories: Sequence[str] = ()) -> None:
+        """The session works in these directories: from now on the daemon can do errands there itself."""
         if self._own and self._workspace is None:
             try:
-                self._workspace = Workspace(cwd, (), self._limits)
+                self._workspace = Workspace(cwd, additional_directories, self._limits)
             except RequestRefused:
                 self._workspace = None
 

@@ -96,6 +96,10 @@ class Hearing:
         self._errands = errands
         self._clock = clock
 
+    def registered(self) -> None:
+        if not self._stay.is_over:
+            self._household.ready()
+
     def updated(self, update: Raw) -> None:
         stay = self._stay
         if stay.is_over:

@@ -212,7 +212,7 @@ class Hosting:
             connection = await self._agents.connection(self._session_id)
             if self._is_left:
                 return
-            self.errands.settle(state.cwd)
+            self.errands.settle(state.cwd, state.setup.additional_directories)
             self._residence = Residence(connection, self, self.errands, self._clock, self._tasks)
             fork_of, self._fork_of = self._fork_of, None
             self._residence.begin(state, fork_of)

@@ -18,10 +18,10 @@ from weakref import WeakValueDictionary
 import anyio
 import anyio.lowlevel
 from anyio.abc import TaskGroup
-from msgspec import Raw
 
 from turnwire.core.inputs import AnyInput, Close, CreateSession, Prompt, Recover
 from turnwire.core.queue import Accepted
+from turnwire.core.setup import NO_SETUP, Setup
 from turnwire.core.state import NOTHING, Phase
 from turnwire.core.view import View
 from turnwire.errors import LimitExceeded, LocalProtocolError, LogUnavailable, SessionClosed, TurnwireError
@@ -40,8 +40,6 @@ from turnwire.runtime.rules import Rules
 from turnwire.runtime.session import STATE, Opened, Session, Watch
 from turnwire.runtime.source import AgentSource
 from turnwire.runtime.tail import Projection, Tail, stored
-
-NO_SERVERS = Raw(b"[]")
 
 logger = logging.getLogger(__name__)
 
@@ -87,7 +85,7 @@ class Node:
         cwd: str,
         *,
         session_id: SessionId | None = None,
-        mcp_servers: Raw = NO_SERVERS,
+        setup: Setup = NO_SETUP,
         fork_of: SessionId | None = None,
         author: str | None = None,
         title: str | None = None,
@@ -113,7 +111,7 @@ class Node:
                     at=now,
                     session_id=session_id,
                     cwd=cwd,
-                    mcp_servers=mcp_servers,
+                    setup=setup,
                     fork_of=fork_of,
                     title=title,
                     author=author,

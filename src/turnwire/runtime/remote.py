@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Mapping
-from importlib.util import find_spec
 from types import TracebackType
 from typing import Any, Self
 from urllib.parse import urlsplit
@@ -122,7 +121,8 @@ def _http_client(url: str, headers: Mapping[str, str], limits: Limits) -> httpx.
         transport=httpx.AsyncHTTPTransport(
             # No certificates are read for plain HTTP: that takes longer than the request.
             verify=httpx.create_ssl_context() if secure else False,
-            http2=secure and find_spec("h2") is not None,
+            # On one HTTP/2 connection, what has come for one stream can stay unread while another is waited for.
+            http2=False,
             retries=CONNECT_RETRIES,
             proxy=_proxy(url),
             limits=httpx.Limits(max_connections=None, max_keepalive_connections=20, keepalive_expiry=IDLE_S),

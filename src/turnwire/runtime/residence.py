@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from anyio.abc import TaskGroup
 from msgspec import UNSET, Raw, UnsetType
+from msgspec.structs import replace
 
 from turnwire.core.content import check_content, content_types
 from turnwire.core.dialect import (
     AgentProfile,
-    known_session_params,
-    new_session_params,
+    opening_params,
     prompt_params,
     read_prompt_result,
     read_session_id,
@@ -82,6 +82,10 @@ class Residence:
         With `fork_of` it goes on from another session; an agent that cannot do that opens none.
         """
         profile, known_as = self._profile, state.known_as
+        if state.setup.additional_directories and not profile.directories:
+            # Roots are granted or refused, never left out.
+            self._hearing.lost("agent_launch_failed", "this agent takes no additional directories; load without")
+            return
         ways = ["new"]
         if fork_of is not None:
             ways, known_as = ["fork"], fork_of
@@ -99,11 +103,10 @@ class Residence:
         self._stay.replay = View() if how == "load" else None
         self._stay.news = []
         known_as = named if how in {"load", "resume"} else None
-        servers = mcp_servers(state.mcp_servers, self._profile.version)
-        if how in {"new", "lost"} or named is None:
-            method, params = "session/new", new_session_params(state.cwd, servers)
-        else:
-            method, params = f"session/{how}", known_session_params(named, state.cwd, servers)
+        servers = mcp_servers(state.setup.mcp_servers, self._profile.version)
+        setup = replace(state.setup, mcp_servers=servers)
+        method = "session/new" if how in {"new", "lost"} or named is None else f"session/{how}"
+        params = opening_params(None if method == "session/new" else named, state.cwd, setup)
 
         def answered(frame: Result | Failure) -> AgentSessionId | None:
             if self._stay.is_over:
@@ -143,7 +146,6 @@ class Residence:
         news, self._stay.news = self._stay.news, []
         for update in news:
             self._hearing.updated(update)
-        self._household.ready()
 
     def _refused(self, failure: Failure | None) -> None:
         """The agent does not open the session: it said so, or its answer names none."""

@@ -15,32 +15,37 @@ from turnwire.runtime.services.roots import Roots
 OUTSIDE, ROOT_MISSING = "outside_roots", "root_missing"
 
 
-def check_cwd(cwd: str, roots: Sequence[Path]) -> str:
-    """The true path of `cwd`.
+def check_cwd(cwd: str, roots: Sequence[Path], what: str = "cwd") -> str:
+    """The true path of `cwd`, which errors call `what`.
 
     Raises:
         BadRequest: It is not absolute, missing, or no directory.
         Forbidden: It is not inside one of `roots`, or one of those is gone.
     """
     if not roots:
-        raise _outside()
+        raise _outside(what)
     first, *others = (str(root.absolute()) for root in roots)
     try:
         return Roots(first, others).directory(cwd)
     except RequestRefused as refused:
         if refused.reason == OUTSIDE:
-            raise _outside() from None
+            raise _outside(what) from None
         if refused.reason == ROOT_MISSING:
             raise Forbidden(
                 "an allowed directory is gone; make it again, or restart the daemon without it"
             ) from None
         raise BadRequest(
-            "cwd must be the absolute path of a directory that exists; check it, or make the directory first",
+            f"{what} must be the absolute path of a directory that exists; check it, or make the directory first",
             reason=refused.reason,
         ) from None
 
 
-def _outside() -> Forbidden:
+def check_directories(paths: Sequence[str], roots: Sequence[Path]) -> tuple[str, ...]:
+    """The true paths of further directories of a session. Raises as `check_cwd` does."""
+    return tuple(check_cwd(each, roots, "an additional directory") for each in paths)
+
+
+def _outside(what: str) -> Forbidden:
     return Forbidden(
-        "cwd is outside the allowed directories; choose one inside them, or start the daemon with --cwd for it"
+        f"{what} is outside the allowed directories; choose one inside them, or start the daemon with --cwd for it"
     )

@@ -6,18 +6,28 @@ position in it and the values in it are of one moment, so following from there m
 
 from __future__ import annotations
 
+import logging
 from typing import Any, NamedTuple
 
 import anyio
+from anyio import to_thread
 from msgspec import UNSET, Raw, Struct, UnsetType
+from msgspec.structs import replace
 
+from turnwire.core.dialect import AgentProfile
+from turnwire.core.setup import Setup
+from turnwire.core.translate.members import entries
+from turnwire.core.translate.sessions import unwanted_servers
 from turnwire.core.view import Latest, View
-from turnwire.errors import AgentError
+from turnwire.errors import AgentError, BadRequest, TurnwireError
 from turnwire.ids import ClientId, Epoch, SessionId
 from turnwire.runtime.opening import opening
+from turnwire.server.cwd import check_directories
 from turnwire.server.daemon import Daemon
 from turnwire.server.endpoint import Call
 from turnwire.server.listing import iso
+
+logger = logging.getLogger(__name__)
 
 
 class AgentState(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
@@ -86,6 +96,38 @@ def _choice(
     current: str | None, offered: Raw | UnsetType, current_key: str, offered_key: str
 ) -> dict[str, Any] | UnsetType:
     return UNSET if offered is UNSET else {current_key: current, offered_key: offered}
+
+
+async def profile_of(daemon: Daemon) -> AgentProfile | None:
+    """What the agent says of itself; none if there is none to be had now."""
+    with anyio.move_on_after(daemon.limits.opening_s):
+        try:
+            return await daemon.node.agents.profile()
+        except TurnwireError as error:
+            extra = {"event": "agent_not_known", "code": error.code}
+            logger.warning("a client is offered what every agent has: %s", error, extra=extra)
+    return None
+
+
+async def granted(daemon: Daemon, setup: Setup) -> Setup:
+    """The setup with the true paths of its directories.
+
+    Raises `BadRequest` if the agent takes none or one is no directory, or if it takes no such MCP servers;
+    `Forbidden` for a directory outside the roots.
+    """
+    directories = setup.additional_directories
+    if not directories and not entries(setup.mcp_servers):
+        return setup
+    agent = await profile_of(daemon)
+    unwanted = None if agent is None else unwanted_servers(setup.mcp_servers, agent)
+    if unwanted is not None:
+        raise BadRequest(unwanted)
+    if not directories:
+        return setup
+    if agent is None or not agent.directories:
+        raise BadRequest("this agent does not offer additionalDirectories; leave them out")
+    true_paths = await to_thread.run_sync(check_directories, directories, daemon.roots)
+    return replace(setup, additional_directories=true_paths)
 
 
 async def hear_agent(daemon: Daemon, session_id: SessionId) -> None:

@@ -47,6 +47,7 @@ class SessionEntry(Struct, frozen=True, kw_only=True, omit_defaults=True, rename
     client_count: int
     """Attached clients, there or not."""
     closed: bool
+    additional_directories: list[str] = []
 
 
 class Wanted(NamedTuple):
@@ -139,6 +140,7 @@ async def entry_of(daemon: Daemon, session_id: SessionId) -> SessionEntry:
         is_waiting_for_permission=bool(state.questions),
         client_count=clients,
         closed=session.phase is Phase.CLOSED,
+        additional_directories=list(session.additional_directories),
     )
 
 

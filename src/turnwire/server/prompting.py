@@ -109,7 +109,7 @@ async def take_prompt(call: Call, body: SteerBody, when_busy: WhenBusy) -> Taken
         when_busy=when_busy,
         prompt_request_id=body.prompt_request_id,
         key=key,
-        digest=None if key is None else _digest(body, when_busy),
+        digest=None if key is None else digest(body.prompt, body.meta, when_busy),
         meta=raw(meta) if meta else None,
         deadline_at=None if body.deadline_ms is None else now + body.deadline_ms,
     )
@@ -130,8 +130,8 @@ def _key(call: Call) -> str | None:
     return key
 
 
-def _digest(body: SteerBody, when_busy: WhenBusy) -> str:
+def digest(prompt: Any, meta: dict[str, Any] | None, when_busy: WhenBusy) -> str:
     """What makes two prompts the same: not the order of members, and not the trace of the request."""
-    meta = {name: value for name, value in (body.meta or {}).items() if name not in {"traceparent", "tracestate"}}
-    same = {"prompt": body.prompt, "whenBusy": when_busy, "_meta": meta}
+    meta = {name: value for name, value in (meta or {}).items() if name not in {"traceparent", "tracestate"}}
+    same = {"prompt": prompt, "whenBusy": when_busy, "_meta": meta}
     return hashlib.sha256(msgspec.json.encode(same, order="sorted")).hexdigest()

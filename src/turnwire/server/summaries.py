@@ -133,7 +133,10 @@ def _short(kept: _Kept) -> View:
 
 _TELLING = tuple(
     b'{"type":"%b"' % str(each.__struct_config__.tag).encode()
-    for each in (ev.SessionCreated, ev.SessionRenamed, ev.SessionClosed, ev.ClientAttached, ev.ClientDetached)
+    for each in (
+        *(ev.SessionCreated, ev.SetupChanged, ev.SessionRenamed, ev.SessionClosed),
+        *(ev.ClientAttached, ev.ClientDetached),
+    )
 )
 _AN_UPDATE = b'{"type":"session_update"'
 _NAMES_SESSION = b'"session_info_update"'
@@ -142,7 +145,7 @@ _HEAD_BYTES = 128
 
 
 def _tells(body: bytes) -> bool:
-    """Whether an event is about names, clients or the session's end."""
+    """Whether an event is about names, directories, clients or the session's end."""
     if body.startswith(_AN_UPDATE):
         return _NAMES_SESSION in body[:_HEAD_BYTES]
     return body.startswith(_TELLING)

@@ -19,6 +19,7 @@ from turnwire.core.codec import encode
 from turnwire.core.face import Face, Tell
 from turnwire.core.translate.profile import ClientProfile
 from turnwire.ids import PromptId, SessionId
+from turnwire.server.acp.folds import Fold
 from turnwire.server.acp.front import Front
 from turnwire.server.acp.seat import Seat
 from turnwire.server.acp.teller import Mode, Teller
@@ -64,7 +65,7 @@ def teller(place: Place, **agreed: Any) -> Teller:
     front = Front(place.daemon, ANYBODY, place.tasks)
     front.client = ClientProfile(version=1, withheld=frozenset({"usage_update"}))
     front.shows_offsets = agreed.get("shows_offsets", False)
-    return Teller(front, Seat(SESSION, 64))
+    return Teller(front, Seat(SESSION, 64), Fold(0, Face(front.dialect, SESSION), {}))
 
 
 def expected(offset: int, event: ev.AnyEvent, face: Face) -> list[tuple[int, Json]]:

@@ -46,6 +46,8 @@ class Stream:
             while True:
                 while self._page:
                     offset, frame = self._page.popleft()
+                    if not frame:
+                        continue  # only the end of the history is marked
                     self.got.append((offset, msgspec.json.decode(frame)))
                     if fits(self.got[-1][1]):
                         return self.got[-1][1]

@@ -8,7 +8,6 @@ import anyio
 import pytest
 from tests.support.played import Play, Request, playing, streamed, told
 
-from turnwire.client.backoff import Backoff
 from turnwire.client.http import Http, checked_url, segment
 from turnwire.errors import (
     ConfigError,
@@ -20,6 +19,7 @@ from turnwire.errors import (
     Unauthenticated,
 )
 from turnwire.limits import Limits
+from turnwire.link.backoff import Backoff
 from turnwire.testing import ManualClock
 
 pytestmark = pytest.mark.anyio

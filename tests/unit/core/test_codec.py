@@ -33,6 +33,7 @@ from turnwire.core.codec import (
     encode_state,
 )
 from turnwire.core.inputs import WhenBusy
+from turnwire.core.setup import Setup
 from turnwire.core.state import NOTHING, STATE_VERSION
 from turnwire.errors import LogCorrupt, LogTooNew
 from turnwire.ids import PromptId
@@ -173,6 +174,13 @@ def test_a_state_survives_its_snapshot() -> None:
 @pytest.mark.parametrize("body", [b"", b"[]", b'{"phase":"half"}', b'{"cwd":"\xff"}', b'{"x":' * 5_000])
 def test_a_snapshot_that_cannot_be_read_is_folded_anew(body: bytes) -> None:
     assert decode_state(body, STATE_VERSION) is None
+
+
+def test_a_snapshot_of_the_first_version_keeps_its_servers() -> None:
+    first = b'{"phase":"open","session_id":"s1","cwd":"/w","mcp_servers":[{"name":"m"}]}'
+    state = decode_state(first, 1)
+    assert state is not None
+    assert (state.cwd, state.setup) == ("/w", Setup(Raw(b'[{"name":"m"}]')))
 
 
 def test_a_snapshot_of_another_version_is_folded_anew() -> None:

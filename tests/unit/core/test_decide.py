@@ -36,6 +36,7 @@ from turnwire.core import events as ev
 from turnwire.core import inputs as i
 from turnwire.core.decide import decide, take
 from turnwire.core.draft import Draft
+from turnwire.core.setup import Setup
 from turnwire.core.state import NOTHING
 from turnwire.errors import (
     LocalProtocolError,
@@ -54,6 +55,7 @@ DETACH = i.Detach(at=AT, client_id=ClientId("c1"), reason="lost")
 RENAME = i.Rename(at=AT, title="new", author="ann")
 HOLD = i.HoldQueue(at=AT, reason="asked", author="ann")
 RELEASE = i.ReleaseQueue(at=AT, author="ann")
+SETUP = i.ChangeSetup(at=AT, setup=Setup(additional_directories=("/x",)), author="ann")
 MODE_SET = i.ModeSet(at=AT, mode="plan", previous="ask", author="ann")
 TIME_LIMIT = i.TimeLimitPassed(at=AT, prompt_id=PromptId("p1"))
 MODEL_SET = i.ModelSet(at=AT, model_id="big", previous="small", author="ann")
@@ -68,6 +70,7 @@ INPUTS: tuple[i.AnyInput, ...] = (
     settle("p1"),
     HOLD,
     RELEASE,
+    SETUP,
     MODE_SET,
     MODEL_SET,
     RENAME,
@@ -161,6 +164,13 @@ def test_a_new_title_is_recorded_with_who_gave_it() -> None:
     session = Session()
     session.take(RENAME)
     assert session.found(ev.SessionRenamed) == [ev.SessionRenamed(at=AT, title="new", author="ann")]
+
+
+def test_a_new_setup_is_recorded_once() -> None:
+    session = Session()
+    assert types(session.take(SETUP).events) == ["session_setup_changed"]
+    assert types(session.take(SETUP).events) == []
+    assert session.state.setup == SETUP.setup
 
 
 def test_a_client_that_leaves_does_not_touch_the_turn() -> None:

@@ -12,6 +12,7 @@ from msgspec import Raw
 from turnwire.core import dialect
 from turnwire.core.events import TurnEnd
 from turnwire.core.inputs import AgentAnswered
+from turnwire.core.setup import Setup
 from turnwire.ids import AgentSessionId, PermissionId, PromptId
 from turnwire.wire.jsonrpc import Request, raw
 
@@ -83,7 +84,6 @@ def test_a_v2_agent_ends_turns_by_idle_even_if_it_offers_the_marker() -> None:
         {"protocolVersion": 2, "agentCapabilities": {}},
         {"protocolVersion": 2},
         {"protocolVersion": 1, "info": {}},
-        {"protocolVersion": 3, "info": {}},
     ],
 )
 def test_the_shape_decides_the_version_not_the_number_alone(answer: object) -> None:
@@ -164,10 +164,17 @@ def test_content_goes_to_the_agent_byte_for_byte() -> None:
 
 def test_session_params_name_the_session() -> None:
     assert member(dialect.session_params(AgentSessionId("a"))) == {"sessionId": "a"}
-    servers = Raw(b'[{"name":"x"}]')
-    assert member(dialect.new_session_params("/w", servers)) == {"cwd": "/w", "mcpServers": [{"name": "x"}]}
-    known = member(dialect.known_session_params(AgentSessionId("a"), "/w", servers))
+    setup = Setup(Raw(b'[{"name":"x"}]'))
+    assert member(dialect.opening_params(None, "/w", setup)) == {"cwd": "/w", "mcpServers": [{"name": "x"}]}
+    known = member(dialect.opening_params(AgentSessionId("a"), "/w", setup))
     assert known == {"sessionId": "a", "cwd": "/w", "mcpServers": [{"name": "x"}]}
+    full = Setup(Raw(b"[]"), ("/x",), Raw(b'{"k":1}'))
+    assert member(dialect.opening_params(None, "/w", full)) == {
+        "cwd": "/w",
+        "mcpServers": [],
+        "additionalDirectories": ["/x"],
+        "_meta": {"k": 1},
+    }
 
 
 @pytest.mark.parametrize(

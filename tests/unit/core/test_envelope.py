@@ -35,6 +35,22 @@ def shown(event: ev.AnyEvent) -> dict[str, Any]:
     return envelope_of(event)["data"]
 
 
+def without_secrets(event: ev.AnyEvent) -> ev.AnyEvent:
+    if isinstance(event, ev.SessionCreated | ev.SetupChanged):
+        return msgspec.structs.replace(event, mcp_servers=Raw(b"[]"), meta=msgspec.UNSET)
+    return event
+
+
+@pytest.mark.requirement("G13")
+def test_the_keys_of_a_sessions_servers_are_shown_to_nobody() -> None:
+    servers, meta = Raw(b'[{"name":"far","env":[{"name":"T","value":"sesame"}]}]'), Raw(b'{"key":"sesame"}')
+    created = ev.SessionCreated(at=1, session_id=S1, cwd="/work", mcp_servers=servers, meta=meta)
+    changed = ev.SetupChanged(at=2, mcp_servers=servers, meta=meta, additional_directories=("/more",))
+    for event in (created, changed):
+        assert b"sesame" not in to_envelope(S1, 7, encode(event))
+    assert shown(changed)["additionalDirectories"] == ["/more"]
+
+
 # -- every kind of event -------------------------------------------------------------------------------------
 
 
@@ -46,8 +62,8 @@ def test_every_event_comes_back_from_its_envelope_as_it_was(kind: type[ev.Event]
     offset = choice.draw(st.integers(1, 2**53))
     session_id = SessionId(choice.draw(st.text()))
     envelope = to_envelope(session_id, offset, encode(event))
-    assert read_envelope(envelope) == (offset, event)
-    assert read_envelope(envelope.decode()) == (offset, event)
+    assert read_envelope(envelope) == (offset, without_secrets(event))
+    assert read_envelope(envelope.decode()) == (offset, without_secrets(event))
     assert b"\n" not in envelope
     assert b"\r" not in envelope
 
@@ -286,13 +302,8 @@ def test_a_new_title_is_the_display_name() -> None:
 
 def test_a_mode_is_shown_by_both_names() -> None:
     changed = shown(ev.ModeChanged(at=AT, mode="plan", previous="ask"))
-    assert changed == {
-        "sessionId": "s1",
-        "mode": "plan",
-        "next": "plan",
-        "previous": "ask",
-        "persisted": False,
-    }
+    modes = {"mode": "plan", "next": "plan", "previous": "ask"}
+    assert changed == {"sessionId": "s1", **modes, "persisted": False}
 
 
 def test_other_events_show_their_fields_and_what_is_default() -> None:

@@ -1,4 +1,4 @@
-"""One connection: the handshake, what is held for a session that is opening, and who hears what."""
+"""One connection: what is held for a session that is opening, and who hears what."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import pytest
 from msgspec import Raw
 from tests.support.agents import READY, V1, HandAgent
 
-from turnwire.core.dialect import new_session_params, read_session_id
-from turnwire.errors import LimitExceeded, LinkBroken, RemoteProtocolError
+from turnwire.core.dialect import read_session_id
+from turnwire.errors import LimitExceeded, LinkBroken
 from turnwire.ids import AgentSessionId, RequestId
 from turnwire.limits import Limits
 from turnwire.link.memory import memory_pair
@@ -23,7 +23,7 @@ from turnwire.wire.jsonrpc import ErrorObject, Failure, Request, Result, raw
 
 pytestmark = pytest.mark.anyio
 
-NEW = new_session_params("/work", Raw(b"[]"))
+NEW = raw({"cwd": "/work", "mcpServers": []})
 
 
 class Room:
@@ -41,6 +41,8 @@ class Room:
 
     def asked(self, request: Request) -> None:
         self.heard.append(f"asked {request.id!r}")
+
+    def registered(self) -> None: ...
 
     def withdrew(self, request_id: RequestId) -> None:
         self.heard.append(f"withdrew {request_id!r}")
@@ -91,50 +93,6 @@ async def opened(connection: AgentConnection, agent: HandAgent, session_id: str 
     await agent.answer("session/new", {"sessionId": session_id})
     await quiet()
     return room
-
-
-# -- the handshake -------------------------------------------------------------------------------------------
-
-
-async def test_an_agent_that_refuses_the_handshake_is_said_so() -> None:
-    ours, theirs = memory_pair()
-    connection, agent = AgentConnection(LinkedAgent(ours), Limits()), HandAgent(theirs)
-    asked: list[int] = []
-
-    async def refuse() -> None:
-        for _ in range(2):
-            request = await agent.next("initialize")
-            assert isinstance(request, Request)
-            asked.append(msgspec.json.decode(request.params)["protocolVersion"])
-            agent.send({"id": request.id, "error": {"code": -32022, "message": "no common version"}})
-
-    with anyio.fail_after(5):
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(connection.run)
-            tasks.start_soon(refuse)
-            with pytest.raises(RemoteProtocolError) as refused:
-                await connection.handshake()
-            assert refused.value.context["jsonrpc"] == -32022
-            await connection.aclose()
-    assert connection.profile is None
-    assert asked == [2, 1], "the newest version, then the oldest"
-
-
-async def test_an_agent_that_goes_before_it_answers_is_broken() -> None:
-    ours, theirs = memory_pair()
-    connection = AgentConnection(LinkedAgent(ours), Limits())
-    with anyio.fail_after(5):
-        async with anyio.create_task_group() as tasks:
-
-            async def go() -> None:
-                await theirs.receive()
-                await theirs.aclose()
-
-            tasks.start_soon(connection.run)
-            tasks.start_soon(go)
-            with pytest.raises(LinkBroken):
-                await connection.handshake()
-    assert not connection.is_alive
 
 
 # -- opening a session ---------------------------------------------------------------------------------------

@@ -14,7 +14,8 @@ last of them, and one who was cut inside gets the whole unit again.
 
     D1  Frames of a turn come in log order; the one that ends it comes last (R19, R22, R36).
     D2  A prompt is answered once: on v1 at its end, on v2 when its message is inserted (R32).
-    D3  An update is passed on byte for byte if the agent speaks the client's version.
+    D3  An update is passed on byte for byte if the agent speaks the client's version. Two exceptions: options that
+        a v1 client must ask for and did not, and ids of a v2 agent that lost the session and counts anew.
     D4  The state that a v2 client hears is the turn's, so each turn has one running and one idle, whatever the
         agent repeats.
 """
@@ -22,6 +23,7 @@ last of them, and one who was cut inside gets the whole unit again.
 from __future__ import annotations
 
 from collections import Counter
+from copy import deepcopy
 
 from msgspec import Raw
 
@@ -31,7 +33,8 @@ from turnwire.core.face import v1, v2
 from turnwire.core.face.dialect import Dialect, Known
 from turnwire.core.face.outgoing import Ask, Outgoing, Tell, Withdraw
 from turnwire.core.translate.members import members, raw
-from turnwire.core.translate.options import with_mode
+from turnwire.core.translate.messages import CHUNKS, WHOLE, in_life
+from turnwire.core.translate.options import with_mode, without_booleans
 from turnwire.core.translate.permissions import translate_question
 from turnwire.core.translate.sessions import updates_after
 from turnwire.core.translate.updates import Translator, translator_for
@@ -54,6 +57,14 @@ class Face:
         self._known = Known(session_id)
         self._translator: Translator | None = None
 
+    def copy(self) -> Face | None:
+        """A fold that stands where this one does, and goes on by itself. None if it translates: that is long."""
+        if self._translator is not None:
+            return None
+        other = Face(self._dialect, self._known.session_id)
+        other._known = deepcopy(self._known)
+        return other
+
     @property
     def known(self) -> Known:
         """What the fold remembers."""
@@ -67,7 +78,12 @@ class Face:
     @property
     def passes_on(self) -> bool:
         """Whether updates that are not `FOLDED` and no echo may be told as they are, without `take`."""
-        return self._translator is None
+        return self._translator is None and not self._renames
+
+    @property
+    def _renames(self) -> bool:
+        """Whether an agent of the client's version may say ids anew that the client knows. v2 wants them unique."""
+        return self._dialect.version == 2 and self._known.life > 1
 
     def take(self, event: ev.AnyEvent, *, own: bool) -> list[Outgoing]:
         """What the client is sent because of `event`. `own`: it is of a prompt that this client sent."""
@@ -92,7 +108,8 @@ class Face:
     def _started(self, event: ev.AgentStarted) -> list[Outgoing]:
         known = self._known
         version = event.protocol_version
-        same_life = version == known.agent_version == 2 and event.agent_session_id == known.agent_session_id
+        came_back = event.agent_session_id == known.agent_session_id and event.how != "lost"
+        same_life = version == known.agent_version == 2 and came_back
         known.agent_version, known.agent_session_id = version, event.agent_session_id
         if same_life and self._translator is not None:
             self._translator.offers(event.offers)
@@ -128,11 +145,25 @@ class Face:
         if event.echo or event.kind in _OF_ANOTHER_PARTY:
             return []
         if self._translator is None:
-            if event.kind == "config_option_update":
-                self._known.options = members(event.update).get("configOptions", self._known.options).copy()
-            return [Tell(event.update)]
+            return [Tell(self._alike(event))]
         turn: PromptId | None = event.prompt_id or event.after
         return [Tell(each) for each in self._translator.take(event.update, turn=turn)]
+
+    def _alike(self, event: ev.SessionUpdated) -> Raw:
+        """An update of an agent of the client's version."""
+        if event.kind == "config_option_update":
+            return self._options(event.update)
+        if self._renames and (event.kind in CHUNKS or event.kind in WHOLE):
+            return in_life(event.update, self._known.life)
+        return event.update
+
+    def _options(self, update: Raw) -> Raw:
+        """New options of an agent of the client's version."""
+        given = members(update)
+        self._known.options = given.get("configOptions", self._known.options).copy()
+        if self._dialect.boolean_options or "configOptions" not in given:
+            return update
+        return raw({**given, "configOptions": without_booleans(self._known.options, self._known.losses)})
 
     def _own_session(self, method: str, params: Raw) -> Raw:
         version = self._known.agent_version or self._dialect.version

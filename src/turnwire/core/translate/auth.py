@@ -10,7 +10,8 @@ from typing import Any
 
 from msgspec import Raw
 
-from turnwire.core.translate.members import entries, members, raw, text_of
+from turnwire.core.dialect import AgentProfile
+from turnwire.core.translate.members import as_object, child, entries, is_offered, members, raw, text_of
 
 
 def auth_methods(
@@ -24,6 +25,27 @@ def auth_methods(
         return [raw(each) for each in usable]
     translated = (_to_v2(each) if client_version == 2 else _to_v1(each, counted) for each in usable)
     return [raw(each) for each in translated if each is not None]
+
+
+def is_terminal(methods: Raw, method_id: str) -> bool:
+    """Whether this way to log in is a program that the client runs itself, and so no request to the agent."""
+    found = (members(each) for each in entries(methods))
+    return any(
+        text_of(each, "type") == "terminal" and method_id in (text_of(each, "id"), text_of(each, "methodId"))
+        for each in found
+    )
+
+
+def has_login(agent: AgentProfile) -> bool:
+    """On v2 there are requests for logging in and out only where there is a way to log in."""
+    return agent.version == 1 or bool(entries(agent.auth_methods))
+
+
+def can_log_out(agent: AgentProfile) -> bool:
+    """On v2, logging out belongs to every agent that has a way to log in; on v1 it is offered by itself."""
+    if agent.version == 2:
+        return has_login(agent)
+    return is_offered(child(as_object(agent.capabilities), "auth"), "logout")
 
 
 def _to_v2(method: dict[str, Raw]) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """What an agent offers, in the words of either version, with what turnwire adds to it.
 
-Takes an agent's capabilities; gives them for a client. turnwire itself lists, resumes and closes sessions and
-replays their history, so these are there whatever the agent can do.
+Takes an agent's capabilities; gives them for a client. turnwire itself lists, resumes, closes and deletes sessions
+and replays their history, so these are there whatever the agent can do.
 """
 
 from __future__ import annotations
@@ -14,7 +14,9 @@ from turnwire.core.dialect import VENDOR
 from turnwire.core.translate.members import as_object, child, is_offered
 
 _BLOCKS: Final = ("image", "audio", "embeddedContext")
-_SERVERS: Final = ("http", "sse")
+_SERVERS: Final = ("stdio", "http", "sse")
+_SERVED: Final[dict[str, Any]] = {"list": {}, "resume": {}, "close": {}, "delete": {}}
+"""What v1 clients find at every session. On v2 all but deleting need no word."""
 
 
 class Host(Struct, frozen=True, kw_only=True):
@@ -43,7 +45,7 @@ class Offered(Struct, frozen=True, kw_only=True):
     blocks: tuple[str, ...]
     """Types of content in prompts beyond text and links."""
     servers: tuple[str, ...]
-    """Transports of MCP servers beyond stdio."""
+    """Transports of MCP servers."""
     session: dict[str, Any]
     """Markers that are spelt the same in both versions."""
     meta: dict[str, Any]
@@ -61,7 +63,8 @@ def read_offered(capabilities: Raw, version: int) -> Offered:
         markers = child(given, "sessionCapabilities")
     return Offered(
         blocks=tuple(each for each in _BLOCKS if is_offered(prompt, each)),
-        servers=tuple(each for each in _SERVERS if is_offered(servers, each)),
+        # v1 has no word for stdio: every agent takes it.
+        servers=tuple(each for each in _SERVERS if is_offered(servers, each) or (each, version) == ("stdio", 1)),
         session={name: value for name, value in markers.items() if isinstance(value, dict)},
         meta=child(given, "_meta"),
     )
@@ -70,12 +73,12 @@ def read_offered(capabilities: Raw, version: int) -> Offered:
 def capabilities_v1(offered: Offered, host: Host, *, logout: bool) -> dict[str, Any]:
     """`agentCapabilities` for a v1 client."""
     drafts, passed = host.drafts({}), _passed(offered, host)
-    session: dict[str, Any] = {**passed, "list": {}, "resume": {}, "close": {}, **({} if host.strict else drafts)}
+    session: dict[str, Any] = {**passed, **_SERVED, **({} if host.strict else drafts)}
     meta = {**offered.meta, **({VENDOR: drafts} if host.strict and drafts else {})}
     return {
         "loadSession": True,
         "promptCapabilities": dict.fromkeys(offered.blocks, True),
-        "mcpCapabilities": dict.fromkeys(offered.servers, True),
+        "mcpCapabilities": {each: True for each in offered.servers if each != "stdio"},
         "sessionCapabilities": session,
         **({"auth": {"logout": {}}} if logout else {}),
         **({"_meta": meta} if meta else {}),
@@ -84,9 +87,10 @@ def capabilities_v1(offered: Offered, host: Host, *, logout: bool) -> dict[str, 
 
 def capabilities_v2(offered: Offered, host: Host) -> dict[str, Any]:
     """`capabilities` for a v2 client. The end of a turn is a state there, so no marker of it is offered."""
-    servers: dict[str, Any] = {"stdio": {}, **{each: {} for each in offered.servers if each != "sse"}}
+    servers: dict[str, Any] = {each: {} for each in offered.servers if each != "sse"}
     session: dict[str, Any] = {
         **_passed(offered, host),
+        "delete": {},
         "prompt": {each: {} for each in offered.blocks},
         "mcp": servers,
     }

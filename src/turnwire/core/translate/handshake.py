@@ -12,9 +12,9 @@ from typing import Any, Final
 from msgspec import Raw
 
 from turnwire.core.dialect import NEWEST_VERSION, VENDOR, AgentProfile
-from turnwire.core.translate.auth import auth_methods
+from turnwire.core.translate.auth import auth_methods, can_log_out
 from turnwire.core.translate.capabilities import Host, capabilities_v1, capabilities_v2, read_offered
-from turnwire.core.translate.members import as_object, child, entries, is_offered, raw
+from turnwire.core.translate.members import as_object, child, is_offered, raw
 from turnwire.core.translate.profile import ClientProfile
 from turnwire.errors import RemoteProtocolError
 from turnwire.wire.jsonrpc import INVALID_PARAMS, UNSUPPORTED_VERSION
@@ -133,8 +133,7 @@ def initialize_result(agent: AgentProfile | None, client: ClientProfile, host: H
     if client.version == 2:
         capabilities = capabilities_v2(offered, host)
         return raw({"protocolVersion": 2, "info": us, "capabilities": capabilities, "authMethods": methods})
-    # On v2, logging out belongs to every agent that has a way to log in.
-    logout = bool(entries(listed)) if version == 2 else is_offered(child(as_object(given), "auth"), "logout")
+    logout = agent is not None and can_log_out(agent)
     result = {
         "protocolVersion": 1,
         "agentCapabilities": capabilities_v1(offered, host, logout=logout),

@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 
 from msgspec import Raw
 
-from turnwire.core.translate.members import entries, raw, text_of
+from turnwire.core.translate.members import entries, members, raw, text_of
 from turnwire.core.translate.tool_parts import block_to_v1
 from turnwire.core.view.patch import is_null
 from turnwire.core.view.text import read_plain
@@ -69,8 +69,19 @@ class MessagesToV2:
         return self._lived(f"{turn or 'session'}.{self._made[turn]}")
 
     def _lived(self, message_id: str) -> str:
-        # An agent that comes back may count from one again; v2 wants ids that are unique in the session.
-        return message_id if self._life <= 1 else f"{message_id}~{self._life}"
+        return _lived(message_id, self._life)
+
+
+def in_life(update: Raw, life: int) -> Raw:
+    """A message update of a v2 agent that lost its session before and may count from one again."""
+    given = members(update)
+    named = text_of(given, "messageId")
+    return update if named is None else raw({**given, "messageId": _lived(named, life)})
+
+
+def _lived(message_id: str, life: int) -> str:
+    """An id that is unique in the session, as v2 wants it."""
+    return message_id if life <= 1 else f"{message_id}~{life}"
 
 
 # -- for a v1 client -----------------------------------------------------------------------------------------

@@ -134,6 +134,14 @@ class Options:
         return raw({"currentModeId": option["currentValue"], "availableModes": values})
 
 
+def without_booleans(options: Raw, losses: Counter[str]) -> Raw:
+    """The options of a v1 agent for a v1 client that did not ask for those that are on or off."""
+    listed = entries(options)
+    known = [each for each in listed if text_of(members(each), "type") != "boolean"]
+    losses["option_type"] += len(listed) - len(known)
+    return raw(known)
+
+
 def with_mode(options: Raw, mode: str) -> Raw:
     """The options of a v2 agent after a client set another mode."""
     known = Options(Counter(), raw({"configOptions": options}), booleans=True)

@@ -9,11 +9,14 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any, Final, NamedTuple
 
-from msgspec import UNSET, Raw, Struct
+from msgspec import UNSET, Raw, Struct, UnsetType
 
+from turnwire.core.dialect import VENDOR, AgentProfile
+from turnwire.core.setup import NO_SETUP, Setup
+from turnwire.core.translate.capabilities import read_offered
 from turnwire.core.translate.commands import commands_to_v1, commands_to_v2
 from turnwire.core.translate.members import entries, members, raw, text_of
-from turnwire.core.translate.options import Modes, Options
+from turnwire.core.translate.options import Modes, Options, without_booleans
 from turnwire.core.view.latest import Latest
 from turnwire.errors import RemoteProtocolError
 from turnwire.ids import SessionId
@@ -22,14 +25,16 @@ from turnwire.wire.schema.reading import read
 from turnwire.wire.schema.v1 import LoadSessionRequest
 from turnwire.wire.schema.v1 import NewSessionRequest as V1NewSession
 from turnwire.wire.schema.v1 import ResumeSessionRequest as V1ResumeSession
-from turnwire.wire.schema.v2 import NewSessionRequest, ReplayFromStart, ResumeSessionRequest
+from turnwire.wire.schema.v2 import NewSessionRequest, ResumeSessionRequest
 
 _REQUESTS: Final[dict[tuple[str, int], Any]] = {
     ("session/new", 1): V1NewSession,
     ("session/load", 1): LoadSessionRequest,
     ("session/resume", 1): V1ResumeSession,
+    ("session/fork", 1): V1ResumeSession,
     ("session/new", 2): NewSessionRequest,
     ("session/resume", 2): ResumeSessionRequest,
+    ("session/fork", 2): ResumeSessionRequest,
 }
 _NO_ITEMS: Final = Raw(b"[]")
 SET_MODE: Final = "session/set_mode"
@@ -40,9 +45,8 @@ class Opening(Struct, frozen=True, kw_only=True):
     """What a client asks when it opens a session."""
 
     cwd: str
-    mcp_servers: Raw = Raw(b"[]")
-    """In the form of v2, in which every server has its type."""
-    additional_directories: tuple[str, ...] = ()
+    setup: Setup = NO_SETUP
+    """Servers in the form of v2, in which every server has its type. `_meta` without what is for us."""
     session_id: SessionId | None = None
     """None for a new one."""
     replay: bool = False
@@ -60,22 +64,36 @@ class Setting(NamedTuple):
 
 
 def read_opening(method: str, params: Raw, client_version: int) -> Opening:
-    """`session/new`, `session/load` and `session/resume`. Raises `RemoteProtocolError` for params that are not."""
+    """`session/new`, `load`, `resume` and `fork`. Raises `RemoteProtocolError` for params that are not."""
     kind = _REQUESTS.get((method, client_version))
     if kind is None:
         raise _invalid(f"`{method}` opens no session in version {client_version} of ACP")
     request = read(params, kind)
+    given = members(params)
     replay = getattr(request, "replay_from", None)
-    if replay is not None and not isinstance(replay, ReplayFromStart):
+    if replay is not None and text_of(members(given.get("replayFrom")), "type") != "start":
         raise _invalid('the history can be replayed from its start only; give `{"type":"start"}` or nothing')
     session_id = getattr(request, "session_id", None)
+    setup = Setup(
+        mcp_servers(given.get("mcpServers", Raw(b"[]")), 2, keep_sse=True),
+        tuple(request.additional_directories),
+        meta_for_agent(given.get("_meta")),
+    )
     return Opening(
         cwd=request.cwd,
-        mcp_servers=mcp_servers(members(params).get("mcpServers", Raw(b"[]")), 2, keep_sse=True),
-        additional_directories=tuple(request.additional_directories),
+        setup=setup,
         session_id=None if session_id is None else SessionId(session_id),
         replay=method == "session/load" or replay is not None,
     )
+
+
+def meta_for_agent(meta: Raw | None) -> Raw | UnsetType:
+    """The `_meta` of a request without the part that is for us; unset if nothing is left."""
+    given = members(meta)
+    left = {name: value for name, value in given.items() if name != VENDOR}
+    if not left or meta is None:
+        return UNSET
+    return meta if len(left) == len(given) else raw(left)
 
 
 def mcp_servers(servers: Raw, version: int, *, keep_sse: bool = False, losses: Counter[str] | None = None) -> Raw:
@@ -94,6 +112,22 @@ def mcp_servers(servers: Raw, version: int, *, keep_sse: bool = False, losses: C
     return raw(found)
 
 
+def unwanted_servers(servers: Raw, agent: AgentProfile) -> str | None:
+    """Why the agent must not be sent these servers; none if it offers the transports of all of them.
+
+    Transports that begin with `_` are between the client and the agent. Those over SSE no v2 agent takes, and
+    `mcp_servers` leaves them out.
+    """
+    offered = read_offered(agent.capabilities, agent.version).servers
+    kinds = {text_of(members(each), "type") or "stdio" for each in entries(servers)}
+    left_out = {"sse"} if agent.version == 2 else set[str]()
+    unwanted = sorted(each for each in kinds - left_out - {*offered} if not each.startswith("_"))
+    if not unwanted:
+        return None
+    known = ", ".join(offered) or "nothing"
+    return f"the agent takes MCP servers over {known}, and not over {', '.join(unwanted)}; leave those out"
+
+
 def session_result(
     offers: Raw,
     agent_version: int,
@@ -107,6 +141,10 @@ def session_result(
     given, counted = members(offers), Counter[str]() if losses is None else losses
     given.pop("sessionId", None)
     result: dict[str, Any] = {} if session_id is None else {"sessionId": session_id}
+    if agent_version == client_version == 1:
+        # v1 tells commands by updates alone: its answer has no place for them.
+        given.pop("availableCommands", None)
+        return raw({**result, **_takeable(given, counted, booleans=boolean_options)})
     if agent_version == client_version:
         return raw({**result, **given})
     commands = given.pop("availableCommands", None)
@@ -122,6 +160,14 @@ def session_result(
     modes = options.modes()
     result |= {} if modes is None else {"modes": modes}
     return raw({**result, "configOptions": options.listed()} if had_options else result)
+
+
+def _takeable(answer: dict[str, Raw], losses: Counter[str], *, booleans: bool) -> dict[str, Raw]:
+    """An answer of a v1 agent for a v1 client, without the options that this client must not be sent."""
+    options = answer.get("configOptions")
+    if booleans or options is None:
+        return answer
+    return {**answer, "configOptions": without_booleans(options, losses)}
 
 
 def updates_after(
@@ -182,17 +228,24 @@ def _setting_to_v2(method: str, given: dict[str, Raw], offers: Raw) -> dict[str,
 
 
 def translate_setting_result(
-    method: str, params: Raw, result: Raw, agent_version: int, client_version: int, offers: Raw
+    method: str,
+    params: Raw,
+    result: Raw,
+    agent_version: int,
+    client_version: int,
+    offers: Raw,
+    *,
+    boolean_options: bool = True,
 ) -> Raw:
     """The agent's answer to what `translate_setting` made of the client's `method` and `params`."""
+    answered = members(result)
     if agent_version == client_version:
-        return result
+        return result if boolean_options else raw(_takeable(answered, Counter(), booleans=False))
     if method == SET_MODE:
         return raw({})
-    answered = members(result)
     options = answered.get("configOptions")
     if client_version == 1:
-        known = Options(Counter(), raw({"configOptions": options or []}), booleans=True)
+        known = Options(Counter(), raw({"configOptions": options or []}), booleans=boolean_options)
         return raw({**answered, "configOptions": known.listed()})
     modes, wanted = Modes(Counter(), offers), members(params)
     if text_of(wanted, "configId") == modes.standing_id:

@@ -104,7 +104,9 @@ class Transcript:
         """Another agent speaks from here on."""
         self.settle()
         speaker = self.speaker
-        same = event.protocol_version >= 2 and event.agent_session_id == speaker.agent_session_id
+        # One that lost the session may call the new one by the old id.
+        came_back = event.agent_session_id == speaker.agent_session_id and event.how != "lost"
+        same = event.protocol_version >= 2 and came_back
         self.speaker = Speaker(
             event.agent_session_id, event.protocol_version, speaker.life if same else speaker.life + 1
         )

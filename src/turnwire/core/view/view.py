@@ -53,6 +53,7 @@ class Session(Struct, omit_defaults=True, rename="camel"):
     """A user gave the title, so the agent does not change it."""
     phase: Phase = Phase.NEW
     created_at: int = 0
+    additional_directories: tuple[str, ...] = ()
 
 
 class Stored(Struct, omit_defaults=True, rename="camel"):
@@ -173,7 +174,12 @@ def find_answer(items: list[AnyItem], prompt_id: PromptId, place: Place) -> int 
 
 def _session_created(view: View, event: ev.SessionCreated) -> None:
     named = event.title is not None
-    view.session = Session(event.session_id, event.cwd, event.title, named, Phase.OPEN, event.at)
+    directories = event.additional_directories
+    view.session = Session(event.session_id, event.cwd, event.title, named, Phase.OPEN, event.at, directories)
+
+
+def _setup_changed(view: View, event: ev.SetupChanged) -> None:
+    view.session.additional_directories = event.additional_directories
 
 
 def _session_renamed(view: View, event: ev.SessionRenamed) -> None:
@@ -348,6 +354,7 @@ _FOLDS: dict[type[ev.Event], Callable[[View, Any], None]] = {
     ev.SessionCreated: _session_created,
     ev.SessionRenamed: _session_renamed,
     ev.SessionClosed: _session_closed,
+    ev.SetupChanged: _setup_changed,
     ev.ModeChanged: _mode_changed,
     ev.ModelSwitched: _model_switched,
     ev.QueueHeld: _nothing,

@@ -7,20 +7,21 @@ stream the session is told. Never ends a turn because a client left.
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import Any
+from typing import Annotated, Any, cast
 
 import msgspec
-from msgspec import Raw, Struct, field, json
+from msgspec import Meta, Raw, Struct, field, json
 
 from turnwire.core.correlation import exact
-from turnwire.core.dialect import read_cancel_request
-from turnwire.core.inputs import AnswerPermission, Cancel, Prompt
+from turnwire.core.dialect import VENDOR, read_cancel_request
+from turnwire.core.inputs import AnswerPermission, Cancel, Prompt, WhenBusy
 from turnwire.core.permissions import NOT_ANSWERED
+from turnwire.core.queue import Accepted
 from turnwire.core.translate.permissions import translate_answer
 from turnwire.errors import InvalidOption, PermissionNotFound, SessionError, SessionNotFound, TurnwireError
 from turnwire.ids import PermissionId, RequestId, SessionId
 from turnwire.runtime import mint
-from turnwire.server.acp import carrying
+from turnwire.server.acp import carrying, repeating
 from turnwire.server.acp.failures import read_params
 from turnwire.server.acp.front import Front
 from turnwire.server.acp.opening import agent_version
@@ -28,6 +29,7 @@ from turnwire.server.acp.prompts import Sent
 from turnwire.server.acp.questions import Errand, Question
 from turnwire.server.acp.seat import Seat
 from turnwire.server.identity import Role
+from turnwire.server.prompting import KEY_LENGTH, digest
 from turnwire.wire.jsonrpc import Failure, Request, Result, raw
 
 EMPTY = Raw(b"{}")
@@ -39,9 +41,31 @@ class Named(Struct, rename="camel"):
     session_id: SessionId
 
 
+class _Ours(Struct, rename="camel"):
+    idempotency_key: Annotated[str, Meta(min_length=1, max_length=KEY_LENGTH)] | None = None
+
+
+class _Vendors(Struct):
+    turnwire: _Ours | None = None
+
+
 class _Prompting(Named, rename="camel"):
     prompt: Raw
     meta: dict[str, Any] | None = field(default=None, name="_meta")
+
+    @property
+    def for_agent(self) -> dict[str, Any]:
+        """The `_meta` without what is for us."""
+        return {name: value for name, value in (self.meta or {}).items() if name != VENDOR}
+
+
+class _Keyed(Struct):
+    meta: _Vendors | None = field(default=None, name="_meta")
+
+    @property
+    def key(self) -> str | None:
+        ours = None if self.meta is None else self.meta.turnwire
+        return None if ours is None else ours.idempotency_key
 
 
 class _Selected(Struct, frozen=True, rename="camel"):
@@ -57,15 +81,18 @@ class _Outcome(Struct):
 
 
 async def prompt(front: Front, request: Request) -> None:
-    """`session/prompt`. Refused here, or answered by the log."""
+    """`session/prompt`. Refused here, or answered by the log.
+
+    With `_meta.turnwire.idempotencyKey` it is one prompt, however often it is sent, and each request is answered.
+    """
     daemon = front.daemon
     daemon.check_open()
-    wanted = read_params(request.params, _Prompting)
+    wanted, key = read_params(request.params, _Prompting), read_params(request.params, _Keyed).key
     seat = front.attached(wanted.session_id)
     trace = daemon.traces.begin(
         {name: value for name, value in (wanted.meta or {}).items() if isinstance(value, str)}
     )
-    meta = {**(wanted.meta or {}), **trace.meta}
+    meta = {**wanted.for_agent, **trace.meta}
     sent = Sent(mint.prompt_id(), wanted.session_id, request.id)
     given = Prompt(
         at=daemon.clock.now_ms(),
@@ -74,17 +101,28 @@ async def prompt(front: Front, request: Request) -> None:
         prompt_id=sent.prompt_id,
         content=wanted.prompt,
         prompt_request_id=request.id,
+        key=key,
+        digest=None if key is None else _digest(wanted),
         meta=raw(meta) if meta else None,
     )
     front.prompts.add(sent)
     seat.ready()
     try:
-        await daemon.node.submit(wanted.session_id, given)
+        accepted = cast("Accepted", await daemon.node.submit(wanted.session_id, given))
     except TurnwireError as error:
         front.prompts.drop(sent.prompt_id)
         trace.refused(error)
         raise
-    trace.accepted(wanted.session_id, sent.prompt_id)
+    trace.accepted(wanted.session_id, accepted.prompt_id)
+    if accepted.repeated:
+        front.prompts.drop(sent.prompt_id)
+        repeated = sent._replace(prompt_id=accepted.prompt_id)
+        front.prompts.repeat(repeated)
+        front.start(repeating.answer, front, seat, repeated, accepted.after_offset)
+
+
+def _digest(wanted: _Prompting) -> str:
+    return digest(read_params(wanted.prompt, list[Any]), wanted.for_agent, WhenBusy.QUEUE)
 
 
 async def cancel(front: Front, params: Raw) -> None:

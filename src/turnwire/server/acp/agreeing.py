@@ -7,22 +7,17 @@ reason to keep the client waiting: it is offered ours, and hears of the trouble 
 
 from __future__ import annotations
 
-import logging
 from typing import NamedTuple
 
-import anyio
 from msgspec import DecodeError, Raw, Struct, field, json
 
 from turnwire import __version__
-from turnwire.core.dialect import AgentProfile
 from turnwire.core.face.dialect import Dialect, Emission
 from turnwire.core.translate.capabilities import Host
 from turnwire.core.translate.handshake import initialize_result, read_client
 from turnwire.core.translate.profile import ClientProfile
-from turnwire.errors import TurnwireError
 from turnwire.server.daemon import Daemon
-
-logger = logging.getLogger(__name__)
+from turnwire.server.entering import profile_of
 
 
 class Agreed(NamedTuple):
@@ -58,20 +53,13 @@ async def agree(daemon: Daemon, params: Raw) -> Agreed:
         lifecycle=client.lifecycle,
         boolean_options=client.boolean_options,
     )
-    host = Host(version=__version__, turn_complete=emission is not Emission.OFF)
+    host = Host(
+        version=__version__,
+        turn_complete=emission is not Emission.OFF,
+        passed=frozenset({"additionalDirectories", "fork"}),
+    )
     result = initialize_result(await profile_of(daemon), client, host)
     return Agreed(client, dialect, _wants_offsets(client.raw), result)
-
-
-async def profile_of(daemon: Daemon) -> AgentProfile | None:
-    """What the agent says of itself; none if there is none to be had now."""
-    with anyio.move_on_after(daemon.limits.opening_s):
-        try:
-            return await daemon.node.agents.profile()
-        except TurnwireError as error:
-            extra = {"event": "agent_not_known", "code": error.code}
-            logger.warning("a client is offered what every agent has: %s", error, extra=extra)
-    return None
 
 
 def _wants_offsets(capabilities: Raw) -> bool:

@@ -7,15 +7,14 @@ stream for everything every session is carried; on several, only one whose clien
 from __future__ import annotations
 
 from contextlib import aclosing
-from functools import partial
 
 from msgspec import Raw
 
-from turnwire.core.translate.members import members
+from turnwire.core.translate.members import members, named
 from turnwire.errors import RequestRefused
 from turnwire.ids import SessionId
-from turnwire.runtime.connection import Hear
 from turnwire.server.acp.front import Front, logger
+from turnwire.server.acp.questions import ELICITATION_ID
 from turnwire.server.acp.reader import Reader
 from turnwire.server.acp.seat import Seat
 from turnwire.server.acp.teller import CANCEL_REQUEST
@@ -39,6 +38,7 @@ def settle(front: Front, seat: Seat) -> None:
 
 
 async def _carry(front: Front, seat: Seat) -> None:
+    is_done = False
     try:
         async with aclosing(Reader(front, seat, None, is_stream=False).pages()) as pages:
             async for page in pages:
@@ -47,9 +47,12 @@ async def _carry(front: Front, seat: Seat) -> None:
                     room = await front.notes.room()
                     front.notes.put_all(frames[:room])
                     frames = frames[room:]
+        is_done = True
     finally:
         seat.is_carried = False
-        settle(front, seat)
+        # One that failed would fail again at once; it is tried again when somebody comes or goes.
+        if is_done:
+            settle(front, seat)
 
 
 async def gate(front: Front, seat: Seat, version: int) -> None:
@@ -122,20 +125,39 @@ async def _lend(front: Front, seat: Seat) -> None:
     start, agents = seat.start, front.daemon.node.agents
     if start is None:
         return
-    hear = partial(_heard, front, seat)
     if front.who.role is Role.OBSERVER:
-        await _listen(front, seat, hear)
+        await _listen(front, seat)
         return
     async with agents.offering(seat.session_id, start.client_id, ClientProvider(front, seat)):
-        await _listen(front, seat, hear)
+        await _listen(front, seat)
 
 
-async def _listen(front: Front, seat: Seat, hear: Hear) -> None:
+async def _listen(front: Front, seat: Seat) -> None:
     """Each agent that takes the session is listened to."""
     while True:
-        async with front.daemon.node.agents.listening(seat.session_id, hear):
+        async with front.daemon.node.agents.listening(seat.session_id, _Ears(front, seat)):
             await seat.agent_wake.wait()
 
 
-def _heard(front: Front, seat: Seat, said: Notification) -> None:
-    front.put(encode(Notification(said.method, _ours(said.params, seat.session_id))), seat)
+class _Ears:
+    """What one client hears of a session's agent beside updates. Implements `runtime.connection.Listener`."""
+
+    def __init__(self, front: Front, seat: Seat) -> None:
+        self._front = front
+        self._seat = seat
+
+    @property
+    def client(self) -> object:
+        return self._front
+
+    def heard(self, said: Notification) -> None:
+        seat = self._seat
+        self._front.put(encode(Notification(said.method, _ours(said.params, seat.session_id))), seat)
+
+    def heard_by_all(self, said: Notification) -> None:
+        self._front.put(encode(said), None)
+
+    def completed(self, said: Notification) -> None:
+        elicitation_id = named(said.params, ELICITATION_ID)
+        if elicitation_id is not None and self._front.questions.has_elicited(self._seat.session_id, elicitation_id):
+            self._front.put(encode(said), None)

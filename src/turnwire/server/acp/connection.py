@@ -16,12 +16,13 @@ from anyio.abc import TaskGroup
 from msgspec import Raw, json
 
 from turnwire.core.dialect import VENDOR
+from turnwire.core.translate.handshake import unsupported_version
 from turnwire.errors import RemoteProtocolError, TurnwireError
 from turnwire.ids import RequestId, SessionId
 from turnwire.log import Position
 from turnwire.server.acp import acting, carrying, methods
 from turnwire.server.acp.agreeing import agree
-from turnwire.server.acp.failures import code_of, failure_of, refusal
+from turnwire.server.acp.failures import code_of, failed, failure_of, refusal
 from turnwire.server.acp.front import Front, logger
 from turnwire.server.acp.reader import Reader
 from turnwire.server.acp.teller import SessionFrame
@@ -105,7 +106,10 @@ class AcpConnection:
         try:
             agreed = await agree(self._front.daemon, request.params)
         except TurnwireError as error:
-            return failure_of(request.id, error)
+            requested = error.context.get("requested")
+            if not isinstance(requested, int):
+                return failure_of(request.id, error)
+            return failed(request.id, unsupported_version(requested, newest=self._front.daemon.settings.protocol))
         front = self._front
         front.client, front.dialect, front.shows_offsets = agreed.client, agreed.dialect, agreed.shows_offsets
         self.is_initialized = True

@@ -25,8 +25,13 @@ Shape = TypeVar("Shape")
 def failure_of(request_id: RequestId | None, error: TurnwireError) -> bytes:
     """The error answer. Without an id for what had none that could be read."""
     if isinstance(error, AgentLaunchFailed) and error.agent_error is not None:
-        return b'{"jsonrpc":"2.0","id":%b,"error":%b}' % (json.encode(request_id), error.agent_error)
+        return failed(request_id, error.agent_error)
     return refusal(request_id, code_of(error), str(error), _facts(error))
+
+
+def failed(request_id: RequestId | None, error: Raw | bytes) -> bytes:
+    """An error answer with an error object that is written already."""
+    return b'{"jsonrpc":"2.0","id":%b,"error":%b}' % (json.encode(request_id), bytes(error))
 
 
 def refusal(request_id: RequestId | None, code: int, message: str, data: dict[str, Any] | None = None) -> bytes:
@@ -44,6 +49,8 @@ def code_of(error: TurnwireError) -> int:
 def _facts(error: TurnwireError) -> dict[str, Any]:
     _, _, body = problem_of(error)
     data = {name: value for name, value in body.items() if name not in _ONLY_HTTP}
+    if "session" in data:
+        data["sessionId"] = data.pop("session")
     if "methods" in data:
         data["authMethods"] = data.pop("methods")
     return data

@@ -98,7 +98,10 @@ class StreamableHttp:
         await _answer(send, 200, answer, connection.connection_id if connection.is_initialized else None)
 
     async def _delete(self, call: Call, send: Send) -> None:
-        self._connections.end(_connection_id(call.request), call.who)
+        asked = call.request.query_params.get("endsWork", "false")
+        if asked not in {"true", "false"}:
+            raise BadRequest("`endsWork` is true or false")
+        self._connections.end(_connection_id(call.request), call.who, ends_work=asked == "true")
         await _answer(send, 202)
 
     # -- streams -------------------------------------------------------------------------------------------
@@ -193,6 +196,9 @@ class _SessionStream:
 
 
 def _event(offset: int | None, frame: bytes) -> bytes:
+    if not frame:
+        # No event, but the client's cursor moves.
+        return b"id: %d\n\n" % (offset or 0)
     return b"data: %b\n\n" % frame if offset is None else b"id: %d\ndata: %b\n\n" % (offset, frame)
 
 

@@ -18,7 +18,7 @@ from msgspec import Raw
 from turnwire.core.correlation import exact
 from turnwire.errors import TurnwireError
 from turnwire.ids import SessionId
-from turnwire.server.acp import acting, opening, setting
+from turnwire.server.acp import acting, opening, setting, stopping
 from turnwire.server.acp.failures import read_params, refusal
 from turnwire.server.acp.front import Front
 from turnwire.server.identity import Role
@@ -33,6 +33,9 @@ from turnwire.wire.jsonrpc import (
 from turnwire.wire.jsonrpc import Failure as FailureFrame
 from turnwire.wire.methods import is_extension
 from turnwire.wire.peek import peek_session_id
+
+REQUEST_OPEN = "request_open"
+"""By which a client that asks again after a loss knows that its first request is not lost."""
 
 logger = logging.getLogger(__name__)
 
@@ -73,6 +76,8 @@ ROWS: dict[str, Row] = {
     "session/set_mode": Row(setting.choose, _ACT, on_session=True, versions=(1,)),
     "session/set_model": Row(setting.choose_model, _ACT, on_session=True, versions=(1,)),
     "session/set_config_option": Row(setting.choose, _ACT, on_session=True),
+    "tool_call/cancel": Row(stopping.stop, _ACT, on_session=True, versions=(2,)),
+    "terminal/cancel": Row(stopping.stop, _ACT, on_session=True, versions=(2,)),
 }
 """Every request that a client may send, but for `initialize`."""
 
@@ -92,7 +97,8 @@ async def call(front: Front, request: Request) -> None:
     if row is None or front.client.version not in row.versions:
         front.put(refusal(request.id, METHOD_NOT_FOUND, "there is no such method"), None)
     elif acting.known_ids(front, request.id):
-        front.put(refusal(request.id, INVALID_REQUEST, "a request with this id is open already"), None)
+        facts = {"code": REQUEST_OPEN}
+        front.put(refusal(request.id, INVALID_REQUEST, "a request with this id is open already", facts), None)
     elif row.is_slow:
         scope = front.start(_serve, front, row, request)
         if row.on_session:

@@ -8,36 +8,37 @@ session is answered once its agent has it, so that an agent that refuses is hear
 from __future__ import annotations
 
 from functools import partial
-from typing import Literal, NamedTuple
+from os.path import realpath
+from typing import Annotated, Literal, NamedTuple
 
 from anyio import to_thread
-from msgspec import UNSET, Raw, Struct, UnsetType, field
+from msgspec import UNSET, Meta, Raw, Struct, field
+from msgspec.structs import replace
 
+from turnwire.core.dialect import VENDOR
+from turnwire.core.inputs import ChangeSetup
+from turnwire.core.setup import Setup
 from turnwire.core.state import Phase
-from turnwire.core.translate.members import text_of
-from turnwire.core.translate.sessions import (
-    current_offers,
-    mcp_servers,
-    read_opening,
-    session_result,
-)
+from turnwire.core.translate.members import members
+from turnwire.core.translate.sessions import current_offers, read_opening, session_result
 from turnwire.core.view import View
-from turnwire.errors import Forbidden, LimitExceeded, PositionLost, SessionClosed, SessionLimitReached
-from turnwire.ids import SessionId
-from turnwire.log.base import SessionHead
+from turnwire.errors import BadRequest, Forbidden, LimitExceeded, SessionClosed, SessionLimitReached
+from turnwire.ids import Epoch, SessionId
+from turnwire.log.base import Position
+from turnwire.log.rules import check_position
 from turnwire.server.acp import carrying
-from turnwire.server.acp.agreeing import profile_of
 from turnwire.server.acp.failures import invalid, read_params
 from turnwire.server.acp.front import Front
 from turnwire.server.acp.latest import latest_updates
 from turnwire.server.acp.seat import Seat, Start
 from turnwire.server.cwd import check_cwd
-from turnwire.server.entering import hear_agent
-from turnwire.wire.jsonrpc import Request
+from turnwire.server.entering import granted, hear_agent, profile_of
+from turnwire.server.identity import Role
+from turnwire.wire.jsonrpc import Request, raw
 
 
 class _Cursor(Struct, frozen=True):
-    after: int | None = None
+    after: Annotated[int, Meta(ge=0)] | None = None
     epoch: str | None = None
 
 
@@ -45,20 +46,22 @@ class _Vendors(Struct, frozen=True):
     turnwire: _Cursor = _Cursor()
 
 
-class _Named(Struct, rename="camel"):
+_NO_VENDORS = _Vendors()
+
+
+class _Known(Struct, rename="camel"):
+    """A session that is there, and perhaps the last event of it that the client has."""
+
     session_id: SessionId
     meta: _Vendors | None = field(default=None, name="_meta")
-    replay_from: dict[str, Raw] | UnsetType | None = UNSET
+
+    @property
+    def cursor(self) -> _Cursor:
+        return (self.meta or _NO_VENDORS).turnwire
 
 
-class _Attaching(Struct, rename="camel"):
-    session_id: SessionId
+class _Attaching(_Known, rename="camel"):
     history_policy: Literal["full", "pending_only", "none"] = "full"
-
-
-class _Forking(Struct, rename="camel"):
-    session_id: SessionId
-    cwd: str | UnsetType = UNSET
 
 
 class History(NamedTuple):
@@ -68,6 +71,8 @@ class History(NamedTuple):
     """Events after this one; none wants no events."""
     now: bool = True
     """The latest value of each state-like update, and open questions."""
+    epoch: str | None = None
+    """The life of the log that `after` is of; none if the client does not say."""
 
 
 async def new(front: Front, request: Request) -> None:
@@ -77,33 +82,44 @@ async def new(front: Front, request: Request) -> None:
     if front.who.session_id is not None:
         raise Forbidden("this token is for one session; attach to that one")
     wanted = read_opening(request.method, request.params, front.client.version)
-    if wanted.additional_directories:
-        raise invalid("additional directories are not offered here; leave them out")
     cwd = await to_thread.run_sync(check_cwd, wanted.cwd, daemon.roots)
-    agent = await profile_of(daemon)
-    version = front.client.version if agent is None else agent.version
-    await _create(front, request, cwd, mcp_servers(wanted.mcp_servers, version))
+    await _create(front, request, cwd, await _granted(front, wanted.setup))
 
 
 async def fork(front: Front, request: Request) -> None:
-    """`session/fork`."""
+    """`session/fork`. What it does not name is as in the session that it goes on from, but for directories."""
     daemon = front.daemon
     daemon.check_open()
     if front.who.session_id is not None:
         raise Forbidden("this token is for one session; a fork is another one")
-    wanted = read_params(request.params, _Forking)
-    front.check(wanted.session_id)
-    state = (await daemon.node.session(wanted.session_id)).state
+    parent = read_params(request.params, _Known).session_id
+    front.check(parent)
+    state = (await daemon.node.session(parent)).state
     if state.phase is Phase.CLOSED:
-        raise SessionClosed("the session is closed and its agent has forgotten it", session_id=wanted.session_id)
-    cwd = state.cwd if wanted.cwd is UNSET else await to_thread.run_sync(check_cwd, wanted.cwd, daemon.roots)
-    await _create(front, request, cwd, state.mcp_servers, wanted.session_id)
+        raise SessionClosed("the session is closed and its agent has forgotten it", session_id=parent)
+    given = members(request.params)
+    wanted = read_opening(request.method, raw({"cwd": state.cwd} | given), front.client.version)
+    cwd = state.cwd if "cwd" not in given else await to_thread.run_sync(check_cwd, wanted.cwd, daemon.roots)
+    setup = await _granted(front, wanted.setup)
+    if "mcpServers" not in given:
+        setup = replace(setup, mcp_servers=state.setup.mcp_servers)
+    if setup.meta is UNSET:
+        setup = replace(setup, meta=state.setup.meta)
+    await _create(front, request, cwd, setup, parent)
 
 
-async def _create(front: Front, request: Request, cwd: str, servers: Raw, fork_of: SessionId | None = None) -> None:
+async def _granted(front: Front, setup: Setup) -> Setup:
+    """The setup with true paths. Raises if the agent takes no directories, or one of them cannot be granted."""
+    try:
+        return await granted(front.daemon, setup)
+    except BadRequest as refused:
+        raise invalid(str(refused)) from None
+
+
+async def _create(front: Front, request: Request, cwd: str, setup: Setup, fork_of: SessionId | None = None) -> None:
     daemon = front.daemon
     try:
-        session_id = await daemon.node.create(cwd, mcp_servers=servers, fork_of=fork_of, author=front.who.name)
+        session_id = await daemon.node.create(cwd, setup=setup, fork_of=fork_of, author=front.who.name)
     except LimitExceeded as error:
         raise SessionLimitReached(str(error), limit=daemon.limits.loaded_sessions) from None
     await hear_agent(daemon, session_id)
@@ -118,23 +134,34 @@ async def _create(front: Front, request: Request, cwd: str, servers: Raw, fork_o
 async def load(front: Front, request: Request) -> None:
     """`session/load` and `session/resume`. `_meta.turnwire.after` asks for the events after that one only."""
     wanted = read_opening(request.method, request.params, front.client.version)
-    named = read_params(request.params, _Named)
-    if isinstance(named.replay_from, dict) and text_of(named.replay_from, "type") != "start":
-        raise invalid('the history can be replayed from its start only; give `{"type":"start"}` or nothing')
-    cursor = named.meta.turnwire if named.meta is not None else _Cursor()
-    if cursor.after is not None:
-        history = History(cursor.after, now=False)
-    else:
-        history = History(0 if wanted.replay else None)
-    await enter(front, request, named.session_id, history, cursor.epoch)
+    named = read_params(request.params, _Known)
+    front.check(named.session_id)
+    state = (await front.daemon.node.session(named.session_id)).state
+    if await to_thread.run_sync(_true_path, wanted.cwd) != state.cwd:
+        raise invalid("`cwd` is not the directory of this session; give its own, as `session/list` shows it")
+    setup = await _granted(front, wanted.setup)
+    if setup.meta is UNSET:
+        setup = replace(setup, meta=state.setup.meta)
+    await enter(front, request, named.session_id, _history(named.cursor, 0 if wanted.replay else None), setup)
+
+
+def _true_path(path: str) -> str | None:
+    """Sessions know their directory by its true path. None for what is no absolute path."""
+    return realpath(path) if path.startswith("/") and "\0" not in path else None
 
 
 async def attach(front: Front, request: Request) -> None:
-    """`session/attach`."""
+    """`session/attach`. A cursor asks for the events after it, as in `load`, whatever the policy says."""
     wanted = read_params(request.params, _Attaching)
     policy = wanted.history_policy
-    history = History(0 if policy == "full" else None, now=policy != "none")
+    history = _history(wanted.cursor, 0 if policy == "full" else None, now=policy != "none")
     await enter(front, request, wanted.session_id, history, named=True)
+
+
+def _history(cursor: _Cursor, after: int | None, *, now: bool = True) -> History:
+    if cursor.after is not None:
+        return History(cursor.after, now=False, epoch=cursor.epoch)
+    return History(after, now=now, epoch=cursor.epoch)
 
 
 async def enter(
@@ -142,21 +169,29 @@ async def enter(
     request: Request,
     session_id: SessionId,
     history: History,
-    epoch: str | None = None,
+    setup: Setup | None = None,
     *,
     named: bool = False,
 ) -> None:
-    """Attach the client to a session that is there. It is answered behind the history."""
+    """Attach the client to a session that is there. It is answered behind the history.
+
+    `setup`: what its agent is given when it next has to open the session; an observer changes nothing.
+    """
     daemon = front.daemon
     daemon.check_open()
     front.check(session_id)
     log = await daemon.node.head(session_id)
-    _check_cursor(history.after or 0, log, epoch)
+    epoch = log.epoch if history.epoch is None else Epoch(history.epoch)
+    check_position(log, Position(epoch, history.after or log.first - 1))
     seat = front.seat(session_id)
     client_id = seat.client_id or await daemon.clients.attach(session_id, front.who)
+    if setup is not None and front.who.role.covers(Role.CONTROLLER):
+        now = daemon.clock.now_ms()
+        changed = ChangeSetup(at=now, author=front.who.name, client_id=client_id, setup=setup)
+        await daemon.node.submit(session_id, changed)
     view, head = await daemon.node.view_at(session_id)
     after = head if history.after is None else history.after
-    result = await _result(front, session_id, view, named=named)
+    result = await _result(front, session_id, view, named=named, head=head)
     is_whole = history.after == 0 and log.first <= 1
     start = Start(
         client_id,
@@ -173,15 +208,6 @@ async def enter(
     open_seat(front, seat, start)
 
 
-def _check_cursor(after: int, log: SessionHead, epoch: str | None) -> None:
-    if epoch is not None and epoch != log.epoch:
-        raise PositionLost("this position is of another life of the session; load it from the start", why="epoch")
-    if not 0 <= after <= log.head:
-        raise PositionLost("this position is not in the log; load it from the start", why="ahead", head=log.head)
-    if 0 < after < log.first - 1:
-        raise PositionLost("the log does not reach back to this position; load it from the start", why="trimmed")
-
-
 def open_seat(front: Front, seat: Seat, start: Start) -> None:
     """The client's readers of the session begin."""
     is_gated = front.client.ready
@@ -191,15 +217,21 @@ def open_seat(front: Front, seat: Seat, start: Start) -> None:
     carrying.settle(front, seat)
 
 
-async def _result(front: Front, session_id: SessionId, view: View, *, named: bool) -> Raw:
+async def _result(front: Front, session_id: SessionId, view: View, *, named: bool, head: int | None = None) -> Raw:
+    """The answer. `head`: the last event of the history before it, so that a client knows when it has all."""
     version = await agent_version(front, session_id)
-    return session_result(
+    result = session_result(
         current_offers(view.latest),
         version,
         front.client.version,
         session_id if named else None,
         boolean_options=front.client.boolean_options,
     )
+    if head is None:
+        return result
+    given = members(result)
+    meta = {**members(given.get("_meta")), VENDOR: {"lastEventId": head}}
+    return raw({**given, "_meta": meta})
 
 
 async def agent_version(front: Front, session_id: SessionId) -> int:

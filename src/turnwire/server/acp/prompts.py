@@ -29,6 +29,8 @@ class Prompts:
     def __init__(self) -> None:
         self._open: dict[PromptId, Sent] = {}
         self._answered: dict[PromptId, Sent] = {}
+        self._repeats: set[Sent] = set()
+        """Requests for a prompt that was in the log before they came."""
 
     def __contains__(self, prompt_id: object) -> bool:
         return prompt_id in self._open or prompt_id in self._answered
@@ -41,13 +43,22 @@ class Prompts:
         """It was refused: there is no such prompt."""
         self._open.pop(prompt_id, None)
 
+    def repeat(self, sent: Sent) -> None:
+        """The client asks for a prompt that the log has already: whoever answers that says so with `repeated`."""
+        self._repeats.add(sent)
+
+    def repeated(self, sent: Sent) -> None:
+        """Such a request is answered."""
+        self._repeats.discard(sent)
+
     def has_open(self, request_id: RequestId) -> bool:
         """Whether a prompt with this request id waits for its answer."""
         return self.find(request_id) is not None
 
     def find(self, request_id: RequestId) -> Sent | None:
         """The unanswered prompt with this request id."""
-        return next((each for each in self._open.values() if same_id(each.request_id, request_id)), None)
+        sent = (*self._open.values(), *self._repeats)
+        return next((each for each in sent if same_id(each.request_id, request_id)), None)
 
     def answer(self, prompt_id: PromptId) -> RequestId | None:
         """The log answers this prompt: by which request id, if the client sent it."""

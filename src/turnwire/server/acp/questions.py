@@ -13,6 +13,8 @@ import anyio
 from turnwire.ids import PermissionId, RequestId, SessionId
 from turnwire.wire.jsonrpc import Failure, Result
 
+ELICITATION_ID = "elicitationId"
+"""What the agent calls a question that its user answers on a page; the end of it is told by this name."""
 REMEMBERED = 256
 """Settled questions whose late answers are still known as such, and not as answers to nothing."""
 
@@ -47,11 +49,19 @@ class Questions:
         self._count = 0
         self._asked: dict[RequestId, Question] = {}
         self._permissions: dict[PermissionId, Question] = {}
+        self._elicited: dict[tuple[SessionId, str], None] = {}
+        """Elicitations with a name of the agent's that the client was asked, newest last."""
 
-    def ask(self, permission_id: PermissionId, session_id: SessionId, method: str) -> int | None:
+    def ask(
+        self, permission_id: PermissionId, session_id: SessionId, method: str, elicitation_id: str | None = None
+    ) -> int | None:
         """The id to ask users under; none if it is settled, and nobody should be asked."""
         known = self._permissions.get(permission_id)
         if known is None:
+            if elicitation_id is not None:
+                self._elicited[session_id, elicitation_id] = None
+                if len(self._elicited) > REMEMBERED:
+                    del self._elicited[next(iter(self._elicited))]
             known = Question(self._next(), session_id, method, permission_id)
             self._permissions[permission_id] = known
             self._keep(known)
@@ -60,6 +70,10 @@ class Questions:
     def was_asked(self, permission_id: PermissionId) -> bool:
         """Whether the client has heard this question."""
         return permission_id in self._permissions
+
+    def has_elicited(self, session_id: SessionId, elicitation_id: str) -> bool:
+        """Whether the client was asked this by the session's agent."""
+        return (session_id, elicitation_id) in self._elicited
 
     def settle(self, permission_id: PermissionId) -> int | None:
         """The question needs no answer any more; under which id the client must hear that, if it must."""

@@ -26,11 +26,14 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Generator
 from contextlib import contextmanager
 from enum import Enum, auto
+from typing import NamedTuple
 
 from turnwire.errors import PositionLost, SessionNotFound
 from turnwire.ids import SessionId
 from turnwire.log.base import Position
 from turnwire.log.rules import check_position
+from turnwire.runtime.session import Session
+from turnwire.server.acp import folds
 from turnwire.server.acp.feed import Feed
 from turnwire.server.acp.front import Front
 from turnwire.server.acp.notes import NoteReader
@@ -120,12 +123,18 @@ class Reader:
         after, first = self._after, head.first - 1
         if after is not None:
             check_position(head, after)
-        feed = Feed(self._front.daemon.node, self._seat.session_id, Position(head.epoch, first), self._wake)
-        self._front.start(feed.run)
         told = self._seat.cursor if after is None else after.offset
         if told < first:
             self._seat.note(resync(self._seat.session_id, Lost("trimmed", told, first + 1)), 0)
-        return _Run(self._front, self._seat, start, feed, notes, max(told, first), is_stream=self._is_stream)
+        told = max(told, first)
+        session = await self._front.daemon.node.session(self._seat.session_id)
+        fold = folds.begin(session, self._front.dialect, first, told)
+        begin = Position(head.epoch, fold.offset)
+        feed = Feed(self._front.daemon.node, self._seat.session_id, begin, self._wake)
+        self._front.start(feed.run)
+        # The start of its agent may lie before this place.
+        self._seat.agent_wake.set()
+        return _Run(self._front, self._seat, start, _Source(session, fold, feed), notes, told, self._is_stream)
 
 
 def resync(session_id: SessionId, lost: Lost) -> bytes:
@@ -139,22 +148,38 @@ def resync(session_id: SessionId, lost: Lost) -> bytes:
     return encode(Notification(RESYNC, raw(told)))
 
 
+class _Source(NamedTuple):
+    """Where a reader has the events from, and what it knows of those before."""
+
+    session: Session
+    fold: folds.Fold
+    feed: Feed
+
+
 class _Run:
     """A reader between two openings of its session."""
 
     def __init__(
-        self, front: Front, seat: Seat, start: Start, feed: Feed, notes: NoteReader, told: int, *, is_stream: bool
+        self,
+        front: Front,
+        seat: Seat,
+        start: Start,
+        source: _Source,
+        notes: NoteReader,
+        told: int,
+        is_stream: bool,
     ) -> None:
-        self.feed = feed
+        self.feed = source.feed
+        self._session = source.session
         self._front = front
         self._seat = seat
         self._start = start
         self._notes = notes
         self._told = told
         self._is_stream = is_stream
-        self._teller = Teller(front, seat)
+        self._teller = Teller(front, seat, source.fold)
         self._version = seat.version
-        self._offset = 0
+        self._offset = source.fold.offset
         self._is_silent = True
         """Nothing was given yet."""
         self._step = _Step.HISTORY
@@ -223,15 +248,21 @@ class _Run:
             mode = Mode.REPLAY
         page = self._teller.take(first, bodies, mode)
         self._offset = first + len(bodies) - 1
+        if mode is Mode.QUIET and self._offset == self._told:
+            folds.keep(self._session, self._front.dialect, self._teller.fold(self._offset))
         self._is_silent = self._is_silent and not page
         return page
 
     def _end_history(self) -> list[SessionFrame]:
         self._step = _Step.ANSWER
         frames = self._teller.state() if self._start.tells_state else []
+        page = [SessionFrame(None, each) for each in frames]
+        if self._is_stream and self._offset > 0:
+            # Events that are told to nobody have no frame, so the end of the history is marked by itself.
+            page.append(SessionFrame(self._offset, b""))
         if not frames and self._is_silent and not self._is_stream and not self._front.is_merged:
-            frames = self._teller.greet([HARMLESS])
-        return [SessionFrame(None, each) for each in frames]
+            page += [SessionFrame(None, each) for each in self._teller.greet([HARMLESS])]
+        return page
 
     def _greet(self) -> list[SessionFrame]:
         self._step = _Step.LIVE

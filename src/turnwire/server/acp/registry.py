@@ -43,6 +43,8 @@ class Held:
         self._grace_s = grace_s
         self._carriers = 0
         self._socket: anyio.CancelScope | None = None
+        self.ends_work = False
+        """The client wanted its waiting prompts taken back when it ended the connection."""
 
     @contextmanager
     def carried(self) -> Generator[None]:
@@ -69,8 +71,9 @@ class Held:
                 if self._socket is scope:
                     self._socket = None
 
-    def end(self) -> None:
-        """The client wants no more of it."""
+    def end(self, *, ends_work: bool = False) -> None:
+        """The client wants no more of it; with `ends_work` nor of its prompts that have not started."""
+        self.ends_work = ends_work
         self._life.cancel()
 
 
@@ -101,13 +104,16 @@ class AcpConnections:
             raise NotFound("there is no such connection; it was ended or was silent for too long; initialize again")
         return held
 
-    def end(self, connection_id: str, who: Identity) -> None:
-        """End the caller's connection; its turns go on. Harmless for one that has ended. Raises `NotFound`."""
+    def end(self, connection_id: str, who: Identity, *, ends_work: bool = False) -> None:
+        """End the caller's connection; its turns go on, but with `ends_work` those that have not started.
+
+        Harmless for one that has ended. Raises `NotFound`.
+        """
         if self._ended.get(connection_id) != who:
             held = self.find(connection_id, who)
             # Now, so that nothing that comes after the answer finds it.
             self._forget(held.connection)
-            held.end()
+            held.end(ends_work=ends_work)
 
     async def _keep(self, who: Identity, *, task_status: TaskStatus[Held]) -> None:
         grace_s = self._daemon.limits.connection_grace_s
@@ -125,7 +131,7 @@ class AcpConnections:
                     finally:
                         self._forget(connection)
                         with anyio.move_on_after(CLOSE_S, shield=True):
-                            await connection.aclose()
+                            await connection.aclose(ends_work=held.ends_work)
         except Exception:
             logger.exception("an ACP connection failed", extra={"event": "acp_connection_failed"})
 

@@ -16,10 +16,13 @@ from msgspec import DecodeError, Raw, Struct, json
 
 from turnwire.core import events as ev
 from turnwire.core.codec import decode
-from turnwire.core.face import FOLDED, Answer, Ask, Face, Fail, Notify, Outgoing, Tell, Withdraw
-from turnwire.core.translate.members import members
+from turnwire.core.face import FOLDED, Answer, Ask, Fail, Notify, Outgoing, Tell, Withdraw
+from turnwire.core.translate.members import members, named
 from turnwire.errors import RemoteProtocolError
+from turnwire.server.acp.failures import failed
+from turnwire.server.acp.folds import Fold
 from turnwire.server.acp.front import Front
+from turnwire.server.acp.questions import ELICITATION_ID
 from turnwire.server.acp.seat import Seat
 from turnwire.server.identity import Role
 from turnwire.wire.jsonrpc import Notification, Request, Result, encode, raw
@@ -31,8 +34,15 @@ _STORED_UPDATE = b'{"type":"session_update",'
 """How the stored form of an update in its current shape begins."""
 
 
+_LIVE_ONLY = frozenset({"notice"})
+"""Updates that are no part of the history: who was not there does not hear of them."""
+
+
 class SessionFrame(NamedTuple):
-    """A frame of a session. `offset` only on the last frame of an event: a cursor stands behind it."""
+    """A frame of a session. `offset` only on the last frame of an event: a cursor stands behind it.
+
+    An empty frame is none: it says, on a stream of the session's own, that everything up to `offset` was given.
+    """
 
     offset: int | None
     frame: bytes
@@ -62,15 +72,15 @@ class Mode(Enum):
 class Teller:
     """The fold of one reader."""
 
-    def __init__(self, front: Front, seat: Seat) -> None:
+    def __init__(self, front: Front, seat: Seat, fold: Fold) -> None:
         self._front = front
         self._seat = seat
-        self._face = Face(front.dialect, seat.session_id)
+        self._face = fold.face
         self._is_asked = front.who.role is not Role.OBSERVER
         kinds = sorted(front.client.withheld)
         self._withheld = re.compile(b"|".join(each.encode() for each in kinds)) if kinds else None
         self._looked_at = FOLDED | front.client.withheld
-        self._open: dict[str, Ask] = {}
+        self._open = fold.open
         """Questions that nobody has answered, as the log stands here."""
         self._head = b'{"jsonrpc":"2.0","method":"session/update","params":{"sessionId":%b,"update":' % json.encode(
             seat.session_id
@@ -84,7 +94,7 @@ class Teller:
             plain = self._plain(body)
             if plain is None:
                 page += _marked(offset, self._take(offset, body, mode))
-            elif mode is not Mode.QUIET and not plain.echo:
+            elif not (mode is Mode.QUIET or plain.echo or _is_past(plain.kind, mode)):
                 page.append(SessionFrame(offset, self._update(plain.update, offset if shows else None)))
         return page
 
@@ -107,7 +117,7 @@ class Teller:
         own = mode is not Mode.REPLAY and getattr(event, "prompt_id", None) in self._front.prompts
         outgoing = [each for each in self._face.take(event, own=own) if not self._is_withheld(each)]
         self._remember(outgoing)
-        if mode is Mode.QUIET:
+        if mode is Mode.QUIET or (isinstance(event, ev.SessionUpdated) and _is_past(event.kind, mode)):
             return []
         if mode is Mode.REPLAY:
             outgoing = [each for each in outgoing if isinstance(each, Tell | Notify)]
@@ -115,6 +125,10 @@ class Teller:
         last = len(outgoing) - 1
         frames = [self._write(each, shown if place == last else None) for place, each in enumerate(outgoing)]
         return [each for each in frames if each]
+
+    def fold(self, offset: int) -> Fold:
+        """What it knows, behind this event."""
+        return Fold(offset, self._face, self._open)
 
     def state(self) -> list[bytes]:
         """Where the session stands."""
@@ -165,8 +179,7 @@ class Teller:
                 return b"" if request_id is None else encode(Result(request_id, result))
             case Fail(prompt_id, error):
                 request_id = self._front.prompts.answer(prompt_id)
-                failed = b'{"jsonrpc":"2.0","id":%b,"error":%b}'
-                return b"" if request_id is None else failed % (json.encode(request_id), bytes(error))
+                return b"" if request_id is None else failed(request_id, error)
             case Ask():
                 return self._ask(outgoing, offset)
             case Withdraw(permission_id):
@@ -180,10 +193,16 @@ class Teller:
     def _ask(self, ask: Ask, offset: int | None) -> bytes:
         if not self._is_asked or not self._front.can_answer(ask.method, ask.params):
             return b""
-        request_id = self._front.questions.ask(ask.request_id, self._seat.session_id, ask.method)
+        elicitation_id = named(ask.params, ELICITATION_ID) if ask.method == "elicitation/create" else None
+        request_id = self._front.questions.ask(ask.request_id, self._seat.session_id, ask.method, elicitation_id)
         return (
             b"" if request_id is None else encode(Request(request_id, ask.method, _with_offset(ask.params, offset)))
         )
+
+
+def _is_past(kind: str, mode: Mode) -> bool:
+    """Whether an update was for those who were there."""
+    return mode is Mode.REPLAY and kind in _LIVE_ONLY
 
 
 def _marked(offset: int, frames: Sequence[bytes]) -> list[SessionFrame]:

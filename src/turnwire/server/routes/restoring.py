@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from anyio import to_thread
 from msgspec import Struct
-from msgspec.structs import asdict, fields
+from msgspec.structs import asdict, fields, replace
 
 from turnwire.core.recovery import RESTARTED
 from turnwire.core.state import Phase
@@ -109,7 +109,7 @@ async def fork(call: Call) -> Reply:
         session_id = await daemon.node.create(
             cwd,
             session_id=checked_id(wanted.session_id),
-            mcp_servers=state.mcp_servers,
+            setup=replace(state.setup, additional_directories=()),
             fork_of=call.session_id,
             author=call.who.name,
             title=checked_title(wanted.title),

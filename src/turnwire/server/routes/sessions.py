@@ -12,10 +12,11 @@ import unicodedata
 from typing import Annotated, Any, Literal
 
 from anyio import to_thread
-from msgspec import UNSET, Meta, Raw, Struct, UnsetType
+from msgspec import UNSET, Meta, Raw, Struct, UnsetType, field
 from msgspec.structs import fields
 
 from turnwire.core.inputs import Close, Rename
+from turnwire.core.setup import Setup
 from turnwire.core.view import Usage
 from turnwire.errors import (
     AgentLaunchFailed,
@@ -41,7 +42,7 @@ from turnwire.ids import Epoch, PromptId, SessionId
 from turnwire.server import choosing
 from turnwire.server.cwd import check_cwd
 from turnwire.server.endpoint import Call, Endpoint, Reply
-from turnwire.server.entering import SessionOpened, enter, hear_agent
+from turnwire.server.entering import SessionOpened, enter, granted, hear_agent
 from turnwire.server.identity import Role
 from turnwire.server.listing import SessionEntry, Standing, Wanted, entry_of, newest, page
 from turnwire.server.snapshot import snapshot_of
@@ -68,6 +69,10 @@ class NewSession(Struct, frozen=True, kw_only=True, rename="camel"):
     title: str | None = None
     approval_mode: str | None = None
     mcp_servers: list[dict[str, Raw]] = []
+    additional_directories: list[str] = []
+    """Further directories to work in, if the agent takes any."""
+    meta: dict[str, Raw] | None = field(default=None, name="_meta")
+    """For the agent, as it is."""
 
 
 class CreateQuery(Struct, frozen=True):
@@ -150,11 +155,17 @@ async def create(call: Call) -> Reply:
 
 async def _create(call: Call, cwd: str) -> SessionOpened:
     daemon, wanted = call.daemon, call.body
+    setup = Setup(
+        raw(wanted.mcp_servers),
+        tuple(wanted.additional_directories),
+        raw(wanted.meta) if wanted.meta else UNSET,
+    )
+    setup = await granted(daemon, setup)
     try:
         session_id = await daemon.node.create(
             cwd,
             session_id=checked_id(wanted.session_id),
-            mcp_servers=raw(wanted.mcp_servers),
+            setup=setup,
             author=call.who.name,
             title=checked_title(wanted.title),
         )

@@ -138,7 +138,7 @@ def test_row_2_a_v1_client_is_offered_what_the_agent_has_and_what_we_add(
     assert offered["promptCapabilities"] == {"image": True}
     assert offered["mcpCapabilities"] == ({"http": True, "sse": True} if version == 1 else {"http": True})
     assert offered["sessionCapabilities"].keys() == {
-        *("additionalDirectories", "list", "resume", "close"),
+        *("additionalDirectories", "list", "resume", "close", "delete"),
         *("turnComplete", "ready"),
     }
     assert result["agentInfo"] == {"name": "turnwire", "title": "a", "version": "1"}
@@ -148,7 +148,7 @@ def test_row_2_a_v1_client_is_offered_what_the_agent_has_and_what_we_add(
 def test_row_2_a_v2_client_is_offered_the_same_in_its_own_words(version: int, capabilities: dict[str, Any]) -> None:
     result = plain(initialize_result(agent(version, capabilities), V2, HOST))
     session = result["capabilities"]["session"]
-    assert session == {"prompt": {"image": {}}, "mcp": {"stdio": {}, "http": {}}, "ready": True}
+    assert session == {"delete": {}, "prompt": {"image": {}}, "mcp": {"stdio": {}, "http": {}}, "ready": True}
     assert result["info"]["name"] == "turnwire"
 
 
@@ -168,7 +168,7 @@ def test_drafts_are_offered_in_their_places_and_left_out_when_they_are_off() -> 
     assert result["capabilities"] == {"session": {"ready": True, "turnComplete": {}}}
     off = plain(initialize_result(None, V1, Host(version="1", turn_complete=False, ready=False)))
     assert "capabilities" not in off
-    assert off["agentCapabilities"]["sessionCapabilities"].keys() == {"list", "resume", "close"}
+    assert off["agentCapabilities"]["sessionCapabilities"].keys() == {"list", "resume", "close", "delete"}
     quiet = plain(initialize_result(None, V2, Host(version="1", ready=False)))
     assert "ready" not in quiet["capabilities"]["session"]
 

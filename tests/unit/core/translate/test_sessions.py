@@ -56,12 +56,12 @@ def test_row_5_a_new_session_is_asked_for_in_both_versions(method: str, version:
     server: dict[str, Any] = {"name": "m", "command": "/m", "args": [], "env": []}
     params: dict[str, Any] = {"cwd": "/w", "mcpServers": [server if version == 1 else {"type": "stdio", **server}]}
     opening = read_opening(method, raw({**params, "additionalDirectories": ["/x"]}), version)
-    assert (opening.cwd, opening.additional_directories, opening.session_id) == ("/w", ("/x",), None)
-    assert plain(opening.mcp_servers) == [{"type": "stdio", **server}]
+    assert (opening.cwd, opening.setup.additional_directories, opening.session_id) == ("/w", ("/x",), None)
+    assert plain(opening.setup.mcp_servers) == [{"type": "stdio", **server}]
 
 
 def test_row_5_v2_may_leave_the_servers_out() -> None:
-    assert plain(read_opening("session/new", raw({"cwd": "/w"}), 2).mcp_servers) == []
+    assert plain(read_opening("session/new", raw({"cwd": "/w"}), 2).setup.mcp_servers) == []
 
 
 def test_row_5_servers_in_the_form_of_a_version_whatever_form_they_have() -> None:

@@ -1,0 +1,90 @@
+"""An agent on stdin and stdout that tells what it was asked with, and does some things that few agents do.
+
+The first update of each session it opens is the request that opened it, as text. A prompt's text says what to do:
+
+    news           a notification of its own about no session
+    elicit ID      a question on a page, and word of its end once it is answered
+    read PATH      the text of a file that its client reads for it
+    die            end without a word
+
+Its one argument says what it offers: `directories` or nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Any
+
+Json = dict[str, Any]
+
+
+def send(**members: Any) -> None:
+    sys.stdout.write(json.dumps({"jsonrpc": "2.0", **members}) + "\n")
+    sys.stdout.flush()
+
+
+def say(session_id: str, text: str) -> None:
+    update = {"sessionUpdate": "agent_message_chunk", "content": {"type": "text", "text": text}}
+    send(method="session/update", params={"sessionId": session_id, "update": update})
+
+
+def ask(method: str, params: Json) -> Json:
+    """Ask the client and wait; gives its result."""
+    send(id="q", method=method, params=params)
+    for line in sys.stdin:
+        message = json.loads(line)
+        if message.get("id") == "q" and "method" not in message:
+            return message.get("result") or {"refused": message["error"]["message"]}
+    sys.exit(0)
+
+
+def do(session_id: str, words: list[str]) -> None:
+    """What a prompt says."""
+    match words:
+        case ["news"]:
+            send(method="_telling/news", params={"from": session_id})
+        case ["elicit", elicitation_id]:
+            page = {
+                "mode": "url",
+                "url": "https://example.test/",
+                "message": "Open it",
+                "elicitationId": elicitation_id,
+            }
+            ask("elicitation/create", {"sessionId": session_id, **page})
+            send(method="elicitation/complete", params={"elicitationId": elicitation_id})
+        case ["read", path]:
+            result = ask("fs/read_text_file", {"sessionId": session_id, "path": path})
+            say(session_id, result.get("content", "refused"))
+        case ["die"]:
+            sys.exit(1)
+        case _:
+            say(session_id, " ".join(words))
+
+
+def main(offers: list[str]) -> None:
+    session: Json = {"resume": {}, "fork": {}, **({"additionalDirectories": {}} if "directories" in offers else {})}
+    count = 0
+    for line in sys.stdin:
+        message = json.loads(line)
+        method, params = message.get("method"), message.get("params", {})
+        if method == "initialize":
+            send(
+                id=message["id"],
+                result={"protocolVersion": 1, "agentCapabilities": {"sessionCapabilities": session}},
+            )
+        elif method in {"session/new", "session/fork", "session/resume"}:
+            count += 1
+            named = params["sessionId"] if method == "session/resume" else f"told-{count}"
+            send(id=message["id"], result={"sessionId": named})
+            say(named, json.dumps({"method": method, **params}))
+        elif method == "session/prompt":
+            do(params["sessionId"], params["prompt"][0]["text"].split())
+            say(params["sessionId"], json.dumps({"prompted": params.get("_meta")}))
+            send(id=message["id"], result={"stopReason": "end_turn"})
+        elif "id" in message and method is not None:
+            send(id=message["id"], error={"code": -32601, "message": "no"})
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
