@@ -41,7 +41,7 @@ def announce(loaded: Loaded, daemon: Daemon, url: str, *, as_json: bool) -> None
 def _lines(daemon: Daemon, url: str) -> list[tuple[str, str]]:
     settings = daemon.settings
     lines = [
-        ("agent", settings.agent_url or agent_name(settings.agent)),
+        ("agent", settings.agent_import or settings.agent_url or agent_name(settings.agent)),
         ("data", "in memory, gone at the end" if settings.data is None else str(settings.data)),
         ("token", _token(daemon)),
     ]

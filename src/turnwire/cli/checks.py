@@ -126,7 +126,8 @@ async def check_port(settings: Settings, limits: Limits, has_daemon: bool) -> Ch
 
 async def check_agent(settings: Settings, limits: Limits) -> Check:
     """Whether the agent starts and answers `initialize`."""
-    shown = settings.agent_url or (settings.agent[0] if settings.agent else "built-in")
+    built_in = settings.agent[0] if settings.agent else "built-in"
+    shown = settings.agent_import or settings.agent_url or built_in
     try:
         async with agent_source(settings, limits) as source:
             version = await _speaks(source, limits)

@@ -107,6 +107,10 @@ class ForAgents:
         str | None,
         About(kinds.agent_url(), "the address of an agent that runs elsewhere, instead of a command"),
     ] = None
+    agent_import: Annotated[
+        str | None,
+        About(kinds.importable(), "an agent written with turnwire.agent, run inside the daemon"),
+    ] = None
     agent_token: Annotated[
         str | None, About(kinds.text(), "the token that is sent to agent_url", is_secret=True)
     ] = field(default=None, repr=False)
@@ -257,8 +261,8 @@ def _rest(settings: Settings, given: frozenset[str]) -> list[tuple[bool, str]]:
             "with neither REST nor ACP nothing is served; leave one of them on",
         ),
         (
-            settings.agent_url is not None and bool(settings.agent),
-            "an agent is either a command or an address; leave agent or agent_url out",
+            sum(map(bool, (settings.agent, settings.agent_url, settings.agent_import))) > 1,
+            "an agent is either a command, an address or an import; give one of agent, agent_url, agent_import",
         ),
         (
             settings.agent_token is not None and settings.agent_url is None,

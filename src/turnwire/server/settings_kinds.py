@@ -141,6 +141,20 @@ def agent_url() -> Kind:
     return Kind("an address such as wss://agents.example/acp or https://agents.example/acp", read, read)
 
 
+def importable() -> Kind:
+    """A name in a Python module."""
+
+    def read(value: object, base: Path) -> object:
+        if not isinstance(value, str):
+            raise ValueError
+        module, _, name = value.partition(":")
+        if not all(each.isidentifier() for each in (*module.split("."), *name.split("."))):
+            raise ValueError
+        return value
+
+    return Kind("a module and a name in it, such as my_package.my_agent:agent", read, read)
+
+
 def tables(allowed: str, read: Callable[[list[dict[str, object]]], object]) -> Kind:
     """Tables of a TOML file, for which another module has the rules."""
 

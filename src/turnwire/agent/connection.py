@@ -1,0 +1,218 @@
+"""One client of an agent: reads its messages and has the methods do the rest.
+
+Takes a link; serves until it ends. Prompts, cancels and `session/ready` are taken as they come, everything else
+runs in a task of its own, so that nothing a client asks for holds up its next message. Never answers a
+notification, never answers a request twice.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import anyio
+from anyio.abc import TaskGroup
+
+from turnwire.agent.authored import Authored
+from turnwire.agent.client_side import ClientSide
+from turnwire.agent.hooks import contained
+from turnwire.agent.methods import NOTIFICATIONS, PROMPT, REQUESTS, extension
+from turnwire.agent.offering import initialize_result
+from turnwire.agent.open_sessions import Answered, OpenSessions
+from turnwire.agent.refusals import CANCELLED, error_of
+from turnwire.core.correlation import ExactId, exact
+from turnwire.core.dialect import read_cancel_request
+from turnwire.core.translate.handshake import read_client, unsupported_version
+from turnwire.errors import LinkError, RemoteProtocolError, TurnwireError
+from turnwire.ids import RequestId
+from turnwire.link.base import FrameLink
+from turnwire.wire.jsonrpc import (
+    AUTH_REQUIRED,
+    INVALID_REQUEST,
+    METHOD_NOT_FOUND,
+    UNSUPPORTED_VERSION,
+    Batch,
+    ErrorObject,
+    Notification,
+    Request,
+    decode,
+)
+
+logger = logging.getLogger(__name__)
+
+_FREE = frozenset({"authenticate", "logout", "auth/login", "auth/logout"})
+"""What a client may ask before it has logged in."""
+
+
+class Connection:
+    """One client."""
+
+    def __init__(self, authored: Authored, link: FrameLink, tasks: TaskGroup) -> None:
+        self._client = ClientSide(authored, link, tasks)
+        self._sessions = OpenSessions(self._client)
+        self._is_initialized = False
+        self._has_begun = False
+        """It has asked for something after `initialize`, so the agreement stands."""
+        self._open: dict[ExactId, anyio.CancelScope] = {}
+        """Its requests that run, with what stops them."""
+
+    async def serve(self) -> None:
+        """Take the client's messages until its link ends; then end what it alone had open."""
+        client = self._client
+        client.tasks.start_soon(client.outbox.run)
+        try:
+            while True:
+                for line in await client.link.receive():
+                    self._take(line)
+                await client.outbox.bearable()
+        except LinkError:
+            pass
+        finally:
+            client.calls.end()
+            with anyio.CancelScope(shield=True):
+                await self._sessions.leave()
+
+    async def drained(self) -> None:
+        """Return once the client has taken all that it was sent."""
+        await self._client.outbox.room()
+
+    # -- one message ---------------------------------------------------------------------------------------------
+
+    def _take(self, line: bytes) -> None:
+        try:
+            frame = decode(line)
+        except RemoteProtocolError as error:
+            self._complain(error)
+            return
+        if isinstance(frame, Request):
+            self._request(frame)
+        elif isinstance(frame, Notification):
+            self._notification(frame)
+        elif isinstance(frame, Batch):
+            self._refuse(None, INVALID_REQUEST, "ACP has no batches; send one message at a time")
+        else:
+            self._client.calls.settle(frame)
+
+    def _complain(self, error: RemoteProtocolError) -> None:
+        """Answer what is no message, unless it was meant as an answer."""
+        if "response_id" in error.context:
+            return
+        named, code = error.context.get("request_id"), error.context.get("jsonrpc")
+        known = named if isinstance(named, int | str) else None
+        self._refuse(known, code if isinstance(code, int) else INVALID_REQUEST, "this is no JSON-RPC message")
+
+    def _refuse(self, request_id: RequestId | None, code: int, message: str) -> None:
+        self._client.refuse(request_id, ErrorObject(code, message))
+
+    def _notification(self, frame: Notification) -> None:
+        if not self._is_initialized:
+            return
+        if frame.method == "$/cancel_request":
+            self._cancel_request(frame)
+            return
+        action = NOTIFICATIONS.get(frame.method)
+        try:
+            if action is not None:
+                action(self._sessions, frame.params)
+            elif frame.method in self._client.authored.hooks.extensions:
+                self._client.tasks.start_soon(self._extension, frame)
+        except TurnwireError as error:
+            # Nobody waits for an answer.
+            logger.info("a notification was not taken: %s", error)
+
+    async def _extension(self, frame: Notification) -> None:
+        try:
+            await extension(self._sessions, frame.method, frame.params)
+        except Exception:  # the author's own; nobody waits for an answer
+            logger.exception("the function for `%s` failed", frame.method)
+
+    def _cancel_request(self, frame: Notification) -> None:
+        request_id = read_cancel_request(frame.params)
+        if request_id is None:
+            return
+        scope = self._open.get(exact(request_id))
+        if scope is not None:
+            scope.cancel()
+        else:
+            self._sessions.cancel_prompt(request_id)
+
+    # -- requests ------------------------------------------------------------------------------------------------
+
+    def _request(self, request: Request) -> None:
+        if request.method == "initialize":
+            self._initialize(request)
+        elif not self._is_initialized:
+            self._refuse(request.id, INVALID_REQUEST, "`initialize` comes first")
+        elif not self._is_known(request.method):
+            self._refuse(
+                request.id, METHOD_NOT_FOUND, f"this agent does not know the method in ACP v{self._version}"
+            )
+        elif not self._sessions.is_logged_in and request.method not in _FREE:
+            self._refuse(request.id, AUTH_REQUIRED, "log in first, by one of the agent's authMethods")
+        elif exact(request.id) in self._open or self._sessions.is_prompting(request.id):
+            # An answer would be taken for that of the first one.
+            logger.warning("a client used the id of an open request again; the second one is ignored")
+        else:
+            self._has_begun = True
+            self._perform(request)
+
+    @property
+    def _version(self) -> int:
+        return self._client.profile.version
+
+    def _is_known(self, method: str) -> bool:
+        row = REQUESTS.get(method)
+        if row is not None:
+            return self._version in row.versions and row.is_there(self._sessions)
+        return method == PROMPT or method in self._client.authored.hooks.extensions
+
+    def _initialize(self, request: Request) -> None:
+        if self._has_begun:
+            self._refuse(request.id, INVALID_REQUEST, "the connection is initialized already")
+            return
+        try:
+            self._client.profile = read_client(request.params)
+        except RemoteProtocolError as error:
+            told = error_of(error)
+            requested = error.context.get("requested")
+            if told.code == UNSUPPORTED_VERSION and isinstance(requested, int):
+                self._client.fail(request.id, unsupported_version(requested))
+            else:
+                self._client.refuse(request.id, told)
+            return
+        self._is_initialized = True
+        self._client.respond(request.id, initialize_result(self._client.authored, self._client.profile))
+
+    def _perform(self, request: Request) -> None:
+        if request.method == PROMPT:
+            try:
+                self._sessions.prompt(request)
+            except TurnwireError as error:
+                self._client.refuse(request.id, error_of(error))
+            return
+        scope = anyio.CancelScope()
+        self._open[exact(request.id)] = scope
+        self._client.tasks.start_soon(self._answer, request, scope)
+
+    async def _answer(self, request: Request, scope: anyio.CancelScope) -> None:
+        client = self._client
+        try:
+            with contained(), scope:
+                result = await self._result(request)
+                client.respond(request.id, result.value)
+                result.then()
+                return
+            client.refuse(request.id, CANCELLED)
+        except Exception as error:  # whatever it is, its client must hear of it
+            if not isinstance(error, TurnwireError):
+                logger.exception("`%s` failed", request.method)
+            client.refuse(request.id, error_of(error))
+        finally:
+            self._open.pop(exact(request.id), None)
+
+    async def _result(self, request: Request) -> Answered:
+        row = REQUESTS.get(request.method)
+        if row is None:
+            given: Any = await extension(self._sessions, request.method, request.params)
+            return Answered({} if given is None else given)
+        return await row.act(self._sessions, request.params)

@@ -1,0 +1,65 @@
+"""What the author of an agent gave: functions for prompts, commands and what happens to sessions.
+
+Takes functions, plain or async; gives them a uniform call. Never runs one by itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Generator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from inspect import isawaitable
+from math import inf
+from typing import Any, TypeAlias
+
+import anyio
+
+from turnwire.agent.options import Command
+from turnwire.errors import LocalProtocolError
+
+Function: TypeAlias = Callable[..., Any]
+
+
+@dataclass
+class Hooks:
+    """The author's functions; None where there is none."""
+
+    prompt: Function | None = None
+    opened: Function | None = None
+    closed: Function | None = None
+    authenticate: Function | None = None
+    changed: Function | None = None
+    steer: Function | None = None
+    named: Function | None = None
+    """`(opening, meta, forked)`: the id of a new session. None has one made."""
+    missing: Function | None = None
+    """`(opening, meta)`: a session that the store has not, as `Kept`; None if there is none."""
+    commands: dict[str, tuple[Command, Function]] = field(default_factory=dict[str, tuple[Command, Function]])
+    extensions: dict[str, Function] = field(default_factory=dict[str, Function])
+
+
+@contextmanager
+def contained() -> Generator[None]:
+    """Keep in the exception that cancels, where nobody has cancelled what is around.
+
+    An author's function may raise it by itself, also after it has swallowed a real one. In a task group it ends
+    everything else.
+    """
+    try:
+        yield
+    except anyio.get_cancelled_exc_class():
+        if anyio.current_effective_deadline() == -inf:
+            raise
+
+
+async def call(function: Function | None, *args: Any) -> Any:
+    """Call it, and wait for it if it is async. None if there is none.
+
+    Raises what it raises; `LocalProtocolError` if it cancels itself, which would look like a cancel from outside.
+    """
+    if function is None:
+        return None
+    with contained():
+        result: Any | Awaitable[Any] = function(*args)
+        return await result if isawaitable(result) else result
+    raise LocalProtocolError("the function raised the exception that cancels, and nobody had cancelled it")

@@ -1,0 +1,233 @@
+"""The methods that an agent answers, in one table.
+
+Takes params and the client's open sessions; gives results. Each row says in which versions of ACP there is such a
+method, and whether this agent has it. Never reads more of the params than the method needs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from pathlib import PurePath
+from typing import Any, Final, NamedTuple
+
+from msgspec import Raw
+
+from turnwire.agent.hooks import call
+from turnwire.agent.offers import MODE
+from turnwire.agent.open_sessions import Answered, OpenSessions
+from turnwire.agent.refusals import invalid
+from turnwire.agent.store import Kept
+from turnwire.agent.words import Json, user_message
+from turnwire.core.translate.members import as_object, members, text_of
+from turnwire.core.translate.sessions import Opening, read_opening
+from turnwire.core.view.patch import is_null, read_entries
+from turnwire.errors import SessionNotFound
+from turnwire.wire.jsonrpc import raw
+
+PROMPT: Final = "session/prompt"
+
+
+class Row(NamedTuple):
+    """One method."""
+
+    act: Callable[[OpenSessions, Raw], Awaitable[Answered]]
+    versions: tuple[int, ...] = (1, 2)
+    is_there: Callable[[OpenSessions], bool] = lambda sessions: True
+
+
+# -- sessions ------------------------------------------------------------------------------------------------------
+
+
+async def new_session(sessions: OpenSessions, params: Raw) -> Answered:
+    return await sessions.open_new(_opening(sessions, "session/new", params), _meta(params))
+
+
+async def load_session(sessions: OpenSessions, params: Raw) -> Answered:
+    return await sessions.reopen(_opening(sessions, "session/load", params), _meta(params))
+
+
+async def resume_session(sessions: OpenSessions, params: Raw) -> Answered:
+    return await sessions.reopen(_opening(sessions, "session/resume", params), _meta(params))
+
+
+async def fork_session(sessions: OpenSessions, params: Raw) -> Answered:
+    asked = _opening(sessions, "session/fork", params)
+    assert asked.session_id is not None, "the shape of the params has it"
+    kept = await sessions.kept(asked.session_id)
+    return await sessions.open_new(asked, _meta(params), kept)
+
+
+async def list_sessions(sessions: OpenSessions, params: Raw) -> Answered:
+    given = members(params)
+    for name in ("cwd", "cursor"):
+        if name in given and not is_null(given[name]) and text_of(given, name) is None:
+            raise invalid(f"`{name}` is a string")
+    page = await sessions.authored.store.list(text_of(given, "cwd"), text_of(given, "cursor"))
+    result: Json = {"sessions": [_listed(each) for each in page.sessions]}
+    return Answered(result if page.next_cursor is None else {**result, "nextCursor": page.next_cursor})
+
+
+async def close_session(sessions: OpenSessions, params: Raw) -> Answered:
+    try:
+        live, _ = sessions.find(_session_id(params))
+    except SessionNotFound:
+        if sessions.client.profile.version == 2:
+            return Answered({})
+        raise
+    await sessions.end(live)
+    return Answered({})
+
+
+async def delete_session(sessions: OpenSessions, params: Raw) -> Answered:
+    session_id = _session_id(params)
+    live = sessions.authored.live.get(session_id)
+    if live is not None:
+        live.is_kept = False
+        await sessions.end(live)
+    await sessions.authored.store.delete(session_id)
+    return Answered({})
+
+
+def _opening(sessions: OpenSessions, method: str, params: Raw) -> Opening:
+    """What a client asks when it opens a session, checked."""
+    asked = read_opening(method, params, sessions.client.profile.version)
+    for name, paths in (("cwd", (asked.cwd,)), ("additionalDirectories", asked.setup.additional_directories)):
+        if not all(PurePath(each).is_absolute() for each in paths):
+            raise invalid(f"`{name}` takes absolute paths only")
+    options = sessions.authored.options
+    taken = {"stdio", *(["http"] if options.mcp_http else []), *(["sse"] if options.mcp_sse else [])}
+    for each in read_entries(asked.setup.mcp_servers) or ():
+        kind = text_of(members(each), "type")
+        if kind not in taken:
+            raise invalid(f"this agent takes no MCP servers of type `{kind}`; see its capabilities")
+    return asked
+
+
+def _listed(kept: Kept) -> Json:
+    listed: Json = {"sessionId": kept.id, "cwd": kept.cwd, "additionalDirectories": list(kept.directories)}
+    if kept.title is not None:
+        listed["title"] = kept.title
+    return {**listed, "updatedAt": kept.updated_at} if kept.updated_at else listed
+
+
+# -- settings ------------------------------------------------------------------------------------------------------
+
+
+async def set_mode(sessions: OpenSessions, params: Raw) -> Answered:
+    given = members(params)
+    await _set(sessions, _session_id(params), MODE, text_of(given, "modeId"))
+    return Answered({})
+
+
+async def set_config_option(sessions: OpenSessions, params: Raw) -> Answered:
+    given = as_object(params)
+    option_id, value = given.get("configId"), given.get("value")
+    if not isinstance(option_id, str):
+        raise invalid("`configId` is a string")
+    if sessions.client.profile.version == 2 and given.get("type") != (
+        "boolean" if isinstance(value, bool) else "id"
+    ):
+        raise invalid("`type` must be `id` for a value of a list and `boolean` for on and off")
+    return await _set(sessions, _session_id(params), option_id, value)
+
+
+async def _set(sessions: OpenSessions, session_id: str, option_id: str, value: Any) -> Answered:
+    live, seat = sessions.find(session_id)
+    async with live.settling:
+        before = live.offers.value(option_id)
+        if live.offers.choose(option_id, value):
+            try:
+                await call(sessions.authored.hooks.changed, live.session, option_id, value)
+            except BaseException:
+                live.offers.choose(option_id, before)
+                raise
+            live.tell_options()
+    return Answered({"configOptions": seat.voice.options(raw(live.offers.listed_options()))})
+
+
+# -- the rest ------------------------------------------------------------------------------------------------------
+
+
+async def authenticate(sessions: OpenSessions, params: Raw) -> Answered:
+    method_id = text_of(members(params), "methodId")
+    listed = {each.id for each in sessions.authored.options.auth_methods if each.type == "agent"}
+    if method_id not in listed:
+        raise invalid("`methodId` must be one of the agent's authMethods that are not for a terminal")
+    await call(sessions.authored.hooks.authenticate, method_id)
+    sessions.is_logged_in = True
+    return Answered({})
+
+
+async def logout(sessions: OpenSessions, params: Raw) -> Answered:
+    sessions.is_logged_in = not sessions.authored.options.auth_required
+    return Answered({})
+
+
+async def steer(sessions: OpenSessions, params: Raw) -> Answered:
+    """Offer a prompt to the turn that runs."""
+    live, _ = sessions.find(_session_id(params))
+    content = sessions.content(members(params).get("prompt"))
+    turn = live.session.running
+    if turn is None or not await call(sessions.authored.hooks.steer, turn, content):
+        return Answered({"outcome": "promptRequired"})
+    turn.publish(user_message(turn.new_id("u"), content))
+    return Answered({"outcome": "injected"})
+
+
+async def extension(sessions: OpenSessions, method: str, params: Raw) -> Any:
+    """A method of the author's own."""
+    given = as_object(params)
+    live = sessions.peek(given.get("sessionId"))
+    return await call(sessions.authored.hooks.extensions[method], given, None if live is None else live.session)
+
+
+def cancel(sessions: OpenSessions, params: Raw) -> None:
+    sessions.find(_session_id(params))[0].turns.cancel()
+
+
+def ready(sessions: OpenSessions, params: Raw) -> None:
+    sessions.be_ready(_session_id(params))
+
+
+def _session_id(params: Raw) -> str:
+    found = text_of(members(params), "sessionId")
+    if found is None:
+        raise invalid("`sessionId` is a string")
+    return found
+
+
+def _meta(params: Raw) -> Json:
+    given = members(params)
+    return as_object(given["_meta"]) if "_meta" in given else {}
+
+
+def _steers(sessions: OpenSessions) -> bool:
+    return sessions.authored.hooks.steer is not None
+
+
+def _logs_in(sessions: OpenSessions) -> bool:
+    return bool(sessions.authored.options.auth_methods)
+
+
+REQUESTS: Final[dict[str, Row]] = {
+    "session/new": Row(new_session),
+    "session/load": Row(load_session, (1,)),
+    "session/resume": Row(resume_session),
+    "session/fork": Row(fork_session),
+    "session/list": Row(list_sessions),
+    "session/close": Row(close_session),
+    "session/delete": Row(delete_session),
+    "session/set_mode": Row(set_mode, (1,)),
+    "session/set_config_option": Row(set_config_option),
+    "authenticate": Row(authenticate, (1,), _logs_in),
+    "auth/login": Row(authenticate, (2,), _logs_in),
+    "logout": Row(logout, (1,), _logs_in),
+    "auth/logout": Row(logout, (2,), _logs_in),
+    "_session/steering": Row(steer, is_there=_steers),
+}
+
+NOTIFICATIONS: Final[dict[str, Callable[[OpenSessions, Raw], None]]] = {
+    "session/cancel": cancel,
+    "session/ready": ready,
+    "_session/ready": ready,
+}

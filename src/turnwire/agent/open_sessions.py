@@ -1,0 +1,303 @@
+"""The sessions of one client: opened, prompted, left.
+
+Takes params that name sessions; gives seats in them. A session that another client has open is joined, one that
+only the store has is brought back, and one that nobody has any more is ended. Never starts a turn itself.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import anyio
+import msgspec
+from msgspec import Raw
+
+from turnwire.agent.client_side import ClientSide
+from turnwire.agent.course import Course
+from turnwire.agent.hooks import call
+from turnwire.agent.live import LiveSession
+from turnwire.agent.refusals import invalid
+from turnwire.agent.seat import Seat
+from turnwire.agent.store import Kept
+from turnwire.agent.turns import Turns
+from turnwire.agent.words import Json
+from turnwire.core.content import check_content
+from turnwire.core.translate.members import as_object, members, text_of
+from turnwire.core.translate.sessions import Opening, session_result, updates_after
+from turnwire.core.view.patch import read_entries
+from turnwire.errors import SessionNotFound
+from turnwire.ids import RequestId, SessionId
+from turnwire.runtime import mint
+from turnwire.wire.jsonrpc import Request, raw
+from turnwire.wire.schema.content import content_blocks
+
+
+class Answered(NamedTuple):
+    """The result of a request, and what follows its answer at once."""
+
+    value: object
+    then: Callable[[], None] = lambda: None
+
+
+LEAVE_S = 5.0
+"""How long a session that its last client left may take to end, beside what its turn may take to stop."""
+
+logger = logging.getLogger(__name__)
+
+
+class OpenSessions:
+    """What one client has open."""
+
+    def __init__(self, client: ClientSide) -> None:
+        self.client = client
+        self.authored = client.authored
+        self.is_logged_in = not client.authored.options.auth_required
+        self._seats: dict[str, Seat] = {}
+
+    # -- finding -------------------------------------------------------------------------------------------------
+
+    def find(self, session_id: str) -> tuple[LiveSession, Seat]:
+        """A session that this client has open. Raises `SessionNotFound`."""
+        live, seat = self.authored.live.get(session_id), self._seats.get(session_id)
+        is_here = live is not None and live.is_opened and not live.is_ending
+        if live is None or seat is None or not is_here or seat not in live.seats:
+            raise SessionNotFound("there is no such session; open it first", session_id=session_id)
+        return live, seat
+
+    def peek(self, session_id: object) -> LiveSession | None:
+        """The same, or none."""
+        try:
+            return self.find(session_id)[0] if isinstance(session_id, str) else None
+        except SessionNotFound:
+            return None
+
+    def be_ready(self, session_id: str) -> None:
+        seat = self._seats.get(session_id)
+        if seat is not None:
+            seat.be_ready()
+
+    # -- opening -------------------------------------------------------------------------------------------------
+
+    async def open_new(self, asked: Opening, meta: Json, kept: Kept | None = None) -> Answered:
+        """A new session, or one that begins with the history of `kept`."""
+        record = Kept(
+            id=await call(self.authored.hooks.named, asked, meta, kept) or mint.session_id(),
+            cwd=asked.cwd,
+            directories=asked.setup.additional_directories,
+            updated_at=self.authored.timestamp(),
+        )
+        if kept is not None:
+            own = {name: getattr(record, name) for name in ("id", "cwd", "directories", "updated_at")}
+            record = msgspec.structs.replace(kept, **own)
+        await self._keep(record)
+        live = self._bring(record)
+        try:
+            seat = await self._sit_down(live, asked, meta)
+        except BaseException:
+            # Its author refused it, or its client took the request back: there never was such a session.
+            with anyio.CancelScope(shield=True):
+                await self.authored.store.delete(record.id)
+            raise
+        return self._opened(live, seat, SessionId(live.id))
+
+    async def reopen(self, asked: Opening, meta: Json) -> Answered:
+        """A session that there is. Raises `SessionNotFound`."""
+        assert asked.session_id is not None, "only a new session has no id yet"
+        live = await self._found(asked.session_id, asked, meta)
+        seat = await self._sit_down(live, asked, meta)
+        return self._opened(live, seat, None)
+
+    async def kept(self, session_id: str) -> Kept:
+        """A session as it is now, with its history. Raises `SessionNotFound`."""
+        live = self.authored.live.get(session_id)
+        if live is not None:
+            record = msgspec.json.decode(msgspec.json.encode(live.record()), type=Kept)
+            return msgspec.structs.replace(record, history=live.history.updates)
+        found = await self.authored.store.load(session_id)
+        if found is None:
+            raise SessionNotFound("there is no such session; list the sessions", session_id=session_id)
+        return found
+
+    async def _found(self, session_id: str, asked: Opening, meta: Json) -> LiveSession:
+        while True:
+            live = self.authored.live.get(session_id)
+            if live is None:
+                kept = await self._kept_or_missing(session_id, asked, meta)
+                # Another client may have brought it back meanwhile.
+                live = self.authored.live.get(session_id) or self._bring(kept)
+            if not live.is_ending:
+                return live
+            await live.ended.wait()
+
+    async def _kept_or_missing(self, session_id: str, asked: Opening, meta: Json) -> Kept:
+        try:
+            return await self.kept(session_id)
+        except SessionNotFound:
+            found = await call(self.authored.hooks.missing, asked, meta)
+            if not isinstance(found, Kept):
+                raise
+        await self._keep(found)
+        return found
+
+    async def _keep(self, record: Kept) -> None:
+        await self.authored.store.save(record)
+        if record.history:
+            await self.authored.store.append(record.id, record.history)
+
+    def _bring(self, kept: Kept) -> LiveSession:
+        live = LiveSession(self.authored, kept, self.client.profile)
+        self.authored.live[kept.id] = live
+        live.turns = Turns(live)
+        return live
+
+    async def _sit_down(self, live: LiveSession, asked: Opening, meta: Json) -> Seat:
+        session = live.session
+        if not live.seats:
+            session.client = self.client.profile
+        session.cwd, session.meta = Path(asked.cwd), meta
+        session.directories = tuple(Path(each) for each in asked.setup.additional_directories)
+        session.mcp_servers = [as_object(each) for each in read_entries(asked.setup.mcp_servers) or ()]
+        before = self._seats.pop(live.id, None)
+        seat = self._seats[live.id] = Seat(self.client, live.id)
+        if before is not None:
+            # It opened the session again: its prompts are answered at the new seat.
+            live.turns.move(before, seat)
+            _stand_up(live, before)
+        # From here on what is told is held for this client, so that nothing is lost between history and now.
+        history, state = live.history.updates, raw(live.foreground)
+        live.seats.append(seat)
+        try:
+            await call(self.authored.hooks.opened, session)
+            if asked.session_id is not None:
+                await self._catch_up(live, seat, history if asked.replay else (), state)
+        except BaseException:
+            with anyio.CancelScope(shield=True):
+                await self._give_up(live, seat)
+            raise
+        return seat
+
+    async def _catch_up(self, live: LiveSession, seat: Seat, history: tuple[bytes, ...], state: Raw) -> None:
+        """What was, and what holds now."""
+        frames = seat.replayed(history)
+        if live.title is not None:
+            frames += seat.replayed([bytes(raw({"sessionUpdate": "session_info_update", "title": live.title}))])
+        for frame in (*frames, *seat.snapshot(state)):
+            seat.outbox.put(frame)
+            await seat.outbox.room()
+
+    def _opened(self, live: LiveSession, seat: Seat, session_id: SessionId | None) -> Answered:
+        """The answer that opens a session, and what follows it without a gap."""
+        offers, client = live.offers.as_opened(), self.client.profile
+        result = session_result(offers, 2, client.version, session_id, boolean_options=client.boolean_options)
+
+        def follow() -> None:
+            live.is_opened = True
+            seat.voice.offers(offers)
+            if live.offers.listed_commands():
+                for update in updates_after(offers, 2, client.version):
+                    seat.tell_plain(update)
+            seat.answered()
+            if live.turns.has_prompts_of(seat):
+                seat.be_ready()
+            self.client.tasks.start_soon(live.save)
+
+        return Answered(result, follow)
+
+    # -- leaving -------------------------------------------------------------------------------------------------
+
+    async def _give_up(self, live: LiveSession, seat: Seat) -> None:
+        self._seats.pop(live.id, None)
+        if live.seats == [seat]:
+            await self.end(live)
+        else:
+            _stand_up(live, seat)
+
+    async def leave(self) -> None:
+        """The client has left: end its turns, and the sessions that nobody else has."""
+        for session_id, seat in tuple(self._seats.items()):
+            live = self.authored.live.get(session_id)
+            if live is None or seat not in live.seats:
+                continue
+            live.turns.leave(seat)
+            if live.seats == [seat]:
+                await self.end(live)
+                continue
+            with anyio.move_on_after(self._patience):
+                while live.turns.running is not None and live.turns.running.seat is seat:
+                    await live.turns.stopped()
+            _stand_up(live, seat)
+        self._seats.clear()
+
+    async def end(self, live: LiveSession) -> None:
+        """Stop everything in a session, and close it for every client that has it."""
+        if live.is_ending:
+            await live.ended.wait()
+            return
+        live.is_ending = True
+        try:
+            live.turns.close()
+            with anyio.move_on_after(self._patience):
+                await live.turns.stopped()
+            live.stop_background()
+            with anyio.move_on_after(LEAVE_S):
+                await call(self.authored.hooks.closed, live.session)
+        except Exception:  # the author's own; the session ends all the same
+            logger.exception("the function for closed sessions failed")
+        finally:
+            for seat in tuple(live.seats):
+                _stand_up(live, seat)
+            with anyio.CancelScope(shield=True):
+                await live.save()
+            self.authored.live.pop(live.id, None)
+            live.ended.set()
+
+    @property
+    def _patience(self) -> float:
+        return self.authored.options.max_cancel_s + LEAVE_S
+
+    # -- prompts -------------------------------------------------------------------------------------------------
+
+    def prompt(self, request: Request) -> None:
+        """Take a prompt. Raises what is wrong with it."""
+        given = members(request.params)
+        session_id = text_of(given, "sessionId")
+        if session_id is None:
+            raise invalid("`session/prompt` needs `sessionId`, a string")
+        live, seat = self.find(session_id)
+        content = self.content(given.get("prompt"))
+        meta = as_object(given["_meta"]) if "_meta" in given else {}
+        # Whoever prompts can take what comes.
+        seat.be_ready()
+        live.turns.submit(Course(live, content, seat, request.id, meta))
+
+    def content(self, given: Raw | None) -> list[Json]:
+        """The blocks of a prompt. Raises `RemoteProtocolError`, `ContentRefused`."""
+        if given is None:
+            raise invalid("`prompt` is a list of content blocks")
+        check_content(given, self.authored.options.block_types)
+        content_blocks(given)
+        return msgspec.json.decode(given, type=list[dict[str, Any]])
+
+    def is_prompting(self, request_id: RequestId) -> bool:
+        """Whether a prompt with this id has no answer yet."""
+        return any(
+            live.turns.is_prompted_by(seat, request_id)
+            for session_id, seat in self._seats.items()
+            if (live := self.authored.live.get(session_id)) is not None
+        )
+
+    def cancel_prompt(self, request_id: RequestId) -> None:
+        """`$/cancel_request` for a prompt, wherever it is."""
+        for session_id, seat in self._seats.items():
+            live = self.authored.live.get(session_id)
+            if live is not None:
+                live.turns.cancel_request(seat, request_id)
+
+
+def _stand_up(live: LiveSession, seat: Seat) -> None:
+    seat.leave()
+    if seat in live.seats:
+        live.seats.remove(seat)

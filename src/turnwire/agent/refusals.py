@@ -1,0 +1,73 @@
+"""Errors as a client hears them: a JSON-RPC error object for whatever went wrong.
+
+Takes any exception; gives its code and words. An author's `AgentFailure` is passed on as it is. Never shows the
+text of an exception that is not turnwire's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final, cast
+
+from msgspec import UNSET, Raw
+
+from turnwire.errors import (
+    AgentFailure,
+    InvalidOption,
+    RemoteProtocolError,
+    RequestRefused,
+    SessionNotFound,
+    TurnwireError,
+)
+from turnwire.problems import problem
+from turnwire.wire.jsonrpc import (
+    INTERNAL_ERROR,
+    INVALID_PARAMS,
+    REQUEST_CANCELLED,
+    RESOURCE_NOT_FOUND,
+    ErrorObject,
+    raw,
+)
+
+CANCELLED: Final = ErrorObject(REQUEST_CANCELLED, "the request was cancelled")
+NOT_INSERTED: Final = ErrorObject(REQUEST_CANCELLED, "the prompt was cancelled before it entered the conversation")
+FAILED: Final = ErrorObject(INTERNAL_ERROR, "the agent failed; its own log on stderr says why")
+GONE: Final = "there is no such session; list the sessions, or open a new one"
+
+
+def error_of(error: BaseException) -> ErrorObject:
+    """What a client is told of an exception."""
+    told = next((each for each in _leaves(error) if isinstance(each, TurnwireError)), None)
+    match told:
+        case AgentFailure():
+            return ErrorObject(told.jsonrpc, str(told), UNSET if told.data is None else Raw(told.data))
+        case RemoteProtocolError() | RequestRefused():
+            code = told.context.get("jsonrpc")
+            return ErrorObject(code if isinstance(code, int) else INVALID_PARAMS, str(told))
+        case SessionNotFound():
+            named = told.context.get("session_id")
+            return ErrorObject(RESOURCE_NOT_FOUND, GONE, raw({"sessionId": named}) if named else UNSET)
+        case InvalidOption():
+            return ErrorObject(INVALID_PARAMS, str(told))
+        case None:
+            return FAILED
+        case _:
+            return ErrorObject(problem(told).jsonrpc, str(told))
+
+
+def is_expected(error: BaseException) -> bool:
+    """Whether the author meant it, so that no traceback is needed."""
+    return any(isinstance(each, AgentFailure) for each in _leaves(error))
+
+
+def invalid(message: str) -> RemoteProtocolError:
+    """What is wrong with the params of a request."""
+    return RemoteProtocolError(message, jsonrpc=INVALID_PARAMS, reason="bad_params")
+
+
+def _leaves(error: BaseException) -> Iterator[BaseException]:
+    if isinstance(error, BaseExceptionGroup):
+        for each in cast("BaseExceptionGroup[BaseException]", error).exceptions:
+            yield from _leaves(each)
+    else:
+        yield error

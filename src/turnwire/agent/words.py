@@ -1,0 +1,126 @@
+"""The words of an agent: updates in the language of ACP v2, and what v1 has better words for.
+
+Takes plain values; gives updates and content items as dicts. Inside, everything is said in v2. An item of a tool
+call's content may carry its v1 form in `_meta.turnwire.v1`, because v1 has whole texts in diffs and terminals of
+the client, which no v2 item can hold. `for_v1` puts that form in place of the item, `for_v2` takes it away.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final, TypeAlias, cast
+
+import msgspec
+from msgspec import Raw
+
+from turnwire.core.dialect import VENDOR
+from turnwire.core.translate.diffs import git_patch
+from turnwire.core.translate.members import child
+from turnwire.wire.jsonrpc import raw
+
+Json: TypeAlias = dict[str, Any]
+
+MESSAGE: Final = "agent_message_chunk"
+THOUGHT: Final = "agent_thought_chunk"
+_OWN: Final = b'"turnwire"'
+_SHOWING: Final = frozenset({"tool_call", "tool_call_update", "tool_call_content_chunk"})
+
+
+def text_block(text: str) -> Json:
+    return {"type": "text", "text": text}
+
+
+def as_block(content: str | Json) -> Json:
+    """A content block: text, or a block as it is."""
+    return text_block(content) if isinstance(content, str) else content
+
+
+def content_item(content: str | Json) -> Json:
+    """Text or a block as an item of a tool call's content."""
+    return {"type": "content", "content": as_block(content)}
+
+
+def diff_item(path: str, old: str | None, new: str) -> Json:
+    """A file's change. Without an old text the file is new."""
+    change = {"operation": "add" if old is None else "modify", "path": path}
+    patch = {"format": "git_patch", "text": git_patch(path, old, new)}
+    whole = {"type": "diff", "path": path, "oldText": old, "newText": new}
+    item: Json = {"type": "diff", "changes": [change]}
+    if old != new:
+        item["patch"] = patch
+    return {**item, "_meta": {VENDOR: {"v1": whole}}}
+
+
+def client_terminal_item(terminal_id: str) -> Json:
+    """A terminal that the client made, which v1 clients show as it runs."""
+    own = {"type": "terminal", "terminalId": terminal_id}
+    return {**own, "_meta": {VENDOR: {"v1": own}}}
+
+
+def user_message(message_id: str, blocks: list[Any]) -> Json:
+    return {"sessionUpdate": "user_message", "messageId": message_id, "content": blocks}
+
+
+def marked_late(update: Json) -> Json:
+    """An update that came after the end of its turn, saying so."""
+    meta = child(update, "_meta")
+    return {**update, "_meta": {**meta, VENDOR: {**child(meta, VENDOR), "late": True}}}
+
+
+# -- the v1 form of an item -----------------------------------------------------------------------------------
+
+
+def for_v1(update: Raw) -> Raw:
+    """Each item that has a v1 form as that."""
+    return _with_items(update, _own_form) if _OWN in bytes(update) else update
+
+
+def for_v2(update: Raw) -> Raw:
+    """No item with a v1 form beside it."""
+    return _with_items(update, _bare) if _OWN in bytes(update) else update
+
+
+def from_v1(update: Json) -> Json:
+    """A v1 update whose diffs and terminals keep their form, whatever is made of them."""
+    items = update.get("content")
+    if update.get("sessionUpdate") not in _SHOWING or not isinstance(items, list):
+        return update
+    return {**update, "content": [_carrying(each) for each in cast("list[Any]", items)]}
+
+
+def _carrying(item: Any) -> Any:
+    given: Json = cast("Json", item) if isinstance(item, dict) else {}
+    if given.get("type") not in {"diff", "terminal"}:
+        return cast("Any", item)
+    meta = child(given, "_meta")
+    return {**given, "_meta": {**meta, VENDOR: {**child(meta, VENDOR), "v1": given}}}
+
+
+def _with_items(update: Raw, change: Callable[[Json, Json], Json]) -> Raw:
+    given: Json = msgspec.json.decode(update)
+    content = given.get("content")
+    if given.get("sessionUpdate") not in _SHOWING or content is None:
+        return update
+    if isinstance(content, list):
+        given["content"] = [_changed(each, change) for each in cast("list[Any]", content)]
+    else:
+        given["content"] = _changed(content, change)
+    return raw(given)
+
+
+def _changed(item: Any, change: Callable[[Json, Json], Json]) -> Any:
+    given: Json = cast("Json", item) if isinstance(item, dict) else {}
+    own = child(given, "_meta", VENDOR, "v1")
+    return change(own, given) if own else cast("Any", item)
+
+
+def _own_form(own: Json, item: Json) -> Json:
+    return own
+
+
+def _bare(own: Json, item: Json) -> Json:
+    meta = dict(child(item, "_meta"))
+    own = {name: value for name, value in child({"own": meta.pop(VENDOR)}, "own").items() if name != "v1"}
+    left = {**meta, **({VENDOR: own} if own else {})}
+    plain = {name: value for name, value in item.items() if name != "_meta"}
+    return {**plain, "_meta": left} if left else plain

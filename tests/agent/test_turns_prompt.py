@@ -1,0 +1,240 @@
+"""A prompt, from its request to its one end, in every dialect."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import anyio
+import pytest
+from tests.agent.kit import DIALECTS, V1, V1_PLUS, V2, Driver, Json, served, update_of, word_of
+
+from turnwire.agent import Agent, AgentFailure, AgentOptions, Entry, Turn
+
+pytestmark = pytest.mark.anyio
+
+each_dialect = pytest.mark.parametrize("hello", DIALECTS.values(), ids=DIALECTS.keys())
+
+
+def talking(options: AgentOptions | None = None) -> Agent:
+    agent = Agent("talking", options=options)
+
+    @agent.prompt
+    async def answer(turn: Turn) -> str | None:
+        if turn.text == "fail":
+            raise AgentFailure("no model", jsonrpc=-32050, data=b'{"why":"quota"}')
+        if turn.text == "break":
+            raise KeyError("a secret")
+        turn.say("one ")
+        turn.say("two")
+        return None if turn.text == "hello" else turn.text
+
+    return agent
+
+
+def marks(driver: Driver) -> list[Json]:
+    return driver.updates("turn_complete")
+
+
+@each_dialect
+@pytest.mark.requirement("R10", "R11", "R16", "R36")
+@pytest.mark.parametrize("reason", ["end_turn", "max_tokens", "max_turn_requests", "refusal", "cancelled"])
+async def test_a_turn_ends_once_with_the_stop_reason_of_its_function(hello: Json, reason: str) -> None:
+    async with served(talking(), hello) as driver:
+        session = await driver.new()
+        assert await driver.take_turn(session, reason) == reason
+        assert driver.said() == "one two"
+        is_end = "idle" if driver.version == 2 else "answer"
+        assert word_of(driver.frames[-1]) == is_end
+        if driver.version == 2:
+            assert driver.kinds().count("idle") == 1
+
+
+@pytest.mark.requirement("R32", "R34", "R35")
+async def test_a_v2_prompt_is_told_then_answered_then_runs() -> None:
+    async with served(talking(), V2) as driver:
+        session = await driver.new()
+        start = len(driver.frames)
+        request = await driver.prompt(session)
+        await driver.end_of(request)
+        words = driver.kinds()[start:]
+        assert words[:4] == ["user_message", "answer", "running", "agent_message_chunk"]
+        told = update_of(driver.frames[start])
+        assert told["content"] == [{"type": "text", "text": "hello"}]
+        assert (await driver.answer(request))["result"] == {"messageId": told["messageId"]}
+
+
+@each_dialect
+@pytest.mark.requirement("R24", "R33", "R36")
+async def test_a_failure_of_the_author_reaches_the_client_as_it_is(hello: Json) -> None:
+    async with served(talking(), hello) as driver:
+        session = await driver.new()
+        assert await driver.take_turn(session, "fail") == {
+            "code": -32050,
+            "message": "no model",
+            "data": {"why": "quota"},
+        }
+        assert await driver.take_turn(session) == "end_turn"
+
+
+@each_dialect
+async def test_any_other_exception_fails_the_turn_without_a_word_of_it(
+    hello: Json, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with served(talking(), hello) as driver:
+        session = await driver.new()
+        error = await driver.take_turn(session, "break")
+        assert isinstance(error, dict)
+        assert error["code"] == -32603
+        assert "secret" not in str(driver.frames)
+        assert "a secret" in caplog.text
+        assert await driver.take_turn(session) == "end_turn"
+
+
+@each_dialect
+async def test_a_stop_reason_that_acp_does_not_have_is_a_failure(hello: Json) -> None:
+    async with served(talking(), hello) as driver:
+        error = await driver.take_turn(await driver.new(), "tired")
+        assert isinstance(error, dict)
+        assert error["code"] == -32603
+
+
+# -- turn_complete -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.requirement("R18", "R19", "R20", "R21", "R22", "R7")
+@pytest.mark.parametrize("request_id", [7, "7", "a b", -3])
+async def test_the_marker_comes_once_before_the_answer_and_names_the_request_as_it_was(
+    request_id: int | str,
+) -> None:
+    async with served(talking(), V1_PLUS) as driver:
+        session = await driver.new()
+        answer = await driver.answer(await driver.prompt(session, "refusal", request_id))
+        assert answer["id"] == request_id
+        assert type(answer["id"]) is type(request_id)
+        [mark] = marks(driver)
+        assert mark["promptRequestId"] == request_id
+        assert type(mark["promptRequestId"]) is type(request_id)
+        assert mark["stopReason"] == answer["result"]["stopReason"] == "refusal"
+        words = driver.kinds()
+        assert words[-3:] == ["turn_complete", "_turnwire/turn_complete", "answer"]
+        assert words.index("turn_complete") > len(words) - 1 - words[::-1].index("agent_message_chunk")
+
+
+@pytest.mark.requirement("R24")
+async def test_a_failed_turn_is_marked_without_a_stop_reason_and_a_refused_prompt_not_at_all() -> None:
+    async with served(talking(), V1_PLUS) as driver:
+        session = await driver.new()
+        await driver.take_turn(session, "fail")
+        [mark] = marks(driver)
+        assert "stopReason" not in mark
+        await driver.refused("session/prompt", sessionId=session, prompt=[])
+        await driver.refused("session/prompt", sessionId="nobody", prompt=[{"type": "text", "text": "x"}])
+        assert len(marks(driver)) == 1
+
+
+FORMS = [
+    # the client asks, the policy, the drafts: the tag, the notification, in the result, in a closing update
+    (True, "negotiated", "draft", True, True, True, False),
+    (False, "negotiated", "draft", False, True, True, True),
+    (True, "always", "draft", True, True, True, True),
+    (False, "always", "draft", True, True, True, True),
+    (True, "off", "draft", False, False, False, False),
+    (True, "negotiated", "off", False, False, False, False),
+    (True, "negotiated", "strict", False, True, True, True),
+]
+
+
+@pytest.mark.requirement("R25", "R6")
+@pytest.mark.parametrize(("asks", "policy", "drafts", "tag", "note", "in_result", "closing"), FORMS)
+async def test_the_end_is_marked_in_the_forms_that_were_agreed(
+    asks: bool, policy: Any, drafts: Any, tag: bool, note: bool, in_result: bool, closing: bool
+) -> None:
+    async with served(
+        talking(AgentOptions(turn_complete=policy, drafts=drafts)), V1_PLUS if asks else V1
+    ) as driver:
+        session = await driver.new()
+        result = (await driver.answer(await driver.prompt(session)))["result"]
+        assert bool(marks(driver)) is tag
+        assert ("_turnwire/turn_complete" in driver.kinds()) is note
+        assert ("turnComplete" in result.get("_meta", {}).get("turnwire", {})) is in_result
+        closed = [each for each in driver.updates("session_info_update") if "turnwire" in each.get("_meta", {})]
+        assert bool(closed) is closing
+        assert all(each.keys() == {"sessionUpdate", "_meta"} for each in closed)
+
+
+# -- what a turn says ----------------------------------------------------------------------------------------------
+
+
+@each_dialect
+@pytest.mark.requirement("R38")
+async def test_everything_a_turn_says_is_told_in_order(hello: Json) -> None:
+    agent = Agent("rich")
+
+    @agent.prompt
+    async def answer(turn: Turn) -> None:
+        turn.think("hm")
+        turn.say("a")
+        turn.say("b")
+        turn.plan(["first", Entry("second", "in_progress", "high")])
+        turn.say("c")
+        turn.usage(input_tokens=10, output_tokens=5, cached_tokens=2)
+        turn.usage(input_tokens=1, context_used=50, context_size=100, cost=(0.5, "EUR"))
+        turn.say({"type": "image", "data": "AAAA", "mimeType": "image/png"})
+
+    async with served(agent, hello) as driver:
+        session = await driver.new()
+        request = await driver.prompt(session)
+        await driver.end_of(request)
+        plan = "plan_update" if driver.version == 2 else "plan"
+        said = [
+            each
+            for each in driver.updates()
+            if each["sessionUpdate"] not in {"state_update", "user_message", "session_info_update", "turn_complete"}
+        ]
+        assert [each["sessionUpdate"] for each in said] == [
+            "agent_thought_chunk",
+            "agent_message_chunk",
+            "agent_message_chunk",
+            plan,
+            "agent_message_chunk",
+            "usage_update",
+            "agent_message_chunk",
+        ]
+        ids = [each.get("messageId") for each in said]
+        assert ids[1] == ids[2]
+        assert len({ids[0], ids[1], ids[4], ids[6]}) == 4
+        entries = said[3]["plan"]["entries"] if driver.version == 2 else said[3]["entries"]
+        assert [each["status"] for each in entries] == ["pending", "in_progress"]
+        assert said[5]["cost"] == {"amount": 0.5, "currency": "EUR"}
+        usage = {"totalTokens": 16, "inputTokens": 11, "outputTokens": 5, "cachedReadTokens": 2}
+        if driver.version == 2:
+            assert (await driver.update("state_update", state="idle"))["usage"] == usage
+        else:
+            assert (await driver.answer(request))["result"]["usage"] == usage
+            assert all(each["usage"] == usage for each in driver.updates("turn_complete"))
+
+
+@each_dialect
+@pytest.mark.requirement("R42")
+async def test_prompts_that_come_while_a_turn_runs_wait_and_run_in_order(hello: Json) -> None:
+    agent, go = Agent("slow", options=AgentOptions(max_queued=2)), anyio.Event()
+
+    @agent.prompt
+    async def answer(turn: Turn) -> None:
+        await go.wait()
+        turn.say(turn.text)
+
+    async with served(agent, hello) as driver:
+        session = await driver.new()
+        requests = [await driver.prompt(session, each) for each in "abc"]
+        refused = await driver.answer(await driver.prompt(session, "d"))
+        assert refused["error"]["code"] < 0
+        go.set()
+        for request in requests:
+            await driver.answer(request)
+        await driver.until(lambda each: update_of(each).get("content") == {"type": "text", "text": "c"})
+        if driver.version == 2:
+            await driver.until(lambda _: driver.kinds().count("idle") == 3)
+            shown = [each["content"][0]["text"] for each in driver.updates("user_message")]
+            assert shown == ["a", "b", "c"]
+        assert driver.said() == "abc"
