@@ -11,7 +11,7 @@ from tests.cli.rig import Served, served
 
 @pytest.fixture(scope="package")
 def daemon(tmp_path_factory: pytest.TempPathFactory) -> Generator[Served]:
-    """A daemon with the built-in agent. Each test has sessions of its own on it."""
+    """A daemon with the scripted agent. Each test has sessions of its own on it."""
     home: Path = tmp_path_factory.mktemp("home")
     with served(home) as running:
         yield running

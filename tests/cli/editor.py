@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from tests.cli.rig import PROGRAM, WAIT_S, environment
+from tests.cli.rig import PROGRAM, SCRIPTED, WAIT_S, environment
 
 Json: TypeAlias = dict[str, Any]
 
@@ -117,11 +117,15 @@ def update(message: Json) -> Json:
 
 @contextmanager
 def editor(home: Path, *words: str, env: Mapping[str, str] | None = None) -> Generator[Editor]:
-    """An editor with `turnwire stdio …`. Whatever is left of it at the end is killed."""
+    """An editor with `turnwire stdio …`. Whatever is left of it at the end is killed.
+
+    The agent is the scripted one, unless the words name another or a daemon.
+    """
     err = home / "stdio.err"
+    agent = () if "--" in words or "--daemon" in words else ("--", *SCRIPTED)
     with err.open("a") as errors:
         process = subprocess.Popen(
-            [*PROGRAM, "stdio", *words],
+            [*PROGRAM, "stdio", *words, *agent],
             cwd=home,
             env=environment(home, **(env or {})),
             stdin=subprocess.PIPE,

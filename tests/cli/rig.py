@@ -17,6 +17,7 @@ import httpx
 WAIT_S = 60.0
 """Longer than any command takes on a busy machine."""
 PROGRAM = (sys.executable, "-m", "turnwire")
+SCRIPTED = (sys.executable, "-m", "turnwire.testing.agent")
 
 
 def environment(home: Path, **more: str) -> dict[str, str]:
@@ -147,10 +148,15 @@ class Served:
 
 
 @contextmanager
-def served(home: Path, *flags: str) -> Generator[Served]:
-    """A daemon on a free port, with its data below `home`. Whatever is left of it at the end is killed."""
+def served(home: Path, *flags: str, builtin: bool = False, **env: str) -> Generator[Served]:
+    """A daemon on a free port, with its data below `home`. Whatever is left of it at the end is killed.
+
+    Its agent is the scripted one, unless the flags name another or the built-in one is wanted.
+    """
     err = home / "serve.err"
-    process = start("serve", "--json", "--port", "0", *flags, home=home, err=err)
+    is_given = builtin or any(each in ("--", "--agent-url", "--agent-import") for each in flags)
+    agent = () if is_given else ("--", *SCRIPTED)
+    process = start("serve", "--json", "--port", "0", *flags, *agent, home=home, err=err, env=env)
     try:
         assert process.stdout is not None
         line = process.stdout.readline()

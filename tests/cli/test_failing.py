@@ -39,17 +39,20 @@ def test_the_table_of_exit_codes_in_the_documentation_is_the_one_in_force() -> N
             assert f"`{name}`" in documented[code]
 
 
+NEEDED: dict[type[errors.TurnwireError], dict[str, bool | str]] = {
+    errors.AgentLaunchFailed: {"definite": True},
+    errors.ModelFailed: {"reason": "unknown"},
+}
+"""What some errors cannot be made without."""
+
+
 @pytest.mark.parametrize(
     "error", [each for each in PROBLEMS if each not in (errors.TurnError, errors.RequestRefused)]
 )
 def test_an_error_of_ours_is_told_in_its_words_with_its_exit_code(
     error: type[errors.TurnwireError], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    raised = (
-        error("it is broken; mend it", definite=True)
-        if error is errors.AgentLaunchFailed
-        else error("it is broken; mend it")
-    )
+    raised = error("it is broken; mend it", **NEEDED.get(error, {}))
 
     assert failing.fail(raised, debug=False) == PROBLEMS[error].exit
     shown = capsys.readouterr()

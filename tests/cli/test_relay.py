@@ -23,6 +23,9 @@ def told(session: str, event: int | None = None) -> bytes:
     return frame(method="session/update", params={"sessionId": session, "update": {"x": 1}, **meta})
 
 
+OPEN_ALREADY = frame(id=2, error={"code": -32600, "message": "open already", "data": {"code": "request_open"}})
+
+
 def read(frames: list[bytes]) -> list[dict[str, Any]]:
     return [json.loads(each) for each in frames]
 
@@ -78,19 +81,61 @@ def test_the_answer_that_names_a_session_comes_before_its_frames() -> None:
 def test_an_open_request_that_the_daemon_still_has_is_waited_for() -> None:
     relay = begun()
     relay.up(request(2, "session/prompt", sessionId="s", prompt=[]))
-    [probe] = read(relay.reattached())
-    assert (probe["id"], probe["method"]) == (2, "session/list")
-    assert relay.down(frame(id=2, error={"code": -32600, "message": "open already"})) == []
+    [again] = read(relay.reattached())
+    assert (again["id"], again["method"]) == (2, "session/prompt")
+    assert relay.down(OPEN_ALREADY) == []
     answer = frame(id=2, result={"stopReason": "end_turn"})
     assert relay.down(answer) == [answer]
 
 
-def test_an_open_request_that_the_daemon_does_not_have_fails() -> None:
+def test_a_prompt_has_the_same_key_however_often_it_is_sent() -> None:
+    relay = begun()
+    prompt = request(2, "session/prompt", sessionId="s", prompt=[], _meta={"a": 1})
+    first = json.loads(relay.up(prompt) or b"")
+    key = first["params"]["_meta"]["turnwire"]["idempotencyKey"]
+    assert first["params"] == {
+        "sessionId": "s",
+        "prompt": [],
+        "_meta": {"a": 1, "turnwire": {"idempotencyKey": key}},
+    }
+    relay.unsent(prompt)
+    assert json.loads(relay.up(prompt) or b"") == first
+    assert read(relay.reattached()) == [first]
+    assert read(relay.restarted()[0])[-1] == first
+    relay.down(frame(id=2, result={}))
+    other = json.loads(relay.up(prompt) or b"")
+    assert other["params"]["_meta"]["turnwire"]["idempotencyKey"] != key, "another prompt with the same id"
+
+
+def test_a_key_that_the_client_gave_is_kept() -> None:
+    mine = request(2, "session/prompt", sessionId="s", prompt=[], _meta={"turnwire": {"idempotencyKey": "mine"}})
+    assert begun().up(mine) == mine
+
+
+def test_a_request_that_was_asked_again_and_is_refused_fails() -> None:
     relay = begun()
     relay.up(request(2, "session/prompt", sessionId="s", prompt=[]))
     relay.reattached()
+    refused = frame(id=2, error={"code": -32600, "message": "forbidden", "data": {"code": "forbidden"}})
+    assert relay.down(refused) == [refused]
+
+
+def test_an_open_request_that_the_daemon_does_not_have_fails() -> None:
+    relay = begun()
+    relay.up(request(2, "session/new", cwd="/", mcpServers=[]))
+    [probe] = read(relay.reattached())
+    assert (probe["id"], probe["method"]) == (2, "session/list")
     [failed] = read(relay.down(frame(id=2, result={"sessions": []})))
     assert (failed["id"], failed["error"]["message"]) == (2, LOST)
+
+
+def test_a_probe_is_refused_while_its_request_is_open() -> None:
+    relay = begun()
+    relay.up(request(2, "session/new", cwd="/", mcpServers=[]))
+    relay.reattached()
+    assert relay.down(OPEN_ALREADY) == []
+    answer = frame(id=2, result={"sessionId": "t"})
+    assert relay.down(answer) == [answer]
 
 
 def test_an_answer_that_overtakes_its_probe_is_the_only_one() -> None:
@@ -99,7 +144,7 @@ def test_an_answer_that_overtakes_its_probe_is_the_only_one() -> None:
     relay.reattached()
     answer = frame(id=2, result={"stopReason": "end_turn"})
     assert relay.down(answer) == [answer]
-    assert relay.down(frame(id=2, result={"sessions": []})) == []
+    assert relay.down(answer) == [], "the same, of the request that was asked again"
 
 
 def test_ids_keep_their_type() -> None:
@@ -123,13 +168,16 @@ def test_a_new_connection_takes_up_behind_the_last_event() -> None:
     relay = begun()
     relay.down(told("s", 41))
     relay.up(request(2, "session/prompt", sessionId="s", prompt=[]))
+    relay.up(request(3, "session/fork", sessionId="s"))
     sent, said = (read(each) for each in relay.restarted())
-    assert [each["method"] for each in sent] == ["initialize", "session/resume"]
+    assert [each["method"] for each in sent] == ["initialize", "session/attach", "session/prompt"]
     assert sent[1]["params"]["_meta"] == {"turnwire": {"after": 41}}
-    assert [(each["id"], each["error"]["data"]) for each in said] == [(2, {"code": "answer_lost"})]
-    for each in sent:
+    assert [(each["id"], each["error"]["data"]) for each in said] == [(3, {"code": "answer_lost"})]
+    for each in sent[:2]:
         assert relay.down(frame(id=each["id"], result={})) == [], "the client did not ask"
-    assert relay.down(frame(id=2, result={"stopReason": "end_turn"})) == [], "it failed already"
+    assert relay.down(frame(id=3, result={"sessionId": "t"})) == [], "it failed already"
+    answer = frame(id=2, result={"stopReason": "end_turn"})
+    assert relay.down(answer) == [answer], "it was asked again"
 
 
 def test_an_initialize_that_was_not_answered_is_sent_again_as_it_was() -> None:
@@ -172,4 +220,4 @@ def test_a_frame_that_did_not_get_away_is_not_waited_for() -> None:
     relay.up(prompt)
     relay.unsent(prompt)
     assert relay.reattached() == []
-    assert relay.up(prompt) == prompt
+    assert relay.up(prompt) is not None

@@ -23,6 +23,7 @@ class Row(NamedTuple):
 COMMANDS: dict[str, Row] = {
     "serve": Row("serve", "Run the daemon: host an agent and serve its sessions."),
     "stdio": Row("stdio", "Be an agent on stdin and stdout, for an editor."),
+    "agent": Row("agent", "Be the built-in agent, on stdin and stdout."),
     "prompt": Row("prompt", "Send a prompt and show the turn as it happens."),
     "attach": Row("watching", "Show a session: what happened, then what happens."),
     "sessions": Row("sessions", "List the sessions of the daemon."),

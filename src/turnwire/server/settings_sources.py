@@ -22,8 +22,21 @@ from turnwire.server.settings import LIMIT, LIMITS, PREFIX, SETTINGS, Setting, S
 
 CONFIG = PREFIX + "CONFIG"
 """The variable that names the TOML file."""
-IGNORED = frozenset(PREFIX + name for name in ("CRASH_SEED", "HYPOTHESIS", "REQUIRE_ALL", "URL"))
-"""Variables that are not the daemon's: those of its tests, and the address that the command line's client uses."""
+_OF_AGENT = (
+    "MODEL",
+    "MODEL_URL",
+    "THINKING",
+    "DATA",
+    "SYSTEM",
+    "ALLOW_FETCH",
+    "MAX_REQUESTS",
+    "MAX_TOKENS",
+    "MODE",
+)
+BUILT_IN = frozenset(f"{PREFIX}AGENT_{name}" for name in _OF_AGENT)
+"""The variables of the built-in agent."""
+IGNORED = BUILT_IN | {PREFIX + name for name in ("CRASH_SEED", "HYPOTHESIS", "REQUIRE_ALL", "URL")}
+"""Variables that are not the daemon's: also those of its tests, and the address for the command line's client."""
 
 TABLE: Mapping[str, Setting] = {each.name: each for each in (*SETTINGS, *LIMITS)}
 BY_ENV: Mapping[str, Setting] = {each.env: each for each in TABLE.values() if each.env is not None}

@@ -1,0 +1,173 @@
+"""The built-in agent: an `Agent` of the SDK, put together from a model, tools and commands.
+
+Takes models and settings; gives an agent that can be served. What it remembers of a session is in that session's
+state. Without a model it is the offline one, and does all but think.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from anyio import to_thread
+
+from turnwire import __version__
+from turnwire.agent import Agent, AgentOptions, FolderStore, MemoryStore, Option, Session, Turn
+from turnwire.builtin import commands
+from turnwire.builtin.compacting import compact
+from turnwire.builtin.content import title_of, user_message
+from turnwire.builtin.conversation import Conversation
+from turnwire.builtin.demos import Stage, play
+from turnwire.builtin.loop import StopReason, run_turn
+from turnwire.builtin.mcp_servers import McpServers
+from turnwire.builtin.model import Model
+from turnwire.builtin.offline import offline_model
+from turnwire.builtin.permits import ASK, MODES
+from turnwire.builtin.prompts import read_notes
+from turnwire.builtin.tools import offered_tools
+from turnwire.builtin.usage import is_nearly_full
+from turnwire.builtin.work import Bounds, Work
+from turnwire.builtin.workplace import TurnWorkplace
+from turnwire.errors import ModelFailed
+from turnwire.runtime.clock import Clock, SystemClock
+
+NAME = "turnwire-agent"
+LOST = "lost_servers"
+"""In a session's state: the MCP servers that its user was told of."""
+BEGUN = "begun"
+"""In a session's state once it was opened for the first time."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class BuiltInSettings:
+    """What its user may set."""
+
+    data: Path | None = None
+    """Where sessions are kept; none keeps them in memory."""
+    rules: str | None = None
+    """A text in place of the agent's own rules."""
+    allows_fetch: bool = False
+    bounds: Bounds = field(default_factory=Bounds)
+    mode: str = ASK.id
+    """Of new sessions."""
+
+
+class BuiltIn:
+    """The functions behind the agent. `agent` is what is served."""
+
+    def __init__(
+        self, models: Sequence[Model] = (), settings: BuiltInSettings | None = None, clock: Clock | None = None
+    ) -> None:
+        self._models = {each.name: each for each in (models or (offline_model(),))}
+        self._settings = settings or BuiltInSettings()
+        self._tools = offered_tools(fetch=self._settings.allows_fetch)
+        self._servers: dict[str, McpServers] = {}
+        self._running: dict[str, Work] = {}
+        """The turns that ask a model now, by their sessions."""
+        self.agent = agent = Agent(
+            NAME,
+            title="turnwire's own agent",
+            version=__version__,
+            store=MemoryStore() if self._settings.data is None else FolderStore(self._settings.data),
+            options=AgentOptions(
+                image=any(each.takes_images for each in self._models.values()),
+                embedded_context=True,
+                mcp_http=True,
+                mcp_sse=True,
+            ),
+        )
+        self._stage = Stage(agent, clock or SystemClock())
+        agent.opened(self._opened)
+        agent.closed(self._closed)
+        agent.prompt(self._prompt)
+        agent.steer(self._steer)
+        agent.command("demo", "Show what an agent can do", hint="a demonstration, or nothing for the list")(
+            self._demo
+        )
+        for each in commands.COMMANDS:
+            agent.command(each.name, each.about, hint=each.hint)(self._command(each))
+
+    # -- sessions ------------------------------------------------------------------------------------------------
+
+    async def _opened(self, session: Session) -> None:
+        session.modes = MODES
+        if len(self._models) > 1:
+            names = tuple(self._models)
+            session.options = [Option(commands.MODEL, "Model", names[0], names, category=commands.MODEL)]
+        if not session.state.get(BEGUN):
+            session.state[BEGUN] = True
+            session.mode = self._settings.mode
+        session.state.pop(LOST, None)
+        if session.mcp_servers:
+            self._servers[session.id] = servers = McpServers(session.mcp_servers, session.cwd)
+            session.background(servers.run)
+
+    def _closed(self, session: Session) -> None:
+        self._servers.pop(session.id, None)
+
+    # -- turns ---------------------------------------------------------------------------------------------------
+
+    async def _prompt(self, turn: Turn) -> StopReason:
+        work = await self._work(turn)
+        if turn.session.title is None:
+            turn.session.title = title_of(turn.text) or None
+        if is_nearly_full(turn.session.state, work.model.context_size):
+            # If there is no summary now, the prompt itself may still fit.
+            with suppress(ModelFailed):
+                await compact(work)
+        self._running[turn.session.id] = work
+        try:
+            return await run_turn(work, user_message(turn.content, takes_images=work.model.takes_images))
+        finally:
+            del self._running[turn.session.id]
+
+    def _steer(self, turn: Turn, blocks: list[dict[str, Any]]) -> bool:
+        """Take a prompt into the turn that runs: the model hears it with its next request."""
+        work = self._running.get(turn.session.id)
+        if work is None:
+            return False
+        work.steered.append(user_message(blocks, takes_images=work.model.takes_images))
+        return True
+
+    async def _demo(self, turn: Turn, arguments: str) -> StopReason | None:
+        return await play(self._stage, await self._work(turn), arguments)
+
+    def _command(self, row: commands.Row) -> commands.Function:
+        async def run(turn: Turn, arguments: str) -> None:
+            await row.run(await self._work(turn), arguments.strip(), tuple(self._models))
+
+        return run
+
+    async def _work(self, turn: Turn) -> Work:
+        session = turn.session
+        servers = await self._connected(turn)
+        return Work(
+            turn=turn,
+            talk=Conversation(session.state),
+            model=self._model(session),
+            tools=self._tools if servers is None else self._tools | servers.tools(),
+            where=TurnWorkplace(turn, allows_fetch=self._settings.allows_fetch),
+            bounds=self._settings.bounds,
+            notes=tuple(await to_thread.run_sync(read_notes, session.cwd)),
+            own_rules=self._settings.rules,
+        )
+
+    async def _connected(self, turn: Turn) -> McpServers | None:
+        """The session's MCP servers, once all have answered. The first turn tells of those that did not."""
+        servers = self._servers.get(turn.session.id)
+        if servers is None:
+            return None
+        await servers.connected()
+        for name, why in servers.failures():
+            if name not in turn.session.state.setdefault(LOST, []):
+                turn.session.state[LOST].append(name)
+                turn.think(f"The MCP server {name} is not there: {why}\n")
+        return servers
+
+    def _model(self, session: Session) -> Model:
+        if len(self._models) == 1:
+            return next(iter(self._models.values()))
+        return self._models[str(session.option(commands.MODEL))]

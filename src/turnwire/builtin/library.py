@@ -1,0 +1,144 @@
+"""A language model through the model library, with retries that its caller hears of.
+
+Takes a `ModelChoice`; gives the `Model` seam. The library is imported with the first request, in a thread: it takes
+seconds. Tries again only what may pass (`library_failures`), and only before the first piece was given. Never lets
+an exception of the library out: each becomes a `ModelFailed`.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager
+from random import random
+from typing import TYPE_CHECKING
+
+import anyio
+from anyio import to_thread
+
+from turnwire.builtin.library_choice import ModelChoice
+from turnwire.builtin.model import Message, OnRetry, Piece, ToolSpec
+from turnwire.link.backoff import Backoff, Chance
+from turnwire.runtime.clock import Clock, SystemClock
+
+if TYPE_CHECKING:
+    from turnwire.builtin.library_asking import Asking, Question
+    from turnwire.builtin.library_failures import Failure
+
+TRIES = 5
+"""A provider that fails so often in a row has more than a hiccup."""
+FIRST_WAIT_S = 1.0
+LONGEST_WAIT_S = 30.0
+LONGEST_ASKED_WAIT_S = 60.0
+"""A provider that asks to wait longer is not waited for: a person decides."""
+
+_log = logging.getLogger(__name__)
+
+
+class LibraryModel:
+    """A `turnwire.builtin.model.Model`. Can be shared by sessions."""
+
+    def __init__(self, choice: ModelChoice, *, clock: Clock | None = None, chance: Chance = random) -> None:
+        self._choice = choice
+        self._clock = clock or SystemClock()
+        self._chance = chance
+        self._loading = anyio.Lock()
+        self._asking: Asking | None = None
+        self._context_size: int | None = None
+        self._takes_images = True
+
+    @property
+    def name(self) -> str:
+        return self._choice.name
+
+    @property
+    def context_size(self) -> int | None:
+        """Unknown before the first request."""
+        return self._context_size
+
+    @property
+    def takes_images(self) -> bool:
+        """Assumed before the first request. A picture for a model that takes none becomes a note."""
+        return self._takes_images
+
+    @asynccontextmanager
+    async def stream(
+        self,
+        system: str,
+        messages: Sequence[Message],
+        tools: Sequence[ToolSpec],
+        *,
+        max_tokens: int | None = None,
+        on_retry: OnRetry | None = None,
+    ) -> AsyncGenerator[AsyncIterator[Piece]]:
+        asking = await self._load()
+        question = asking.question(system, messages, tools, max_tokens)
+        async with AsyncExitStack() as stack:
+            first, rest = await self._first_piece(question, stack, on_retry)
+            pieces = self._with_rest(first, rest, question)
+            yield await stack.enter_async_context(aclosing(pieces))
+
+    async def aclose(self) -> None:
+        asking, self._asking = self._asking, None
+        if asking is not None:
+            await asking.aclose()
+
+    async def _load(self) -> Asking:
+        async with self._loading:
+            if self._asking is None:
+                self._asking = await to_thread.run_sync(_asking, self._choice, abandon_on_cancel=True)
+                self._context_size = self._asking.context_size
+                self._takes_images = self._asking.takes_images
+            return self._asking
+
+    async def _first_piece(
+        self, question: Question, stack: AsyncExitStack, on_retry: OnRetry | None
+    ) -> tuple[Piece, AsyncIterator[Piece]]:
+        """Ask until a first piece is there. The request stays open in `stack`."""
+        backoff = Backoff(FIRST_WAIT_S, LONGEST_WAIT_S, self._chance)
+        while True:
+            async with AsyncExitStack() as attempt:
+                try:
+                    pieces = await attempt.enter_async_context(question.ask())
+                    first = await anext(pieces)
+                except question.errors as error:
+                    failure = question.failure(error, seen=False)
+                else:
+                    await stack.enter_async_context(attempt.pop_all())
+                    return first, pieces
+            wait_s = _wait_s(failure, backoff)
+            if wait_s is None:
+                raise self._told(failure)
+            if on_retry is not None:
+                on_retry(failure.reason, backoff.failures + 1, wait_s)
+            await self._clock.sleep(wait_s)
+
+    async def _with_rest(
+        self, first: Piece, rest: AsyncIterator[Piece], question: Question
+    ) -> AsyncGenerator[Piece]:
+        yield first
+        try:
+            async for piece in rest:
+                yield piece
+        except question.errors as error:
+            raise self._told(question.failure(error, seen=True)) from None
+
+    def _told(self, failure: Failure) -> Exception:
+        # What the provider said is for this program's own log: it is not ours, and may hold what a user wrote.
+        _log.warning("%s failed (%s): %s", self.name, failure.reason, failure.words)
+        return failure.error()
+
+
+def _wait_s(failure: Failure, backoff: Backoff) -> float | None:
+    """How long to wait for another try; `None` gives up."""
+    waits_too_long = failure.asked_wait_s is not None and failure.asked_wait_s > LONGEST_ASKED_WAIT_S
+    if not failure.may_pass or waits_too_long or backoff.failures + 1 >= TRIES:
+        return None
+    own = backoff.next_s()
+    return own if failure.asked_wait_s is None else failure.asked_wait_s
+
+
+def _asking(choice: ModelChoice) -> Asking:
+    from turnwire.builtin.library_asking import Asking
+
+    return Asking(choice)

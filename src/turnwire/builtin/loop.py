@@ -1,0 +1,186 @@
+"""One turn of the built-in agent: the model answers, its tools run, and it answers again, until it is done.
+
+Takes a user's message and what the turn works with; gives the stop reason. Whatever ends the turn, the conversation
+is left so that the next prompt can follow: what was said is kept, and no tool call is without its result.
+
+A model that fails is told to the user in plain words (`AgentFailure`). A stream that breaks in the middle is asked
+to go on once, and the user sees that.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple, TypeAlias
+
+import anyio
+
+from turnwire.builtin.compacting import shortened
+from turnwire.builtin.conversation import Conversation, says
+from turnwire.builtin.failing import failure_of, retry_words
+from turnwire.builtin.model import (
+    AssistantMessage,
+    Finished,
+    Message,
+    Piece,
+    Text,
+    Thought,
+    ToolWish,
+    UserMessage,
+)
+from turnwire.builtin.tool_calls import run_wishes
+from turnwire.builtin.usage import count
+from turnwire.builtin.work import Work
+from turnwire.errors import ModelFailed
+
+StopReason: TypeAlias = Literal["end_turn", "max_tokens", "max_turn_requests", "refusal"]
+
+BROKE = "\nThe connection to the model broke in the middle of its answer. It is asked to go on.\n"
+GO_ON = "[The connection broke in the middle of your answer. Go on where it stopped; do not repeat what you said.]"
+STOPPED = "[The user stopped the turn here.]"
+POISONED = ("bad_request", "too_long")
+"""Failures that are about what was asked."""
+SHORTENED = "The conversation was too long for the model. Old tool results were left out; it is asked again.\n"
+
+
+async def run_turn(work: Work, prompt: UserMessage) -> StopReason:
+    """The whole turn. Raises `AgentFailure`."""
+    start = work.talk.place()
+    work.talk.add(prompt)
+    try:
+        return await _answer(work, start)
+    except ModelFailed as failed:
+        if failed.reason in POISONED and work.talk.place() == start + 1:
+            # It would make every later request fail as well.
+            work.talk.rewind(start)
+        raise failure_of(work.model.name, failed) from None
+    except anyio.get_cancelled_exc_class():
+        _mark_stop(work.talk)
+        raise
+
+
+async def _answer(work: Work, start: int) -> StopReason:
+    for _ in range(work.bounds.max_requests):
+        work.talk.add(*work.steered)
+        work.steered.clear()
+        answer = await _ask_patiently(work)
+        if answer.finished.reason == "refusal":
+            # ACP: neither the refused prompt nor what came after it is part of the next one.
+            work.talk.rewind(start)
+            return "refusal"
+        if answer.finished.reason == "length":
+            return "max_tokens"
+        if not answer.wishes and not work.steered:
+            return "end_turn"
+        await run_wishes(work, answer.wishes)
+    return "max_turn_requests"
+
+
+def _mark_stop(talk: Conversation) -> None:
+    """Tell the model of the next prompt that this one was not answered to its end."""
+    last = talk.messages[-1]
+    if isinstance(last, AssistantMessage) and not last.wishes:
+        talk.rewind(talk.place() - 1)
+        talk.add(AssistantMessage(f"{last.text}\n{STOPPED}"))
+    else:
+        talk.add(AssistantMessage(STOPPED))
+
+
+class _Answer(NamedTuple):
+    wishes: tuple[ToolWish, ...]
+    finished: Finished
+
+
+async def _ask_patiently(work: Work) -> _Answer:
+    """One answer, with one more try for each failure that the loop itself can mend."""
+    mended: set[str] = set()
+    while True:
+        place = work.talk.place()
+        try:
+            return await _ask(work)
+        except ModelFailed as failed:
+            if failed.reason in mended or not _mend(work, failed.reason, place):
+                raise
+            mended.add(failed.reason)
+
+
+def _mend(work: Work, reason: str, place: int) -> bool:
+    """Make another try worth while; gives whether it is."""
+    if reason == "cut":
+        work.turn.think(BROKE)
+        if work.talk.place() > place:
+            work.talk.add(says(GO_ON))
+        return True
+    shorter: list[Message] | None = shortened(work.talk.messages) if reason == "too_long" else None
+    if shorter is None:
+        return False
+    work.turn.think(SHORTENED)
+    work.talk.replace(shorter)
+    return True
+
+
+async def _ask(work: Work) -> _Answer:
+    """Ask the model once, and tell what it says as it says it. Raises `ModelFailed`."""
+    heard = _Heard()
+    offered = work.offered()
+    try:
+        async with work.model.stream(
+            work.system(offered),
+            work.talk.messages,
+            offered,
+            max_tokens=work.bounds.max_tokens,
+            on_retry=lambda why, attempt, wait_s: work.turn.think(retry_words(why, attempt, wait_s)),
+        ) as pieces:
+            async for piece in pieces:
+                heard.take(piece)
+                await _tell(work, piece)
+    finally:
+        # Also when cut or cancelled: what the user has read, the model has said.
+        message = heard.message()
+        if message is not None:
+            work.talk.add(message)
+    assert heard.finished is not None, "a stream ends with `Finished` or raises"
+    count(work, heard.finished.usage)
+    return _Answer(heard.wishes_to_run(), heard.finished)
+
+
+async def _tell(work: Work, piece: Piece) -> None:
+    if isinstance(piece, Text):
+        await work.turn.say(piece.text)
+    elif isinstance(piece, Thought):
+        await work.turn.think(piece.text)
+
+
+class _Heard:
+    """One answer as it comes in."""
+
+    def __init__(self) -> None:
+        self._text: list[str] = []
+        self._thought: list[str] = []
+        self._wishes: list[ToolWish] = []
+        self.finished: Finished | None = None
+
+    def take(self, piece: Piece) -> None:
+        if isinstance(piece, Text):
+            self._text.append(piece.text)
+        elif isinstance(piece, Thought):
+            self._thought.append(piece.text)
+        elif isinstance(piece, ToolWish):
+            self._wishes.append(piece)
+        elif isinstance(piece, Finished):
+            self.finished = piece
+
+    def wishes_to_run(self) -> tuple[ToolWish, ...]:
+        """Those of a whole answer. One that was cut may lack the wish that makes sense of the others."""
+        return tuple(self._wishes) if self._is_whole() else ()
+
+    def message(self) -> AssistantMessage | None:
+        """What is kept of it; none if nothing was said."""
+        wishes, text = self.wishes_to_run(), "".join(self._text)
+        if not text and not wishes:
+            return None
+        if self.finished is None or not self._is_whole():
+            # A provider's own form of half an answer may name wishes that are not run.
+            return AssistantMessage(text)
+        return AssistantMessage(text, "".join(self._thought), wishes, self.finished.opaque)
+
+    def _is_whole(self) -> bool:
+        return self.finished is not None and self.finished.reason in ("stop", "tools")

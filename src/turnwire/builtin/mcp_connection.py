@@ -1,0 +1,265 @@
+"""A connection to one MCP server, from the first word to the last.
+
+Takes a server as ACP names it; gives the tools it offers, and calls them. Connecting, calling and closing are
+bounded. A call that is cancelled is taken back at the server. When the server ends, or cannot be reached at all,
+`failure` says so in a sentence, and there are no offers. Never raises what a server did out of `run`.
+
+Imports the library of MCP: only `turnwire.builtin.mcp_servers` imports this module, and only when it has to.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import os
+from collections.abc import Iterator
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any, cast
+
+import anyio
+import httpx2
+from mcp.client import Client, IncomingMessage, Transport
+from mcp.client.sse import sse_client
+from mcp.client.streamable_http import streamable_http_client
+from mcp.client.subscriptions import SubscriptionLost
+from mcp.shared.exceptions import MCPError
+from mcp_types import Implementation, Tool, ToolListChangedNotification
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+from msgspec import UNSET, UnsetType
+
+from turnwire import __version__
+from turnwire.builtin.mcp_result import result_text
+from turnwire.builtin.mcp_stdio import guarded_stdio
+from turnwire.builtin.tools.arguments import failed
+from turnwire.builtin.tools.output import show, shown
+from turnwire.builtin.tools.tool import Call
+from turnwire.errors import AgentLaunchFailed, ConfigError
+from turnwire.link.address import is_loopback
+from turnwire.link.environment import agent_environment
+from turnwire.link.process import Exit
+from turnwire.wire.schema.common import NamedValue
+from turnwire.wire.schema.v1 import McpServer
+
+CLOSE_S = 5.0
+"""A server that cannot be told goodbye in this time is left; a process of ours is ended all the same."""
+
+PAGES = 20
+"""Of a list of tools: a server that always has another page is stopped here."""
+
+READ_S, SILENT_S = 30.0, 300.0
+"""What an HTTP server has for a step; and how long a stream may say nothing."""
+
+LISTEN_FIRST_S, LISTEN_MOST_S = 1.0, 60.0
+"""Before a stream of changes that broke is opened again; doubles."""
+
+PROGRESS_LINES, WORDS = 100, 500
+"""Of a call's progress that the user is shown; and of a server's words in a sentence of ours."""
+
+logger = logging.getLogger(__name__)
+
+
+class McpConnection:
+    """One server."""
+
+    def __init__(self, server: McpServer, cwd: Path, *, connect_s: float, call_s: float) -> None:
+        self.name = server.name
+        self.offers: list[Tool] = []
+        self.failure: str | None = None
+        self.settled = anyio.Event()
+        """Connected, or failed."""
+        self._server = server
+        self._cwd = cwd
+        self._connect_s = connect_s
+        self._call_s = call_s
+        self._client: Client | None = None
+        self._life = anyio.CancelScope(shield=True)
+        self._closing = anyio.Event()
+        self._stale = anyio.Event()
+
+    async def run(self) -> None:
+        """Connect, follow its list of tools, and disconnect after `close`, which alone ends it: no cancellation."""
+        with self._life:
+            try:
+                await self._live()
+            except Exception as error:
+                logger.info("the MCP server %r failed", self.name, exc_info=True)
+                self.failure = self.failure or self._why(error)
+        self._client, self.offers = None, []
+        self.failure = self.failure or "it is closed"
+        self.settled.set()
+
+    def close(self) -> None:
+        """Begin to disconnect; `run` returns soon, at the latest after `CLOSE_S` and the end of its process."""
+        if self._client is None:
+            self._life.cancel()
+        else:
+            self._life.deadline = anyio.current_time() + CLOSE_S
+            self._closing.set()
+
+    async def call(self, name: str, arguments: dict[str, Any], call: Call) -> str:
+        """Have a tool done. Raises `RequestRefused` with what the server said, if it failed."""
+        if self._client is None:
+            raise failed(f"the MCP server `{self.name}` is not connected")
+        try:
+            with anyio.fail_after(self._call_s):
+                result = await self._client.call_tool(name, arguments, progress_callback=_Progress(call).show)
+        except TimeoutError:
+            raise failed(f"the MCP server `{self.name}` did not answer within {self._call_s:g} s") from None
+        except MCPError as error:
+            raise failed(f"the MCP server `{self.name}` refused the call: {error.message[:WORDS]}") from None
+        except (RuntimeError, ValueError, OSError, httpx2.HTTPError, anyio.ClosedResourceError):
+            logger.info("a call of %r at the MCP server %r failed", name, self.name, exc_info=True)
+            raise failed(f"the MCP server `{self.name}` gave an answer that is not valid MCP, or none") from None
+        text = result_text(result)
+        if result.is_error:
+            raise failed(text)
+        return await shown(call, text)
+
+    async def _live(self) -> None:
+        with anyio.fail_after(self._connect_s) as opening:
+            async with AsyncExitStack() as stack:
+                client = await stack.enter_async_context(
+                    Client(
+                        await self._transport(stack),
+                        message_handler=self._heard,
+                        client_info=Implementation(name="turnwire", version=__version__),
+                        cache=None,
+                    )
+                )
+                self.offers = await _listed(client)
+                self._client = client
+                opening.deadline = math.inf
+                self.settled.set()
+                async with anyio.create_task_group() as tasks:
+                    tasks.start_soon(self._follow, client)
+                    tasks.start_soon(self._listen, client)
+                    await self._closing.wait()
+                    tasks.cancel_scope.cancel()
+
+    async def _follow(self, client: Client) -> None:
+        """Ask for the tools again whenever they have changed. A list that cannot be had leaves the old one."""
+        while True:
+            await self._stale.wait()
+            self._stale = anyio.Event()
+            try:
+                with anyio.fail_after(self._connect_s):
+                    self.offers = await _listed(client)
+            except (MCPError, TimeoutError, ValueError):
+                logger.info("the MCP server %r did not list its tools again", self.name, exc_info=True)
+
+    async def _heard(self, message: IncomingMessage) -> None:
+        if isinstance(message, ToolListChangedNotification):
+            self._stale.set()
+
+    async def _listen(self, client: Client) -> None:
+        """Newer servers tell of changes on a stream of its own, which is opened again when it breaks."""
+        tools = client.server_capabilities.tools
+        if client.protocol_version not in MODERN_PROTOCOL_VERSIONS or tools is None or not tools.list_changed:
+            return
+        wait_s = LISTEN_FIRST_S
+        while True:
+            try:
+                async with client.listen(tools_list_changed=True) as changes:
+                    async for _ in changes:
+                        wait_s = LISTEN_FIRST_S
+                        self._stale.set()
+            except MCPError:
+                logger.info("the MCP server %r does not tell when its tools change", self.name)
+                return
+            except (SubscriptionLost, TimeoutError):
+                logger.debug("the MCP server %r broke off its stream of changes", self.name)
+            await anyio.sleep(wait_s)
+            wait_s = min(2 * wait_s, LISTEN_MOST_S)
+            # What changed meanwhile was not told.
+            self._stale.set()
+
+    # -- getting there -------------------------------------------------------------------------------------
+
+    async def _transport(self, stack: AsyncExitStack) -> Transport:
+        """How the server is reached. What has to outlive the transport is closed with the stack."""
+        server = self._server
+        if server.type == "stdio" and isinstance(server.command, str):
+            env = agent_environment(os.environ, additions=[f"{n}={v}" for n, v in _pairs(server.env)])
+            return guarded_stdio([server.command, *(server.args or [])], self._cwd, env, self._ended)
+        if server.type not in ("http", "sse") or not isinstance(server.url, str):
+            raise ConfigError("its kind is not known here, or it has no command or URL; use stdio, http or sse")
+        headers = dict(_pairs(server.headers))
+        if server.type == "sse":
+            return sse_client(server.url, headers, READ_S, SILENT_S)
+        http = httpx2.AsyncClient(
+            headers=headers,
+            timeout=httpx2.Timeout(READ_S, read=SILENT_S),
+            # No proxy has any business with this machine's own servers.
+            trust_env=not is_loopback(server.url),
+        )
+        return streamable_http_client(server.url, http_client=await stack.enter_async_context(http))
+
+    def _ended(self, how: Exit) -> None:
+        """A process that went by itself; nobody waits for its answers any more."""
+        code = f"with exit code {how.exit_code}" if how.exit_code is not None else f"by signal {how.signal}"
+        said = how.stderr_tail.strip().rpartition("\n")[2][:WORDS]
+        self.failure = f"it ended {code}" + (f": {said}" if said else "")
+        self.offers = []
+        self.close()
+
+    def _why(self, error: Exception) -> str:
+        """The first of several that we have words for."""
+        for each in _leaves(error):
+            match each:
+                case AgentLaunchFailed():
+                    return "its program cannot be started; check the command and that it is installed"
+                case ConfigError():
+                    return str(each)
+                case TimeoutError():
+                    return f"it did not answer within {self._connect_s:g} s"
+                case httpx2.HTTPStatusError():
+                    return (
+                        f"it answered with the HTTP status {each.response.status_code}; check its URL and headers"
+                    )
+                case httpx2.HTTPError() | httpx2.InvalidURL():
+                    return "it cannot be reached at its URL"
+                case MCPError():
+                    return f"it refused the connection: {each.message[:WORDS]}"
+                case _:
+                    continue
+        return "the connection failed; see the log of the agent"
+
+
+class _Progress:
+    """What a server says while it works, shown to the user."""
+
+    def __init__(self, call: Call) -> None:
+        self._call = call
+        self._left = PROGRESS_LINES
+
+    async def show(self, progress: float, total: float | None, message: str | None) -> None:
+        if message and self._left:
+            self._left -= 1
+            await show(self._call, f"{message[:WORDS]}\n")
+
+
+async def _listed(client: Client) -> list[Tool]:
+    if client.server_capabilities.tools is None:
+        return []
+    page = await client.list_tools()
+    found = list(page.tools)
+    for _ in range(PAGES):
+        if not page.next_cursor:
+            break
+        page = await client.list_tools(cursor=page.next_cursor)
+        found += page.tools
+    return found
+
+
+def _pairs(values: list[NamedValue] | UnsetType) -> Iterator[tuple[str, str]]:
+    return ((each.name, each.value) for each in ([] if values is UNSET else values))
+
+
+def _leaves(error: BaseException) -> Iterator[BaseException]:
+    """Those that a group of errors holds; the error itself, if it is none."""
+    if isinstance(error, BaseExceptionGroup):
+        for each in cast("BaseExceptionGroup[BaseException]", error).exceptions:
+            yield from _leaves(each)
+    else:
+        yield error

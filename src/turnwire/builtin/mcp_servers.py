@@ -1,0 +1,181 @@
+"""The MCP servers of a session: their tools, as tools of the built-in agent.
+
+Takes servers as ACP clients name them (stdio, http, sse); gives the tools of those that can be reached, and says by
+name which cannot and why: a server that fails never fails a session. The library behind it is loaded only when a
+session has servers. Never leaves a process behind: stdio servers run under a guard, like agents.
+
+`run` holds the connections; start it in a task of the session and cancel it with the session. `connected` returns
+once every server is there or given up. `tools` is good at any time, and follows servers that change their tools.
+"""
+
+from __future__ import annotations
+
+import importlib
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+import anyio
+from anyio import to_thread
+
+from turnwire.builtin.model import ToolSpec
+from turnwire.builtin.tools.arguments import failed, wrong
+from turnwire.builtin.tools.tool import Call, Tool, Workplace
+from turnwire.errors import RemoteProtocolError
+from turnwire.wire.jsonrpc import raw
+from turnwire.wire.schema.reading import read
+from turnwire.wire.schema.v1 import McpServer
+
+if TYPE_CHECKING:
+    from turnwire.builtin.mcp_connection import McpConnection
+
+CONNECT_S, CALL_S = 30.0, 300.0
+"""Package runners download a server before its first word. A tool may build a project."""
+
+NAME_LENGTH, DESCRIPTION_LENGTH = 64, 4000
+"""What every provider of models takes as the name of a tool; and enough to explain one."""
+
+MOST_TOOLS = 256
+"""Of all servers together. Models lose their way among far fewer."""
+
+
+class Offer(Protocol):
+    """One tool of one server, as `McpConnection` lists it."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def description(self) -> str | None: ...
+    @property
+    def input_schema(self) -> dict[str, Any]: ...
+
+
+class McpServers:
+    """The servers of one session."""
+
+    def __init__(
+        self,
+        servers: Sequence[dict[str, Any]],
+        cwd: Path,
+        *,
+        connect_s: float = CONNECT_S,
+        call_s: float = CALL_S,
+    ) -> None:
+        self._servers = servers
+        self._cwd = cwd
+        self._connect_s = connect_s
+        self._call_s = call_s
+        self._connections: list[McpConnection] = []
+        self._failures: list[tuple[str, str]] = []
+        self._settled = anyio.Event()
+
+    async def run(self) -> None:
+        """Connect to all at once and stay connected until cancelled; then close them all, within a bound."""
+        try:
+            self._connections = await self._made()
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(self._settle)
+                for connection in self._connections:
+                    tasks.start_soon(connection.run)
+                try:
+                    await anyio.sleep_forever()
+                finally:
+                    for connection in self._connections:
+                        connection.close()
+        finally:
+            self._settled.set()
+
+    async def connected(self) -> None:
+        """Return once each server has answered or failed; at the latest after `connect_s`. Needs `run`."""
+        await self._settled.wait()
+
+    def failures(self) -> list[tuple[str, str]]:
+        """The servers that are not there, by name, each with a sentence that says why."""
+        lost = [(each.name, each.failure) for each in self._connections if each.failure]
+        return self._failures + lost
+
+    def tools(self) -> dict[str, Tool]:
+        """By the name that a model uses. In the order of the servers, so that names stay as they are."""
+        found: dict[str, Tool] = {}
+        for connection in self._connections:
+            for offer in connection.offers:
+                if len(found) >= MOST_TOOLS:
+                    return found
+                name = _free_name(connection.name, offer.name, found)
+                found[name] = McpTool(connection, offer, name)
+        return found
+
+    async def _settle(self) -> None:
+        for connection in self._connections:
+            await connection.settled.wait()
+        self._settled.set()
+
+    async def _made(self) -> list[McpConnection]:
+        if not self._servers:
+            return []
+        try:
+            # It takes a second or so, in which nobody else should wait.
+            await to_thread.run_sync(importlib.import_module, "turnwire.builtin.mcp_connection")
+            from turnwire.builtin.mcp_connection import McpConnection
+        except ImportError:
+            why = "MCP needs a library that is not installed; run: pip install 'turnwire[models]'"
+            self._failures += [(_name(each), why) for each in self._servers]
+            return []
+        made: list[McpConnection] = []
+        for each in self._servers:
+            try:
+                server = read(raw(each), McpServer)
+            except RemoteProtocolError:
+                self._failures.append(
+                    (_name(each), "its description is malformed; give a name with a command or a URL")
+                )
+            else:
+                made.append(McpConnection(server, self._cwd, connect_s=self._connect_s, call_s=self._call_s))
+        return made
+
+
+class McpTool:
+    """A tool of a server. What a server says of its own harmlessness is not believed, so it always asks."""
+
+    kind = "other"
+    asks = True
+    edits = False
+
+    def __init__(self, connection: McpConnection, offer: Offer, name: str) -> None:
+        self._connection = connection
+        self._offer = offer
+        description = (offer.description or "").strip() or f"A tool of the MCP server {connection.name}."
+        schema = offer.input_schema if offer.input_schema.get("type") == "object" else {"type": "object"}
+        self.spec = ToolSpec(name, description[:DESCRIPTION_LENGTH], schema)
+
+    def title(self, arguments: dict[str, Any]) -> str:
+        return f"{self._connection.name}: {self._offer.name}"
+
+    async def prepare(self, where: Workplace, arguments: dict[str, Any], call: Call) -> None:
+        missing = [name for name in self.spec.schema.get("required", ()) if name not in arguments]
+        if missing:
+            raise wrong(f"arguments are missing: {', '.join(map(str, missing))}; give them and call it again")
+
+    async def run(self, where: Workplace, arguments: dict[str, Any], call: Call) -> str:
+        if self._connection.failure:
+            raise failed(f"the MCP server `{self._connection.name}` is gone: {self._connection.failure}")
+        return await self._connection.call(self._offer.name, arguments, call)
+
+
+def _free_name(server: str, tool: str, taken: dict[str, Tool]) -> str:
+    """`server__tool` in the letters that providers take; numbered when that is somebody else's already."""
+    whole = f"{_letters(server) or 'server'}__{_letters(tool) or 'tool'}"
+    name, number = whole[:NAME_LENGTH], 2
+    while name in taken:
+        name, number = f"{whole[: NAME_LENGTH - len(str(number)) - 1]}_{number}", number + 1
+    return name
+
+
+def _letters(text: str) -> str:
+    return re.sub(r"[^A-Za-z0-9_-]+", "_", text).strip("_")
+
+
+def _name(server: dict[str, Any]) -> str:
+    name = server.get("name")
+    return name if isinstance(name, str) and name else "a server without a name"

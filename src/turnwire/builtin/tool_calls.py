@@ -1,0 +1,168 @@
+"""The tool calls of one answer: announced at once, allowed in order, run, and their results given back in order.
+
+Takes what a model wishes for; gives one result for each wish, whatever happens. Calls that only look and stand next
+to each other run at the same time; all others run one after the other, each when the one before has ended. Never
+runs what the user or the mode does not allow, and never lets a wish without a result into the conversation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import anyio
+from anyio.abc import TaskStatus
+
+from turnwire.agent import Entry, PermissionOption, ToolCall
+from turnwire.builtin.conversation import stopped
+from turnwire.builtin.model import ToolResult, ToolWish
+from turnwire.builtin.permits import Verdict, always_words, judge, permit_key
+from turnwire.builtin.tools.plan import UpdatePlan
+from turnwire.builtin.tools.tool import Tool
+from turnwire.builtin.work import Work
+from turnwire.errors import LimitExceeded, NotOffered, ProtocolError, RequestRefused
+
+RESULT_CHARACTERS = 100_000
+"""More of one result is not given to a model; tools have bounds of their own below this."""
+SHOWN_CHARACTERS = 20_000
+"""More of one result is not shown to the user."""
+DENIED = "The user did not allow this call. Do not try it again; ask what to do, or go on without it."
+REFUSED = "In the mode `plan` nothing is changed and nothing is run. Put it into the plan instead."
+_TOLD = (RequestRefused, NotOffered, LimitExceeded, ProtocolError)
+"""What a tool may raise that is for the model to hear."""
+
+
+async def run_wishes(work: Work, wishes: Sequence[ToolWish]) -> None:
+    """Do them all, and add their results to the conversation; also when cancelled."""
+    stages = [_Stage(work, wish) for wish in wishes]
+    try:
+        async with anyio.create_task_group() as tasks:
+            for stage in stages:
+                # Returns once the call is announced, so the announcements are in order.
+                await tasks.start(stage.run)
+            for batch in _batches(stages):
+                for stage in batch:
+                    stage.go.set()
+                for stage in batch:
+                    await stage.done.wait()
+    finally:
+        work.talk.add(*(stage.result or stopped(stage.wish) for stage in stages))
+
+
+def _batches(stages: Sequence[_Stage]) -> list[list[_Stage]]:
+    """What may run at the same time: neighbours that only look."""
+    batches: list[list[_Stage]] = []
+    for stage in stages:
+        if batches and stage.only_looks and batches[-1][-1].only_looks:
+            batches[-1].append(stage)
+        else:
+            batches.append([stage])
+    return batches
+
+
+class _Stage:
+    """One wish on its way to a result."""
+
+    def __init__(self, work: Work, wish: ToolWish) -> None:
+        self._work = work
+        self.wish = wish
+        self._tool = work.tools.get(wish.name)
+        self.go = anyio.Event()
+        self.done = anyio.Event()
+        self.result: ToolResult | None = None
+
+    @property
+    def only_looks(self) -> bool:
+        return self._tool is not None and not self._tool.asks and not self._tool.edits
+
+    async def run(self, *, task_status: TaskStatus[None]) -> None:
+        try:
+            if isinstance(self._tool, UpdatePlan):
+                task_status.started()
+                await self.go.wait()
+                self.result = self._plan(self._tool)
+                return
+            async with self._announced() as call:
+                task_status.started()
+                await self.go.wait()
+                self.result = await self._perform(call)
+        finally:
+            self.done.set()
+
+    def _announced(self) -> ToolCall:
+        arguments = self.wish.arguments or {}
+        if self._tool is None:
+            return self._work.turn.tool(self.wish.name or "unknown tool", input=arguments)
+        title, kind = self._tool.title(arguments), self._tool.kind
+        return self._work.turn.tool(title, kind=kind, input=arguments)
+
+    async def _perform(self, call: ToolCall) -> ToolResult:
+        try:
+            text = await self._done(call)
+        except _TOLD as error:
+            call.fail(str(error))
+            return self._told(str(error), is_error=True)
+        return self._told(text)
+
+    async def _done(self, call: ToolCall) -> str:
+        """The tool's text. Raises what the model is told instead."""
+        tool, arguments = self._usable()
+        await tool.prepare(self._work.where, arguments, call)
+        await self._allow(tool, arguments, call)
+        call.start()
+        text = await tool.run(self._work.where, arguments, call)
+        if "content" not in call.described:
+            # A tool that shows nothing by itself shows what it gave.
+            await call.say(_cut(text, SHOWN_CHARACTERS))
+        return text
+
+    def _usable(self) -> tuple[Tool, dict[str, Any]]:
+        if self._tool is None:
+            known = ", ".join(sorted(self._work.tools))
+            raise refused(f"there is no tool {self.wish.name!r}; there are: {known}")
+        if self.wish.arguments is None:
+            raise refused(f"the arguments are no JSON object: {self.wish.text[:500]}")
+        return self._tool, self.wish.arguments
+
+    async def _allow(self, tool: Tool, arguments: dict[str, Any], call: ToolCall) -> None:
+        key = permit_key(tool.spec.name, arguments)
+        allowed = self._work.allowed
+        verdict = judge(self._work.mode, asks=tool.asks, edits=tool.edits, is_allowed=key in allowed)
+        if verdict is Verdict.REFUSE:
+            raise refused(REFUSED)
+        if verdict is Verdict.RUN:
+            return
+        choice = await self._work.turn.ask(call, _options(key))
+        if not choice:
+            raise refused(DENIED)
+        if choice.always and key not in allowed:
+            allowed.append(key)
+
+    def _plan(self, tool: UpdatePlan) -> ToolResult:
+        """The plan belongs to the turn, so there is no tool call to see."""
+        try:
+            entries = tool.entries(self.wish.arguments or {})
+        except RequestRefused as error:
+            return self._told(str(error), is_error=True)
+        self._work.turn.plan([Entry(each.content, each.status, each.priority) for each in entries])
+        return self._told("The plan is shown to the user.")
+
+    def _told(self, text: str, *, is_error: bool = False) -> ToolResult:
+        return ToolResult(self.wish.id, self.wish.name, _cut(text, RESULT_CHARACTERS), is_error)
+
+
+def _cut(text: str, most: int) -> str:
+    return (text if len(text) <= most else f"{text[:most]}\n[The rest is left out: it is too long.]") or "(nothing)"
+
+
+def _options(key: str) -> list[PermissionOption]:
+    return [
+        PermissionOption("allow_once", "Allow once", "allow_once"),
+        PermissionOption("allow_always", always_words(key), "allow_always"),
+        PermissionOption("reject_once", "Do not allow", "reject_once"),
+    ]
+
+
+def refused(text: str) -> RequestRefused:
+    """Something that is for the model to hear."""
+    return RequestRefused(text, jsonrpc=-32602, reason="tool_refused")

@@ -1,0 +1,305 @@
+"""Looks through a folder: a program of its own, so that whoever started it can end it at any moment.
+
+Run as `python -I -S folder_program.py WISH` by `turnwire.builtin.tools.folders`. A regular expression can take for
+ever, and so can a disk; neither can be stopped in a thread. WISH is JSON (see `main`); the answer is lines of JSON:
+
+    list     {"folder": "src", "entries": [["a.py", "file"], ["lib", "folder"], ["old", "link"]]}
+    search   {"file": "src/a.py", "lines": [[7, true, "the match"], [8, false, "a line of context"]]}
+    both     {"wrong": "…"}                                  the pattern is none
+             {"done": true, "more": false, "skipped": 0}     the last line; `more` says that a bound was reached
+
+Never follows a link, and opens nothing by a whole path: each folder is entered name by name from the open root, so
+nobody who swaps one for a link leads us out. Reads no rules above the root. Standard library only, nothing of
+turnwire: it starts in some 20 ms.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import resource
+import stat
+import sys
+from collections import deque
+from collections.abc import Iterator
+from contextlib import suppress
+
+MEMORY_BYTES = 2**30
+"""A pattern can be as greedy for memory as for time."""
+
+RULE_BYTES, PROBE_BYTES, FILE_BYTES = 256 * 1024, 8192, 8 * 1024 * 1024
+"""Of a file of rules; looked at for a zero byte, which no text has; of a file that is searched."""
+
+DEEPEST, LINE_LENGTH, BEFORE_MATCH = 64, 400, 100
+
+OPEN = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
+
+Names = tuple[str, ...]
+
+
+def as_regex(glob: str, *, braces: bool = False) -> str:
+    """A glob as git reads it: `*` stays within a name, `**` goes through folders. With `braces` also `{a,b}`."""
+    out, at, depth = "", 0, 0
+    while at < len(glob):
+        rest = glob[at:]
+        if rest.startswith("**/") and (at == 0 or glob[at - 1] == "/"):
+            out, at = out + "(?:.*/)?", at + 3
+        elif rest == "**" and glob[at - 1 : at] == "/":
+            out, at = out + ".+", at + 2
+        elif rest[0] == "[" and (found := re.match(r"\[([!^]?)(\]?[^\]]*)\]", rest)):
+            kept = found[2].replace("\\", "\\\\").replace("[", "\\[").replace("]", "\\]")
+            out, at = f"{out}[{'^/' if found[1] else ''}{kept}]", at + len(found[0])
+        elif rest[0] == "\\" and len(rest) > 1:
+            out, at = out + re.escape(rest[1]), at + 2
+        elif braces and (rest[0] == "{" or (depth and rest[0] in ",}")):
+            depth += {"{": 1, "}": -1, ",": 0}[rest[0]]
+            out, at = out + {"{": "(?:", "}": ")", ",": "|"}[rest[0]], at + 1
+        else:
+            out, at = out + {"*": "[^/]*", "?": "[^/]"}.get(rest[0], re.escape(rest[0])), at + 1
+    return out + ")" * depth
+
+
+def matcher(glob: str, *, braces: bool = False) -> re.Pattern[str]:
+    """Anchored where the glob has a slash before its end; without one it means a name in any folder."""
+    anywhere = "" if "/" in glob else "(?:.*/)?"
+    return re.compile(f"{anywhere}{as_regex(glob.lstrip('/'), braces=braces)}", re.DOTALL)
+
+
+class Rule:
+    """One line of a `.gitignore`, of the folder that is `depth` names below the root."""
+
+    def __init__(self, line: str, depth: int) -> None:
+        self.depth = depth
+        self.keeps = line.startswith("!")
+        line = line.removeprefix("!")
+        self.folders_only = line.endswith("/")
+        self._regex = matcher(line.rstrip("/"))
+
+    def speaks_of(self, path: Names, *, is_folder: bool) -> bool:
+        return (is_folder or not self.folders_only) and bool(self._regex.fullmatch("/".join(path[self.depth :])))
+
+
+def rules(text: str, depth: int) -> Iterator[Rule]:
+    for line in text.splitlines():
+        line = line if line.endswith("\\ ") else line.rstrip()
+        if line.strip("/!") and not line.startswith("#"):
+            try:
+                yield Rule(line, depth)
+            except re.error:
+                continue
+
+
+def is_ignored(known: list[Rule], path: Names, *, is_folder: bool) -> bool:
+    """The last rule that speaks of it decides."""
+    return next((not each.keeps for each in reversed(known) if each.speaks_of(path, is_folder=is_folder)), False)
+
+
+class Folder:
+    """The root, open, and what of it is to be seen."""
+
+    def __init__(self, root: str, *, hidden: bool, ignored: bool) -> None:
+        self._hidden = hidden
+        self._ignored = ignored
+        self._root = os.open("/", OPEN | os.O_DIRECTORY)
+        self._root = self._enter(tuple(name for name in root.split("/") if name))
+        self.unreadable = 0
+
+    def _enter(self, path: Names) -> int:
+        """Open a folder, name by name."""
+        folder = os.dup(self._root)
+        for name in path:
+            outer = folder
+            try:
+                folder = os.open(name, OPEN | os.O_DIRECTORY, dir_fd=outer)
+            finally:
+                os.close(outer)
+        return folder
+
+    def read(self, path: Names, most: int) -> bytes | None:
+        """A regular file of text, if it is one and not larger than `most`."""
+        folder = self._enter(path[:-1])
+        try:
+            fd = os.open(path[-1], OPEN, dir_fd=folder)
+        finally:
+            os.close(folder)
+        with os.fdopen(fd, "rb") as file:
+            found = os.fstat(fd)
+            if not stat.S_ISREG(found.st_mode) or found.st_size > most:
+                return None
+            # Most of what is not text is large: its beginning tells.
+            start = file.read(PROBE_BYTES)
+            return None if b"\0" in start else start + file.read(max(0, found.st_size - len(start)))
+
+    def rules_of(self, path: Names) -> list[Rule]:
+        """What the folder itself says about what is below it."""
+        found: list[Rule] = []
+        for file in [(*path, ".gitignore")] + ([(".git", "info", "exclude")] if not path else []):
+            try:
+                text = self.read(file, RULE_BYTES) or b""
+            except OSError:
+                continue
+            found += rules(text.decode(errors="replace"), len(path))
+        return found
+
+    def entries(self, path: Names, known: list[Rule]) -> list[tuple[str, str]]:
+        """The names in a folder that are to be seen, and what each is, in order."""
+        folder = self._enter(path)
+        try:
+            with os.scandir(folder) as found:
+                seen = [(each.name, kind_of(each)) for each in found]
+        finally:
+            os.close(folder)
+        return sorted(
+            (name, kind)
+            for name, kind in seen
+            if (self._hidden or not name.startswith("."))
+            and (self._ignored or not is_ignored(known, (*path, name), is_folder=kind == "folder"))
+        )
+
+    def walk(self, start: Names, *, depth: int, deep_first: bool) -> Iterator[tuple[Names, list[tuple[str, str]]]]:
+        """Every folder from `start` on with its entries; as many levels as `depth` says."""
+        known = [rule for at in range(len(start)) for rule in self.rules_of(start[:at])]
+        waiting = deque([(start, known)])
+        while waiting:
+            path, above = waiting.popleft()
+            try:
+                inside = above + self.rules_of(path)
+                entries = self.entries(path, inside)
+            except OSError:
+                if path == start:
+                    raise
+                self.unreadable += 1
+                continue
+            yield path, entries
+            if len(path) - len(start) + 1 < depth:
+                below = [((*path, name), inside) for name, kind in entries if kind == "folder"]
+                if deep_first:
+                    waiting.extendleft(reversed(below))
+                else:
+                    waiting.extend(below)
+
+
+def kind_of(entry: os.DirEntry[str]) -> str:
+    if entry.is_symlink():
+        return "link"
+    return "folder" if entry.is_dir(follow_symlinks=False) else "file"
+
+
+def tell(**line: object) -> int:
+    """One line of the answer; its size."""
+    text = json.dumps(line)
+    sys.stdout.write(text + "\n")
+    sys.stdout.flush()
+    return len(text)
+
+
+def shown(names: Names) -> str:
+    """A path as text, whatever bytes its names are."""
+    return os.fsencode("/".join(names)).decode(errors="replace")
+
+
+def list_folders(folder: Folder, start: Names, *, depth: int, most: int) -> bool:
+    """Tell folder by folder, the upper ones first; whether there was more."""
+    left = most
+    for path, entries in folder.walk(start, depth=depth, deep_first=False):
+        told = entries[:left]
+        tell(folder=shown(path[len(start) :]), entries=[[shown((name,)), kind] for name, kind in told])
+        left -= len(told)
+        if len(told) < len(entries):
+            return True
+    return False
+
+
+class Search:
+    """One pattern on its way through the files."""
+
+    def __init__(self, regex: re.Pattern[str], context: int, most: int, most_bytes: int) -> None:
+        self._regex = regex
+        # A look at the whole text first is many times faster. What matches in a line matches there too, unless the
+        # pattern says what must not follow, or never gives back what it took beyond the line.
+        is_plain = not re.search(r"\(\?<?!|\(\?>|\\[AZ]|[*+?}]\+", regex.pattern)
+        self._anywhere = re.compile(regex.pattern, regex.flags | re.MULTILINE) if is_plain else None
+        self._context = context
+        self._left = most
+        self._bytes_left = most_bytes
+        self.skipped = 0
+
+    def look(self, folder: Folder, path: Names, name: str) -> bool:
+        """Look through one file and tell what was found; whether there is room for more."""
+        try:
+            content = folder.read(path, FILE_BYTES)
+        except OSError:
+            content = None
+        if content is None:
+            self.skipped += 1
+            return True
+        text = content.decode(errors="replace")
+        if self._anywhere and not self._anywhere.search(text):
+            return True
+        lines = text.split("\n")
+        found = [(at, match.start()) for at, line in enumerate(lines) if (match := self._regex.search(line))]
+        kept, self._left = found[: self._left], self._left - len(found)
+        if kept:
+            self._bytes_left -= tell(file=name, lines=self._with_context(lines, dict(kept)))
+        return self._left >= 0 and self._bytes_left > 0
+
+    def _with_context(self, lines: list[str], found: dict[int, int]) -> list[tuple[int, bool, str]]:
+        near = {
+            at
+            for each in found
+            for at in range(max(0, each - self._context), min(len(lines), each + self._context + 1))
+        }
+        return [(at + 1, at in found, around(lines[at].rstrip("\r"), found.get(at, 0))) for at in sorted(near)]
+
+
+def around(line: str, at: int) -> str:
+    """A line, or what is near the match in one that is too long to show."""
+    if len(line) <= LINE_LENGTH:
+        return line
+    start = max(0, at - BEFORE_MATCH)
+    end = start + LINE_LENGTH
+    return ("…" if start else "") + line[start:end] + ("…" if end < len(line) else "")
+
+
+def search_files(folder: Folder, start: Names, search: Search, only: str | None, glob: str | None) -> bool:
+    """Whether there was more than may be told."""
+    if only is not None:
+        return not search.look(folder, (*start, only), shown((only,)))
+    wanted = matcher(glob, braces=True) if glob else None
+    for path, entries in folder.walk(start, depth=DEEPEST, deep_first=True):
+        for name, kind in entries:
+            below = (*path[len(start) :], name)
+            if kind != "file" or (wanted and not wanted.fullmatch("/".join(below))):
+                continue
+            if not search.look(folder, (*path, name), shown(below)):
+                return True
+    return False
+
+
+def main(wish: dict[str, object]) -> None:
+    """`root`, `below` (names down to where it starts), `hidden`, `ignored`, `most`; then `depth` for a list, or
+    `pattern`, `ignore_case`, `context`, `only` (one file), `glob` and `most_bytes` for a search."""
+    with suppress(ValueError, OSError):
+        # Not every system knows this bound; the bound on time holds everywhere.
+        resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
+    folder = Folder(str(wish["root"]), hidden=bool(wish["hidden"]), ignored=bool(wish["ignored"]))
+    start, most, skipped = tuple(str(wish["below"]).split("/")) if wish["below"] else (), int(str(wish["most"])), 0
+    if "pattern" in wish:
+        try:
+            regex = re.compile(str(wish["pattern"]), re.IGNORECASE if wish["ignore_case"] else 0)
+            glob = str(wish["glob"]) if wish["glob"] else None
+            matcher(glob or "*", braces=True)
+        except (re.error, OverflowError, RecursionError, MemoryError) as error:
+            tell(wrong=str(error) if isinstance(error, re.error) else "it is too large")
+            return
+        search = Search(regex, int(str(wish["context"])), most, int(str(wish["most_bytes"])))
+        more = search_files(folder, start, search, str(wish["only"]) if wish["only"] else None, glob)
+        skipped = search.skipped
+    else:
+        more = list_folders(folder, start, depth=int(str(wish["depth"])), most=most)
+    tell(done=True, more=more, skipped=skipped + folder.unreadable)
+
+
+if __name__ == "__main__":
+    main(json.loads(sys.argv[1]))

@@ -1,0 +1,85 @@
+"""What runs at once, what asks, what does not run, and how far a permission for good reaches."""
+
+from __future__ import annotations
+
+import pytest
+
+from turnwire.builtin.permits import Verdict, always_words, judge, permit_key
+
+LOOKS, EDITS, RUNS = (False, False), (True, True), (True, False)
+
+
+@pytest.mark.parametrize(
+    ("mode", "tool", "verdict"),
+    [
+        ("ask", LOOKS, Verdict.RUN),
+        ("ask", EDITS, Verdict.ASK),
+        ("ask", RUNS, Verdict.ASK),
+        ("accept_edits", LOOKS, Verdict.RUN),
+        ("accept_edits", EDITS, Verdict.RUN),
+        ("accept_edits", RUNS, Verdict.ASK),
+        ("plan", LOOKS, Verdict.RUN),
+        ("plan", EDITS, Verdict.REFUSE),
+        ("plan", RUNS, Verdict.REFUSE),
+    ],
+)
+def test_the_mode_decides_what_asks(mode: str, tool: tuple[bool, bool], verdict: Verdict) -> None:
+    asks, edits = tool
+    assert judge(mode, asks=asks, edits=edits, is_allowed=False) is verdict
+
+
+def test_what_was_allowed_for_good_does_not_ask_but_plan_mode_still_refuses() -> None:
+    assert judge("ask", asks=True, edits=False, is_allowed=True) is Verdict.RUN
+    assert judge("plan", asks=True, edits=False, is_allowed=True) is Verdict.REFUSE
+
+
+@pytest.mark.parametrize(
+    ("command", "same", "other"),
+    [
+        ("git status", "git status --short", "git push"),
+        ("ls src", "ls -la tests", "lsof"),
+        ("npm test", "npm test -- --watch", "npm publish"),
+        ("pytest -q", "pytest tests/unit", "pip install x"),
+    ],
+)
+def test_a_command_is_remembered_by_its_beginning(command: str, same: str, other: str) -> None:
+    key = permit_key("run", {"command": command})
+    assert permit_key("run", {"command": same}) == key
+    assert permit_key("run", {"command": other}) != key
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "ls; rm -rf /",
+        "ls && rm x",
+        "ls | sh",
+        "ls > /etc/x",
+        "ls $(rm x)",
+        "ls `rm x`",
+        "ls\nrm x",
+        "ls &",
+        "PATH=/tmp ls",
+        "git -c core.pager=sh status",
+        "git",
+        "python -c 'x'",
+        "/usr/bin/python3 x.py",
+        "sudo ls",
+        "find . -delete",
+        "xargs rm",
+        "ls 'unclosed",
+        "",
+    ],
+)
+def test_a_command_that_could_hide_another_is_remembered_as_a_whole(command: str) -> None:
+    key = permit_key("run", {"command": command})
+    assert key == f"run = {command}"
+    assert permit_key("run", {"command": f"{command} x"}) != key
+    assert "exactly" in always_words(key)
+
+
+def test_other_tools_are_remembered_by_their_name() -> None:
+    assert permit_key("edit", {"path": "a"}) == "edit"
+    assert permit_key("run", {"command": 3}) == "run"
+    assert "edit" in always_words("edit")
+    assert "`git status`" in always_words("run git status")
