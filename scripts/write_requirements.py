@@ -13,6 +13,8 @@ from typing import Literal
 
 import msgspec
 
+from pages import keep, table
+
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 SOURCE = DOCS / "requirements.toml"
 PAGE = DOCS / "requirements.md"
@@ -59,38 +61,15 @@ def render(source: Source) -> str:
 
 
 def _table(group: Group) -> list[str]:
-    rows = [
-        f"| {each.number} | {_cell(each)} | {each.status} | {', '.join(each.where)} |" for each in group.requirement
-    ]
-    return [
-        "",
-        f"## {group.title}",
-        "",
-        "| number | requirement | status | from |",
-        "| --- | --- | --- | --- |",
-        *rows,
-    ]
+    rows = [[each.number, _cell(each), each.status, ", ".join(each.where)] for each in group.requirement]
+    return table(group.title, ["number", "requirement", "status", "from"], rows)
 
 
 def _cell(requirement: Requirement) -> str:
     missing = f" *Missing: {requirement.note}*" if requirement.note else ""
-    return (requirement.sentence + missing).replace("|", "\\|")
-
-
-def main(arguments: list[str]) -> int:
-    """Write the page, or with `--check` say whether it is fresh."""
-    if arguments not in ([], ["--check"]):
-        print(f"usage: {Path(__file__).name} [--check]", file=sys.stderr)
-        return 64
-    page = render(msgspec.toml.decode(SOURCE.read_bytes(), type=Source))
-    if not arguments:
-        PAGE.write_text(page, encoding="utf-8")
-        return 0
-    if PAGE.is_file() and PAGE.read_text(encoding="utf-8") == page:
-        return 0
-    print(f"{PAGE.name} is not what {SOURCE.name} says; run: make fix", file=sys.stderr)
-    return 1
+    return requirement.sentence + missing
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    page = render(msgspec.toml.decode(SOURCE.read_bytes(), type=Source))
+    sys.exit(keep(__file__, sys.argv[1:], PAGE, SOURCE, page))

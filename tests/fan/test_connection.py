@@ -1,0 +1,141 @@
+"""The connection itself: first words, ids, order, and what must not disturb it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from tests.fan.clients import Json, kinds, update_of
+from tests.fan.matrix import AGENTS, fan
+from tests.fan.seats import Seat
+
+pytestmark = pytest.mark.anyio
+
+REFUSED: dict[str, Json] = {"http1": {"status": 400}, "http2": {"status": 400}}
+"""How a transport itself refuses what comes before `initialize`; on the others it is a JSON-RPC error."""
+
+
+@pytest.mark.requirement("R1")
+@fan()
+async def test_a_session_before_initialize_is_refused(seat: Seat) -> None:
+    async with seat.client(knocks=True) as client:
+        refused = REFUSED.get(seat.pair.transport)
+        assert client.early == refused if refused else client.early["error"]["code"] == -32600
+        # And after it, it is not.
+        assert await client.new()
+
+
+@pytest.mark.requirement("R2")
+@fan()
+async def test_updates_come_in_the_order_in_which_the_agent_made_them(seat: Seat) -> None:
+    async with seat.client() as client:
+        session_id = await client.new()
+        for _ in range(2):
+            begun = len(client.frames)
+            end = await client.run(session_id, "flood 60", "say 1 last")
+            told = client.texts(session_id, begun, end.place)
+            assert told == [*(str(number) for number in range(60)), "last"], "all of it is before the end"
+
+
+@pytest.mark.requirement("R3", "R30", "R41")
+@fan(agents=AGENTS)
+async def test_the_answer_to_a_new_session_comes_before_all_that_is_said_there(seat: Seat) -> None:
+    async with seat.client() as client:
+        session_id = await client.new()
+        answer = next(each for each in client.frames if "method" not in each)
+        assert answer["result"]["sessionId"] == session_id
+        updates = [place for place, each in enumerate(client.frames) if update_of(each, session_id)]
+        assert min(updates) > client.place(answer)
+        # Said before the answer, behind it and later: no prompt was sent, and none of it is lost.
+        told = client.updates(session_id)
+        commands = [
+            [each["name"] for each in one["availableCommands"]] for one in told if "availableCommands" in one
+        ]
+        assert commands[-2:] == [["early"], ["inside"]]
+        assert kinds(told)[-2:] == ["session_info_update", "usage_update"]
+
+
+@pytest.mark.requirement("R4")
+@fan()
+async def test_an_update_of_an_unknown_kind_ends_nothing(seat: Seat) -> None:
+    async with seat.client() as client:
+        session_id = await client.new()
+        unknown = 'update {"sessionUpdate":"hologram","depth":3}'
+        end = await client.run(session_id, unknown, "say 1 on")
+        assert (end.stop_reason, client.texts(session_id)) == ("end_turn", ["on"])
+        assert (await client.run(session_id, "say 1 again")).stop_reason == "end_turn"
+
+
+@pytest.mark.requirement("R5")
+@fan(agents=AGENTS)
+async def test_a_client_that_asks_in_any_place_is_heard_and_another_is_not(seat: Seat) -> None:
+    async with seat.client() as client:
+        session_id = await client.new()
+        await client.run(session_id, f"say 1 {seat.word}")
+        asked = seat.pair.dialect == "v1plus"
+        assert kinds(client.updates(session_id)).count("turn_complete") == asked
+        # And the agent's own offer was read: it is told that we are ready if it wants to hear it.
+        readies = [each for each in seat.heard() if each.method == "session/ready"]
+        assert len(readies) == (seat.pair.agent == "v1plus")
+
+
+@pytest.mark.requirement("R6")
+@fan(agents=AGENTS)
+async def test_the_drafts_are_offered_in_their_places(seat: Seat) -> None:
+    async with seat.client() as client:
+        mirror = client.agreed["capabilities"]["session"]
+        assert mirror["ready"] is True
+        if seat.pair.version == 2:
+            assert "turnComplete" not in mirror, "idle says it"
+        else:
+            offered = client.agreed["agentCapabilities"]["sessionCapabilities"]
+            assert (offered["turnComplete"], offered["ready"], mirror["turnComplete"]) == ({}, {}, {})
+
+
+@pytest.mark.requirement("R7")
+@fan()
+async def test_ids_come_back_with_their_value_and_their_type(seat: Seat) -> None:
+    async with seat.client() as client:
+        session_id, ids = await client.new(), (2, "2", 2**53, -5, "")
+        for request_id in ids:
+            after = len(client.frames)
+            await client.ask("session/list", request_id)
+            assert "result" in await client.answer(request_id, after)
+        # Two prompts whose ids differ by type only are two prompts.
+        gate, after = seat.gate(), len(client.frames)
+        first = await client.prompt(session_id, f"gate {gate}", "stop max_tokens", request_id=7)
+        second = await client.prompt(session_id, "stop refusal", request_id="7")
+        gate.touch()
+        ends = [(await client.end(session_id, each, after)).stop_reason for each in (first, second)]
+        assert ends == ["max_tokens", "refusal"]
+
+
+@pytest.mark.requirement("R8", "R31")
+@fan()
+async def test_ready_is_never_answered_and_repeated_or_astray_it_does_nothing(seat: Seat) -> None:
+    async with seat.client() as client:
+        session_id = await client.new()
+        await client.echo()
+        before = len(client.frames)
+        wrong: tuple[Any, ...] = (session_id, "s_none", 7)
+        for name in ("session/ready", "_session/ready"):
+            for each in wrong:
+                await client.notify(name, sessionId=each)
+            await client.notify(name)
+        await client.echo()
+        assert len(client.frames) == before + 1
+        assert (await client.run(session_id, "say 1 x")).stop_reason == "end_turn"
+
+
+@pytest.mark.requirement("R9")
+@fan()
+async def test_a_cancel_overtakes_the_prompt_that_runs_and_those_that_wait(seat: Seat) -> None:
+    async with seat.client() as client:
+        session_id, other = await client.new(), await client.new()
+        request_id = await client.prompt(session_id, "flood 200", "say 1 begun", "never")
+        beside = await client.prompt(other, "never")
+        await client.says(session_id, "begun")
+        await client.notify("session/cancel", sessionId=session_id)
+        assert (await client.end(session_id, request_id)).stop_reason == "cancelled"
+        await client.notify("session/cancel", sessionId=other)
+        assert (await client.end(other, beside)).stop_reason == "cancelled"

@@ -1,0 +1,119 @@
+"""The marker of a turn's end: for those who asked for it, once, in its place; and other forms for the rest."""
+
+from __future__ import annotations
+
+import pytest
+from tests.fan.clients import Client, Json, kinds
+from tests.fan.matrix import AGENTS, fan
+from tests.fan.seats import Seat
+
+pytestmark = pytest.mark.anyio
+
+NOTE = "_turnwire/turn_complete"
+
+
+def marks(client: Client, session_id: str, start: int = 0) -> list[Json]:
+    return [each for each in client.updates(session_id, start) if each["sessionUpdate"] == "turn_complete"]
+
+
+def notes(client: Client, start: int = 0) -> list[Json]:
+    return [each["params"] for each in client.frames[start:] if each.get("method") == NOTE]
+
+
+@pytest.mark.requirement("R18", "R19", "R20", "R21", "R22")
+@fan(dialects=["v1plus"], agents=AGENTS)
+async def test_each_turn_is_marked_once_behind_all_of_it_and_before_the_answer(seat: Seat) -> None:
+    async with seat.client() as client:
+        session_id = await client.new()
+        for request_id, reason in ((11, "end_turn"), ("11", "max_tokens"), (f"p {seat.word}", "refusal")):
+            begun = len(client.frames)
+            await client.prompt(
+                session_id, "think hm", "flood 9", "tool t1", f"stop {reason}", request_id=request_id
+            )
+            end = await client.end(session_id, request_id, begun)
+            [mark] = marks(client, session_id, begun)
+            assert mark == {
+                "sessionUpdate": "turn_complete",
+                "promptRequestId": request_id,
+                "stopReason": end.stop_reason,
+                "_meta": mark["_meta"],
+            }
+            assert (type(mark["promptRequestId"]), end.stop_reason) == (type(request_id), reason)
+            assert kinds(client.updates(session_id, begun, end.place))[-1] == "turn_complete"
+        await client.echo()
+        assert len(marks(client, session_id)) == 3
+
+
+@pytest.mark.requirement("R18", "R20")
+@fan(dialects=["v1plus"], agents=AGENTS)
+async def test_prompts_that_wait_are_marked_each_with_its_own_request(seat: Seat) -> None:
+    async with seat.client() as client:
+        session_id, gate = await client.new(), seat.gate()
+        first = await client.prompt(session_id, f"gate {gate}", "say 1 one")
+        second = await client.prompt(session_id, "say 1 two")
+        gate.touch()
+        await client.end(session_id, second)
+        assert [each["promptRequestId"] for each in marks(client, session_id)] == [first, second]
+
+
+@pytest.mark.requirement("R23")
+@fan(dialects=["v1plus"], agents=AGENTS)
+async def test_a_cancelled_turn_is_marked_as_cancelled(seat: Seat) -> None:
+    async with seat.client() as client:
+        session_id = await client.new()
+        request_id = await client.prompt(session_id, "on-cancel say 1 late", "say 1 begun", "never")
+        await client.says(session_id, "begun")
+        await client.notify("session/cancel", sessionId=session_id)
+        end = await client.end(session_id, request_id)
+        [mark] = marks(client, session_id)
+        assert (mark["stopReason"], mark["promptRequestId"], end.stop_reason) == (
+            "cancelled",
+            request_id,
+            "cancelled",
+        )
+        assert kinds(client.updates(session_id, 0, end.place))[-1] == "turn_complete"
+
+
+@pytest.mark.requirement("R24")
+@fan(dialects=["v1plus"], agents=AGENTS)
+async def test_a_turn_that_fails_is_marked_without_a_reason_and_a_refused_prompt_is_not(seat: Seat) -> None:
+    async with seat.client() as client:
+        session_id = await client.new()
+        request_id = await client.prompt(session_id, "say 1 x", "error -32050 no more fuel")
+        end = await client.end(session_id, request_id)
+        assert end.error is not None
+        assert end.error["code"] == -32050
+        [mark] = marks(client, session_id)
+        assert mark["promptRequestId"] == request_id
+        assert "stopReason" not in mark
+        assert client.updates(session_id, 0, end.place)[-1] is mark
+        # Malformed, empty, of a kind that the agent does not take, and to a session that is not there.
+        sound = {"type": "audio", "data": "AA==", "mimeType": "audio/wav"}
+        text = {"type": "text", "text": "x"}
+        for named, prompt in ((session_id, "x"), (session_id, []), (session_id, [sound]), ("s_none", [text])):
+            answer = await client.answer(await client.ask("session/prompt", sessionId=named, prompt=prompt))
+            assert "error" in answer
+        await client.echo()
+        assert len(marks(client, session_id)) == len(notes(client)) == 1
+
+
+@pytest.mark.requirement("R25")
+@fan(dialects=["v1", "v2"], agents=AGENTS)
+async def test_who_did_not_ask_is_never_sent_the_marker(seat: Seat) -> None:
+    async with seat.client() as client:
+        session_id = await client.new()
+        begun = len(client.frames)
+        request_id = await client.prompt(session_id, "say 1 x", "stop max_tokens")
+        end = await client.end(session_id, request_id)
+        assert not marks(client, session_id)
+        if seat.pair.version == 2:
+            assert not notes(client)
+            return
+        # The forms that a v1 client takes without having asked, in their order.
+        info = client.updates(session_id, begun, end.place)[-1]
+        [note] = notes(client)
+        said = {"promptId": note["promptId"], "promptRequestId": request_id, "stopReason": "max_tokens"}
+        assert note == {"sessionId": session_id, **said}
+        assert info == {"sessionUpdate": "session_info_update", "_meta": {"turnwire": {"turnComplete": said}}}
+        assert end.frame["result"]["_meta"]["turnwire"]["turnComplete"] == said
+        assert [each.get("method") for each in client.frames[end.place - 2 : end.place]] == ["session/update", NOTE]

@@ -1,0 +1,34 @@
+"""What an operator may switch: no marks of the end at all, and how long a client that says ready is waited for."""
+
+from __future__ import annotations
+
+import pytest
+from tests.fan.clients import WORDS, own_words
+from tests.fan.matrix import AGENTS, ASKING, fan
+from tests.fan.seats import Seat
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.mark.requirement("R6", "R25")
+@fan(dialects=["v1plus"], agents=AGENTS)
+async def test_an_operator_who_switches_it_off_takes_back_the_offer_and_every_form(seat: Seat) -> None:
+    async with seat.client("hasty") as client:
+        assert "turnComplete" not in client.agreed["agentCapabilities"]["sessionCapabilities"]
+        assert "turnComplete" not in client.agreed["capabilities"]["session"]
+        session_id = await client.new()
+        end = await client.run(session_id, "say 1 x")
+        assert "turn_complete" not in str(client.frames)
+        assert end.frame["result"] == {"stopReason": "end_turn"}
+        assert "turnComplete" not in str(client.updates(session_id))
+
+
+@pytest.mark.requirement("R28")
+@fan(dialects=ASKING)
+async def test_a_client_that_never_says_it_is_told_after_the_time_of_the_operator(seat: Seat) -> None:
+    async with seat.client("hasty") as client:
+        session_id = await client.new(settled=False)
+        await client.update(session_id, "usage_update")
+        assert own_words(client.updates(session_id))[-4:] == WORDS
+        logged = seat.program("hasty").err.read_text()
+        assert any("event=ready_missing" in each and session_id in each for each in logged.splitlines())

@@ -1,0 +1,52 @@
+"""`session/ready`: a client that says it is told nothing of its own accord before, and everything after."""
+
+from __future__ import annotations
+
+import pytest
+from tests.fan.clients import WORDS, own_words
+from tests.fan.matrix import AGENTS, ASKING, fan
+from tests.fan.seats import Seat
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.mark.requirement("R26", "R27")
+@fan(dialects=ASKING, agents=AGENTS)
+async def test_nothing_is_told_before_ready_and_then_all_of_it_once_in_order(seat: Seat) -> None:
+    async with seat.client() as client:
+        names = {await client.new(settled=False): name for name in ("session/ready", "_session/ready")}
+        # The agent has said the same of a later session: it is not the agent that we wait for.
+        await client.new()
+        await client.echo()
+        for session_id, name in names.items():
+            assert client.updates(session_id) == []
+            await client.notify(name, sessionId=session_id)
+            await client.update(session_id, "usage_update")
+            assert own_words(client.updates(session_id))[-4:] == WORDS
+            await client.notify(name, sessionId=session_id)
+            await client.run(session_id, "say 1 x")
+            assert own_words(client.updates(session_id)).count("usage_update") == 1
+
+
+@pytest.mark.requirement("R29")
+@fan(dialects=ASKING, agents=AGENTS)
+async def test_a_prompt_counts_as_ready_and_no_word_is_lost(seat: Seat) -> None:
+    async with seat.client() as client:
+        session_id = await client.new(settled=False)
+        end = await client.run(session_id, "say 1 x")
+        assert end.stop_reason == "end_turn"
+        told = client.updates(session_id)
+        first = next(place for place, each in enumerate(told) if each["sessionUpdate"] == "agent_message_chunk")
+        assert own_words(told[:first])[-4:] == WORDS
+
+
+@pytest.mark.requirement("R29")
+@fan(dialects=ASKING, agents=AGENTS)
+async def test_the_history_of_a_load_is_not_held_back(seat: Seat) -> None:
+    async with seat.client() as first, seat.another(first) as client:
+        session_id = await first.new()
+        await first.run(session_id, f"say 1 {seat.word}")
+        begun = len(client.frames)
+        answer = await client.load(session_id)
+        # We have not said that we are ready for it, and have it all before the answer.
+        assert client.texts(session_id, begun, client.place(answer)) == [seat.word]

@@ -1,0 +1,105 @@
+"""Our own client over the same transports: it speaks to a front or a daemon as to any agent.
+
+A front that is held to v1 is spoken to in v1 with both drafts, which our client always asks for; any other in v2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+
+import anyio
+import pytest
+from anyio.lowlevel import checkpoint
+from tests.cli.rig import PROGRAM, environment
+from tests.fan.clients import WAIT_S
+from tests.fan.fleet import TOKEN, Way
+from tests.fan.matrix import ASKING, Transport, fan
+from tests.fan.seats import Seat, tool_calls
+
+from turnwire.client import Client, Question, Update, connect
+from turnwire.core.view.items import Message
+from turnwire.errors import ContentRefused
+
+pytestmark = pytest.mark.anyio
+
+SPOKEN: tuple[Transport, ...] = ("stdio", "http1", "websocket")
+"""What our client speaks without TLS."""
+OWN = ["available_commands_update", "available_commands_update", "session_info_update", "usage_update"]
+
+
+@asynccontextmanager
+async def opened(seat: Seat) -> AsyncGenerator[Client]:
+    """Our client with this pair's agent behind this pair's transport."""
+    way: Way = "held-to-v1" if seat.pair.dialect == "v1plus" else "usual"
+    with anyio.fail_after(2 * WAIT_S):
+        if seat.pair.transport == "stdio":
+            program = seat.fleet.program(seat.pair.agent)
+            command = [*PROGRAM, "stdio", *seat.fleet.flags(program, way)]
+            opening = connect(command, env=environment(program.home))
+        else:
+            url = seat.host(way).url + "/acp"
+            opening = connect(url if seat.pair.transport == "http1" else f"ws{url[4:]}", token=TOKEN)
+        async with opening as client:
+            yield client
+
+
+@pytest.mark.requirement("R2", "R46", "R47", "R51", "R52", "R55", "R56")
+@fan(transports=SPOKEN, dialects=ASKING)
+async def test_a_session_is_opened_and_its_turns_end_when_all_is_handled(seat: Seat) -> None:
+    handled: list[Update] = []
+    has_own = anyio.Event()
+    async with opened(seat) as client:
+
+        @client.on_update
+        async def handle(update: Update) -> None:
+            await checkpoint()
+            handled.append(update)
+            if update.kind == "usage_update":
+                has_own.set()
+
+        session = await client.new_session(seat.fleet.cwd)
+        # A front waits for ready as long as it takes, so we have said it; and what was held back came all.
+        await has_own.wait()
+        assert [each.kind for each in handled if each.kind in OWN][-4:] == OWN
+        handled.clear()
+        for reason in ("max_tokens", "end_turn"):
+            result = await session.prompt(f"flood 60\nstop {reason}")
+            spoken = [each.text for each in handled if each.text]
+            assert spoken == [str(number) for number in range(60)], "all of it was handled before the end"
+            assert result.stop_reason == reason
+            assert result.ending == {"v1plus": "marker", "v2": "idle"}[seat.pair.dialect]
+            handled.clear()
+        with pytest.raises(ContentRefused):
+            await session.prompt([{"type": "audio", "data": "AA==", "mimeType": "audio/wav"}])
+        messages = [each for each in (await session.view()).items if isinstance(each, Message)]
+        assert sum(each.role == "user" for each in messages) == 2, "a prompt and its echo are one"
+
+
+@pytest.mark.requirement("R48", "R49", "R50")
+@fan(transports=SPOKEN, dialects=ASKING)
+async def test_a_cancelled_turn_leaves_nothing_open_and_hears_the_agent_to_its_end(seat: Seat) -> None:
+    async with opened(seat) as client:
+        session, gate = await client.new_session(seat.fleet.cwd), seat.gate()
+        asked = anyio.Event()
+
+        @session.on_permission
+        async def never_answer(question: Question) -> str:
+            asked.set()
+            await anyio.sleep_forever()
+            raise AssertionError(question)
+
+        held = ("on-cancel say 1 stopping", f"on-cancel gate {gate}", "on-cancel tool t1")
+        turn = session.prompt("\n".join((*held, "tool-open t1", "ask t2 allow_once,reject_once", "never")))
+        await asked.wait()
+        await turn.cancel()
+        async for update in turn:
+            if update.text == "stopping":
+                break
+        # The agent has heard of the question's end before that of the cancel.
+        assert await tool_calls(session) == {"t1": ("pending", True), "t2": ("failed", True)}
+        gate.touch()
+        assert (await turn).stop_reason == "cancelled"
+        assert (await tool_calls(session))["t1"][0] == "completed"
+        # The question is settled: the next turn is not held up by it.
+        assert (await session.prompt("say 1 again")).text == "again"

@@ -1,0 +1,89 @@
+"""The daemon around `/acp`: what a POST is answered, what REST sees, which words are read, what a loss costs."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from tests.fan.matrix import SERVED, fan
+from tests.fan.seats import Seat
+from tests.fan.wires import HttpClient
+from tests.server.reading import is_end, reading
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.mark.requirement("R70")
+@fan(transports=["http1", "http2"])
+async def test_a_prompt_is_taken_with_202_and_answered_on_the_stream(seat: Seat) -> None:
+    async with seat.client() as client:
+        assert isinstance(client, HttpClient)
+        session_id, gate = await client.new(), seat.gate()
+        request_id = await client.prompt(session_id, f"gate {gate}", "say 1 x")
+        # The turn cannot have ended, and the POST has: all of it was sent before the gate opened.
+        assert (client.posts[-1].status, client.posts[-1].body) == (202, b"")
+        gate.touch()
+        end = await client.end(session_id, request_id)
+        assert client.on(session_id, end.frame)
+        assert client.on(session_id, await client.answer(request_id))
+
+
+@pytest.mark.requirement("R71", "R72")
+@fan(transports=SERVED)
+async def test_both_surfaces_see_the_prompts_of_both(seat: Seat) -> None:
+    async with seat.client() as client, seat.rest() as rest:
+        session_id = await client.new()
+        path = f"/session/{session_id}"
+        async with reading(rest, f"{path}/events") as events:
+            await client.run(session_id, f"say 1 {seat.word}", "stop max_tokens")
+            seen = await events.until(is_end)
+            assert seen[-1].data["stopReason"] == "max_tokens"
+            assert seat.word in json.dumps([each.data for each in seen if each.type == "session_update"])
+            begun = len(client.frames)
+            blocks = [{"type": "text", "text": "say 1 by-rest\nstop refusal"}]
+            posted = (await rest.post(f"{path}/prompt", json={"prompt": blocks})).json()
+            await client.says(session_id, "by-rest")
+            assert (await events.until(is_end))[-1].envelope["promptId"] == posted["promptId"]
+            if seat.pair.version == 2:
+                await client.update(session_id, "state_update", begun, state="idle", stopReason="refusal")
+            else:
+                note = await client.next(lambda each: each.get("method") == "_turnwire/turn_complete", begun)
+                assert note["params"]["promptId"] == posted["promptId"]
+                assert note["params"]["stopReason"] == "refusal"
+            shown = [each for each in client.updates(session_id, begun) if "user_message" in each["sessionUpdate"]]
+            assert len(shown) == 1
+
+
+@pytest.mark.requirement("R73")
+@fan()
+async def test_an_agent_may_say_stop_reason_and_we_never_do(seat: Seat) -> None:
+    async with seat.client() as client:
+        session_id = await client.new()
+        end = await client.run(session_id, f"say 1 {seat.word}", "# bend old-words", "stop max_tokens")
+        assert end.stop_reason == "max_tokens"
+        assert "stop_reason" not in json.dumps(
+            [each for each in client.frames if "result" in each or "params" in each]
+        )
+        said = json.dumps([each.frame for each in seat.recorded() if each.sender == "agent"])
+        assert "stop_reason" in said
+        assert "max_tokens" in said
+
+
+@pytest.mark.requirement("R74")
+@fan(transports=SERVED)
+async def test_a_lost_stream_or_socket_cancels_nothing_and_misses_nothing(seat: Seat) -> None:
+    async with seat.client() as client, seat.client() as other:
+        session_id, gate = await client.new(), seat.gate()
+        request_id = await client.prompt(session_id, "say 1 begun", f"gate {gate}", "flood 30", "say 1 last")
+        await client.says(session_id, "begun")
+        await other.load(session_id)
+        await other.ready(session_id)
+        await client.lose()
+        gate.touch()
+        # It ends while nobody hears it there.
+        await other.says(session_id, "last")
+        await client.come_back()
+        end = await client.end(session_id, request_id)
+        assert end.stop_reason == "end_turn"
+        told = client.texts(session_id, 0, end.place)
+        assert told == ["begun", *(str(number) for number in range(30)), "last"]

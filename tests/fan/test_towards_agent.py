@@ -1,0 +1,208 @@
+"""What we do as the client of the agent, whoever is in front of us: told by the frames that the agent got."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from tests.fan.agent import BETWEEN
+from tests.fan.clients import Json, kinds
+from tests.fan.fleet import TOKEN
+from tests.fan.matrix import AGENTS, SERVED, fan
+from tests.fan.seats import Recorded, Seat, tool_calls
+
+from turnwire.client import connect
+
+pytestmark = pytest.mark.anyio
+
+
+OWN = ["available_commands_update", "available_commands_update", "session_info_update", "usage_update"]
+"""What an agent says of its own accord when a session is new."""
+
+
+def methods(frames: list[Recorded]) -> list[str]:
+    """What the agent was asked and told, one after the other."""
+    return [each.method for each in frames if each.method is not None]
+
+
+@pytest.mark.requirement("R46")
+@fan(agents=AGENTS)
+async def test_ready_is_said_once_to_an_agent_that_offers_it_and_never_to_another(seat: Seat) -> None:
+    async with seat.client() as client:
+        session_id = await client.new()
+        await client.run(session_id, f"say 1 {seat.word}")
+        await client.run(session_id, "say 1 again")
+        heard = methods(seat.heard())
+        assert heard.count("session/ready") == (seat.pair.agent == "v1plus")
+        assert heard[-2:] == ["session/prompt", "session/prompt"]
+
+
+@pytest.mark.requirement("R46")
+@fan(dialects=["v1plus"], agents=["v1plus"])
+async def test_ready_is_said_once_to_the_agent_that_comes_after_one_that_died(seat: Seat) -> None:
+    async with seat.client() as client:
+        session_id = await client.new()
+        await client.run(session_id, f"say 1 {seat.word}")
+        before = len(seat.recorded())
+        await client.run(session_id, "exit 3")
+        await client.run(session_id, "say 1 again")
+        after = methods(seat.recorded()[before:])
+        assert after == ["session/prompt", "initialize", "session/resume", "session/ready", "session/prompt"]
+
+
+@pytest.mark.requirement("R47")
+@fan(agents=AGENTS)
+async def test_nothing_that_the_agent_says_when_it_hears_of_ready_is_dropped(seat: Seat) -> None:
+    async with seat.client() as client:
+        session_id = await client.new()
+        told = [each for each in kinds(client.updates(session_id)) if each in OWN]
+        await client.run(session_id, f"say 1 {seat.word}")
+        frames = seat.heard()
+        said = [each.frame["params"]["update"] for each in frames if each.sender == "agent"]
+        assert kinds(said)[:4] == OWN
+        assert told[-4:] == OWN
+        if seat.pair.agent == "v1plus":
+            assert frames[0].method == "session/ready", "it held them back until it heard of it"
+
+
+@pytest.mark.requirement("R48", "R50")
+@fan(transports=SERVED)
+async def test_a_cancel_marks_open_tool_calls_and_what_the_agent_says_of_them_then_still_counts(seat: Seat) -> None:
+    async with seat.client() as client, connect(seat.host().url, token=TOKEN) as sdk:
+        session_id, gate = await client.new(), seat.gate()
+        held = ("on-cancel say 1 stopping", f"on-cancel gate {gate}", "on-cancel tool t1")
+        request_id = await client.prompt(session_id, *held, "tool-open t1", "tool-open t2", "say 1 begun", "never")
+        await client.says(session_id, "begun")
+        await client.notify("session/cancel", sessionId=session_id)
+        await client.says(session_id, "stopping")
+        session = await sdk.attach(session_id)
+        assert await tool_calls(session) == {"t1": ("pending", True), "t2": ("pending", True)}
+        gate.touch()
+        end = await client.end(session_id, request_id)
+        assert end.stop_reason == "cancelled"
+        assert (await tool_calls(session))["t1"][0] == "completed"
+        told = client.updates(session_id, 0, end.place)
+        assert [each["status"] for each in told if each.get("toolCallId") == "t1"][-1] == "completed"
+
+
+@pytest.mark.requirement("R49")
+@fan(agents=AGENTS)
+async def test_a_cancel_answers_every_open_question_of_the_agent(seat: Seat) -> None:
+    async with seat.client() as client:
+        session_id = await client.new()
+        lines = (f"say 1 {seat.word}", "ask t1 allow_once,reject_once", "never")
+        request_id = await client.prompt(session_id, *lines)
+        question = await client.question(session_id)
+        await client.notify("session/cancel", sessionId=session_id)
+        assert (await client.end(session_id, request_id)).stop_reason == "cancelled"
+        withdrawn = await client.next(lambda each: each.get("method") == "$/cancel_request")
+        assert withdrawn["params"]["requestId"] == question["id"]
+        # An answer that comes too late changes nothing.
+        await client.choose(question, "allow_once")
+        await client.run(session_id, "say 1 x")
+        answers = [each.frame for each in seat.heard() if each.sender == "client" and "method" not in each.frame]
+        assert [each["result"]["outcome"] for each in answers] == [{"outcome": "cancelled"}]
+
+
+@pytest.mark.requirement("R51")
+@fan()
+async def test_content_that_the_agent_does_not_take_is_not_sent_to_it(seat: Seat) -> None:
+    async with seat.client() as client:
+        session_id = await client.new()
+        word = {"type": "text", "text": f"say 1 {seat.word}"}
+        sound = {"type": "audio", "data": "AA==", "mimeType": "audio/wav"}
+        answer = await client.answer(await client.ask("session/prompt", sessionId=session_id, prompt=[word, sound]))
+        assert answer["error"]["code"] == -32602
+        assert "audio" in answer["error"]["message"]
+        image = {"type": "image", "data": "AA==", "mimeType": "image/png"}
+        request_id = await client.ask("session/prompt", sessionId=session_id, prompt=[word, image])
+        assert (await client.end(session_id, request_id)).stop_reason == "end_turn"
+        prompts = [each.frame["params"]["prompt"] for each in seat.heard() if each.method == "session/prompt"]
+        assert prompts == [[word, image]]
+
+
+@pytest.mark.requirement("R52")
+@fan(agents=["v1plus"])
+async def test_a_turn_ends_with_the_marker_of_its_own_request(seat: Seat) -> None:
+    async with seat.client() as client:
+        session_id = await client.new()
+        foreign: Json = {"sessionUpdate": "turn_complete", "promptRequestId": "of-another", "stopReason": "refusal"}
+        end = await client.run(session_id, "say 1 one", f"update {json.dumps(foreign)}", "say 1 two")
+        assert (end.stop_reason, client.texts(session_id, 0, end.place)) == ("end_turn", ["one", "two"])
+        # The answer comes before the last chunk, and the marker behind it.
+        begun = len(client.frames)
+        late = await client.run(session_id, "say 1 three", "# bend marker-last", "stop max_tokens")
+        assert client.texts(session_id, begun, late.place) == ["three", BETWEEN]
+        assert late.stop_reason == "max_tokens"
+
+
+@pytest.mark.requirement("R52")
+@fan()
+async def test_a_turn_of_an_agent_without_the_marker_ends_without_it(seat: Seat) -> None:
+    async with seat.client() as client:
+        session_id = await client.new()
+        end = await client.run(session_id, f"say 1 {seat.word}", "stop max_tokens")
+        assert end.stop_reason == "max_tokens"
+        assert "turn_complete" not in json.dumps([each.frame for each in seat.heard() if each.sender == "agent"])
+
+
+@pytest.mark.requirement("R54")
+@fan(agents=["v2"])
+async def test_neither_the_answer_nor_a_repeated_idle_ends_a_turn(seat: Seat) -> None:
+    async with seat.client() as client:
+        session_id, gate = await client.new(), seat.gate()
+        # The agent says each idle three times.
+        await client.run(session_id, f"say 1 {seat.word}")
+        request_id = await client.prompt(session_id, "say 1 begun", f"gate {gate}", "say 1 more", "stop refusal")
+        await client.says(session_id, "begun")
+        await client.echo()
+        begun = len(client.frames)
+        gate.touch()
+        end = await client.end(session_id, request_id)
+        assert (end.stop_reason, client.texts(session_id, begun, end.place)) == ("refusal", ["more"])
+        assert end.place >= begun
+        idles = [each for each in seat.heard() if "idle" in json.dumps(each.frame)]
+        assert len(idles) >= 4
+
+
+@pytest.mark.requirement("R55")
+@fan()
+async def test_a_prompt_of_ones_own_is_shown_once(seat: Seat) -> None:
+    async with seat.client() as client:
+        session_id = await client.new()
+        request_id = await client.prompt(session_id, "say 1 x")
+        await client.end(session_id, request_id)
+        await client.echo()
+        shown = [each for each in client.updates(session_id) if each["sessionUpdate"].startswith("user_message")]
+        if seat.pair.version == 2:
+            answer = await client.answer(request_id)
+            assert [each["messageId"] for each in shown] == [answer["result"]["messageId"]]
+        else:
+            assert shown == [], "a v1 client shows what it sends by itself"
+
+
+@pytest.mark.requirement("R55")
+@fan(transports=SERVED)
+async def test_a_prompt_of_another_client_is_shown(seat: Seat) -> None:
+    async with seat.client() as first, seat.client() as second:
+        session_id = await first.new()
+        await second.load(session_id)
+        await second.ready(session_id)
+        lines = f"say 1 {seat.word}"
+        await first.run(session_id, lines)
+        await second.says(session_id, seat.word)
+        shown = [each for each in second.updates(session_id) if each["sessionUpdate"].startswith("user_message")]
+        assert len(shown) == 1
+        content = shown[0]["content"]
+        block = content[0] if seat.pair.version == 2 else content
+        assert block == {"type": "text", "text": lines}
+
+
+@pytest.mark.requirement("R56")
+@fan()
+async def test_the_agent_is_never_told_what_the_id_of_a_message_is(seat: Seat) -> None:
+    async with seat.client() as client:
+        session_id = await client.new()
+        await client.run(session_id, f"say 1 {seat.word}")
+        sent = [each.frame for each in seat.heard() if each.sender == "client"]
+        assert "messageId" not in json.dumps(sent)
