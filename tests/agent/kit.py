@@ -6,22 +6,21 @@ agent sent is held against the published schema, if that is installed.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
-from typing import Any, TypeAlias, cast
+from typing import Any, cast
 
 import anyio
 import msgspec
 from tests.interop.schema_check import SCHEMAS, Frame, check_frames
+from tests.support.heard import WAIT_S, Heard, Json
 
 from turnwire.agent import Agent, Turn
 from turnwire.errors import LinkError
 from turnwire.link.base import FrameLink
 from turnwire.link.memory import memory_pair
 
-WAIT_S = 10.0
 CWD = "/tmp"
-Json: TypeAlias = dict[str, Any]
 NAMED = {"name": "test", "version": "1"}
 ASKING: Json = {"elicitation": {"form": {}, "url": {}}}
 
@@ -42,20 +41,18 @@ def text_prompt(text: str) -> list[Json]:
     return [{"type": "text", "text": text}]
 
 
-class Driver:
+class Driver(Heard):
     """One client. What it was sent is in `frames`, in order."""
 
     def __init__(self, link: FrameLink, hello: Json) -> None:
+        super().__init__()
         self.link = link
         self.hello = hello
         self.version: int = hello["protocolVersion"]
-        self.frames: list[Json] = []
         self.sent: list[Json] = []
         self.choice: str | None = ALLOW
         """How permission requests are answered; None leaves them open."""
-        self.is_ended = False
         self._count = 0
-        self._more = anyio.Event()
 
     # -- sending -------------------------------------------------------------------------------------------------
 
@@ -91,17 +88,6 @@ class Driver:
         return answer["error"]
 
     # -- waiting -------------------------------------------------------------------------------------------------
-
-    async def until(self, fits: Callable[[Json], Any], after: int = 0) -> Json:
-        """The first frame from `after` on that fits, waited for."""
-        with anyio.fail_after(WAIT_S):
-            while True:
-                more = self._more
-                found = next((each for each in self.frames[after:] if fits(each)), None)
-                if found is not None:
-                    return found
-                assert not self.is_ended, "the agent ended the connection"
-                await more.wait()
 
     async def answer(self, request_id: int | str) -> Json:
         """The answer to a request, by an id of the same JSON type."""
@@ -169,15 +155,12 @@ class Driver:
                 for line in await self.link.receive():
                     await self.take(line)
         except LinkError:
-            self.is_ended = True
-            self._more.set()
+            self.hear_end()
 
     async def take(self, line: bytes) -> None:
         """One frame came."""
         frame: Json = msgspec.json.decode(line)
-        self.frames.append(frame)
-        self._more.set()
-        self._more = anyio.Event()
+        self.hear(frame)
         if frame.get("method") == "session/request_permission" and self.choice is not None:
             chosen = {"outcome": "selected", "optionId": self.choice}
             await self.send({"jsonrpc": "2.0", "id": frame["id"], "result": {"outcome": chosen}})
@@ -207,7 +190,7 @@ async def served(
     """Serve an agent to one client, which has said hello. `hello` is one of `DIALECTS`; v1 without."""
     ours, theirs = memory_pair(max_frames)
     driver = Driver(ours, V1 if hello is None else hello)
-    with anyio.fail_after(3 * WAIT_S):
+    with anyio.fail_after(2 * WAIT_S):
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(agent.serve, theirs)
             tasks.start_soon(driver.read)

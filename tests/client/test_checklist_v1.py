@@ -116,7 +116,7 @@ async def test_every_open_question_of_a_cancelled_turn_is_answered_as_cancelled(
         await client.until(lambda _: len(asked(client)) == 2)
         await client.notify("session/cancel", sessionId=session_id)
         for request_id in (7, "7"):
-            answer = await agent.got(lambda each, named=request_id: is_answer(each, named))
+            answer = await agent.until(lambda each, named=request_id: is_answer(each, named))
             assert answer["result"] == {"outcome": {"outcome": "cancelled"}}
 
 
@@ -200,6 +200,6 @@ async def test_an_elicitation_in_a_way_that_was_not_offered_is_refused() -> None
         await client.new()
         params: Json = {"sessionId": "a1", "mode": "telepathy", "message": "Think of a number."}
         agent.send({"id": "e", "method": "elicitation/create", "params": params})
-        [refused] = [await agent.got(lambda frame: frame.get("id") == "e")]
+        [refused] = [await agent.until(lambda frame: frame.get("id") == "e")]
         assert refused["error"]["code"] == -32602
         assert not [each for each in client.frames if each.get("method") == "elicitation/create"]

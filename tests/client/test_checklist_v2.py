@@ -91,7 +91,7 @@ async def test_a_question_that_the_agent_takes_back_is_answered_as_cancelled() -
         agent.send({"id": "q", "method": "session/request_permission", "params": params})
         await client.until(lambda each: each.get("method") == "session/request_permission")
         agent.send({"method": "$/cancel_request", "params": {"requestId": "q"}})
-        answer = await agent.got(lambda each: each.get("id") == "q")
+        answer = await agent.until(lambda each: each.get("id") == "q")
         assert answer["result"] == {"outcome": {"outcome": "cancelled"}}
 
 

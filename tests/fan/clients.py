@@ -11,13 +11,11 @@ from collections.abc import Callable, Iterator
 from itertools import count
 from typing import Any, NamedTuple, TypeAlias
 
-import anyio
 from tests.fan.matrix import ASKING, Pair, Transport
+from tests.support.heard import Heard, Json
 
-Json: TypeAlias = dict[str, Any]
 Fits: TypeAlias = Callable[[Json], Any]
 
-WAIT_S = 20.0
 OPENING = frozenset({"session/new", "session/load", "session/resume"})
 LAST_WORD = "usage_update"
 """What an agent says last of its own accord when a session is new."""
@@ -55,19 +53,20 @@ class End(NamedTuple):
     frame: Json
 
 
-class FrameClient:
+class FrameClient(Heard):
     """Frames of one client. What it was sent since the handshake is in `frames`, in order."""
 
     def __init__(self, pair: Pair, cwd: str, numbers: Iterator[int] | None = None) -> None:
+        super().__init__()
         self.pair = pair
         self.cwd = cwd
-        self.frames: list[Json] = []
+        self.asked: list[Json] = []
+        """Its requests."""
         self.agreed: Json = {}
         """The result of `initialize`."""
         self.early: Json = {}
         """What came of a request before `initialize`; an HTTP status is `status`."""
         self._numbers = numbers or count(1)
-        self._more = anyio.Event()
 
     # -- the transport -------------------------------------------------------------------------------------
 
@@ -77,9 +76,7 @@ class FrameClient:
 
     def take(self, message: Json) -> None:
         """A frame came."""
-        self.frames.append(message)
-        self._more.set()
-        self._more = anyio.Event()
+        self.hear(message)
 
     async def lose(self) -> None:
         """The transport is lost, without a word."""
@@ -93,14 +90,7 @@ class FrameClient:
 
     async def next(self, fits: Fits, after: int = 0) -> Json:
         """The first frame that fits, waited for."""
-        with anyio.fail_after(WAIT_S):
-            while True:
-                more = self._more
-                found = next((each for each in self.frames[after:] if fits(each)), None)
-                if found is not None:
-                    return found
-                after = max(after, len(self.frames))
-                await more.wait()
+        return await self.until(fits, after)
 
     def place(self, frame: Json) -> int:
         return next(place for place, each in enumerate(self.frames) if each is frame)
@@ -108,7 +98,8 @@ class FrameClient:
     async def ask(self, method: str, /, request_id: int | str | None = None, **params: Any) -> int | str:
         """Send a request and give its id."""
         chosen = f"fan {next(self._numbers)}" if request_id is None else request_id
-        await self.send({"jsonrpc": "2.0", "id": chosen, "method": method, "params": params})
+        self.asked.append({"jsonrpc": "2.0", "id": chosen, "method": method, "params": params})
+        await self.send(self.asked[-1])
         return chosen
 
     async def notify(self, method: str, **params: Any) -> None:

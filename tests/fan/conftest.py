@@ -19,6 +19,6 @@ def fleet(tmp_path_factory: pytest.TempPathFactory) -> Generator[Fleet]:
 
 
 @pytest.fixture
-def seat(pair: Pair, fleet: Fleet, tmp_path: Path) -> Seat:
+def seat(pair: Pair, fleet: Fleet, tmp_path: Path, request: pytest.FixtureRequest) -> Seat:
     """The seat of a pair."""
-    return Seat(pair, fleet, tmp_path)
+    return Seat(pair, fleet, tmp_path, is_odd=request.node.get_closest_marker("odd_frames") is not None)

@@ -14,14 +14,28 @@ from uuid import uuid4
 
 import anyio
 import httpx
-from tests.fan.clients import WAIT_S, Client, Json
+from tests.fan.clients import Client
 from tests.fan.fleet import Fleet, Host, Program, Server, Way
 from tests.fan.matrix import Pair
 from tests.fan.webs import http_client
 from tests.fan.wires import over_http, over_pipes, over_socket
+from tests.interop.schema_check import SCHEMAS, SchemaCheck
+from tests.support.heard import WAIT_S, Json
 
 from turnwire.client import Session
 from turnwire.core.view.items import ToolCall
+
+
+def _hold_against_schema(client: Client) -> None:
+    """Every frame that the client was sent is one of ACP, or of a draft."""
+    if not SCHEMAS.exists():
+        return
+    check = SchemaCheck(2 if client.pair.dialect == "v2" else 1, drafts=client.pair.dialect == "v1plus")
+    for each in client.asked:
+        check.sent(each)
+    for each in client.frames:
+        check.received(each)
+    assert not check.problems, "\n".join(check.problems[:5])
 
 
 class Recorded(NamedTuple):
@@ -38,12 +52,14 @@ class Recorded(NamedTuple):
 class Seat:
     """One pair."""
 
-    def __init__(self, pair: Pair, fleet: Fleet, folder: Path) -> None:
+    def __init__(self, pair: Pair, fleet: Fleet, folder: Path, *, is_odd: bool = False) -> None:
         self.pair = pair
         self.fleet = fleet
         self.word = uuid4().hex
         """A word that no other test says."""
         self._folder = folder
+        self._is_odd = is_odd
+        """Its agent says what no schema has."""
         self._begun: int | None = None
         """Where the record stood when our first client came."""
 
@@ -66,6 +82,8 @@ class Seat:
                 opening = over_http(pair, fleet, self.host(way), knocks=knocks)
             async with opening as client:
                 yield client
+                if not self._is_odd:
+                    _hold_against_schema(client)
 
     @asynccontextmanager
     async def another(self, first: Client) -> AsyncGenerator[Client]:

@@ -56,6 +56,7 @@ async def test_the_answer_to_a_new_session_comes_before_all_that_is_said_there(s
 
 
 @pytest.mark.requirement("R4")
+@pytest.mark.odd_frames("the agent makes up a kind of update")
 @fan()
 async def test_an_update_of_an_unknown_kind_ends_nothing(seat: Seat) -> None:
     async with seat.client() as client:

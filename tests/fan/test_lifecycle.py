@@ -55,6 +55,7 @@ async def test_a_refused_prompt_is_an_error_and_no_message_and_an_accepted_one_i
 
 
 @pytest.mark.requirement("R36")
+@pytest.mark.odd_frames("the agent has a stop reason of its own")
 @fan(dialects=["v2"])
 async def test_idle_says_why_behind_everything_and_a_failure_with_its_details(seat: Seat) -> None:
     async with seat.client() as client:

@@ -12,10 +12,10 @@ import anyio
 import pytest
 from anyio.lowlevel import checkpoint
 from tests.cli.rig import PROGRAM, environment
-from tests.fan.clients import WAIT_S
 from tests.fan.fleet import TOKEN, Way
 from tests.fan.matrix import ASKING, Transport, fan
 from tests.fan.seats import Seat, tool_calls
+from tests.support.heard import WAIT_S
 
 from turnwire.client import Client, Question, Update, connect
 from turnwire.core.view.items import Message

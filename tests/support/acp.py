@@ -6,16 +6,17 @@ bounded.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
 import anyio
 import msgspec
 from anyio.abc import TaskGroup
+from tests.support.heard import WAIT_S, Heard, Json
 
 from turnwire.ids import SessionId
 from turnwire.limits import Limits
@@ -28,9 +29,7 @@ from turnwire.server.settings import Settings
 from turnwire.testing import AgentOptions, Profile
 from turnwire.testing.source import ScriptedSource
 
-WAIT_S = 20.0
 TOKEN = "a-token-for-tests-0123456789"
-Json: TypeAlias = dict[str, Any]
 
 INFO = {"name": "test", "version": "1"}
 V1: Json = {"protocolVersion": 1, "clientCapabilities": {}, "clientInfo": INFO}
@@ -78,15 +77,14 @@ async def acp_daemon(
                 tasks.cancel_scope.cancel()
 
 
-class Client:
+class Client(Heard):
     """One client. What it was sent is in `frames`, in order."""
 
     def __init__(self, place: Place, who: Identity = ANYBODY) -> None:
+        super().__init__()
         self.place = place
         self.connection = AcpConnection(place.daemon, who, place.tasks)
-        self.frames: list[Json] = []
         self.version = 1
-        self._more = anyio.Event()
         self._count = 0
         self._reading: anyio.CancelScope | None = None
 
@@ -104,9 +102,7 @@ class Client:
 
     def take(self, frame: bytes) -> None:
         """One frame came."""
-        self.frames.append(msgspec.json.decode(frame))
-        self._more.set()
-        self._more = anyio.Event()
+        self.hear(msgspec.json.decode(frame))
 
     def stop_reading(self) -> None:
         """The transport is lost."""
@@ -127,17 +123,6 @@ class Client:
             request_id = self._count
         await self.send({"jsonrpc": "2.0", "id": request_id, "method": method, "params": params})
         return request_id
-
-    async def until(self, fits: Callable[[Json], Any], after: int = 0) -> Json:
-        """The first frame that fits, waited for."""
-        with anyio.fail_after(WAIT_S):
-            while True:
-                more = self._more
-                found = next((each for each in self.frames[after:] if fits(each)), None)
-                if found is not None:
-                    return found
-                after = len(self.frames)
-                await more.wait()
 
     async def answer(self, request_id: int | str) -> Json:
         """The answer to a request."""

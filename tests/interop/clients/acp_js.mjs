@@ -25,13 +25,21 @@ class Noted {
   texts = [];
   handled = 0;
   ends = 0;
+  // How many turns had ended when each message began.
+  messages = new Map();
   waiting = new Set();
 
   handle(update) {
     this.handled += 1;
     if (update.content?.text !== undefined) this.texts.push(update.content.text);
     if (update.state === "idle" && update.stopReason) this.ends += 1;
+    if (update.messageId && !this.messages.has(update.messageId)) this.messages.set(update.messageId, this.ends);
     this.wake();
+  }
+
+  // The turn of this message has ended. An end that is replayed stands before it.
+  isOver(messageId) {
+    return this.messages.has(messageId) && this.ends > this.messages.get(messageId);
   }
 
   note(isReceived, message) {

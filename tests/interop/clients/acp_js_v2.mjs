@@ -18,9 +18,8 @@ const connected = async (noted, stream) => {
     new: async (cwd) => (await ask(agent.session.new, { cwd, mcpServers: [] })).sessionId,
     // The answer to a prompt is not the end of its turn.
     prompt: async (sessionId, text) => {
-      const ended = noted.ends;
-      await ask(agent.session.prompt, { sessionId, prompt: [{ type: "text", text }] });
-      await noted.until(() => noted.ends > ended);
+      const { messageId } = await ask(agent.session.prompt, { sessionId, prompt: [{ type: "text", text }] });
+      await noted.until(() => noted.isOver(messageId));
     },
     cancel: (sessionId) => connection.agent.notify(agent.session.cancel, { sessionId }),
     restore: (sessionId, cwd) =>

@@ -35,6 +35,8 @@ class Noted:
         self.texts: list[str] = []
         self.handled = 0
         self.ends = 0
+        self.messages: dict[str, int] = {}
+        """How many turns had ended when each message began."""
         self._more = asyncio.Event()
 
     def observe(self, event) -> None:
@@ -50,7 +52,14 @@ class Noted:
             self.texts.append(text)
         if getattr(update, "state", None) == "idle" and getattr(update, "stop_reason", None) is not None:
             self.ends += 1
+        message_id = getattr(update, "message_id", None)
+        if message_id is not None:
+            self.messages.setdefault(message_id, self.ends)
         self.wake()
+
+    def is_over(self, message_id: str) -> bool:
+        """The turn of this message has ended. An end that is replayed stands before it."""
+        return self.ends > self.messages.get(message_id, self.ends)
 
     def wake(self) -> None:
         self._more.set()

@@ -30,10 +30,9 @@ class Client:
 
     async def prompt(self, session_id: str, text: str) -> None:
         """Prompt, and wait for the end of the turn: the answer to the prompt is not it."""
-        ended = self.noted.ends
         block = schema.TextContentBlock(type="text", text=text)
-        await self.connection.prompt(session_id=session_id, prompt=[block])
-        await self.noted.until(lambda: self.noted.ends > ended)
+        message_id = (await self.connection.prompt(session_id=session_id, prompt=[block])).message_id
+        await self.noted.until(lambda: self.noted.is_over(message_id))
 
     async def cancel(self, session_id: str) -> None:
         await self.connection.cancel_session(session_id=session_id)

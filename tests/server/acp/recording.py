@@ -12,7 +12,8 @@ from typing import Any, TypeAlias
 
 import anyio
 import msgspec
-from tests.support.acp import WAIT_S, Json, Place, acp_daemon
+from tests.support.acp import Place, acp_daemon
+from tests.support.heard import Heard, Json
 
 from turnwire.errors import LinkError
 from turnwire.link.memory import MemoryLink, memory_pair
@@ -30,12 +31,12 @@ def v1_agent(**capabilities: Any) -> Json:
     return {"protocolVersion": 1, "agentInfo": INFO, "agentCapabilities": capabilities}
 
 
-class Recorder:
+class Recorder(Heard):
     """A source of such agents. They share one record."""
 
     def __init__(self, says: Json, **replies: Reply) -> None:
         """`replies`: by method, with `__` for the slash."""
-        self.frames: list[Json] = []
+        super().__init__()
         self.replies: dict[str, Reply] = {
             "initialize": {"result": says},
             "session/new": self._new,
@@ -43,7 +44,6 @@ class Recorder:
         }
         self.opened = 0
         self._link: MemoryLink | None = None
-        self._more = anyio.Event()
         self._tasks = anyio.create_task_group()
 
     def _new(self, params: Json) -> Json:
@@ -64,13 +64,11 @@ class Recorder:
             pass
 
     def _take(self, frame: Json) -> None:
-        self.frames.append(frame)
+        self.hear(frame)
         reply = self.replies.get(frame.get("method", ""))
         if reply is not None and "id" in frame:
             outcome = reply(frame["params"]) if callable(reply) else reply
             self.send({"id": frame["id"], **outcome})
-        self._more.set()
-        self._more = anyio.Event()
 
     def send(self, frame: Json) -> None:
         """Say something to turnwire."""
@@ -87,26 +85,16 @@ class Recorder:
     def say(self, text: str, session_id: str = "a1", **members: Any) -> None:
         self.update("agent_message_chunk", session_id, content={"type": "text", "text": text}, **members)
 
-    async def got(self, fits: Callable[[Json], Any], after: int = 0) -> Json:
-        """The first frame that fits, waited for."""
-        with anyio.fail_after(WAIT_S):
-            while True:
-                more = self._more
-                found = next((each for each in self.frames[after:] if fits(each)), None)
-                if found is not None:
-                    return found
-                await more.wait()
-
     async def asked(self, method: str) -> Json:
         """The first request or notification with this method."""
-        return await self.got(lambda each: each.get("method") == method)
+        return await self.until(lambda each: each.get("method") == method)
 
     async def prompted(self, count: int = 1) -> Json:
         """The nth prompt."""
         prompts = [each for each in self.frames if each.get("method") == "session/prompt"]
         if len(prompts) >= count:
             return prompts[count - 1]
-        await self.got(lambda each: each.get("method") == "session/prompt", len(self.frames))
+        await self.until(lambda each: each.get("method") == "session/prompt", len(self.frames))
         return await self.prompted(count)
 
     def methods(self) -> list[str]:

@@ -302,7 +302,7 @@ async def test_a_client_that_offers_no_files_is_asked_for_none() -> None:
         path = Path(place.cwd) / "here.txt"
         path.write_text("ours", encoding="utf-8")
         agent.send({"id": "f", "method": "fs/read_text_file", "params": {"sessionId": "a1", "path": str(path)}})
-        read = await agent.got(lambda each: each.get("id") == "f")
+        read = await agent.until(lambda each: each.get("id") == "f")
         assert read["result"] == {"content": "ours"}
         await client.call("session/list")
         assert not [each for each in client.frames if each.get("method", "").startswith(("fs/", "terminal/"))]
@@ -339,7 +339,7 @@ async def test_what_the_user_does_with_a_form_is_the_agents_to_hear(action: str)
         if action == "broken":
             said = {"error": {"code": -32603, "message": "no screen"}}
         await client.send({"jsonrpc": "2.0", "id": asked["id"], **said})
-        answer = await agent.got(lambda each: each.get("id") == "q")
+        answer = await agent.until(lambda each: each.get("id") == "q")
         assert answer["result"] == {"action": "cancel" if action == "broken" else action}
 
 
@@ -359,7 +359,7 @@ async def test_that_a_question_is_complete_is_told_to_the_client_that_was_asked(
             agent.send({"id": named, "method": "elicitation/create", "params": params})
             shown = await client.until(lambda each, named=named: asks_under(each, named))
             await client.send({"jsonrpc": "2.0", "id": shown["id"], "result": {"action": "accept"}})
-            await agent.got(lambda each, named=named: each.get("id") == named)
+            await agent.until(lambda each, named=named: each.get("id") == named)
         for named in ("two", "nobody's"):
             agent.send({"method": "elicitation/complete", "params": {"elicitationId": named}})
         agent.say("behind it")

@@ -304,6 +304,7 @@ STRANGE: list[Json] = [
 ]
 
 
+@pytest.mark.odd_frames("what no schema has is passed on as it came")
 async def test_values_that_nobody_knows_pass_and_are_told_again_as_they_came() -> None:
     async with recorded(V2_AGENT) as (place, agent), connected(place, V2) as client:
         session_id = await client.new()

@@ -14,6 +14,8 @@ from turnwire.ids import RequestId
 
 Json: TypeAlias = dict[str, Any]
 
+PERMISSION_KINDS = ("allow_once", "allow_always", "reject_once", "reject_always")
+"""An option that is called otherwise is of the first kind."""
 MODES = ("ask", "code")
 MODELS = ("small", "large")
 CHOICES = {"mode": MODES, "model": MODELS}
@@ -165,4 +167,11 @@ def _tool(tool_call_id: str, kind: str, title: str) -> Json:
 
 
 def _permission_options(options: Sequence[str]) -> list[Json]:
-    return [{"optionId": option, "name": option.replace("_", " "), "kind": option} for option in options]
+    return [
+        {
+            "optionId": option,
+            "name": option.replace("_", " "),
+            "kind": option if option in PERMISSION_KINDS else PERMISSION_KINDS[0],
+        }
+        for option in options
+    ]

@@ -1,0 +1,102 @@
+"""Every frame that a connection of these tests gives is held against the published schema of its version.
+
+Watches the seam between the engine and the transports. A test whose agent says what no schema has is marked with
+`odd_frames` and the reason. Without the schemas (`make peers`) nothing is watched.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Generator
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import msgspec
+import pytest
+from tests.interop.schema_check import SCHEMAS, Json, SchemaCheck
+
+from turnwire.ids import SessionId
+from turnwire.log.base import Position
+from turnwire.server.acp.connection import AcpConnection, SessionFrame
+
+
+class _Watch:
+    """What the connections of one test said."""
+
+    def __init__(self) -> None:
+        self.problems: list[str] = []
+        self._asked: WeakKeyDictionary[AcpConnection, list[Json]] = WeakKeyDictionary()
+        self._versions: WeakKeyDictionary[AcpConnection, int] = WeakKeyDictionary()
+
+    def sent(self, connection: AcpConnection, frame: bytes) -> None:
+        try:
+            message = msgspec.json.decode(frame, type=dict[str, Any])
+        except msgspec.DecodeError:
+            return
+        if "id" in message and isinstance(message.get("method"), str):
+            self._asked.setdefault(connection, []).append(message)
+
+    def received(self, connection: AcpConnection, frame: bytes) -> None:
+        if not frame:
+            return
+        message: Json = msgspec.json.decode(frame)
+        agreed: Json | None = message.get("result")
+        if agreed is not None and isinstance(agreed.get("protocolVersion"), int):
+            self._versions[connection] = agreed["protocolVersion"]
+        # A client asks for drafts in many places; whether each is heard has tests of its own.
+        check = SchemaCheck(self._versions.get(connection, 1), drafts=True)
+        # Any number of readers are given the same answer, each once.
+        for asked in self._asked.get(connection, ()):
+            check.sent(asked)
+        check.received(message)
+        self.problems += check.problems
+
+
+def watched(monkeypatch: pytest.MonkeyPatch) -> _Watch:
+    """Watch all connections from now on."""
+    watch = _Watch()
+    receive, initialize = AcpConnection.receive, AcpConnection.initialize
+    connection_frames, session_frames = AcpConnection.connection_frames, AcpConnection.session_frames
+
+    async def received(self: AcpConnection, frame: bytes) -> None:
+        watch.sent(self, frame)
+        await receive(self, frame)
+
+    async def initialized(self: AcpConnection, frame: bytes) -> bytes:
+        watch.sent(self, frame)
+        answer = await initialize(self, frame)
+        watch.received(self, answer)
+        return answer
+
+    async def told(self: AcpConnection) -> AsyncGenerator[list[bytes]]:
+        async for page in connection_frames(self):
+            for frame in page:
+                watch.received(self, frame)
+            yield page
+
+    async def told_of_session(
+        self: AcpConnection, session_id: SessionId, after: Position | None
+    ) -> AsyncGenerator[list[SessionFrame]]:
+        async for page in session_frames(self, session_id, after):
+            for each in page:
+                watch.received(self, each.frame)
+            yield page
+
+    names: dict[str, Any] = {
+        "receive": received,
+        "initialize": initialized,
+        "connection_frames": told,
+        "session_frames": told_of_session,
+    }
+    for name, function in names.items():
+        monkeypatch.setattr(AcpConnection, name, function)
+    return watch
+
+
+@pytest.fixture(autouse=True)
+def every_frame_is_one_of_acp(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Generator[None]:
+    if request.node.get_closest_marker("odd_frames") or not SCHEMAS.exists():
+        yield
+        return
+    watch = watched(monkeypatch)
+    yield
+    assert not watch.problems, "\n".join(watch.problems[:5])
