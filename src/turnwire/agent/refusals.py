@@ -6,8 +6,7 @@ text of an exception that is not turnwire's.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Final, cast
+from typing import Final
 
 from msgspec import UNSET, Raw
 
@@ -18,6 +17,7 @@ from turnwire.errors import (
     RequestRefused,
     SessionNotFound,
     TurnwireError,
+    leaves,
 )
 from turnwire.problems import problem
 from turnwire.wire.jsonrpc import (
@@ -37,7 +37,7 @@ GONE: Final = "there is no such session; list the sessions, or open a new one"
 
 def error_of(error: BaseException) -> ErrorObject:
     """What a client is told of an exception."""
-    told = next((each for each in _leaves(error) if isinstance(each, TurnwireError)), None)
+    told = next((each for each in leaves(error) if isinstance(each, TurnwireError)), None)
     match told:
         case AgentFailure():
             return ErrorObject(told.jsonrpc, str(told), UNSET if told.data is None else Raw(told.data))
@@ -57,17 +57,9 @@ def error_of(error: BaseException) -> ErrorObject:
 
 def is_expected(error: BaseException) -> bool:
     """Whether the author meant it, so that no traceback is needed."""
-    return any(isinstance(each, AgentFailure) for each in _leaves(error))
+    return any(isinstance(each, AgentFailure) for each in leaves(error))
 
 
 def invalid(message: str) -> RemoteProtocolError:
     """What is wrong with the params of a request."""
     return RemoteProtocolError(message, jsonrpc=INVALID_PARAMS, reason="bad_params")
-
-
-def _leaves(error: BaseException) -> Iterator[BaseException]:
-    if isinstance(error, BaseExceptionGroup):
-        for each in cast("BaseExceptionGroup[BaseException]", error).exceptions:
-            yield from _leaves(each)
-    else:
-        yield error

@@ -20,6 +20,7 @@ from turnwire.limits import Limits
 from turnwire.link.base import FrameLink
 from turnwire.link.memory import memory_pair
 from turnwire.link.pipes import open_pipes
+from turnwire.link.stdio import StdioLink
 from turnwire.runtime.source import LinkedAgent
 
 Serve: TypeAlias = Callable[[FrameLink], Awaitable[None]]
@@ -58,13 +59,11 @@ async def _run(serve_link: Serve) -> None:
         tasks.cancel_scope.cancel()
 
 
-async def _stop_on_signal(link: FrameLink) -> None:
+async def _stop_on_signal(link: StdioLink) -> None:
     """An end from outside is like a client that leaves: turns are ended, and what they say last is sent."""
     with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
         async for _ in signals:
-            end_input = getattr(link, "end_input", None)
-            if end_input is not None:
-                end_input()
+            link.end_input()
             return
 
 

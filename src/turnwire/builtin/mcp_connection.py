@@ -15,7 +15,7 @@ import os
 from collections.abc import Iterator
 from contextlib import AsyncExitStack
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import anyio
 import httpx2
@@ -34,7 +34,7 @@ from turnwire.builtin.mcp_stdio import guarded_stdio
 from turnwire.builtin.tools.arguments import failed
 from turnwire.builtin.tools.output import show, shown
 from turnwire.builtin.tools.tool import Call
-from turnwire.errors import AgentLaunchFailed, ConfigError
+from turnwire.errors import AgentLaunchFailed, ConfigError, leaves
 from turnwire.link.address import is_loopback
 from turnwire.link.environment import agent_environment
 from turnwire.link.process import Exit
@@ -205,7 +205,7 @@ class McpConnection:
 
     def _why(self, error: Exception) -> str:
         """The first of several that we have words for."""
-        for each in _leaves(error):
+        for each in leaves(error):
             match each:
                 case AgentLaunchFailed():
                     return "its program cannot be started; check the command and that it is installed"
@@ -254,12 +254,3 @@ async def _listed(client: Client) -> list[Tool]:
 
 def _pairs(values: list[NamedValue] | UnsetType) -> Iterator[tuple[str, str]]:
     return ((each.name, each.value) for each in ([] if values is UNSET else values))
-
-
-def _leaves(error: BaseException) -> Iterator[BaseException]:
-    """Those that a group of errors holds; the error itself, if it is none."""
-    if isinstance(error, BaseExceptionGroup):
-        for each in cast("BaseExceptionGroup[BaseException]", error).exceptions:
-            yield from _leaves(each)
-    else:
-        yield error

@@ -10,7 +10,6 @@ import os
 import sys
 import traceback
 from collections.abc import Mapping
-from typing import cast
 
 import click
 
@@ -84,10 +83,7 @@ def fail(error: BaseException, *, debug: bool) -> int:
 
 def leading(error: BaseException) -> BaseException:
     """The one error of a group that says most: one of ours before any other."""
-    if not isinstance(error, BaseExceptionGroup):
-        return error
-    exceptions = cast("tuple[BaseException, ...]", error.exceptions)
-    members = [leading(each) for each in exceptions]
+    members = list(errors.leaves(error))
     return next((each for each in members if isinstance(each, errors.TurnwireError)), members[0])
 
 

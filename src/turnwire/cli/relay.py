@@ -52,7 +52,7 @@ LEAVES = frozenset({"session/close", "session/detach", "session/delete"})
 PROMPT = "session/prompt"
 AGAIN = frozenset(
     {
-        *(PROMPT, "session/list", "session/close", "session/detach", "session/delete"),
+        *(PROMPT, "session/list", *LEAVES),
         *("session/set_mode", "session/set_model", "session/set_config_option"),
     }
 )

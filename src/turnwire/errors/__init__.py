@@ -75,6 +75,7 @@ from turnwire.errors.base import (
     RemoteProtocolError,
     Shown,
     TurnwireError,
+    leaves,
 )
 from turnwire.errors.client import (
     ClientClosed,
@@ -200,4 +201,5 @@ __all__ = [
     "Unauthenticated",
     "UnknownClient",
     "UnsupportedMedia",
+    "leaves",
 ]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, TypeAlias
+from collections.abc import Iterator
+from typing import ClassVar, TypeAlias, cast
 
 Shown: TypeAlias = str | int | float | bool | tuple[str, ...] | None
 """What may be in the context of an error."""
@@ -51,3 +52,12 @@ class ConfigError(TurnwireError):
     """A setting makes no sense. Raised before anything starts."""
 
     code = "config_error"
+
+
+def leaves(error: BaseException) -> Iterator[BaseException]:
+    """The errors that a group holds, however deep; the error itself, if it is no group."""
+    if isinstance(error, BaseExceptionGroup):
+        for each in cast("BaseExceptionGroup[BaseException]", error).exceptions:
+            yield from leaves(each)
+    else:
+        yield error

@@ -156,7 +156,7 @@ async def _serve(provider: Provider, errand: _Errand) -> Raw | None:
             results.append(await provider.serve(errand.request.method, errand.request.params))
         except RequestRefused as refusal:
             refusals.append(refusal)
-        except Exception:
+        except Exception:  # a provider may raise anything; its agent must hear of it
             logger.exception("an errand failed", extra={"event": "errand_failed", "method": errand.request.method})
             refusals.append(_failed())
         scope.cancel()

@@ -266,7 +266,7 @@ class Node:
     async def _run(self, session: Session) -> None:
         try:
             await session.run()
-        except Exception:
+        except Exception:  # whatever it is, other sessions go on
             extra = {"event": "session_failed", "session": session.session_id}
             logger.exception("a session's loop failed; it is opened anew when next needed", extra=extra)
             # What was decided and not done is unknown now, so the next opening owes what a restart owes.

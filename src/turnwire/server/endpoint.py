@@ -161,7 +161,7 @@ async def serve_endpoint(endpoint: Endpoint, scope: Scope, receive: Receive, sen
     except TurnwireError as error:
         if status is None:
             await refuse(sending, error)
-    except Exception:
+    except Exception:  # whatever it is, the request must be answered
         extra = {"event": "request_failed", "method": endpoint.method, "route": endpoint.path}
         logger.exception("a request failed", extra=extra)
         if status is None:

@@ -72,7 +72,7 @@ class Front:
                 await do(*args)
         except TurnwireError as error:
             logger.info("a client's task ended early", extra={"event": "acp_task_ended", "code": error.code})
-        except Exception:
+        except Exception:  # whatever it is, it must not end the other tasks of the client
             logger.exception("a client's task failed", extra={"event": "acp_task_failed"})
         finally:
             self._scopes.discard(scope)

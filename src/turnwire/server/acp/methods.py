@@ -122,7 +122,7 @@ async def _serve(front: Front, row: Row, request: Request) -> None:
     except anyio.get_cancelled_exc_class():
         front.put(refusal(request.id, REQUEST_CANCELLED, "the request was taken back"), seat)
         raise
-    except Exception:
+    except Exception:  # whatever it is, its client must hear of it
         logger.exception("a request failed", extra={"event": "acp_request_failed", "method": request.method})
         front.fail(request.id, TurnwireError("something went wrong here; the daemon's log says what"), seat)
     finally:

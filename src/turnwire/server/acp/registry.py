@@ -132,7 +132,7 @@ class AcpConnections:
                         self._forget(connection)
                         with anyio.move_on_after(CLOSE_S, shield=True):
                             await connection.aclose(ends_work=held.ends_work)
-        except Exception:
+        except Exception:  # whatever it is, other connections go on
             logger.exception("an ACP connection failed", extra={"event": "acp_connection_failed"})
 
     def _forget(self, connection: AcpConnection) -> None:

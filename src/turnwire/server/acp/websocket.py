@@ -121,7 +121,7 @@ class _Socket:
                 with self._daemon.stopping.calling(partial(self._over, Close.STOPPING)):
                     await self._tell()
                 tasks.cancel_scope.cancel()
-        except Exception:
+        except Exception:  # whatever it is, the socket must be closed
             logger.exception("a socket failed", extra={"event": "socket_failed"})
             return Close.FAILED
         return self._close
