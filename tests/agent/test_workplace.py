@@ -10,7 +10,7 @@ import anyio
 import pytest
 from tests.agent.bare import NOTHING, bare
 
-from turnwire.agent import Agent, Turn
+from turnwire.agent import Agent, Turn, workplace
 from turnwire.agent.own_workplace import OwnWorkplace
 from turnwire.errors import ConfigError, RequestRefused
 from turnwire.testing.scripted.client import BareClient, prompt_params
@@ -176,9 +176,12 @@ async def play(turn: Turn) -> None:
             except RequestRefused as refused:
                 turn.say(refused.reason)
         case ["run", *line]:
-            async with turn.tool("Run", kind="execute") as call:
-                done = await turn.run(" ".join(line), call=call)
-            turn.say(f"{done.exit_code} {done.output}")
+            try:
+                async with turn.tool("Run", kind="execute") as call:
+                    done = await turn.run(" ".join(line), call=call)
+                turn.say(f"{done.exit_code} {done.output}")
+            except RequestRefused as refused:
+                turn.say(refused.reason)
         case _:
             raise AssertionError(turn.text)
 
@@ -253,6 +256,46 @@ async def test_a_cancelled_command_is_killed_and_released_at_the_client(cwd: Pat
         ended = await client.until(lambda frame: frame.get("id") == prompt and "method" not in frame)
     assert ended["result"]["stopReason"] == "cancelled"
     assert asked(client)[-2:] == ["terminal/kill", "terminal/release"]
+
+
+async def test_a_command_that_is_cancelled_while_its_terminal_is_made_is_killed_too(cwd: Path) -> None:
+    async with bare(agent(), {"terminal/kill": {}, "terminal/release": {}}) as client:
+        await client.initialize()
+        session = await client.new_session(str(cwd))
+        prompt = await client.request("session/prompt", prompt_params(session, "run sleep 600"))
+        create = await client.until(lambda frame: frame.get("method") == "terminal/create")
+        await client.notify("session/cancel", {"sessionId": session})
+        await client.send({"jsonrpc": "2.0", "id": create["id"], "result": {"terminalId": "t1"}})
+        ended = await client.until(lambda frame: frame.get("id") == prompt and "method" not in frame)
+    assert ended["result"]["stopReason"] == "cancelled"
+    assert asked(client) == ["terminal/create", "terminal/kill", "terminal/release"]
+
+
+async def test_a_terminal_that_the_client_refuses_is_told_to_the_author(cwd: Path) -> None:
+    async with bare(agent()) as client:
+        await client.initialize()
+        session = await client.new_session(str(cwd))
+        prompt = await client.request("session/prompt", prompt_params(session, "run make"))
+        create = await client.until(lambda frame: frame.get("method") == "terminal/create")
+        await client.send({"jsonrpc": "2.0", "id": create["id"], "error": {"code": -32602, "message": "no"}})
+        await client.until(lambda frame: frame.get("id") == prompt and "method" not in frame)
+    assert client.text() == "client_refused"
+
+
+async def test_a_client_that_never_makes_the_terminal_does_not_hold_up_the_end(
+    cwd: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(workplace, "MADE_S", 0.01)
+    async with bare(agent()) as client:
+        await client.initialize()
+        session = await client.new_session(str(cwd))
+        prompt = await client.request("session/prompt", prompt_params(session, "run sleep 600"))
+        create = await client.until(lambda frame: frame.get("method") == "terminal/create")
+        await client.notify("session/cancel", {"sessionId": session})
+        ended = await client.until(lambda frame: frame.get("id") == prompt and "method" not in frame)
+    assert ended["result"]["stopReason"] == "cancelled"
+    withdrawn = next(each["params"] for each in client.seen if each.get("method") == "$/cancel_request")
+    assert withdrawn == {"requestId": create["id"]}
 
 
 async def test_a_v1_client_without_terminals_sees_the_output_as_text(cwd: Path) -> None:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from weakref import WeakKeyDictionary
 
 import anyio
+from anyio.lowlevel import checkpoint
 
 from turnwire.agent.own_workplace import OwnWorkplace, Ran
 from turnwire.errors import RemoteProtocolError, TurnwireError
@@ -29,6 +30,10 @@ if TYPE_CHECKING:
     from turnwire.agent.turn import Turn
 
 LIMITS = Limits()
+
+MADE_S, LET_GO_S = 5.0, 2.0
+"""For the client, once the turn is being stopped: to name the terminal it is making, and to kill or release it.
+Together less than `max_cancel_s`, so that the turn does not end before its command."""
 
 AnyPath: TypeAlias = str | os.PathLike[str]
 
@@ -96,8 +101,7 @@ async def run(
 
 async def _run_there(turn: Turn, params: dict[str, Any], call: ToolCall | None) -> Ran:
     """In a terminal of the client."""
-    made = await turn.request("terminal/create", params)
-    named = {"terminalId": _text(made, "terminalId")}
+    named = {"terminalId": _text(await _made(turn, params), "terminalId")}
     try:
         if call is not None:
             await call.terminal(named["terminalId"])
@@ -116,9 +120,38 @@ async def _run_there(turn: Turn, params: dict[str, Any], call: ToolCall | None) 
     )
 
 
+async def _made(turn: Turn, params: dict[str, Any]) -> dict[str, Any]:
+    """The new terminal. A cancelled call still waits for its name, for a while: without it nobody can end what runs
+    there, and a request that is taken back may have been done."""
+    made: dict[str, Any] | TurnwireError | None = None
+    async with anyio.create_task_group() as tasks:
+        with anyio.CancelScope(shield=True) as waiting:
+            tasks.start_soon(_hurry, waiting)
+            try:
+                made = await turn.request("terminal/create", params)
+            except TurnwireError as error:
+                # Raised in here it would come out wrapped in a group.
+                made = error
+        tasks.cancel_scope.cancel()
+    if isinstance(made, TurnwireError):
+        raise made
+    if made is None:
+        await checkpoint()
+        raise AssertionError("only a cancelled call gives up waiting")
+    return made
+
+
+async def _hurry(waiting: anyio.CancelScope) -> None:
+    """Once cancelled, give the wait a bound."""
+    try:
+        await anyio.sleep_forever()
+    finally:
+        waiting.deadline = anyio.current_time() + MADE_S
+
+
 async def _let_go(turn: Turn, method: str, named: dict[str, Any]) -> None:
     """Also when the turn is being stopped. A client that refuses, or has left, has let go already."""
-    with anyio.move_on_after(LIMITS.stop_kill_s, shield=True), suppress(TurnwireError):
+    with anyio.move_on_after(LET_GO_S, shield=True), suppress(TurnwireError):
         await turn.request(method, named)
 
 
