@@ -14,7 +14,7 @@ from turnwire.builtin.choosing_model import OLLAMA_URL, THINKING, VARIABLES, cho
 from turnwire.builtin.model import Text, ToolResult, ToolWish, Usage
 from turnwire.cli.builtin import PROVIDERS
 from turnwire.errors import ConfigError
-from turnwire.server.settings_sources import BUILT_IN
+from turnwire.server.settings.sources import BUILT_IN
 
 pytestmark = pytest.mark.timeout(2 * LIMIT_S)
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from tests.cli.rig import run
 
-from turnwire.server.settings import LIMITS, SETTINGS
+from turnwire.server.settings.declared import LIMITS, SETTINGS
 
 SECRET = "a-token-that-nobody-guesses"
 

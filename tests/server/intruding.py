@@ -14,8 +14,8 @@ import httpx
 from tests.support.daemons import Running, running_daemon
 
 from turnwire.limits import Limits
+from turnwire.server.door.identity import Role
 from turnwire.server.endpoint import Endpoint
-from turnwire.server.identity import Role
 from turnwire.server.routes.table import ENDPOINTS
 
 PATIENT = Limits(failed_logins=100_000, request_rate=100_000)

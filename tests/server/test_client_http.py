@@ -28,7 +28,7 @@ from turnwire.errors import (
 from turnwire.limits import Limits
 from turnwire.log import MemoryEventLog
 from turnwire.server.app import create_app
-from turnwire.server.listen import Tls
+from turnwire.server.listening.listen import Tls
 
 pytestmark = pytest.mark.anyio
 

@@ -17,7 +17,7 @@ from tests.server.seats import Seat, answer, seated
 from turnwire.core import events as ev
 from turnwire.errors import NotFound, RequestRefused
 from turnwire.ids import ClientId, SessionId
-from turnwire.server.identity import Role
+from turnwire.server.door.identity import Role
 from turnwire.server.offers import Offers
 
 pytestmark = pytest.mark.anyio

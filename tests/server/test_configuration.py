@@ -20,7 +20,7 @@ from turnwire.core import events as ev
 from turnwire.limits import Limits
 from turnwire.server.app import create_app
 from turnwire.server.daemon import open_daemon
-from turnwire.server.settings import Settings
+from turnwire.server.settings.declared import Settings
 from turnwire.wire.jsonrpc import Request
 
 pytestmark = pytest.mark.anyio

@@ -18,9 +18,9 @@ from turnwire.core import events as ev
 from turnwire.limits import Limits
 from turnwire.server.app import create_app
 from turnwire.server.daemon import open_daemon
-from turnwire.server.identity import Role
+from turnwire.server.door.identity import Role
 from turnwire.server.routes.control import ANSWER_S
-from turnwire.server.settings import Settings
+from turnwire.server.settings.declared import Settings
 from turnwire.testing import ManualClock
 from turnwire.wire.jsonrpc import Notification, Request
 

@@ -20,9 +20,9 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from turnwire.errors import ConfigError
 from turnwire.limits import Limits
-from turnwire.server import connection
-from turnwire.server.listen import ServerKind, Tls, listen, run
-from turnwire.server.sockets import open_listener, url_of
+from turnwire.server.listening import connection
+from turnwire.server.listening.listen import ServerKind, Tls, listen, run
+from turnwire.server.listening.sockets import open_listener, url_of
 
 pytestmark = pytest.mark.anyio
 
@@ -200,6 +200,16 @@ async def test_cancelling_stops_at_once_whatever_is_open(server: ServerKind) -> 
             server_.scope.cancel()
     with pytest.raises(OSError, match="connection"):
         await server_.connect()
+
+
+@SERVERS
+async def test_a_server_that_was_cancelled_leaves_the_loop_to_the_next(server: ServerKind) -> None:
+    """Its socket gets the same number as the one before, which the loop must have forgotten."""
+    for _ in range(3):
+        async with listening(hello, server) as serving:
+            async with httpx.AsyncClient(timeout=WAIT_S) as client:
+                assert (await client.get(serving.url)).status_code == 200
+            serving.scope.cancel()
 
 
 async def test_a_head_that_never_ends_is_refused_before_it_is_whole() -> None:

@@ -24,8 +24,8 @@ from tests.support.daemons import running_daemon
 
 from turnwire.core.inputs import Close
 from turnwire.ids import SessionId
-from turnwire.server import cursors
-from turnwire.server.identity import Role
+from turnwire.server.door.identity import Role
+from turnwire.server.streams import cursors
 
 pytestmark = pytest.mark.anyio
 

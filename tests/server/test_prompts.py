@@ -23,8 +23,8 @@ from turnwire.ids import SessionId
 from turnwire.limits import Limits
 from turnwire.server.app import create_app
 from turnwire.server.daemon import open_daemon
-from turnwire.server.identity import Role
-from turnwire.server.settings import Settings
+from turnwire.server.door.identity import Role
+from turnwire.server.settings.declared import Settings
 from turnwire.testing.source import ScriptedSource
 
 pytestmark = pytest.mark.anyio

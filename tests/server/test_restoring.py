@@ -14,7 +14,7 @@ from tests.support.driving import events_of
 from turnwire.core import events as ev
 from turnwire.ids import SessionId
 from turnwire.limits import KiB, Limits
-from turnwire.server import replay
+from turnwire.server.streams import replay
 
 pytestmark = pytest.mark.anyio
 

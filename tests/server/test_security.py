@@ -12,7 +12,7 @@ from tests.server.intruding import EVIL, bearer, events_of, guarded, issue, open
 
 from turnwire.ids import SessionId
 from turnwire.limits import Limits
-from turnwire.server.identity import Role
+from turnwire.server.door.identity import Role
 
 pytestmark = [pytest.mark.anyio, pytest.mark.requirement("G13")]
 

@@ -18,7 +18,7 @@ from tests.support.driving import events_of, of
 from turnwire.core import events as ev
 from turnwire.ids import SessionId
 from turnwire.limits import Limits
-from turnwire.server.identity import Role
+from turnwire.server.door.identity import Role
 from turnwire.server.workspaces import workspace_id
 
 pytestmark = pytest.mark.anyio

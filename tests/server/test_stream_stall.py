@@ -15,7 +15,7 @@ from tests.server.serving import Serving, serving
 from tests.support.daemons import running_daemon
 
 from turnwire.limits import Limits
-from turnwire.server.metrics import Metrics
+from turnwire.server.telemetry.metrics import Metrics
 
 pytestmark = [pytest.mark.anyio, pytest.mark.requirement("G10")]
 

@@ -17,7 +17,7 @@ from turnwire.limits import Limits
 from turnwire.log import EventLog
 from turnwire.server.app import create_app
 from turnwire.server.daemon import open_daemon
-from turnwire.server.settings import Settings
+from turnwire.server.settings.declared import Settings
 from turnwire.testing import AgentOptions, ManualClock, Profile
 from turnwire.testing.source import ScriptedSource
 

@@ -19,8 +19,8 @@ from turnwire.limits import Limits
 from turnwire.runtime.source import ProcessSource
 from turnwire.server.app import create_app
 from turnwire.server.daemon import Daemon, open_daemon
-from turnwire.server.listen import ServerKind, listen
-from turnwire.server.settings import Settings
+from turnwire.server.listening.listen import ServerKind, listen
+from turnwire.server.settings.declared import Settings
 
 TOKEN = "test-owner-token-0123456789"
 SCRIPTED = (sys.executable, "-m", "turnwire.testing.agent")

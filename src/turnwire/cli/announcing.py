@@ -17,7 +17,7 @@ from turnwire.cli.builtin import agent_name
 from turnwire.cli.failing import printable
 from turnwire.cli.showing import print_json
 from turnwire.server.daemon import Daemon
-from turnwire.server.settings_sources import Loaded, Source
+from turnwire.server.settings.sources import Loaded, Source
 
 USUAL = "http://127.0.0.1:4170"
 """Where commands look for a daemon when nobody says where it is."""

@@ -14,8 +14,8 @@ from collections.abc import Sequence
 from turnwire.limits import Limits
 from turnwire.link.environment import agent_environment
 from turnwire.runtime.source import ProcessSource
-from turnwire.server.settings import Settings
-from turnwire.server.settings_sources import BUILT_IN
+from turnwire.server.settings.declared import Settings
+from turnwire.server.settings.sources import BUILT_IN
 
 PREFIX = "TURNWIRE_AGENT_"
 """What the agent's own variables begin with; see `BUILT_IN`."""

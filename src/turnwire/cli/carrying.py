@@ -33,7 +33,7 @@ from turnwire.link.pipes import open_pipes
 from turnwire.link.stdio import StdioLink
 from turnwire.link.websocket import WebSocketLink, open_websocket
 from turnwire.runtime.clock import Clock, SystemClock
-from turnwire.server.logs import configure_logging
+from turnwire.server.telemetry.logs import configure_logging
 
 FIRST_S, MOST_S = 0.2, 10.0
 """The waits between two tries."""

@@ -27,9 +27,9 @@ from turnwire.limits import Limits
 from turnwire.runtime.clock import SystemClock
 from turnwire.runtime.connection import AgentConnection
 from turnwire.runtime.source import AgentSource
-from turnwire.server.settings import Settings
-from turnwire.server.sockets import open_listener
-from turnwire.server.token_file import read_records
+from turnwire.server.door.token_file import read_records
+from turnwire.server.listening.sockets import open_listener
+from turnwire.server.settings.declared import Settings
 
 OLDEST_SQLITE = (3, 35, 0)
 """The first with all that the log's statements use."""

@@ -11,9 +11,9 @@ import os
 from pathlib import Path
 
 from turnwire.errors import ConfigError, TurnwireError
-from turnwire.server.identity import Role
-from turnwire.server.token_file import OTHERS, write_private
-from turnwire.server.tokens import Tokens
+from turnwire.server.door.identity import Role
+from turnwire.server.door.token_file import OTHERS, write_private
+from turnwire.server.door.tokens import Tokens
 
 FILE = "cli-token"
 NAME = "cli"

@@ -19,7 +19,7 @@ from turnwire.cli.failing import DOCTOR_FAILED, printable
 from turnwire.cli.flags import setting_options, settings_from
 from turnwire.cli.reaching import URL_VARIABLE, Reach, own_token, usual_url
 from turnwire.cli.showing import print_json
-from turnwire.server.settings_sources import Loaded
+from turnwire.server.settings.sources import Loaded
 
 EXAMPLES = """
 turnwire doctor                      this machine, the settings, the built-in agent, a daemon that runs

@@ -1,6 +1,6 @@
 """The flags of the daemon's settings, made from the table of settings: none is written by hand.
 
-Takes `turnwire.server.settings.SETTINGS`; gives click options, and the settings that a command line leads to.
+Takes `SETTINGS` of `turnwire.server.settings`; gives click options, and the settings that a command line leads to.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from typing import Any
 
 import click
 
-from turnwire.server.settings import SETTINGS, Setting
-from turnwire.server.settings_sources import Loaded, load_settings
+from turnwire.server.settings.declared import SETTINGS, Setting
+from turnwire.server.settings.sources import Loaded, load_settings
 
 LIMITS = "limits"
 CONFIG = "config"

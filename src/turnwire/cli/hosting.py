@@ -26,8 +26,8 @@ from turnwire.runtime.clock import SystemClock
 from turnwire.runtime.source import AgentSource
 from turnwire.server.acp.stdio import serve_stdio
 from turnwire.server.daemon import Daemon, open_daemon
-from turnwire.server.logs import configure_logging
-from turnwire.server.settings import Settings
+from turnwire.server.settings.declared import Settings
+from turnwire.server.telemetry.logs import configure_logging
 
 FOLDER = "stdio"
 """Below the data folder of the settings, unless the command line names another."""

@@ -17,15 +17,15 @@ from turnwire.cli.sources import agent_source, log_secrets
 from turnwire.cli.stopping import stop_on_signal
 from turnwire.cli.tracing import traced
 from turnwire.server.app import create_app
-from turnwire.server.bind import check_bind
 from turnwire.server.daemon import open_daemon
-from turnwire.server.identity import Role
-from turnwire.server.listen import Tls, listen, run
-from turnwire.server.logs import configure_logging
-from turnwire.server.settings import Settings
-from turnwire.server.settings_sources import Loaded
-from turnwire.server.sockets import open_listener
-from turnwire.server.token_file import read_records
+from turnwire.server.door.bind import check_bind
+from turnwire.server.door.identity import Role
+from turnwire.server.door.token_file import read_records
+from turnwire.server.listening.listen import Tls, listen, run
+from turnwire.server.listening.sockets import open_listener
+from turnwire.server.settings.declared import Settings
+from turnwire.server.settings.sources import Loaded
+from turnwire.server.telemetry.logs import configure_logging
 
 
 def run_daemon(loaded: Loaded, *, as_json: bool) -> None:

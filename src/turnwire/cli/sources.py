@@ -16,7 +16,7 @@ from turnwire.cli.builtin import builtin_source
 from turnwire.errors import ConfigError
 from turnwire.limits import Limits
 from turnwire.runtime.source import AgentSource, ProcessSource
-from turnwire.server.settings import Settings
+from turnwire.server.settings.declared import Settings
 
 if TYPE_CHECKING:
     from turnwire.agent.agent import Agent

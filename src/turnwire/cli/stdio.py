@@ -13,7 +13,7 @@ import click
 
 from turnwire.cli.examples import WithAgent, agent_of
 from turnwire.cli.flags import setting_options
-from turnwire.server.settings import Access, ForClients, Listening
+from turnwire.server.settings.declared import Access, ForClients, Listening
 
 EXAMPLES = """
 turnwire stdio -- my-agent --flag                    in an editor's settings, in place of: my-agent --flag

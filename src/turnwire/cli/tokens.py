@@ -24,9 +24,9 @@ from turnwire.client.http import segment
 from turnwire.errors import DaemonUnreachable, LogLocked
 from turnwire.ids import SessionId
 from turnwire.runtime.clock import SystemClock
-from turnwire.server.identity import Role
-from turnwire.server.token_file import read_records
-from turnwire.server.tokens import Tokens
+from turnwire.server.door.identity import Role
+from turnwire.server.door.token_file import read_records
+from turnwire.server.door.tokens import Tokens
 
 EXAMPLES = """
 turnwire token create ci --role controller --expires 30d     for a job

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 
 from opentelemetry import trace
 
-from turnwire.server.tracing import configure_tracing
+from turnwire.server.telemetry.tracing import configure_tracing
 
 
 @contextmanager

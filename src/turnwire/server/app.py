@@ -17,8 +17,8 @@ from turnwire.server.acp.http import PATH, StreamableHttp
 from turnwire.server.acp.registry import AcpConnections
 from turnwire.server.acp.websocket import Sockets
 from turnwire.server.daemon import Daemon
+from turnwire.server.door.guard import Guard, refuse_entry
 from turnwire.server.endpoint import DAEMON, Endpoint, refuse, serve_endpoint
-from turnwire.server.guard import Guard, refuse_entry
 from turnwire.server.routes import health
 from turnwire.server.routes.table import ENDPOINTS
 

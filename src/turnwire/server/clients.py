@@ -17,7 +17,7 @@ from turnwire.ids import ClientId, SessionId
 from turnwire.runtime import mint
 from turnwire.runtime.clock import Clock
 from turnwire.runtime.node import Node
-from turnwire.server.identity import Identity, Role
+from turnwire.server.door.identity import Identity, Role
 
 PRESENT_S = 60.0
 """A client counts as there this long after a heartbeat; they come every 15 s or so."""

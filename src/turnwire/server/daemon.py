@@ -27,16 +27,16 @@ from turnwire.runtime.draining import drain
 from turnwire.runtime.node import Node, open_node
 from turnwire.runtime.rules import Rules
 from turnwire.runtime.source import AgentSource
-from turnwire.server.activity import Activity
 from turnwire.server.clients import Clients
-from turnwire.server.login import Login
-from turnwire.server.metrics import Metrics
+from turnwire.server.door.login import Login
+from turnwire.server.door.tokens import Tokens
 from turnwire.server.offers import Offers
-from turnwire.server.settings import Settings
+from turnwire.server.settings.declared import Settings
 from turnwire.server.stopping import Stopping
+from turnwire.server.streams.activity import Activity
 from turnwire.server.summaries import Summaries
-from turnwire.server.tokens import Tokens
-from turnwire.server.tracing import TurnTraces
+from turnwire.server.telemetry.metrics import Metrics
+from turnwire.server.telemetry.tracing import TurnTraces
 
 
 class Life(NamedTuple):

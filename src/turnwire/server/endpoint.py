@@ -21,8 +21,8 @@ from starlette.types import Receive, Scope, Send
 
 from turnwire.errors import BadRequest, Forbidden, LimitExceeded, TurnwireError, UnsupportedMedia
 from turnwire.ids import ClientId, SessionId
-from turnwire.server.audit import audit
-from turnwire.server.identity import ANYBODY, Identity, Role
+from turnwire.server.door.audit import audit
+from turnwire.server.door.identity import ANYBODY, Identity, Role
 from turnwire.server.refusals import problem_of
 
 if TYPE_CHECKING:

@@ -22,8 +22,8 @@ from turnwire.core.view import Latest, View
 from turnwire.errors import AgentError, BadRequest, TurnwireError
 from turnwire.ids import ClientId, Epoch, SessionId
 from turnwire.runtime.opening import opening
-from turnwire.server.cwd import check_directories
 from turnwire.server.daemon import Daemon
+from turnwire.server.door.cwd import check_directories
 from turnwire.server.endpoint import Call
 from turnwire.server.listing import iso
 

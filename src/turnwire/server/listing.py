@@ -17,7 +17,7 @@ from turnwire.core.state import NOTHING, Phase, SessionState
 from turnwire.errors import PositionLost, SessionNotFound
 from turnwire.ids import SessionId
 from turnwire.server.daemon import Daemon
-from turnwire.server.identity import Identity
+from turnwire.server.door.identity import Identity
 
 MOST_LOOKED_AT = 1000
 """Sessions that one page looks at; a page that found too few says where to go on."""

@@ -23,7 +23,7 @@ from turnwire.server.acp.folds import Fold
 from turnwire.server.acp.front import Front
 from turnwire.server.acp.seat import Seat
 from turnwire.server.acp.teller import Mode, Teller
-from turnwire.server.identity import ANYBODY
+from turnwire.server.door.identity import ANYBODY
 from turnwire.wire.jsonrpc import raw
 
 pytestmark = pytest.mark.anyio

@@ -16,7 +16,7 @@ from turnwire.errors import PositionLost
 from turnwire.ids import Epoch, SessionId
 from turnwire.log import Position
 from turnwire.server.acp.connection import SessionFrame
-from turnwire.server.identity import ANYBODY
+from turnwire.server.door.identity import ANYBODY
 
 pytestmark = pytest.mark.anyio
 

@@ -25,8 +25,8 @@ from turnwire.core import events as ev
 from turnwire.ids import SessionId
 from turnwire.limits import Limits
 from turnwire.server.app import create_app
-from turnwire.server.identity import Role
-from turnwire.server.listen import listen
+from turnwire.server.door.identity import Role
+from turnwire.server.listening.listen import listen
 
 pytestmark = pytest.mark.anyio
 

@@ -9,11 +9,11 @@ from typing import Any
 from starlette.types import Message, Receive, Scope, Send
 
 from turnwire.limits import Limits
+from turnwire.server.door.guard import Guard
+from turnwire.server.door.identity import ANYBODY, Identity, Role
+from turnwire.server.door.tokens import Tokens
 from turnwire.server.endpoint import IDENTITY, Call, Endpoint, Reply
-from turnwire.server.guard import Guard
-from turnwire.server.identity import ANYBODY, Identity, Role
-from turnwire.server.settings import Settings
-from turnwire.server.tokens import Tokens
+from turnwire.server.settings.declared import Settings
 from turnwire.testing import ManualClock
 
 GIVEN = "an-operators-own-token"

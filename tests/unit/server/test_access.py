@@ -9,10 +9,10 @@ import pytest
 
 from turnwire.errors import BadRequest, ConfigError, Forbidden
 from turnwire.ids import SessionId
-from turnwire.server.audit import audit
-from turnwire.server.bind import check_bind, is_loopback
-from turnwire.server.cwd import check_cwd
-from turnwire.server.identity import Identity, Role
+from turnwire.server.door.audit import audit
+from turnwire.server.door.bind import check_bind, is_loopback
+from turnwire.server.door.cwd import check_cwd
+from turnwire.server.door.identity import Identity, Role
 
 pytestmark = pytest.mark.requirement("G13")
 

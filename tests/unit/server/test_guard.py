@@ -9,8 +9,8 @@ from starlette.types import Message
 from tests.unit.server.door import HERE, PAGE, Door, scope_of
 
 from turnwire.errors import ConfigError
-from turnwire.server.identity import ANYBODY
-from turnwire.server.settings import Settings
+from turnwire.server.door.identity import ANYBODY
+from turnwire.server.settings.declared import Settings
 
 pytestmark = [pytest.mark.anyio, pytest.mark.requirement("G13")]
 

@@ -8,10 +8,10 @@ import pytest
 from tests.unit.server.door import GIVEN, HERE, PAGE, Door, Headers
 
 from turnwire.limits import Limits
-from turnwire.server.guard import STRANGER
-from turnwire.server.identity import ANYBODY, Identity, Role
-from turnwire.server.settings import Settings
-from turnwire.server.tokens import GIVEN_ID
+from turnwire.server.door.guard import STRANGER
+from turnwire.server.door.identity import ANYBODY, Identity, Role
+from turnwire.server.door.tokens import GIVEN_ID
+from turnwire.server.settings.declared import Settings
 
 pytestmark = [pytest.mark.anyio, pytest.mark.requirement("G13")]
 

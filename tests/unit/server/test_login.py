@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from turnwire.errors import Unauthenticated
-from turnwire.server.identity import ANYBODY, Identity, Role
-from turnwire.server.login import PAGE, PAGE_HEADERS, Login, cookie
-from turnwire.server.origins import Host
-from turnwire.server.tokens import GIVEN_ID, Tokens
+from turnwire.server.door.identity import ANYBODY, Identity, Role
+from turnwire.server.door.login import PAGE, PAGE_HEADERS, Login, cookie
+from turnwire.server.door.origins import Host
+from turnwire.server.door.tokens import GIVEN_ID, Tokens
 from turnwire.testing import ManualClock
 
 pytestmark = pytest.mark.requirement("G13")

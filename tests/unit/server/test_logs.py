@@ -13,7 +13,7 @@ import uvicorn
 from granian.log import LogLevels
 from granian.log import configure_logging as of_granian
 
-from turnwire.server.logs import configure_logging
+from turnwire.server.telemetry.logs import configure_logging
 
 TOKEN = "tw_k3y_aBcDeFgHiJkLmNoPqRsTuVwXyZ-0123456789_x"
 logger = logging.getLogger("turnwire.test")

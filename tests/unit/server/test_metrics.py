@@ -18,8 +18,8 @@ from turnwire.errors import AppendConflict
 from turnwire.ids import AgentSessionId, PermissionId, PromptId, SessionId
 from turnwire.log import EventLog, MemoryEventLog
 from turnwire.runtime.node import open_node
-from turnwire.server.metrics import CONTENT_TYPE, HELP, Metrics
-from turnwire.server.turn_meter import Distribution, TurnMeter
+from turnwire.server.telemetry.metrics import CONTENT_TYPE, HELP, Metrics
+from turnwire.server.telemetry.turn_meter import Distribution, TurnMeter
 from turnwire.testing import ManualClock
 from turnwire.testing.contracts.event_log import CHECKS, Check
 from turnwire.testing.source import ScriptedSource

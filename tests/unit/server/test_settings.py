@@ -12,8 +12,8 @@ import pytest
 from turnwire.core.policy import Answer
 from turnwire.errors import ConfigError
 from turnwire.limits import Limits
-from turnwire.server.settings import LIMITS, SETTINGS, Settings
-from turnwire.server.settings_sources import Explained, Loaded, Source, load_settings
+from turnwire.server.settings.declared import LIMITS, SETTINGS, Settings
+from turnwire.server.settings.sources import Explained, Loaded, Source, load_settings
 
 SECRET = "hunter2-hunter2-hunter2"
 

@@ -13,9 +13,9 @@ import pytest
 from turnwire.errors import BadRequest, ConfigError, LimitExceeded, NotFound
 from turnwire.ids import SessionId
 from turnwire.runtime.clock import SystemClock
-from turnwire.server import tokens as module
-from turnwire.server.identity import ANYBODY, Identity, Role
-from turnwire.server.tokens import GIVEN_ID, Tokens
+from turnwire.server.door import tokens as module
+from turnwire.server.door.identity import ANYBODY, Identity, Role
+from turnwire.server.door.tokens import GIVEN_ID, Tokens
 from turnwire.testing import ManualClock
 
 pytestmark = [pytest.mark.anyio, pytest.mark.requirement("G13")]

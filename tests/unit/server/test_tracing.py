@@ -28,7 +28,7 @@ from turnwire.ids import PermissionId, PromptId, SessionId
 from turnwire.limits import REMEMBERED_TOOLS
 from turnwire.log import MemoryEventLog
 from turnwire.runtime.node import open_node
-from turnwire.server.tracing import MOST_BEGUN, TurnTrace, TurnTraces, configure_tracing
+from turnwire.server.telemetry.tracing import MOST_BEGUN, TurnTrace, TurnTraces, configure_tracing
 from turnwire.testing import ManualClock
 from turnwire.testing.source import ScriptedSource
 

@@ -28,7 +28,7 @@ from turnwire.server.acp.opening import agent_version
 from turnwire.server.acp.prompts import Sent
 from turnwire.server.acp.questions import Errand, Question
 from turnwire.server.acp.seat import Seat
-from turnwire.server.identity import Role
+from turnwire.server.door.identity import Role
 from turnwire.server.prompting import KEY_LENGTH, digest
 from turnwire.wire.jsonrpc import Failure, Request, Result, raw
 

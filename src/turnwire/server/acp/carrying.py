@@ -18,7 +18,7 @@ from turnwire.server.acp.questions import ELICITATION_ID
 from turnwire.server.acp.reader import Reader
 from turnwire.server.acp.seat import Seat
 from turnwire.server.acp.teller import CANCEL_REQUEST
-from turnwire.server.identity import Role
+from turnwire.server.door.identity import Role
 from turnwire.wire.jsonrpc import Failure, Notification, Request, encode, raw
 from turnwire.wire.methods import is_extension
 

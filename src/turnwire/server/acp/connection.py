@@ -27,7 +27,7 @@ from turnwire.server.acp.front import Front, logger
 from turnwire.server.acp.reader import Reader
 from turnwire.server.acp.teller import SessionFrame
 from turnwire.server.daemon import Daemon
-from turnwire.server.identity import Identity
+from turnwire.server.door.identity import Identity
 from turnwire.wire.jsonrpc import (
     INVALID_REQUEST,
     Batch,

@@ -24,7 +24,7 @@ from turnwire.server.acp.prompts import Prompts
 from turnwire.server.acp.questions import Questions
 from turnwire.server.acp.seat import Seat
 from turnwire.server.daemon import Daemon
-from turnwire.server.identity import Identity, Role
+from turnwire.server.door.identity import Identity, Role
 from turnwire.wire.jsonrpc import Result, encode
 
 logger = logging.getLogger(__name__)

@@ -29,11 +29,11 @@ from turnwire.server.acp.failures import failure_of, refusal
 from turnwire.server.acp.pace import Pace
 from turnwire.server.acp.reader import resync
 from turnwire.server.acp.registry import AcpConnections, Held
+from turnwire.server.door.identity import Role
 from turnwire.server.endpoint import Call, Endpoint, read_body, refuse
-from turnwire.server.following import Lost, oldest, why_lost
-from turnwire.server.identity import Role
 from turnwire.server.routes.events import EPOCH_HEADERS, read_offset
-from turnwire.server.stream import RETRY, Writer, run_stream
+from turnwire.server.streams.following import Lost, oldest, why_lost
+from turnwire.server.streams.stream import RETRY, Writer, run_stream
 from turnwire.wire.jsonrpc import INVALID_REQUEST, Batch, Frame, Notification, Request, decode
 from turnwire.wire.peek import peek_session_id
 from turnwire.wire.sse import encode_comment

@@ -31,9 +31,9 @@ from turnwire.server.acp.failures import invalid, read_params
 from turnwire.server.acp.front import Front
 from turnwire.server.acp.latest import latest_updates
 from turnwire.server.acp.seat import Seat, Start
-from turnwire.server.cwd import check_cwd
+from turnwire.server.door.cwd import check_cwd
+from turnwire.server.door.identity import Role
 from turnwire.server.entering import granted, hear_agent, profile_of
-from turnwire.server.identity import Role
 from turnwire.wire.jsonrpc import Request, raw
 
 

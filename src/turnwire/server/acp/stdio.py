@@ -20,7 +20,7 @@ from turnwire.link.stdio import StdioLink
 from turnwire.server.acp.connection import AcpConnection
 from turnwire.server.acp.failures import failure_of
 from turnwire.server.daemon import Daemon
-from turnwire.server.identity import Identity, Role
+from turnwire.server.door.identity import Identity, Role
 
 CLIENT = Identity("stdio", Role.OWNER)
 """Whoever started us may do here what it likes: it has the rights of the same user."""

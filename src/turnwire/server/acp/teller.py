@@ -24,7 +24,7 @@ from turnwire.server.acp.folds import Fold
 from turnwire.server.acp.front import Front
 from turnwire.server.acp.questions import ELICITATION_ID
 from turnwire.server.acp.seat import Seat
-from turnwire.server.identity import Role
+from turnwire.server.door.identity import Role
 from turnwire.wire.jsonrpc import Notification, Request, Result, encode, raw
 from turnwire.wire.peek import peek_update
 

@@ -21,13 +21,13 @@ from turnwire.errors import TurnwireError
 from turnwire.server.acp.http import CONNECTION_ID, PATH
 from turnwire.server.acp.pace import Pace
 from turnwire.server.acp.registry import AcpConnections, Held
-from turnwire.server.audit import audit
 from turnwire.server.daemon import Daemon
+from turnwire.server.door.audit import audit
+from turnwire.server.door.guard import refuse_entry
+from turnwire.server.door.identity import ANYBODY, Identity
 from turnwire.server.endpoint import DAEMON, IDENTITY
-from turnwire.server.guard import refuse_entry
-from turnwire.server.identity import ANYBODY, Identity
 from turnwire.server.refusals import problem_of
-from turnwire.server.stream import ABORT, FAREWELL_S, SEND_ALL
+from turnwire.server.streams.stream import ABORT, FAREWELL_S, SEND_ALL
 
 METHOD = "CONNECT"
 """What an upgrade is called in the audit."""

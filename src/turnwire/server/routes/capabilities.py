@@ -11,8 +11,8 @@ from pathlib import PurePath
 from msgspec import Struct
 
 from turnwire import __version__
+from turnwire.server.door.identity import Role
 from turnwire.server.endpoint import Call, Endpoint, Reply
-from turnwire.server.identity import Role
 from turnwire.server.workspaces import workspace_id
 
 KNOWN_FEATURES = (

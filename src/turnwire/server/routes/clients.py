@@ -17,10 +17,10 @@ from turnwire.core.state import Phase
 from turnwire.errors import BadRequest, NotFound, RequestRefused, SessionClosed, UnknownClient
 from turnwire.ids import ClientId, SessionId
 from turnwire.runtime import mint
+from turnwire.server.door.identity import Role
 from turnwire.server.endpoint import Call, Endpoint, Reply
-from turnwire.server.identity import Role
 from turnwire.server.offers import Offer
-from turnwire.server.stream import RETRY, Writer, run_stream
+from turnwire.server.streams.stream import RETRY, Writer, run_stream
 
 
 class Heartbeat(Struct, frozen=True):

@@ -21,8 +21,8 @@ from turnwire.errors import (
 )
 from turnwire.ids import SessionId
 from turnwire.server import choosing
+from turnwire.server.door.identity import Role
 from turnwire.server.endpoint import Call, Endpoint, Reply
-from turnwire.server.identity import Role
 
 
 class ConfigChoice(Struct, frozen=True, rename="camel"):

@@ -15,8 +15,8 @@ from turnwire.core.inputs import Cancel, Settle, WhenBusy
 from turnwire.core.turn import TurnState
 from turnwire.errors import LimitExceeded, LogFull, PromptNotFound, UnknownClient
 from turnwire.ids import PromptId
+from turnwire.server.door.identity import Role
 from turnwire.server.endpoint import Call, Endpoint, Reply
-from turnwire.server.identity import Role
 from turnwire.server.prompting import REFUSALS, SteerBody, Taken, take_prompt
 from turnwire.server.turn_shapes import ACTS, READS, PromptReceipt
 from turnwire.server.waiting import wait_for

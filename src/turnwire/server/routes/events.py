@@ -17,13 +17,13 @@ from turnwire.errors import BadRequest, Forbidden, SessionNotFound
 from turnwire.ids import Epoch, SessionId
 from turnwire.log.base import Position
 from turnwire.runtime.session import Session
-from turnwire.server.cursors import read_cursor
+from turnwire.server.door.identity import Role
 from turnwire.server.endpoint import Call, Endpoint
-from turnwire.server.following import SessionStream, oldest, why_lost
-from turnwire.server.identity import Role
-from turnwire.server.many import ManyStream
-from turnwire.server.snapshot import snapshot_of
-from turnwire.server.stream import run_stream
+from turnwire.server.streams.cursors import read_cursor
+from turnwire.server.streams.following import SessionStream, oldest, why_lost
+from turnwire.server.streams.many import ManyStream
+from turnwire.server.streams.snapshot import snapshot_of
+from turnwire.server.streams.stream import run_stream
 
 EPOCH_HEADERS = ("Turnwire-Epoch", "X-Qwen-Event-Epoch")
 

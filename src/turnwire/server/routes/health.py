@@ -17,9 +17,9 @@ from starlette.types import Send
 from turnwire.errors import AppendConflict, SessionNotFound, TurnwireError
 from turnwire.server.daemon import Daemon
 from turnwire.server.document import openapi
+from turnwire.server.door.identity import Role
 from turnwire.server.endpoint import Call, Endpoint, Reply
-from turnwire.server.identity import Role
-from turnwire.server.metrics import CONTENT_TYPE
+from turnwire.server.telemetry.metrics import CONTENT_TYPE
 
 DEEP_S = 5.0
 """A log that takes longer is of no use to anybody who waits."""

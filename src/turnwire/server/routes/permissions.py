@@ -27,8 +27,8 @@ from turnwire.errors import (
     UnknownClient,
 )
 from turnwire.ids import ClientId, PermissionId, PromptId, SessionId
+from turnwire.server.door.identity import Role
 from turnwire.server.endpoint import Call, Endpoint, Reply
-from turnwire.server.identity import Role
 from turnwire.server.turn_shapes import ACTS, READS
 from turnwire.wire.jsonrpc import raw
 

@@ -16,8 +16,8 @@ from turnwire.core.events import TurnCompleted, TurnFailed
 from turnwire.core.turn import TurnState
 from turnwire.errors import Forbidden, PromptNotFound, TurnError
 from turnwire.ids import PromptId
+from turnwire.server.door.identity import Role
 from turnwire.server.endpoint import Call, Endpoint, Reply
-from turnwire.server.identity import Role
 from turnwire.server.prompting import REFUSALS, PromptBody, Taken, take_prompt
 from turnwire.server.turn_shapes import (
     READS,

@@ -30,12 +30,12 @@ from turnwire.errors import (
 )
 from turnwire.ids import PromptId
 from turnwire.runtime.draining import STOPPED
-from turnwire.server.cwd import check_cwd
+from turnwire.server.door.cwd import check_cwd
+from turnwire.server.door.identity import Role
 from turnwire.server.endpoint import Call, Endpoint, Reply
 from turnwire.server.entering import SessionOpened, enter, hear_agent
-from turnwire.server.identity import Role
-from turnwire.server.replay import replay
 from turnwire.server.routes.sessions import OPENING, CreateQuery, GivenId, checked_id, checked_title
+from turnwire.server.streams.replay import replay
 
 TERMINALS = 1000
 """Ends of turns that an answer tells, newest kept."""

@@ -40,12 +40,12 @@ from turnwire.errors import (
 )
 from turnwire.ids import Epoch, PromptId, SessionId
 from turnwire.server import choosing
-from turnwire.server.cwd import check_cwd
+from turnwire.server.door.cwd import check_cwd
+from turnwire.server.door.identity import Role
 from turnwire.server.endpoint import Call, Endpoint, Reply
 from turnwire.server.entering import SessionOpened, enter, granted, hear_agent
-from turnwire.server.identity import Role
 from turnwire.server.listing import SessionEntry, Standing, Wanted, entry_of, newest, page
-from turnwire.server.snapshot import snapshot_of
+from turnwire.server.streams.snapshot import snapshot_of
 from turnwire.server.workspaces import workspace_of
 from turnwire.wire.jsonrpc import raw
 

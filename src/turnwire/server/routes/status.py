@@ -14,8 +14,8 @@ from turnwire.core.events import PermissionRequested
 from turnwire.core.view import View
 from turnwire.core.view.patch import UNREADABLE
 from turnwire.ids import PermissionId, PromptId, SessionId
+from turnwire.server.door.identity import Role
 from turnwire.server.endpoint import Call, Endpoint, Reply
-from turnwire.server.identity import Role
 from turnwire.server.listing import Standing, entry_of, iso
 
 PERMISSION = "session/request_permission"

@@ -11,12 +11,12 @@ from starlette.types import Send
 
 from turnwire.errors import BadRequest, LimitExceeded, NotFound, Unauthenticated
 from turnwire.ids import SessionId
+from turnwire.server.door.identity import Role
+from turnwire.server.door.login import PAGE, PAGE_HEADERS, cookie
+from turnwire.server.door.origins import Host, parse_host
+from turnwire.server.door.token_file import TokenRecord
+from turnwire.server.door.tokens import Kind, Lifetime, TokenName
 from turnwire.server.endpoint import Call, Endpoint, Reply
-from turnwire.server.identity import Role
-from turnwire.server.login import PAGE, PAGE_HEADERS, cookie
-from turnwire.server.origins import Host, parse_host
-from turnwire.server.token_file import TokenRecord
-from turnwire.server.tokens import Kind, Lifetime, TokenName
 
 
 class NewToken(Struct, frozen=True, kw_only=True, rename="camel"):

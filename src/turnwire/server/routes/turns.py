@@ -16,8 +16,8 @@ from turnwire.core.view import View
 from turnwire.core.view.turns import TurnRecord
 from turnwire.errors import PromptNotFound
 from turnwire.ids import PromptId
+from turnwire.server.door.identity import Role
 from turnwire.server.endpoint import Call, Endpoint, Reply
-from turnwire.server.identity import Role
 from turnwire.server.turn_shapes import READS, TurnStatus, find_record, idle_status, turn_status
 
 

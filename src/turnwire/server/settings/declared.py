@@ -1,7 +1,7 @@
 """The settings of a daemon: one declaration each, from which its flag, its variable and its TOML key follow.
 
 Takes values that are of the right kind; gives a checked `Settings`. A combination that makes no sense is refused
-(`ConfigError`) with the reason. Never reads the environment or a file: `turnwire.server.settings_sources` does.
+(`ConfigError`) with the reason. Never reads the environment or a file: `turnwire.server.settings.sources` does.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from typing import Annotated, Any, Literal, NamedTuple, get_type_hints
 from turnwire.core.policy import Rule, read_rules
 from turnwire.errors import ConfigError
 from turnwire.limits import Bound, catalogue
-from turnwire.server import settings_kinds as kinds
-from turnwire.server.bind import check_bind
-from turnwire.server.settings_kinds import Kind
+from turnwire.server.door.bind import check_bind
+from turnwire.server.settings import kinds
+from turnwire.server.settings.kinds import Kind
 
 PREFIX = "TURNWIRE_"
 """What the names of our variables begin with."""

@@ -26,8 +26,8 @@ from msgspec import Meta
 from turnwire.errors import BadRequest, ConfigError, LimitExceeded, NotFound
 from turnwire.ids import SessionId
 from turnwire.runtime.clock import Clock
-from turnwire.server.identity import Identity, Role
-from turnwire.server.token_file import TokenRecord, read_records, write_records
+from turnwire.server.door.identity import Identity, Role
+from turnwire.server.door.token_file import TokenRecord, read_records, write_records
 
 PREFIX = "tw"
 SECRET_BYTES = 32

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from urllib.parse import parse_qsl
 
 from turnwire.errors import BadRequest, HeadersTooLarge
-from turnwire.server.origins import Host, parse_host
+from turnwire.server.door.origins import Host, parse_host
 
 _ONCE = frozenset(
     {

@@ -23,8 +23,8 @@ from turnwire.ids import SessionId
 from turnwire.log.base import EventLog
 from turnwire.runtime.clock import Clock
 from turnwire.runtime.session import Session
-from turnwire.server.timed_log import TimedLog
-from turnwire.server.turn_meter import Distribution, TurnMeter
+from turnwire.server.telemetry.timed_log import TimedLog
+from turnwire.server.telemetry.turn_meter import Distribution, TurnMeter
 
 CONTENT_TYPE = CONTENT_TYPE_PLAIN_0_0_4
 APPEND_S = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1, 5)

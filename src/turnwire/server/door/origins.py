@@ -15,7 +15,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from turnwire.errors import ConfigError
-from turnwire.server.bind import is_loopback, is_wildcard
+from turnwire.server.door.bind import is_loopback, is_wildcard
 
 _HOST = re.compile(r"(\[[0-9a-f:.]+\]|[a-z0-9_-]+(?:\.[a-z0-9_-]+)*)\.?(?::([0-9]{1,5}))?")
 _ORIGIN = re.compile(r"(https?)://([^/?#@\s]+)")

@@ -32,9 +32,9 @@ from websockets.protocol import State
 
 from turnwire.errors import ConfigError, TurnwireError
 from turnwire.limits import Limits
-from turnwire.server.connection import Connection
-from turnwire.server.sockets import BACKLOG, open_listener, url_of
-from turnwire.server.stream import ABORT, SEND_ALL
+from turnwire.server.listening.connection import Connection
+from turnwire.server.listening.sockets import BACKLOG, open_listener, url_of
+from turnwire.server.streams.stream import ABORT, SEND_ALL
 
 ServerKind: TypeAlias = Literal["uvicorn", "granian"]
 Result = TypeVar("Result")
@@ -121,6 +121,15 @@ class _Uvicorn(uvicorn.Server):
     def __init__(self, config: uvicorn.Config, ready: Callable[[], None]) -> None:
         super().__init__(config)
         self._ready = ready
+        self.servers = []
+
+    def cut(self) -> None:
+        """Take no connection any more, and drop those that are open. After an orderly end nothing is left to do."""
+        for each in self.servers:
+            # A loop that still watches a closed socket takes the next one with its number for it.
+            each.close()
+        for connection in list(self.server_state.connections):
+            connection.transport.abort()
 
     @contextmanager
     def capture_signals(self) -> Generator[None]:
@@ -204,8 +213,7 @@ async def _serve_uvicorn(
         await _until_stopped(lambda: server.serve([listener]), stop, end)
     finally:
         # What has not ended by now waits for a peer that does not read.
-        for connection in list(server.server_state.connections):
-            connection.transport.abort()
+        server.cut()
 
 
 # -- granian -------------------------------------------------------------------------------------------------

@@ -1,7 +1,7 @@
 """One stream over many sessions: the pump of `GET /events`. A dozen tabs of a browser live on one connection.
 
 Takes the sessions that were asked for, or none for all that there are and will be; gives their events, each
-session's in its own order, with a cursor over all of them as every event's id (`server.cursors`). Sessions take
+session's in its own order, with a cursor over all of them as every event's id (`cursors.py`). Sessions take
 turns by the page, so that a loud one does not keep a quiet one out. A session costs a task once it has something
 to tell; one that is quiet costs a number. A reader that stalls holds one page for each that has something to tell.
 """
@@ -20,11 +20,11 @@ from turnwire.errors import SessionNotFound
 from turnwire.ids import SessionId
 from turnwire.log.base import Position, SessionHead
 from turnwire.runtime.follow import Page
-from turnwire.server.cursors import ManyCursor, digest, tag_of
 from turnwire.server.daemon import Daemon
 from turnwire.server.endpoint import Call
-from turnwire.server.following import Lost, follow_kept, oldest, why_lost
-from turnwire.server.stream import RETRY, Writer
+from turnwire.server.streams.cursors import ManyCursor, digest, tag_of
+from turnwire.server.streams.following import Lost, follow_kept, oldest, why_lost
+from turnwire.server.streams.stream import RETRY, Writer
 
 UNNAMED = "unnamed"
 """Something happened in sessions that the cursor does not name, and it cannot be said in which."""

@@ -25,16 +25,16 @@ from turnwire.errors import Forbidden, TooManyRequests, TurnwireError, Unauthent
 from turnwire.ids import SessionId
 from turnwire.limits import Limits
 from turnwire.runtime.clock import Clock
-from turnwire.server.asking import Asked, cookie_of, read_asked
-from turnwire.server.audit import READING
+from turnwire.server.door.asking import Asked, cookie_of, read_asked
+from turnwire.server.door.audit import READING
+from turnwire.server.door.identity import ANYBODY, Identity, Role
+from turnwire.server.door.login import cookie_name
+from turnwire.server.door.origins import Policy, origin_of, parse_origin
+from turnwire.server.door.rates import failure_buckets, network_of, request_buckets
+from turnwire.server.door.tokens import GIVEN_ID, Tokens
 from turnwire.server.endpoint import IDENTITY, Endpoint
-from turnwire.server.identity import ANYBODY, Identity, Role
-from turnwire.server.login import cookie_name
-from turnwire.server.origins import Policy, origin_of, parse_origin
-from turnwire.server.rates import failure_buckets, network_of, request_buckets
 from turnwire.server.refusals import problem_of
-from turnwire.server.settings import Settings
-from turnwire.server.tokens import GIVEN_ID, Tokens
+from turnwire.server.settings.declared import Settings
 
 STRANGER = Identity("stranger", Role.OBSERVER, SessionId(""))
 """Who calls a public route: somebody who may touch no session."""

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple, cast
 
 from turnwire.errors import ConfigError
 from turnwire.limits import Limits
-from turnwire.server.settings import LIMIT, LIMITS, PREFIX, SETTINGS, Setting, Settings, check_together
+from turnwire.server.settings.declared import LIMIT, LIMITS, PREFIX, SETTINGS, Setting, Settings, check_together
 
 CONFIG = PREFIX + "CONFIG"
 """The variable that names the TOML file."""

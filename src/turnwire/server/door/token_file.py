@@ -20,7 +20,7 @@ from msgspec import Struct
 
 from turnwire.errors import ConfigError
 from turnwire.ids import SessionId
-from turnwire.server.identity import Role
+from turnwire.server.door.identity import Role
 
 VERSION = 1
 FILE_MODE, DIRECTORY_MODE = 0o600, 0o700

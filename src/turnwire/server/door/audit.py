@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 
 from turnwire.ids import SessionId
-from turnwire.server.identity import Identity
+from turnwire.server.door.identity import Identity
 
 logger = logging.getLogger("turnwire.audit")
 

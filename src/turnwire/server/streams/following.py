@@ -18,7 +18,7 @@ from turnwire.log.base import Position, SessionHead
 from turnwire.runtime.follow import Page
 from turnwire.runtime.node import Node
 from turnwire.server.endpoint import Call
-from turnwire.server.stream import RETRY, Writer
+from turnwire.server.streams.stream import RETRY, Writer
 
 
 class Lost(NamedTuple):

@@ -14,7 +14,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from turnwire.limits import Limits
 from turnwire.server.endpoint import LINGERS
-from turnwire.server.stream import ABORT
+from turnwire.server.streams.stream import ABORT
 
 HEAD_S = 30.0
 """What a client gets to send the head of a request; slow lines need a second or two."""

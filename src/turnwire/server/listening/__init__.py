@@ -1,0 +1,1 @@
+"""Sockets and the two HTTP servers on them. Never knows what is served."""

@@ -1,0 +1,1 @@
+"""What can be set: declared once, read from flags, variables, a file and defaults, in this order."""
