@@ -197,6 +197,20 @@ async def test_a_server_that_dies_takes_its_tools_along(tmp_path: Path) -> None:
         assert "is gone: it ended with exit code 7" in str(await refused(tool, tmp_path, word="x"))
 
 
+async def test_a_server_that_went_is_there_again_for_the_next_turn(tmp_path: Path) -> None:
+    async with connected(tmp_path, old(), old("dies", "dead")) as mcp:
+        for _ in range(2):
+            [tool] = mcp.tools().values()
+            await refused(tool, tmp_path, word="die")
+            with anyio.fail_after(WAIT_S):
+                while mcp.tools():
+                    await anyio.wait_all_tasks_blocked()
+            await mcp.connected()
+        [tool] = mcp.tools().values()
+        assert "x" in await use(tool, tmp_path, word="x")
+        assert [name for name, _ in mcp.failures()] == ["dead"], "what never was there is not tried again"
+
+
 def children(pid: int) -> list[int]:
     return [int(each) for each in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 

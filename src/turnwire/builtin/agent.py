@@ -156,15 +156,18 @@ class BuiltIn:
         )
 
     async def _connected(self, turn: Turn) -> McpServers | None:
-        """The session's MCP servers, once all have answered. The first turn tells of those that did not."""
+        """The session's MCP servers, once all have answered. Of one that did not, the user is told once."""
         servers = self._servers.get(turn.session.id)
         if servers is None:
             return None
         await servers.connected()
-        for name, why in servers.failures():
-            if name not in turn.session.state.setdefault(LOST, []):
-                turn.session.state[LOST].append(name)
+        told = turn.session.state.get(LOST, ())
+        failures = servers.failures()
+        for name, why in failures:
+            if name not in told:
                 turn.think(f"The MCP server {name} is not there: {why}\n")
+        # Those that came back are forgotten, so that their next loss is told again.
+        turn.session.state[LOST] = [name for name, _ in failures]
         return servers
 
     def _model(self, session: Session) -> Model:

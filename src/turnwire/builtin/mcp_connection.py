@@ -68,6 +68,8 @@ class McpConnection:
         self.failure: str | None = None
         self.settled = anyio.Event()
         """Connected, or failed."""
+        self.was_there = False
+        """It was connected once. If there is a `failure` now, it may come back."""
         self._server = server
         self._cwd = cwd
         self._connect_s = connect_s
@@ -88,6 +90,12 @@ class McpConnection:
         self._client, self.offers = None, []
         self.failure = self.failure or "it is closed"
         self.settled.set()
+
+    def again(self) -> McpConnection:
+        """The same server, to be connected to anew."""
+        fresh = McpConnection(self._server, self._cwd, connect_s=self._connect_s, call_s=self._call_s)
+        fresh.was_there = self.was_there
+        return fresh
 
     def close(self) -> None:
         """Begin to disconnect; `run` returns soon, at the latest after `CLOSE_S` and the end of its process."""
@@ -128,7 +136,7 @@ class McpConnection:
                     )
                 )
                 self.offers = await _listed(client)
-                self._client = client
+                self._client, self.was_there = client, True
                 opening.deadline = math.inf
                 self.settled.set()
                 async with anyio.create_task_group() as tasks:

@@ -5,7 +5,8 @@ name which cannot and why: a server that fails never fails a session. The librar
 session has servers. Never leaves a process behind: stdio servers run under a guard, like agents.
 
 `run` holds the connections; start it in a task of the session and cancel it with the session. `connected` returns
-once every server is there or given up. `tools` is good at any time, and follows servers that change their tools.
+once every server is there or given up; one that was there and went is started again, so a turn that begins with
+`connected` has its tools. `tools` is good at any time, and follows servers that change their tools.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import anyio
 from anyio import to_thread
+from anyio.abc import TaskGroup
 
 from turnwire.builtin.model import ToolSpec
 from turnwire.builtin.tools.arguments import failed, wrong
@@ -68,27 +70,37 @@ class McpServers:
         self._call_s = call_s
         self._connections: list[McpConnection] = []
         self._failures: list[tuple[str, str]] = []
-        self._settled = anyio.Event()
+        self._begun = anyio.Event()
+        self._tasks: TaskGroup | None = None
 
     async def run(self) -> None:
         """Connect to all at once and stay connected until cancelled; then close them all, within a bound."""
         try:
             self._connections = await self._made()
             async with anyio.create_task_group() as tasks:
-                tasks.start_soon(self._settle)
                 for connection in self._connections:
                     tasks.start_soon(connection.run)
+                self._tasks = tasks
+                self._begun.set()
                 try:
                     await anyio.sleep_forever()
                 finally:
+                    self._tasks = None
                     for connection in self._connections:
                         connection.close()
         finally:
-            self._settled.set()
+            self._begun.set()
 
     async def connected(self) -> None:
         """Return once each server has answered or failed; at the latest after `connect_s`. Needs `run`."""
-        await self._settled.wait()
+        await self._begun.wait()
+        if self._tasks is not None:
+            for at, connection in enumerate(self._connections):
+                if connection.was_there and connection.failure:
+                    self._connections[at] = fresh = connection.again()
+                    self._tasks.start_soon(fresh.run)
+        for connection in tuple(self._connections):
+            await connection.settled.wait()
 
     def failures(self) -> list[tuple[str, str]]:
         """The servers that are not there, by name, each with a sentence that says why."""
@@ -105,11 +117,6 @@ class McpServers:
                 name = _free_name(connection.name, offer.name, found)
                 found[name] = McpTool(connection, offer, name)
         return found
-
-    async def _settle(self) -> None:
-        for connection in self._connections:
-            await connection.settled.wait()
-        self._settled.set()
 
     async def _made(self) -> list[McpConnection]:
         if not self._servers:
