@@ -45,6 +45,7 @@
     │  └─ ClientClosed
     ├─ RequestError                an HTTP request was refused before it reached a session
     │  ├─ BadRequest               its body, query or headers are not as documented
+    │  │  └─ InvalidCwd            a session cannot work there; reason
     │  ├─ HeadersTooLarge
     │  ├─ UnsupportedMedia
     │  ├─ NotAcceptable            it takes nothing that this can be answered with
@@ -111,6 +112,7 @@ from turnwire.errors.request import (
     ConnectionLimitReached,
     Forbidden,
     HeadersTooLarge,
+    InvalidCwd,
     MethodNotAllowed,
     NotAcceptable,
     NotFound,
@@ -159,6 +161,7 @@ __all__ = [
     "FrameTooLarge",
     "HeadersTooLarge",
     "IdempotencyConflict",
+    "InvalidCwd",
     "InvalidMetadata",
     "InvalidMode",
     "InvalidOption",

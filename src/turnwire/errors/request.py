@@ -15,6 +15,12 @@ class BadRequest(RequestError):
     code = "bad_request"
 
 
+class InvalidCwd(BadRequest):
+    """A session cannot work there: no absolute path, or no directory."""
+
+    code = "invalid_cwd"
+
+
 class HeadersTooLarge(RequestError):
     code = "headers_too_large"
 

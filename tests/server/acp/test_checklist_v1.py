@@ -65,7 +65,7 @@ async def test_a_v1_client_hears_of_a_method_that_does_not_exist() -> None:
 @pytest.mark.parametrize("path", ["here", "", "./here", "~", "file:///tmp"])
 async def test_a_path_that_is_not_absolute_reaches_no_agent(path: str) -> None:
     async with recorded(v1_agent()) as (place, agent), connected(place, V1) as client:
-        await client.fails("session/new", cwd=path, mcpServers=[])
+        assert (await client.fails("session/new", cwd=path, mcpServers=[]))["code"] == -32602
         assert (await client.fails("session/list", cwd=path))["code"] == -32602
         assert "session/new" not in agent.methods()
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from turnwire.errors import BadRequest, ConfigError, Forbidden
+from turnwire.errors import ConfigError, Forbidden, InvalidCwd
 from turnwire.ids import SessionId
 from turnwire.server.door.audit import audit
 from turnwire.server.door.bind import check_bind, is_loopback
@@ -76,7 +76,7 @@ def test_whatever_leads_outside_is_refused_in_the_same_words(tmp_path: Path) -> 
 def test_what_is_no_absolute_directory_is_malformed(tmp_path: Path, cwd: str) -> None:
     allowed, _ = roots(tmp_path)
     (allowed / "file").touch()
-    with pytest.raises(BadRequest, match="absolute path of a directory"):
+    with pytest.raises(InvalidCwd, match="absolute path of a directory"):
         check_cwd(cwd.format(root=allowed), [allowed])
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from turnwire.errors import BadRequest, Forbidden, RequestRefused
+from turnwire.errors import Forbidden, InvalidCwd, RequestRefused
 from turnwire.runtime.services.roots import Roots
 
 OUTSIDE, ROOT_MISSING = "outside_roots", "root_missing"
@@ -19,7 +19,7 @@ def check_cwd(cwd: str, roots: Sequence[Path], what: str = "cwd") -> str:
     """The true path of `cwd`, which errors call `what`.
 
     Raises:
-        BadRequest: It is not absolute, missing, or no directory.
+        InvalidCwd: It is not absolute, missing, or no directory.
         Forbidden: It is not inside one of `roots`, or one of those is gone.
     """
     if not roots:
@@ -34,7 +34,7 @@ def check_cwd(cwd: str, roots: Sequence[Path], what: str = "cwd") -> str:
             raise Forbidden(
                 "an allowed directory is gone; make it again, or restart the daemon without it"
             ) from None
-        raise BadRequest(
+        raise InvalidCwd(
             f"{what} must be the absolute path of a directory that exists; check it, or make the directory first",
             reason=refused.reason,
         ) from None
