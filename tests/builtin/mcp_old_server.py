@@ -2,7 +2,8 @@
 
 `python -I -S mcp_old_server.py HABIT`: `good`; `noisy` prints to the wrong stream; `stubborn` ignores the end of
 its input and every polite signal, and has a child in a session of its own; `dies` ends at once; `mute` never
-answers. Its one tool says a word. Some words do more: `die`, `learn`, `wait` for ever, or tell of the `cancelled`.
+answers; `careless` has a schema with a fault. Its one tool says a word. Some words do more: `die`, `learn`, `wait`
+for ever, or tell of the `cancelled`.
 """
 
 from __future__ import annotations
@@ -15,10 +16,13 @@ from typing import Any, TextIO
 
 HABIT = sys.argv[1]
 
-tools = [
+tools: list[dict[str, Any]] = [
     {"name": "say it", "description": "Says its word.", "inputSchema": {"type": "object", "required": ["word"]}}
 ]
 
+
+if HABIT == "careless":
+    tools[0]["inputSchema"] = {"type": "object", "required": None}
 
 waiting: list[object] = []
 cancelled: list[object] = []

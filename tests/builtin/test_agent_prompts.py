@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 from turnwire.builtin.model import ToolSpec
@@ -51,4 +52,47 @@ def test_notes_that_are_long_are_cut_and_those_that_are_none_are_passed_over(tmp
     assert "left out" in note.text
     (tmp_path / "AGENTS.md").unlink()
     (tmp_path / "AGENTS.md").mkdir()
+    assert read_notes(tmp_path) == []
+
+
+def test_notes_that_lead_out_of_the_repository_are_not_read(tmp_path: Path) -> None:
+    repository = tmp_path / "repository"
+    inner = repository / "inner"
+    inner.mkdir(parents=True)
+    (repository / ".git").mkdir()
+    (tmp_path / "secret").write_text("a secret")
+    (repository / "AGENTS.md").symlink_to(tmp_path / "secret")
+    (inner / "AGENTS.md").symlink_to("../../secret")
+    assert read_notes(inner) == []
+    (repository / "docs").symlink_to(tmp_path)
+    (repository / "AGENTS.md").unlink()
+    (repository / "AGENTS.md").symlink_to("docs/secret")
+    assert read_notes(inner) == []
+
+
+def test_without_a_repository_notes_that_lead_out_of_the_folder_are_not_read(tmp_path: Path) -> None:
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    (tmp_path / "secret").write_text("a secret")
+    (folder / "AGENTS.md").symlink_to(tmp_path / "secret")
+    assert read_notes(folder) == []
+
+
+def test_notes_may_be_a_link_inside_the_repository(tmp_path: Path) -> None:
+    repository = tmp_path / "repository"
+    inner = repository / "inner"
+    inner.mkdir(parents=True)
+    (repository / ".git").mkdir()
+    (repository / "RULES.md").write_text("use tabs")
+    (inner / "AGENTS.md").symlink_to("../RULES.md")
+    (repository / "AGENTS.md").symlink_to(repository / "RULES.md")
+    assert [note.text for note in read_notes(inner)] == ["use tabs", "use tabs"]
+    (tmp_path / "link").symlink_to(inner)
+    (inner / "AGENTS.md").unlink()
+    (inner / "AGENTS.md").write_text("mine")
+    assert [note.text for note in read_notes(tmp_path / "link")] == ["mine"]
+
+
+def test_a_pipe_in_the_place_of_notes_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "AGENTS.md")
     assert read_notes(tmp_path) == []

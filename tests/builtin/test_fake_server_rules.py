@@ -13,8 +13,8 @@ OPENAI: dict[str, Any] = {"model": "a", "stream": True, "messages": [USER]}
 ANTHROPIC: dict[str, Any] = {"model": "a", "stream": True, "max_tokens": 9, "messages": [USER]}
 
 
-def call(identity: str) -> dict[str, Any]:
-    return {"id": identity, "type": "function", "function": {"name": "read", "arguments": "{}"}}
+def call(identity: str, name: str = "read") -> dict[str, Any]:
+    return {"id": identity, "type": "function", "function": {"name": name, "arguments": "{}"}}
 
 
 CALLS: dict[str, Any] = {"role": "assistant", "content": None, "tool_calls": [call("one"), call("two")]}
@@ -24,6 +24,7 @@ def result(identity: str) -> dict[str, Any]:
     return {"role": "tool", "tool_call_id": identity, "content": "text"}
 
 
+TWICE = [result("one"), result("one")]
 OPENAI_FAULTS: list[tuple[dict[str, Any], str]] = [
     ({"messages": []}, "non-empty array"),
     ({"messages": "Hello"}, "non-empty array"),
@@ -39,6 +40,8 @@ OPENAI_FAULTS: list[tuple[dict[str, Any], str]] = [
     ({"messages": [USER, CALLS, result("two")]}, "did not have response messages: one"),
     ({"messages": [USER, CALLS, USER]}, "did not have response messages: one, two"),
     ({"messages": [USER, {**CALLS, "tool_calls": [{"id": "one"}]}, result("one")]}, "arguments as a string"),
+    ({"messages": [USER, {**CALLS, "tool_calls": [call("one", "a.b")]}, result("one")]}, "[0].function.name"),
+    ({"messages": [USER, {**CALLS, "tool_calls": [call("one"), call("one")]}, *TWICE]}, "not found in"),
     ({"tools": [{"type": "function", "function": {"name": "no spaces"}}]}, "function.name"),
     ({"tools": [{"function": {"name": "a", "parameters": {"type": "array"}}}]}, "must be of type 'object'"),
 ]
@@ -97,6 +100,11 @@ ANTHROPIC_FAULTS: list[tuple[dict[str, Any], str]] = [
         {"thinking": THINKING, "messages": [USER, block("assistant", USE), block("user", RESULT)]},
         "must start with a thinking block",
     ),
+    (
+        {"messages": [USER, block("assistant", {**USE, "name": "a.b"}), block("user", RESULT)]},
+        "messages.1.content.0.tool_use.name",
+    ),
+    ({"messages": [USER, block("assistant", USE, USE), block("user", RESULT, RESULT)]}, "ids must be unique"),
     ({"tools": [{"name": "no spaces", "input_schema": {"type": "object"}}]}, "custom.name"),
     ({"tools": [{"name": "a", "input_schema": {"type": "array"}}]}, "input_schema.type"),
 ]

@@ -152,6 +152,13 @@ async def test_an_older_server_is_spoken_to_in_its_own_way(tmp_path: Path) -> No
         assert [each.title({}) for each in tools.values()] == ["old: say it", "old: say.it"]
 
 
+async def test_a_schema_with_faults_is_used_as_far_as_it_goes(tmp_path: Path) -> None:
+    async with connected(tmp_path, old("careless")) as mcp:
+        [tool] = mcp.tools().values()
+        assert tool.spec.schema == {"type": "object"}
+        assert (await use(tool, tmp_path, word="hello")).endswith(" hello")
+
+
 async def test_servers_that_fail_are_named_and_the_others_work(tmp_path: Path) -> None:
     servers: list[dict[str, Any]] = [
         old("dies", "dead"),

@@ -137,6 +137,9 @@ async def test_redirects_are_followed_and_each_is_checked(web: Web, where: Local
     assert (await refused(OPEN, where, url=f"{web.url}/d")).reason == "private_address"
     web.put("/e", "", status=302, Location="file:///etc/passwd")
     assert "only http and https" in str(await refused(OPEN, where, url=f"{web.url}/e"))
+    for location in ("http://xn--a/", "http://[::1/"):
+        web.put("/g", "", status=302, Location=location)
+        assert "check the address" in str(await refused(OPEN, where, url=f"{web.url}/g"))
     web.put("/f", "", status=302, Location="/f")
     assert "redirect to redirect" in str(await refused(OPEN, where, url=f"{web.url}/f"))
     assert [path for path, _ in web.asked].count("/f") == 6
@@ -147,6 +150,8 @@ async def test_redirects_are_followed_and_each_is_checked(web: Web, where: Local
     [
         *("127.0.0.1", "localhost", "0.0.0.0", "10.0.0.1", "192.168.1.1", "169.254.169.254", "100.64.0.1"),
         *("[::1]", "[fd00::1]", "[fe80::1]", "[::ffff:127.0.0.1]", "[2002:7f00:1::]", "2130706433", "224.0.0.1"),
+        *("[64:ff9b::7f00:1]", "[64:ff9b::a9fe:a9fe]", "[64:ff9b:1::7f00:1]", "[2002:a00:1::]", "[::7f00:1]"),
+        *("[2001:0:4136:e378:8000:63bf:3fff:fdd2]", "[fec0::1]", "[5f00::1]"),
     ],
 )
 async def test_private_addresses_are_refused(where: LocalWorkplace, host: str) -> None:
@@ -170,6 +175,7 @@ async def test_nothing_is_fetched_unless_it_is_allowed(tmp_path: Path, web: Web)
         ("http://example.org:x/", "no address"),
         ("http://example.org:70000/", "port"),
         ("http://[::1/", "no address"),
+        ("http://xn--a/", "no address"),
         ("", "only http and https"),
     ],
 )

@@ -7,7 +7,6 @@ state. Without a model it is the offline one, and does all but think.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,7 @@ from anyio import to_thread
 from turnwire import __version__
 from turnwire.agent import Agent, AgentOptions, FolderStore, MemoryStore, Option, Session, Turn
 from turnwire.builtin import commands
-from turnwire.builtin.compacting import compact
+from turnwire.builtin.compacting import KEPT, compact
 from turnwire.builtin.content import title_of, user_message
 from turnwire.builtin.conversation import Conversation
 from turnwire.builtin.demos import Stage, play
@@ -101,12 +100,23 @@ class BuiltIn:
             session.state[BEGUN] = True
             session.mode = self._settings.mode
         session.state.pop(LOST, None)
-        if session.mcp_servers:
-            self._servers[session.id] = servers = McpServers(session.mcp_servers, session.cwd)
-            session.background(servers.run)
+        await self._serve(session)
 
     def _closed(self, session: Session) -> None:
         self._servers.pop(session.id, None)
+
+    async def _serve(self, session: Session) -> None:
+        """Have the MCP servers that the session names now, and no others. Those that are there already stay."""
+        held = self._servers.get(session.id)
+        if held is not None:
+            if held.serves(session.mcp_servers, session.cwd):
+                return
+            del self._servers[session.id]
+            await held.stop()
+        # Whoever opened it meanwhile has started what it names now.
+        if session.mcp_servers and session.id not in self._servers:
+            self._servers[session.id] = servers = McpServers(session.mcp_servers, session.cwd)
+            session.background(servers.run)
 
     # -- turns ---------------------------------------------------------------------------------------------------
 
@@ -115,9 +125,7 @@ class BuiltIn:
         if turn.session.title is None:
             turn.session.title = title_of(turn.text) or None
         if is_nearly_full(turn.session.state, work.model.context_size):
-            # If there is no summary now, the prompt itself may still fit.
-            with suppress(ModelFailed):
-                await compact(work)
+            await _compact_by_itself(work)
         self._running[turn.session.id] = work
         try:
             return await run_turn(work, user_message(turn.content, takes_images=work.model.takes_images))
@@ -158,6 +166,10 @@ class BuiltIn:
     async def _connected(self, turn: Turn) -> McpServers | None:
         """The session's MCP servers, once all have answered. Of one that did not, the user is told once."""
         servers = self._servers.get(turn.session.id)
+        if servers is not None and servers.is_over:
+            # They were held by a client that has left; the session goes on without it.
+            await self._serve(turn.session)
+            servers = self._servers.get(turn.session.id)
         if servers is None:
             return None
         await servers.connected()
@@ -174,3 +186,13 @@ class BuiltIn:
         if len(self._models) == 1:
             return next(iter(self._models.values()))
         return self._models[str(session.option(commands.MODEL))]
+
+
+async def _compact_by_itself(work: Work) -> None:
+    try:
+        is_done = await compact(work)
+    except ModelFailed:
+        is_done = False
+    if not is_done:
+        # The prompt itself may still fit.
+        await work.turn.think(KEPT)

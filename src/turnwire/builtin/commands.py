@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable
 from typing import NamedTuple, TypeAlias
 
 from turnwire.agent import Turn
-from turnwire.builtin.compacting import compact
+from turnwire.builtin.compacting import KEPT, compact
 from turnwire.builtin.failing import failure_of
 from turnwire.builtin.offline import CAN, CONFIGURE, NO_MODEL
 from turnwire.builtin.permits import MODE_IDS, MODES
@@ -87,10 +87,11 @@ async def _clear(work: Work, arguments: str, models: tuple[str, ...]) -> None:
 async def _compact(work: Work, arguments: str, models: tuple[str, ...]) -> None:
     before = work.talk.place()
     try:
-        await compact(work)
+        is_done = await compact(work)
     except ModelFailed as failed:
         raise failure_of(work.model.name, failed) from None
-    await work.turn.say(f"The conversation had {before} messages; now it has {work.talk.place()}.")
+    now = f"The conversation had {before} messages; now it has {work.talk.place()}."
+    await work.turn.say(now if is_done else KEPT)
 
 
 async def _usage(work: Work, arguments: str, models: tuple[str, ...]) -> None:

@@ -1,7 +1,7 @@
 """Making a conversation shorter: by leaving out what is old, or by a summary that the model writes.
 
 Takes a turn's conversation; leaves fewer or shorter messages that still are one. Never leaves a tool wish without
-its result.
+its result, and never puts half a summary, a refusal or nothing in the place of what was said.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from turnwire.builtin.conversation import plain_transcript, says
-from turnwire.builtin.model import AssistantMessage, Message, Model, Text, ToolResult
+from turnwire.builtin.model import AssistantMessage, Finished, Message, Text, ToolResult
 from turnwire.builtin.script_model import ScriptModel
-from turnwire.builtin.usage import forget_context
+from turnwire.builtin.usage import add_up, forget_context
 from turnwire.builtin.work import Work
 
 KEPT_RESULTS = 2
@@ -29,6 +29,7 @@ TRANSCRIPT_TOKENS = 50_000
 """What is summarised at most, if the model's size is not known."""
 BEFORE = "[What was said before, in short]\n\n"
 AGREED = "I go on from this summary."
+KEPT = "The model gave no whole summary, so the conversation is kept as it is. Try `/compact` again, or `/clear`.\n"
 
 
 def shortened(messages: Sequence[Message]) -> list[Message] | None:
@@ -45,8 +46,8 @@ def _short(message: Message) -> Message:
     return replace(message, text=message.text[:SHORT_CHARACTERS] + LEFT_OUT)
 
 
-async def compact(work: Work) -> None:
-    """Put a summary in the conversation's place. Raises `ModelFailed`.
+async def compact(work: Work) -> bool:
+    """Put a summary in the conversation's place; false leaves it as it was. Raises `ModelFailed`, and then, too.
 
     A script cannot write one; there, old tool results are cut.
     """
@@ -55,19 +56,30 @@ async def compact(work: Work) -> None:
         work.talk.replace(shortened(messages) or messages)
     elif messages:
         await work.turn.think("The conversation is put into a summary.\n")
-        work.talk.replace(await summarised(work.model, messages))
+        summary = await _summary(work)
+        if not summary:
+            return False
+        work.talk.replace(summary_of(summary))
     forget_context(work.turn.session.state)
+    return True
 
 
-async def summarised(model: Model, messages: Sequence[Message]) -> list[Message]:
-    """The conversation as one summary. Raises `ModelFailed`."""
+async def _summary(work: Work) -> str:
+    """What the model makes of the conversation; empty if it did not write all of it. Raises `ModelFailed`."""
     # Two characters for each token leave room in every language.
-    text = plain_transcript(messages, 2 * (model.context_size or TRANSCRIPT_TOKENS))
-    async with model.stream(SUMMARISE, [says(text)], ()) as stream:
-        pieces = [piece.text async for piece in stream if isinstance(piece, Text)]
-    return summary_of("".join(pieces)) if pieces else list(messages)
+    text = plain_transcript(work.talk.messages, 2 * (work.model.context_size or TRANSCRIPT_TOKENS))
+    said: list[str] = []
+    is_whole = False
+    async with work.model.stream(SUMMARISE, [says(text)], ()) as stream:
+        async for piece in stream:
+            if isinstance(piece, Text):
+                said.append(piece.text)
+            elif isinstance(piece, Finished):
+                add_up(work, piece.usage)
+                is_whole = piece.reason == "stop"
+    return "".join(said).strip() if is_whole else ""
 
 
 def summary_of(text: str) -> list[Message]:
     """A conversation that begins with a summary."""
-    return [says(BEFORE + text.strip()), AssistantMessage(AGREED)]
+    return [says(BEFORE + text), AssistantMessage(AGREED)]

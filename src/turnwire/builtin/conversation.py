@@ -25,6 +25,8 @@ class Conversation:
     def __init__(self, state: dict[str, Any]) -> None:
         self._kept: list[Any] = state.setdefault(KEY, [])
         self.messages: list[Message] = repaired(_read(self._kept))
+        self.taken = 0
+        """How many of them a model has answered to since this was made; none of those is malformed."""
         self._write()
 
     def add(self, *messages: Message) -> None:

@@ -1,7 +1,8 @@
 """One turn of the built-in agent: the model answers, its tools run, and it answers again, until it is done.
 
 Takes a user's message and what the turn works with; gives the stop reason. Whatever ends the turn, the conversation
-is left so that the next prompt can follow: what was said is kept, and no tool call is without its result.
+is left so that the next prompt can follow: what was said is kept, what the user was told is accepted is in it, and
+no tool call is without its result. Tool calls get ids and names that every provider takes back.
 
 A model that fails is told to the user in plain words (`AgentFailure`). A stream that breaks in the middle is asked
 to go on once, and the user sees that.
@@ -9,12 +10,14 @@ to go on once, and the user sees that.
 
 from __future__ import annotations
 
+import re
 from typing import Literal, NamedTuple, TypeAlias
 
 import anyio
+from msgspec.structs import replace
 
 from turnwire.builtin.compacting import shortened
-from turnwire.builtin.conversation import Conversation, says
+from turnwire.builtin.conversation import Conversation, says, user_text
 from turnwire.builtin.failing import failure_of, retry_words
 from turnwire.builtin.model import (
     AssistantMessage,
@@ -36,8 +39,8 @@ StopReason: TypeAlias = Literal["end_turn", "max_tokens", "max_turn_requests", "
 BROKE = "\nThe connection to the model broke in the middle of its answer. It is asked to go on.\n"
 GO_ON = "[The connection broke in the middle of your answer. Go on where it stopped; do not repeat what you said.]"
 STOPPED = "[The user stopped the turn here.]"
-POISONED = ("bad_request", "too_long")
-"""Failures that are about what was asked."""
+NOT_TAKEN = "[What came here, with its tool calls, was left out: the model's provider did not take it back.]"
+NAME_LENGTH = 64
 SHORTENED = "The conversation was too long for the model. Old tool results were left out; it is asked again.\n"
 
 
@@ -48,19 +51,19 @@ async def run_turn(work: Work, prompt: UserMessage) -> StopReason:
     try:
         return await _answer(work, start)
     except ModelFailed as failed:
-        if failed.reason in POISONED and work.talk.place() == start + 1:
-            # It would make every later request fail as well.
-            work.talk.rewind(start)
+        _forget_poison(work.talk, start, failed.reason)
         raise failure_of(work.model.name, failed) from None
     except anyio.get_cancelled_exc_class():
         _mark_stop(work.talk)
         raise
+    finally:
+        # Whoever steered was told that it is heard. If there was no request for it any more, the next one has it.
+        _hear_steered(work)
 
 
 async def _answer(work: Work, start: int) -> StopReason:
     for _ in range(work.bounds.max_requests):
-        work.talk.add(*work.steered)
-        work.steered.clear()
+        _hear_steered(work)
         answer = await _ask_patiently(work)
         if answer.finished.reason == "refusal":
             # ACP: neither the refused prompt nor what came after it is part of the next one.
@@ -72,6 +75,24 @@ async def _answer(work: Work, start: int) -> StopReason:
             return "end_turn"
         await run_wishes(work, answer.wishes)
     return "max_turn_requests"
+
+
+def _hear_steered(work: Work) -> None:
+    work.talk.add(*work.steered)
+    work.steered.clear()
+
+
+def _forget_poison(talk: Conversation, start: int, reason: str) -> None:
+    """Leave out what would make every later request fail as well: what came since one was taken."""
+    keep = max(start, talk.taken)
+    if reason != "bad_request" and (reason != "too_long" or talk.place() != start + 1):
+        return
+    # The prompt itself goes, as its sender is told. Of later words the text stays: pictures are what is refused.
+    lost = talk.messages[max(keep, start + 1) :]
+    talk.rewind(keep)
+    if keep > start:
+        talk.add(AssistantMessage(NOT_TAKEN))
+    talk.add(*(says(text) for each in lost if (text := user_text(each)) and text != GO_ON))
 
 
 def _mark_stop(talk: Conversation) -> None:
@@ -121,6 +142,7 @@ async def _ask(work: Work) -> _Answer:
     """Ask the model once, and tell what it says as it says it. Raises `ModelFailed`."""
     heard = _Heard()
     offered = work.offered()
+    place = work.talk.place()
     try:
         async with work.model.stream(
             work.system(offered),
@@ -130,6 +152,7 @@ async def _ask(work: Work) -> _Answer:
             on_retry=lambda why, attempt, wait_s: work.turn.think(retry_words(why, attempt, wait_s)),
         ) as pieces:
             async for piece in pieces:
+                work.talk.taken = place
                 heard.take(piece)
                 await _tell(work, piece)
     finally:
@@ -156,6 +179,7 @@ class _Heard:
         self._text: list[str] = []
         self._thought: list[str] = []
         self._wishes: list[ToolWish] = []
+        self._is_as_sent = True
         self.finished: Finished | None = None
 
     def take(self, piece: Piece) -> None:
@@ -164,7 +188,9 @@ class _Heard:
         elif isinstance(piece, Thought):
             self._thought.append(piece.text)
         elif isinstance(piece, ToolWish):
-            self._wishes.append(piece)
+            wish = _mended(piece, {each.id for each in self._wishes})
+            self._is_as_sent &= wish == piece
+            self._wishes.append(wish)
         elif isinstance(piece, Finished):
             self.finished = piece
 
@@ -180,7 +206,20 @@ class _Heard:
         if self.finished is None or not self._is_whole():
             # A provider's own form of half an answer may name wishes that are not run.
             return AssistantMessage(text)
-        return AssistantMessage(text, "".join(self._thought), wishes, self.finished.opaque)
+        # The provider's own form has the ids and names that it would not take back.
+        opaque = self.finished.opaque if self._is_as_sent else None
+        return AssistantMessage(text, "".join(self._thought), wishes, opaque)
 
     def _is_whole(self) -> bool:
         return self.finished is not None and self.finished.reason in ("stop", "tools")
+
+
+def _mended(wish: ToolWish, taken: set[str]) -> ToolWish:
+    """The same with an id of its own and a name in the letters of tools; odd ones would be refused with all that
+    comes after them."""
+    name = re.sub(r"[^A-Za-z0-9_-]+", "_", wish.name)[:NAME_LENGTH] or "unknown"
+    known, number = wish.id or "call", 2
+    identity = known
+    while identity in taken:
+        identity, number = f"{known}_{number}", number + 1
+    return replace(wish, id=identity, name=name)

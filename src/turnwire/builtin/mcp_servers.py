@@ -4,9 +4,9 @@ Takes servers as ACP clients name them (stdio, http, sse); gives the tools of th
 name which cannot and why: a server that fails never fails a session. The library behind it is loaded only when a
 session has servers. Never leaves a process behind: stdio servers run under a guard, like agents.
 
-`run` holds the connections; start it in a task of the session and cancel it with the session. `connected` returns
-once every server is there or given up; one that was there and went is started again, so a turn that begins with
-`connected` has its tools. `tools` is good at any time, and follows servers that change their tools.
+`run` holds the connections; start it in a task of the session and cancel it with the session, or `stop` it.
+`connected` returns once every server is there or given up; one that was there and went is started again, so a turn
+that begins with `connected` has its tools. `tools` is good at any time, and follows servers that change theirs.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import importlib
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 import anyio
 from anyio import to_thread
@@ -34,6 +34,9 @@ if TYPE_CHECKING:
 
 CONNECT_S, CALL_S = 30.0, 300.0
 """Package runners download a server before its first word. A tool may build a project."""
+
+STOP_S = 15.0
+"""A connection closes within 5 s, and its process is ended then."""
 
 NAME_LENGTH, DESCRIPTION_LENGTH = 64, 4000
 """What every provider of models takes as the name of a tool; and enough to explain one."""
@@ -71,10 +74,27 @@ class McpServers:
         self._connections: list[McpConnection] = []
         self._failures: list[tuple[str, str]] = []
         self._begun = anyio.Event()
+        self._stopping = anyio.Event()
+        self._over = anyio.Event()
         self._tasks: TaskGroup | None = None
 
+    @property
+    def is_over(self) -> bool:
+        """`run` has ended, and with it every connection."""
+        return self._over.is_set()
+
+    def serves(self, servers: Sequence[dict[str, Any]], cwd: Path) -> bool:
+        """Whether it is these servers that are here."""
+        return not self.is_over and list(servers) == list(self._servers) and cwd == self._cwd
+
+    async def stop(self) -> None:
+        """End `run`, and return once all are closed; at the latest after `STOP_S`."""
+        self._stopping.set()
+        with anyio.move_on_after(STOP_S):
+            await self._over.wait()
+
     async def run(self) -> None:
-        """Connect to all at once and stay connected until cancelled; then close them all, within a bound."""
+        """Connect to all at once and stay connected until stopped or cancelled; then close them, within a bound."""
         try:
             self._connections = await self._made()
             async with anyio.create_task_group() as tasks:
@@ -83,13 +103,14 @@ class McpServers:
                 self._tasks = tasks
                 self._begun.set()
                 try:
-                    await anyio.sleep_forever()
+                    await self._stopping.wait()
                 finally:
                     self._tasks = None
                     for connection in self._connections:
                         connection.close()
         finally:
             self._begun.set()
+            self._over.set()
 
     async def connected(self) -> None:
         """Return once each server has answered or failed; at the latest after `connect_s`. Needs `run`."""
@@ -153,8 +174,7 @@ class McpTool:
         self._connection = connection
         self._offer = offer
         description = (offer.description or "").strip() or f"A tool of the MCP server {connection.name}."
-        schema = offer.input_schema if offer.input_schema.get("type") == "object" else {"type": "object"}
-        self.spec = ToolSpec(name, description[:DESCRIPTION_LENGTH], schema)
+        self.spec = ToolSpec(name, description[:DESCRIPTION_LENGTH], _usable(offer.input_schema))
 
     def title(self, arguments: dict[str, Any]) -> str:
         return f"{self._connection.name}: {self._offer.name}"
@@ -177,6 +197,15 @@ def _free_name(server: str, tool: str, taken: dict[str, Tool]) -> str:
     while name in taken:
         name, number = f"{whole[: NAME_LENGTH - len(str(number)) - 1]}_{number}", number + 1
     return name
+
+
+def _usable(schema: dict[str, Any]) -> dict[str, Any]:
+    """A schema that providers take, as long as that is to be had by leaving out."""
+    if schema.get("type") != "object":
+        return {"type": "object"}
+    required = schema.get("required", [])
+    is_list = isinstance(required, list) and all(isinstance(each, str) for each in cast("list[Any]", required))
+    return schema if is_list else {name: value for name, value in schema.items() if name != "required"}
 
 
 def _letters(text: str) -> str:

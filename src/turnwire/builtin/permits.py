@@ -2,8 +2,9 @@
 
 Takes a session's mode, a tool and what the user allowed for good; gives a verdict. Never asks and never runs.
 
-A remembered permission is for a tool, and for `run` for the beginning of a command: `git status`. A command that
-could hide another one (a pipe, a list, a redirection, an interpreter) is remembered only as a whole.
+A remembered permission is for a tool. For `run` it is for the beginning of a command if that is one of a few that
+only look, such as `git status`; any other command is remembered only as a whole, for there are too many that run
+what their arguments say.
 """
 
 from __future__ import annotations
@@ -44,20 +45,20 @@ def judge(mode: str, *, asks: bool, edits: bool, is_allowed: bool) -> Verdict:
     return Verdict.ASK
 
 
-SUBCOMMANDS = frozenset(
-    {"apt", "brew", "bun", "cargo", "dotnet", "gh", "git", "go", "npm", "pip", "pnpm", "uv", "yarn"}
-)
-"""Programs whose second word says what they do."""
-OPEN_ENDED = frozenset(
+LOOKERS = frozenset(
     {
-        *("awk", "bash", "bun", "csh", "dash", "deno", "docker", "env", "eval", "exec", "find", "fish", "ksh"),
-        *("kubectl", "lua", "make", "nice", "node", "nohup", "npx", "parallel", "perl", "php", "podman", "python"),
-        *("python3", "ruby", "sed", "sh", "source", "ssh", "sudo", "su", "time", "timeout", "uvx", "watch"),
-        *("xargs", "zsh", "."),
+        *("basename", "cat", "cmp", "comm", "cut", "df", "diff", "dirname", "du", "echo", "egrep", "false"),
+        *("fgrep", "grep", "head", "id", "ls", "md5sum", "nl", "pwd", "readlink", "realpath", "sha256sum"),
+        *("stat", "tail", "tr", "true", "uname", "wc", "which", "whoami"),
     }
 )
-"""Programs that run whatever their arguments say."""
-_COMPOUND = re.compile(r"[;&|<>`$(){}\n\\*?\[\]!#~]")
+"""Programs that write nothing and start no other program, whatever their arguments. Not among them: `sort`, `uniq`
+and `tree`, which can write files, `rg` and `sort`, which can start programs, `date`, which can set the clock."""
+LOOKING = {"git": frozenset({"blame", "describe", "diff", "log", "ls-files", "rev-parse", "show", "status"})}
+"""Subcommands of which the same is true, but for what `_WRITES` finds."""
+_WRITES = re.compile(r"--o($|=|u)|--ext")
+"""`--output` of git, and `--ext-diff`; git also takes the beginnings of an option."""
+_COMPOUND = re.compile(r"[;&|<>`$(){}\n\r\\*?\[\]!#~]")
 
 
 def permit_key(tool: str, arguments: dict[str, Any]) -> str:
@@ -73,12 +74,13 @@ def _beginning(command: str) -> str:
         words = shlex.split(command)
     except ValueError:
         words = []
-    if not words or _COMPOUND.search(command) or "=" in words[0] or words[0].rpartition("/")[2] in OPEN_ENDED:
+    if not words or _COMPOUND.search(command):
         return f"= {command}"
-    if words[0] not in SUBCOMMANDS:
+    if words[0] in LOOKERS:
         return words[0]
     # A flag before the subcommand can change what runs: `git -c alias.x=…`.
-    return f"= {command}" if len(words) < 2 or words[1].startswith("-") else " ".join(words[:2])
+    is_looking = len(words) > 1 and words[1] in LOOKING.get(words[0], ())
+    return f"= {command}" if not is_looking or any(map(_WRITES.match, words)) else " ".join(words[:2])
 
 
 def always_words(key: str) -> str:

@@ -1,23 +1,29 @@
 """The system prompt: who the agent is, where it works, and by which rules.
 
 Takes a session's folder, mode and the tools on offer; gives one text. The project's own notes (`AGENTS.md`) are
-read from the folder up to the root of its repository, bounded in number and size.
+read from the folder up to the root of its repository, bounded in number and size. Never reads a file outside of
+the repository, whatever links lead there: notes go to a provider without being asked for.
 """
 
 from __future__ import annotations
 
+import os
 import platform
+import stat
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from turnwire.builtin.model import ToolSpec
 from turnwire.builtin.permits import ACCEPT_EDITS, PLAN
+from turnwire.errors import RequestRefused
+from turnwire.runtime.services.roots import Roots
 
 NOTES = "AGENTS.md"
 MAX_FOLDERS = 16
 """Folders above the session's own in which notes are looked for."""
 MAX_NOTE_BYTES = 32 * 1024
+_OPEN = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 
 RULES = """\
 You are the agent that is built into turnwire. You help a person with the files of one folder, mostly with software.
@@ -80,17 +86,20 @@ def read_notes(cwd: Path) -> list[Note]:
     """The project's notes, the outermost first. Blocks: call it in a worker thread."""
     folders = [cwd, *cwd.parents][: MAX_FOLDERS + 1]
     root = next((at for at, each in enumerate(folders) if (each / ".git").exists()), 0)
-    return [note for each in reversed(folders[: root + 1]) if (note := _read(each / NOTES)) is not None]
+    # The session's folder by itself as well: its own name may be a link.
+    roots = Roots(str(folders[root]), [str(cwd)])
+    return [note for each in reversed(folders[: root + 1]) if (note := _read(roots, each / NOTES)) is not None]
 
 
-def _read(path: Path) -> Note | None:
+def _read(roots: Roots, path: Path) -> Note | None:
     try:
-        # A pipe or a device under this name would never end.
-        if not path.is_file():
-            return None
-        with path.open("rb") as file:
-            content = file.read(MAX_NOTE_BYTES + 1)
-    except OSError:
+        with roots.locate(str(path)) as place:
+            # A pipe or a device under this name would never end.
+            if not stat.S_ISREG(os.stat(place.name, dir_fd=place.directory, follow_symlinks=False).st_mode):
+                return None
+            with os.fdopen(os.open(place.name, _OPEN, dir_fd=place.directory), "rb") as file:
+                content = file.read(MAX_NOTE_BYTES + 1)
+    except (OSError, RequestRefused):
         return None
     text = content[:MAX_NOTE_BYTES].decode(errors="replace")
     cut = "\n\n[The rest of these notes is left out: they are too long.]" if len(content) > MAX_NOTE_BYTES else ""

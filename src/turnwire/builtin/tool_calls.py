@@ -7,6 +7,7 @@ runs what the user or the mode does not allow, and never lets a wish without a r
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from typing import Any
 
@@ -28,8 +29,11 @@ SHOWN_CHARACTERS = 20_000
 """More of one result is not shown to the user."""
 DENIED = "The user did not allow this call. Do not try it again; ask what to do, or go on without it."
 REFUSED = "In the mode `plan` nothing is changed and nothing is run. Put it into the plan instead."
+BROKEN = "The tool failed in a way that nobody expected. Go on without it, or try another way."
 _TOLD = (RequestRefused, NotOffered, LimitExceeded, ProtocolError)
 """What a tool may raise that is for the model to hear."""
+
+logger = logging.getLogger(__name__)
 
 
 async def run_wishes(work: Work, wishes: Sequence[ToolWish]) -> None:
@@ -102,6 +106,10 @@ class _Stage:
         except _TOLD as error:
             call.fail(str(error))
             return self._told(str(error), is_error=True)
+        except Exception:  # a fault in one tool must not end the turn
+            logger.exception("the tool %s failed", self.wish.name)
+            call.fail(BROKEN)
+            return self._told(BROKEN, is_error=True)
         return self._told(text)
 
     async def _done(self, call: ToolCall) -> str:

@@ -17,19 +17,23 @@ NEARLY = 0.85
 
 
 def count(work: Work, used: Usage) -> None:
-    """Tell the client, and add it up."""
-    state = work.turn.session.state
-    total = total_of(state)
-    state[KEY] = list(Usage(*(one + other for one, other in zip(total, used, strict=True))))
-    state[CONTEXT] = context = used.input_tokens + used.output_tokens
-    size = work.model.context_size
+    """Tell the client what an answer used, and how full the context is with it."""
+    context = used.input_tokens + used.output_tokens
+    work.turn.session.state[CONTEXT] = context
+    add_up(work, used, context)
+
+
+def add_up(work: Work, used: Usage, context: int | None = None) -> None:
+    """The same for a request that is no part of the conversation, and says nothing of how long that is."""
+    state, size = work.turn.session.state, work.model.context_size
+    state[KEY] = list(Usage(*(one + other for one, other in zip(total_of(state), used, strict=True))))
     work.turn.usage(
         input_tokens=used.input_tokens,
         output_tokens=used.output_tokens,
         cached_tokens=used.cached_tokens,
         thought_tokens=used.thought_tokens,
         context_used=None if size is None else context,
-        context_size=size,
+        context_size=None if context is None else size,
     )
 
 

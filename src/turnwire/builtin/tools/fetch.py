@@ -37,6 +37,8 @@ PAGE_BYTES, PAGE_CHARACTERS = 4 * 2**20, 40_000
 LAST_PORT = 65_535
 REDIRECT = {301, 302, 303, 307, 308}
 TEXT_TYPES = ("text/", "application/json", "application/xml", "application/javascript", "application/x-ndjson")
+NAT64, GLOBAL_UNICAST = ipaddress.IPv6Network("64:ff9b::/96"), ipaddress.IPv6Network("2000::/3")
+"""All that is given out to the public is in the second; the first stands for the addresses of IPv4."""
 HEADERS: Final = {
     "User-Agent": "turnwire",
     "Accept": "text/html, text/plain, text/markdown, application/json, */*;q=0.1",
@@ -92,7 +94,8 @@ class Fetch:
             raise failed(
                 f"the server did not answer in full within {self._within_s:g} s; try again later"
             ) from None
-        except (httpx.HTTPError, OSError):
+        except (httpx.HTTPError, httpx.InvalidURL, OSError, UnicodeError):
+            # Also what the library cannot read of a redirect: it looks at it before we do.
             raise failed("the server cannot be reached, or broke off; check the address, or try later") from None
         text = (
             html_text(page.text, page.address) if page.kind in ("text/html", "application/xhtml+xml") else page.text
@@ -148,11 +151,13 @@ def _checked_url(text: str) -> httpx.URL:
     try:
         url = httpx.URL(text.strip())
         url.netloc.decode("ascii")
+        # Reading it fails for a name that only claims to be in another alphabet.
+        host = url.host
     except (httpx.InvalidURL, ValueError, TypeError):
         raise wrong("`url` is no address; give one such as https://example.org/page") from None
     if (url.port or 0) > LAST_PORT:
         raise wrong(f"`url` has a port above {LAST_PORT}; check it")
-    if url.scheme not in ("http", "https") or not url.host:
+    if url.scheme not in ("http", "https") or not host:
         raise wrong("only http and https addresses are fetched; give one such as https://example.org/page")
     if url.userinfo:
         raise wrong("an address with a user name in it is not fetched; leave that out")
@@ -162,9 +167,17 @@ def _checked_url(text: str) -> httpx.URL:
 def _is_public(address: str) -> bool:
     # An IPv6 address may have a zone, and one that only wraps an IPv4 address is judged by that.
     ip = ipaddress.ip_address(address.partition("%")[0])
-    if isinstance(ip, ipaddress.IPv6Address) and (inner := ip.ipv4_mapped or ip.sixtofour):
-        ip = inner
+    if isinstance(ip, ipaddress.IPv6Address):
+        inner = ip.ipv4_mapped or ip.sixtofour or _translated(ip)
+        if inner is None and ip not in GLOBAL_UNICAST:
+            return False
+        ip = inner or ip
     return ip.is_global and not ip.is_multicast
+
+
+def _translated(ip: ipaddress.IPv6Address) -> ipaddress.IPv4Address | None:
+    """What a translator of this network (NAT64) makes of it."""
+    return ipaddress.IPv4Address(int(ip) & 0xFFFF_FFFF) if ip in NAT64 else None
 
 
 async def _read(response: httpx.Response, address: str) -> Page:

@@ -86,6 +86,8 @@ def _message_faults(place: str, message: Mapping[str, Any], signatures: Set[str]
             yield f"{place}: text content blocks must contain non-whitespace text"
         elif kind == "thinking" and block.get("signature") not in signatures:
             yield f"{place}.content.{at}: Invalid `signature` in `thinking` block"
+        elif kind == "tool_use":
+            yield from _name_faults(f"{place}.content.{at}.tool_use", block)
 
 
 def _has_empty_text(block: Mapping[str, Any]) -> bool:
@@ -115,6 +117,8 @@ def _pairing_faults(messages: Sequence[Mapping[str, Any]]) -> Iterator[str]:
                 "Each `tool_result` block must have a corresponding `tool_use` block in the previous message."
             )
         waiting = _ids(message, "tool_use", "id")
+        if len(set(waiting)) < len(waiting):
+            yield f"messages.{at}: `tool_use` ids must be unique"
     if waiting:
         yield f"`tool_use` ids were found without `tool_result` blocks immediately after: {', '.join(waiting)}"
 
@@ -136,7 +140,11 @@ def _tool_faults(tools: object) -> Iterator[str]:
         yield "tools: Input should be a valid list"
         return
     for at, tool in enumerate(tools):
-        if not _NAME.fullmatch(str(tool.get("name", ""))):
-            yield f"tools.{at}.custom.name: String should match pattern '^[a-zA-Z0-9_-]{{1,128}}$'"
+        yield from _name_faults(f"tools.{at}.custom", tool)
         if inner(tool, "input_schema").get("type") != "object":
             yield f"tools.{at}.custom.input_schema.type: Input should be 'object'"
+
+
+def _name_faults(place: str, tool: Mapping[str, Any]) -> Iterator[str]:
+    if not _NAME.fullmatch(str(tool.get("name", ""))):
+        yield f"{place}.name: String should match pattern '^[a-zA-Z0-9_-]{{1,128}}$'"

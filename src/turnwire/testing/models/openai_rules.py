@@ -61,9 +61,11 @@ def _message_faults(at: int, message: Mapping[str, Any]) -> Iterator[str]:
         yield f"Invalid value for 'content': expected a string, got null. (messages[{at}].content)"
     if isinstance(content, list):
         yield from _part_faults(f"messages[{at}].content", role, rows(message, "content"))
-    for call in rows(message, "tool_calls"):
-        if not isinstance(call.get("id"), str) or not isinstance(inner(call, "function").get("arguments"), str):
-            yield f"Invalid 'messages[{at}].tool_calls': every call needs an id, and arguments as a string."
+    for number, call in enumerate(rows(message, "tool_calls")):
+        function, place = inner(call, "function"), f"messages[{at}].tool_calls"
+        if not isinstance(call.get("id"), str) or not isinstance(function.get("arguments"), str):
+            yield f"Invalid '{place}': every call needs an id, and arguments as a string."
+        yield from _name_faults(f"{place}[{number}].function.name", function)
 
 
 def _part_faults(place: str, role: str, parts: list[dict[str, Any]]) -> Iterator[str]:
@@ -112,7 +114,11 @@ def _tool_faults(tools: object) -> Iterator[str]:
         return
     for at, tool in enumerate(tools):
         function = inner(tool, "function")
-        if not _NAME.fullmatch(str(function.get("name", ""))):
-            yield f"Invalid 'tools[{at}].function.name': expected a match of '^[a-zA-Z0-9_-]+$', 64 at most."
+        yield from _name_faults(f"tools[{at}].function.name", function)
         if inner(function, "parameters").get("type", "object") != "object":
             yield f"Invalid schema for function '{function.get('name')}': schema must be of type 'object'."
+
+
+def _name_faults(place: str, function: Mapping[str, Any]) -> Iterator[str]:
+    if not _NAME.fullmatch(str(function.get("name", ""))):
+        yield f"Invalid '{place}': expected a match of '^[a-zA-Z0-9_-]+$', 64 at most."
