@@ -79,6 +79,29 @@ async def test_the_object_is_asked_for_everything_that_its_interface_has(sdk: st
     assert refused["result"]["stopReason"] == "refusal"
 
 
+async def test_a_session_with_a_name_that_is_taken_is_refused_and_the_first_one_goes_on() -> None:
+    new: dict[str, Any] = {"cwd": "/", "mcpServers": []}
+    async with adapted() as client:
+        session = await client.new_session()
+        await client.call("session/set_mode", {"sessionId": session, "modeId": "fast"})
+        request = await client.request("session/prompt", prompt_params(session, "wait"), "the-first")
+        await client.update("agent_message_chunk")
+        refused = await client.call("session/new", new)
+        await client.notify("session/cancel", {"sessionId": session})
+        await client.until(lambda each: each.get("id") == request)
+        joined = await client.call("session/resume", {"sessionId": session, **new})
+        await client.call("session/close", {"sessionId": session})
+        refused_again = await client.call("session/new", new)
+        await client.call("session/delete", {"sessionId": session})
+        opened = await client.call("session/new", new)
+    assert "have the agent make new ids" in refused["error"]["message"]
+    assert answer_to(client, request)["result"]["stopReason"] == "cancelled"
+    assert client.text() == "waitingstopping"
+    assert joined["result"]["modes"]["currentModeId"] == "fast"
+    assert refused_again["error"] == refused["error"], "it is still kept"
+    assert opened["result"]["sessionId"] == session
+
+
 @pytest.mark.requirement("R3", "R26")
 async def test_what_the_object_says_before_its_answer_follows_ours_and_waits_for_ready() -> None:
     async with adapted(capabilities=ASKED) as client:

@@ -220,7 +220,7 @@ async def test_what_is_no_message_is_answered_once_or_not_at_all() -> None:
 
 @pytest.mark.requirement("R7")
 async def test_ids_come_back_with_value_and_type_and_two_that_look_alike_are_two() -> None:
-    agent, go = Agent("slow"), anyio.Event()
+    agent, go = plain(), anyio.Event()
 
     @agent.extension("_slow/echo")
     async def echo(params: Json, session: Session | None) -> Json:
@@ -238,6 +238,25 @@ async def test_ids_come_back_with_value_and_type_and_two_that_look_alike_are_two
             assert (await driver.answer(each))["result"] == {"said": str(type(each))}
         await driver.call("session/list")
         assert len([each for each in driver.frames if each.get("id") == 102]) == 1
+
+
+@pytest.mark.parametrize(
+    ("block", "words"),
+    [
+        ({"type": "image"}, ["block 2", "image", "`data`", "`mimeType`"]),
+        ({"type": "image", "data": "aGk="}, ["block 2", "image", "`mimeType`"]),
+        ({"type": "resource_link", "uri": 3, "name": "x"}, ["block 2", "resource_link", "`uri`"]),
+        ({"type": "text", "text": None}, ["block 2", "text", "`text`"]),
+    ],
+)
+async def test_a_malformed_block_is_refused_with_its_place_and_what_it_needs(block: Json, words: list[str]) -> None:
+    async with served(plain(image=True), V1, checks=False) as driver:
+        session = await driver.new()
+        prompt = [*text_prompt("look"), block]
+        refused = await driver.refused("session/prompt", sessionId=session, prompt=prompt)
+        assert refused["code"] == -32602
+        assert all(each in refused["message"] for each in words), refused["message"]
+        assert "Annotated" not in refused["message"]
 
 
 @pytest.mark.requirement("R9")

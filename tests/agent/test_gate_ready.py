@@ -176,6 +176,7 @@ async def test_a_question_before_ready_waits_for_it_but_never_for_ever(hello: Js
 
 async def test_too_much_before_ready_is_an_error_to_its_author_and_states_are_coalesced() -> None:
     agent, failures = Agent("flood", options=AgentOptions(ready_s=None, held=8)), list[Any]()
+    agent.prompt(say_nothing)
 
     @agent.opened
     def opened_(session: Session) -> None:

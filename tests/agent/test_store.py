@@ -16,7 +16,15 @@ import pytest
 
 from turnwire.agent.folder_store import FolderStore
 from turnwire.agent.store import Kept, MemoryStore, SessionStore
-from turnwire.errors import ConfigError, LogCorrupt, LogTooNew, LogUnavailable, RequestRefused, SessionNotFound
+from turnwire.errors import (
+    AppendConflict,
+    ConfigError,
+    LogCorrupt,
+    LogTooNew,
+    LogUnavailable,
+    RequestRefused,
+    SessionNotFound,
+)
 
 pytestmark = pytest.mark.anyio
 
@@ -74,10 +82,11 @@ async def test_what_was_saved_is_what_is_loaded(store: SessionStore) -> None:
 async def test_saving_again_replaces_the_record_and_leaves_the_history(store: SessionStore) -> None:
     await store.save(kept(state={"a": 1}))
     await store.append("one", [b"{}"])
-    await store.save(kept(title="later", state={"b": 2}))
+    await store.save(kept(title="later", state={"b": 2}, revision=2))
     found = await store.load("one")
     assert found is not None
     assert (found.title, found.state, found.history) == ("later", {"b": 2}, (b"{}",))
+    assert found.revision == 2
 
 
 async def test_a_state_that_its_author_changes_later_is_not_saved_yet(store: SessionStore) -> None:
@@ -110,6 +119,31 @@ async def test_a_deleted_session_does_not_come_back_by_an_append(store: SessionS
         await store.append("one", [b"{}"])
     assert await store.load("one") is None
     assert await ids(store) == [["two"]]
+
+
+async def test_a_deleted_session_does_not_come_back_by_a_save(store: SessionStore) -> None:
+    await store.save(kept())
+    await store.delete("one")
+    with pytest.raises(SessionNotFound):
+        await store.save(kept(revision=2))
+    assert await store.load("one") is None
+    assert await ids(store) == [[]]
+    # A new session may have the name of an old one.
+    await store.save(kept(title="new"))
+    assert await history(store) == []
+
+
+@pytest.mark.parametrize("revision", [1, 2, 3, 5])
+async def test_a_save_that_has_not_seen_the_last_one_is_refused_and_changes_nothing(
+    store: SessionStore, revision: int
+) -> None:
+    for number in (1, 2, 3):
+        await store.save(kept(state={"n": number}, revision=number))
+    before = await store.load("one")
+    with pytest.raises(AppendConflict, match="load it"):
+        await store.save(kept(state={"n": "another"}, revision=revision))
+    assert await store.load("one") == before
+    await store.save(kept(state={"n": 4}, revision=4))
 
 
 async def test_a_list_is_newest_first_in_pages_without_gap_or_repetition(store: SessionStore) -> None:
@@ -160,7 +194,7 @@ async def test_appends_that_overlap_keep_the_order_of_their_calls(store: Session
 async def test_a_state_that_json_cannot_hold_is_refused_and_the_old_record_stays(store: SessionStore) -> None:
     await store.save(kept(state={"a": 1}))
     with pytest.raises(ConfigError, match="plain values"):
-        await store.save(kept(state={"a": object()}))
+        await store.save(kept(state={"a": object()}, revision=2))
     found = await store.load("one")
     assert found is not None
     assert found.state == {"a": 1}
@@ -212,7 +246,7 @@ async def main():
     while True:
         number += 1
         await store.append("one", [b'{"n":%d}' % number, b'{"more":"%s"}' % (b"x" * 5000)])
-        await store.save(Kept(id="one", cwd="/", state={"n": number, "more": "x" * 5000}))
+        await store.save(Kept(id="one", cwd="/", state={"n": number, "more": "x" * 5000}, revision=number + 1))
         print(number, flush=True)
 
 anyio.run(main)
@@ -255,6 +289,56 @@ async def test_two_processes_may_add_to_one_session(folder: Path) -> None:
         assert [number for each, number in lines if each == name] == list(range(30))
 
 
+async def test_of_two_processes_that_save_at_once_one_is_refused(folder: Path) -> None:
+    await FolderStore(folder).save(kept(state={"a": 0, "b": 0}))
+    refused = list[str]()
+
+    async def count(store: FolderStore, name: str) -> None:
+        for _ in range(30):
+            found = await store.load("one")
+            assert found is not None
+            state = {**found.state, name: found.state[name] + 1}
+            try:
+                await store.save(msgspec.structs.replace(found, state=state, revision=found.revision + 1))
+            except AppendConflict:
+                refused.append(name)
+
+    async with anyio.create_task_group() as tasks:
+        for name in "ab":
+            tasks.start_soon(count, FolderStore(folder), name)
+    found = await FolderStore(folder).load("one")
+    assert found is not None
+    # Every save that was not refused is still counted.
+    assert found.state == {name: 30 - refused.count(name) for name in "ab"}
+    assert found.revision == 1 + sum(found.state.values())
+
+
+async def test_what_one_process_deletes_no_other_one_saves_again(folder: Path) -> None:
+    one, two = FolderStore(folder), FolderStore(folder)
+    await one.save(kept())
+    await two.delete("one")
+    with pytest.raises(SessionNotFound):
+        await one.save(kept(revision=2))
+    assert os.listdir(folder) == []
+
+
+async def test_a_session_whose_maker_crashed_can_be_made_again_and_deleted(folder: Path) -> None:
+    store = FolderStore(folder)
+    for name in ("one", "two"):
+        (folder / name).mkdir(parents=True)
+    await store.save(kept())
+    assert await history(store) == []
+    await store.delete("two")
+    assert os.listdir(folder) == ["one"]
+
+
+async def test_a_record_from_before_there_were_revisions_goes_on(folder: Path) -> None:
+    store = FolderStore(folder)
+    await store.save(kept())
+    (folder / "one" / "meta.json").write_bytes(b'{"version": 1, "id": "one", "cwd": "/"}')
+    await store.save(kept(title="later", revision=2))
+
+
 async def test_a_record_that_is_none_is_told_and_left_out_of_the_list(folder: Path) -> None:
     store = FolderStore(folder)
     for name in ("one", "two", "three"):
@@ -277,8 +361,8 @@ async def test_a_folder_that_cannot_be_used_is_an_error_with_a_reason(tmp_path: 
 
 async def test_files_are_for_their_owner_alone_and_nothing_is_left_beside_them(folder: Path) -> None:
     store = FolderStore(folder)
-    for _ in range(3):
-        await store.save(kept())
+    for number in range(3):
+        await store.save(kept(revision=number + 1))
         await store.append("one", [b"{}"])
     modes = {each.name: stat.S_IMODE(each.stat().st_mode) for each in (folder / "one").iterdir()}
     assert modes == {"meta.json": 0o600, "history.ndjson": 0o600}

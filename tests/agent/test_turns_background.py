@@ -63,6 +63,7 @@ async def test_what_is_said_through_a_turn_that_is_over_is_marked_as_late(hello:
 @pytest.mark.requirement("R40", "R41")
 async def test_background_updates_are_told_before_any_prompt_and_leave_the_state_alone(hello: Json) -> None:
     agent = Agent("chatty")
+    agent.prompt(say_nothing)
 
     @agent.opened
     def opened(session: Session) -> None:
@@ -223,5 +224,7 @@ async def test_a_prompt_is_steered_into_the_turn_that_runs(hello: Json) -> None:
             assert driver.updates("user_message")[-1]["content"] == text_prompt("faster")
         go.set()
         assert await driver.end_of(request) == "end_turn"
-    async with served(Agent("plain"), hello) as driver:
+    plain = Agent("plain")
+    plain.prompt(say_nothing)
+    async with served(plain, hello) as driver:
         assert (await driver.refused(steering, sessionId="x", prompt=text_prompt("x")))["code"] == -32601

@@ -6,10 +6,12 @@ from collections.abc import Sequence
 
 import anyio
 import pytest
-from tests.agent.kit import CWD, DIALECTS, V1, V1_PLUS, V2, Json, say_nothing, served, update_of
+from tests.agent.kit import CWD, DIALECTS, V1, V2, Json, say_nothing, served, update_of
+from tests.support.heard import WAIT_S
 
 from turnwire.agent import Agent, AgentFailure, AgentOptions, Kept, MemoryStore, Session, Turn
 from turnwire.errors import ConfigError, LogUnavailable, SessionNotFound
+from turnwire.link.memory import memory_pair
 
 pytestmark = pytest.mark.anyio
 
@@ -82,6 +84,7 @@ async def test_a_client_that_opens_its_running_session_again_still_gets_its_end(
 
 async def test_a_session_that_was_refused_never_was() -> None:
     agent = Agent("refusing")
+    agent.prompt(say_nothing)
 
     @agent.opened
     async def opened(session: Session) -> None:
@@ -113,6 +116,7 @@ async def test_a_v2_client_that_asks_for_it_gets_the_extension_of_a_strict_agent
 async def test_no_turn_begins_in_a_session_that_is_closed() -> None:
     agent, sessions = Agent("closed"), list[Session]()
     agent.opened(sessions.append)
+    agent.prompt(say_nothing)
     async with served(agent, V1) as driver:
         await driver.call("session/close", sessionId=await driver.new())
         with pytest.raises(SessionNotFound):
@@ -120,9 +124,17 @@ async def test_no_turn_begins_in_a_session_that_is_closed() -> None:
                 pytest.fail("it began")
 
 
-async def test_an_agent_without_a_function_for_prompts_ends_every_turn() -> None:
-    async with served(Agent("empty"), V1_PLUS) as driver:
-        assert await driver.take_turn(await driver.new()) == "end_turn"
+async def test_an_agent_without_a_function_for_prompts_is_not_served() -> None:
+    agent, (_, theirs) = Agent("empty"), memory_pair()
+
+    @agent.command("only", "A command is no answer to prompts")
+    def only(turn: Turn, arguments: str) -> None: ...
+
+    for serve in (agent.run, agent.source):
+        with pytest.raises(ConfigError, match="give it one with"):
+            serve()
+    with anyio.fail_after(WAIT_S), pytest.raises(ConfigError, match="give it one with"):
+        await agent.serve(theirs)
 
 
 def test_settings_that_make_no_sense_are_refused_at_once() -> None:

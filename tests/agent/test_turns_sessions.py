@@ -324,4 +324,14 @@ async def test_a_slash_command_runs_instead_of_the_prompt_function(hello: Json) 
             assert [each["name"] for each in told] == ["greet", "more"]
         assert await driver.take_turn(session, "/greet  Ann Lee ") == "refusal"
         assert driver.said() == "hello Ann Lee"
+        for text, said in (
+            ("/greet", ""),
+            ("/greet\n", ""),
+            ("/greet\tAnn", "Ann"),
+            ("/greet\nAnn\nLee", "Ann\nLee"),
+        ):
+            assert await driver.take_turn(session, text) == "refusal"
+            assert driver.said().endswith(f"hello {said}")
+        for text in ("/", "/ greet", "/\ngreet"):
+            assert await driver.take_turn(session, text) == "end_turn"
         assert await driver.take_turn(session, "/more") == "end_turn"

@@ -85,8 +85,10 @@ class AdaptedSessions:
         else:
             raise AgentFailure("this agent cannot fork a session; open a new one", jsonrpc=METHOD_NOT_FOUND)
         session_id = str(answer["sessionId"])
-        self._known.add(session_id)
-        self._answers[session_id] = answer
+        if session_id not in self._authored.live:
+            # Otherwise the name is refused, and the session that has it stays as it is.
+            self._known.add(session_id)
+            self._answers[session_id] = answer
         return session_id
 
     async def missing(self, asked: Opening, meta: Json) -> Kept | None:

@@ -118,16 +118,23 @@ class Agent:
     # -- serving -------------------------------------------------------------------------------------------------
 
     async def serve(self, link: FrameLink) -> None:
-        """Serve one client until its link ends."""
+        """Serve one client until its link ends. Raises `ConfigError` if there is no function for prompts."""
+        self._check()
         await serving.serve(self._authored, link)
 
     def run(self) -> None:
         """Serve the client that started this process, over standard input and output, until it leaves.
 
-        What is printed meanwhile goes to stderr.
+        What is printed meanwhile goes to stderr. Raises `ConfigError` if there is no function for prompts.
         """
+        self._check()
         serving.run(self.serve)
 
     def source(self) -> AgentSource:
-        """For `turnwire.connect(agent.source())`, and for a daemon in this process."""
+        """For `turnwire.connect(agent.source())`, and a daemon in this process. Raises `ConfigError`, as `run`."""
+        self._check()
         return serving.AgentInProcess(self.serve, self._authored.options.max_cancel_s)
+
+    def _check(self) -> None:
+        if self._authored.hooks.prompt is None:
+            raise ConfigError("the agent has no function for prompts; give it one with `@agent.prompt`")

@@ -3,8 +3,8 @@
 Takes and gives what `turnwire.agent.store` says. Each session has a folder of its own with `meta.json`, replaced
 whole by renaming, and `history.ndjson`, which only grows. What `save` and `append` took outlives the process and
 the machine. A line that was cut by a crash is dropped by readers, and by the next append. Files are for their owner
-alone. Works in a worker thread, one call after the other; two processes may share the folder. Never leaves the
-folder, whatever a session is called.
+alone. Works in a worker thread, one call after the other; two processes may share the folder, and whoever writes to
+a session holds the lock on its history. Never leaves the folder, whatever a session is called.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import logging
 import os
 import shutil
 from collections.abc import Callable, Generator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import quote
@@ -26,7 +26,17 @@ import msgspec
 from anyio import CapacityLimiter, to_thread
 from msgspec import Struct
 
-from turnwire.agent.store import PAGE, Kept, OptionValue, Page, encoded, page_of, unknown_session
+from turnwire.agent.store import (
+    FIRST,
+    PAGE,
+    Kept,
+    OptionValue,
+    Page,
+    check_revision,
+    encoded,
+    page_of,
+    unknown_session,
+)
 from turnwire.errors import LogCorrupt, LogError, LogFull, LogTooNew, LogUnavailable
 
 logger = logging.getLogger(__name__)
@@ -48,6 +58,7 @@ class _Head(Struct, kw_only=True):
     version: int
     id: str
     cwd: str
+    revision: int = FIRST
     directories: tuple[str, ...] = ()
     title: str | None = None
     updated_at: str = ""
@@ -70,9 +81,9 @@ class FolderStore:
         self._turns = CapacityLimiter(1)
 
     async def save(self, record: Kept) -> None:
-        """Keep a session. Raises `LogError` if the disk does not take it, `ConfigError` if JSON cannot hold it."""
+        """Keep a session. Raises `LogError` if the disk does not take it, and as `SessionStore` says."""
         # Before anything waits: an author goes on changing the state.
-        await self._run(self._save, record.id, _as_meta(record))
+        await self._run(self._save, record.id, record.revision, _as_meta(record))
 
     async def append(self, session_id: str, updates: Sequence[bytes]) -> None:
         """Add to a history. Raises `SessionNotFound`, `LogError`."""
@@ -98,23 +109,31 @@ class FolderStore:
 
     # -- in a worker thread ---------------------------------------------------------------------------------
 
-    def _save(self, session_id: str, content: bytes) -> None:
+    def _save(self, session_id: str, revision: int, content: bytes) -> None:
         folder = self._at(session_id)
+        if revision == FIRST:
+            # Only then: what was deleted stays deleted.
+            self._make(folder)
+        try:
+            with _locked(folder / HISTORY):
+                check_revision(revision, _revision(folder / META))
+                _replace(folder / META, content)
+        except FileNotFoundError:
+            raise unknown_session() from None
+
+    def _make(self, folder: Path) -> None:
         self._folder.mkdir(mode=FOLDER_MODE, parents=True, exist_ok=True)
         with suppress(FileExistsError):
             folder.mkdir(mode=FOLDER_MODE)
             _sync(self._folder)
         with _opened(folder / HISTORY, os.O_WRONLY | os.O_CREAT):
             pass
-        _replace(folder / META, content)
 
     def _append(self, session_id: str, updates: Sequence[bytes]) -> None:
         # Inside a JSON text a line end is white space only.
         lines = b"".join(each.replace(b"\n", b" ") + b"\n" for each in updates)
         try:
-            # Never O_CREAT: what was deleted stays deleted.
-            with _opened(self._at(session_id) / HISTORY, os.O_RDWR) as history:
-                fcntl.flock(history, fcntl.LOCK_EX)
+            with _locked(self._at(session_id) / HISTORY) as history:
                 _write_at(history, _whole(history), lines)
                 os.fsync(history)
         except FileNotFoundError:
@@ -139,6 +158,7 @@ class FolderStore:
             mode=meta.mode,
             options=meta.options,
             state=meta.state,
+            revision=meta.revision,
             history=_readable(lines, session_id),
         )
 
@@ -160,11 +180,15 @@ class FolderStore:
         return found
 
     def _delete(self, session_id: str) -> None:
-        gone = self._folder / f".gone-{os.getpid()}-{next(_numbers)}"
-        with suppress(FileNotFoundError):
-            # Renaming makes it one step for whoever reads meanwhile.
-            self._at(session_id).rename(gone)
-            shutil.rmtree(gone)
+        folder, gone = self._at(session_id), self._folder / f".gone-{os.getpid()}-{next(_numbers)}"
+        with ExitStack() as held:
+            with suppress(FileNotFoundError):
+                # Not in the middle of what somebody else writes.
+                held.enter_context(_locked(folder / HISTORY))
+            with suppress(FileNotFoundError):
+                # Renaming makes it one step for whoever reads meanwhile.
+                folder.rename(gone)
+                shutil.rmtree(gone)
 
     def _at(self, session_id: str) -> Path:
         """The folder of a session. Clients name sessions too, so a name is never used as a path."""
@@ -179,6 +203,7 @@ def _as_meta(record: Kept) -> bytes:
         version=VERSION,
         id=record.id,
         cwd=record.cwd,
+        revision=record.revision,
         directories=record.directories,
         title=record.title,
         updated_at=record.updated_at,
@@ -196,6 +221,22 @@ def _opened(path: Path, flags: int) -> Generator[int]:
         yield file
     finally:
         os.close(file)
+
+
+@contextmanager
+def _locked(history: Path) -> Generator[int]:
+    """Alone with a session that is there, among all processes. Raises `FileNotFoundError`, and makes nothing."""
+    with _opened(history, os.O_RDWR) as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield file
+
+
+def _revision(path: Path) -> int | None:
+    """Of the record that is there; none was written yet if its maker crashed."""
+    try:
+        return _read_meta(path, _Head).revision
+    except FileNotFoundError:
+        return None
 
 
 def _whole(history: int) -> int:

@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, Final
 
-from msgspec import Raw
+import msgspec
+from msgspec import Raw, Struct
 
 from turnwire.agent.words import Json, text_block
 from turnwire.wire.jsonrpc import raw
@@ -23,6 +24,8 @@ _OF_THE_MOMENT: Final = frozenset(
 )
 _PIECE: Final = frozenset({"sessionUpdate", "messageId", "content"})
 _TEXT: Final = frozenset({"type", "text"})
+_CALL: Final = frozenset({"tool_call", "tool_call_update"})
+_UNFINISHED: Final = frozenset({"pending", "in_progress"})
 
 
 class History:
@@ -30,7 +33,7 @@ class History:
 
     def __init__(self, kept: Iterable[bytes] = ()) -> None:
         self._updates = list(kept)
-        self._saved = len(self._updates)
+        self._saved = self._brought = len(self._updates)
         self._growing: tuple[str, str] | None = None
         """The message whose pieces are being joined, by kind and id."""
         self._texts: list[str] = []
@@ -60,6 +63,28 @@ class History:
         return tuple(self._updates)
 
     @property
+    def replayed(self) -> tuple[bytes, ...]:
+        """All of it, with an end for each tool call that lost its own."""
+        lost = (
+            {"sessionUpdate": "tool_call_update", "toolCallId": each, "status": "failed"} for each in self._lost()
+        )
+        return (*self.updates, *(bytes(raw(each)) for each in lost))
+
+    def _lost(self) -> list[str]:
+        """Tool calls that were open when the session was brought back: whoever ran them is gone."""
+        is_open: dict[str, bool] = {}
+        for number, each in enumerate(self._updates):
+            if b'"toolCallId"' not in each:
+                continue
+            call = _read_call(each)
+            if call.session_update not in _CALL or (call.status is None and call.tool_call_id in is_open):
+                continue
+            # What is told now has somebody who can end it.
+            is_unfinished = call.status is None or call.status in _UNFINISHED
+            is_open[call.tool_call_id] = is_unfinished and number < self._brought
+        return [name for name, still in is_open.items() if still]
+
+    @property
     def waiting(self) -> int:
         """How many whole updates the store has not got yet."""
         return len(self._updates) - self._saved
@@ -76,6 +101,13 @@ class History:
         """The store has got the next `count`."""
         self._saved += count
 
+    def take_up(self, stored: Iterable[bytes]) -> None:
+        """What the store has, of which others may have written a part; ours that it has not got comes behind."""
+        unsaved = self.unsaved
+        self._updates = list(stored)
+        self._saved = len(self._updates)
+        self._updates += unsaved
+
     def _close(self) -> None:
         if self._growing is None:
             return
@@ -83,6 +115,15 @@ class History:
         update = {"sessionUpdate": kind, "messageId": message_id, "content": text_block("".join(self._texts))}
         self._updates.append(bytes(raw(update)))
         self._growing, self._texts = None, []
+
+
+class _Call(Struct, rename="camel"):
+    session_update: str = ""
+    tool_call_id: str = ""
+    status: str | None = None
+
+
+_read_call = msgspec.json.Decoder(_Call).decode
 
 
 def _message(update: Json) -> tuple[str, str] | None:

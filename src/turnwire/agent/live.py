@@ -16,6 +16,7 @@ from msgspec import Raw
 from turnwire.agent.authored import Authored
 from turnwire.agent.history import History
 from turnwire.agent.hooks import Function, call, contained
+from turnwire.agent.keeping import Keeping
 from turnwire.agent.offers import MODE, Offers
 from turnwire.agent.outbox import Sent
 from turnwire.agent.seat import Seat
@@ -32,8 +33,6 @@ if TYPE_CHECKING:
 
 SAVE_AT = 256
 """Updates that may wait for the store while a turn runs: a crash in a long turn costs no more than these."""
-SAVE_S = 10.0
-"""How long an end of a turn waits for the store before it is told all the same."""
 
 logger = logging.getLogger(__name__)
 
@@ -67,7 +66,7 @@ class LiveSession:
         """The store is to have it. Not any more once it was deleted."""
         self._updated_at = kept.updated_at
         self._background: set[anyio.CancelScope] = set()
-        self._saving = anyio.Lock()
+        self.keeping = Keeping(self, kept)
         self._is_save_due = False
         self._from_v1: UpdatesV1ToV2 | None = None
 
@@ -183,21 +182,13 @@ class LiveSession:
         self._updated_at = self.authored.timestamp()
 
     async def save(self) -> None:
-        """Have the store keep everything, within a bound. A store that fails is logged: turns go on."""
-        with anyio.move_on_after(SAVE_S) as bound:
-            async with self._saving:
-                if not self.is_kept:
-                    return
-                unsaved = self.history.unsaved
-                try:
-                    await self.authored.store.save(self.record())
-                    if unsaved:
-                        await self.authored.store.append(self.id, unsaved)
-                        self.history.saved(len(unsaved))
-                except Exception:  # a store may raise anything; the session is still good
-                    logger.exception("the store did not keep session %s", self.id)
-        if bound.cancelled_caught:
-            logger.error("the store took longer than %s s for session %s", SAVE_S, self.id)
+        """Have the store keep what has changed."""
+        await self.keeping.save()
+
+    async def claim(self) -> None:
+        """A turn is to begin: say so in the store, and take up what another process kept there since."""
+        self.touch()
+        await self.save()
 
     def _save_later(self) -> None:
         if self._is_save_due or not self.seats or not self.is_opened:

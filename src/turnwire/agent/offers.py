@@ -83,6 +83,14 @@ class Offers:
         self._chosen[option_id] = value
         return before != value
 
+    def take_up(self, choices: dict[str, str | bool]) -> bool:
+        """Choices that were made elsewhere, and whether they changed anything. What is not offered now is kept."""
+        before, self._kept = dict(self._chosen), {**self._kept, **choices}
+        for option_id, value in choices.items():
+            if option_id in self._options and self._options[option_id].takes(value):
+                self._chosen[option_id] = value
+        return before != self._chosen
+
     # -- in the words of v2 --------------------------------------------------------------------------------------
 
     def listed_commands(self) -> list[Json]:

@@ -28,11 +28,10 @@ from turnwire.core.content import check_content
 from turnwire.core.translate.members import as_object, members, text_of
 from turnwire.core.translate.sessions import Opening, session_result, updates_after
 from turnwire.core.view.patch import read_entries
-from turnwire.errors import SessionNotFound
+from turnwire.errors import AgentFailure, AppendConflict, SessionNotFound
 from turnwire.ids import RequestId, SessionId
 from turnwire.runtime import mint
 from turnwire.wire.jsonrpc import Request, raw
-from turnwire.wire.schema.content import content_blocks
 
 
 class Answered(NamedTuple):
@@ -83,16 +82,23 @@ class OpenSessions:
 
     async def open_new(self, asked: Opening, meta: Json, kept: Kept | None = None) -> Answered:
         """A new session, or one that begins with the history of `kept`."""
+        named: str | None = await call(self.authored.hooks.named, asked, meta, kept)
+        if named is not None and (named in self.authored.live or await self.authored.store.load(named) is not None):
+            raise _named_twice()
         record = Kept(
-            id=await call(self.authored.hooks.named, asked, meta, kept) or mint.session_id(),
+            id=named or mint.session_id(),
             cwd=asked.cwd,
             directories=asked.setup.additional_directories,
             updated_at=self.authored.timestamp(),
         )
         if kept is not None:
-            own = {name: getattr(record, name) for name in ("id", "cwd", "directories", "updated_at")}
+            own = {name: getattr(record, name) for name in ("id", "cwd", "directories", "updated_at", "revision")}
             record = msgspec.structs.replace(kept, **own)
-        await self._keep(record)
+        try:
+            await self._keep(record)
+        except AppendConflict:
+            # Another client's was kept between the look and now.
+            raise _named_twice() from None
         live = self._bring(record)
         try:
             seat = await self._sit_down(live, asked, meta)
@@ -167,7 +173,7 @@ class OpenSessions:
             live.turns.move(before, seat)
             _stand_up(live, before)
         # From here on what is told is held for this client, so that nothing is lost between history and now.
-        history, state = live.history.updates, raw(live.foreground)
+        history, state = live.history.replayed, raw(live.foreground)
         live.seats.append(seat)
         try:
             await call(self.authored.hooks.opened, session)
@@ -194,6 +200,8 @@ class OpenSessions:
         result = session_result(offers, 2, client.version, session_id, boolean_options=client.boolean_options)
 
         def follow() -> None:
+            if not live.is_opened and session_id is None:
+                live.keeping.only_looked_at()
             live.is_opened = True
             seat.voice.offers(offers)
             if live.offers.listed_commands():
@@ -249,8 +257,9 @@ class OpenSessions:
         finally:
             for seat in tuple(live.seats):
                 _stand_up(live, seat)
-            with anyio.CancelScope(shield=True):
-                await live.save()
+            if live.is_opened:
+                with anyio.CancelScope(shield=True):
+                    await live.save()
             self.authored.live.pop(live.id, None)
             live.ended.set()
 
@@ -274,11 +283,10 @@ class OpenSessions:
         live.turns.submit(Course(live, content, seat, request.id, meta))
 
     def content(self, given: Raw | None) -> list[Json]:
-        """The blocks of a prompt. Raises `RemoteProtocolError`, `ContentRefused`."""
+        """The blocks of a prompt. Raises `RemoteProtocolError`, `ContentRefused`, which names the block."""
         if given is None:
             raise invalid("`prompt` is a list of content blocks")
         check_content(given, self.authored.options.block_types)
-        content_blocks(given)
         return msgspec.json.decode(given, type=list[dict[str, Any]])
 
     def is_prompting(self, request_id: RequestId) -> bool:
@@ -295,6 +303,12 @@ class OpenSessions:
             live = self.authored.live.get(session_id)
             if live is not None:
                 live.turns.cancel_request(seat, request_id)
+
+
+def _named_twice() -> AgentFailure:
+    return AgentFailure(
+        "the agent gave its new session the id of one that there is; delete that, or have the agent make new ids"
+    )
 
 
 def _stand_up(live: LiveSession, seat: Seat) -> None:

@@ -120,4 +120,4 @@ class Session:
     @property
     def history(self) -> list[Json]:
         """What a client is told when it loads the session, in the words of v2."""
-        return [msgspec.json.decode(each, type=dict[str, Any]) for each in self._live.history.updates]
+        return [msgspec.json.decode(each, type=dict[str, Any]) for each in self._live.history.replayed]

@@ -8,10 +8,14 @@ Obligations of a store:
 T1  What `save` took is what `load` gives, whole: the old record or the new one, never a mixture.
 T2  Updates come back in the order of their appends, each once; those of one append together, or a first part of
     them after a crash.
-T3  `append` to a session that was never saved, or was deleted, raises `SessionNotFound` and brings nothing back.
+T3  `append` to a session that was never saved, or was deleted, raises `SessionNotFound` and brings nothing back; so
+    does `save` of any revision but the first.
 T4  `delete` is final and may be repeated.
 T5  `list` gives the newest first, without history and state. Pages follow each other without a gap and without a
     repetition, unless a session changes in between; such a session may be given again.
+T6  `save` takes the first revision of a session that is not there, and of one that is there only the revision after
+    the one that it has. Any other raises `AppendConflict` and changes nothing, so that nobody writes over what they
+    have not seen. Looking and writing are one step, for all who share the store.
 """
 
 from __future__ import annotations
@@ -24,11 +28,14 @@ from typing import Any, Protocol, TypeAlias
 import msgspec
 from msgspec import Struct
 
-from turnwire.errors import ConfigError, RequestRefused, SessionNotFound
+from turnwire.errors import AppendConflict, ConfigError, RequestRefused, SessionNotFound
 from turnwire.wire.jsonrpc import INVALID_PARAMS
 
 PAGE = 50
 """Sessions per page, unless asked otherwise: more than a person reads in a list."""
+
+FIRST = 1
+"""The revision of a record that was saved once."""
 
 OptionValue: TypeAlias = str | bool
 
@@ -47,6 +54,8 @@ class Kept(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The chosen value of each config option."""
     state: dict[str, Any] = {}
     """The author's own memory. Anything that JSON can hold."""
+    revision: int = FIRST
+    """How often it was saved, this time included: whoever saves adds one to what was loaded or saved last."""
     history: tuple[bytes, ...] = ()
     """Only `load` fills it. `save` does not look at it."""
 
@@ -64,7 +73,8 @@ class SessionStore(Protocol):
     async def save(self, record: Kept) -> None:
         """Keep a session, or what has changed of it. Its history stays as it is.
 
-        Raises `ConfigError` if JSON cannot hold its state; then the old record stays.
+        Raises `AppendConflict` if somebody else saved it since, `SessionNotFound` if it was deleted, `ConfigError`
+        if JSON cannot hold its state; then the old record stays.
         """
         ...
 
@@ -93,8 +103,10 @@ class MemoryStore:
         self._histories: dict[str, list[bytes]] = {}
 
     async def save(self, record: Kept) -> None:
-        """Keep a copy: what the author changes later is not saved yet. Raises `ConfigError`."""
+        """Keep a copy: what the author changes later is not saved yet. Raises as `SessionStore` says."""
         copied = msgspec.json.decode(encoded(record.state))
+        known = self._records.get(record.id)
+        check_revision(record.revision, None if known is None else known.revision)
         self._records[record.id] = msgspec.structs.replace(record, state=copied, history=())
         self._histories.setdefault(record.id, [])
 
@@ -134,6 +146,14 @@ def encoded(value: object) -> bytes:
 def unknown_session() -> SessionNotFound:
     """What `append` raises."""
     return SessionNotFound("the store has no such session; save it first")
+
+
+def check_revision(given: int, known: int | None) -> None:
+    """Hold T6 and T3. `known`: of the record that is there. Raises `AppendConflict`, `SessionNotFound`."""
+    if known is None and given > FIRST:
+        raise unknown_session()
+    if given != (known or 0) + 1:
+        raise AppendConflict("somebody else has saved the session since; load it, and save on top of that")
 
 
 def page_of(records: Iterable[Kept], cwd: str | None, cursor: str | None, limit: int) -> Page:

@@ -149,7 +149,7 @@ class Turns:
             with course.stoppable():
                 # Settings that came before the prompt are made before it runs.
                 async with self._live.settling:
-                    pass
+                    await self._live.claim()
             if course.is_cancelled:
                 done.set()
                 return
@@ -174,7 +174,6 @@ class Turns:
         assert course.seat is not None, "a client's prompt has a client"
         assert course.request_id is not None, "and a request"
         course.is_inserted = True
-        self._live.touch()
         self._live.publish(user_message(course.message_id, course.content), by=course.seat, must=True)
         course.seat.accepted(course.request_id, course.message_id)
         self._live.set_foreground("running")
@@ -184,9 +183,10 @@ class Turns:
         hooks = self._live.authored.hooks
         first = course.content[0].get("text") if course.content else None
         if isinstance(first, str) and first.startswith("/"):
-            name, _, rest = first[1:].partition(" ")
+            # Any white space ends the name; in front of it there is no name.
+            name, *rest = first[1:].split(None, 1) if first[1:2].strip() else [""]
             if name in hooks.commands:
-                return hooks.commands[name][1], [rest.strip()]
+                return hooks.commands[name][1], [" ".join(rest).strip()]
         return hooks.prompt, []
 
     async def _work(self, course: Course, work: Callable[[], Awaitable[Any]], done: anyio.Event) -> None:
@@ -217,6 +217,7 @@ class Turns:
 
     async def _finish(self, course: Course) -> None:
         course.close_calls()
+        self._live.touch()
         # Kept first, told second: a client that heard of an end finds its turn in the history.
         await self._live.save()
         self._end(course)
@@ -235,7 +236,6 @@ class Turns:
                 each.end(end, own=each is seat)
         else:
             self._end_unheard(course)
-        live.touch()
         live.session.running = None
         self._next()
 
@@ -271,6 +271,8 @@ class Turns:
             self._waiting.append(course)
         try:
             await course.admitted.wait()
+            if course is self._running:
+                await self._live.claim()
         except BaseException:
             self._forget(course)
             raise

@@ -1,6 +1,7 @@
-"""What a prompt may hold: content blocks, of the types that the agent takes.
+"""What a prompt may hold: whole content blocks, of the types that the agent takes.
 
-Takes a prompt's content and an agent's capabilities; refuses what the agent must not be sent. Changes no block.
+Takes a prompt's content and an agent's capabilities; refuses what the agent must not be sent. Of a block whose type
+ACP knows, what ACP requires must be there; the rest is the agent's to read. Changes no block.
 """
 
 from __future__ import annotations
@@ -11,10 +12,20 @@ from typing import Any
 import msgspec
 from msgspec import Raw, Struct
 
-from turnwire.errors import ContentRefused
+from turnwire.errors import ContentRefused, RemoteProtocolError
+from turnwire.wire.schema.content import EmbeddedResource, content_block
 
 ALWAYS = ("resource_link", "text")
 """Every agent takes these."""
+
+_NEEDS = {
+    "audio": "strings `data` and `mimeType`",
+    "image": "strings `data` and `mimeType`",
+    "resource": "`resource` with a string `uri`, and a string `text` or `blob`",
+    "resource_link": "strings `uri` and `name`",
+    "text": "a string `text`",
+}
+"""What ACP requires of a block, by its type."""
 
 
 class _Block(Struct):
@@ -39,7 +50,9 @@ class _V2(Struct):
     session: _Session | None = None
 
 
-_read_blocks = msgspec.json.Decoder(list[_Block]).decode
+_read_items = msgspec.json.Decoder(list[Raw]).decode
+_read_block = msgspec.json.Decoder(_Block).decode
+_UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
 def content_types(capabilities: Raw, protocol_version: int) -> tuple[str, ...]:
@@ -65,13 +78,35 @@ def _gates(capabilities: Raw, protocol_version: int) -> _Gates | None:
 def check_content(content: Raw, accepts: Collection[str] | None) -> None:
     """Refuse what is no prompt and, once the agent is known, what it does not take. Raises `ContentRefused`."""
     try:
-        types = {block.type for block in _read_blocks(content)}
-    except msgspec.DecodeError:
+        blocks = _read_items(content)
+    except _UNREADABLE:
         raise ContentRefused("a prompt is a list of content blocks, each with a `type`") from None
-    if not types:
+    if not blocks:
         raise ContentRefused("the prompt is empty; give at least one content block")
+    types = {_checked_type(each, number) for number, each in enumerate(blocks, 1)}
     if accepts is not None and not types.issubset(accepts):
         unwanted = ", ".join(sorted(types.difference(accepts)))
         raise ContentRefused(
             f"the agent does not take {unwanted} in prompts; it takes {', '.join(accepts)}", types=unwanted
         )
+
+
+def _checked_type(block: Raw, number: int) -> str:
+    """The type of a block that is whole. One that we do not know is whole with its type alone."""
+    try:
+        kind = _read_block(block).type
+    except _UNREADABLE:
+        raise ContentRefused(f"content block {number} cannot be read; give an object with a `type`") from None
+    if kind in _NEEDS and not _is_whole(block):
+        raise ContentRefused(
+            f"content block {number} is malformed; one of type {kind} has {_NEEDS[kind]}", block=number
+        )
+    return kind
+
+
+def _is_whole(block: Raw) -> bool:
+    try:
+        found = content_block(block)
+    except (RemoteProtocolError, UnicodeDecodeError):
+        return False
+    return not isinstance(found, EmbeddedResource) or not (found.resource.text is found.resource.blob is None)

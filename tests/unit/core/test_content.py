@@ -39,6 +39,69 @@ def test_what_is_no_prompt_is_refused(content: bytes) -> None:
         check_content(Raw(content), None)
 
 
+MALFORMED = [
+    {"type": "text"},
+    {"type": "text", "text": 5},
+    {"type": "text", "text": None},
+    {"type": "resource_link"},
+    {"type": "resource_link", "uri": "file:///a"},
+    {"type": "resource_link", "uri": 1, "name": "a"},
+    {"type": "image", "data": "AA=="},
+    {"type": "image", "mimeType": "image/png"},
+    {"type": "audio", "data": ["AA=="], "mimeType": "audio/wav"},
+    {"type": "resource"},
+    {"type": "resource", "resource": "file:///a"},
+    {"type": "resource", "resource": {"text": "a"}},
+    {"type": "resource", "resource": {"uri": "file:///a"}},
+    {"type": "resource", "resource": {"uri": "file:///a", "text": 5}},
+]
+
+
+@pytest.mark.parametrize("block", MALFORMED)
+@pytest.mark.parametrize("accepts", [None, ("audio", "image", "resource", "resource_link", "text")])
+def test_a_block_without_what_its_type_requires_is_refused(block: object, accepts: tuple[str, ...] | None) -> None:
+    given = raw([{"type": "text", "text": "fine"}, block])
+    with pytest.raises(ContentRefused, match="content block 2 is malformed") as refused:
+        check_content(given, accepts)
+    assert refused.value.context == {"block": 2}
+
+
+@pytest.mark.parametrize(
+    "block",
+    [
+        {"type": "text", "text": ""},
+        {"type": "text", "text": "a", "annotations": 5, "_meta": 7, "newer": {"text": 1}},
+        {"type": "text", "text": "a", "annotations": {"priority": "high", "audience": "user"}},
+        {"type": "resource_link", "uri": "a", "name": "b", "size": 1.5, "icons": 3, "title": {}},
+        {"type": "resource", "resource": {"uri": "a", "blob": "", "mimeType": 3}, "annotations": None},
+        {"type": "resource", "resource": {"uri": "a", "text": "", "blob": None, "newer": []}},
+        {"type": "image", "data": "", "mimeType": "", "uri": 4},
+        {"type": "hologram"},
+    ],
+)
+def test_what_no_schema_requires_is_the_agent_s_to_read(block: object) -> None:
+    check_content(raw([block]), None)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b'[{"type":"text","text":"a","deep":' + b"[" * 5000 + b"]" * 5000 + b"}]",
+        b'[{"type":"text","text":"\xff"}]',
+    ],
+)
+def test_what_cannot_be_read_at_all_is_refused_like_anything_else(content: bytes) -> None:
+    with pytest.raises(ContentRefused):
+        check_content(Raw(content), None)
+
+
+def test_a_waiting_prompt_is_not_edited_into_something_malformed() -> None:
+    session = Session()
+    session.take(prompt("p1"), prompt("p2"))
+    given, block = edit("p2", "x"), raw([{"type": "text"}])
+    session.refuses(i.UpdatePrompt(at=given.at, prompt_id=given.prompt_id, content=block), ContentRefused)
+
+
 @pytest.mark.requirement("R51")
 def test_content_that_the_agent_does_not_take_is_refused_before_it_is_a_turn() -> None:
     session = Session(None)

@@ -360,6 +360,10 @@ async def test_steering_reaches_the_running_turn_and_is_advertised(profile: Prof
         ({"sessionId": "session-1", "prompt": []}, -32602),
         ({"sessionId": "session-1", "prompt": "x"}, -32602),
         ({"sessionId": "session-1", "prompt": ["x"]}, -32602),
+        ({"sessionId": "session-1"}, -32602),
+        ({"sessionId": "session-1", "prompt": [{"type": "text"}]}, -32602),
+        ({"sessionId": "session-1", "prompt": [{"type": "text", "text": 5}]}, -32602),
+        ({"sessionId": "session-1", "prompt": [{"type": "resource_link"}]}, -32602),
     ],
 )
 async def test_a_malformed_prompt_is_refused_and_leaves_no_trace(
@@ -371,6 +375,8 @@ async def test_a_malformed_prompt_is_refused_and_leaves_no_trace(
         answer = await client.call("session/prompt", params)
         assert code(answer) == expected
         assert client.seen[seen:] == [answer]
+        await client.prompt("session-1", "say 1 still here")
+        assert client.text() == "still here"
 
 
 @pytest.mark.parametrize(

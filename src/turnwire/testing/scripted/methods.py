@@ -9,8 +9,12 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, cast
 
+import msgspec
 from anyio.lowlevel import checkpoint
+from msgspec import Raw, Struct
 
+from turnwire.core.content import check_content
+from turnwire.errors import ContentRefused
 from turnwire.testing.script import parse_script
 from turnwire.testing.scripted.handshake import (
     AUTH_METHOD,
@@ -20,7 +24,7 @@ from turnwire.testing.scripted.handshake import (
 )
 from turnwire.testing.scripted.peer import Refused
 from turnwire.testing.scripted.session import Session, Waiting
-from turnwire.testing.scripted.shapes import CHOICES, MODES, Json, V2Shapes, member
+from turnwire.testing.scripted.shapes import CHOICES, MODES, Json, V2Shapes
 from turnwire.testing.scripted.turns import prompt_text
 from turnwire.testing.scripted.work import ClientOffer
 from turnwire.wire.jsonrpc import (
@@ -37,6 +41,10 @@ ANSWERED = object()
 """The method has sent the answer itself, or will."""
 
 PAGE_SESSIONS = 100
+
+
+class _Prompting(Struct):
+    prompt: Raw = Raw(b"null")
 
 
 async def initialize(agent: ScriptedAgent, params: Json, request: Request) -> Any:
@@ -150,13 +158,13 @@ async def set_config_option(agent: ScriptedAgent, params: Json, request: Request
 
 async def prompt(agent: ScriptedAgent, params: Json, request: Request) -> Any:
     session = agent.get_session(params)
-    agent.turns.accept(session, Waiting(request, _blocks(params)))
+    agent.turns.accept(session, Waiting(request, _blocks(params, request)))
     return ANSWERED
 
 
 async def steer(agent: ScriptedAgent, params: Json, request: Request) -> Any:
     session = agent.get_session(params)
-    blocks = _blocks(params)
+    blocks = _blocks(params, request)
     work = session.work
     if work is None or work.is_over:
         return {"outcome": "promptRequired"}
@@ -249,14 +257,13 @@ def _text(params: Json, key: str) -> str:
     return value
 
 
-def _blocks(params: Json) -> list[Any]:
-    blocks = params.get("prompt")
-    if not isinstance(blocks, list) or not blocks:
-        raise Refused(INVALID_PARAMS, "prompt must be a list with at least one block")
-    found = cast("list[Any]", blocks)
-    if any(not isinstance(member(block, "type"), str) for block in found):
-        raise Refused(INVALID_PARAMS, "every block of a prompt needs a type")
-    return found
+def _blocks(params: Json, request: Request) -> list[Any]:
+    """The blocks of a prompt in an open session. Raises `Refused`."""
+    try:
+        check_content(msgspec.json.decode(request.params, type=_Prompting).prompt, None)
+    except ContentRefused as refusal:
+        raise Refused(INVALID_PARAMS, str(refusal)) from None
+    return cast("list[Any]", params["prompt"])
 
 
 def not_found(session_id: str) -> Refused:

@@ -77,7 +77,7 @@ _Blocks = Strict[list[ContentBlock]]
 
 def content_block(raw: Raw) -> ContentBlock:
     """One block. Raises `RemoteProtocolError` if it is malformed."""
-    return read(raw, cast("Any", ContentBlock))
+    return read(raw, cast("Any", ContentBlock), name="content block")
 
 
 def content_blocks(raw: Raw) -> list[ContentBlock]:
@@ -85,4 +85,4 @@ def content_blocks(raw: Raw) -> list[ContentBlock]:
 
     Raises `RemoteProtocolError`.
     """
-    return read(raw, cast("Any", _Blocks))
+    return read(raw, cast("Any", _Blocks), name="list of content blocks")
