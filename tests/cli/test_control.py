@@ -9,12 +9,28 @@ def test_cancel_stops_the_turn_that_runs_and_is_harmless_otherwise(daemon: Serve
     session = daemon.session()
     prompt = daemon.prompt(session, "never")
     daemon.until(session, "prompt_sent")
-    assert daemon.run("cancel", session).code == 0
+    shown = daemon.run("cancel", session)
+    assert (shown.code, "asked to stop" in shown.err) == (0, True)
     daemon.until(session, "turn_complete")
 
     assert daemon.turn(session, prompt)["stopReason"] == "cancelled"
-    assert daemon.run("cancel", session, prompt).code == 0
+    shown = daemon.run("cancel", session, prompt)
+    assert (shown.code, shown.err) == (0, "turnwire: it had ended before, so there was nothing to stop\n")
+    shown = daemon.run("cancel", session)
+    assert (shown.code, shown.err) == (0, "turnwire: nothing runs, so there was nothing to stop\n")
+    assert daemon.run("cancel", session, "p_nowhere").code == 66
     assert daemon.run("cancel", "nowhere").code == 66
+
+
+def test_cancel_takes_a_prompt_that_waits_out_of_the_queue(daemon: Served) -> None:
+    session = daemon.session()
+    running, waiting = daemon.prompt(session, "never"), daemon.prompt(session, "later")
+    shown = daemon.run("cancel", session, waiting)
+
+    assert (shown.code, "taken out of the queue" in shown.err) == (0, True)
+    assert daemon.turn(session, waiting)["stopReason"] == "cancelled"
+    assert daemon.turn(session, running)["state"] == "running"
+    daemon.run("cancel", session)
 
 
 def test_the_queue_is_listed_edited_moved_removed_held_and_released(daemon: Served) -> None:
@@ -48,6 +64,8 @@ def test_an_action_of_the_queue_says_what_it_lacks(daemon: Served) -> None:
     assert "PROMPT PLACE" in daemon.run("queue", "s1", "move", "p1").err
     assert daemon.run("queue", "s1", "move", "p1", "0").code == 2
     assert daemon.run("queue", "s1", "hold", "x").code == 2
+    assert daemon.run("queue", "s1", "edit", "p1", " ", "").code == 2
+    assert daemon.run("attach", "s1", "--prompt", "").code == 2
     assert daemon.run("queue", "s1", "dance").code == 2
 
 

@@ -75,4 +75,4 @@ def test_a_credential_that_is_refused_fails(daemon: Served) -> None:
     shown = daemon.run("doctor", "--json", "--port", "0", TURNWIRE_TOKEN="a-token-of-somebody-else")
 
     assert shown.code == 1
-    assert of(shown, "daemon")["next"].startswith("turnwire token create")
+    assert "turnwire token create" in of(shown, "daemon")["next"]

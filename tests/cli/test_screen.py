@@ -10,7 +10,7 @@ from msgspec import Raw
 
 from turnwire.cli.screen import TextScreen
 from turnwire.core import events as ev
-from turnwire.ids import PromptId
+from turnwire.ids import PermissionId, PromptId, SessionId
 
 PROMPT = PromptId("p1")
 
@@ -25,7 +25,7 @@ def chunk(text: str, message_id: str | None = None) -> ev.SessionUpdated:
 
 
 def shown(capsys: pytest.CaptureFixture[str], *events: ev.AnyEvent, whole: bool = False) -> tuple[str, list[str]]:
-    screen = TextScreen(whole=whole)
+    screen = TextScreen(whole=whole, session_id=SessionId("s1") if whole else None)
     for offset, event in enumerate(events, 1):
         screen.show(offset, event)
     screen.pause()
@@ -107,3 +107,37 @@ def test_who_looks_on_sees_prompts_and_ends(capsys: pytest.CaptureFixture[str]) 
         "the agent does not stop; next rung: terminate",
         "turn failed (agent_exited): it went",
     ]
+
+
+@pytest.mark.parametrize(
+    ("end", "answer", "said"),
+    [
+        (ev.PermissionEnd.ANSWERED, b'{"outcome":{"outcome":"selected","optionId":"no"}}', "ann answered no"),
+        (ev.PermissionEnd.ANSWERED, b'{"action":"decline"}', "ann answered"),
+        (ev.PermissionEnd.ANSWERED, b"7", "ann answered"),
+        (ev.PermissionEnd.CANCELLED, b"{}", "closed without an answer (cancelled)"),
+    ],
+)
+def test_who_looks_on_sees_questions_and_what_became_of_them(
+    end: ev.PermissionEnd, answer: bytes, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    params = Raw(b'{"toolCall":{"title":"Delete\\u001b[2J it"},"options":[{"optionId":"no"},{"optionId":"yes"}]}')
+    asked = ev.PermissionRequested(
+        at=0,
+        request_id=PermissionId("q1"),
+        agent_request_id=1,
+        method="session/request_permission",
+        params=params,
+        options=("no", "yes"),
+        prompt_id=PROMPT,
+    )
+    resolved = ev.PermissionResolved(
+        at=0, request_id=PermissionId("q1"), end=end, answer=Raw(answer), author="ann", prompt_id=PROMPT
+    )
+
+    assert shown(capsys, asked, resolved, whole=True)[1] == [
+        "turnwire: the agent asks: Delete[2J it; it waits for an answer",
+        "  next: turnwire answer s1 q1 no|yes",
+        f"question q1: {said}",
+    ]
+    assert shown(capsys, asked, resolved) == ("", [])

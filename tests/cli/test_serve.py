@@ -154,3 +154,22 @@ def test_an_agent_without_the_dashes_is_refused_as_usage(tmp_path: Path) -> None
     shown = run("serve", "--", home=tmp_path)
     assert shown.code == 2
     assert "agent's command" in shown.err
+
+
+@pytest.mark.parametrize(
+    ("command", "flags", "said"),
+    [
+        ("serve", ["--cwd", "nowhere"], "cwd names"),
+        ("stdio", ["--cwd", "nowhere"], "cwd names"),
+        ("serve", ["--data", "file"], "is no folder; give a folder with --data"),
+        ("serve", ["--data", "file/below"], "is no folder; give a folder with --data"),
+        ("sessions", ["--data", "file"], "is no folder"),
+    ],
+)
+def test_a_folder_that_is_none_is_refused(command: str, flags: list[str], said: str, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    shown = run(command, *flags, home=tmp_path)
+
+    assert shown.code == 78
+    assert said in shown.err
+    assert "permissions" not in shown.err

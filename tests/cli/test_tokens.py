@@ -83,3 +83,16 @@ def test_a_login_link_has_its_code_where_no_server_sees_it(daemon: Served) -> No
     base, code = shown.out.strip().split("#")
     assert base == f"{daemon.url}/login"
     assert code not in daemon.err.read_text()
+
+
+def test_without_the_token_of_commands_the_advice_is_one_that_works(tmp_path: Path) -> None:
+    with served(tmp_path) as daemon:
+        own = (daemon.data / "cli-token").read_text().split("_")[1]
+        assert daemon.run("token", "revoke", own).code == 0
+        shown = daemon.run("token", "create", "another")
+        assert shown.code == 77
+        assert "start the daemon again: `turnwire serve`" in shown.err
+        assert daemon.stop() == 0
+
+    with served(tmp_path) as daemon:
+        assert daemon.run("token", "create", "another").code == 0

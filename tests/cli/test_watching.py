@@ -25,6 +25,18 @@ def test_attach_shows_what_happened_and_then_what_happens(daemon: Served) -> Non
     assert lines.index("first") < lines.index("✓ Look") < lines.index("second")
 
 
+def test_attach_shows_what_is_asked_how_to_answer_and_who_did(daemon: Served) -> None:
+    session = daemon.session()
+    with daemon.begun("attach", session, "--prompt", "ask t1 allow_once,reject_once") as process:
+        lines = lines_of(process)
+        assert any("the agent asks: t1" in line for line in lines)
+        command = next(lines)
+        request = daemon.ask("GET", f"/session/{session}/permissions")["permissions"][0]["requestId"]
+        assert command == f"  next: turnwire answer {session} {request} allow_once|reject_once\n"
+        assert daemon.run("answer", session, request, "allow_once").code == 0
+        assert next(lines) == f"question {request}: cli answered allow_once\n"
+
+
 def test_attach_can_leave_the_past_out(daemon: Served) -> None:
     session = daemon.session()
     daemon.run("prompt", "-s", session, "say 1 first")

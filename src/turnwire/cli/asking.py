@@ -47,9 +47,14 @@ class Asker:
         if self._alone:
             tell(f"the agent asks: {subject(question)}; nobody can answer here, so it hears no")
             return question.reply(REJECT)
-        tell(f"the agent asks: {subject(question)}; it waits for an answer")
-        tell_next(answer_command(question))
+        tell_open(question)
         return None
+
+
+def tell_open(question: Question) -> None:
+    """Say what is asked, and how to answer."""
+    tell(f"the agent asks: {subject(question)}; it waits for an answer")
+    tell_next(answer_command(question))
 
 
 def subject(question: Question) -> str:

@@ -19,10 +19,10 @@ import msgspec
 
 from turnwire import __version__
 from turnwire.cli.credentials import FILE, read_token
-from turnwire.cli.failing import leading
+from turnwire.cli.failing import NEXT, leading
 from turnwire.cli.reaching import Reach, open_http
 from turnwire.cli.sources import agent_source
-from turnwire.errors import ConfigError, TurnwireError
+from turnwire.errors import ConfigError, TurnwireError, Unauthenticated
 from turnwire.limits import Limits
 from turnwire.runtime.clock import SystemClock
 from turnwire.runtime.connection import AgentConnection
@@ -167,7 +167,7 @@ async def check_daemon(reach: Reach) -> Check:
         try:
             answer = await http.ask("GET", "/capabilities", patient=False)
         except TurnwireError as error:
-            return Check("fail", "daemon", f"{reach.url} does not let us in: {error}", "turnwire token create NAME")
+            return Check("fail", "daemon", f"{reach.url} does not let us in: {error}", NEXT[Unauthenticated])
     theirs = answer.read(_Version).version
     if theirs not in (None, __version__):
         advice = "restart the daemon, or update this one"

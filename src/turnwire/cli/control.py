@@ -39,15 +39,30 @@ turnwire answer SESSION REQUEST --form '{"action": "accept", "content": {"name":
 """
 
 
+class _Turn(Struct):
+    state: str
+    """`idle` if there is none."""
+
+
 @click.command(cls=Command, examples=CANCEL_EXAMPLES)
 @click.argument("session")
 @click.argument("prompt", required=False)
 @reaching
 def cancel(reach: Reach, session: str, prompt: str | None) -> None:
     """Stop the running turn, or one that is named."""
-    body = {} if prompt is None else {"promptId": prompt}
-    tell_daemon(reach, "POST", f"/session/{segment(session)}/cancel", body)
-    tell("asked to stop; the turn ends when the agent says so, or is made to")
+    path = f"/session/{segment(session)}"
+    # The daemon takes a cancel that meets nothing, so that it can be sent twice; a person wants to know.
+    named = "current" if prompt is None else segment(prompt)
+    found = ask(reach, "GET", f"{path}/turns/{named}", shape=_Turn)
+    tell_daemon(reach, "POST", f"{path}/cancel", {} if prompt is None else {"promptId": prompt})
+    if found.state == "running":
+        tell("asked to stop; the turn ends when the agent says so, or is made to")
+    elif prompt is None:
+        tell("nothing runs, so there was nothing to stop")
+    elif found.state == "queued":
+        tell("it waited, and is taken out of the queue")
+    else:
+        tell("it had ended before, so there was nothing to stop")
 
 
 @click.command(cls=Command, examples=SETTLE_EXAMPLES)

@@ -47,6 +47,10 @@ def read_token(path: Path) -> str | None:
             content = file.read(4096)
     except FileNotFoundError:
         return None
+    except NotADirectoryError:
+        raise ConfigError(
+            f"{path.parent} is no folder, so {path.name} is not in it; give the right folder"
+        ) from None
     except OSError as error:
         raise ConfigError(f"cannot read {path} ({type(error).__name__}); check its permissions") from None
     token = content.decode("ascii", "replace").strip()

@@ -17,7 +17,7 @@ from turnwire.cli.checks import Check, check_agent, check_daemon, check_folder, 
 from turnwire.cli.examples import WithAgent, agent_of
 from turnwire.cli.failing import DOCTOR_FAILED, printable
 from turnwire.cli.flags import setting_options, settings_from
-from turnwire.cli.reaching import URL_VARIABLE, Reach, own_token, usual_url
+from turnwire.cli.reaching import URL_VARIABLE, Reach, check_url, own_token, usual_url
 from turnwire.cli.showing import print_json
 from turnwire.server.settings.sources import Loaded
 
@@ -39,6 +39,9 @@ def doctor(ctx: click.Context, url: str | None, as_json: bool, **flags: Any) -> 
     Every line says ok, warn or fail, and what to do. The exit code is 1 if one of them failed.
     """
     loaded = settings_from(flags, agent_of(ctx))
+    url = url or os.environ.get(URL_VARIABLE)
+    if url:
+        check_url(url)
     if anyio.run(_check, loaded, url, as_json):
         sys.exit(DOCTOR_FAILED)
 
@@ -56,7 +59,7 @@ async def _all(loaded: Loaded, url: str | None) -> AsyncGenerator[Check]:
     settings, limits = loaded.settings, loaded.limits
     for each in (*check_machine(), *check_folder(settings)):
         yield each
-    url = url or os.environ.get(URL_VARIABLE) or (usual_url(settings) if settings.port else None)
+    url = url or (usual_url(settings) if settings.port else None)
     daemon = None if url is None else await check_daemon(Reach(url, own_token(url, settings), settings.data))
     yield await check_port(settings, limits, has_daemon=daemon is not None and daemon.level != "warn")
     yield await check_agent(settings, limits)

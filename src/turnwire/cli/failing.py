@@ -6,10 +6,12 @@ never the text of an exception that is not ours: who can read it asks for it.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 import traceback
 from collections.abc import Mapping
+from typing import TextIO
 
 import click
 
@@ -43,8 +45,9 @@ NEXT: Mapping[type[errors.TurnwireError], str] = {
     errors.PromptNotFound: "`turnwire queue SESSION` lists what waits, `turnwire tail SESSION` all that happened",
     errors.PromptNotQueued: "it has started or ended; `turnwire cancel SESSION PROMPT` stops one that runs",
     errors.QueueFull: "`turnwire queue SESSION` shows what waits; remove some, or wait",
-    errors.Unauthenticated: "give --token-file FILE or TURNWIRE_TOKEN; on the daemon's machine,"
-    " `turnwire token create NAME` makes a token",
+    errors.Unauthenticated: "give --token-file FILE or TURNWIRE_TOKEN; whoever has an owner's token makes more with"
+    " `turnwire token create NAME`; without any, start the daemon again: `turnwire serve` makes one for commands of"
+    " its user",
     errors.LogLocked: "another daemon uses this folder; stop it, or give --data DIR",
     errors.LogTooNew: "update turnwire, or give another --data DIR",
     errors.AgentLaunchFailed: "`turnwire doctor -- AGENT COMMAND` tries to start it",
@@ -57,27 +60,49 @@ NEXT: Mapping[type[errors.TurnwireError], str] = {
 def fail(error: BaseException, *, debug: bool) -> int:
     """Tell what went wrong; gives the exit code."""
     error = leading(error)
-    if debug:
-        traceback.print_exception(error)
+    try:
+        if debug:
+            traceback.print_exception(error)
+        _tell_failure(error)
+    except OSError:
+        # Nobody can be told; the exit code still says it.
+        _give_up(sys.stderr)
+    if isinstance(error, BrokenPipeError):
+        _give_up(sys.stdout)
+    elif isinstance(error, OSError):
+        _keep_or_give_up(sys.stdout)
+    return _exit_code(error)
+
+
+def _tell_failure(error: BaseException) -> None:
     if isinstance(error, click.ClickException):
         error.show()
-        return error.exit_code
-    if isinstance(error, KeyboardInterrupt | click.Abort):
-        return INTERRUPTED
-    if isinstance(error, BrokenPipeError):
-        _close_stdout()
-        return BROKEN_PIPE
-    if isinstance(error, errors.TurnwireError):
+    elif isinstance(error, KeyboardInterrupt | click.Abort | BrokenPipeError):
+        return
+    elif isinstance(error, errors.TurnwireError):
         tell(str(error) or error.code)
         advice = NEXT.get(type(error))
         if advice is not None:
             tell_next(advice)
     elif isinstance(error, OSError) and error.filename is not None:
         tell(f"{error.filename}: {error.strerror}")
-        return problem(errors.LogError("")).exit
+    elif isinstance(error, OSError) and error.errno is not None:
+        tell(f"the output cannot be written, or something cannot be read: {error.strerror}")
+        tell_next("look where stdout and stderr go: are they open for writing, and is there room?")
     else:
         tell(f"something went wrong that should not ({type(error).__name__})")
         tell_next("run it again as `turnwire --debug …` to see where, and report that")
+
+
+def _exit_code(error: BaseException) -> int:
+    if isinstance(error, click.ClickException):
+        return error.exit_code
+    if isinstance(error, KeyboardInterrupt | click.Abort):
+        return INTERRUPTED
+    if isinstance(error, BrokenPipeError):
+        return BROKEN_PIPE
+    if isinstance(error, OSError) and error.errno is not None:
+        return problem(errors.LogError("")).exit
     return problem(error).exit
 
 
@@ -107,7 +132,17 @@ def stop_code(stop_reason: str) -> int:
     return STOP_REASONS.get(stop_reason, OTHER_STOP_REASON)
 
 
-def _close_stdout() -> None:
+def _keep_or_give_up(stream: TextIO) -> None:
+    try:
+        stream.flush()
+    except OSError:
+        _give_up(stream)
+
+
+def _give_up(stream: TextIO) -> None:
     """So that the interpreter does not fail on it again when it ends."""
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, sys.stdout.fileno())
+    # A stream without a number of its own is somebody's stand-in, and fails nobody.
+    with contextlib.suppress(OSError):
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, stream.fileno())
+        os.close(nowhere)

@@ -16,6 +16,7 @@ import anyio
 
 from turnwire.cli.failing import tell
 from turnwire.cli.flags import settings_from
+from turnwire.cli.folders import check_folders
 from turnwire.cli.sources import agent_source, log_secrets
 from turnwire.cli.stopping import drain, stop_on_signal
 from turnwire.cli.tracing import traced
@@ -40,6 +41,7 @@ def run_host(flags: dict[str, Any], agent: Sequence[str]) -> None:
     settings = loaded.settings
     if settings.data is not None and flags.get("data") is None:
         settings = replace(settings, data=settings.data / FOLDER)
+    check_folders(settings)
     configure_logging(settings.log_format, settings.log_level, secrets=log_secrets(settings))
     with traced():
         anyio.run(partial(_host, settings, loaded.limits), backend_options={"use_uvloop": True})

@@ -16,6 +16,7 @@ from turnwire import __version__
 from turnwire.cli.commands import Lazy
 from turnwire.cli.examples import write_examples
 from turnwire.cli.failing import fail
+from turnwire.cli.streams import open_closed_streams
 
 EXAMPLES = """
 turnwire serve                              run the daemon with the built-in agent
@@ -51,6 +52,7 @@ def cli() -> None:
 
 def main() -> NoReturn:
     """Run the command of this process's arguments."""
+    open_closed_streams()
     switches, output = {"debug": False}, sys.stdout
     try:
         code = cli.main(prog_name="turnwire", standalone_mode=False, obj=switches)

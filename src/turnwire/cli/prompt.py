@@ -5,7 +5,6 @@ Takes the prompt as words or from stdin; talks to a daemon, or to an agent of it
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
@@ -18,17 +17,19 @@ from msgspec import Raw, Struct
 from turnwire.cli.asking import Asker
 from turnwire.cli.examples import WithAgent, agent_of
 from turnwire.cli.failing import INTERRUPTED, stop_code, tell
+from turnwire.cli.folders import sendable_folder
 from turnwire.cli.reaching import Reach, find_daemon, open_http, reach_options
 from turnwire.cli.screen import JsonLines, TextScreen
 from turnwire.cli.showing import print_json
+from turnwire.cli.streams import read_stdin
 from turnwire.cli.talking import End, Talk
 from turnwire.client.content import to_raw
 from turnwire.client.embedded import open_embedded
 from turnwire.client.http import Http, segment
 from turnwire.client.port import Asking, DaemonSession
-from turnwire.client.remote import RemoteDaemon
+from turnwire.client.remote import RemoteDaemon, key_header
 from turnwire.core.inputs import WhenBusy
-from turnwire.errors import TurnError
+from turnwire.errors import LocalProtocolError, TurnError
 from turnwire.ids import SessionId
 from turnwire.limits import Limits
 from turnwire.runtime.source import ProcessSource
@@ -79,9 +80,10 @@ def prompt(
     TEXT is the prompt; `-` reads it from stdin. Ctrl-C cancels the turn, a second one leaves it running. Permission
     requests are asked here if this is a terminal. The exit code says how the turn ended: 0 for end_turn.
     """
+    _check_key(key)
     asking = Asking(to_raw(_text(text)), WhenBusy(when_busy), key)
     reach = tuple(options.pop(name) for name in ("url", "token_file", "data"))
-    wanted = Wanted(**{**options, "cwd": os.path.abspath(options["cwd"])})
+    wanted = Wanted(**options)._replace(cwd=sendable_folder(options["cwd"]))
     agent = agent_of(ctx)
     if agent and (any(reach) or wanted.session or wanted.mode or wanted.model):
         raise click.UsageError(
@@ -91,10 +93,18 @@ def prompt(
 
 
 def _text(words: tuple[str, ...]) -> str:
-    text = sys.stdin.read() if words == ("-",) else " ".join(words)
+    text = read_stdin() if words == ("-",) else " ".join(words)
     if not text.strip():
         raise click.UsageError("there is no prompt; give it as words, or `-` to read it from stdin")
     return text
+
+
+def _check_key(key: str | None) -> None:
+    """Before a session is made for it. A key is a header's value on its way."""
+    try:
+        key_header(key)
+    except LocalProtocolError as error:
+        raise click.UsageError(f"--key is {key!a}: {error}") from None
 
 
 async def _prompt(asking: Asking, wanted: Wanted, where: Reach | tuple[str, ...], as_json: bool) -> int:

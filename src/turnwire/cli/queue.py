@@ -41,7 +41,10 @@ def read_queue(reach: Reach, session: str) -> Queue:
 
 
 def _edit(reach: Reach, session: str, words: tuple[str, ...]) -> None:
-    content = [{"type": "text", "text": " ".join(words[1:])}]
+    text = " ".join(words[1:])
+    if not text.strip():
+        raise click.UsageError("there are no words; give some, or take the prompt out with `remove`")
+    content = [{"type": "text", "text": text}]
     tell_daemon(reach, "PATCH", _path(session, words[0]), {"content": content})
 
 

@@ -69,6 +69,8 @@ def reaching(function: Function) -> Function:
 def find_daemon(url: str | None, token_file: str | None, data: str | None) -> Reach:
     """Where the daemon is. Raises `ConfigError`."""
     url = url or os.environ.get(URL_VARIABLE)
+    if url:
+        check_url(url)
     token = _token_of(token_file) if token_file is not None else os.environ.get(TOKEN_VARIABLE)
     if url and token:
         return Reach(url, token, None if data is None else Path(data))
@@ -124,6 +126,21 @@ def _tell_away(record: logging.LogRecord) -> bool:
 async def _ask(http: Http, method: str, path: str, body: object, shape: type[Result]) -> Result:
     # Somebody waits in front of a terminal: a daemon that is not there is told of at once.
     return (await http.ask(method, path, body, patient=False)).read(shape)
+
+
+def check_url(url: str) -> None:
+    """Refuse what nobody can read as an address, before a token is looked for. The client checks the rest.
+
+    Raises:
+        ConfigError: It is no URL.
+    """
+    try:
+        urlsplit(url)
+        is_url = url.isprintable()
+    except ValueError:
+        is_url = False
+    if not is_url:
+        raise ConfigError(f"{url!a} is no URL; give one such as http://127.0.0.1:4170")
 
 
 def _token_of(file: str) -> str:

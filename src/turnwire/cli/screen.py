@@ -15,8 +15,10 @@ import click
 import msgspec
 from msgspec import Raw, Struct
 
+from turnwire.cli.asking import tell_open
 from turnwire.cli.failing import printable
 from turnwire.cli.footer import Footer
+from turnwire.client.question import Question
 from turnwire.core import events as ev
 from turnwire.core.codec import encode
 from turnwire.core.envelope import to_envelope
@@ -86,11 +88,23 @@ class _PlanUpdate(Struct):
     plan: _Plan
 
 
-class TextScreen:
-    """For a person. `whole` shows what others asked, too, and how each turn ended."""
+class _Selected(Struct, frozen=True, rename="camel"):
+    option_id: str = ""
 
-    def __init__(self, *, whole: bool) -> None:
+
+class _Answer(Struct):
+    outcome: _Selected = _Selected()
+
+
+class TextScreen:
+    """For a person. `whole` shows what others asked, too, and how each turn ended.
+
+    Questions of the agent are told if `session_id` says whose they are; without it somebody else asks them.
+    """
+
+    def __init__(self, *, whole: bool, session_id: SessionId | None = None) -> None:
         self._whole = whole
+        self._session_id = session_id
         self._is_terminal = sys.stdout.isatty()
         self._footer = Footer() if sys.stderr.isatty() else None
         self._tools: dict[str, str] = {}
@@ -122,6 +136,8 @@ class TextScreen:
                 self._working(f"queued at place {event.position + 1}")
             case ev.TurnStarted():
                 self._working("working")
+            case ev.PermissionRequested() | ev.PermissionResolved() if self._session_id is not None:
+                self._question(event, self._session_id)
             case ev.AgentExited() if self._whole:
                 self._line(f"{event.message or 'the agent is gone'} ({event.reason})")
             case ev.CancelEscalated():
@@ -205,6 +221,13 @@ class TextScreen:
         elif self._whole and isinstance(event, ev.TurnCompleted):
             self._line(f"turn ended: {event.stop_reason}")
 
+    def _question(self, event: ev.PermissionRequested | ev.PermissionResolved, session_id: SessionId) -> None:
+        self.pause()
+        if isinstance(event, ev.PermissionRequested):
+            tell_open(Question(event, session_id))
+        else:
+            self._line(f"question {event.request_id}: {_outcome(event)}")
+
     def _line(self, text: str) -> None:
         self.pause()
         click.secho(printable(text), err=True, dim=True)
@@ -212,6 +235,18 @@ class TextScreen:
     def _working(self, words: str) -> None:
         if self._footer is not None and self._at_start:
             self._footer.show(words)
+
+
+def _outcome(event: ev.PermissionResolved) -> str:
+    """What became of a question, and through whom."""
+    if event.end is not ev.PermissionEnd.ANSWERED:
+        return f"closed without an answer ({event.end})"
+    who = event.author or event.client_id or "somebody"
+    try:
+        chosen = msgspec.json.decode(event.answer, type=_Answer).outcome.option_id
+    except msgspec.DecodeError:
+        chosen = ""
+    return f"{who} answered{f' {chosen}' if chosen else ''}"
 
 
 def _words(content: Raw) -> str:

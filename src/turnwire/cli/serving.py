@@ -13,6 +13,7 @@ import anyio
 
 from turnwire.cli.announcing import announce
 from turnwire.cli.credentials import keep_token
+from turnwire.cli.folders import check_folders
 from turnwire.cli.sources import agent_source, log_secrets
 from turnwire.cli.stopping import stop_on_signal
 from turnwire.cli.tracing import traced
@@ -32,6 +33,7 @@ def run_daemon(loaded: Loaded, *, as_json: bool) -> None:
     """Run until a signal has stopped it. Raises `ConfigError`, `LogError` when it cannot start."""
     settings = loaded.settings
     configure_logging(settings.log_format, settings.log_level, secrets=log_secrets(settings))
+    check_folders(settings)
     _check_outside(settings)
     with traced():
         run(partial(_serve, loaded, as_json))

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import sys
 from contextlib import aclosing
-from pathlib import Path
 from typing import Any, BinaryIO
 from urllib.parse import urlencode
 
@@ -16,8 +15,10 @@ from msgspec import Struct
 
 from turnwire.cli.examples import Command
 from turnwire.cli.failing import tell
+from turnwire.cli.folders import sendable_folder
 from turnwire.cli.reaching import Reach, reaching, run
 from turnwire.cli.showing import print_json, print_table
+from turnwire.cli.wholefile import whole_file
 from turnwire.client.http import Http, segment
 
 SESSIONS_EXAMPLES = """
@@ -46,7 +47,7 @@ def sessions(reach: Reach, only_open: bool, cwd: str | None, as_json: bool) -> N
     """List the sessions of the daemon."""
     wanted = {"size": "100"} | ({"state": "open"} if only_open else {})
     if cwd is not None:
-        wanted["cwd"] = str(Path(cwd).absolute())
+        wanted["cwd"] = sendable_folder(cwd)
     found = run(reach, lambda http: _list(http, wanted))
     if as_json:
         for each in found:
@@ -75,21 +76,15 @@ def _row(entry: dict[str, Any]) -> tuple[str, ...]:
 
 @click.command(cls=Command, examples=EXPORT_EXAMPLES)
 @click.argument("session")
-@click.option("-o", "--output", metavar="FILE", help="The file to write.  [default: stdout]")
+@click.option("-o", "--output", metavar="FILE", help="The file to write; `-` is stdout.  [default: stdout]")
 @reaching
 def export(reach: Reach, session: str, output: str | None) -> None:
     """Write the whole log of a session to a file."""
-    if output is None:
+    if output in (None, "-"):
         run(reach, lambda http: _copy(http, session, sys.stdout.buffer))
         return
-    # A file that was there is kept until all of the new one is written.
-    unfinished = Path(f"{output}.part")
-    try:
-        with unfinished.open("wb") as file:
-            size = run(reach, lambda http: _copy(http, session, file))
-        unfinished.replace(output)
-    finally:
-        unfinished.unlink(missing_ok=True)
+    with whole_file(output) as file:
+        size = run(reach, lambda http: _copy(http, session, file))
     tell(f"wrote {size} bytes to {output}")
 
 

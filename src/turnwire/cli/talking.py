@@ -1,7 +1,8 @@
 """One prompt on the command line: sent, shown, asked about, and waited for.
 
-Takes a session of a daemon or of an agent of our own; gives the turn's end. The first Ctrl-C cancels the turn, and
-the second leaves it to itself: leaving is no cancel. Never answers a question that it cannot ask.
+Takes a session of a daemon or of an agent of our own; gives the turn's end. A prompt that the agent takes into the
+turn that runs is followed there, to that turn's end. The first Ctrl-C cancels the turn, and the second leaves it to
+itself: leaving is no cancel. Never answers a question that it cannot ask.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from turnwire.cli.screen import Screen
 from turnwire.client.port import Accepted, Asking, DaemonSession, EventPage
 from turnwire.core import events as ev
 from turnwire.core.view import View
-from turnwire.errors import TurnError
+from turnwire.errors import DaemonUnreachable, TurnError, TurnwireError
 from turnwire.ids import PermissionId, PromptId
 
 
@@ -45,38 +46,69 @@ class Talk:
         self._asker = asker
         self._view = View()
         self._questions: dict[PermissionId, anyio.CancelScope] = {}
+        self._asked: set[PermissionId] = set()
+        self._host: PromptId | None = None
+        """The turn that the agent took our prompt into."""
 
     async def run(self, asking: Asking) -> End:
         """Send the prompt and stay to its end. Raises `TurnError`, and what refuses the prompt."""
         accepted = await self._session.prompt(asking)
         terminal: ev.TurnCompleted | ev.TurnFailed | None = None
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(self._hear_ctrl_c, accepted.prompt_id, tasks.cancel_scope)
+            tasks.start_soon(self._hear_ctrl_c, accepted.prompt_id, tasks)
             async with aclosing(self._session.follow(accepted.after_offset)) as pages:
                 terminal = await self._until_end(pages, accepted, tasks)
             tasks.cancel_scope.cancel()
         self._screen.pause()
         if isinstance(terminal, ev.TurnFailed):
             raise _failure(terminal)
-        return End(accepted.prompt_id, terminal, self._view.result_text(accepted.prompt_id) or "")
+        return End(accepted.prompt_id, terminal, await self._text(accepted.prompt_id, terminal))
 
     async def _until_end(
         self, pages: AsyncGenerator[EventPage], accepted: Accepted, tasks: TaskGroup
     ) -> ev.TurnCompleted | ev.TurnFailed | None:
         async for page in pages:
             for offset, event in enumerate(page.events, page.offset - len(page.events) + 1):
-                if getattr(event, "prompt_id", accepted.prompt_id) != accepted.prompt_id:
+                of = getattr(event, "prompt_id", accepted.prompt_id)
+                if of is None or of not in (accepted.prompt_id, self._host):
                     continue
-                self._view.apply(event)
+                if of == accepted.prompt_id:
+                    self._view.apply(event)
                 self._screen.show(offset, event)
                 self._mind(event, tasks)
-                if isinstance(event, ev.TurnCompleted | ev.TurnFailed):
+                if isinstance(event, ev.PromptInjected):
+                    await self._join(event.into, tasks)
+                # The end of the turn that it went into is followed by its own, which says the same.
+                if isinstance(event, ev.TurnCompleted | ev.TurnFailed) and of == accepted.prompt_id:
                     return event
         return None
 
+    async def _join(self, host: PromptId, tasks: TaskGroup) -> None:
+        """Follow the turn that the prompt went into; what it asked before we came is asked here, too."""
+        self._host = host
+        self._screen.pause()
+        tell(f"the agent took it into the turn that runs, {host}; following that")
+        for each in (await self._whole()).permissions.values():
+            if each.prompt_id == host:
+                self._mind(each, tasks)
+
+    async def _whole(self) -> View:
+        """The session from its start; empty if it cannot be had, which is no reason to leave the turn."""
+        try:
+            return await self._session.view()
+        except DaemonUnreachable:
+            return View()
+
+    async def _text(self, prompt_id: PromptId, terminal: ev.TurnCompleted | None) -> str:
+        if self._host is None or terminal is None:
+            return self._view.result_text(prompt_id) or ""
+        # That turn began before we listened, so what we heard of it is not all of it.
+        return (await self._whole()).result_text(self._host) or ""
+
     def _mind(self, event: ev.AnyEvent, tasks: TaskGroup) -> None:
         """Ask what is asked, and stop asking once it is answered."""
-        if isinstance(event, ev.PermissionRequested):
+        if isinstance(event, ev.PermissionRequested) and event.request_id not in self._asked:
+            self._asked.add(event.request_id)
             scope = self._questions[event.request_id] = anyio.CancelScope()
             tasks.start_soon(self._ask, event, scope)
         elif isinstance(event, ev.PermissionResolved):
@@ -98,7 +130,7 @@ class Talk:
         if scope.cancelled_caught:
             tell("the question is closed: answered elsewhere, or its turn is over")
 
-    async def _hear_ctrl_c(self, prompt_id: PromptId, scope: anyio.CancelScope) -> None:
+    async def _hear_ctrl_c(self, prompt_id: PromptId, tasks: TaskGroup) -> None:
         is_first = True
         with anyio.open_signal_receiver(signal.SIGINT) as signals:
             async for _ in signals:
@@ -106,11 +138,20 @@ class Talk:
                 if not is_first:
                     tell(f"left; the turn {prompt_id} of session {self._session.session_id} goes on without us")
                     tell_next(f"turnwire attach {self._session.session_id}")
-                    scope.cancel()
+                    tasks.cancel_scope.cancel()
                     return
                 is_first = False
                 tell("cancelling; Ctrl-C again leaves the turn to itself")
-                await self._session.cancel(prompt_id)
+                # A daemon that does not answer must not keep us from hearing the second one.
+                tasks.start_soon(self._cancel, prompt_id)
+
+    async def _cancel(self, prompt_id: PromptId) -> None:
+        try:
+            await self._session.cancel(prompt_id)
+        except TurnwireError as error:
+            self._screen.pause()
+            tell(f"the turn could not be cancelled: {error}")
+            tell_next(f"turnwire cancel {self._session.session_id} {prompt_id}; Ctrl-C leaves the turn to itself")
 
 
 class _Error(Struct):

@@ -45,11 +45,13 @@ turnwire tail SESSION --json | jq 'select(.type == "turn_complete")'
 @reaching
 def attach(reach: Reach, session: str, live: bool, text: str | None) -> None:
     """Show a session: what happened, then what happens."""
+    if text is not None and not text.strip():
+        raise click.UsageError("there is no prompt; give --prompt some words, or leave it out")
     anyio.run(until_ctrl_c, _attach, reach, SessionId(session), live, text)
 
 
 async def _attach(reach: Reach, session_id: SessionId, live: bool, text: str | None) -> None:
-    screen = TextScreen(whole=True)
+    screen = TextScreen(whole=True, session_id=session_id)
     async with open_http(reach) as http:
         await http.capabilities(patient=False)
         session = await RemoteDaemon(http).find(session_id)
