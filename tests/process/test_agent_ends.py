@@ -106,6 +106,7 @@ async def test_silence_is_a_suspicion_with_its_evidence_and_only_a_person_settle
 
 @pytest.mark.requirement("G5")
 async def test_the_prompt_after_a_settled_turn_works() -> None:
+    """Also if the agent never answers the one before, not even when it is told to let go."""
     async with hosted(plain()) as host:
         talk = await host.talk()
         prompt_id = await talk.prompt("mute")
@@ -113,7 +114,10 @@ async def test_the_prompt_after_a_settled_turn_works() -> None:
         await host.node.submit(talk.session_id, Settle(at=9, prompt_id=prompt_id))
         ended = completed(await talk.end(prompt_id))
         assert (ended.ending, ended.stop_reason) == ("settled", "end_turn")
-        assert await talk.said("hello") == "heard hello"
+        follower = await talk.prompt("hello")
+        await quiet()
+        host.clock.advance(Limits().cancel_grace_s)
+        assert completed(await talk.end(follower)).ending == "response"
         assert host.source.tries == 1
         check_ends(await talk.events())
 

@@ -268,7 +268,8 @@ async def test_each_scripted_agent_has_a_turn_in_its_own_version(profile: str) -
 async def test_an_agent_that_refuses_every_version_ends_the_turn_with_the_reason() -> None:
     async with hosted(plain(initialize={"2": NO, "1": NO})) as host:
         ended = failed(await (await host.talk(opened=False)).turn("hello"))
-        assert (ended.code, ended.message) == ("agent_launch_failed", "the agent refused to initialize")
+        assert ended.code == "agent_launch_failed"
+        assert ended.message == "the agent refused to initialize: unknown version"
 
 
 async def test_an_agent_that_never_answers_initialize_is_let_go_and_said_so() -> None:

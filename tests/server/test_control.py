@@ -177,6 +177,20 @@ async def test_a_person_settles_a_turn_that_its_agent_never_ends(tmp_path: Path)
         with anyio.fail_after(WAIT_S):
             end = await seat.end(asked)
         assert isinstance(end, ev.TurnCompleted)
-        assert (end.stop_reason, end.ending) == ("end_turn", ev.Ending.SETTLED)
+        assert (end.stop_reason, end.ending, end.settled_by) == ("end_turn", ev.Ending.SETTLED, "owner")
         assert (await seat.get(f"turns/{asked}"))["resultText"] == "done"
+        check_ends(await seat.events())
+
+
+@pytest.mark.requirement("G5")
+async def test_what_waits_behind_a_settled_turn_runs_once_its_agent_has_let_go(tmp_path: Path) -> None:
+    async with seated(tmp_path / "d") as seat:
+        asked = (await seat.prompt("say 1 done\nnever"))["promptId"]
+        waiting = [(await seat.prompt(f"say 1 {each}"))["promptId"] for each in "abc"]
+        await seat.until(ev.SessionUpdated, asked)
+        await seat.post("settle", {"promptId": asked}, 204)
+        with anyio.fail_after(WAIT_S):
+            ends = [await seat.end(each) for each in waiting]
+        assert [isinstance(each, ev.TurnCompleted) and each.stop_reason for each in ends] == ["end_turn"] * 3
+        await seat.post("settle", {"promptId": asked}, 204)
         check_ends(await seat.events())

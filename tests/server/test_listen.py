@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import socket
 import ssl
 import subprocess
@@ -17,6 +18,8 @@ import httpx
 import pytest
 from anyio.abc import SocketStream
 from starlette.types import ASGIApp, Receive, Scope, Send
+from websockets.asyncio.client import connect
+from websockets.exceptions import InvalidStatus
 
 from turnwire.errors import ConfigError
 from turnwire.limits import Limits
@@ -127,6 +130,18 @@ def test_an_ipv6_address_is_in_brackets() -> None:
         pytest.skip("this machine has no IPv6 loopback")
     with listener:
         assert url_of(listener, "::1", is_tls=False) == f"http://[::1]:{listener.getsockname()[1]}"
+
+
+async def test_a_socket_that_is_neither_accepted_nor_refused_is_an_error(caplog: pytest.LogCaptureFixture) -> None:
+    async def silent(scope: Scope, receive: Receive, send: Send) -> None:
+        """Forgets to answer."""
+
+    async with listening(silent, "uvicorn") as server:
+        with pytest.raises(InvalidStatus, match="500"), anyio.fail_after(WAIT_S):
+            await connect(server.url.replace("http", "ws", 1))
+    assert [each.getMessage() for each in caplog.records if each.levelno >= logging.ERROR] == [
+        "a WebSocket was neither accepted nor refused; it is told 500"
+    ]
 
 
 async def test_granian_speaks_http2_in_the_clear_on_the_same_port() -> None:

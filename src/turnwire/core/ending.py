@@ -41,6 +41,10 @@ NEVER_THERE = frozenset({"agent_launch_failed", "agent_unavailable", "auth_requi
 """Ways to lose an agent that never served the session: told also when no turn waits for it."""
 
 
+WITH_AN_ERROR = "the agent answered the prompt with an error"
+WITHOUT_A_REASON = "the agent answered the prompt without a stop reason"
+
+
 class Cancelled(NamedTuple):
     """Answer to `Cancel`: the turn that is being cancelled, none if there was nothing to do."""
 
@@ -59,6 +63,7 @@ def complete(
     """End the active turn with a stop reason."""
     turn = _active(draft)
     cancelled_by = (turn.cancelled_by or by) if stop_reason == CANCELLED else None
+    settled_by = by if ending is ev.Ending.SETTLED else None
 
     def terminal(each: Turn) -> ev.TurnCompleted:
         return ev.TurnCompleted(
@@ -69,13 +74,22 @@ def complete(
             prompt_request_id=each.prompt_request_id,
             usage=usage if each is turn and usage is not None else UNSET,
             cancelled_by=cancelled_by or None,
+            settled_by=settled_by if each is turn else None,
         )
 
     _end(draft, at, turn, terminal)
 
 
-def fail(draft: Draft, at: int, failure: AgentGone | None = None, *, error: Raw | None = None) -> None:
-    """End the active turn with an error, or as `cancelled` if a cancel was asked for."""
+def fail(
+    draft: Draft,
+    at: int,
+    failure: AgentGone | None = None,
+    *,
+    error: Raw | None = None,
+    code: str = "agent_error",
+    why: str = WITH_AN_ERROR,
+) -> None:
+    """End the active turn with an error, or as `cancelled` if a cancel was asked for. A `failure` knows why."""
     turn = _active(draft)
     if turn.state is TurnState.CANCELLING:
         complete(draft, at, stop_reason=CANCELLED, ending=ev.Ending.CANCELLED)
@@ -85,8 +99,8 @@ def fail(draft: Draft, at: int, failure: AgentGone | None = None, *, error: Raw 
         return ev.TurnFailed(
             at=at,
             prompt_id=each.prompt_id,
-            code=failure.code if failure else "agent_error",
-            message=failure.message if failure else "the agent answered the prompt with an error",
+            code=failure.code if failure else code,
+            message=failure.message if failure else why,
             prompt_request_id=each.prompt_request_id,
             exit_code=failure.exit_code if failure else None,
             signal=failure.signal if failure else None,
@@ -174,6 +188,8 @@ def settle(draft: Draft, given: Settle) -> None:
             "only the running turn can be settled; ask for the session's turns", prompt_id=given.prompt_id
         )
     reason = CANCELLED if turn.state is TurnState.CANCELLING else "end_turn"
+    # An agent that still works on it lets go, and can take the next prompt.
+    draft.wish(CancelAgent(turn.prompt_id, ev.CancelRung.NOTIFY))
     complete(draft, given.at, stop_reason=reason, ending=ev.Ending.SETTLED, by=_who(given))
 
 

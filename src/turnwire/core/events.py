@@ -2,7 +2,6 @@
 
 Takes nothing but values; gives one frozen struct per kind of fact, in the past tense. Never carries a wish
 (that is an effect) and never changes meaning: a changed shape gets a new tag and an up-caster (`core.codec`).
-
 Fields are camelCase once encoded. `at` is wall time in milliseconds, stamped on the input that led here.
 Payloads of peers are `Raw`: stored and shown byte for byte. One that is not there is `UNSET`: `null` is one too.
 """
@@ -344,6 +343,7 @@ class TurnCompleted(TurnEvent, frozen=True, tag="turn_complete"):
     prompt_request_id: RequestId | None = None
     usage: Raw | UnsetType = UNSET
     cancelled_by: str | None = None
+    settled_by: str | None = None
 
 
 class TurnFailed(TurnEvent, frozen=True, tag="turn_error"):

@@ -189,10 +189,11 @@ class AgentAnswered(Input, frozen=True):
 
 
 class AgentRefused(Input, frozen=True):
-    """An error answer to our `session/prompt`."""
+    """An error answer to our `session/prompt`, or `unsent`: the agent takes no such content, and heard nothing."""
 
     prompt_id: PromptId
-    error: Raw
+    error: Raw | None = None
+    unsent: str | None = None
 
 
 class Verdict(Struct, frozen=True):

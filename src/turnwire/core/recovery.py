@@ -22,7 +22,8 @@ def recover(draft: Draft, given: Recover) -> None:
     """Record what is owed; nothing if nothing is."""
     if draft.state.held == STOPPING:
         draft.record(ev.QueueReleased(at=given.at))
-    lose_agent(draft, AgentGone(at=given.at, code=RESTARTED, message="the daemon was restarted while the turn ran"))
+    during = "" if draft.state.turn is None else " while the turn ran"
+    lose_agent(draft, AgentGone(at=given.at, code=RESTARTED, message=f"the daemon was restarted{during}"))
     for each in (draft.state.turn, *draft.state.queue):
         if each is not None:
             arm_time_limit(draft, given.at, each)

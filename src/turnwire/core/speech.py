@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from turnwire.core import events as ev
 from turnwire.core.draft import Draft
-from turnwire.core.ending import complete, fail
+from turnwire.core.ending import WITHOUT_A_REASON, complete, fail
 from turnwire.core.evolve import MARKERS, TOOL_KINDS
 from turnwire.core.inputs import AgentAnswered, AgentHasPrompt, AgentReady, AgentRefused, AgentReplayed, AgentUpdate
 from turnwire.core.state import Ended, SessionState, Turn, echoed
 from turnwire.core.turn import TurnState, step
+from turnwire.errors import ContentRefused
 from turnwire.ids import PromptId
 from turnwire.wire.peek import UpdatePeek
 
@@ -180,7 +181,7 @@ def answered(draft: Draft, given: AgentAnswered) -> None:
     if agent.turn_end is ev.TurnEnd.MARKER and not turn.failing:
         return
     if given.stop_reason is None:
-        fail(draft, given.at)
+        fail(draft, given.at, why=WITHOUT_A_REASON)
     else:
         complete(draft, given.at, stop_reason=given.stop_reason, ending=ev.Ending.RESPONSE, usage=given.usage)
 
@@ -188,5 +189,9 @@ def answered(draft: Draft, given: AgentAnswered) -> None:
 def refused(draft: Draft, given: AgentRefused) -> None:
     """An error answer ends the turn in every dialect."""
     turn = draft.state.turn
-    if turn is not None and turn.prompt_id == given.prompt_id:
+    if turn is None or turn.prompt_id != given.prompt_id:
+        return
+    if given.unsent is not None:
+        fail(draft, given.at, code=ContentRefused.code, why=given.unsent)
+    else:
         fail(draft, given.at, error=given.error)

@@ -23,6 +23,7 @@ from turnwire.errors import LimitExceeded, LinkBroken, LinkError, RemoteProtocol
 from turnwire.ids import RequestId
 from turnwire.link.base import FrameLink
 from turnwire.wire.jsonrpc import (
+    INTERNAL_ERROR,
     INVALID_REQUEST,
     METHOD_NOT_FOUND,
     Batch,
@@ -46,6 +47,8 @@ Updated: TypeAlias = Callable[[UpdateParams], None]
 """Hears what most frames are, a `session/update` as it should be. Without it, `incoming` hears these too."""
 
 UNKNOWN_METHOD = ErrorObject(METHOD_NOT_FOUND, "method not found")
+BAD_ANSWER = ErrorObject(INTERNAL_ERROR, "the agent's answer was malformed")
+"""For who asked: the fault is not in the question."""
 NO_BATCHES = ErrorObject(INVALID_REQUEST, "ACP has no batches; send one message at a time")
 
 KEPT_BREACHES = 64
@@ -81,6 +84,8 @@ class Peer:
         self.last_received: deque[bytes] = deque(maxlen=KEPT_FRAMES)
         """The beginnings of the newest frames from the peer, for whoever asks why it is stuck."""
         self.last_sent: deque[bytes] = deque(maxlen=KEPT_FRAMES)
+        self._lost = "the peer went away before it answered"
+        """What callers hear that are not answered. A link that broke knows it better."""
 
     async def run(self) -> None:
         """Read until the link ends. Returns when the peer is gone; every open request hears `None`."""
@@ -96,6 +101,8 @@ class Peer:
                     else:
                         self._receive(line)
                 await self._settled()
+        except LinkBroken as broken:
+            self._lost = str(broken)
         except LinkError:
             return
         finally:
@@ -128,14 +135,13 @@ class Peer:
 
     def _tell(self, context: dict[str, Any]) -> None:
         """A malformed frame still concerns somebody: the one who asked, or the peer that waits for an answer."""
-        failure = ErrorObject(int(context["jsonrpc"]), "malformed frame")
         if (answered := context.get("response_id")) is not None:
             answer = self._correlation.close(answered)
             if answer is not None:
-                answer(Failure(answered, failure))
+                answer(Failure(answered, BAD_ANSWER))
         elif (asked := context.get("request_id")) is not None:
             with suppress(LinkError, LimitExceeded):
-                self._send(Failure(asked, failure))
+                self._send(Failure(asked, ErrorObject(int(context["jsonrpc"]), "malformed frame")))
 
     def _breach(self, reason: str, line: bytes) -> None:
         self.breaches[reason] += 1
@@ -170,7 +176,7 @@ class Peer:
         self.ask(method, params, answer)
         await done.wait()
         if outcome[0] is None:
-            raise LinkBroken("the peer went away before it answered", method=method)
+            raise LinkBroken(self._lost, method=method)
         return outcome[0]
 
     def notify(self, method: str, params: Raw) -> None:

@@ -19,6 +19,7 @@ Cookies are the HTTP client's, so they live as long as its owner wants.
 
 from __future__ import annotations
 
+from http import HTTPStatus
 from typing import Final
 
 import anyio
@@ -35,6 +36,7 @@ from turnwire.link.acp_http import GONE, AcpHttp, is_header
 from turnwire.link.address import shown
 from turnwire.link.event_stream import EventStream, Standing
 from turnwire.link.pumped import PumpedLink
+from turnwire.link.websocket import refused
 from turnwire.wire.jsonrpc import (
     INTERNAL_ERROR,
     Batch,
@@ -133,7 +135,7 @@ class StreamableLink(PumpedLink):
             # Refused in the protocol's own words; the next try is a new connection.
             self._inbound.put(answer.body)
         else:
-            self._lose(f"the agent at {shown(self._http.url)} answered `initialize` with HTTP {answer.status}")
+            self._lose(_not_ours(self._http.url, answer.status))
 
     async def _post(self, frame: bytes, message: Frame | None, session_id: str | None) -> None:
         answer = await self._http.post(frame, session_id)
@@ -258,6 +260,13 @@ class StreamableLink(PumpedLink):
         else:
             await history.reached(last, REPLAY_MOST_S)
         self._inbound.put(answer)
+
+
+def _not_ours(url: str, status: int) -> str:
+    """Why an answer to `initialize` begins nothing."""
+    if status >= HTTPStatus.BAD_REQUEST:
+        return str(refused(url, status))
+    return f"{shown(url)} answered `initialize` with HTTP {status} and no ACP connection; check the URL"
 
 
 def _read(frame: bytes) -> Frame | None:

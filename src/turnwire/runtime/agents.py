@@ -14,7 +14,7 @@ from enum import StrEnum
 import anyio
 from anyio.abc import TaskGroup
 
-from turnwire.errors import AgentLaunchFailed, LimitExceeded, LinkBroken, TurnwireError
+from turnwire.errors import AgentLaunchFailed, LimitExceeded, TurnwireError
 from turnwire.ids import SessionId
 from turnwire.limits import Limits
 from turnwire.link.process import Exit
@@ -119,6 +119,8 @@ class Agents:
         self._breaker.check()
         self._check_room()
         place.is_starting = True
+        # How another one ended says nothing of this one.
+        place.ended = None
         try:
             connection = AgentConnection(await self._source.connect(), self._limits, services=self._policy.services)
             place.started_at = self._clock.monotonic()
@@ -132,7 +134,6 @@ class Agents:
             raise
         finally:
             place.is_starting = False
-        place.ended = None
         return connection
 
     def _check_room(self) -> None:
@@ -148,8 +149,6 @@ class Agents:
                 await connection.aclose()
             place.ended = connection.agent.exit
             raise
-        if not connection.is_alive:
-            raise LinkBroken("the agent went away right after its handshake")
 
     async def _serve(self, place: _Place, connection: AgentConnection) -> None:
         try:

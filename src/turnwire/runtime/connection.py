@@ -28,11 +28,12 @@ from turnwire.core.dialect import (
     session_params,
 )
 from turnwire.core.translate.auth import is_terminal
-from turnwire.errors import LimitExceeded, LinkError, LocalProtocolError, RemoteProtocolError
+from turnwire.errors import LimitExceeded, LinkBroken, LinkError, LocalProtocolError, RemoteProtocolError
 from turnwire.ids import AgentSessionId, RequestId
 from turnwire.limits import Limits
 from turnwire.link.peer import Peer
 from turnwire.link.process import Exit
+from turnwire.runtime.last_words import in_words, one_line
 from turnwire.runtime.source import AgentHandle
 from turnwire.wire.jsonrpc import Failure, Notification, Request, Result, raw
 from turnwire.wire.methods import is_extension
@@ -103,7 +104,7 @@ class AgentConnection:
 
     def __init__(self, agent: AgentHandle, limits: Limits, *, services: bool = False) -> None:
         self.agent = agent
-        self._limits = limits
+        self.limits = limits
         self._services = services
         self._residents: dict[str, Resident] = {}
         self._questions: dict[ExactId, Resident] = {}
@@ -157,7 +158,7 @@ class AgentConnection:
         """How the agent ended. One that only closed its output has not ended, and is not waited for."""
         if not self.agent.pid:
             return None
-        with anyio.move_on_after(self._limits.exit_drain_s):
+        with anyio.move_on_after(self.limits.exit_drain_s):
             return await self.agent.exited()
         return None
 
@@ -166,8 +167,19 @@ class AgentConnection:
 
         Raises `RemoteProtocolError` if the agent refuses both or is too slow, `LinkBroken` if it goes.
         """
+        try:
+            profile = await self._initialize()
+            if not self.is_alive:
+                raise LinkBroken("the agent went away right after its handshake")
+            return profile
+        except LinkBroken as broken:
+            # The end of a process says more than the end of its pipe.
+            why = in_words(await self._last_words()) if self.agent.pid else str(broken)
+            raise LinkBroken(why or "the agent closed its output and answered nothing; is it ACP?") from None
+
+    async def _initialize(self) -> AgentProfile:
         refusal: Failure | None = None
-        with anyio.move_on_after(self._limits.initialize_s):
+        with anyio.move_on_after(self.limits.initialize_s):
             for protocol in (NEWEST_VERSION, 1):
                 params = initialize_params(__version__, protocol=protocol, services=self._services)
                 answer = await self.peer.call("initialize", params)
@@ -177,7 +189,8 @@ class AgentConnection:
                 refusal = answer
         if refusal is None:
             raise RemoteProtocolError("the agent did not answer `initialize` in time; is it an ACP agent?")
-        raise RemoteProtocolError("the agent refused to initialize", jsonrpc=refusal.error.code)
+        said = one_line(refusal.error.message)
+        raise RemoteProtocolError(f"the agent refused to initialize: {said}", jsonrpc=refusal.error.code)
 
     async def authenticate(self, method_id: str) -> None:
         """`authenticate`, or `auth/login` on v2.
@@ -369,7 +382,7 @@ class AgentConnection:
 
     def _hold(self, session_id: str, frame: Request | UpdateParams) -> bool:
         """Keep a frame of a session that may be about to exist. False, and counted, if it cannot be one."""
-        if not self._openings or self._held_frames >= self._limits.agent_inputs:
+        if not self._openings or self._held_frames >= self.limits.agent_inputs:
             self.strays["unknown_session"] += 1
             return False
         self._held.setdefault(session_id, []).append(frame)

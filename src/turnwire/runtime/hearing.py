@@ -7,7 +7,6 @@ stay is over, so nothing an old agent still says can be taken for a new one's wo
 
 from __future__ import annotations
 
-import signal
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -26,6 +25,7 @@ from turnwire.link.process import Exit
 from turnwire.runtime import mint
 from turnwire.runtime.clock import Clock
 from turnwire.runtime.errands import Errands
+from turnwire.runtime.last_words import signal_name
 from turnwire.wire.jsonrpc import Failure, Request, Result
 from turnwire.wire.peek import peek_update
 
@@ -79,8 +79,8 @@ class Stay:
     asked: tuple[RequestId, PromptId] | None = None
     answered: PromptId | None = None
     """The last `session/prompt` that the agent answered, whatever that means in its dialect."""
-    marked: PromptId | None = None
-    """The last prompt whose end the agent marked; its answer is still to come, and then it takes the next."""
+    owes: PromptId | None = None
+    """The `session/prompt` that a v1 agent has not answered: so long it takes no other, whatever ended the turn."""
     replay: View | None = None
     news: list[Raw] = field(default_factory=list[Raw])
     """What is true now, said before the answer to load or resume: it is told after it."""
@@ -115,8 +115,6 @@ class Hearing:
         if peek.kind in MARKERS and peek.prompt_request_id is not None:
             asked = stay.asked
             ends = asked[1] if asked is not None and names(peek.prompt_request_id, asked[0]) else _ANOTHER
-            if ends != _ANOTHER and peek.stop_reason is not None:
-                stay.marked = ends
         self._household.put(AgentUpdate(at=self._clock.now_ms(), update=update, peek=peek, ends=ends))
 
     def _before_the_answer(self, update: Raw, kind: str) -> None:
@@ -163,7 +161,7 @@ def gone(at: int, code: str, message: str, how: Exit | None = None, error: Raw |
         code=code,
         message=message,
         exit_code=how.exit_code if how else None,
-        signal=_signal_name(how.signal) if how and how.signal else None,
+        signal=signal_name(how.signal) if how and how.signal else None,
         stderr_tail=(how.stderr_tail or None) if how else None,
         error=error,
     )
@@ -174,10 +172,3 @@ _GONE = {
     "agent_unresponsive": "the agent does not read what it is sent",
     "agent_recycled": "the agent was let go because nobody used it",
 }
-
-
-def _signal_name(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return str(number)

@@ -179,7 +179,7 @@ class Hosting:
                 self._is_opening = True
                 self._tasks.start_soon(self._open, self._session.state)
             return
-        if not residence.is_ready:
+        if not residence.takes_prompts(hurry=bool(self._waiting)):
             return
         self._agents.used(self._session_id)
         waiting, self._waiting = self._waiting, []

@@ -15,6 +15,7 @@ from turnwire.core.events import AgentExited, AgentStarted
 from turnwire.errors import AgentError, AgentLaunchFailed, AgentUnavailable, AuthRequired
 from turnwire.ids import SessionId
 from turnwire.runtime.follow import start_of
+from turnwire.runtime.last_words import end_in_words, one_line
 from turnwire.runtime.node import Node
 
 
@@ -39,11 +40,31 @@ class _Refusal(Struct):
     data: _Offered
 
 
+class _Said(Struct):
+    message: str = ""
+
+
 def _failure(event: AgentExited) -> AgentError:
-    message = event.message or "no agent could be started for the session"
+    message = _message(event)
     if event.reason == AuthRequired.code and event.agent_error is not UNSET:
         return AuthRequired(message, methods=bytes(json.decode(event.agent_error, type=_Refusal).data.auth_methods))
     if event.reason == AgentUnavailable.code:
-        return AgentUnavailable(message)
+        return AgentUnavailable(message, **_end(event))
     refusal = None if event.agent_error is UNSET else bytes(event.agent_error)
-    return AgentLaunchFailed(message, definite=False, agent_error=refusal, reason=event.reason)
+    return AgentLaunchFailed(message, definite=False, agent_error=refusal, reason=event.reason, **_end(event))
+
+
+def _end(event: AgentExited) -> dict[str, str | int | None]:
+    """What whoever waits is told beside the message: the same as the end of a turn tells."""
+    return {"exit_code": event.exit_code, "signal": event.signal, "stderr_tail": event.stderr_tail}
+
+
+def _message(event: AgentExited) -> str:
+    if event.reason == "agent_exited":
+        # It answered `initialize` and died over the session; the event only says that it is gone.
+        words = end_in_words(event.exit_code, event.signal, event.stderr_tail)
+    elif event.reason == AgentLaunchFailed.code and event.agent_error is not UNSET:
+        words = f"{event.message}: {one_line(json.decode(event.agent_error, type=_Said).message)}"
+    else:
+        words = None
+    return words or event.message or "no agent could be started for the session"

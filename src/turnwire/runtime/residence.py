@@ -20,7 +20,7 @@ from turnwire.core.dialect import (
     read_steer_result,
     session_params,
 )
-from turnwire.core.events import CancelRung
+from turnwire.core.events import CancelRung, TurnEnd
 from turnwire.core.inputs import AgentHasPrompt, AgentReady, AgentRefused, SteerAnswered
 from turnwire.core.state import SessionState
 from turnwire.core.translate.sessions import mcp_servers
@@ -31,7 +31,7 @@ from turnwire.runtime.clock import Clock
 from turnwire.runtime.connection import AgentConnection
 from turnwire.runtime.errands import Errands
 from turnwire.runtime.hearing import Hearing, Household, Stay
-from turnwire.wire.jsonrpc import AUTH_REQUIRED, INVALID_PARAMS, Failure, Result, raw
+from turnwire.wire.jsonrpc import AUTH_REQUIRED, Failure, Result, raw
 
 NO_OFFERS = Raw(b"{}")
 
@@ -47,18 +47,23 @@ class Residence:
         self._clock = clock
         self._tasks = tasks
         self._stay = Stay()
+        self._hurried: PromptId | None = None
         self._hearing = Hearing(self._stay, household, errands, clock)
 
     @property
     def is_open(self) -> bool:
         return self._stay.agent_session_id is not None
 
-    @property
-    def is_ready(self) -> bool:
-        """Whether the agent can be prompted. One that marked an end and has not answered yet is still busy."""
-        stay = self._stay
-        asked = stay.asked[1] if stay.asked is not None else None
-        return self.is_open and not (asked is not None and asked == stay.marked and asked != stay.answered)
+    def takes_prompts(self, *, hurry: bool = False) -> bool:
+        """Whether the agent can be prompted. A turn can end before its answer: by a mark, or settled by a person.
+
+        With `hurry` a prompt waits for that answer: an agent that never gives it is prompted after a while.
+        """
+        owes = self._stay.owes
+        if hurry and owes is not None and owes != self._hurried:
+            self._hurried = owes
+            self._tasks.start_soon(self._forgive, owes)
+        return self.is_open and owes is None
 
     @property
     def connection(self) -> AgentConnection:
@@ -169,6 +174,8 @@ class Residence:
         def answered(frame: Result | Failure | None) -> None:
             now = self._clock.now_ms()
             self._stay.answered = prompt_id
+            if self._stay.owes == prompt_id:
+                self._stay.owes = None
             if isinstance(frame, Result):
                 self._hearing.put(read_prompt_result(now, prompt_id, frame.result))
             elif frame is not None:
@@ -181,12 +188,18 @@ class Residence:
             # A prompt accepted before any agent was there meets what this agent takes only now.
             check_content(content, content_types(profile.capabilities, profile.version))
         except ContentRefused as refusal:
-            error = raw({"code": INVALID_PARAMS, "message": str(refusal)})
-            self._hearing.put(AgentRefused(at=self._clock.now_ms(), prompt_id=prompt_id, error=error))
+            self._hearing.put(AgentRefused(at=self._clock.now_ms(), prompt_id=prompt_id, unsent=str(refusal)))
             return
         request_id = self._connection.peer.ask("session/prompt", self._prompt(content, meta), answered)
         self._stay.asked = (request_id, prompt_id)
+        self._stay.owes = None if profile.turn_end is TurnEnd.IDLE else prompt_id
         self._hearing.put(AgentHasPrompt(at=self._clock.now_ms(), prompt_id=prompt_id, agent_request_id=request_id))
+
+    async def _forgive(self, prompt_id: PromptId) -> None:
+        await self._clock.sleep(self._connection.limits.cancel_grace_s)
+        if self._stay.owes == prompt_id and not self._stay.is_over:
+            self._stay.owes = None
+            self._household.ready()
 
     async def call(self, method: str, params: dict[str, object]) -> Result | Failure:
         """A request about the open session. Raises `LinkError` if the agent goes instead of answering."""

@@ -256,7 +256,8 @@ def test_one_call_settles_a_turn_whose_agent_never_said_the_end(begin: Callable[
     session.take(settle("p1"))
     reason = "cancelled" if was.state is TurnState.CANCELLING else "end_turn"
     assert session.ends()["p1"] == reason
-    assert session.found(ev.TurnCompleted)[0].ending is ev.Ending.SETTLED
+    end = session.found(ev.TurnCompleted)[0]
+    assert (end.ending, end.settled_by) == (ev.Ending.SETTLED, "bob")
     assert session.take(settle("p1")).events == ()
 
 

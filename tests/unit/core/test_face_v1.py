@@ -100,6 +100,12 @@ def test_a_failed_v1_turn_is_marked_without_a_reason_and_then_refused(dialect: D
     assert len(told(outgoing, "turn_complete")) == dialect.marks
 
 
+def test_an_agent_that_died_is_told_with_how() -> None:
+    outgoing = seen(SILENT, one_turn(ev.TurnEnd.RESPONSE, d.gone()))
+    known = {"code": "agent_exited", "exitCode": 9, "signal": "KILL", "stderrTail": "oops"}
+    assert error(outgoing) == {"code": -32603, "message": "it is gone", "data": known}
+
+
 @pytest.mark.requirement("R55")
 @pytest.mark.parametrize("dialect", [SILENT, ASKED, ALWAYS, OFF])
 def test_a_v1_client_is_shown_the_prompts_of_others_and_not_its_own(dialect: Dialect) -> None:

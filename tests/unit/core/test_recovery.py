@@ -123,7 +123,14 @@ def test_what_recovery_records_says_that_it_was_a_restart() -> None:
     session = LEFT["running"]()
     plan = session.take(RECOVER)
     assert types(plan.events) == ["agent_exited", "turn_error"]
-    assert session.found(ev.AgentExited)[0].reason == "daemon_restarted"
+    exited = session.found(ev.AgentExited)[0]
+    assert (exited.reason, exited.message) == ("daemon_restarted", "the daemon was restarted while the turn ran")
+
+
+def test_a_restart_between_turns_is_not_told_as_one_during_a_turn() -> None:
+    session = LEFT["ended"]()
+    session.take(RECOVER)
+    assert session.found(ev.AgentExited)[0].message == "the daemon was restarted"
 
 
 @pytest.mark.requirement("G7")

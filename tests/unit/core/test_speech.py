@@ -235,6 +235,20 @@ def test_a_marker_for_another_prompt_is_late_and_ends_nothing(reason: str | None
     assert session.ends() == {"p1": "end_turn", "p2": "refusal"}
 
 
+@pytest.mark.parametrize(
+    ("word", "message"),
+    [
+        (answered("p1", None), "the agent answered the prompt without a stop reason"),
+        (refused("p1"), "the agent answered the prompt with an error"),
+    ],
+)
+def test_an_answer_without_a_stop_reason_is_not_called_an_error(word: i.AnyInput, message: str) -> None:
+    session = Session()
+    session.take(prompt("p1"), word)
+    [end] = [each for each in session.log if isinstance(each, ev.TurnFailed)]
+    assert (end.code, end.message) == ("agent_error", message)
+
+
 def test_an_error_answer_ends_the_turn_in_every_dialect() -> None:
     for turn_end in ev.TurnEnd:
         session = Session(turn_end)

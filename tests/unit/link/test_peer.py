@@ -153,6 +153,36 @@ async def test_a_call_fails_when_the_other_side_goes(desk: Desk) -> None:
             await desk.other.aclose()
 
 
+async def test_a_call_fails_with_what_the_link_knows_of_its_end(desk: Desk) -> None:
+    with anyio.fail_after(5):
+        async with anyio.create_task_group() as tasks:
+
+            async def call() -> None:
+                with pytest.raises(LinkBroken, match="the peer closed its end"):
+                    await desk.peer.call("m", EMPTY)
+
+            tasks.start_soon(call)
+            await desk.sent()
+            await desk.other.aclose()
+
+
+async def test_an_answer_that_is_malformed_is_not_the_fault_of_who_asked(desk: Desk) -> None:
+    got: list[Result | Failure | None] = []
+    request_id = desk.peer.ask("m", EMPTY, got.append)
+    await desk.sends(b'{"jsonrpc":"2.0","id":%d,"error":"failed badly"}' % int(request_id))
+    [failure] = got
+    assert isinstance(failure, Failure)
+    assert (failure.error.code, failure.error.message) == (-32603, "the agent's answer was malformed")
+    assert desk.peer.breaches == {"bad_error": 1}
+
+
+async def test_a_request_that_is_malformed_is_the_fault_of_who_asks(desk: Desk) -> None:
+    await desk.sends(b'{"jsonrpc":"2.0","id":4,"method":7}')
+    [refused] = await desk.sent()
+    assert isinstance(refused, Failure)
+    assert (refused.id, refused.error.code) == (4, -32600)
+
+
 @pytest.mark.requirement("R7")
 async def test_a_request_is_answered_once_with_its_own_id(desk: Desk) -> None:
     await desk.sends(b'{"jsonrpc":"2.0","id":1,"method":"x"}', b'{"jsonrpc":"2.0","id":"1","method":"y"}')

@@ -73,7 +73,15 @@ class Home:
 class Stage:
     """A residence, its session's side and the agent in the test's hand."""
 
-    def __init__(self, home: Home, residence: Residence, agent: HandAgent, connection: AgentConnection) -> None:
+    def __init__(
+        self,
+        home: Home,
+        residence: Residence,
+        agent: HandAgent,
+        connection: AgentConnection,
+        clock: ManualClock,
+    ) -> None:
+        self.clock = clock
         self.home = home
         self.residence = residence
         self.agent = agent
@@ -105,9 +113,10 @@ async def stage(capabilities: dict[str, Any] | None = None, state: SessionState 
             greeting.start_soon(connection.handshake)
             await agent.answer("initialize", {"protocolVersion": 1, "agentCapabilities": capabilities or {}})
         errands = Errands(tasks, Limits(), own=False)
-        residence = Residence(connection, home, errands, ManualClock(), tasks)
+        clock = ManualClock()
+        residence = Residence(connection, home, errands, clock, tasks)
         residence.begin(state)
-        yield Stage(home, residence, agent, connection)
+        yield Stage(home, residence, agent, connection, clock)
         tasks.cancel_scope.cancel()
 
 
@@ -226,15 +235,28 @@ async def test_a_turn_that_was_marked_as_ended_keeps_the_next_prompt_back_until_
         play.residence.ask(PromptId("p1"), content("hi"))
         request = await play.agent.next("session/prompt")
         assert isinstance(request, Request)
-        assert play.residence.is_ready
         play.say("turn_complete", promptRequestId=request.id, stopReason="end_turn")
         await quiet()
-        assert not play.residence.is_ready
+        assert not play.residence.takes_prompts()
         play.agent.send({"id": request.id, "result": {"stopReason": "end_turn"}})
         await quiet()
-        assert play.residence.is_ready
+        assert play.residence.takes_prompts()
         assert play.residence.has_answered(PromptId("p1"))
         assert play.home.times_ready == 2
+
+
+async def test_an_agent_that_never_answers_a_turn_that_is_over_is_prompted_after_a_while() -> None:
+    async with stage() as play:
+        await play.agent.answer("session/new", {"sessionId": "a1"})
+        await quiet()
+        play.residence.ask(PromptId("p1"), content("hi"))
+        await play.agent.next("session/prompt")
+        for _ in range(2):
+            assert not play.residence.takes_prompts(hurry=True)
+        await play.clock.wait_for_sleepers(1)
+        play.clock.advance(Limits().cancel_grace_s)
+        await quiet()
+        assert (play.residence.takes_prompts(), play.home.times_ready) == (True, 2)
 
 
 async def test_nothing_is_heard_after_leaving() -> None:

@@ -310,8 +310,38 @@ def test_strict_optional_fields_are_strict() -> None:
 def test_a_refusal_repeats_nothing_of_the_peer() -> None:
     with pytest.raises(RemoteProtocolError) as caught:
         read(Raw(b'{"cwd":{"secret":1}}'), v2.NewSessionRequest)
-    assert str(caught.value) == "the peer sent a malformed NewSessionRequest"
+    assert str(caught.value) == "malformed NewSessionRequest: `cwd` is not as documented"
     assert caught.value.__cause__ is None
+
+
+@pytest.mark.parametrize(
+    ("params", "words"),
+    [
+        (b'{"cwd":"/"}', "malformed NewSessionRequest: `mcpServers` is missing"),
+        (b'{"mcpServers":[]}', "malformed NewSessionRequest: `cwd` is missing"),
+        (b'{"cwd":7,"mcpServers":[]}', "malformed NewSessionRequest: `cwd` is not as documented"),
+        (b"[]", "malformed NewSessionRequest"),
+    ],
+)
+def test_a_refusal_names_the_field_at_fault(params: bytes, words: str) -> None:
+    with pytest.raises(RemoteProtocolError) as caught:
+        read(Raw(params), v1.NewSessionRequest)
+    assert str(caught.value) == words
+
+
+def test_a_refusal_calls_a_union_by_what_it_is() -> None:
+    with pytest.raises(RemoteProtocolError) as caught:
+        content_block(Raw(b'{"type":"text"}'))
+    assert str(caught.value) == "malformed content block: `text` is missing"
+    with pytest.raises(RemoteProtocolError) as caught:
+        content_block(Raw(b'{"type":"resource","resource":{}}'))
+    assert str(caught.value) == "malformed content block: `resource.uri` is missing"
+    with pytest.raises(RemoteProtocolError) as caught:
+        content_blocks(Raw(b'[{"type":"text","text":5}]'))
+    assert str(caught.value) == "malformed list of content blocks: `text` is not as documented"
+    with pytest.raises(RemoteProtocolError) as caught:
+        decode_update(Raw(b'{"sessionUpdate":"tool_call","toolCallId":"t"}'), 1)
+    assert str(caught.value) == "malformed session update: `title` is missing"
 
 
 def test_unknown_values_are_equal_by_their_bytes() -> None:

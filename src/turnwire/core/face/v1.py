@@ -14,7 +14,8 @@ from msgspec import UNSET, Raw, json
 from turnwire.core import events as ev
 from turnwire.core.face.dialect import VENDOR, Dialect, Emission, Known
 from turnwire.core.face.outgoing import Answer, Fail, Notify, Outgoing, Tell
-from turnwire.wire.jsonrpc import INTERNAL_ERROR, raw
+from turnwire.errors import ContentRefused
+from turnwire.wire.jsonrpc import INTERNAL_ERROR, INVALID_PARAMS, raw
 
 AGENT_FAILED = INTERNAL_ERROR
 STOP_REASONS = frozenset({"end_turn", "max_tokens", "max_turn_requests", "refusal", "cancelled"})
@@ -135,7 +136,15 @@ def _mark(event: ev.TurnCompleted | ev.TurnFailed, stop_reason: str | None, *, o
 
 
 def error_of(event: ev.TurnFailed) -> Raw:
-    """The failure as a JSON-RPC error: the agent's own if it gave one."""
+    """The failure as a JSON-RPC error: the agent's own if it gave one, else with how the agent ended."""
     if event.agent_error is not UNSET:
         return event.agent_error
-    return raw({"code": AGENT_FAILED, "message": event.message, "data": {"code": event.code}})
+    data = {
+        "code": event.code,
+        "exitCode": event.exit_code,
+        "signal": event.signal,
+        "stderrTail": event.stderr_tail,
+    }
+    known = {name: value for name, value in data.items() if value is not None}
+    code = INVALID_PARAMS if event.code == ContentRefused.code else AGENT_FAILED
+    return raw({"code": code, "message": event.message, "data": known})

@@ -58,6 +58,14 @@ _sockets = logging.getLogger("uvicorn.error.sockets")
 _sockets.setLevel(logging.WARNING)
 
 
+def _is_no_refusal(record: logging.LogRecord) -> bool:
+    """uvicorn calls every refused upgrade an error of ours. One that nobody answered says so in `_Socket`."""
+    return record.msg != "ASGI callable returned without completing handshake."
+
+
+_sockets.addFilter(_is_no_refusal)
+
+
 class Tls(NamedTuple):
     """A certificate chain and its key, as PEM files."""
 
@@ -155,6 +163,11 @@ class _Socket(WebSocketsSansIOProtocol):
                 ABORT: {"call": self.transport.abort},
                 SEND_ALL: {"call": self._send_all},
             }
+
+    def send_500_response(self) -> None:
+        if self.initial_response is None and not self.handshake_complete:
+            self.logger.error("a WebSocket was neither accepted nor refused; it is told 500")
+        super().send_500_response()
 
     async def _send_all(self, texts: Sequence[bytes]) -> None:
         """Write messages of text with one write, which costs a fifth of one for each. Waits as `send` does."""

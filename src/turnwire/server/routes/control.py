@@ -18,7 +18,7 @@ from turnwire.ids import PromptId
 from turnwire.server.door.identity import Role
 from turnwire.server.endpoint import Call, Endpoint, Reply
 from turnwire.server.prompting import REFUSALS, SteerBody, Taken, take_prompt
-from turnwire.server.turn_shapes import ACTS, READS, PromptReceipt
+from turnwire.server.turn_shapes import ACTS, READS, PromptReceipt, find_record
 from turnwire.server.waiting import wait_for
 
 ANSWER_S = 10.0
@@ -51,7 +51,7 @@ class SteerReceipt(PromptReceipt, frozen=True, kw_only=True, rename="camel", omi
 
 async def cancel(call: Call) -> Reply:
     body: CancelBody = call.body
-    client_id = await call.daemon.clients.known(call.session_id, call.client_id)
+    client_id = await call.daemon.clients.known(call.session_id, call.client_id, call.who)
     now = call.daemon.clock.now_ms()
     given = Cancel(at=now, author=call.who.name, client_id=client_id, prompt_id=body.prompt_id)
     await call.daemon.node.submit(call.session_id, given)
@@ -60,10 +60,15 @@ async def cancel(call: Call) -> Reply:
 
 async def settle(call: Call) -> Reply:
     body: SettleBody = call.body
-    client_id = await call.daemon.clients.known(call.session_id, call.client_id)
+    client_id = await call.daemon.clients.known(call.session_id, call.client_id, call.who)
     now = call.daemon.clock.now_ms()
     given = Settle(at=now, author=call.who.name, client_id=client_id, prompt_id=body.prompt_id)
-    await call.daemon.node.submit(call.session_id, given)
+    try:
+        await call.daemon.node.submit(call.session_id, given)
+    except PromptNotFound:
+        # Asked again long after: the session's state only remembers its last turn, the log all of them.
+        if find_record(await call.daemon.node.view(call.session_id), body.prompt_id).ended_at is None:
+            raise
     return Reply()
 
 

@@ -19,6 +19,7 @@ from turnwire.core.view import TurnRecord, View
 from turnwire.errors import (
     BadRequest,
     Forbidden,
+    InvalidCwd,
     InvalidMetadata,
     LimitExceeded,
     LocalProtocolError,
@@ -183,6 +184,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
             *OPENING,
             BadRequest,
             Forbidden,
+            InvalidCwd,
             InvalidMetadata,
             LocalProtocolError,
             SessionClosed,

@@ -24,6 +24,7 @@ from turnwire.errors import (
     AuthRequired,
     BadRequest,
     Forbidden,
+    InvalidCwd,
     InvalidMetadata,
     InvalidMode,
     LimitExceeded,
@@ -228,7 +229,7 @@ async def rename(call: Call) -> Reply:
     if given is UNSET:
         raise InvalidMetadata("there is nothing to change; give a `title` or a `displayName`")
     title = checked_title(given)
-    client_id = await call.daemon.clients.known(call.session_id, call.client_id)
+    client_id = await call.daemon.clients.known(call.session_id, call.client_id, call.who)
     now = call.daemon.clock.now_ms()
     await call.daemon.node.submit(
         call.session_id, Rename(at=now, title=title, author=call.who.name, client_id=client_id)
@@ -262,7 +263,7 @@ async def close(call: Call) -> Reply:
             raise Forbidden("removing a log needs the role 'owner'; close the session without `purge`")
         await node.delete(call.session_id)
         return Reply()
-    client_id = await call.daemon.clients.known(call.session_id, call.client_id)
+    client_id = await call.daemon.clients.known(call.session_id, call.client_id, call.who)
     given = Close(at=call.daemon.clock.now_ms(), author=call.who.name, client_id=client_id)
     await node.submit(call.session_id, given)
     return Reply()
@@ -288,6 +289,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
             *OPENING,
             BadRequest,
             Forbidden,
+            InvalidCwd,
             InvalidMetadata,
             InvalidMode,
             LinkBroken,

@@ -1,8 +1,9 @@
 """Tolerant reading: raw JSON to a typed view, by the rules ACP gives to readers.
 
 Takes a payload and a struct of this package; gives the struct, or raises `RemoteProtocolError` with the code
-for invalid params. Never fails on unknown fields, on values of an open union that are not known (they become
-`Unknown`), or on a malformed optional field (it reads as its default). Never changes the payload.
+for invalid params, naming the field at fault and none of its values. Never fails on unknown fields, on values of an
+open union that are not known (they become `Unknown`), or on a malformed optional field (it reads as its default).
+Never changes the payload.
 
 The strict reader of msgspec goes first and is right for nearly every message. Only what it refuses is read
 again here, member by member. The words `Strict`, `Loose` and `Whole` say how a field takes a malformed value;
@@ -75,15 +76,18 @@ _TAG_ALIASES: Final = {"state_change": "state_update", "_turn_complete": "turn_c
 """Names of update kinds accepted besides the published one."""
 
 _NULL: Final = b"null"
+_PLACED: Final = 2
+"""Errors that are raised here have two arguments: where, in names of fields, and what is wrong there."""
 _read_members = msgspec.json.Decoder(dict[str, Raw]).decode
 _read_items = msgspec.json.Decoder(list[Raw]).decode
 _read_tag = msgspec.json.Decoder(str).decode
 
 
-def read(raw: Raw, kind: type[T], *, seek_aliases: bool = False) -> T:
+def read(raw: Raw, kind: type[T], *, name: str | None = None, seek_aliases: bool = False) -> T:
     """`raw` as a `kind`. Absent params and a null result read as an empty object.
 
-    An accepted spelling of a required field is always found; `seek_aliases` finds those of optional fields too.
+    `name` is what a refusal calls it; a struct has its own. An accepted spelling of a required field is always
+    found; `seek_aliases` finds those of optional fields too.
     """
     if not raw:
         raw = Raw(b"{}")
@@ -94,13 +98,25 @@ def read(raw: Raw, kind: type[T], *, seek_aliases: bool = False) -> T:
             pass
     try:
         return cast("T", _read(kind, raw))
-    except (msgspec.DecodeError, RecursionError):
-        raise _malformed(kind) from None
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise _malformed(name or getattr(kind, "__name__", "value"), error) from None
 
 
-def _malformed(kind: Any) -> RemoteProtocolError:
-    name = getattr(kind, "__name__", "value")
-    return RemoteProtocolError(f"the peer sent a malformed {name}", jsonrpc=INVALID_PARAMS, reason="malformed")
+def _malformed(name: str, error: Exception) -> RemoteProtocolError:
+    where = f": `{error.args[0]}` {error.args[1]}" if len(error.args) == _PLACED else ""
+    return RemoteProtocolError(f"malformed {name}{where}", jsonrpc=INVALID_PARAMS, reason="malformed")
+
+
+def _missing(name: str) -> msgspec.ValidationError:
+    return msgspec.ValidationError(name, "is missing")
+
+
+def _inside(name: str, error: msgspec.ValidationError) -> msgspec.ValidationError:
+    """What is wrong with a member, told of the object that has it."""
+    if len(error.args) == _PLACED:
+        return msgspec.ValidationError(f"{name}.{error.args[0]}", error.args[1])
+    # The words of msgspec can hold a value.
+    return msgspec.ValidationError(name, "is not as documented")
 
 
 @cache
@@ -180,7 +196,7 @@ def _read_struct(kind: type[Struct], raw: Raw) -> Struct:
         if member is not None:
             _read_field(each, member, values)
         elif each.required:
-            raise msgspec.ValidationError(each.encode_name)
+            raise _missing(each.encode_name)
     return kind(**values)
 
 
@@ -189,9 +205,9 @@ def _read_field(each: FieldInfo, member: Raw, values: dict[str, Any]) -> None:
     words = get_args(each.type)[1:] if get_origin(each.type) is Annotated else ()
     try:
         values[each.name] = _read(each.type, member)
-    except msgspec.ValidationError:
+    except msgspec.ValidationError as error:
         is_null = bytes(member) == _NULL
         if each.required and (_LOOSE in words or (is_null and _STRICT in words)):
             values[each.name] = []
         elif each.required or (_STRICT in words and not is_null):
-            raise
+            raise _inside(each.encode_name, error) from None

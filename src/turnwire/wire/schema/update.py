@@ -29,7 +29,7 @@ def decode_update(raw: Raw, version: int) -> Update:
     kind = _KINDS.get(version)
     if kind is None:
         raise LocalProtocolError(f"ACP has no version {version}; give 1 or 2", version=version)
-    update = cast("Update", read(raw, kind))
+    update = cast("Update", read(raw, kind, name="session update"))
     if isinstance(update, v2_update.StateUpdate) and update.stop_reason is None and b"stop_reason" in bytes(raw):
-        return cast("Update", read(raw, kind, seek_aliases=True))
+        return cast("Update", read(raw, kind, name="session update", seek_aliases=True))
     return update
