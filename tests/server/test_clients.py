@@ -17,6 +17,7 @@ from tests.server.seats import Seat, answer, seated
 from turnwire.core import events as ev
 from turnwire.errors import NotFound, RequestRefused
 from turnwire.ids import ClientId, SessionId
+from turnwire.server import clients
 from turnwire.server.door.identity import Role
 from turnwire.server.offers import Offers
 
@@ -73,6 +74,97 @@ async def test_a_client_that_leaves_is_forgotten_and_its_turn_goes_on(tmp_path: 
         assert state.turn is not None
         assert state.turn.prompt_id == accepted["promptId"]
         assert len([each for each in await seat.events() if isinstance(each, ev.ClientDetached)]) == 1
+
+
+# -- whose client it is --------------------------------------------------------------------------------------
+
+
+def bearing(seat: Seat, name: str, role: Role = Role.CONTROLLER) -> dict[str, str]:
+    _, secret = seat.running.daemon.tokens.issue(name, role)
+    return {"Authorization": f"Bearer {secret}"}
+
+
+async def resumed(seat: Seat, headers: dict[str, str]) -> dict[str, str]:
+    """The headers of a client that has come to the session with this token."""
+    client_id = (await seat.post("resume", None, 200, **headers))["clientId"]
+    return {**headers, "Turnwire-Client-Id": client_id}
+
+
+@pytest.mark.parametrize(
+    ("name", "role"), [("eve", Role.OBSERVER), ("eve", Role.CONTROLLER), ("ann", Role.OBSERVER)]
+)
+async def test_nobody_sends_the_client_of_somebody_else_away(tmp_path: Path, name: str, role: Role) -> None:
+    async with seated(tmp_path / "d", "s1") as seat:
+        ann = await resumed(seat, bearing(seat, "ann"))
+        eve = {**ann, **bearing(seat, name, role)}
+        refused = await seat.client.post(seat.path("detach"), headers=eve)
+        assert answer(refused, 403)["code"] == "forbidden"
+        assert not [each for each in await seat.events() if isinstance(each, ev.ClientDetached)]
+        await seat.post("heartbeat", None, 200, **ann)
+        answer(await seat.client.post(seat.path("detach"), headers=ann), 204)
+
+
+async def test_an_owner_acts_for_every_client(tmp_path: Path) -> None:
+    async with seated(tmp_path / "d", "s1") as seat:
+        ann = await resumed(seat, bearing(seat, "ann"))
+        named = {"Turnwire-Client-Id": ann["Turnwire-Client-Id"]}
+        await seat.post("heartbeat", None, 200, **named)
+        answer(await seat.client.post(seat.path("detach"), headers=named), 204)
+        assert (await seat.post("heartbeat", None, 400, **ann))["code"] == "invalid_client_id"
+
+
+async def test_no_route_takes_the_client_id_of_somebody_else(tmp_path: Path) -> None:
+    async with seated(tmp_path / "d", "s1") as seat:
+        ann = await resumed(seat, bearing(seat, "ann"))
+        eve = {**ann, **bearing(seat, "eve")}
+        asking = await seat.prompt("ask t1 yes,no")
+        question = await seat.until(ev.PermissionRequested)
+        head = (await seat.running.daemon.node.head(seat.session_id)).head
+        prompt = {"prompt": [{"type": "text", "text": "say 1 as ann"}]}
+        yes = {"outcome": {"outcome": "selected", "optionId": "yes"}}
+        posted: list[tuple[str, object]] = [
+            ("prompt", prompt),
+            ("steer", prompt),
+            ("cancel", {}),
+            ("settle", {"promptId": asking["promptId"]}),
+            ("heartbeat", {}),
+            ("mode", {"modeId": "code"}),
+            (f"permissions/{question.request_id}", yes),
+            (f"permission/{question.request_id}", yes),
+        ]
+        for path, body in posted:
+            assert (await seat.post(path, body, 403, **eve))["code"] == "forbidden", path
+        held = await seat.client.patch(seat.path("queue"), json={"held": True}, headers=eve)
+        renamed = await seat.client.patch(seat.path("metadata"), json={"title": "hers"}, headers=eve)
+        closed = await seat.client.delete("/session/s1", headers=eve)
+        served = await seat.client.get(seat.path("services"), params={"methods": READ}, headers=eve)
+        assert [each.status_code for each in (held, renamed, closed, served)] == [403] * 4
+        assert (await seat.running.daemon.node.head(seat.session_id)).head == head
+        assert (await seat.post(f"permissions/{question.request_id}", yes, 200, **ann))["won"]
+
+
+async def test_after_a_restart_the_log_still_knows_whose_a_client_is(tmp_path: Path) -> None:
+    async with seated(tmp_path / "d", "s1") as seat:
+        ann = await resumed(seat, bearing(seat, "ann"))
+    async with seated(tmp_path / "d", "s1") as seat:
+        eve = {**ann, **bearing(seat, "eve")}
+        answer(await seat.client.post(seat.path("detach"), headers=eve), 403)
+        again = {**ann, **bearing(seat, "ann")}
+        for headers in (ann, again):
+            await seat.post("heartbeat", None, 200, **headers)
+        answer(await seat.client.post(seat.path("detach"), headers=again), 204)
+
+
+async def test_a_holder_that_is_not_remembered_is_looked_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(clients, "KEPT_HOLDERS", 1)
+    async with seated(tmp_path / "d", "s1") as seat:
+        headers = bearing(seat, "ann")
+        first, second = await resumed(seat, headers), await resumed(seat, headers)
+        for each in (first, second, first):
+            await seat.post("heartbeat", None, 200, **each)
+            await seat.post("heartbeat", None, 403, **{**each, **bearing(seat, "eve")})
 
 
 # -- work for the agent --------------------------------------------------------------------------------------

@@ -94,6 +94,15 @@ async def test_an_elicitation_is_answered_with_what_the_agent_asked_for(tmp_path
         given = {"action": "accept", "content": {"text": "Ann"}}
         path = f"permissions/{question.request_id}"
         assert (await seat.post(path, YES, 400))["code"] == "invalid_option_id"
+        wrong: list[dict[str, Any]] = [
+            {},
+            {"action": "bogus"},
+            {"action": ["accept"]},
+            {"content": {"text": "Ann"}},
+        ]
+        for each in (*wrong, {"action": "accept", "content": "Ann"}):
+            assert (await seat.post(path, {"answer": each}, 400))["code"] == "bad_request"
+        assert len((await seat.get("permissions"))["permissions"]) == 1
         assert await seat.post(path, {"answer": given}) == {"won": True, "answer": given}
         assert question.prompt_id is not None
         await seat.end(question.prompt_id)

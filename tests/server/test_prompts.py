@@ -126,6 +126,10 @@ def _request(session_id: str) -> tuple[dict[str, Any], Any]:
         b'{"prompt":[{"type":"text","text":"\xff"}]}',
         b'{"prompt":[{"text":"no type"}]}',
         b'{"prompt":[{"type":"hologram"}]}',
+        b'{"prompt":[{"type":"text"}]}',
+        b'{"prompt":[{"type":"text","text":5}]}',
+        b'{"prompt":[{"type":"text","text":"a"},{"type":"text","text":null}]}',
+        b'{"prompt":[{"type":"resource_link"}]}',
         b'{"prompt":[{"type":"text","text":"a"}],"whenBusy":"later"}',
         b'{"prompt":[{"type":"text","text":"a"}],"deadlineMs":0}',
         b'{"prompt":[{"type":"text","text":"a"}],"promptRequestId":true}',
@@ -142,6 +146,22 @@ async def test_a_malformed_prompt_is_refused_at_once_and_starts_no_turn(tmp_path
         assert problem["code"] in {"bad_request", "content_refused"}
         assert problem["status"] == 400
         assert problem["error"] == problem["detail"]
+        assert (await seat.running.daemon.node.head(seat.session_id)).head == head
+
+
+async def test_malformed_content_is_refused_for_steering_and_for_what_waits_too(tmp_path: Path) -> None:
+    async with seated(tmp_path / "d", log="memory") as seat:
+        running = (await seat.prompt("never"))["promptId"]
+        waiting = (await seat.prompt("say 1 a"))["promptId"]
+        await seat.until(ev.PromptSent, running)
+        head = (await seat.running.daemon.node.head(seat.session_id)).head
+        wrong = [{"type": "text"}]
+        for refused in (
+            await seat.post("steer", {"prompt": wrong}, 400),
+            await seat.post("prompt", {"prompt": wrong, "whenBusy": "steer"}, 400),
+            await seat.patch(f"queue/{waiting}", {"content": wrong}, 400),
+        ):
+            assert (refused["code"], refused["block"]) == ("content_refused", 1)
         assert (await seat.running.daemon.node.head(seat.session_id)).head == head
 
 

@@ -96,7 +96,7 @@ async def take_prompt(call: Call, body: SteerBody, when_busy: WhenBusy) -> Taken
     daemon, session_id = call.daemon, call.session_id
     daemon.check_open()
     key = _key(call)
-    client_id = await daemon.clients.known(session_id, call.client_id)
+    client_id = await daemon.clients.known(session_id, call.client_id, call.who)
     trace = daemon.traces.begin(call.request.headers)
     now = daemon.clock.now_ms()
     meta = {**(body.meta or {}), **trace.meta}

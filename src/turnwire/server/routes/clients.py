@@ -6,6 +6,7 @@ agent asks of it comes on that stream, and the answer comes as a request. A clie
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Annotated
 
 import anyio
@@ -56,7 +57,7 @@ class OfferAnswer(Struct, frozen=True):
 
 async def heartbeat(call: Call) -> Reply:
     clients = call.daemon.clients
-    client_id = await clients.known(call.session_id, call.client_id)
+    client_id = await clients.known(call.session_id, call.client_id, call.who)
     now = call.daemon.clock.now_ms()
     if client_id is not None and call.who.role is not Role.OBSERVER:
         # Only who can answer questions counts as being there.
@@ -65,9 +66,12 @@ async def heartbeat(call: Call) -> Reply:
 
 
 async def detach(call: Call) -> Reply:
-    await call.daemon.node.session(call.session_id)
-    if call.client_id is not None:
-        await call.daemon.clients.detach(call.session_id, call.client_id)
+    clients = call.daemon.clients
+    # Whoever has left before has nothing left to do.
+    with suppress(UnknownClient):
+        client_id = await clients.known(call.session_id, call.client_id, call.who)
+        if client_id is not None:
+            await clients.detach(call.session_id, client_id)
     return Reply()
 
 
@@ -75,7 +79,7 @@ async def serve_agent(call: Call, send: Send) -> None:
     daemon, session_id = call.daemon, call.session_id
     query: OfferQuery = call.query
     named = call.client_id or (None if query.client_id is None else ClientId(query.client_id))
-    if await daemon.clients.known(session_id, named) is None:
+    if await daemon.clients.known(session_id, named, call.who) is None:
         raise UnknownClient("only an attached client can do this; resume the session to get a client id")
     session = await daemon.node.session(session_id)
     if session.state.phase is Phase.CLOSED:

@@ -95,7 +95,7 @@ async def set_model(call: Call) -> Reply:
 
 
 async def _chooser(call: Call) -> choosing.Chooser:
-    client_id = await call.daemon.clients.known(call.session_id, call.client_id)
+    client_id = await call.daemon.clients.known(call.session_id, call.client_id, call.who)
     return choosing.Chooser(call.who.name, client_id)
 
 

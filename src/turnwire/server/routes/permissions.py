@@ -33,6 +33,8 @@ from turnwire.server.turn_shapes import ACTS, READS
 from turnwire.wire.jsonrpc import raw
 
 PERMISSION = "session/request_permission"
+ACTIONS = ("accept", "decline", "cancel")
+"""What the user of an elicitation can do."""
 
 
 class Question(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
@@ -74,7 +76,7 @@ class AnswerBody(Struct, frozen=True, kw_only=True):
 
     outcome: Outcome | None = None
     answer: dict[str, Any] | None = None
-    """The agent gets it as it is: `{"action": "accept", "content": {…}}`."""
+    """`{"action": "accept", "content": {…}}`, or the action decline or cancel. The agent gets it as it is."""
 
 
 class AnswerReceipt(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -174,7 +176,7 @@ async def _answer(call: Call, session_id: SessionId) -> PermissionAnswer:
     given = AnswerPermission(
         at=call.daemon.clock.now_ms(),
         author=call.who.name,
-        client_id=await call.daemon.clients.known(session_id, call.client_id),
+        client_id=await call.daemon.clients.known(session_id, call.client_id, call.who),
         request_id=request_id,
         answer=_result(body, None if asked is None else asked.method),
         option_id=body.outcome.option_id if isinstance(body.outcome, Selected) else None,
@@ -190,6 +192,10 @@ def _result(body: AnswerBody, method: str | None) -> Raw:
         if method == PERMISSION:
             # What is selected is checked against what was offered, and only an outcome says what is selected.
             raise BadRequest("this is a permission request; answer it with `outcome`")
+        if body.answer.get("action") not in ACTIONS:
+            raise BadRequest(f"the `action` of an answer is one of {', '.join(ACTIONS)}")
+        if not isinstance(body.answer.get("content"), dict | None):
+            raise BadRequest("the `content` of an answer is an object with the fields of the form")
         return raw(body.answer)
     return (
         raw({"outcome": body.outcome}) if isinstance(body.outcome, Selected) else NOT_ANSWERED[method or PERMISSION]

@@ -102,7 +102,7 @@ async def show_queue(call: Call) -> Reply:
 
 async def change_queue(call: Call) -> Reply:
     call.daemon.check_open()
-    client_id = await call.daemon.clients.known(call.session_id, call.client_id)
+    client_id = await call.daemon.clients.known(call.session_id, call.client_id, call.who)
     kind = HoldQueue if call.body.held else ReleaseQueue
     given = kind(at=call.daemon.clock.now_ms(), author=call.who.name, client_id=client_id)
     await call.daemon.node.submit(call.session_id, given)
@@ -122,7 +122,7 @@ async def change_prompt(call: Call) -> Reply:
         UpdatePrompt(
             at=call.daemon.clock.now_ms(),
             author=call.who.name,
-            client_id=await call.daemon.clients.known(call.session_id, call.client_id),
+            client_id=await call.daemon.clients.known(call.session_id, call.client_id, call.who),
             prompt_id=prompt_id,
             content=None if content is None else raw(content),
             position=body.position,
@@ -140,7 +140,7 @@ async def remove_prompt(call: Call) -> Reply:
 
 
 async def _remove(call: Call) -> None:
-    client_id = await call.daemon.clients.known(call.session_id, call.client_id)
+    client_id = await call.daemon.clients.known(call.session_id, call.client_id, call.who)
     now = call.daemon.clock.now_ms()
     given = RemovePrompt(at=now, author=call.who.name, client_id=client_id, prompt_id=_named(call))
     await call.daemon.node.submit(call.session_id, given)
