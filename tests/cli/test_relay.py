@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import pytest
+
 from turnwire.cli.relay import LOST, Relay
 
 HELLO = {"protocolVersion": 1, "clientCapabilities": {"fs": {"readTextFile": True}}}
@@ -81,7 +83,7 @@ def test_the_answer_that_names_a_session_comes_before_its_frames() -> None:
 def test_an_open_request_that_the_daemon_still_has_is_waited_for() -> None:
     relay = begun()
     relay.up(request(2, "session/prompt", sessionId="s", prompt=[]))
-    [again] = read(relay.reattached())
+    [_, again] = read(relay.reattached()[0])
     assert (again["id"], again["method"]) == (2, "session/prompt")
     assert relay.down(OPEN_ALREADY) == []
     answer = frame(id=2, result={"stopReason": "end_turn"})
@@ -100,7 +102,7 @@ def test_a_prompt_has_the_same_key_however_often_it_is_sent() -> None:
     }
     relay.unsent(prompt)
     assert json.loads(relay.up(prompt) or b"") == first
-    assert read(relay.reattached()) == [first]
+    assert read(relay.reattached()[0])[-1] == first
     assert read(relay.restarted()[0])[-1] == first
     relay.down(frame(id=2, result={}))
     other = json.loads(relay.up(prompt) or b"")
@@ -122,8 +124,8 @@ def test_a_request_that_was_asked_again_and_is_refused_fails() -> None:
 
 def test_an_open_request_that_the_daemon_does_not_have_fails() -> None:
     relay = begun()
-    relay.up(request(2, "session/new", cwd="/", mcpServers=[]))
-    [probe] = read(relay.reattached())
+    relay.up(request(2, "_own/method", sessionId="s"))
+    [_, probe] = read(relay.reattached()[0])
     assert (probe["id"], probe["method"]) == (2, "session/list")
     [failed] = read(relay.down(frame(id=2, result={"sessions": []})))
     assert (failed["id"], failed["error"]["message"]) == (2, LOST)
@@ -131,11 +133,24 @@ def test_an_open_request_that_the_daemon_does_not_have_fails() -> None:
 
 def test_a_probe_is_refused_while_its_request_is_open() -> None:
     relay = begun()
-    relay.up(request(2, "session/new", cwd="/", mcpServers=[]))
+    relay.up(request(2, "_own/method", sessionId="s"))
     relay.reattached()
     assert relay.down(OPEN_ALREADY) == []
-    answer = frame(id=2, result={"sessionId": "t"})
+    answer = frame(id=2, result={"own": 1})
     assert relay.down(answer) == [answer]
+
+
+def test_a_request_that_opens_a_session_is_lost_with_what_its_answer_stood_behind() -> None:
+    relay = begun()
+    for number, method in enumerate(("session/new", "session/load", "session/fork"), 2):
+        relay.up(request(number, method, sessionId="t", cwd="/", mcpServers=[]))
+    sent, said = (read(each) for each in relay.reattached())
+    assert [each["params"]["sessionId"] for each in sent] == ["s"], "nothing is asked of these again"
+    assert [(each["id"], each["error"]["data"]["code"]) for each in said] == [
+        (number, "answer_lost") for number in (2, 3, 4)
+    ]
+    assert relay.down(frame(id=3, result={"_meta": {"turnwire": {"lastEventId": 9}}})) == []
+    assert len(relay.reattached()[0]) == 1
 
 
 def test_an_answer_that_overtakes_its_probe_is_the_only_one() -> None:
@@ -160,8 +175,70 @@ def test_answers_of_the_client_are_said_again_to_the_same_connection_only() -> N
     relay.down(request(5, "session/request_permission", sessionId="s"))
     answer = frame(id=5, result={"outcome": {}})
     assert relay.up(answer) == answer
-    assert relay.reattached() == [answer]
+    assert relay.reattached()[0][0] == answer
     assert answer not in relay.restarted()[0]
+
+
+def test_the_same_connection_goes_on_behind_the_last_event_that_came() -> None:
+    relay = begun()
+    assert cursor(relay) == 0, "all of a new session"
+    relay.down(told("s", 41))
+    relay.down(told("s"))
+    assert cursor(relay) == 41
+
+
+def cursor(relay: Relay) -> int:
+    """Behind which event the session `s` goes on."""
+    [attach] = [each for each in read(relay.reattached()[0]) if each["method"] == "session/attach"]
+    assert attach["params"]["sessionId"] == "s"
+    return attach["params"]["_meta"]["turnwire"]["after"]
+
+
+@pytest.mark.parametrize("method", ["session/load", "session/resume", "session/attach"])
+def test_a_session_that_is_opened_goes_on_behind_what_its_answer_names(method: str) -> None:
+    relay = Relay()
+    relay.up(request(1, method, sessionId="s", cwd="/", mcpServers=[]))
+    relay.down(frame(id=1, result={"_meta": {"turnwire": {"lastEventId": 7}}}))
+    assert cursor(relay) == 7
+    [attach] = read(relay.reattached()[0])
+    assert relay.down(frame(id=attach["id"], result={"_meta": {"turnwire": {"lastEventId": 9}}})) == []
+    assert cursor(relay) == 9, "what our own attach brought has come, too"
+
+
+def test_the_answer_to_an_attach_of_a_way_that_was_lost_again_says_nothing() -> None:
+    relay = begun()
+    [attach] = read(relay.reattached()[0])
+    assert cursor(relay) == 0
+    relay.down(frame(id=attach["id"], result={"_meta": {"turnwire": {"lastEventId": 9}}}))
+    assert cursor(relay) == 0, "its history was lost with the way"
+
+
+def test_a_question_that_comes_again_is_passed_on_only_if_the_client_has_not_heard_it() -> None:
+    relay = begun()
+    heard, answered, lost = (request(each, "session/request_permission", sessionId="s") for each in (4, 5, 6))
+    for each in (heard, answered):
+        assert relay.down(each) == [each]
+    relay.up(frame(id=5, result={}))
+    relay.reattached()
+    assert relay.down(heard) == []
+    assert relay.down(answered) == [], "its answer is on its way"
+    assert relay.down(lost) == [lost]
+    assert relay.up(frame(id=4, result={})) is not None, "the client may still answer"
+
+
+def test_a_client_whose_place_the_daemon_has_lost_is_told() -> None:
+    relay = begun()
+    relay.down(told("s", 3))
+    [attach] = read(relay.reattached()[0])
+    why = {"code": "position_lost", "why": "trimmed", "first": 40, "head": 90}
+    [resync] = read(relay.down(frame(id=attach["id"], error={"code": -32002, "message": "x", "data": why})))
+    assert resync["method"] == "_turnwire/state_resync_required"
+    assert resync["params"] == {
+        "sessionId": "s",
+        "reason": "trimmed",
+        "lastDeliveredId": 3,
+        "earliestAvailableId": 40,
+    }
 
 
 def test_a_new_connection_takes_up_behind_the_last_event() -> None:
@@ -183,7 +260,7 @@ def test_a_new_connection_takes_up_behind_the_last_event() -> None:
 def test_an_initialize_that_was_not_answered_is_sent_again_as_it_was() -> None:
     relay = Relay()
     sent = relay.up(request("hello", "initialize", **HELLO))
-    assert relay.reattached() == [sent]
+    assert relay.reattached() == ([sent], [])
     assert relay.restarted() == ([sent], [])
 
 
@@ -219,5 +296,5 @@ def test_a_frame_that_did_not_get_away_is_not_waited_for() -> None:
     prompt = request(2, "session/prompt", sessionId="s", prompt=[])
     relay.up(prompt)
     relay.unsent(prompt)
-    assert relay.reattached() == []
+    assert [each["method"] for each in read(relay.reattached()[0])] == ["session/attach"]
     assert relay.up(prompt) is not None

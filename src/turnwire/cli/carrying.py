@@ -109,7 +109,8 @@ class Way:
             await self._clock.sleep(pause.next_s())
 
     async def _dial(self, connection_id: str | None) -> WebSocketLink:
-        asked = "" if connection_id is None else f"?connection={quote(connection_id)}"
+        # What was on its way when the last link broke is lost, so we say from where each session goes on.
+        asked = "" if connection_id is None else f"?connection={quote(connection_id)}&attaches=true"
         return await open_websocket(self._url + asked, self._headers, self._limits)
 
     def _refused(self, status: int) -> Unauthenticated | DaemonRefused:
@@ -145,7 +146,8 @@ class Carrier:
                     logger.info("the way to the daemon is lost; looking for it", extra={"event": "way_lost"})
                     far, is_same = await self._way.open(self._limits.reconnect_s, self._relay.connection_id)
                     logger.info("the daemon is there again", extra={"event": "way_found", "is_same": is_same})
-                    frames = self._relay.reattached() if is_same else await self._restarted()
+                    frames, told = self._relay.reattached() if is_same else self._relay.restarted()
+                    await self._tell(told)
 
     async def _use(self, far: WebSocketLink, frames: list[bytes]) -> None:
         """Carry over this link, `frames` first, until it is lost."""
@@ -165,11 +167,6 @@ class Carrier:
                 self._lost = anyio.Event()
             finally:
                 await far.aclose()
-
-    async def _restarted(self) -> list[bytes]:
-        frames, told = self._relay.restarted()
-        await self._tell(told)
-        return frames
 
     async def _tell(self, frames: list[bytes]) -> None:
         try:

@@ -11,9 +11,12 @@ Of a request that is open when the way is lost, nobody knows whether it arrived.
 done twice is asked again; a prompt is such a one by its key. Of any other the client is told that it is lost. A way
 is found again in one of two forms.
 
-    reattached  The daemon still has the connection. Answers of the client are said again, which is harmless. Each
-                open request is asked again, or probed by another with the same id: the daemon refuses either while
-                the first is open.
+    reattached  The daemon still has the connection, and says nothing of its sessions before it is told from where.
+                Answers of the client are said again, which is harmless. Each session goes on behind the last event
+                that came, so what was swallowed with the way comes again. Open questions come again, too, under
+                their ids: those that the client has been asked are not passed on. Each open request is asked again,
+                or probed by another with the same id: the daemon refuses either while the first is open. One that
+                opens a session is lost.
     restarted   The daemon has forgotten the connection. A new one is made, and its sessions go on behind the last
                 event that came. Then what may be is asked again. Open questions are withdrawn: they are asked anew.
                 No answer to an old question is passed on, because the same number may be another question now.
@@ -23,7 +26,7 @@ from __future__ import annotations
 
 import logging
 import secrets
-from collections import deque
+from collections.abc import Collection
 from contextlib import suppress
 from typing import Any
 
@@ -48,6 +51,8 @@ from turnwire.wire.jsonrpc import (
 from turnwire.wire.peek import peek_session_id
 
 OPENS = frozenset({"session/new", "session/load", "session/resume", "session/attach", "session/fork"})
+MAKES = frozenset({"session/new", "session/fork"})
+"""Of a session that is new, nothing has come yet when its answer comes."""
 LEAVES = frozenset({"session/close", "session/detach", "session/delete"})
 PROMPT = "session/prompt"
 AGAIN = frozenset(
@@ -59,6 +64,10 @@ AGAIN = frozenset(
 """Requests that may be asked twice, and do the same as once."""
 STILL_OPEN = "request_open"
 """How a daemon refuses a request whose id belongs to one that it works on."""
+POSITION_LOST = "position_lost"
+"""How a daemon refuses to go on behind an event that it cannot honour."""
+RESYNC = "_turnwire/state_resync_required"
+"""How a client hears that it has missed something, and loads the session anew."""
 KEPT_ANSWERS = 16
 """More questions than a client answers between a loss and its discovery."""
 OWN = "turnwire-"
@@ -88,7 +97,10 @@ class Relay:
         """Frames of a session whose id the client does not know yet, by the request that will tell it."""
         self._sessions: dict[str, int | None] = {}
         """Sessions of the client, and the last event that came of each."""
-        self._answers: deque[bytes] = deque(maxlen=KEPT_ANSWERS)
+        self._attaching: dict[str, str] = {}
+        """The session that each attach of ours is about, by the id of the request."""
+        self._answers: dict[ExactId, bytes] = {}
+        """What the client answered last, by the ids that the daemon knows."""
         self._asked: dict[ExactId, RequestId] = {}
         """Questions of the daemon that the client has not answered, by the ids that the client knows."""
         self.connection_id: str | None = None
@@ -163,7 +175,9 @@ class Relay:
             return None
         if exact(theirs) != exact(answer.id):
             frame = encode(msgspec.structs.replace(answer, id=theirs))
-        self._answers.append(frame)
+        self._answers[exact(theirs)] = frame
+        if len(self._answers) > KEPT_ANSWERS:
+            del self._answers[next(iter(self._answers))]
         return frame
 
     # -- from the daemon -----------------------------------------------------------------------------------
@@ -175,20 +189,18 @@ class Relay:
             return [frame]
         if isinstance(message, Result | Failure):
             return [frame] if message.id is None else self._answered(message, message.id, frame)
-        frame = self._told(message, frame)
+        told = self._told(message, frame)
+        if told is None:
+            return []
         held = next(iter(self._held.values()), None)
         if held is not None and peek_session_id(message.params) == self._session_id:
-            held.append(frame)
+            held.append(told)
             return []
-        return [frame]
+        return [told]
 
     def _answered(self, answer: Result | Failure, request_id: RequestId, frame: bytes) -> list[bytes]:
         if isinstance(request_id, str) and request_id.startswith(OWN):
-            self._note_connection(answer)
-            if isinstance(answer, Failure):
-                extra = {"event": "not_resumed", "code": answer.error.code}
-                logger.warning("the daemon did not take up again where it was; open the session anew", extra=extra)
-            return []
+            return self._taken_up(answer, self._attaching.pop(request_id, None))
         key = exact(request_id)
         request = self._open.get(key)
         if key in self._probes and _is_of_probe(answer, request):
@@ -203,6 +215,31 @@ class Relay:
             return []
         self._note_session(request, answer)
         return [frame, *held]
+
+    def _taken_up(self, answer: Result | Failure, session_id: str | None) -> list[bytes]:
+        """A request of our own is answered: what the client hears of it."""
+        self._note_connection(answer)
+        if isinstance(answer, Result):
+            self._note_last(session_id, answer)
+            return []
+        extra = {"event": "not_resumed", "code": answer.error.code}
+        logger.warning("the daemon did not take up again where it was; open the session anew", extra=extra)
+        why = _members(answer.error.data or Raw(b"{}"))
+        if session_id is None or _text(why, "code") != POSITION_LOST:
+            return []
+        # Else the client would take for the rest what is not.
+        last, self._sessions[session_id] = self._sessions.get(session_id), None
+        told = {"sessionId": session_id, "reason": _text(why, "why"), "lastDeliveredId": last}
+        return [encode(Notification(RESYNC, raw({**told, "earliestAvailableId": why.get("first")})))]
+
+    def _note_last(self, session_id: str | None, answer: Result) -> None:
+        """Everything up to the event that the answer names has come before it."""
+        meta = _members(_members(answer.result).get("_meta", Raw(b"{}")))
+        named = _members(meta.get("turnwire", Raw(b"{}"))).get("lastEventId", Raw(b"null"))
+        with suppress(msgspec.DecodeError):
+            last = json.decode(named, type=int)
+            if session_id is not None:
+                self._sessions[session_id] = max(last, self._sessions.get(session_id) or 0)
 
     def _note_connection(self, answer: Result | Failure) -> None:
         if isinstance(answer, Result):
@@ -220,16 +257,18 @@ class Relay:
         if named is None:
             return
         if request.method in OPENS:
-            # Of a session that is new, nothing is known yet; of another, whatever comes next is.
-            self._sessions.setdefault(named, 0 if request.method == "session/new" else None)
+            self._sessions.setdefault(named, 0 if request.method in MAKES else None)
+            self._note_last(named, answer)
         elif request.method in LEAVES:
             self._sessions.pop(named, None)
 
-    def _told(self, message: Request | Notification, frame: bytes) -> bytes:
-        """A request or a notification as the client reads it."""
+    def _told(self, message: Request | Notification, frame: bytes) -> bytes | None:
+        """A request or a notification as the client reads it; none if it has it."""
         shown = self._without_number(message)
         if isinstance(shown, Request):
             named = shown.id if not self._connections else f"{self._connections}/{shown.id}"
+            if exact(named) in self._asked or exact(shown.id) in self._answers:
+                return None
             self._asked[exact(named)] = shown.id
             shown = msgspec.structs.replace(shown, id=named)
         elif shown.method == "$/cancel_request":
@@ -262,9 +301,12 @@ class Relay:
 
     # -- after a loss --------------------------------------------------------------------------------------
 
-    def reattached(self) -> list[bytes]:
-        """The daemon has the connection still: what it is sent first."""
-        frames = list(self._answers)
+    def reattached(self) -> tuple[list[bytes], list[bytes]]:
+        """The daemon has the connection still: what it is sent first, and what the client is told."""
+        # An answer that is still on its way to such a one would come without what it was to stand behind.
+        failed = self._lose_all(OPENS)
+        self._attaching.clear()
+        frames = [*self._answers.values(), *(self._attach(*each) for each in self._sessions.items())]
         for key, request in self._open.items():
             if request.method == "initialize":
                 frames.append(encode(request))
@@ -272,23 +314,19 @@ class Relay:
             self._probes.add(key)
             is_safe = request.method in AGAIN
             frames.append(encode(request if is_safe else Request(request.id, "session/list", Raw(b"{}"))))
-        return frames
+        return frames, failed
 
     def restarted(self) -> tuple[list[bytes], list[bytes]]:
         """The daemon knows nothing of us: what it is sent first, and what the client is told."""
         self._connections += 1
         self.connection_id = None
         self._answers.clear()
+        self._attaching.clear()
         self._probes.clear()
         withdrawn = [encode(Notification("$/cancel_request", raw({"requestId": key[1]}))) for key in self._asked]
         self._asked.clear()
         self._held.clear()
-        failed = [
-            frame
-            for key, request in list(self._open.items())
-            if request.method != "initialize" and request.method not in AGAIN
-            for frame in self._lose(key)
-        ]
+        failed = self._lose_all({each.method for each in self._open.values()} - AGAIN - {"initialize"})
         if self._hello is None:
             return [], [*withdrawn, *failed]
         hello = self._hello
@@ -303,7 +341,13 @@ class Relay:
         params: dict[str, Any] = {"sessionId": session_id, "historyPolicy": "pending_only"}
         if after is not None:
             params["_meta"] = {"turnwire": {"after": after}}
-        return encode(Request(self._own_id(), "session/attach", raw(params)))
+        own_id = self._own_id()
+        self._attaching[own_id] = session_id
+        return encode(Request(own_id, "session/attach", raw(params)))
+
+    def _lose_all(self, methods: Collection[str]) -> list[bytes]:
+        lost = [key for key, each in self._open.items() if each.method in methods]
+        return [frame for key in lost for frame in self._lose(key)]
 
     def _lose(self, key: ExactId) -> list[bytes]:
         self._held.pop(key, None)

@@ -151,6 +151,9 @@ async def test_a_notice_is_for_those_who_are_there(says: Json, able: Json) -> No
                 await late.open("session/load", session_id)
             assert "says some words" in late.kinds()
             assert "notice" not in late.kinds()
+        async with connected(place, able) as back:
+            await back.open("session/attach", session_id, _meta={"turnwire": {"after": 0}})
+            assert "notice" in back.kinds(), "who names the last event that it has was there"
 
 
 # -- closing -------------------------------------------------------------------------------------------------

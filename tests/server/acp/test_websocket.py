@@ -102,13 +102,14 @@ async def test_a_binary_frame_is_ignored_and_text_after_it_is_heard(tmp_path: Pa
 
 
 @pytest.mark.parametrize(
-    ("text", "code"), [("{", -32700), (json.dumps([prompt("s", "x", 1)]), -32600), ('"x"', -32600)]
+    ("text", "code"), [("{", -32700), (json.dumps([prompt("s", "x", 1)]), -32600), ("[]", -32600), ('"x"', -32600)]
 )
 async def test_what_is_no_message_gets_one_error_and_the_socket_stays(tmp_path: Path, text: str, code: int) -> None:
     async with running_daemon(tmp_path / "d") as running, started(running) as socket:
         await socket.wire.send(text)
         message = (await socket.next()).message
         assert (message["id"], message["error"]["code"]) == (None, code)
+        assert ("batches" in message["error"]["message"]) == text.startswith("[")
         await socket.new()
 
 
@@ -263,6 +264,14 @@ async def test_what_is_in_the_address_of_a_socket_is_in_no_log(
             await socket.start()
         assert await refused(running, "?token=hush-hush") == 400
     assert "hush-hush" not in caplog.text
+
+
+async def test_a_refused_upgrade_is_no_error_of_ours(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async with running_daemon(tmp_path / "d") as running:
+        assert await refused(running, headers={}) == 401
+        assert await refused(running, headers=running.headers | {"Origin": "null"}) == 403
+        assert await refused(running, "?connection=nobody") == 404
+    assert [each.getMessage() for each in caplog.records if each.levelno >= logging.ERROR] == []
 
 
 @pytest.mark.requirement("G13")

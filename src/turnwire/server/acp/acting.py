@@ -114,11 +114,12 @@ async def prompt(front: Front, request: Request) -> None:
         trace.refused(error)
         raise
     trace.accepted(wanted.session_id, accepted.prompt_id)
+    front.prompts.accepted(accepted.prompt_id, accepted.after_offset)
     if accepted.repeated:
         front.prompts.drop(sent.prompt_id)
-        repeated = sent._replace(prompt_id=accepted.prompt_id)
+        repeated = sent._replace(prompt_id=accepted.prompt_id, after=accepted.after_offset)
         front.prompts.repeat(repeated)
-        front.start(repeating.answer, front, seat, repeated, accepted.after_offset)
+        front.start(repeating.answer, front, seat, repeated)
 
 
 def _digest(wanted: _Prompting) -> str:
@@ -221,8 +222,12 @@ async def ready(front: Front, params: Raw) -> None:
 
 
 async def detach(front: Front, request: Request) -> Raw:
-    """`session/detach`: the client leaves; what it began goes on."""
-    await leave(front, front.attached(read_params(request.params, Named).session_id))
+    """`session/detach`: the client leaves; what it began goes on, and is answered when it ends."""
+    seat = front.attached(read_params(request.params, Named).session_id)
+    for sent in front.prompts.open_in(seat.session_id):
+        front.prompts.follow(sent)
+        front.start(repeating.answer, front, seat, sent)
+    await leave(front, seat)
     return EMPTY
 
 

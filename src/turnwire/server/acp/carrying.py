@@ -42,9 +42,11 @@ async def _carry(front: Front, seat: Seat) -> None:
     try:
         async with aclosing(Reader(front, seat, None, is_stream=False).pages()) as pages:
             async for page in pages:
-                frames = [each.frame for each in page]
+                frames, version = [each.frame for each in page], seat.version
                 while frames:
                     room = await front.notes.room()
+                    if version < seat.paused_version:
+                        break
                     front.notes.put_all(frames[:room])
                     frames = frames[room:]
         is_done = True

@@ -25,6 +25,7 @@ from turnwire.server.acp.agreeing import agree
 from turnwire.server.acp.failures import code_of, failed, failure_of, refusal
 from turnwire.server.acp.front import Front, logger
 from turnwire.server.acp.reader import Reader
+from turnwire.server.acp.seat import go_on, pause
 from turnwire.server.acp.teller import SessionFrame
 from turnwire.server.daemon import Daemon
 from turnwire.server.door.identity import Identity
@@ -43,6 +44,10 @@ from turnwire.wire.jsonrpc import (
 from turnwire.wire.peek import peek_session_id
 
 __all__ = ["AcpConnection", "SessionFrame"]
+
+EMPTY_BATCH = "empty_batch"
+"""Why the codec refuses a batch with nothing in it."""
+NO_BATCHES = "batches are not taken; send one message at a time"
 
 
 class AcpConnection:
@@ -93,11 +98,13 @@ class AcpConnection:
         except RemoteProtocolError as error:
             if "response_id" in error.context:
                 return None
+            if error.context.get("reason") == EMPTY_BATCH:
+                return refusal(None, INVALID_REQUEST, NO_BATCHES)
             named = error.context.get("request_id")
             request_id: RequestId | None = named if isinstance(named, int | str) else None
             return refusal(request_id, code_of(error), "this is no JSON-RPC message")
         if isinstance(message, Batch):
-            return refusal(None, INVALID_REQUEST, "ACP has no batches; send one message at a time")
+            return refusal(None, INVALID_REQUEST, NO_BATCHES)
         return message
 
     async def _initialize(self, request: Request) -> bytes:
@@ -194,6 +201,19 @@ class AcpConnection:
         async with aclosing(self.connection_frames()) as frames:
             async for each in frames:
                 yield each
+
+    def take_up(self, *, attaches: bool) -> None:
+        """A new socket goes on with the connection: each session where it stood, or as the client is to say.
+
+        `attaches`: it will open each session anew behind the last event that it has, and hears none before.
+        """
+        if attaches:
+            self._front.notes.forget_logged()
+        for seat in self._front.seats.values():
+            if attaches:
+                pause(seat)
+            else:
+                go_on(seat)
 
     def _settle(self) -> None:
         """A reader of the connection came or went: sessions without streams of their own follow it."""

@@ -24,7 +24,7 @@ from turnwire.errors import (
 )
 from turnwire.ids import Epoch, SessionId
 from turnwire.log.base import Position
-from turnwire.server.acp.connection import AcpConnection
+from turnwire.server.acp.connection import EMPTY_BATCH, NO_BATCHES, AcpConnection
 from turnwire.server.acp.failures import failure_of, refusal
 from turnwire.server.acp.pace import Pace
 from turnwire.server.acp.reader import resync
@@ -216,11 +216,17 @@ def _read(body: bytes) -> Frame | _Refusal:
     try:
         frame = decode(body)
     except RemoteProtocolError as error:
+        if error.context.get("reason") == EMPTY_BATCH:
+            return _no_batches()
         request_id = error.context.get("request_id")
         return _Refusal(400, failure_of(request_id if isinstance(request_id, int | str) else None, error))
     if isinstance(frame, Batch):
-        return _Refusal(501, refusal(None, INVALID_REQUEST, "batches are not taken; send one message at a time"))
+        return _no_batches()
     return frame
+
+
+def _no_batches() -> _Refusal:
+    return _Refusal(501, refusal(None, INVALID_REQUEST, NO_BATCHES))
 
 
 def _connection_id(request: HttpRequest) -> str:

@@ -8,7 +8,7 @@ behind than the bound is let go, so that it delays nobody.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import islice
 from types import TracebackType
 from typing import NamedTuple, Self
@@ -24,6 +24,8 @@ class Note(NamedTuple):
 
     after: int
     frame: bytes
+    is_logged: bool = False
+    """The log has it, so whoever comes back can have it again."""
 
 
 class Notes:
@@ -61,8 +63,8 @@ class Notes:
         self._put([Note(after, frame)])
 
     def put_all(self, frames: Sequence[bytes]) -> None:
-        """Give some frames to all readers, or hold them for the first."""
-        self._put([Note(0, each) for each in frames])
+        """Give some frames that the log has to all readers, or hold them for the first."""
+        self._put([Note(0, each, is_logged=True) for each in frames])
 
     def _put(self, notes: Sequence[Note]) -> None:
         self._held.extend(notes)
@@ -73,6 +75,10 @@ class Notes:
         self._trim()
         if len(self._held) > self._most:
             self.is_lost = True
+
+    def forget_logged(self) -> None:
+        """Frames that the log has are not given any more."""
+        self._held = deque(each._replace(frame=b"") if each.is_logged else each for each in self._held)
 
     async def room(self) -> int:
         """Wait until the fastest reader has taken some; how many there is room for. For frames that the log has.
@@ -94,29 +100,30 @@ class Notes:
         """A reader: the first one gets what was held, another what comes from now on."""
         return NoteReader(self, self.end if self._readers else self._read, wake or Wake())
 
-    def at(self, position: int) -> Note | None:
-        """The frame with this number."""
-        return self._held[position - self._first] if self._first <= position < self.end else None
-
-    def after(self, position: int) -> list[bytes]:
+    def since(self, position: int) -> Iterator[Note]:
         """The frames from this number on."""
-        return [each.frame for each in islice(self._held, max(position - self._first, 0), None)]
+        return islice(self._held, max(position - self._first, 0), None)
 
     def taken(self, position: int) -> None:
         """A reader has taken the frame with this number."""
         self._read = max(self._read, position + 1)
         self._trim()
-        for each in self._room:
-            each.set()
+        self._look_for_room()
 
     def enter(self, reader: NoteReader) -> None:
         """The reader reads from here on."""
         self._readers.add(reader)
+        # It may stand before all others, and have nothing to take.
+        self._look_for_room()
 
     def leave(self, reader: NoteReader) -> None:
         """The reader is gone; what it alone has not read is dropped if others were faster."""
         self._readers.discard(reader)
         self._trim()
+
+    def _look_for_room(self) -> None:
+        for each in self._room:
+            each.set()
 
     def _fastest(self) -> int:
         return max((each.position for each in self._readers), default=self._read)
@@ -141,7 +148,7 @@ class NoteReader:
 
     def next(self, upto: int | None = None) -> bytes | None:
         """The next frame, if there is one that may follow the event `upto`; any may if that is none."""
-        note = None if self.is_late else self._notes.at(self.position)
+        note = None if self.is_late else next(self._notes.since(self.position), None)
         if note is None or (upto is not None and note.after > upto):
             return None
         self.position += 1
@@ -150,16 +157,16 @@ class NoteReader:
 
     def rest(self) -> list[bytes]:
         """All frames that there are."""
-        frames = [] if self.is_late else self._notes.after(self.position)
+        frames = [] if self.is_late else [each.frame for each in self._notes.since(self.position)]
         if frames:
             self.position += len(frames)
             self._notes.taken(self.position - 1)
-        return frames
+        return [each for each in frames if each]
 
     @property
     def next_after(self) -> int | None:
         """The event that the next frame waits behind; none if there is no frame."""
-        note = None if self.is_late else self._notes.at(self.position)
+        note = None if self.is_late else next(self._notes.since(self.position), None)
         return None if note is None else note.after
 
     def __enter__(self) -> Self:

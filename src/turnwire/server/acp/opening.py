@@ -22,15 +22,22 @@ from turnwire.core.state import Phase
 from turnwire.core.translate.members import members
 from turnwire.core.translate.sessions import current_offers, read_opening, session_result
 from turnwire.core.view import View
-from turnwire.errors import BadRequest, Forbidden, LimitExceeded, SessionClosed, SessionLimitReached
+from turnwire.errors import (
+    BadRequest,
+    Forbidden,
+    LimitExceeded,
+    SessionClosed,
+    SessionLimitReached,
+    TurnwireError,
+)
 from turnwire.ids import Epoch, SessionId
 from turnwire.log.base import Position
 from turnwire.log.rules import check_position
-from turnwire.server.acp import carrying
+from turnwire.server.acp import carrying, repeating
 from turnwire.server.acp.failures import invalid, read_params
 from turnwire.server.acp.front import Front
 from turnwire.server.acp.latest import latest_updates
-from turnwire.server.acp.seat import Seat, Start
+from turnwire.server.acp.seat import Seat, Start, go_on
 from turnwire.server.door.cwd import check_cwd
 from turnwire.server.door.identity import Role
 from turnwire.server.entering import granted, hear_agent, profile_of
@@ -73,6 +80,8 @@ class History(NamedTuple):
     """The latest value of each state-like update, and open questions."""
     epoch: str | None = None
     """The life of the log that `after` is of; none if the client does not say."""
+    resumes: bool = False
+    """`after` is the last event that the client has."""
 
 
 async def new(front: Front, request: Request) -> None:
@@ -160,7 +169,7 @@ async def attach(front: Front, request: Request) -> None:
 
 def _history(cursor: _Cursor, after: int | None, *, now: bool = True) -> History:
     if cursor.after is not None:
-        return History(cursor.after, now=False, epoch=cursor.epoch)
+        return History(cursor.after, now=False, epoch=cursor.epoch, resumes=True)
     return History(after, now=now, epoch=cursor.epoch)
 
 
@@ -177,6 +186,18 @@ async def enter(
 
     `setup`: what its agent is given when it next has to open the session; an observer changes nothing.
     """
+    try:
+        await _enter(front, request, session_id, history, setup, named=named)
+    except TurnwireError:
+        # Nobody says any more from where a session that is paused goes on, and its answers are owed.
+        if (seat := front.seats.get(session_id)) is not None:
+            go_on(seat)
+        raise
+
+
+async def _enter(
+    front: Front, request: Request, session_id: SessionId, history: History, setup: Setup | None, *, named: bool
+) -> None:
     daemon = front.daemon
     daemon.check_open()
     front.check(session_id)
@@ -184,6 +205,7 @@ async def enter(
     epoch = log.epoch if history.epoch is None else Epoch(history.epoch)
     check_position(log, Position(epoch, history.after or log.first - 1))
     seat = front.seat(session_id)
+    was_here = seat.client_id is not None
     client_id = seat.client_id or await daemon.clients.attach(session_id, front.who)
     if setup is not None and front.who.role.covers(Role.CONTROLLER):
         now = daemon.clock.now_ms()
@@ -198,13 +220,18 @@ async def enter(
         log.epoch,
         max(after, log.first - 1),
         head,
-        tells_state=True,
+        # Who has every event knows the state.
+        tells_state=not (history.resumes and was_here),
         greeting=latest_updates(view, await agent_version(front, session_id))
         if history.now and not is_whole
         else (),
         asks=history.now or history.after is not None,
+        resumes=history.resumes,
         answer=partial(front.answer, request.id, result),
     )
+    owed = await repeating.owed_upto(front, session_id, head)
+    # At once with the opening: from here on readers answer what comes behind the head, and nothing before.
+    repeating.give(front, seat, owed)
     open_seat(front, seat, start)
 
 

@@ -32,6 +32,8 @@ class Question:
     """Answered by this client, or by somebody else, or taken back."""
     is_answered: bool = False
     """This client answered."""
+    at: int = 0
+    """The log had the question at the latest with this event; 0 for an errand."""
 
 
 @dataclass
@@ -53,23 +55,35 @@ class Questions:
         """Elicitations with a name of the agent's that the client was asked, newest last."""
 
     def ask(
-        self, permission_id: PermissionId, session_id: SessionId, method: str, elicitation_id: str | None = None
+        self,
+        permission_id: PermissionId,
+        session_id: SessionId,
+        method: str,
+        at: int,
+        elicitation_id: str | None = None,
     ) -> int | None:
-        """The id to ask users under; none if it is settled, and nobody should be asked."""
+        """The id to ask users under; none if it is settled, and nobody should be asked.
+
+        `at`: how far whoever asks has read the log.
+        """
         known = self._permissions.get(permission_id)
         if known is None:
             if elicitation_id is not None:
                 self._elicited[session_id, elicitation_id] = None
                 if len(self._elicited) > REMEMBERED:
                     del self._elicited[next(iter(self._elicited))]
-            known = Question(self._next(), session_id, method, permission_id)
+            known = Question(self._next(), session_id, method, permission_id, at=at)
             self._permissions[permission_id] = known
             self._keep(known)
         return None if known.is_settled else known.id
 
-    def was_asked(self, permission_id: PermissionId) -> bool:
-        """Whether the client has heard this question."""
-        return permission_id in self._permissions
+    def unsettled(self, session_id: SessionId, upto: int) -> list[PermissionId]:
+        """What the client was asked of a session's log up to this event, and was not told of as settled."""
+        return [
+            permission_id
+            for permission_id, each in self._permissions.items()
+            if each.session_id == session_id and not each.is_settled and each.at <= upto
+        ]
 
     def has_elicited(self, session_id: SessionId, elicitation_id: str) -> bool:
         """Whether the client was asked this by the session's agent."""

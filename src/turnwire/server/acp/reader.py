@@ -11,13 +11,16 @@ overtake. A session begins in steps, and each reader goes through those that are
     history   events that the client asked to hear again, then the running state
     answer    the answer to `session/load` or its like, put out by the first reader that comes here
     gate      nothing, until the client says that it is ready, if it is one that does
-    greeting  what is now, and questions that are open
+    greeting  what is now, questions that are open, and that those are not which the client was asked before
     live      whatever comes
 
     A1  No frame of a session is given before the answer that the client learns of the session from, but for the
         history that the protocol puts in front of it (G6).
     A2  A cursor stands behind an event only with its last frame.
-    A3  A reader ends between pages, which end between events, so the next one goes on without a gap and without a
+    A3  A session that is opened anew asks what is open anew, under the ids that the client knows. What the history
+        answers of the client's own prompts is put out with the opening (`repeating`), so a reader that begins
+        answers only what comes behind the history.
+    A4  A reader ends between pages, which end between events, so the next one goes on without a gap and without a
         repeat.
 """
 
@@ -74,7 +77,7 @@ class Reader:
         seat = self._seat
         with self._present() as notes:
             while not (seat.is_over or notes.is_late or self._gives_way()):
-                if seat.start is None or (self._is_stream and seat.carriers > seat.streams):
+                if seat.start is None or seat.is_paused or (self._is_stream and seat.carriers > seat.streams):
                     # Another reader goes on until it gives way; a client that left is still owed its answers.
                     note = notes.next() if seat.start is None else None
                     if note is not None:
@@ -245,7 +248,7 @@ class _Run:
         if first <= self._told:
             mode = Mode.QUIET
         elif self._step is _Step.HISTORY:
-            mode = Mode.REPLAY
+            mode = Mode.RESUME if self._start.resumes else Mode.REPLAY
         page = self._teller.take(first, bodies, mode)
         self._offset = first + len(bodies) - 1
         if mode is Mode.QUIET and self._offset == self._told:
@@ -267,6 +270,7 @@ class _Run:
     def _greet(self) -> list[SessionFrame]:
         self._step = _Step.LIVE
         frames = [] if self._seat.is_greeted else self._teller.greet(self._start.greeting)
+        frames += self._teller.settled_questions({each.request_id for each in self._session.state.questions})
         if self._start.asks:
             frames += self._teller.open_questions()
         self._seat.is_greeted = True

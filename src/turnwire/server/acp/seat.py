@@ -32,6 +32,8 @@ class Start(NamedTuple):
     """Updates that say what is now. Told behind the answer."""
     asks: bool = True
     """Whether questions that are open already are asked."""
+    resumes: bool = False
+    """The client was there before: the history is what it missed, and told as it would have been told then."""
     answer: Callable[[], None] | None = None
     """Puts the answer out that the history comes before; none if it was put out before the start."""
 
@@ -54,6 +56,10 @@ class Seat:
         """The client has processed the answer, or does not say when it has."""
         self.is_over = False
         """The connection is closed."""
+        self.is_paused = False
+        """The client will say from where its readers go on; until then they are given nothing."""
+        self.paused_version = 0
+        """Pages of readers before this version are not given any more."""
         self.streams = 0
         """Readers of this session alone."""
         self.carriers = 0
@@ -75,6 +81,7 @@ class Seat:
     def open(self, start: Start, *, is_gated: bool) -> None:
         """The client is attached. Readers begin, or begin anew."""
         self.start = start
+        self.is_paused = False
         self.version += 1
         self.cursor = start.after
         self.is_answered = start.answer is None
@@ -140,3 +147,19 @@ class Seat:
         self.carriers -= 1
         self.streams -= is_stream
         self.wake()
+
+
+def pause(seat: Seat) -> None:
+    """Give nothing until the session is opened anew. What was given and not sent is not sent any more."""
+    seat.is_paused = True
+    seat.version += 1
+    seat.paused_version = seat.version
+    seat.wake()
+
+
+def go_on(seat: Seat) -> None:
+    """Readers go on where they stood, if they were paused."""
+    if seat.is_paused:
+        seat.is_paused = False
+        seat.version += 1
+        seat.wake()

@@ -8,7 +8,7 @@ as it is: its payload is spliced into a frame, never decoded. Never waits, and n
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from enum import Enum, auto
 from typing import NamedTuple
 
@@ -36,6 +36,9 @@ _STORED_UPDATE = b'{"type":"session_update",'
 
 _LIVE_ONLY = frozenset({"notice"})
 """Updates that are no part of the history: who was not there does not hear of them."""
+
+_NUMBERED = (Tell, Notify, Ask)
+"""What has params, and so a place for the number of its event."""
 
 
 class SessionFrame(NamedTuple):
@@ -66,6 +69,8 @@ class Mode(Enum):
     """Nothing: the client knows it, or does not want it."""
     REPLAY = auto()
     """What it added to the conversation. Answers and questions of the past are not given again."""
+    RESUME = auto()
+    """The same for a client that was there before: its own prompts are its own, and it hears what only those do."""
     LIVE = auto()
 
 
@@ -82,6 +87,10 @@ class Teller:
         self._looked_at = FOLDED | front.client.withheld
         self._open = fold.open
         """Questions that nobody has answered, as the log stands here."""
+        self._offset = fold.offset
+        """Where the log stands here."""
+        self._asked: set[str] = set()
+        """Questions that this reader has asked the client."""
         self._head = b'{"jsonrpc":"2.0","method":"session/update","params":{"sessionId":%b,"update":' % json.encode(
             seat.session_id
         )
@@ -91,6 +100,7 @@ class Teller:
         page: list[SessionFrame] = []
         shows = self._front.shows_offsets
         for offset, body in enumerate(bodies, first):
+            self._offset = offset
             plain = self._plain(body)
             if plain is None:
                 page += _marked(offset, self._take(offset, body, mode))
@@ -119,10 +129,11 @@ class Teller:
         self._remember(outgoing)
         if mode is Mode.QUIET or (isinstance(event, ev.SessionUpdated) and _is_past(event.kind, mode)):
             return []
-        if mode is Mode.REPLAY:
+        if mode is not Mode.LIVE:
             outgoing = [each for each in outgoing if isinstance(each, Tell | Notify)]
         shown = offset if self._front.shows_offsets else None
-        last = len(outgoing) - 1
+        # An answer has no place for the number; should it get lost behind it, its request is asked again.
+        last = max((place for place, each in enumerate(outgoing) if isinstance(each, _NUMBERED)), default=-1)
         frames = [self._write(each, shown if place == last else None) for place, each in enumerate(outgoing)]
         return [each for each in frames if each]
 
@@ -143,9 +154,16 @@ class Teller:
         return frames
 
     def open_questions(self) -> list[bytes]:
-        """Questions that are open here and that the client has not heard."""
-        unheard = [each for each in self._open.values() if not self._front.questions.was_asked(each.request_id)]
-        return self._write_all(unheard)
+        """Questions that are open here and that this reader has not asked."""
+        return self._write_all([each for each in self._open.values() if each.request_id not in self._asked])
+
+    def settled_questions(self, still_open: Collection[str]) -> list[bytes]:
+        """Takes back what the client was asked before, and what was settled while nobody read.
+
+        `still_open`: what the session waits for now. The events that asked may be forgotten here.
+        """
+        asked = self._front.questions.unsettled(self._seat.session_id, self._offset)
+        return self._write_all([Withdraw(each) for each in asked if each not in {*self._open, *still_open}])
 
     def _write_all(self, outgoing: Sequence[Outgoing]) -> list[bytes]:
         return [frame for each in outgoing if not self._is_withheld(each) and (frame := self._write(each, None))]
@@ -194,10 +212,13 @@ class Teller:
         if not self._is_asked or not self._front.can_answer(ask.method, ask.params):
             return b""
         elicitation_id = named(ask.params, ELICITATION_ID) if ask.method == "elicitation/create" else None
-        request_id = self._front.questions.ask(ask.request_id, self._seat.session_id, ask.method, elicitation_id)
-        return (
-            b"" if request_id is None else encode(Request(request_id, ask.method, _with_offset(ask.params, offset)))
+        request_id = self._front.questions.ask(
+            ask.request_id, self._seat.session_id, ask.method, self._offset, elicitation_id
         )
+        if request_id is None:
+            return b""
+        self._asked.add(ask.request_id)
+        return encode(Request(request_id, ask.method, _with_offset(ask.params, offset)))
 
 
 def _is_past(kind: str, mode: Mode) -> bool:

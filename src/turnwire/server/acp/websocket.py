@@ -2,7 +2,8 @@
 
 Takes text frames, each a JSON-RPC message, and hands them on one by one; writes what the client is sent. Binary
 frames are ignored. Losing the socket detaches: the connection stays for its grace time, and a socket that names it
-(`?connection=…`) goes on with it. Pings are the HTTP server's. Never ends a turn.
+(`?connection=…`) goes on with it: where it stood, or (`&attaches=true`) where its client will say. Pings are the
+HTTP server's. Never ends a turn.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from urllib.parse import parse_qs
 import anyio
 from starlette.types import Receive, Scope, Send
 
-from turnwire.errors import TurnwireError
+from turnwire.errors import BadRequest, TurnwireError
 from turnwire.server.acp.http import CONNECTION_ID, PATH
 from turnwire.server.acp.pace import Pace
 from turnwire.server.acp.registry import AcpConnections, Held
@@ -74,8 +75,16 @@ class Sockets:
 
     async def _held(self, scope: Scope, who: Identity) -> Held:
         """The connection that the address names, or a new one."""
-        asked = parse_qs(scope.get("query_string", b"").decode("latin-1")).get("connection")
-        return await self._connections.open(who) if not asked else self._connections.find(asked[-1], who)
+        query = parse_qs(scope.get("query_string", b"").decode("latin-1"))
+        attaches = query.get("attaches", ["false"])[-1]
+        if attaches not in {"true", "false"}:
+            raise BadRequest("`attaches` is true or false")
+        asked = query.get("connection")
+        if not asked:
+            return await self._connections.open(who)
+        held = self._connections.find(asked[-1], who)
+        held.connection.take_up(attaches=attaches == "true")
+        return held
 
 
 def _record(scope: Scope, daemon: Daemon, who: Identity, status: int) -> None:
