@@ -183,14 +183,22 @@ async def test_a_person_settles_a_turn_that_its_agent_never_ends(tmp_path: Path)
 
 
 @pytest.mark.requirement("G5")
-async def test_what_waits_behind_a_settled_turn_runs_once_its_agent_has_let_go(tmp_path: Path) -> None:
-    async with seated(tmp_path / "d") as seat:
-        asked = (await seat.prompt("say 1 done\nnever"))["promptId"]
+@pytest.mark.parametrize("profile", ["v1", "v1plus", "v2"])
+async def test_what_waits_behind_a_settled_turn_runs_once_its_agent_has_let_go(
+    tmp_path: Path, profile: str
+) -> None:
+    async with seated(tmp_path / "d", agent=(*SCRIPTED, "--profile", profile)) as seat:
+        asked = (await seat.prompt("on-cancel say 2 OLD\nsay 1 done\nnever"))["promptId"]
         waiting = [(await seat.prompt(f"say 1 {each}"))["promptId"] for each in "abc"]
         await seat.until(ev.SessionUpdated, asked)
         await seat.post("settle", {"promptId": asked}, 204)
         with anyio.fail_after(WAIT_S):
             ends = [await seat.end(each) for each in waiting]
         assert [isinstance(each, ev.TurnCompleted) and each.stop_reason for each in ends] == ["end_turn"] * 3
+        texts = [(await seat.get(f"turns/{each}"))["resultText"] for each in (asked, *waiting)]
+        assert texts == ["done", "a", "b", "c"], "what the agent still said of the settled turn is in no other"
+        spoken = [each for each in of(await seat.events(), ev.SessionUpdated) if each.kind == "agent_message_chunk"]
+        old = [each for each in spoken if b"OLD" in bytes(each.update)]
+        assert {(each.prompt_id, each.after) for each in old} == {(None, asked)}
         await seat.post("settle", {"promptId": asked}, 204)
         check_ends(await seat.events())

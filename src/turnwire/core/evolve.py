@@ -298,6 +298,13 @@ def _cancel_asked(state: SessionState, event: ev.CancelAsked) -> SessionState:
     return with_turn(state, replace(turn, cancelled_by=event.author or event.client_id or ""))
 
 
+def _prompt_sent(state: SessionState, event: ev.PromptSent) -> SessionState:
+    state = _turn_event(state, event)
+    if state.last is not None and state.last.settled:
+        return replace(state, last=replace(state.last, settled=False))
+    return state
+
+
 def _turn_ended(state: SessionState, event: ev.TurnCompleted | ev.TurnFailed) -> SessionState:
     turn = find_turn(state, event.prompt_id)
     _stepped(state, event.prompt_id, type(event))
@@ -305,7 +312,8 @@ def _turn_ended(state: SessionState, event: ev.TurnCompleted | ev.TurnFailed) ->
         raise LocalProtocolError("a turn ends after its permission requests", prompt_id=event.prompt_id)
     if turn is not None and turn.state in ACTIVE:
         reason = event.stop_reason if isinstance(event, ev.TurnCompleted) else None
-        return replace(state, turn=None, last=Ended(turn.prompt_id, reason, frozenset(turn.tools)))
+        settled = isinstance(event, ev.TurnCompleted) and event.ending is ev.Ending.SETTLED
+        return replace(state, turn=None, last=Ended(turn.prompt_id, reason, frozenset(turn.tools), settled))
     return replace(
         state,
         queue=tuple(each for each in state.queue if each.prompt_id != event.prompt_id),
@@ -334,7 +342,7 @@ _FOLDS: dict[type[ev.Event], Callable[[SessionState, Any], SessionState]] = {
     ev.PromptDequeued: _turn_event,
     ev.PromptFinished: _turn_event,
     ev.UserMessage: _user_message,
-    ev.PromptSent: _turn_event,
+    ev.PromptSent: _prompt_sent,
     ev.PromptInserted: _prompt_inserted,
     ev.PromptInjected: _turn_event,
     ev.SteerDeclined: _steer_declined,

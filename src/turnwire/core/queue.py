@@ -36,6 +36,9 @@ from turnwire.errors import (
 )
 from turnwire.ids import MessageId, PromptId
 
+STOPPING = "daemon_stopping"
+"""Why a daemon that is about to stop holds a queue."""
+
 
 class Accepted(NamedTuple):
     """Answer to `Prompt`: it is in the log."""
@@ -166,7 +169,8 @@ def start_next(draft: Draft, at: int) -> None:
 
 def hold(draft: Draft, given: HoldQueue) -> None:
     """Let nothing start from now on. What runs goes on; what waits keeps its place."""
-    if draft.state.held != given.reason:
+    # A stop adds nothing to a hold of somebody's, which is to outlive it.
+    if draft.state.held != given.reason and (draft.state.held is None or given.reason != STOPPING):
         held = ev.QueueHeld(at=given.at, reason=given.reason, author=given.author, client_id=given.client_id)
         draft.record(held)
 

@@ -12,10 +12,7 @@ from turnwire.core import events as ev
 from turnwire.core.draft import Draft
 from turnwire.core.ending import RESTARTED, lose_agent
 from turnwire.core.inputs import AgentGone, Recover
-from turnwire.core.queue import arm_time_limit
-
-STOPPING = "daemon_stopping"
-"""Why a daemon that is about to stop holds a queue."""
+from turnwire.core.queue import STOPPING, arm_time_limit
 
 
 def recover(draft: Draft, given: Recover) -> None:

@@ -41,7 +41,7 @@ def update(draft: Draft, given: AgentUpdate) -> None:
     """One `session/update`. The common case, output of the running turn, takes the first branch."""
     peek, state = given.peek, draft.state
     kind, turn = peek.kind, state.turn
-    if turn is not None and kind not in _SPECIAL:
+    if turn is not None and kind not in _SPECIAL and not _is_unsent(turn, state.last):
         # It changes nothing in the state, so it is only checked for being legal.
         step(turn.state, ev.SessionUpdated)
         draft.events.append(
@@ -92,11 +92,19 @@ def _attributed(state: SessionState, given: AgentUpdate) -> ev.SessionUpdated:
 
 
 def _is_late(turn: Turn, last: Ended | None, given: AgentUpdate) -> bool:
-    """Whether an update is about an earlier turn than the running one: by the name in a marker, or by its tool."""
+    """Whether an update is about an earlier turn than the running one: by the name in a marker, by its tool, or
+    because the agent has not been asked anything since."""
+    if _is_unsent(turn, last):
+        return True
     if given.ends is not None:
         return given.ends != turn.prompt_id
     tool_call_id = given.peek.tool_call_id
     return last is not None and tool_call_id in last.tools and tool_call_id not in turn.tools
+
+
+def _is_unsent(turn: Turn, last: Ended | None) -> bool:
+    """Whether the agent has not heard of a turn and may still be at the one before, which a person settled."""
+    return last is not None and last.settled and turn.origin is ev.Origin.CLIENT
 
 
 def _is_background(state: SessionState, peek: UpdatePeek) -> bool:

@@ -81,6 +81,8 @@ class Ended(Struct, frozen=True, omit_defaults=True):
     stop_reason: str | None = None
     """None if it ended with an error."""
     tools: frozenset[str] = frozenset()
+    settled: bool = False
+    """A person ended it, and no prompt was sent since: what the agent says is still about it."""
 
 
 class Question(Struct, frozen=True, omit_defaults=True):

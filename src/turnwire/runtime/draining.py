@@ -11,7 +11,7 @@ from contextlib import suppress
 import anyio
 
 from turnwire.core.inputs import AgentGone, HoldQueue
-from turnwire.core.recovery import STOPPING
+from turnwire.core.queue import STOPPING
 from turnwire.errors import TurnwireError
 from turnwire.ids import SessionId
 from turnwire.runtime.clock import Clock

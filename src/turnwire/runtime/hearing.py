@@ -80,7 +80,10 @@ class Stay:
     answered: PromptId | None = None
     """The last `session/prompt` that the agent answered, whatever that means in its dialect."""
     owes: PromptId | None = None
-    """The `session/prompt` that a v1 agent has not answered: so long it takes no other, whatever ended the turn."""
+    """The prompt that the agent has not answered (v1) or not gone idle after (v2): so long it takes no other,
+    whatever ended the turn."""
+    owes_answer: bool = True
+    """Whether it is an answer that is owed, and not an idle."""
     replay: View | None = None
     news: list[Raw] = field(default_factory=list[Raw])
     """What is true now, said before the answer to load or resume: it is told after it."""
@@ -116,6 +119,9 @@ class Hearing:
             asked = stay.asked
             ends = asked[1] if asked is not None and names(peek.prompt_request_id, asked[0]) else _ANOTHER
         self._household.put(AgentUpdate(at=self._clock.now_ms(), update=update, peek=peek, ends=ends))
+        if peek.state == "idle" and stay.owes is not None and not stay.owes_answer:
+            stay.owes = None
+            self._household.ready()
 
     def _before_the_answer(self, update: Raw, kind: str) -> None:
         """A load tells history first. Only what is true now is new to the log, and it waits for the answer."""

@@ -174,7 +174,7 @@ class Residence:
         def answered(frame: Result | Failure | None) -> None:
             now = self._clock.now_ms()
             self._stay.answered = prompt_id
-            if self._stay.owes == prompt_id:
+            if self._stay.owes == prompt_id and (self._stay.owes_answer or not isinstance(frame, Result)):
                 self._stay.owes = None
             if isinstance(frame, Result):
                 self._hearing.put(read_prompt_result(now, prompt_id, frame.result))
@@ -192,7 +192,7 @@ class Residence:
             return
         request_id = self._connection.peer.ask("session/prompt", self._prompt(content, meta), answered)
         self._stay.asked = (request_id, prompt_id)
-        self._stay.owes = None if profile.turn_end is TurnEnd.IDLE else prompt_id
+        self._stay.owes, self._stay.owes_answer = prompt_id, profile.turn_end is not TurnEnd.IDLE
         self._hearing.put(AgentHasPrompt(at=self._clock.now_ms(), prompt_id=prompt_id, agent_request_id=request_id))
 
     async def _forgive(self, prompt_id: PromptId) -> None:

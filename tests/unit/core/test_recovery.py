@@ -29,7 +29,7 @@ from turnwire.core.codec import decode, encode
 from turnwire.core.decide import decide
 from turnwire.core.effects import AnswerAgent, AskAgent
 from turnwire.core.evolve import fold
-from turnwire.core.recovery import STOPPING
+from turnwire.core.queue import STOPPING
 from turnwire.core.state import NOTHING
 from turnwire.ids import ClientId
 
@@ -138,7 +138,7 @@ def test_a_queue_that_was_held_for_the_stop_goes_on_and_one_that_a_user_held_doe
     stopped, asked = (session_after(prompt("p1"), prompt("p2")) for _ in range(2))
     stopped.take(i.HoldQueue(at=AT, reason=STOPPING), gone(), RECOVER)
     assert (stopped.running(), stopped.state.held) == ("p2", None)
-    asked.take(i.HoldQueue(at=AT), gone(), RECOVER)
+    asked.take(i.HoldQueue(at=AT), i.HoldQueue(at=AT, reason=STOPPING), gone(), RECOVER)
     assert (asked.running(), asked.waiting(), asked.state.held) == (None, ["p2"], "asked")
 
 
