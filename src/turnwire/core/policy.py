@@ -1,8 +1,9 @@
 """Rules of the operator for questions of agents: by tool kind, path, command and who is there.
 
-Takes rules and a `session/request_permission`; gives the verdict of the first rule that fits, or none. An answer
-selects one of the offered options by its kind and is never made up: a rule whose kind the agent does not offer
-does not fit. Never allows anything by default: without a rule the question waits.
+Takes rules, a `session/request_permission` and what is known of its tool call; gives the verdict of the first rule
+that fits, or none. An answer selects one of the offered options by its kind and is never made up: where no option
+does what the rule says, the users are asked. Never allows anything by default, nor a call that an earlier rule may
+be meant for: what the agent did not say is unknown, not harmless.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 import msgspec
-from msgspec import Raw, Struct
+from msgspec import UNSET, Raw, Struct, UnsetType
 
 from turnwire.core.inputs import Verdict
 from turnwire.errors import ConfigError
@@ -75,81 +76,194 @@ def read_rules(tables: Sequence[Mapping[str, Any]]) -> tuple[Rule, ...]:
 _ALLOWS = frozenset({Answer.ALLOW_ONCE, Answer.ALLOW_ALWAYS})
 
 
-class _Option(Struct, rename="camel"):
-    option_id: str
-    kind: str = ""
+# -- what the agent said -------------------------------------------------------------------------------------
+
+
+class Call(Struct, frozen=True):
+    """What is known of a tool call. `None`, or no paths, is what the agent did not say, not what there is not."""
+
+    kind: str | None = None
+    paths: tuple[str, ...] = ()
+    command: str | None = None
 
 
 class _Location(Struct):
     path: str
 
 
-class _ToolCall(Struct, rename="camel"):
-    kind: str = "other"
-    locations: list[_Location] = []
-    raw_input: Any = None
+class _Change(Struct, rename="camel"):
+    kind: str | UnsetType | None = UNSET
+    locations: list[_Location] | UnsetType | None = UNSET
+    raw_input: Raw | UnsetType = UNSET
+
+
+class _Input(Struct):
+    command: str | list[Any] | None = None
+
+
+_UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+_read_change = msgspec.json.Decoder(_Change).decode
+_read_input = msgspec.json.Decoder(_Input).decode
+
+
+def amended(call: Call, change: Raw, *, null_clears: bool) -> Call | None:
+    """A call after an update: what is there replaces. None if it cannot be read: then nothing is known any more."""
+    try:
+        told = _read_change(change)
+    except _UNREADABLE:
+        return None
+    omitted = (UNSET,) if null_clears else (UNSET, None)
+    if told.kind not in omitted:
+        call = msgspec.structs.replace(call, kind=told.kind)
+    if told.locations not in omitted:
+        call = msgspec.structs.replace(call, paths=tuple(each.path for each in told.locations or ()))
+    if told.raw_input is not UNSET and (null_clears or bytes(told.raw_input) != b"null"):
+        call = msgspec.structs.replace(call, command=_command(told.raw_input))
+    return call
+
+
+def _command(given: Raw) -> str | None:
+    try:
+        command = _read_input(given).command
+    except _UNREADABLE:
+        return None
+    return shlex.join(str(each) for each in command) if isinstance(command, list) else command
+
+
+class _Option(Struct, rename="camel"):
+    option_id: str
+    kind: str = ""
 
 
 class _Subject(Struct, rename="camel"):
-    tool_call: _ToolCall | None = None
+    tool_call: Raw | UnsetType = UNSET
 
 
 class _Asked(Struct, rename="camel"):
     options: list[_Option] = []
-    tool_call: _ToolCall | None = None
+    tool_call: Raw | UnsetType = UNSET
     subject: _Subject | None = None
 
 
-def judge(rules: Sequence[Rule], method: str, params: Raw, *, cwd: str, attended: bool) -> Verdict | None:
-    """The verdict of the first rule that fits. None for anything that is no readable permission request."""
+class _Named(Struct, rename="camel"):
+    tool_call_id: str | None = None
+
+
+class PermissionRequest(Struct, frozen=True):
+    """What rules look at."""
+
+    options: tuple[_Option, ...]
+    tool_call_id: str | None
+    tool_call: Raw
+    """What it says of its tool call: a change of what was known, maybe no more than the id."""
+
+
+def read_request(method: str, params: Raw) -> PermissionRequest | None:
+    """None for anything that is no readable permission request."""
     if method != PERMISSION:
         return None
     try:
         asked = msgspec.json.decode(params, type=_Asked)
-    except msgspec.DecodeError:
+        change = asked.tool_call
+        if change is UNSET and asked.subject is not None:
+            change = asked.subject.tool_call
+        if change is UNSET:
+            change = Raw(b"{}")
+        named = msgspec.json.decode(change, type=_Named)
+    except _UNREADABLE:
         return None
-    call = asked.tool_call or (asked.subject.tool_call if asked.subject is not None else None) or _ToolCall()
+    return PermissionRequest(tuple(asked.options), named.tool_call_id, change)
+
+
+# -- what the rules say to it --------------------------------------------------------------------------------
+
+
+_CHOICES = {
+    Answer.ALLOW_ONCE: (Answer.ALLOW_ONCE,),
+    Answer.ALLOW_ALWAYS: (Answer.ALLOW_ALWAYS, Answer.ALLOW_ONCE),
+    Answer.REJECT_ONCE: (Answer.REJECT_ONCE, Answer.REJECT_ALWAYS),
+    Answer.REJECT_ALWAYS: (Answer.REJECT_ALWAYS, Answer.REJECT_ONCE),
+}
+"""Kinds of options that carry out an answer, best first. No allowing lasts longer than was meant."""
+
+
+def judge(
+    rules: Sequence[Rule], request: PermissionRequest, call: Call, *, cwd: str, attended: bool
+) -> Verdict | None:
+    """The verdict of the first rule that fits. None leaves it to the users."""
+    may_allow = True
     for rule in rules:
-        if not _fits(rule, call, cwd, attended):
+        fits = _fits(rule, call, cwd, attended)
+        if fits is False:
             continue
         if rule.answer is Answer.ASK:
             return None
-        option = next((each for each in asked.options if each.kind == rule.answer.value), None)
-        if option is not None:
-            outcome = {"outcome": "selected", "optionId": option.option_id}
-            return Verdict(f"policy: {rule.name}", raw({"outcome": outcome}))
+        if fits is None:
+            # It may be what this rule rejects, so only another rejection may answer for the users.
+            may_allow = False
+        elif rule.answer in _ALLOWS and not may_allow:
+            return None
+        else:
+            return _carried_out(rule, request.options)
     return None
 
 
-def _fits(rule: Rule, call: _ToolCall, cwd: str, attended: bool) -> bool:
+def _carried_out(rule: Rule, options: Sequence[_Option]) -> Verdict | None:
+    for kind in _CHOICES[rule.answer]:
+        for option in options:
+            if option.kind == kind.value:
+                outcome = {"outcome": "selected", "optionId": option.option_id}
+                return Verdict(f"policy: {rule.name}", raw({"outcome": outcome}))
+    return None
+
+
+def _fits(rule: Rule, call: Call, cwd: str, attended: bool) -> bool | None:
+    """None if that cannot be known. An allowing rule fits only what is known, and always needs the kind."""
     if rule.when is not When.ALWAYS and (rule.when is When.ATTENDED) is not attended:
         return False
-    if rule.kind is not None and rule.kind != call.kind:
-        return False
     allows = rule.answer in _ALLOWS
-    if rule.path is not None and not _paths_fit(rule.path, call, cwd, allows=allows):
-        return False
-    return rule.command is None or _command_fits(rule.command, call, allows=allows)
+    found = [
+        rule.kind is None or _kind_fits(rule.kind, call),
+        rule.path is None or _paths_fit(rule.path, call, cwd, allows=allows),
+        rule.command is None or _command_fits(rule.command, call, allows=allows),
+    ]
+    if allows:
+        return call.kind is not None and all(found)
+    return False if False in found else None if None in found else True
 
 
-def _paths_fit(pattern: str, call: _ToolCall, cwd: str, *, allows: bool) -> bool:
-    """To allow, every path must match; to reject or to ask, one is enough. A call without paths matches none."""
-    pattern = pattern.replace("{cwd}", posixpath.normpath(cwd))
-    paths = [posixpath.normpath(posixpath.join(cwd, each.path)) for each in call.locations]
+def _kind_fits(kind: str, call: Call) -> bool | None:
+    return None if call.kind is None else call.kind == kind
+
+
+def _paths_fit(pattern: str, call: Call, cwd: str, *, allows: bool) -> bool | None:
+    """To allow, every path must match; to reject or to ask, one is enough."""
+    if not call.paths:
+        return None
+    pattern = _one_slash(pattern.replace("{cwd}", _literal(posixpath.normpath(cwd))))
+    paths = [_one_slash(posixpath.normpath(posixpath.join(cwd, each))) for each in call.paths]
     matching = [fnmatchcase(path, pattern) for path in paths]
-    return bool(paths) and (all(matching) if allows else any(matching))
+    return all(matching) if allows else any(matching)
+
+
+def _literal(path: str) -> str:
+    """A path as a pattern for itself: a directory may be called `app[2024]`."""
+    return "".join(f"[{each}]" if each in "*?[" else each for each in path)
+
+
+def _one_slash(path: str) -> str:
+    """`//etc` is `/etc`, though `normpath` keeps it; `{cwd}/x` begins so where the cwd is the root."""
+    return "/" + path.lstrip("/") if path.startswith("/") else path
 
 
 _CHAINS = frozenset(";&|<>`$\n(){}")
 """Characters by which one command line holds more than one command."""
 
 
-def _command_fits(pattern: str, call: _ToolCall, *, allows: bool) -> bool:
+def _command_fits(pattern: str, call: Call, *, allows: bool) -> bool | None:
     """A line that could hold a second command is never allowed: `git *` must not allow `git x; rm y`."""
-    given = call.raw_input
-    command: object = given.get("command") if isinstance(given, dict) else None  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
-    if isinstance(command, list):
-        command = shlex.join(str(each) for each in command)  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
-    if not isinstance(command, str) or (allows and _CHAINS.intersection(command)):
+    if call.command is None:
+        return None if call.kind in {None, "execute"} else False
+    if allows and _CHAINS.intersection(call.command):
         return False
-    return fnmatchcase(command, pattern)
+    return fnmatchcase(call.command, pattern)

@@ -13,12 +13,10 @@ from collections.abc import Awaitable, Callable
 import anyio
 from anyio.abc import TaskGroup
 from msgspec import Raw, UnsetType
-from msgspec.structs import replace
 
 from turnwire.core import effects as fx
 from turnwire.core.history import compare
 from turnwire.core.inputs import (
-    AgentAsks,
     AgentGone,
     AgentRefused,
     AgentReplayed,
@@ -37,7 +35,7 @@ from turnwire.runtime.clock import Clock
 from turnwire.runtime.errands import Errands
 from turnwire.runtime.hearing import gone
 from turnwire.runtime.residence import Residence
-from turnwire.runtime.rules import Rules
+from turnwire.runtime.rules import Rules, SessionRules
 from turnwire.runtime.session import Session
 from turnwire.runtime.time_limits import TimeLimits
 from turnwire.wire.jsonrpc import raw
@@ -60,9 +58,11 @@ class Hosting:
         errands: Errands,
         rules: Rules,
     ) -> None:
-        self._rules = rules
+        self._rules = SessionRules(rules, session_id)
         self._session_id = session_id
         self._session: Session | None = None
+        self._cwd = ""
+        """The session's directory, as it was when the session was put away."""
         self._parked: list[AnyInput] = []
         """What happened while the session was put away."""
         self._reopen = reopen
@@ -105,6 +105,8 @@ class Hosting:
 
     def detach(self) -> None:
         """The session is put away. If the agent speaks meanwhile, it is asked to come back."""
+        if self._session is not None:
+            self._cwd = self._session.state.cwd
         self._session = None
         self._back = anyio.Event()
 
@@ -228,9 +230,7 @@ class Hosting:
     def put(self, given: AnyInput) -> None:
         if self._is_left:
             return
-        if isinstance(given, AgentAsks):
-            cwd = self._session.state.cwd if self._session is not None else ""
-            given = replace(given, verdict=self._rules.verdict(self._session_id, cwd, given))
+        given = self._rules.hear(given, self._cwd if self._session is None else self._session.state.cwd)
         if self._session is not None:
             self._session.inbox.put(given)
             return

@@ -1,16 +1,25 @@
 """The operator's rules, asked before the users are.
 
-Takes the rules and who is present; gives a verdict on a question of an agent, or none. With no rule that fits, the
-question waits for a user: it is never allowed by default.
+Takes the rules, who is present and what a session's agent says; gives its questions back, with a verdict or
+without. Remembers the tool calls of the running turn, because a question may name its call by no more than the id.
+With no rule that fits, the question waits for a user: never allowed by default, nor when its call was forgotten.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from turnwire.core.inputs import AgentAsks, Verdict
-from turnwire.core.policy import Rule, judge
+from msgspec import Raw
+from msgspec.structs import replace
+
+from turnwire.core.evolve import TOOL_KINDS
+from turnwire.core.inputs import AgentAsks, AgentGone, AgentHasPrompt, AgentReady, AgentUpdate, AnyInput, Verdict
+from turnwire.core.policy import Call, Rule, amended, judge, read_request
 from turnwire.ids import SessionId
+from turnwire.limits import REMEMBERED_TOOLS, KiB
+
+_LARGEST = 16 * KiB
+"""Characters of a call's paths and command that are remembered; a larger call is asked about."""
 
 
 def _nobody(session_id: SessionId) -> bool:
@@ -21,12 +30,71 @@ class Rules:
     """Rules with the knowledge of who is there."""
 
     def __init__(self, rules: Sequence[Rule] = ()) -> None:
-        self._rules = tuple(rules)
+        self.rules = tuple(rules)
         self.attended: Callable[[SessionId], bool] = _nobody
         """Whether a controller is at the session now. Whoever knows the clients sets it."""
 
-    def verdict(self, session_id: SessionId, cwd: str, asks: AgentAsks) -> Verdict | None:
-        """What the first rule that fits says."""
-        if not self._rules:
+
+class KnownCalls:
+    """The tool calls that an agent told of in a turn, newest kept."""
+
+    def __init__(self) -> None:
+        self._calls: dict[str, Call] = {}
+        self._null_clears = False
+
+    def forget(self) -> None:
+        self._calls.clear()
+
+    def opened(self, protocol_version: int) -> None:
+        """An agent has the session. What null means is a matter of its version."""
+        self._null_clears = protocol_version >= 2
+        self.forget()
+
+    def told(self, tool_call_id: str | None, change: Raw, *, anew: bool = False) -> Call | None:
+        """All that is known of the call now; none if the change cannot be read."""
+        known = self._calls.pop(tool_call_id, None) if tool_call_id is not None else None
+        call = amended(Call() if anew or known is None else known, change, null_clears=self._null_clears)
+        if call is None or tool_call_id is None:
+            return call
+        if sum(map(len, call.paths), len(call.command or "")) <= _LARGEST:
+            self._calls[tool_call_id] = call
+        while len(self._calls) > REMEMBERED_TOOLS:
+            del self._calls[next(iter(self._calls))]
+        return call
+
+
+class SessionRules:
+    """The rules at one session."""
+
+    def __init__(self, rules: Rules, session_id: SessionId) -> None:
+        self._rules = rules
+        self._session_id = session_id
+        self._calls = KnownCalls()
+
+    def hear(self, given: AnyInput, cwd: str) -> AnyInput:
+        """What happened at the agent, in its order. A question comes back with its verdict."""
+        if not self._rules.rules:
+            return given
+        match given:
+            case AgentUpdate() if given.peek.kind in TOOL_KINDS:
+                self._calls.told(given.peek.tool_call_id, given.update, anew=given.peek.kind == "tool_call")
+            case AgentAsks():
+                return replace(given, verdict=self._verdict(given, cwd))
+            case AgentReady():
+                self._calls.opened(given.protocol_version)
+            case AgentHasPrompt() | AgentGone():
+                self._calls.forget()
+            case _:
+                pass
+        return given
+
+    def _verdict(self, asks: AgentAsks, cwd: str) -> Verdict | None:
+        request = read_request(asks.method, asks.params)
+        if request is None:
             return None
-        return judge(self._rules, asks.method, asks.params, cwd=cwd, attended=self.attended(session_id))
+        # What a question says of its call is an update like any other.
+        call = self._calls.told(request.tool_call_id, request.tool_call)
+        if call is None:
+            return None
+        attended = self._rules.attended(self._session_id)
+        return judge(self._rules.rules, request, call, cwd=cwd, attended=attended)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from msgspec import Raw, json
 
-from turnwire.core.policy import judge, read_rules
+from turnwire.core.policy import Call, amended, judge, read_request, read_rules
 from turnwire.errors import ConfigError
 from turnwire.wire.jsonrpc import raw
 
@@ -19,12 +19,26 @@ ALLOW = {"answer": "allow_once"}
 REJECT = {"answer": "reject_once"}
 
 
-def asked(kind: str = "execute", options: Any = OPTIONS, **call: Any) -> Raw:
-    return raw({"options": options, "toolCall": {"toolCallId": "t", "kind": kind, **call}})
+PERMISSION = "session/request_permission"
 
 
-def verdict(rules: list[dict[str, Any]], params: Raw, *, attended: bool = False) -> str | None:
-    found = judge(read_rules(rules), "session/request_permission", params, cwd="/w", attended=attended)
+def asked(kind: str | None = "execute", options: Any = OPTIONS, **call: Any) -> Raw:
+    said = {} if kind is None else {"kind": kind}
+    return raw({"options": options, "toolCall": {"toolCallId": "t", **said, **call}})
+
+
+def offered(*kinds: str) -> list[dict[str, str]]:
+    return [{"optionId": each, "kind": each} for each in kinds]
+
+
+def verdict(
+    rules: list[dict[str, Any]], params: Raw, *, attended: bool = False, cwd: str = "/w", method: str = PERMISSION
+) -> str | None:
+    request = read_request(method, params)
+    call = None if request is None else amended(Call(), request.tool_call, null_clears=False)
+    if request is None or call is None:
+        return None
+    found = judge(read_rules(rules), request, call, cwd=cwd, attended=attended)
     return None if found is None else json.decode(found.answer)["outcome"]["optionId"]
 
 
@@ -87,12 +101,123 @@ def test_the_request_of_a_v2_agent_is_read_too() -> None:
     assert verdict([ALLOW | {"kind": "read"}], raw({"options": OPTIONS, "subject": call})) == "yes"
 
 
-@pytest.mark.parametrize("params", [b"{}", b"[]", b'{"options":7}', b'{"toolCall":{"locations":[1]}}'])
+@pytest.mark.parametrize(
+    "params", [b"{}", b"[]", b'{"options":7}', b'{"toolCall":{"locations":[1]}}', b'{"toolCall":{"kind":7}}']
+)
 def test_a_request_that_cannot_be_read_is_left_to_the_users(params: bytes) -> None:
-    rules = read_rules([REJECT])
-    found = judge(rules, "session/request_permission", Raw(params), cwd="/w", attended=False)
-    assert found is None
-    assert judge(rules, "elicitation/create", asked(), cwd="/w", attended=False) is None
+    assert verdict([REJECT], Raw(params)) is None
+    assert verdict([REJECT], asked(), method="elicitation/create") is None
+
+
+# -- options that are not offered ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("answer", "options", "chosen"),
+    [
+        ("reject_once", ["allow_once", "reject_always", "reject_once"], "reject_once"),
+        ("reject_once", ["allow_once", "reject_always"], "reject_always"),
+        ("reject_always", ["allow_once", "reject_once"], "reject_once"),
+        ("reject_once", ["allow_once", "allow_always"], None),
+        ("reject_always", [], None),
+    ],
+)
+def test_a_rule_that_rejects_never_gives_way_to_one_that_allows(
+    answer: str, options: list[str], chosen: str | None
+) -> None:
+    rules = [{"answer": answer, "path": "*/.env"}, ALLOW | {"kind": "read", "path": "{cwd}/*"}]
+    assert verdict(rules, asked("read", offered(*options), locations=paths("/w/.env"))) == chosen
+
+
+@pytest.mark.parametrize(
+    ("answer", "options", "chosen"),
+    [
+        ("allow_once", ["allow_always", "allow_once"], "allow_once"),
+        ("allow_once", ["allow_always", "reject_once"], None),
+        ("allow_always", ["allow_once", "allow_always"], "allow_always"),
+        ("allow_always", ["allow_once", "reject_once"], "allow_once"),
+        ("allow_always", ["reject_once"], None),
+    ],
+)
+def test_nothing_is_allowed_for_longer_than_the_rule_says(
+    answer: str, options: list[str], chosen: str | None
+) -> None:
+    later = [{"answer": "allow_always", "kind": "read"}, REJECT]
+    assert verdict([{"answer": answer, "kind": "read"}, *later], asked("read", offered(*options))) == chosen
+
+
+# -- what the agent did not say ------------------------------------------------------------------------------
+
+
+def test_a_call_of_unknown_kind_is_not_allowed() -> None:
+    assert verdict([ALLOW | {"kind": "other"}], asked(None)) is None
+    assert verdict([ALLOW | {"kind": "other"}], asked("other")) == "yes"
+    assert verdict([ALLOW | {"path": "/w/*"}], asked(None, locations=paths("/w/a"))) is None
+    assert verdict([ALLOW | {"command": "git *"}], asked(None, rawInput={"command": "git status"})) is None
+    assert verdict([ALLOW | {"kind": "other"}], raw({"options": OPTIONS})) is None, "it is about no call at all"
+    assert verdict([REJECT], asked(None)) == "no", "what names nothing fits anything"
+
+
+@pytest.mark.parametrize(
+    ("named", "call"),
+    [
+        ({"path": "*/.env"}, {}),
+        ({"path": "*/.env"}, {"locations": []}),
+        ({"path": "*/.env", "kind": "read"}, {}),
+        ({"command": "rm *"}, {"kind": "execute"}),
+        ({"command": "rm *"}, {"kind": "execute", "rawInput": {"command": 7}}),
+    ],
+)
+@pytest.mark.parametrize("answer", ["reject_once", "ask"])
+def test_a_call_that_an_earlier_rule_may_mean_is_not_allowed(
+    answer: str, named: dict[str, Any], call: dict[str, Any]
+) -> None:
+    rule = {"answer": answer, **named}
+    params = asked(**{"kind": "read", **call})
+    allows = [ALLOW | {"kind": "read"}, ALLOW | {"kind": "execute"}]
+    assert verdict(allows, params) == "yes"
+    assert verdict([rule, *allows], params) is None
+    assert verdict([*allows, rule], params) == "yes", "only earlier rules count"
+
+
+def test_an_earlier_rule_that_cannot_mean_the_call_changes_nothing() -> None:
+    allow = ALLOW | {"kind": "read"}
+    assert verdict([REJECT | {"path": "*/.env", "kind": "edit"}, allow], asked("read")) == "yes"
+    assert verdict([REJECT | {"command": "rm *"}, allow], asked("read")) == "yes", "a read has no command"
+    assert verdict([REJECT | {"path": "*/.env", "when": "attended"}, allow], asked("read")) == "yes"
+
+
+def test_after_a_rejection_that_may_be_meant_another_one_still_answers() -> None:
+    assert verdict([REJECT | {"kind": "execute"}, REJECT], asked(None)) == "no"
+
+
+@pytest.mark.parametrize(("null_clears", "kept"), [(True, Call()), (False, Call("read", ("/w/a",), "ls"))])
+def test_null_clears_what_was_known_or_says_nothing_by_version(null_clears: bool, kept: Call) -> None:
+    nulls = raw({"toolCallId": "t", "kind": None, "locations": None, "rawInput": None})
+    assert amended(Call("read", ("/w/a",), "ls"), nulls, null_clears=null_clears) == kept
+
+
+# -- paths that look like something else ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("cwd", ["/srv/plain", "/srv/app[2024]", "/srv/[!a]", "/srv/w*", "/srv/w?", "/srv/"])
+def test_the_cwd_in_a_pattern_means_itself(cwd: str) -> None:
+    rules = [REJECT | {"path": "{cwd}/secret/*"}, ALLOW | {"kind": "read", "path": "/srv/*"}]
+    assert verdict(rules, asked("read", locations=paths("secret/key")), cwd=cwd) == "no"
+    assert verdict(rules, asked("read", locations=paths("open")), cwd=cwd) == "yes"
+
+
+@pytest.mark.parametrize("cwd", ["/srv/[ab]", "/srv/*", "/srv/?"])
+def test_a_cwd_with_signs_of_patterns_stands_for_no_other(cwd: str) -> None:
+    inside = [ALLOW | {"kind": "edit", "path": "{cwd}/*"}]
+    assert verdict(inside, asked("edit", locations=paths("/srv/a/x")), cwd=cwd) is None
+
+
+def test_more_slashes_at_the_root_are_one() -> None:
+    rules = [REJECT | {"path": "/etc/*"}, ALLOW | {"kind": "read"}]
+    assert verdict(rules, asked("read", locations=paths("//etc/passwd"))) == "no"
+    rules = [REJECT | {"path": "{cwd}/secret/*"}, ALLOW | {"kind": "read"}]
+    assert verdict(rules, asked("read", locations=paths("/secret/key")), cwd="/") == "no"
 
 
 @pytest.mark.parametrize(
