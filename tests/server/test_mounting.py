@@ -31,3 +31,37 @@ async def test_the_application_works_below_a_path_of_another_one(tmp_path: Path)
             )
             assert answer.json()["stopReason"] == "end_turn"
             assert (await client.get("/nothing")).status_code == 404
+
+
+async def test_a_login_link_of_a_mounted_application_leads_to_its_own_page(tmp_path: Path) -> None:
+    async with running_daemon(tmp_path / "data") as running:
+        theirs = Starlette(routes=[Mount("/team/agents", app=create_app(running.daemon))])
+        owner = {"Authorization": f"Bearer {running.token}"}
+        own_page = {"Origin": "http://127.0.0.1"}
+        async with httpx.AsyncClient(transport=httpx.ASGITransport(theirs), base_url="http://127.0.0.1") as browser:
+            made = await browser.post("/team/agents/login-link", headers=owner)
+            page, _, code = made.json()["url"].partition("#")
+            assert page == "http://127.0.0.1/team/agents/login"
+            assert "Logging in" in (await browser.get(page)).text
+
+            login = await browser.post(page, json={"code": code}, headers=own_page)
+            assert login.status_code == 204, login.text
+            assert "Path=/team/agents;" in login.headers["set-cookie"]
+            assert (await browser.get("/team/agents/capabilities")).status_code == 200
+            assert [each.path for each in browser.cookies.jar] == ["/team/agents"]
+
+            assert (await browser.post("/team/agents/logout", headers=own_page)).status_code == 204
+            assert not list(browser.cookies.jar)
+            assert (await browser.get("/team/agents/capabilities")).status_code == 401
+
+
+async def test_the_path_of_a_mount_is_written_as_a_browser_writes_it(tmp_path: Path) -> None:
+    async with running_daemon(tmp_path / "data") as running:
+        theirs = Starlette(routes=[Mount("/our agents; here", app=create_app(running.daemon))])
+        base = "http://127.0.0.1/our%20agents%3B%20here"
+        async with httpx.AsyncClient(transport=httpx.ASGITransport(theirs), base_url=base) as client:
+            made = await client.post("/login-link", headers={"Authorization": f"Bearer {running.token}"})
+            page, _, code = made.json()["url"].partition("#")
+            assert page == f"{base}/login"
+            login = await client.post("/login", json={"code": code})
+            assert "; Path=/our%20agents%3B%20here; " in login.headers["set-cookie"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import timeit
 from collections.abc import AsyncGenerator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -14,14 +14,16 @@ from prometheus_client.parser import text_string_to_metric_families
 from tests.support.driving import World
 
 from turnwire.core import events as ev
-from turnwire.errors import AppendConflict
+from turnwire.errors import AppendConflict, LogError, LogFull
 from turnwire.ids import AgentSessionId, PermissionId, PromptId, SessionId
 from turnwire.log import EventLog, MemoryEventLog
 from turnwire.runtime.node import open_node
 from turnwire.server.telemetry.metrics import CONTENT_TYPE, HELP, Metrics
+from turnwire.server.telemetry.timed_log import Trouble
 from turnwire.server.telemetry.turn_meter import Distribution, TurnMeter
 from turnwire.testing import ManualClock
 from turnwire.testing.contracts.event_log import CHECKS, Check
+from turnwire.testing.faults import Fail, FaultyLog
 from turnwire.testing.source import ScriptedSource
 
 pytestmark = pytest.mark.anyio
@@ -268,6 +270,45 @@ async def test_appends_are_timed_also_those_that_fail() -> None:
     assert found["turnwire_log_append_seconds_count"] == 2
     assert found["turnwire_log_append_seconds_bucket{le=0.001}"] == 0
     assert found["turnwire_log_append_seconds_bucket{le=0.0025}"] == 2
+
+
+async def test_what_the_log_could_not_take_is_known_until_something_as_large_is_taken() -> None:
+    metrics = metered()
+    full = [Fail(call="append", at=each, error=LogFull("the disk is full")) for each in (2, 5)]
+    log = metrics.timed(FaultyLog(MemoryEventLog(), full))
+    timed = metrics.log
+    assert timed is not None
+
+    async def append(*bodies: bytes, expected: int = 1) -> Trouble | None:
+        with suppress(LogError):
+            await log.append(S1, bodies, expected=expected, unsettled=False, durable=False)
+        return timed.trouble
+
+    await log.create(S1)
+    assert await append(b"1", expected=0) is None
+    full_once = await append(b"12", b"345")
+    assert full_once is not None
+    assert full_once == Trouble("log_full", 5)
+    assert await append() is full_once  # needs no room
+    assert await append(b"12345", expected=0) is full_once  # refused for another reason
+    full_again = await append(b"1")
+    assert full_again == full_once
+    timed.forget(full_once)
+    assert timed.trouble is full_again
+    await log.create(S2)
+    assert await append(b"1234") is full_again
+    assert await append(b"12345", expected=2) is None
+
+
+async def test_a_session_that_the_log_could_not_begin_is_known_until_one_is_begun() -> None:
+    metrics = metered()
+    log = metrics.timed(FaultyLog(MemoryEventLog(), [Fail(call="create", at=1, error=LogFull("the disk is full"))]))
+    assert metrics.log is not None
+    with pytest.raises(LogFull):
+        await log.create(S1)
+    assert metrics.log.trouble == Trouble("log_full", 0)
+    await log.create(S1)
+    assert metrics.log.trouble is None
 
 
 @pytest.mark.parametrize("check", CHECKS, ids=str)

@@ -91,9 +91,9 @@ def cookie_name(host: Host) -> str:
     return "turnwire" if host.port is None else f"turnwire_{host.port}"
 
 
-def cookie(host: Host, value: str, *, is_secure: bool) -> str:
-    """The `Set-Cookie` header of a login; of a logout, with an empty value."""
-    parts = [f"{cookie_name(host)}={value}", "HttpOnly", "SameSite=Strict", "Path=/"]
+def cookie(host: Host, value: str, *, is_secure: bool, path: str = "/") -> str:
+    """The `Set-Cookie` header of a login; of a logout, with an empty value. Others below our host do not get it."""
+    parts = [f"{cookie_name(host)}={value}", "HttpOnly", "SameSite=Strict", f"Path={path}"]
     parts.append(f"Max-Age={COOKIE_S if value else 0}")
     if is_secure:
         parts.append("Secure")

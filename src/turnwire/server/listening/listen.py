@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
+import ssl
 import struct
 from collections.abc import Awaitable, Callable, Generator, Sequence
 from contextlib import contextmanager
@@ -45,8 +46,8 @@ STOP_S = 5
 """What requests get that are under way when the server stops."""
 AT_ONCE = 65_536
 """Requests that granian serves at a time. A stream is one, and its default of 1,024 would be all there are."""
-
-
+OTHER_KEY = frozenset({"KEY_VALUES_MISMATCH", "KEY_TYPE_MISMATCH", "NO_CERTIFICATE_ASSIGNED"})
+"""What OpenSSL says of a key and a certificate that are sound and do not belong together."""
 MISSED_PINGS = 2
 """A client that answers none of so many is gone. One may be lost to a machine that sleeps for a moment."""
 
@@ -102,9 +103,37 @@ def run(main: Callable[[], Awaitable[Result]]) -> Result:
 
 
 def _check_tls(tls: Tls) -> None:
+    """Load what a server will load: its own failure names no file, and it asks a terminal for a passphrase."""
     for path in tls:
         if not path.is_file():
             raise ConfigError(f"there is no file {path}; TLS needs the certificate and its key")
+    is_locked = False
+
+    def passphrase() -> str:
+        nonlocal is_locked
+        is_locked = True
+        return ""
+
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(tls.cert, tls.key, passphrase)
+    except (OSError, ValueError) as error:  # of which `SSLError` is one
+        raise ConfigError(_why_no_tls(tls, error, is_locked=is_locked)) from error
+
+
+def _why_no_tls(tls: Tls, error: Exception, *, is_locked: bool) -> str:
+    if is_locked:
+        return f"the key {tls.key} has a passphrase, and nobody is there to type it; write the key without one"
+    if isinstance(error, ssl.SSLError):
+        if error.reason in OTHER_KEY:
+            return f"{tls.key} is not the key of the certificate {tls.cert}; give two that belong together"
+        if b"CERTIFICATE-----" not in tls.cert.read_bytes():
+            return f"{tls.cert} holds no certificate as PEM; is it the key, or in another format?"
+        if b"PRIVATE KEY-----" not in tls.key.read_bytes():
+            return f"{tls.key} holds no private key as PEM; is it the certificate, or in another format?"
+        return f"the certificate {tls.cert} or its key {tls.key} is damaged or too weak for TLS; make them again"
+    if isinstance(error, OSError):
+        return f"the certificate {tls.cert} or its key {tls.key} cannot be read: {error.strerror}"
+    return f"the certificate {tls.cert} or its key {tls.key} cannot be used; make them again"
 
 
 async def _until_stopped(serve: Callable[[], Awaitable[None]], stop: anyio.Event, end: Callable[[], None]) -> None:

@@ -1,12 +1,15 @@
 """Whether the daemon lives and takes work, what it counts, and what its routes are.
 
 Takes nothing; gives small answers that load balancers, supervisors and tools read. `health` says that the process
-answers, with `deep` that its log does; `ready` says that new work is welcome. Never says more than that to
-strangers.
+answers, with `deep` that its log does; `ready` says that new work is welcome. A log that could not take a write
+is of no use until it takes one as large, and is tried at each question: where nobody sends work to a daemon that is
+not ready, nothing else would find out. Never says more than that to strangers.
 """
 
 from __future__ import annotations
 
+import secrets
+from contextlib import suppress
 from functools import cache
 from typing import Any, Literal
 
@@ -15,14 +18,22 @@ from msgspec import Struct
 from starlette.types import Send
 
 from turnwire.errors import AppendConflict, SessionNotFound, TurnwireError
+from turnwire.ids import SessionId
+from turnwire.log.base import EventLog, Snapshot
 from turnwire.server.daemon import Daemon
 from turnwire.server.document import openapi
 from turnwire.server.door.identity import Role
 from turnwire.server.endpoint import Call, Endpoint, Reply
 from turnwire.server.telemetry.metrics import CONTENT_TYPE
+from turnwire.server.telemetry.timed_log import TimedLog, Trouble
 
 DEEP_S = 5.0
 """A log that takes longer is of no use to anybody who waits."""
+PROBE = "probe"
+"""The snapshot that is written to find out whether there is room again. Nobody reads it."""
+LEAST_ROOM, MOST_ROOM = 64 * 1024, 1024 * 1024
+"""Bytes of it. It is as large as what did not fit, for what is smaller might fit and the next event not; but a
+stranger who asks shall not make the disk write for long."""
 
 
 class HealthQuery(Struct, frozen=True):
@@ -64,12 +75,39 @@ async def ready(call: Call) -> Reply:
 
 async def _ask_log(daemon: Daemon) -> tuple[str | None, bool]:
     """Why the log is of no use now, and whether it was written to. The write changes nothing."""
+    timed = daemon.metrics.log
+    trouble = None if timed is None else timed.trouble
     with anyio.move_on_after(DEEP_S):
         try:
-            return None, await _write_nothing(daemon)
+            if timed is None or trouble is None:
+                return None, await _write_nothing(daemon)
+            return await _try_again(timed, daemon.log, trouble), True
         except TurnwireError as error:
             return error.code, False
-    return "log_too_slow", False
+    return "log_too_slow" if trouble is None else trouble.code, False
+
+
+async def _try_again(timed: TimedLog, log: EventLog, trouble: Trouble) -> str | None:
+    """What the log suffers from after another try. Raises what the try met."""
+    with suppress(SessionNotFound):  # it was deleted meanwhile: nothing was learnt
+        await _take_room(log, trouble.size)
+        timed.forget(trouble)
+    return None if timed.trouble is None else timed.trouble.code
+
+
+async def _take_room(log: EventLog, size: int) -> None:
+    """Write so much, and give it back: what is kept in the end does not grow with the number of tries."""
+    heads = await log.sessions(limit=1)
+    if not heads:
+        # A session without an event is shown to nobody.
+        session_id = SessionId(f"{PROBE}-{secrets.token_hex(8)}")
+        await log.create(session_id)
+        await log.delete(session_id)
+        return
+    # Bytes that no disk makes smaller, and other ones each time: an unchanged page would not be written.
+    room = secrets.token_bytes(min(max(size, LEAST_ROOM), MOST_ROOM))
+    for body in (room, b""):
+        await log.save_snapshot(heads[0].session_id, Snapshot(PROBE, 0, 1, body))
 
 
 async def _write_nothing(daemon: Daemon) -> bool:

@@ -6,6 +6,8 @@ else. Never shows a digest.
 
 from __future__ import annotations
 
+from urllib.parse import quote
+
 from msgspec import Struct
 from starlette.types import Send
 
@@ -79,19 +81,19 @@ async def revoke_token(call: Call) -> Reply:
 
 
 async def make_link(call: Call) -> Reply:
-    base = call.request.base_url.replace(path="", query="", fragment="")
+    base = call.request.base_url.replace(path=_mount(call), query="", fragment="")
     return Reply(LoginLink(call.daemon.login.login_link(str(base), call.who)))
 
 
 async def log_in(call: Call) -> Reply:
     secret = call.daemon.login.redeem(call.body.code)
-    return Reply(headers={"Set-Cookie": cookie(_host(call), secret, is_secure=_is_secure(call))})
+    return Reply(headers={"Set-Cookie": _cookie(call, secret)})
 
 
 async def log_out(call: Call) -> Reply:
     if not call.daemon.login.leave(call.who):
         raise BadRequest("only a login of the page logs out; a token is revoked with DELETE /tokens/{id}")
-    return Reply(headers={"Set-Cookie": cookie(_host(call), "", is_secure=_is_secure(call))})
+    return Reply(headers={"Set-Cookie": _cookie(call, "")})
 
 
 async def show_login(call: Call, send: Send) -> None:
@@ -111,6 +113,15 @@ def _shown(record: TokenRecord) -> TokenShown:
         expires_at=record.expires_at,
         session_id=record.session_id,
     )
+
+
+def _cookie(call: Call, secret: str) -> str:
+    return cookie(_host(call), secret, is_secure=_is_secure(call), path=_mount(call) or "/")
+
+
+def _mount(call: Call) -> str:
+    """Where another application has put us, as a browser writes it; empty when we are alone."""
+    return quote(call.request.scope.get("root_path", "").rstrip("/"))
 
 
 def _host(call: Call) -> Host:

@@ -77,6 +77,8 @@ class Metrics:
         self.turns = TurnMeter()
         self.sessions: Callable[[], Collection[Session]] = tuple
         """Gives the sessions in memory; asked at each scrape. The daemon sets it once it has a node."""
+        self.log: TimedLog | None = None
+        """The log that is timed, which knows whether it takes anything."""
         self._clock = clock
         self._append_s = Distribution(APPEND_S)
         self._requests: Counter[tuple[str, str, str]] = Counter()
@@ -92,7 +94,8 @@ class Metrics:
 
     def timed(self, log: EventLog) -> EventLog:
         """The same log, with its appends timed."""
-        return TimedLog(log, self._clock, self._append_s.observe)
+        self.log = TimedLog(log, self._clock, self._append_s.observe)
+        return self.log
 
     def request(self, method: str, route: str | None, status: int) -> None:
         """Count a request. `route` is the template, none if there is no such route."""

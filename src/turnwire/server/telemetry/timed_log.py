@@ -1,16 +1,29 @@
-"""An event log that tells how long its appends take.
+"""An event log that tells how long its appends take, and whether it takes anything.
 
-Takes a log and a clock; gives the same log. Only `append` is looked at, and a failed one counts too: its caller
-waited as well. Never changes what the log does.
+Takes a log and a clock; gives the same log. Only `append` is timed, and a failed one counts too: its caller waited
+as well. What `append` and `create` could not write is kept as `trouble`. Never changes what the log does.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
+from turnwire.errors import LogCorrupt, LogUnavailable
 from turnwire.ids import SessionId
 from turnwire.log.base import EventLog, Position, SessionHead, Snapshot, Stored
 from turnwire.runtime.clock import Clock
+
+SICK = (LogUnavailable, LogCorrupt)
+"""What the log itself suffers from. Other refusals are about one append and say nothing of the next."""
+
+
+class Trouble(NamedTuple):
+    """What the log could not take."""
+
+    code: str
+    size: int
+    """Bytes of the largest write among those that failed."""
 
 
 class TimedLog:
@@ -20,6 +33,8 @@ class TimedLog:
         self._log = log
         self._clock = clock
         self._took = took
+        self.trouble: Trouble | None = None
+        """None once something as large was taken again."""
 
     async def append(
         self, session_id: SessionId, bodies: Sequence[bytes], *, expected: int, unsettled: bool, durable: bool
@@ -27,14 +42,32 @@ class TimedLog:
         """As the log does, with its time told in seconds."""
         began = self._clock.monotonic()
         try:
-            return await self._log.append(
+            head = await self._log.append(
                 session_id, bodies, expected=expected, unsettled=unsettled, durable=durable
             )
+        except SICK as error:
+            self._failed(error.code, sum(map(len, bodies)))
+            raise
         finally:
             self._took(self._clock.monotonic() - began)
+        if bodies and self.trouble is not None:
+            # One without bodies needs no room, so it says nothing.
+            self._stored(sum(map(len, bodies)))
+        return head
+
+    def forget(self, trouble: Trouble) -> None:
+        """Something as large was written since. A newer trouble stays."""
+        if self.trouble is trouble:
+            self.trouble = None
 
     async def create(self, session_id: SessionId) -> SessionHead:
-        return await self._log.create(session_id)
+        try:
+            created = await self._log.create(session_id)
+        except SICK as error:
+            self._failed(error.code, 0)
+            raise
+        self._stored(0)
+        return created
 
     async def head(self, session_id: SessionId) -> SessionHead:
         return await self._log.head(session_id)
@@ -63,3 +96,11 @@ class TimedLog:
 
     async def aclose(self) -> None:
         await self._log.aclose()
+
+    def _failed(self, code: str, size: int) -> None:
+        self.trouble = Trouble(code, size if self.trouble is None else max(size, self.trouble.size))
+
+    def _stored(self, size: int) -> None:
+        # On a disk that is nearly full small things still fit, and the prompt after them does not.
+        if self.trouble is not None and size >= self.trouble.size:
+            self.trouble = None
