@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from msgspec import Raw
 from tests.properties.saying import MODES, ODD, ODD_SAYS, V1_SAYS, V2_SAYS
@@ -116,8 +116,17 @@ def _content_alike(item: Any) -> Any:
     return "a terminal" if kind == "terminal" or shown == "[terminal x]" else item
 
 
+def named(message_id: str | None) -> dict[str, Any]:
+    """A piece of a message."""
+    block = {"type": "text", "text": "x"}
+    return {"sessionUpdate": "agent_message_chunk", "content": block, "messageId": message_id}
+
+
 @pytest.mark.requirement("G11")
 @settings(max_examples=400, deadline=None)
+@example(says=[("p1", named("m2")), ("p2", named("m2")), ("p1", named(None))])
+@example(says=[(None, named("m2")), ("p2", named("m2")), (None, named(None))])
+@example(says=[("p1", named("m2")), (None, named("m2")), ("p1", named(None))])
 @given(says=st.lists(V1_SAYS, max_size=14))
 def test_a_v1_agent_told_in_v2_and_back_in_v1_is_the_same_but_for_the_losses(says: list[Any]) -> None:
     there, back = UpdatesV1ToV2(raw({"modes": MODES})), UpdatesV2ToV1()

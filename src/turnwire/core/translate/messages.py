@@ -55,6 +55,9 @@ class MessagesToV2:
         if (kind, message_id) not in self._known:
             self._known.add((kind, message_id))
             self._last = _Last(kind, turn, message_id)
+        elif self._last is not None and self._last[::2] == (kind, message_id) and self._last.turn and turn:
+            # In another turn it is late, and a piece without a name is not meant for it.
+            self._last = self._last if self._last.turn == turn else None
         return raw({**update, "messageId": message_id})
 
     def part(self) -> None:
