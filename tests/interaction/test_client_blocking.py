@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Generator
+from collections.abc import Callable, Generator
+from functools import partial
+from typing import Any
 
 import pytest
 from tests.support.clients import script
 
 from turnwire.client import Question, Update, blocking
-from turnwire.errors import ClientClosed, PromptNotQueued, SessionBusy, TurnError
+from turnwire.errors import ClientClosed, LocalProtocolError, PromptNotQueued, SessionBusy, TurnError
 
 AGENT = [sys.executable, "-m", "turnwire.testing.agent"]
 WAIT_S = 30.0
+MANY = 41
+"""More than the threads that anyio gives to those who do not ask for more."""
 
 
 @pytest.fixture(scope="module")
@@ -101,6 +105,50 @@ def test_errors_come_as_they_are(client: blocking.Client) -> None:
     assert waiting.result(WAIT_S).text == "changed"
     with pytest.raises(PromptNotQueued):
         waiting.remove()
+
+
+@pytest.mark.requirement("G12")
+@pytest.mark.parametrize("kind", ["update", "permission"])
+def test_any_number_of_functions_may_wait_at_once(kind: str) -> None:
+    all_wait = threading.Barrier(MANY)
+
+    def wait(_: object) -> str:
+        all_wait.wait(WAIT_S / 2)
+        return "allow_once"
+
+    with blocking.connect(AGENT) as client:
+        sessions = [client.new_session("/work") for _ in range(MANY)]
+        for session in sessions:
+            session.on_update(wait) if kind == "update" else session.on_permission(wait)
+        turns = [session.prompt("say 1 x" if kind == "update" else "ask t1 allow_once") for session in sessions]
+        assert all(turn.result(WAIT_S).handler_errors == () for turn in turns)
+
+
+class Caller:
+    """A function that is an object."""
+
+    async def __call__(self, given: object) -> None: ...
+
+
+async def wait_for_nothing(given: object) -> None: ...
+
+
+@pytest.mark.parametrize("function", [wait_for_nothing, Caller(), partial(wait_for_nothing)])
+def test_an_async_function_is_refused_because_it_would_never_run(
+    client: blocking.Client, function: Callable[[object], Any]
+) -> None:
+    session = client.new_session("/work")
+    for register in (session.on_update, session.on_permission, client.on_update, client.on_permission):
+        with pytest.raises(LocalProtocolError, match="plain one"):
+            register(function)
+    assert session.prompt("say 1 x").result(WAIT_S).handler_errors == ()
+
+
+def test_a_function_that_gives_a_coroutine_is_told_that_it_never_ran(client: blocking.Client) -> None:
+    session = client.new_session("/work")
+    session.on_update(lambda update: wait_for_nothing(update))
+    (error,) = session.prompt("say 1 x").result(WAIT_S).handler_errors
+    assert isinstance(error, LocalProtocolError)
 
 
 def test_what_is_left_of_the_twin_works_alike() -> None:

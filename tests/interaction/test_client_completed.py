@@ -5,13 +5,14 @@ from __future__ import annotations
 import anyio
 import anyio.lowlevel
 import pytest
-from tests.support.clients import Connected, seated
+from tests.support.clients import WAIT_S, Connected, seated
 
-from turnwire.client import TurnResult, Update
-from turnwire.errors import TurnError
+from turnwire.client import Client, Session, TurnResult, Update, connect
+from turnwire.errors import ClientClosed, SessionClosed, TurnError, TurnwireError
 from turnwire.limits import Limits
 from turnwire.log import MemoryEventLog
 from turnwire.testing import AgentOptions, Profile
+from turnwire.testing.source import ScriptedSource
 
 pytestmark = pytest.mark.anyio
 
@@ -128,3 +129,52 @@ async def test_only_the_newest_ended_turns_are_remembered_by_their_id(connected:
         with anyio.move_on_after(0) as gone:
             await seat.session.completed(1)
         assert gone.cancelled_caught
+
+
+async def told(asked: Client | Session, heard: list[type[TurnwireError]]) -> None:
+    """Wait for a turn that never comes."""
+    try:
+        await asked.completed("nobody's")
+    except TurnwireError as error:
+        heard.append(type(error))
+
+
+async def test_who_waits_at_a_client_without_sessions_hears_that_it_closes() -> None:
+    heard: list[type[TurnwireError]] = []
+    with anyio.fail_after(WAIT_S):
+        async with anyio.create_task_group() as tasks, ScriptedSource() as source, connect(source) as client:
+            tasks.start_soon(told, client, heard)
+            await anyio.wait_all_tasks_blocked()
+    assert heard == [ClientClosed]
+
+
+async def test_who_waits_by_an_id_hears_that_the_session_is_closed(connected: Connected) -> None:
+    heard: list[type[TurnwireError]] = []
+    async with connected() as seat:
+        turn = seat.session.prompt("say 1 x", request_id="mine")
+        await turn
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(told, seat.session, heard)
+            await anyio.wait_all_tasks_blocked()
+            await seat.session.close()
+        await told(seat.session, heard)
+        assert heard == [SessionClosed, SessionClosed]
+        # What has ended can still be read.
+        assert (await seat.session.completed("mine")).text == "x"
+        assert [update.text async for update in turn] == ["x"]
+
+
+async def test_who_waits_at_the_client_goes_on_waiting_when_one_session_is_closed(connected: Connected) -> None:
+    async with connected() as seat:
+        results: list[TurnResult] = []
+
+        async def wait() -> None:
+            results.append(await seat.client.completed("mine"))
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(wait)
+            await anyio.wait_all_tasks_blocked()
+            await seat.session.close()
+            await told(seat.session, [])
+            (await seat.client.new_session(seat.cwd)).prompt("say 1 x", request_id="mine")
+        assert results[0].text == "x"

@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import gc
 from collections.abc import Awaitable, Callable
+from typing import Any
 
 import anyio
 import anyio.lowlevel
 import pytest
-from tests.support.clients import WAIT_S, seated
+from tests.support.clients import WAIT_S, Connected, seated
 
 from turnwire.client import Client, Session, Turn, Update, connect, embedded
 from turnwire.client.attachment import Attachment
@@ -314,3 +315,66 @@ async def test_an_empty_command_is_refused_before_anything_starts() -> None:
         connect("")
     with pytest.raises(ConfigError):
         connect([])
+
+
+@pytest.mark.parametrize("agent", [None, 5, object(), [1], b"x", {"a": 1}, ["agent", None], "'open"])
+async def test_what_is_no_agent_is_refused_with_what_to_give(agent: Any) -> None:
+    with pytest.raises(ConfigError, match=r"give|text"):
+        connect(agent)
+
+
+async def test_a_client_is_entered_once_and_a_second_time_harms_nothing() -> None:
+    async with seated() as seat:
+        with pytest.raises(ConfigError, match="connect"):
+            await seat.client.__aenter__()
+        assert (await seat.session.prompt("say 1 x")).text == "x"
+    with pytest.raises(ConfigError, match="connect"):
+        await seat.client.__aenter__()
+
+
+async def test_every_use_of_a_closed_client_says_that_it_is_closed(connected: Connected) -> None:
+    async with connected() as seat:
+        client, session = seat.client, seat.session
+        turn = session.prompt("say 1 x")
+        await turn
+    uses: list[Callable[[], Awaitable[object]]] = [
+        session.view,
+        session.cancel,
+        session.close,
+        turn.cancel,
+        turn.settle,
+        turn.remove,
+        lambda: turn.edit("y"),
+        lambda: looped(turn),
+        lambda: session.completed("x"),
+        lambda: session.prompt("x").result(),
+        lambda: client.completed("x"),
+        lambda: client.attach(session.session_id),
+        client.sessions,
+        client.new_session,
+    ]
+    with anyio.fail_after(WAIT_S):
+        for use in uses:
+            with pytest.raises(ClientClosed):
+                await use()
+        assert (await turn).text == "x", "what was heard before is known"
+
+
+async def test_calls_that_are_on_their_way_hear_that_the_client_closes(connected: Connected) -> None:
+    heard: list[str] = []
+
+    async def call(function: Callable[[], Awaitable[object]]) -> None:
+        try:
+            await function()
+        except ClientClosed:
+            heard.append("closed")
+        else:
+            heard.append("answered")
+
+    with anyio.fail_after(WAIT_S):
+        async with anyio.create_task_group() as tasks, connected() as seat:
+            for function in (seat.session.view, seat.session.cancel, seat.client.new_session):
+                tasks.start_soon(call, function)
+            await anyio.lowlevel.checkpoint()
+    assert len(heard) == 3
+    assert "closed" in heard

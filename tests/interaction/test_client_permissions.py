@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import anyio
+import anyio.lowlevel
 import pytest
 from tests.support.clients import Connected, seated
 
 from turnwire.client import Question
+from turnwire.client.question import Option
+from turnwire.errors import InvalidOption, LocalProtocolError
 from turnwire.testing import Profile
 
 pytestmark = pytest.mark.anyio
@@ -146,3 +152,51 @@ async def test_updates_go_on_while_a_function_ponders_a_question(connected: Conn
         await heard.wait()
         gate.set()
         assert (await turn).text.endswith("done")
+
+
+def selecting(option_id: str) -> dict[str, Any]:
+    return {"outcome": {"outcome": "selected", "optionId": option_id}}
+
+
+async def test_an_option_itself_and_a_whole_answer_select(connected: Connected) -> None:
+    async with connected() as seat:
+        answers: list[Callable[[Question], Option | dict[str, Any]]] = [
+            lambda question: question.options[1],
+            lambda question: selecting("a"),
+        ]
+        seat.session.on_permission(lambda question: answers.pop(0)(question))
+        assert (await seat.session.prompt("ask t1 a,b")).text == "selected b"
+        assert (await seat.session.prompt("ask t1 a,b")).text == "selected a"
+
+
+ODD: list[tuple[Any, str]] = [
+    (True, "LocalProtocolError"),
+    (False, "LocalProtocolError"),
+    (["a"], "LocalProtocolError"),
+    ({"a"}, "LocalProtocolError"),
+    ({}, "LocalProtocolError"),
+    ({"optionId": "a"}, "LocalProtocolError"),
+    (selecting("sudo"), "InvalidOption"),
+]
+
+
+async def test_an_odd_answer_is_no_answer_and_leaves_the_question_open(connected: Connected) -> None:
+    async with connected() as seat:
+        left: list[Question] = []
+
+        @seat.session.on_permission
+        def choose(question: Question) -> Any:
+            left.append(question)
+            return ODD[len(left) - 1][0]
+
+        for odd, name in ODD:
+            before = seat.session.handler_errors[name]
+            turn = seat.session.prompt("ask t1 a,b")
+            while seat.session.handler_errors[name] == before:
+                await anyio.lowlevel.checkpoint()
+            with pytest.raises(LocalProtocolError if name != "InvalidOption" else InvalidOption):
+                await seat.session.answer(left[-1], odd)
+            assert await seat.session.answer(left[-1], "b")
+            result = await turn
+            assert result.text == "selected b"
+            assert [type(each).__name__ for each in result.handler_errors] == [name]

@@ -15,7 +15,6 @@ from anyio.abc import TaskGroup
 
 from turnwire.agent.authored import Authored
 from turnwire.agent.client_side import ClientSide
-from turnwire.agent.hooks import contained
 from turnwire.agent.methods import NOTIFICATIONS, PROMPT, REQUESTS, extension
 from turnwire.agent.offering import initialize_result
 from turnwire.agent.open_sessions import Answered, OpenSessions
@@ -26,6 +25,7 @@ from turnwire.core.translate.handshake import read_client, unsupported_version
 from turnwire.errors import LinkError, RemoteProtocolError, TurnwireError
 from turnwire.ids import RequestId
 from turnwire.link.base import FrameLink
+from turnwire.runtime.containing import contained
 from turnwire.wire.jsonrpc import (
     AUTH_REQUIRED,
     INVALID_REQUEST,

@@ -5,17 +5,14 @@ Takes functions, plain or async; gives them a uniform call. Never runs one by it
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Generator
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from inspect import isawaitable
-from math import inf
 from typing import Any, TypeAlias
-
-import anyio
 
 from turnwire.agent.options import Command
 from turnwire.errors import LocalProtocolError
+from turnwire.runtime.containing import contained
 
 Function: TypeAlias = Callable[..., Any]
 
@@ -36,20 +33,6 @@ class Hooks:
     """`(opening, meta)`: a session that the store has not, as `Kept`; None if there is none."""
     commands: dict[str, tuple[Command, Function]] = field(default_factory=dict[str, tuple[Command, Function]])
     extensions: dict[str, Function] = field(default_factory=dict[str, Function])
-
-
-@contextmanager
-def contained() -> Generator[None]:
-    """Keep in the exception that cancels, where nobody has cancelled what is around.
-
-    An author's function may raise it by itself, also after it has swallowed a real one. In a task group it ends
-    everything else.
-    """
-    try:
-        yield
-    except anyio.get_cancelled_exc_class():
-        if anyio.current_effective_deadline() == -inf:
-            raise
 
 
 async def call(function: Function | None, *args: Any) -> Any:

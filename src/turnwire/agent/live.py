@@ -15,7 +15,7 @@ from msgspec import Raw
 
 from turnwire.agent.authored import Authored
 from turnwire.agent.history import History
-from turnwire.agent.hooks import Function, call, contained
+from turnwire.agent.hooks import Function, call
 from turnwire.agent.keeping import Keeping
 from turnwire.agent.offers import MODE, Offers
 from turnwire.agent.outbox import Sent
@@ -26,6 +26,7 @@ from turnwire.agent.words import Json, from_v1
 from turnwire.core.translate.profile import ClientProfile
 from turnwire.core.translate.updates import UpdatesV1ToV2
 from turnwire.errors import LimitExceeded, LocalProtocolError
+from turnwire.runtime.containing import contained
 from turnwire.wire.jsonrpc import raw
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from typing import Any
 import anyio
 
 from turnwire.agent.course import Course
-from turnwire.agent.hooks import call, contained
+from turnwire.agent.hooks import call
 from turnwire.agent.live import LiveSession
 from turnwire.agent.refusals import FAILED, NOT_INSERTED, error_of, is_expected
 from turnwire.agent.seat import Seat
@@ -26,6 +26,7 @@ from turnwire.agent.words import user_message
 from turnwire.core.correlation import same_id
 from turnwire.errors import QueueFull, SessionNotFound
 from turnwire.ids import RequestId
+from turnwire.runtime.containing import contained
 from turnwire.wire.jsonrpc import raw
 
 logger = logging.getLogger(__name__)

@@ -31,14 +31,16 @@ class Acceptance:
 
     def __init__(self) -> None:
         self._settled = anyio.Event()
-        self._refusal: TurnwireError | None = None
+        self._refusal: Exception | None = None
         self.accepted: Accepted | None = None
+        self.progress: Progress | None = None
+        """Kept from the moment it is known: made again, it would not know the turn's handler calls."""
 
-    def give(self, accepted: Accepted) -> None:
-        self.accepted = accepted
+    def give(self, accepted: Accepted, progress: Progress | None) -> None:
+        self.accepted, self.progress = accepted, progress
         self._settled.set()
 
-    def refuse(self, error: TurnwireError) -> None:
+    def refuse(self, error: Exception) -> None:
         self._refusal = error
         self._settled.set()
 
@@ -75,6 +77,13 @@ class Attachment:
         """Why nothing more is heard of the session."""
         return self.dispatch.failure
 
+    @property
+    def over(self) -> TurnwireError | None:
+        """Why no turn is yet to come here. The ends of a session that was closed can still be read."""
+        if self.failure is None and self.dispatch.is_closed:
+            return SessionClosed("the session was closed", session_id=self.port.session_id)
+        return self.failure
+
     def submit(self, asking: Asking) -> Acceptance:
         """Hand a prompt over, behind all that were handed over before."""
         acceptance = Acceptance()
@@ -90,25 +99,37 @@ class Attachment:
     async def _submit(self, asking: Asking, acceptance: Acceptance) -> None:
         try:
             async with self._order:
-                acceptance.give(await self.port.prompt(asking))
+                with self.turns.expecting():
+                    accepted = await self.port.prompt(asking)
+                    acceptance.give(accepted, self._begun(accepted))
         except TurnwireError as error:
             extra = {"event": "prompt_refused", "session": self.port.session_id, "code": error.code}
             logger.info("a prompt was refused", extra=extra)
+            acceptance.refuse(error)
+        except Exception as error:  # a fault of ours is told to who prompted; other sessions go on
+            extra = {"event": "prompt_failed", "session": self.port.session_id}
+            logger.exception("a prompt could not be submitted", extra=extra)
             acceptance.refuse(error)
         self._submitting.discard(acceptance)
 
     # -- how far a turn has come ---------------------------------------------------------------------------
 
-    async def progress(self, accepted: Accepted) -> Progress:
-        """The progress of an accepted turn, read from the log if the walk had left it behind."""
+    async def progress(self, acceptance: Acceptance) -> Progress:
+        """The progress of a turn once it is accepted, read from the log if the walk had left it behind."""
+        accepted = await acceptance.wait()
+        if acceptance.progress is None:
+            found = self._begun(accepted)
+            if found is None and self.failure is not None:
+                raise self.failure
+            acceptance.progress = found or await self._adopt(accepted)
+        return acceptance.progress
+
+    def _begun(self, accepted: Accepted) -> Progress | None:
+        """The turn as far as it is known here. None if the walk had left it behind, or is over."""
         known = self.turns.get(accepted.prompt_id)
-        if known is not None:
-            return known
-        if self.failure is not None:
-            raise self.failure
-        if accepted.after_offset >= self.dispatch.offset:
+        if known is None and self.failure is None and accepted.after_offset >= self.dispatch.offset:
             return self.turns.begin(accepted.prompt_id)
-        return await self._adopt(accepted)
+        return known
 
     async def _adopt(self, accepted: Accepted) -> Progress:
         """The turn as the log has it up to where the walk stands; from there on the walk takes it further."""
@@ -170,15 +191,22 @@ class Attachment:
         return upto
 
 
-async def completed(request_id: RequestId, sessions: Callable[[], list[Attachment]], bell: Bell) -> TurnResult:
-    """The end of the turn of one of the sessions that a request id names, waiting for one that is yet to come."""
+async def completed(
+    request_id: RequestId,
+    sessions: Callable[[], list[Attachment]],
+    over: Callable[[], TurnwireError | None],
+    bell: Bell,
+) -> TurnResult:
+    """The end of the turn of one of the sessions that a request id names, waiting for one that is yet to come.
+
+    Raises what `over` gives: why there will be none.
+    """
     while True:
-        attached = sessions()
-        found = find_request(request_id, [each for attachment in attached for each in attachment.turns])
+        found = find_request(request_id, [each for attachment in sessions() for each in attachment.turns])
         if found is not None:
             return await result_of(found)
-        failures = [attachment.failure for attachment in attached if attachment.failure is not None]
-        if failures and len(failures) == len(attached):
-            raise failures[0]
+        failure = over()
+        if failure is not None:
+            raise failure
         let_go_on()
         await bell.wait()

@@ -21,7 +21,7 @@ from turnwire.client.progress import TurnResult
 from turnwire.client.question import Answer, Question
 from turnwire.client.session import Busy
 from turnwire.client.session import Session as AsyncSession
-from turnwire.client.thread import Thread, in_worker, plainly, running_thread
+from turnwire.client.thread import Thread, plainly, running_thread
 from turnwire.client.turn import Turn as AsyncTurn
 from turnwire.client.update import Update
 from turnwire.core.view import View
@@ -121,11 +121,11 @@ class Session:
         return self._thread.call(self._session.completed, request_id)
 
     def on_update(self, function: Callable[[Update], _Any]) -> Callable[[Update], _Any]:
-        self._thread.call(plainly, self._session.on_update, in_worker(function))
+        self._thread.call(plainly, self._session.on_update, self._thread.in_worker(function))
         return function
 
     def on_permission(self, function: Callable[[Question], _Answer]) -> Callable[[Question], _Answer]:
-        self._thread.call(plainly, self._session.on_permission, in_worker(function, abandon=True))
+        self._thread.call(plainly, self._session.on_permission, self._thread.in_worker(function, abandon=True))
         return function
 
     def answer(self, question: Question, answer: str | Mapping[str, Any]) -> bool:
@@ -161,11 +161,11 @@ class Client:
         return self._thread.call(self._client.sessions)
 
     def on_update(self, function: Callable[[Update], _Any]) -> Callable[[Update], _Any]:
-        self._thread.call(plainly, self._client.on_update, in_worker(function))
+        self._thread.call(plainly, self._client.on_update, self._thread.in_worker(function))
         return function
 
     def on_permission(self, function: Callable[[Question], _Answer]) -> Callable[[Question], _Answer]:
-        self._thread.call(plainly, self._client.on_permission, in_worker(function, abandon=True))
+        self._thread.call(plainly, self._client.on_permission, self._thread.in_worker(function, abandon=True))
         return function
 
     def completed(self, request_id: RequestId) -> TurnResult:

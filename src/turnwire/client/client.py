@@ -12,7 +12,7 @@ import shlex
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, Self, TypeVar, cast
 from weakref import WeakValueDictionary
 
 import anyio
@@ -21,19 +21,19 @@ from anyio.abc import TaskGroup
 from turnwire.client.attachment import Attachment, completed
 from turnwire.client.dispatch import Listeners
 from turnwire.client.embedded import open_embedded
+from turnwire.client.given import to_json, to_list, to_request_id, to_text
 from turnwire.client.port import Daemon, DaemonSession
 from turnwire.client.progress import Bell, TurnResult
 from turnwire.client.question import Answer, Question
 from turnwire.client.session import Session
 from turnwire.client.update import Update
-from turnwire.errors import ClientClosed, ConfigError
+from turnwire.errors import ClientClosed, ConfigError, SessionClosed, TurnwireError
 from turnwire.ids import RequestId, SessionId
 from turnwire.limits import Limits
 from turnwire.link.address import is_agent_url
 from turnwire.log import EventLog
 from turnwire.runtime.clock import Clock
 from turnwire.runtime.source import AgentSource, ProcessSource
-from turnwire.wire.jsonrpc import raw
 
 _Any = TypeVar("_Any")
 _Answer = TypeVar("_Answer", bound=Answer | Awaitable[Answer])
@@ -48,6 +48,21 @@ class _Running:
         self.bell = Bell()
         self.attachments: WeakValueDictionary[SessionId, Attachment] = WeakValueDictionary()
         """An attachment lives as long as its walk over the log, or as the program holds something of it."""
+        self.failure: TurnwireError | None = None
+        """Why the client is over."""
+
+    def attached(self, session_id: SessionId) -> Attachment | None:
+        """The attachment of a session. One that failed is none: it is made anew, as its daemon may be back."""
+        known = self.attachments.get(session_id)
+        return None if known is None or known.failure is not None else known
+
+    def over(self) -> TurnwireError | None:
+        """Why no turn is yet to come in any session. Closed sessions are no reason: there may be others."""
+        failures = [each.failure for each in self.attachments.values() if each.over is not None]
+        lasting = [each for each in failures if each is not None and not isinstance(each, SessionClosed)]
+        if self.failure is None and lasting and len(failures) == len(self.attachments):
+            return lasting[0]
+        return self.failure
 
 
 class Client:
@@ -59,6 +74,7 @@ class Client:
         self._listeners = Listeners()
         self._stack = AsyncExitStack()
         self._running: _Running | None = None
+        self._is_entered = False
 
     # -- sessions ------------------------------------------------------------------------------------------
 
@@ -74,16 +90,20 @@ class Client:
             AgentLaunchFailed, AgentUnavailable: no agent can be had.
         """
         running = self._open()
-        return self._attach(running, await running.daemon.create(_absolute(cwd), raw(list(mcp_servers))))
+        servers = to_json(to_list(mcp_servers, "`mcp_servers` is a list of dicts"), "`mcp_servers`")
+        return self._attach(running, await running.daemon.create(_absolute(cwd), servers))
 
     async def authenticate(self, method_id: str) -> None:
         """Log in at the agent by one of the methods that `AuthRequired` names; then try again."""
         await self._open().daemon.authenticate(method_id)
 
     async def attach(self, session_id: str) -> Session:
-        """A session that exists already. Handlers hear what comes from now on. Raises `SessionNotFound`."""
-        running, wanted = self._open(), SessionId(session_id)
-        known = running.attachments.get(wanted)
+        """A session that exists already. Handlers hear what comes from now on. Raises `SessionNotFound`.
+
+        Attach again to a session whose daemon was away for too long; handlers of the session are to be added again.
+        """
+        running, wanted = self._open(), SessionId(to_text(session_id, "a session id"))
+        known = running.attached(wanted)
         if known is not None:
             return Session(known, running.bell)
         return self._attach(running, await running.daemon.find(wanted))
@@ -93,7 +113,7 @@ class Client:
         return await self._open().daemon.sessions()
 
     def _attach(self, running: _Running, port: DaemonSession) -> Session:
-        known = running.attachments.get(port.session_id)
+        known = running.attached(port.session_id)
         if known is None:
             known = Attachment(port, running.tasks, running.bell, self._listeners, self._limits)
             running.attachments[port.session_id] = known
@@ -117,9 +137,9 @@ class Client:
 
     async def completed(self, request_id: RequestId) -> TurnResult:
         """As `Session.completed`, for whichever session has a turn with this request id."""
-        running = self._open()
+        running, wanted = self._open(), to_request_id(request_id)
         self._start_all()
-        return await completed(request_id, lambda: list(running.attachments.values()), running.bell)
+        return await completed(wanted, lambda: list(running.attachments.values()), running.over, running.bell)
 
     def _start_all(self) -> None:
         for each in list(self._running.attachments.values()) if self._running is not None else ():
@@ -133,6 +153,9 @@ class Client:
         return self._running
 
     async def __aenter__(self) -> Self:
+        if self._is_entered:
+            raise ConfigError("a client is entered once; make another with `connect`")
+        self._is_entered = True
         try:
             daemon = await self._stack.enter_async_context(self._opening)
             tasks = await self._stack.enter_async_context(anyio.create_task_group())
@@ -146,8 +169,9 @@ class Client:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> bool | None:
         running, self._running = self._open(), None
+        running.failure = ClientClosed("the client was closed before this came to its end")
         for attachment in list(running.attachments.values()):
-            attachment.fail(ClientClosed("the client was closed before this came to its end"))
+            attachment.fail(running.failure)
         running.bell.ring()
         running.tasks.cancel_scope.cancel()
         if isinstance(error, anyio.get_cancelled_exc_class()):
@@ -158,7 +182,22 @@ class Client:
 
 
 def _absolute(path: str | os.PathLike[str]) -> str:
-    return os.path.abspath(path)
+    given: object = path.__fspath__() if isinstance(path, os.PathLike) else path
+    return os.path.abspath(to_text(given, "`cwd`"))
+
+
+def _command(agent: str | Sequence[str]) -> Sequence[str]:
+    """The words of a command. Raises `ConfigError`."""
+    try:
+        command = shlex.split(agent) if isinstance(agent, str) else agent
+    except ValueError:
+        raise ConfigError("the agent's command has an open quote; close it, or give a list of words") from None
+    if not command:
+        raise ConfigError("the agent's command is empty; give a program and its arguments")
+    for word in cast("Sequence[object]", command):
+        if not isinstance(word, str | os.PathLike):
+            raise ConfigError(f"the agent's command is a list of texts; {type(word).__name__} is none")
+    return command
 
 
 def _open_behind_url(
@@ -192,7 +231,7 @@ def connect(
     start, a source of agents, or an ACP server: `ws://`, `wss://`, or a web address that ends in `/acp`. That one
     may want a `token` too, and gets none that was not given here. The command is started when the first session
     needs it; `env`, if given, is its whole environment. Sessions are kept in memory unless a `log` is given. Raises
-    `ConfigError` for an empty command, a URL that is none, and for what belongs to the other kind.
+    `ConfigError` for what is no command, URL or source, and for what belongs to the other kind.
     """
     limits = limits or Limits()
     if isinstance(agent, str) and is_agent_url(agent):
@@ -209,10 +248,9 @@ def connect(
     if token is not None:
         raise ConfigError("`token` is for what is behind a URL; give the URL instead of a command")
     if isinstance(agent, str | Sequence):
-        command = shlex.split(agent) if isinstance(agent, str) else agent
-        if not command:
-            raise ConfigError("the agent's command is empty; give a program and its arguments")
-        source = ProcessSource(command, env=env, limits=limits)
-    else:
+        source: AgentSource = ProcessSource(_command(agent), env=env, limits=limits)
+    elif callable(getattr(agent, "connect", None)):
         source = agent
+    else:
+        raise ConfigError(f"{type(agent).__name__} is no agent; give a command, a URL, or a source of agents")
     return Client(open_embedded(source, log, limits, clock), limits)

@@ -19,6 +19,7 @@ import msgspec
 from msgspec import Struct
 
 from turnwire.client.content import Content, to_raw
+from turnwire.client.given import to_request_id
 from turnwire.client.shapes import Envelope, Failure, OpenedSession, PromptResult, SessionStatus, TurnStatus
 from turnwire.errors import DaemonUnreachable, RemoteProtocolError, TurnError, TurnwireError
 from turnwire.ids import PromptId, RequestId
@@ -142,7 +143,7 @@ class DaemonClient:
         members: dict[str, object | None] = {
             "prompt": to_raw(content),
             "whenBusy": when_busy,
-            "promptRequestId": request_id,
+            "promptRequestId": None if request_id is None else to_request_id(request_id),
             "_meta": meta,
         }
         body = {name: value for name, value in members.items() if value is not None}

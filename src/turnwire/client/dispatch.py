@@ -38,8 +38,9 @@ from turnwire.client.progress import Progress, Terminal, Turns
 from turnwire.client.question import Answer, Question
 from turnwire.client.update import Speaker, Update
 from turnwire.core import events as ev
-from turnwire.errors import SessionClosed, TurnwireError
+from turnwire.errors import LocalProtocolError, SessionClosed, TurnwireError
 from turnwire.ids import PermissionId
+from turnwire.runtime.containing import is_cancelled
 
 OnUpdate: TypeAlias = Callable[[Update], Awaitable[object] | object]
 OnPermission: TypeAlias = Callable[[Question], Awaitable[Answer] | Answer]
@@ -100,7 +101,7 @@ class Dispatch:
         self._interrupted = _Calls(None, None, iter(()))
         self._asking: dict[PermissionId, anyio.CancelScope] = {}
         self._is_started = False
-        self._is_closed = False
+        self.is_closed = False
         """The session is closed: nothing follows."""
 
     def start(self) -> None:
@@ -125,7 +126,8 @@ class Dispatch:
                 while (waiting := self._walk()) is not None:
                     if not await self._finish(waiting):
                         return
-                if self._is_closed:
+                if self.is_closed:
+                    self._turns.close()
                     await self._pages.aclose()
                     return
                 page = await anext(self._pages, None)
@@ -172,8 +174,8 @@ class Dispatch:
             for function in functions:
                 try:
                     outcome = function(update)
-                except Exception as error:  # noqa: BLE001 a handler may raise anything; it is theirs
-                    self._note(error, progress)
+                except (Exception, anyio.get_cancelled_exc_class()) as error:  # noqa: BLE001 anything is theirs
+                    self._note(_theirs(error), progress)
                 else:
                     if outcome is not None and isawaitable(outcome):
                         self._interrupted = _Calls(update, progress, functions)
@@ -187,8 +189,8 @@ class Dispatch:
         token = current.set(call)
         try:
             await waiting
-        except Exception as error:  # noqa: BLE001 a handler may raise anything; it is theirs
-            self._note(error, progress)
+        except (Exception, anyio.get_cancelled_exc_class()) as error:  # noqa: BLE001 anything is theirs
+            self._note(_theirs(error), progress)
         finally:
             current.reset(token)
             call.finish()
@@ -221,7 +223,7 @@ class Dispatch:
             case ev.TurnEvent():
                 self._learn_of_turn(event)
             case ev.SessionClosed():
-                self._is_closed = True
+                self.is_closed = True
             case _:
                 pass
 
@@ -266,11 +268,28 @@ class Dispatch:
             if answer is not None and self._asking.pop(question.request_id, None) is not None:
                 reply = question.reply(answer)
                 await self._port.answer(question.request_id, reply.answer, reply.option_id)
-        except Exception as error:  # noqa: BLE001 a handler may raise anything; it is theirs
-            self._note(error, progress)
+        except (Exception, anyio.get_cancelled_exc_class()) as error:  # noqa: BLE001 anything is theirs
+            self._note(_theirs(error), progress)
         finally:
             self._asking.pop(question.request_id, None)
             call.finish()
+
+
+def _theirs(error: BaseException) -> Exception:
+    """What a handler raised, as it is told. Raises a cancel that is not the handler's own.
+
+    The exception that cancels would end the whole client, and is no `Exception` that a program expects in a list.
+    """
+    if isinstance(error, Exception):
+        return error
+    if is_cancelled():
+        raise error
+    told = LocalProtocolError(
+        "a handler raised the exception that cancels, and nobody had cancelled it; catch it where the handler "
+        "waits for something that it has cancelled"
+    )
+    told.__cause__ = error
+    return told
 
 
 async def _first_answer(question: Question, functions: tuple[OnPermission, ...]) -> Answer:

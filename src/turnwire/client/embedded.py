@@ -7,8 +7,8 @@ a daemon: the same loop, the same log, the same ends. Forgets old events only in
 from __future__ import annotations
 
 import hashlib
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, Generator
+from contextlib import asynccontextmanager, contextmanager
 from typing import cast
 
 import anyio
@@ -18,6 +18,7 @@ from turnwire.client.port import Accepted, Asking, EventPage
 from turnwire.core.codec import decode_all
 from turnwire.core.inputs import (
     AnswerPermission,
+    AnyInput,
     Cancel,
     Close,
     Prompt,
@@ -29,6 +30,7 @@ from turnwire.core.permissions import PermissionAnswer
 from turnwire.core.queue import Accepted as Recorded
 from turnwire.core.setup import Setup
 from turnwire.core.view import View
+from turnwire.errors import ClientClosed
 from turnwire.ids import ClientId, Epoch, PermissionId, PromptId, SessionId
 from turnwire.limits import Limits
 from turnwire.log import EventLog, MemoryEventLog
@@ -46,13 +48,12 @@ _US = ClientId("sdk")
 class EmbeddedSession:
     """A session of the node in this process. See `turnwire.client.port.DaemonSession`."""
 
-    def __init__(self, node: Node, clock: Clock, head: SessionHead, start: int, *, forgets: bool) -> None:
+    def __init__(self, daemon: EmbeddedDaemon, clock: Clock, head: SessionHead, start: int) -> None:
         self.session_id: SessionId = head.session_id
         self.epoch: Epoch = head.epoch
         self.start = start
-        self._node = node
+        self._daemon = daemon
         self._clock = clock
-        self._forgets = forgets
 
     async def prompt(self, asking: Asking) -> Accepted:
         digest = None if asking.key is None else hashlib.sha256(asking.content).hexdigest()
@@ -66,47 +67,54 @@ class EmbeddedSession:
             key=asking.key,
             digest=digest,
         )
-        recorded = cast("Recorded", await self._node.submit(self.session_id, given))
+        recorded = cast("Recorded", await self._submit(given))
         return Accepted(recorded.prompt_id, recorded.after_offset, recorded.repeated)
 
     async def cancel(self, prompt_id: PromptId | None) -> None:
         given = Cancel(at=self._clock.now_ms(), client_id=_US, prompt_id=prompt_id)
-        await self._node.submit(self.session_id, given)
+        await self._submit(given)
 
     async def edit(self, prompt_id: PromptId, content: Raw | None, place: int | None) -> None:
         now = self._clock.now_ms()
         given = UpdatePrompt(at=now, client_id=_US, prompt_id=prompt_id, content=content, position=place)
-        await self._node.submit(self.session_id, given)
+        await self._submit(given)
 
     async def remove(self, prompt_id: PromptId) -> None:
         given = RemovePrompt(at=self._clock.now_ms(), client_id=_US, prompt_id=prompt_id)
-        await self._node.submit(self.session_id, given)
+        await self._submit(given)
 
     async def settle(self, prompt_id: PromptId) -> None:
         given = Settle(at=self._clock.now_ms(), client_id=_US, prompt_id=prompt_id)
-        await self._node.submit(self.session_id, given)
+        await self._submit(given)
 
     async def answer(self, request_id: PermissionId, answer: Raw, option_id: str | None) -> bool:
         given = AnswerPermission(
             at=self._clock.now_ms(), client_id=_US, request_id=request_id, answer=answer, option_id=option_id
         )
-        return cast("PermissionAnswer", await self._node.submit(self.session_id, given)).won
+        return cast("PermissionAnswer", await self._submit(given)).won
 
     async def close(self) -> None:
-        await self._node.submit(self.session_id, Close(at=self._clock.now_ms(), client_id=_US))
+        await self._submit(Close(at=self._clock.now_ms(), client_id=_US))
 
     async def view(self) -> View:
-        return await self._node.view(self.session_id)
+        with self._daemon.open() as node:
+            return await node.view(self.session_id)
 
     async def follow(self, after: int) -> AsyncGenerator[EventPage]:
-        async for page in self._node.follow(self.session_id, Position(self.epoch, after)):
+        # Readers have scopes of their own (`Attachment.next_page`): one cannot be held across a `yield`.
+        async for page in self._daemon.node.follow(self.session_id, Position(self.epoch, after)):
             yield EventPage(page.offset, decode_all(page.frames))
 
     async def forget(self, upto: int) -> None:
         """Give memory back. Nothing between the two calls waits, so the head is still the same in the second."""
-        if self._forgets:
-            head = (await self._node.session(self.session_id)).head
-            await self._node.retain(self.session_id, keep_events=head - upto)
+        if self._daemon.forgets:
+            with self._daemon.open() as node:
+                head = (await node.session(self.session_id)).head
+                await node.retain(self.session_id, keep_events=head - upto)
+
+    async def _submit(self, given: AnyInput) -> object:
+        with self._daemon.open() as node:
+            return await node.submit(self.session_id, given)
 
 
 class EmbeddedDaemon:
@@ -116,22 +124,54 @@ class EmbeddedDaemon:
         self._node = node
         self._log = log
         self._clock = clock
-        self._forgets = forgets
+        self.forgets = forgets
+        self._is_closed = False
+        self._calls: set[anyio.CancelScope] = set()
+        """Calls that wait for an answer."""
+
+    @contextmanager
+    def open(self) -> Generator[Node]:
+        """Where the sessions are, for one call. Raises `ClientClosed` when they are gone, or go meanwhile."""
+        node = self.node
+        with anyio.CancelScope() as scope:
+            self._calls.add(scope)
+            try:
+                yield node
+            finally:
+                self._calls.discard(scope)
+        if scope.cancelled_caught:
+            raise _closed()
+
+    @property
+    def node(self) -> Node:
+        """Where the sessions are. Raises `ClientClosed` when they are gone."""
+        if self._is_closed:
+            raise _closed()
+        return self._node
+
+    def close(self) -> None:
+        """The node ends: whoever waits for an answer of it hears so, and whoever asks from now on."""
+        self._is_closed = True
+        for scope in self._calls:
+            scope.cancel()
 
     async def create(self, cwd: str, mcp_servers: Raw) -> EmbeddedSession:
-        session = await self._session(await self._node.create(cwd, setup=Setup(mcp_servers)), 0)
-        failure = await opening(self._node, session.session_id)
-        if failure is not None:
-            await self._node.delete(session.session_id)
-            raise failure
-        return session
+        with self.open() as node:
+            session = await self._session(await node.create(cwd, setup=Setup(mcp_servers)), 0)
+            failure = await opening(node, session.session_id)
+            if failure is not None:
+                await node.delete(session.session_id)
+                raise failure
+            return session
 
     async def authenticate(self, method_id: str) -> None:
-        await self._node.agents.authenticate(SessionId(""), method_id)
+        with self.open() as node:
+            await node.agents.authenticate(SessionId(""), method_id)
 
     async def find(self, session_id: SessionId) -> EmbeddedSession:
-        await self._node.session(session_id)
-        return await self._session(session_id, None)
+        with self.open() as node:
+            await node.session(session_id)
+            return await self._session(session_id, None)
 
     async def sessions(self) -> list[SessionId]:
         found: list[SessionId] = []
@@ -141,9 +181,11 @@ class EmbeddedDaemon:
 
     async def _session(self, session_id: SessionId, start: int | None) -> EmbeddedSession:
         head = await self._log.head(session_id)
-        return EmbeddedSession(
-            self._node, self._clock, head, head.head if start is None else start, forgets=self._forgets
-        )
+        return EmbeddedSession(self, self._clock, head, head.head if start is None else start)
+
+
+def _closed() -> ClientClosed:
+    return ClientClosed("the client is closed; open another with `connect`, and attach to the session there")
 
 
 @asynccontextmanager
@@ -154,7 +196,11 @@ async def open_embedded(
     kept, clock = log or MemoryEventLog(), clock or SystemClock()
     try:
         async with open_node(kept, source, clock=clock, limits=limits) as node:
-            yield EmbeddedDaemon(node, kept, clock, forgets=log is None)
+            daemon = EmbeddedDaemon(node, kept, clock, forgets=log is None)
+            try:
+                yield daemon
+            finally:
+                daemon.close()
     finally:
         with anyio.CancelScope(shield=True):
             aclose = getattr(source, "aclose", None)

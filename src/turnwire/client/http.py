@@ -17,8 +17,16 @@ import anyio
 import httpx
 import msgspec
 
+from turnwire.client.given import to_json, to_text
 from turnwire.client.refusal import is_passing, refusal_of, retry_after_of
-from turnwire.errors import ConfigError, DaemonUnreachable, NotFound, RemoteProtocolError, TurnwireError
+from turnwire.errors import (
+    ClientClosed,
+    ConfigError,
+    DaemonUnreachable,
+    NotFound,
+    RemoteProtocolError,
+    TurnwireError,
+)
 from turnwire.limits import Limits
 from turnwire.link.address import is_loopback
 from turnwire.link.backoff import Backoff, Chance, random
@@ -84,6 +92,7 @@ class Http:
         self.chance = chance
         self._shown = base
         self._capabilities: Capabilities | None = None
+        self._is_closed = False
         self._client = httpx.AsyncClient(
             base_url=base,
             headers=_headers(token if token is not None else os.environ.get(TOKEN_VARIABLE)),
@@ -95,6 +104,7 @@ class Http:
         )
 
     async def aclose(self) -> None:
+        self._is_closed = True
         with anyio.CancelScope(shield=True):
             await self._client.aclose()
 
@@ -122,15 +132,17 @@ class Http:
         """Ask until there is an answer, for `request_retry_s` at most; an impatient caller asks once.
 
         A request whose answer was lost is sent again only if it is `repeatable`. Raises what the daemon refused it
-        with, and `DaemonUnreachable`.
+        with, `DaemonUnreachable`, and `ClientClosed`.
         """
         request = self._request(method, path, body, headers, answer_s)
         pause = Backoff(_RETRY_FIRST_S, _RETRY_MOST_S, self.chance)
         give_up_at = self.clock.monotonic() + (self.limits.request_retry_s if patient else 0.0)
         while True:
+            self._check_open()
             try:
                 answer = await self._client.send(request)
             except httpx.HTTPError as error:
+                self._check_open()
                 refusal: TurnwireError = self._unreachable(error)
                 again = repeatable or isinstance(error, _NOT_SENT)
             else:
@@ -146,8 +158,10 @@ class Http:
     async def stream(self, path: str, headers: Mapping[str, str] | None = None) -> AsyncGenerator[bytes]:
         """The body of an answer as it comes. Close it when done (`aclosing`).
 
-        Raises what the daemon refused it with, and `DaemonUnreachable` if the connection is lost or goes silent.
+        Raises what the daemon refused it with, `DaemonUnreachable` if the connection is lost or goes silent, and
+        `ClientClosed`.
         """
+        self._check_open()
         silence_s = HEARTBEATS_MISSED * self.limits.heartbeat_s
         request = self._request("GET", path, None, headers, silence_s)
         response: httpx.Response | None = None
@@ -164,6 +178,7 @@ class Http:
                     yield piece
                     piece = await anext(pieces, None)
         except (httpx.HTTPError, TimeoutError) as error:
+            self._check_open()
             raise self._unreachable(error) from None
         finally:
             if response is not None:
@@ -176,10 +191,14 @@ class Http:
         named = dict(headers or {})
         content: bytes | None = None
         if body is not None:
-            content = msgspec.json.encode(body)
+            content = bytes(to_json(body, "what is sent to the daemon"))
             named["Content-Type"] = "application/json"
         timeout = httpx.Timeout(ANSWER_S, connect=CONNECT_S, read=read_s, pool=None)
         return self._client.build_request(method, path, content=content, headers=named, timeout=timeout)
+
+    def _check_open(self) -> None:
+        if self._is_closed:
+            raise ClientClosed("the client is closed; open another, and go on with the session there")
 
     def _unreachable(self, error: Exception) -> DaemonUnreachable:
         """What happened, in our own words: the text of a foreign exception may name what is nobody's business."""
@@ -211,8 +230,8 @@ def checked_url(url: str) -> str:
 
 
 def segment(text: str) -> str:
-    """An id as one segment of a path."""
-    return quote(text, safe="")
+    """An id as one segment of a path. Raises `LocalProtocolError` if it is no text."""
+    return quote(to_text(text, "an id"), safe="")
 
 
 def _headers(token: str | None) -> dict[str, str]:

@@ -2,15 +2,18 @@
 
 Takes the events of turns in log order; gives results, and finds a turn by the id of its prompt or of its request.
 A turn is *passed* when the dispatcher has come to its end, and *drained* when besides that no handler call for
-one of its updates is unfinished. Keeps a bounded number of ended turns. Never reads the log itself.
+one of its updates is unfinished. Keeps a bounded number of drained turns, and each that somebody else keeps. Never
+reads the log itself.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from itertools import chain, groupby
+from collections.abc import Generator, Iterable, Iterator
+from contextlib import contextmanager
+from itertools import chain, groupby, islice
 from operator import attrgetter
 from typing import Any, Protocol
+from weakref import WeakValueDictionary
 
 import anyio
 import msgspec
@@ -240,7 +243,7 @@ class Bell:
 
 
 class Turns:
-    """The turns of a session that are open, and the newest ended ones."""
+    """The turns of a session that are open or not drained, the newest ended ones, and those that somebody holds."""
 
     def __init__(self, bell: Bell, remembered: int) -> None:
         self._bell = bell
@@ -248,18 +251,22 @@ class Turns:
         self.opened: dict[PromptId | None, Progress] = {}
         """Turns that have not ended. Background updates name none and so find none."""
         self._ended: dict[PromptId, Progress] = {}
+        self._known: WeakValueDictionary[PromptId, Progress] = WeakValueDictionary()
+        """All of them. Made again from the log, a turn would not know its handler calls and what they raised."""
+        self._expected = 0
         self.started: ev.AgentStarted | None = None
         """The agent that speaks now."""
 
     def get(self, prompt_id: PromptId) -> Progress | None:
-        """A turn that is open or still remembered."""
-        return self.opened.get(prompt_id) or self._ended.get(prompt_id)
+        """A turn that is open, still remembered, or held by somebody."""
+        return self._known.get(prompt_id)
 
     def begin(self, prompt_id: PromptId, request_id: RequestId | None = None) -> Progress:
         """A turn is accepted, or was begun by the agent; the same one again is known already."""
         progress = self.opened.get(prompt_id)
         if progress is None:
-            progress = self.opened[prompt_id] = Progress(prompt_id, request_id, self.started)
+            progress = Progress(prompt_id, request_id, self.started)
+            self.opened[prompt_id] = self._known[prompt_id] = progress
         if request_id is not None:
             progress.request_id = request_id
             self._bell.ring()
@@ -271,7 +278,18 @@ class Turns:
         if known is not None:
             return known
         (self._ended if progress.is_drained else self.opened)[progress.prompt_id] = progress
+        self._known[progress.prompt_id] = progress
         return progress
+
+    @contextmanager
+    def expecting(self) -> Generator[None]:
+        """Let go of no turn meanwhile: one of them is about to be claimed, and which is not known yet."""
+        self._expected += 1
+        try:
+            yield
+        finally:
+            self._expected -= 1
+            self._let_go()
 
     def name(self, progress: Progress, agent_request_id: RequestId) -> None:
         """The agent was asked under this id."""
@@ -282,14 +300,25 @@ class Turns:
         progress.end(terminal)
         self.opened.pop(progress.prompt_id, None)
         self._ended[progress.prompt_id] = progress
-        while len(self._ended) > self._remembered:
-            del self._ended[next(iter(self._ended))]
+        self._let_go()
+
+    def _let_go(self) -> None:
+        """Let go of what is not among the newest; not of a turn that still waits for a handler call."""
+        if self._expected:
+            return
+        for old in list(islice(self._ended, max(0, len(self._ended) - self._remembered))):
+            if self._ended[old].is_drained:
+                del self._ended[old]
 
     def fail(self, error: TurnwireError) -> None:
         """No more ends will be heard."""
         for progress in self:
             progress.fail(error)
         self.opened.clear()
+        self._bell.ring()
+
+    def close(self) -> None:
+        """No turn is yet to come: whoever waits for one looks again."""
         self._bell.ring()
 
     def __iter__(self) -> Iterator[Progress]:

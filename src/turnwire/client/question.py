@@ -1,27 +1,28 @@
 """A question of the agent to its users, and how a short answer becomes the agent's answer.
 
-Takes the stored question and what a handler returned: an option id, `reject`, or a dict for a question that takes
-free answers. Gives the JSON-RPC result. Never turns a `reject` into an approval: without an option that rejects,
-the agent hears `cancelled`.
+Takes the stored question and what a handler returned: an option or its id, `reject`, or the whole answer as a dict.
+Gives the JSON-RPC result. Never turns a `reject` into an approval: without an option that rejects, the agent hears
+`cancelled`. Never passes on what is no answer to this question.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias, cast
 
 import msgspec
 from msgspec import Raw, Struct
 
+from turnwire.client.given import to_json
 from turnwire.core.events import PermissionRequested
-from turnwire.errors import InvalidOption
+from turnwire.errors import InvalidOption, LocalProtocolError
 from turnwire.ids import PermissionId, PromptId, SessionId
 from turnwire.wire.jsonrpc import raw
 
-Answer: TypeAlias = str | Mapping[str, Any] | None
 REJECT = "reject"
 _REJECTING = ("reject_once", "reject_always")
 _PERMISSION = "session/request_permission"
+_ACTIONS = ("accept", "decline", "cancel")
 
 
 class Option(Struct, frozen=True, rename="camel"):
@@ -31,6 +32,22 @@ class Option(Struct, frozen=True, rename="camel"):
     name: str = ""
     kind: str = ""
     """`allow_once`, `allow_always`, `reject_once`, `reject_always`."""
+
+
+Answer: TypeAlias = str | Option | Mapping[str, Any] | None
+
+
+class _Outcome(Struct, rename="camel"):
+    outcome: str
+    option_id: str | None = None
+
+
+class _Permission(Struct):
+    outcome: _Outcome
+
+
+class _Form(Struct):
+    action: str
 
 
 class _Params(Struct):
@@ -78,21 +95,66 @@ class Question:
         except msgspec.DecodeError:
             return [Option(each) for each in self._event.options]
 
-    def reply(self, answer: str | Mapping[str, Any]) -> Reply:
-        """The agent's answer for a handler's. Raises `InvalidOption` for an option that was not offered."""
+    def reply(self, answer: object) -> Reply:
+        """The agent's answer for a handler's, which may be of any type: an `Answer` is taken.
+
+        Raises `InvalidOption` for an option that was not offered, and `LocalProtocolError` for what is no answer.
+        """
+        if isinstance(answer, Mapping):
+            return self._whole(cast("Mapping[str, Any]", answer))
+        if isinstance(answer, Option):
+            return self._select(answer.option_id)
         if not isinstance(answer, str):
-            return Reply(raw(answer))
-        option_id = answer if answer in self._event.options else self._rejecting() if answer == REJECT else answer
-        if option_id is None:
-            is_permission = self.method == _PERMISSION
-            return Reply(raw({"outcome": {"outcome": "cancelled"}} if is_permission else {"action": "decline"}))
+            raise self._no_answer(type(answer).__name__)
+        if answer != REJECT or answer in self._event.options:
+            return self._select(answer)
+        rejecting = self._rejecting()
+        if rejecting is not None:
+            return self._select(rejecting)
+        is_permission = self.method == _PERMISSION
+        return Reply(raw({"outcome": {"outcome": "cancelled"}} if is_permission else {"action": "decline"}))
+
+    def _select(self, option_id: str) -> Reply:
+        self._check_offered(option_id)
+        return Reply(raw({"outcome": {"outcome": "selected", "optionId": option_id}}), option_id)
+
+    def _whole(self, answer: Mapping[str, Any]) -> Reply:
+        """What the agent hears is what was given, members that are not known here included."""
+        said = to_json(dict(answer), "an answer")
+        try:
+            if self.method != _PERMISSION:
+                if msgspec.json.decode(said, type=_Form).action not in _ACTIONS:
+                    raise self._no_answer("another action")
+                return Reply(said)
+            outcome = msgspec.json.decode(said, type=_Permission).outcome
+        except msgspec.ValidationError:
+            raise self._no_answer("another dict") from None
+        if outcome.outcome == "selected" and outcome.option_id is not None:
+            self._check_offered(outcome.option_id)
+            return Reply(said, outcome.option_id)
+        if outcome.outcome != "cancelled":
+            raise self._no_answer("another outcome")
+        return Reply(said)
+
+    def _check_offered(self, option_id: str) -> None:
         if option_id not in self._event.options:
             raise InvalidOption(
                 "the agent did not offer this option; return one of the offered ones",
                 request_id=self.request_id,
                 options=", ".join(self._event.options),
             )
-        return Reply(raw({"outcome": {"outcome": "selected", "optionId": option_id}}), option_id)
+
+    def _no_answer(self, given: str) -> LocalProtocolError:
+        if self.method == _PERMISSION:
+            takes = (
+                'an option or its id, `"reject"`, or {"outcome": {"outcome": "selected", "optionId": …}} or'
+                ' {"outcome": {"outcome": "cancelled"}}'
+            )
+        else:
+            takes = '`"reject"`, or a dict whose "action" is "accept", "decline" or "cancel"'
+        return LocalProtocolError(
+            f"this is no answer to the question; return {takes}", request_id=self.request_id, given=given
+        )
 
     def _rejecting(self) -> str | None:
         kinds = {each.kind: each.option_id for each in reversed(self.options)}

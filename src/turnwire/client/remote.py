@@ -14,6 +14,7 @@ from urllib.parse import urlencode
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
+from turnwire.client.given import to_key
 from turnwire.client.http import Answer, Http, segment
 from turnwire.client.port import Accepted, Asking, EventPage
 from turnwire.client.stream import EventStream, Frame
@@ -220,6 +221,7 @@ class RemoteDaemon:
 
 def key_header(key: str | None) -> dict[str, str]:
     """The idempotency key of a prompt; one that nobody else has, if the caller has none."""
+    key = to_key(key)
     if key is not None and not (key.isascii() and key.isprintable() and key):
         raise LocalProtocolError("an idempotency key is text of ASCII characters in one line; give such a one")
     return {"Idempotency-Key": key or f"sdk-{mint.prompt_id()}"}

@@ -11,12 +11,12 @@ from typing import Any, Literal, TypeAlias, TypeVar
 
 from turnwire.client.attachment import Attachment, completed
 from turnwire.client.content import Content, to_raw
+from turnwire.client.given import to_key, to_request_id, to_when_busy
 from turnwire.client.port import Asking
 from turnwire.client.progress import Bell, TurnResult
-from turnwire.client.question import Answer, Question
+from turnwire.client.question import Answer, Option, Question
 from turnwire.client.turn import Turn
 from turnwire.client.update import Update
-from turnwire.core.inputs import WhenBusy
 from turnwire.core.view import View
 from turnwire.ids import RequestId, SessionId
 
@@ -50,9 +50,11 @@ class Session:
         """A turn, at once. What refuses the prompt is raised by whoever awaits the turn or loops over it.
 
         Prompts are submitted in the order of these calls. `key` makes a repeated prompt the same prompt;
-        `request_id` is a name of your own, for `completed`. Raises `LocalProtocolError` for content that is none.
+        `request_id` is a name of your own, for `completed`. Raises `LocalProtocolError` for content that is none,
+        and for a key or an id of another type.
         """
-        asking = Asking(to_raw(content), WhenBusy(when_busy), key, request_id)
+        named = None if request_id is None else to_request_id(request_id)
+        asking = Asking(to_raw(content), to_when_busy(when_busy), to_key(key), named)
         return Turn(self._attachment, self._attachment.submit(asking))
 
     async def cancel(self) -> None:
@@ -63,10 +65,11 @@ class Session:
         """The end of the turn with this request id, as `await turn` gives it; waits for one that is yet to come.
 
         The id is the one given to `prompt`, or the one under which the agent was asked. What was in the log before
-        this client came to the session does not count.
+        this client came to the session does not count. Raises `SessionClosed` if the session ends without it.
         """
-        self._attachment.dispatch.start()
-        return await completed(request_id, lambda: [self._attachment], self._bell)
+        attachment, wanted = self._attachment, to_request_id(request_id)
+        attachment.dispatch.start()
+        return await completed(wanted, lambda: [attachment], lambda: attachment.over, self._bell)
 
     def on_update(self, function: Callable[[Update], _Any]) -> Callable[[Update], _Any]:
         """Call `function(update)` for every update of the session, in order. Usable as a decorator."""
@@ -75,7 +78,7 @@ class Session:
         return function
 
     def on_permission(self, function: Callable[[Question], _Answer]) -> Callable[[Question], _Answer]:
-        """Call `function(question)` for every question: it returns an option id, `"reject"`, or `None`.
+        """Call `function(question)` for every question: it returns an option or its id, `"reject"`, or `None`.
 
         With `None` the next function is asked, and after the last the question stays open for `answer`.
         """
@@ -83,8 +86,11 @@ class Session:
         self._attachment.dispatch.start()
         return function
 
-    async def answer(self, question: Question, answer: str | Mapping[str, Any]) -> bool:
-        """Answer a question that was left open. False if it had been answered before."""
+    async def answer(self, question: Question, answer: str | Option | Mapping[str, Any]) -> bool:
+        """Answer a question that was left open. False if it had been answered before.
+
+        Raises `InvalidOption` for an option that was not offered, `LocalProtocolError` for what is no answer.
+        """
         reply = question.reply(answer)
         return await self._attachment.port.answer(question.request_id, reply.answer, reply.option_id)
 

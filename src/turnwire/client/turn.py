@@ -15,6 +15,7 @@ from typing import Any
 from turnwire.client.attachment import Acceptance, Attachment
 from turnwire.client.calls import let_go_on, result_of
 from turnwire.client.content import Content, to_raw
+from turnwire.client.given import to_place
 from turnwire.client.port import Accepted, EventPage
 from turnwire.client.progress import Terminal, TurnResult
 from turnwire.client.update import Update
@@ -39,7 +40,7 @@ class Turn:
 
         Raises `TurnError` if the turn ended with an error, what refused the prompt, and `ClientClosed`.
         """
-        return await result_of(await self._attachment.progress(await self._acceptance.wait()))
+        return await result_of(await self._attachment.progress(self._acceptance))
 
     @property
     def accepted(self) -> Awaitable[Accepted]:
@@ -95,9 +96,14 @@ class Turn:
         await self._attachment.port.settle((await self._acceptance.wait()).prompt_id)
 
     async def edit(self, content: Content | None = None, *, place: int | None = None) -> None:
-        """Change or move the prompt while it waits in the queue. Raises `PromptNotQueued` after that."""
+        """Change or move the prompt while it waits in the queue. Raises `PromptNotQueued` after that.
+
+        Raises `LocalProtocolError` for content that is none, and for a place that is no whole number.
+        """
+        changed = None if content is None else to_raw(content)
+        moved = None if place is None else to_place(place)
         accepted = await self._acceptance.wait()
-        await self._attachment.port.edit(accepted.prompt_id, None if content is None else to_raw(content), place)
+        await self._attachment.port.edit(accepted.prompt_id, changed, moved)
 
     async def remove(self) -> None:
         """Take the prompt out of the queue. Raises `PromptNotQueued` once it has started."""

@@ -14,9 +14,10 @@ from typing import Any, TypeAlias
 import msgspec
 
 from turnwire.core.events import AnyEvent
+from turnwire.core.inputs import Asked
 from turnwire.core.setup import Setup
 from turnwire.core.state import STATE_VERSION, SessionState
-from turnwire.errors import LogCorrupt, LogTooNew
+from turnwire.errors import LocalProtocolError, LogCorrupt, LogTooNew
 
 Upcaster: TypeAlias = Callable[[dict[str, Any]], dict[str, Any]]
 
@@ -25,6 +26,7 @@ UPCASTERS: Mapping[str, Upcaster] = {}
 
 _encoder = msgspec.json.Encoder()
 _events: msgspec.json.Decoder[AnyEvent] = msgspec.json.Decoder(AnyEvent)
+_NOTHING = msgspec.Raw(b"null")
 _states = msgspec.json.Decoder(SessionState)
 
 
@@ -40,6 +42,21 @@ def encode_all(events: Iterable[AnyEvent]) -> list[bytes]:
 
 _UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 """What reading bytes may raise that are no JSON of ours."""
+
+
+def check_asked(given: Asked) -> None:
+    """Refuse what a client asks if the log could not give it back. Payloads of peers are JSON already.
+
+    Raises `LocalProtocolError`.
+    """
+    payloads = {name: _NOTHING for name in given.__struct_fields__ if isinstance(getattr(given, name), msgspec.Raw)}
+    try:
+        msgspec.json.decode(_encoder.encode(msgspec.structs.replace(given, **payloads)), type=type(given))
+    except (*_UNREADABLE, TypeError, ValueError, OverflowError):
+        raise LocalProtocolError(
+            "what was asked for has a value of a wrong type, or text that UTF-8 cannot hold; give other values",
+            input=type(given).__name__,
+        ) from None
 
 
 def decode(body: bytes, upcasters: Mapping[str, Upcaster] = UPCASTERS) -> AnyEvent:

@@ -19,7 +19,8 @@ import anyio
 import anyio.lowlevel
 from anyio.abc import TaskGroup
 
-from turnwire.core.inputs import AnyInput, Close, CreateSession, Prompt, Recover
+from turnwire.core.codec import check_asked
+from turnwire.core.inputs import AnyInput, Asked, Close, CreateSession, Prompt, Recover
 from turnwire.core.queue import Accepted
 from turnwire.core.setup import NO_SETUP, Setup
 from turnwire.core.state import NOTHING, Phase
@@ -146,6 +147,8 @@ class Node:
 
     async def submit(self, session_id: SessionId, given: AnyInput) -> object:
         """Hand an input to a session and give its answer. Raises `SessionNotFound` and what the session refuses."""
+        if isinstance(given, Asked):
+            check_asked(given)
         while True:
             session = await self.session(session_id)
             try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
@@ -38,6 +39,7 @@ class PlayedSession:
         self.asked: list[str] = []
         self.accepts = [anyio.Event(), anyio.Event()]
         self.is_broken = False
+        self.fault: Exception | None = None
         self._events: list[ev.AnyEvent] = []
         self._bell = Bell()
 
@@ -49,6 +51,8 @@ class PlayedSession:
         number = len(self.asked)
         self.asked.append(msgspec.json.decode(asking.content)[0]["text"])
         await self.accepts[number].wait()
+        if self.fault is not None:
+            raise self.fault
         after = len(self._events)
         prompt_id = PromptId(f"p{number}")
         self.tell(
@@ -97,11 +101,13 @@ def ended(prompt_id: str) -> ev.TurnCompleted:
 
 
 @asynccontextmanager
-async def attached() -> AsyncGenerator[tuple[Session, PlayedSession]]:
+async def attached(
+    played: PlayedSession | None = None, limits: Limits | None = None
+) -> AsyncGenerator[tuple[Session, PlayedSession]]:
     with anyio.fail_after(WAIT_S):
         async with anyio.create_task_group() as tasks:
-            played, bell = PlayedSession(), Bell()
-            yield Session(Attachment(played, tasks, bell, Listeners(), Limits()), bell), played
+            played, bell = played or PlayedSession(), Bell()
+            yield Session(Attachment(played, tasks, bell, Listeners(), limits or Limits()), bell), played
             tasks.cancel_scope.cancel()
 
 
@@ -153,3 +159,48 @@ async def test_a_log_that_breaks_fails_the_turns_and_what_is_asked_afterwards() 
             await session.prompt("two")
         with pytest.raises(LogCorrupt):
             await session.completed("mine")
+
+
+class HastySession(PlayedSession):
+    """Tells of the turn's end, and of a turn of somebody else, before the prompt is answered."""
+
+    async def prompt(self, asking: Asking) -> Accepted:
+        for prompt_id in ("p0", "another"):
+            accepted = ev.PromptAccepted(at=1, prompt_id=PromptId(prompt_id), after_offset=len(self._events))
+            self.tell(accepted, said(prompt_id, prompt_id), ended(prompt_id))
+        await self.accepts[0].wait()
+        return Accepted(PromptId("p0"), 0)
+
+
+async def test_a_turn_that_ends_before_its_prompt_is_answered_keeps_what_its_handlers_raised(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level("CRITICAL")  # A record holds what was raised, and with it the turn.
+    async with attached(HastySession(), Limits(remembered_turns=1)) as (session, played):
+
+        @session.on_update
+        def fail(update: Update) -> None:
+            raise ValueError(update.text)
+
+        turn = session.prompt("one")
+        await anyio.wait_all_tasks_blocked()
+        assert session.handler_errors == {"ValueError": 2}
+        gc.collect()
+        played.accepts[0].set()
+        assert [str(error) for error in (await turn).handler_errors] == ["p0"]
+
+
+async def test_whatever_a_prompt_is_refused_with_is_told_to_who_waits_and_ends_nothing_else() -> None:
+    async with attached() as (session, played):
+        for accept in played.accepts:
+            accept.set()
+        played.fault = ZeroDivisionError()
+        first = session.prompt("one")
+        with pytest.raises(ZeroDivisionError):
+            await first.accepted
+        with pytest.raises(ZeroDivisionError):
+            await first
+        played.fault = None
+        second = session.prompt("two")
+        played.tell(said((await second.accepted).prompt_id, "b"), ended((await second.accepted).prompt_id))
+        assert (await second).text == "b"

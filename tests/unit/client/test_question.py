@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from types import MappingProxyType
+from typing import Any
+
 import msgspec
 import pytest
 from msgspec import Raw
 
-from turnwire.client.question import Question
+from turnwire.client.question import Option, Question
 from turnwire.core.events import PermissionRequested
-from turnwire.errors import InvalidOption
+from turnwire.errors import InvalidOption, LocalProtocolError
 from turnwire.ids import PermissionId, SessionId
 
 
@@ -55,6 +58,55 @@ def test_a_form_takes_a_free_answer_and_is_declined_by_reject() -> None:
     free = {"action": "accept", "content": {"answer": "x"}}
     assert msgspec.json.decode(form.reply(free).answer) == free
     assert msgspec.json.decode(form.reply("reject").answer) == {"action": "decline"}
+
+
+def test_an_option_is_an_answer_by_its_id() -> None:
+    asked = question(SELECTED)
+    assert asked.reply(asked.options[2]) == asked.reply("no")
+    for unknown in (Option("sudo"), Option("reject")):
+        with pytest.raises(InvalidOption):
+            asked.reply(unknown)
+
+
+def selecting(option_id: object) -> dict[str, Any]:
+    return {"outcome": {"outcome": "selected", "optionId": option_id}}
+
+
+def test_a_whole_answer_is_passed_on_as_it_is_if_it_selects_what_was_offered() -> None:
+    asked = question(SELECTED)
+    whole = selecting("yes") | {"_meta": {"why": "because"}}
+    for given in (whole, MappingProxyType(whole)):
+        reply = asked.reply(given)
+        assert (msgspec.json.decode(reply.answer), reply.option_id) == (whole, "yes")
+    cancelled = {"outcome": {"outcome": "cancelled"}}
+    assert msgspec.json.decode(asked.reply(cancelled).answer) == cancelled
+    with pytest.raises(InvalidOption):
+        asked.reply(selecting("sudo"))
+
+
+ODD: list[Any] = [True, False, 0, ["yes"], {"yes"}, ("yes",), b"yes", object(), {}, {1: 2}, {"optionId": "yes"}]
+ODD_OUTCOMES: list[Any] = ["yes", None, {}, {"outcome": "selected"}, {"outcome": "allowed", "optionId": "yes"}]
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [*ODD, *({"outcome": each} for each in ODD_OUTCOMES), selecting(1), selecting("yes") | {"x": object()}],
+)
+def test_what_is_no_answer_to_a_permission_request_is_refused(answer: object) -> None:
+    with pytest.raises(LocalProtocolError, match=r"return|give"):
+        question(SELECTED).reply(answer)
+
+
+@pytest.mark.parametrize("answer", [*ODD, selecting("yes"), {"action": "maybe"}, {"action": True}])
+def test_what_is_no_answer_to_a_form_is_refused(answer: object) -> None:
+    with pytest.raises(LocalProtocolError, match="action"):
+        question({}, "elicitation/create").reply(answer)
+
+
+@pytest.mark.parametrize("action", ["accept", "decline", "cancel"])
+def test_a_form_takes_each_action(action: str) -> None:
+    said = question({}, "elicitation/create").reply({"action": action}).answer
+    assert msgspec.json.decode(said) == {"action": action}
 
 
 def test_options_show_their_names_and_kinds() -> None:
