@@ -26,7 +26,7 @@ pytestmark = pytest.mark.anyio
 S1 = SessionId("s1")
 RULES = [
     {"answer": "reject_once", "path": "{cwd}/secret/*"},
-    {"answer": "allow_once", "kind": "read", "path": "/work/*"},
+    {"answer": "allow_once", "kind": "read", "path": "/srv/*"},
     {"answer": "allow_once", "kind": "other"},
 ]
 OPTIONS = [{"optionId": each, "name": each, "kind": each} for each in ("allow_once", "reject_once")]
@@ -52,7 +52,7 @@ class Stage:
 
 
 @asynccontextmanager
-async def staged(greeting: object = V1, cwd: str = "/work") -> AsyncGenerator[Stage]:
+async def staged(greeting: object = V1, cwd: str = "/srv") -> AsyncGenerator[Stage]:
     log, source, clock = MemoryEventLog(), HandSource(), ManualClock()
     async with open_node(log, source, clock=clock, rules=Rules(read_rules(RULES))) as node:
         await node.create(cwd, session_id=S1)
@@ -76,7 +76,7 @@ async def test_a_question_with_a_bare_call_id_is_judged_by_the_call(
 ) -> None:
     async with staged(greeting) as stage:
         await begin(stage)
-        stage.update(announced, kind="read", locations=[{"path": f"/work/{path}"}])
+        stage.update(announced, kind="read", locations=[{"path": f"/srv/{path}"}])
         stage.ask(version)
         assert await stage.answer() == chosen
 
@@ -93,8 +93,8 @@ async def test_a_question_about_a_call_nobody_heard_of_waits_for_a_user() -> Non
 
 
 async def test_rules_know_the_directory_of_a_session_that_is_put_away() -> None:
-    async with staged(cwd="/work/app[1]") as stage:
+    async with staged(cwd="/srv/app[1]") as stage:
         await fall_idle(stage.clock)
         assert stage.node.loaded.keys() == frozenset()
-        stage.ask(kind="read", locations=[{"path": "/work/app[1]/secret/key"}])
+        stage.ask(kind="read", locations=[{"path": "/srv/app[1]/secret/key"}])
         assert await stage.answer() == "reject_once"

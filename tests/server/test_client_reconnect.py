@@ -196,23 +196,9 @@ async def test_a_prompt_that_is_asked_while_the_daemon_restarts_waits_for_it(tmp
         assert results[0].stop_reason == "end_turn"
 
 
-async def test_a_daemon_that_stays_away_is_told_to_whoever_waits(tmp_path: Path) -> None:
-    limits = Limits(reconnect_s=0.5, request_retry_s=0.2)
-    async with (
-        cut_daemon(tmp_path, []) as (_, proxy),
-        turnwire.connect(proxy.url, token=TOKEN, limits=limits) as client,
-    ):
-        session = await client.new_session(tmp_path)
-        turn = session.prompt("say 1 x\nnever")
-        async for _ in turn:
-            break
-        proxy.refusing = True
-        proxy.cut_all()
-        with pytest.raises(DaemonUnreachable):
-            await turn
-
-
-async def test_a_session_is_attached_again_when_its_daemon_is_back(tmp_path: Path) -> None:
+async def test_a_daemon_that_stays_away_is_told_to_whoever_waits_and_can_be_attached_to_when_it_is_back(
+    tmp_path: Path,
+) -> None:
     limits = Limits(reconnect_s=0.5, request_retry_s=0.2)
     async with (
         cut_daemon(tmp_path, []) as (_, proxy),

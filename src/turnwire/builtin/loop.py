@@ -10,7 +10,6 @@ to go on once, and the user sees that.
 
 from __future__ import annotations
 
-import re
 from typing import Literal, NamedTuple, TypeAlias
 
 import anyio
@@ -20,6 +19,7 @@ from turnwire.builtin.compacting import shortened
 from turnwire.builtin.conversation import Conversation, says, user_text
 from turnwire.builtin.failing import failure_of, retry_words
 from turnwire.builtin.model import (
+    NAME_LENGTH,
     AssistantMessage,
     Finished,
     Message,
@@ -28,6 +28,7 @@ from turnwire.builtin.model import (
     Thought,
     ToolWish,
     UserMessage,
+    in_letters,
 )
 from turnwire.builtin.tool_calls import run_wishes
 from turnwire.builtin.usage import count
@@ -40,7 +41,6 @@ BROKE = "\nThe connection to the model broke in the middle of its answer. It is 
 GO_ON = "[The connection broke in the middle of your answer. Go on where it stopped; do not repeat what you said.]"
 STOPPED = "[The user stopped the turn here.]"
 NOT_TAKEN = "[What came here, with its tool calls, was left out: the model's provider did not take it back.]"
-NAME_LENGTH = 64
 SHORTENED = "The conversation was too long for the model. Old tool results were left out; it is asked again.\n"
 
 
@@ -217,7 +217,7 @@ class _Heard:
 def _mended(wish: ToolWish, taken: set[str]) -> ToolWish:
     """The same with an id of its own and a name in the letters of tools; odd ones would be refused with all that
     comes after them."""
-    name = re.sub(r"[^A-Za-z0-9_-]+", "_", wish.name)[:NAME_LENGTH] or "unknown"
+    name = in_letters(wish.name)[:NAME_LENGTH] or "unknown"
     known, number = wish.id or "call", 2
     identity = known
     while identity in taken:

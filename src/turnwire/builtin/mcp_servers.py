@@ -12,7 +12,6 @@ that begins with `connected` has its tools. `tools` is good at any time, and fol
 from __future__ import annotations
 
 import importlib
-import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, cast
@@ -21,7 +20,7 @@ import anyio
 from anyio import to_thread
 from anyio.abc import TaskGroup
 
-from turnwire.builtin.model import ToolSpec
+from turnwire.builtin.model import NAME_LENGTH, ToolSpec, in_letters
 from turnwire.builtin.tools.arguments import failed, wrong
 from turnwire.builtin.tools.tool import Call, Tool, Workplace
 from turnwire.errors import RemoteProtocolError
@@ -38,8 +37,8 @@ CONNECT_S, CALL_S = 30.0, 300.0
 STOP_S = 15.0
 """A connection closes within 5 s, and its process is ended then."""
 
-NAME_LENGTH, DESCRIPTION_LENGTH = 64, 4000
-"""What every provider of models takes as the name of a tool; and enough to explain one."""
+DESCRIPTION_LENGTH = 4000
+"""Enough to explain a tool."""
 
 MOST_TOOLS = 256
 """Of all servers together. Models lose their way among far fewer."""
@@ -209,7 +208,7 @@ def _usable(schema: dict[str, Any]) -> dict[str, Any]:
 
 
 def _letters(text: str) -> str:
-    return re.sub(r"[^A-Za-z0-9_-]+", "_", text).strip("_")
+    return in_letters(text).strip("_")
 
 
 def _name(server: dict[str, Any]) -> str:

@@ -9,6 +9,7 @@ A stream that ends without `Finished` does not exist: it raises `ModelFailed` in
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Any, Literal, NamedTuple, Protocol, TypeAlias
@@ -22,6 +23,15 @@ FailureReason: TypeAlias = Literal[
     "rate_limited", "overloaded", "unreachable", "cut", "unauthorized", "bad_request", "too_long", "unknown"
 ]
 """The `reason` of `ModelFailed`. `cut` is a connection that broke after the request was sent."""
+
+NAME_LENGTH = 64
+"""What every provider of models takes as the name of a tool."""
+
+
+def in_letters(name: str) -> str:
+    """A name in the letters that every provider takes."""
+    return re.sub(r"[^A-Za-z0-9_-]+", "_", name)
+
 
 OnRetry: TypeAlias = Callable[[FailureReason, int, float], object]
 """Told before each wait for another try: why, which try comes next (2 for the first repeat), seconds to wait."""

@@ -31,6 +31,7 @@ from turnwire.limits import Limits
 from turnwire.link.address import is_loopback
 from turnwire.link.backoff import Backoff, Chance, random
 from turnwire.runtime.clock import Clock, SystemClock
+from turnwire.wire.jsonrpc import UNREADABLE
 
 TOKEN_VARIABLE: Final = "TURNWIRE_TOKEN"
 
@@ -62,7 +63,7 @@ class Answer(NamedTuple):
         """The body as JSON of this shape. Raises `RemoteProtocolError`."""
         try:
             return msgspec.json.decode(self.body, type=shape)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        except UNREADABLE:
             raise RemoteProtocolError(
                 "the answer is not as the daemon's contract promises; is there a turnwire daemon at this URL?"
             ) from None

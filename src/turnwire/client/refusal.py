@@ -26,6 +26,7 @@ from turnwire.errors import (
     TurnwireError,
     Unauthenticated,
 )
+from turnwire.wire.jsonrpc import UNREADABLE
 
 _Context: TypeAlias = dict[str, str | int | float | bool | None]
 
@@ -101,7 +102,7 @@ def _make(kind: type[TurnwireError], message: str, context: _Context, members: M
 def _members(body: bytes) -> Mapping[str, Any]:
     try:
         return msgspec.json.decode(body, type=dict[str, Any])
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+    except UNREADABLE:
         return {}
 
 

@@ -18,6 +18,7 @@ from turnwire.core.inputs import Asked
 from turnwire.core.setup import Setup
 from turnwire.core.state import STATE_VERSION, SessionState
 from turnwire.errors import LocalProtocolError, LogCorrupt, LogTooNew
+from turnwire.wire.jsonrpc import UNREADABLE
 
 Upcaster: TypeAlias = Callable[[dict[str, Any]], dict[str, Any]]
 
@@ -40,10 +41,6 @@ def encode_all(events: Iterable[AnyEvent]) -> list[bytes]:
     return list(map(_encoder.encode, events))
 
 
-_UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
-"""What reading bytes may raise that are no JSON of ours."""
-
-
 def check_asked(given: Asked) -> None:
     """Refuse what a client asks if the log could not give it back. Payloads of peers are JSON already.
 
@@ -52,7 +49,7 @@ def check_asked(given: Asked) -> None:
     payloads = {name: _NOTHING for name in given.__struct_fields__ if isinstance(getattr(given, name), msgspec.Raw)}
     try:
         msgspec.json.decode(_encoder.encode(msgspec.structs.replace(given, **payloads)), type=type(given))
-    except (*_UNREADABLE, TypeError, ValueError, OverflowError):
+    except (*UNREADABLE, TypeError, ValueError, OverflowError):
         raise LocalProtocolError(
             "what was asked for has a value of a wrong type, or text that UTF-8 cannot hold; give other values",
             input=type(given).__name__,
@@ -63,7 +60,7 @@ def decode(body: bytes, upcasters: Mapping[str, Upcaster] = UPCASTERS) -> AnyEve
     """The event of a stored form. Raises `LogCorrupt`, `LogTooNew`."""
     try:
         return _events.decode(body)
-    except _UNREADABLE as error:
+    except UNREADABLE as error:
         return _decode_old(body, upcasters, error)
 
 
@@ -71,14 +68,14 @@ def decode_all(bodies: list[bytes]) -> list[AnyEvent]:
     """The event of each. Raises `LogCorrupt`, `LogTooNew`."""
     try:
         return list(map(_events.decode, bodies))
-    except _UNREADABLE:
+    except UNREADABLE:
         return [decode(body) for body in bodies]
 
 
 def _decode_old(body: bytes, upcasters: Mapping[str, Upcaster], error: Exception) -> AnyEvent:
     try:
         fields = msgspec.json.decode(body, type=dict[str, Any])
-    except _UNREADABLE:
+    except UNREADABLE:
         raise LogCorrupt("an event in the log is not readable; restore the log from a backup") from error
     changed = False
     while (upcast := upcasters.get(_kind(fields))) is not None:
@@ -121,7 +118,7 @@ def decode_state(body: bytes, version: int) -> SessionState | None:
             setup = Setup(msgspec.json.decode(body, type=_First).mcp_servers)
             return msgspec.structs.replace(state, setup=setup)
         return state
-    except _UNREADABLE:
+    except UNREADABLE:
         return None
 
 

@@ -13,6 +13,7 @@ import msgspec
 from msgspec import Raw, Struct
 
 from turnwire.errors import ContentRefused, RemoteProtocolError
+from turnwire.wire.jsonrpc import UNREADABLE
 from turnwire.wire.schema.content import EmbeddedResource, content_block
 
 ALWAYS = ("resource_link", "text")
@@ -52,7 +53,6 @@ class _V2(Struct):
 
 _read_items = msgspec.json.Decoder(list[Raw]).decode
 _read_block = msgspec.json.Decoder(_Block).decode
-_UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
 def content_types(capabilities: Raw, protocol_version: int) -> tuple[str, ...]:
@@ -79,7 +79,7 @@ def check_content(content: Raw, accepts: Collection[str] | None) -> None:
     """Refuse what is no prompt and, once the agent is known, what it does not take. Raises `ContentRefused`."""
     try:
         blocks = _read_items(content)
-    except _UNREADABLE:
+    except UNREADABLE:
         raise ContentRefused("a prompt is a list of content blocks, each with a `type`") from None
     if not blocks:
         raise ContentRefused("the prompt is empty; give at least one content block")
@@ -95,7 +95,7 @@ def _checked_type(block: Raw, number: int) -> str:
     """The type of a block that is whole. One that we do not know is whole with its type alone."""
     try:
         kind = _read_block(block).type
-    except _UNREADABLE:
+    except UNREADABLE:
         raise ContentRefused(f"content block {number} cannot be read; give an object with a `type`") from None
     if kind in _NEEDS and not _is_whole(block):
         raise ContentRefused(

@@ -23,9 +23,9 @@ from msgspec.structs import fields
 
 from turnwire.core import events as ev
 from turnwire.core.codec import decode, encode
-from turnwire.core.view.patch import UNREADABLE
 from turnwire.core.view.text import join_text
 from turnwire.ids import SessionId
+from turnwire.wire.jsonrpc import UNREADABLE
 from turnwire.wire.sse import encode_event
 
 SESSION_UPDATE: Final = "session_update"

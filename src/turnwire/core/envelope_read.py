@@ -15,9 +15,9 @@ from msgspec import Meta, Raw, Struct, field
 
 from turnwire.core import events as ev
 from turnwire.core.envelope import MESSAGE_PIECE, OPTION_IDS, SESSION_UPDATE, TYPES
-from turnwire.core.view.patch import UNREADABLE
 from turnwire.errors import RemoteProtocolError
 from turnwire.ids import ClientId, MessageId, PromptId
+from turnwire.wire.jsonrpc import UNREADABLE
 
 
 class _Origin(Struct, rename="camel", gc=False):

@@ -20,7 +20,7 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 
 from turnwire.core.inputs import Verdict
 from turnwire.errors import ConfigError
-from turnwire.wire.jsonrpc import raw
+from turnwire.wire.jsonrpc import UNREADABLE, raw
 
 PERMISSION = "session/request_permission"
 
@@ -101,7 +101,6 @@ class _Input(Struct):
     command: str | list[Any] | None = None
 
 
-_UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 _read_change = msgspec.json.Decoder(_Change).decode
 _read_input = msgspec.json.Decoder(_Input).decode
 
@@ -110,7 +109,7 @@ def amended(call: Call, change: Raw, *, null_clears: bool) -> Call | None:
     """A call after an update: what is there replaces. None if it cannot be read: then nothing is known any more."""
     try:
         told = _read_change(change)
-    except _UNREADABLE:
+    except UNREADABLE:
         return None
     omitted = (UNSET,) if null_clears else (UNSET, None)
     if told.kind not in omitted:
@@ -125,7 +124,7 @@ def amended(call: Call, change: Raw, *, null_clears: bool) -> Call | None:
 def _command(given: Raw) -> str | None:
     try:
         command = _read_input(given).command
-    except _UNREADABLE:
+    except UNREADABLE:
         return None
     return shlex.join(str(each) for each in command) if isinstance(command, list) else command
 
@@ -170,7 +169,7 @@ def read_request(method: str, params: Raw) -> PermissionRequest | None:
         if change is UNSET:
             change = Raw(b"{}")
         named = msgspec.json.decode(change, type=_Named)
-    except _UNREADABLE:
+    except UNREADABLE:
         return None
     return PermissionRequest(tuple(asked.options), named.tool_call_id, change)
 

@@ -15,11 +15,10 @@ import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
 from turnwire.core.inputs import AgentUpdate, ModelSet, ModeSet
-from turnwire.core.view.patch import UNREADABLE
 from turnwire.errors import InvalidMode, InvalidOption, RemoteProtocolError
 from turnwire.ids import ClientId, SessionId
 from turnwire.server.daemon import Daemon
-from turnwire.wire.jsonrpc import raw
+from turnwire.wire.jsonrpc import UNREADABLE, raw
 from turnwire.wire.peek import peek_update
 
 SET_OPTION = "session/set_config_option"

@@ -24,6 +24,7 @@ from turnwire.ids import ClientId, SessionId
 from turnwire.server.door.audit import audit
 from turnwire.server.door.identity import ANYBODY, Identity, Role
 from turnwire.server.refusals import problem_of
+from turnwire.wire.jsonrpc import UNREADABLE
 
 if TYPE_CHECKING:
     from turnwire.server.daemon import Daemon
@@ -221,7 +222,7 @@ async def _body(endpoint: Endpoint, request: Request) -> Any:
     except msgspec.ValidationError as error:
         # The text names a path and types of our own; no value of the caller is in it.
         raise BadRequest(f"the body is not as documented: {error}") from None
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+    except UNREADABLE:
         raise BadRequest("Invalid JSON in request body") from None
 
 

@@ -33,6 +33,9 @@ AUTH_REQUIRED: Final = -32000
 RESOURCE_NOT_FOUND: Final = -32002
 UNSUPPORTED_VERSION: Final = -32022
 
+UNREADABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+"""What reading bytes can raise that are no JSON, or not of the wanted type."""
+
 NOTHING: Final = Raw(b"")
 """The params of a frame that has none."""
 

@@ -11,8 +11,8 @@ from typing import Any, cast
 import msgspec
 from msgspec import Raw
 
-from turnwire.core.view.patch import UNREADABLE, is_null, read_entries, read_members, read_text
-from turnwire.wire.jsonrpc import raw
+from turnwire.core.view.patch import is_null, read_entries, read_members, read_text
+from turnwire.wire.jsonrpc import UNREADABLE, raw
 
 __all__ = ["as_object", "child", "entries", "is_offered", "members", "named", "raw", "text_of", "without_nulls"]
 

@@ -55,14 +55,21 @@ class MessagesToV2:
         if (kind, message_id) not in self._known:
             self._known.add((kind, message_id))
             self._last = _Last(kind, turn, message_id)
-        elif self._last is not None and self._last[::2] == (kind, message_id) and self._last.turn and turn:
-            # In another turn it is late, and a piece without a name is not meant for it.
-            self._last = self._last if self._last.turn == turn else None
+        elif self._is_late(kind, message_id, turn):
+            # A piece without a name is not meant for it any more.
+            self._last = None
         return raw({**update, "messageId": message_id})
 
     def part(self) -> None:
         """Something else is at the end of the transcript now."""
         self._last = None
+
+    def _is_late(self, kind: str, message_id: str, turn: PromptId | None) -> bool:
+        """Whether the last message goes on in another turn than its own."""
+        last = self._last
+        if last is None or (last.kind, last.message_id) != (kind, message_id):
+            return False
+        return turn is not None and last.turn is not None and last.turn != turn
 
     def _made_id(self, kind: str, turn: PromptId | None) -> str:
         last = self._last

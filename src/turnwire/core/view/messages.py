@@ -16,9 +16,10 @@ from msgspec import Struct
 
 from turnwire.core.events import SessionUpdated, UserMessage
 from turnwire.core.view.items import Message, Role
-from turnwire.core.view.patch import UNREADABLE, Patch, is_object, read_entries, read_members, read_text
+from turnwire.core.view.patch import Patch, is_object, read_entries, read_members, read_text
 from turnwire.core.view.text import PlainText
 from turnwire.core.view.transcript import Current, Transcript, ended_turn
+from turnwire.wire.jsonrpc import UNREADABLE
 
 CHUNKS = {
     "user_message_chunk": Role.USER,

@@ -15,8 +15,7 @@ from typing import Final
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
-UNREADABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
-"""What reading a payload can raise."""
+from turnwire.wire.jsonrpc import UNREADABLE
 
 _NULL: Final = b"null"
 _OPENING_BRACE: Final = ord("{")

@@ -15,7 +15,7 @@ from typing import Literal
 import msgspec
 from msgspec import Raw, Struct
 
-from turnwire.core.view.patch import UNREADABLE
+from turnwire.wire.jsonrpc import UNREADABLE
 
 
 class PlainText(Struct, frozen=True, forbid_unknown_fields=True):

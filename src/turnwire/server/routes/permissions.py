@@ -16,7 +16,6 @@ from turnwire.core.events import PermissionRequested
 from turnwire.core.inputs import AnswerPermission
 from turnwire.core.permissions import NOT_ANSWERED, PermissionAnswer
 from turnwire.core.state import SessionState
-from turnwire.core.view.patch import UNREADABLE
 from turnwire.errors import (
     BadRequest,
     InvalidOption,
@@ -30,7 +29,7 @@ from turnwire.ids import ClientId, PermissionId, PromptId, SessionId
 from turnwire.server.door.identity import Role
 from turnwire.server.endpoint import Call, Endpoint, Reply
 from turnwire.server.turn_shapes import ACTS, READS
-from turnwire.wire.jsonrpc import raw
+from turnwire.wire.jsonrpc import UNREADABLE, raw
 
 PERMISSION = "session/request_permission"
 ACTIONS = ("accept", "decline", "cancel")

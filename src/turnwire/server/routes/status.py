@@ -12,11 +12,11 @@ from msgspec import UNSET, Raw, Struct, UnsetType, json
 
 from turnwire.core.events import PermissionRequested
 from turnwire.core.view import View
-from turnwire.core.view.patch import UNREADABLE
 from turnwire.ids import PermissionId, PromptId, SessionId
 from turnwire.server.door.identity import Role
 from turnwire.server.endpoint import Call, Endpoint, Reply
 from turnwire.server.listing import Standing, entry_of, iso
+from turnwire.wire.jsonrpc import UNREADABLE
 
 PERMISSION = "session/request_permission"
 
