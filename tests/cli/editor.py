@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from tests.cli.rig import PROGRAM, SCRIPTED, WAIT_S, environment
+from tests.cli.rig import PROGRAM, SCRIPTED, environment, rest_of
 
 Json: TypeAlias = dict[str, Any]
 
@@ -104,8 +104,7 @@ class Editor:
 
     def leave(self) -> int:
         """End the input and wait for the program's end; gives its exit code."""
-        out, _ = self.process.communicate(timeout=WAIT_S)
-        self.heard += [json.loads(line) for line in out.splitlines()]
+        self.heard += [json.loads(line) for line in rest_of(self.process).splitlines()]
         assert "Traceback" not in self.errors, self.errors
         return self.process.returncode
 

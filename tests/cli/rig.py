@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Generator, Iterator, Mapping
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -172,9 +173,28 @@ def lines_of(process: subprocess.Popen[str]) -> Iterator[str]:
     return iter(process.stdout.readline, "")
 
 
+def rest_of(process: subprocess.Popen[str]) -> str:
+    """End its input, wait for its end, and give what of its output was not read yet.
+
+    `communicate` reads the pipe past the buffer that `readline` fills, so it would lose lines that came together.
+    """
+    assert process.stdout is not None
+    if process.stdin is not None:
+        process.stdin.close()
+    watch = threading.Timer(WAIT_S, process.kill)
+    watch.start()
+    try:
+        out = process.stdout.read()
+        process.wait()
+    finally:
+        watch.cancel()
+    assert process.returncode != -signal.SIGKILL, f"it did not end within {WAIT_S} s:\n{out}"
+    return out
+
+
 def finish(process: subprocess.Popen[str]) -> Ran:
     """Wait for a command that was begun."""
-    out, _ = process.communicate(timeout=WAIT_S)
+    out = rest_of(process)
     assert "Traceback" not in out
     return Ran(process.returncode, out, "")
 
