@@ -19,6 +19,7 @@ from tests.process.starting import needs_linux
 
 from turnwire.builtin.tools import LocalWorkplace, folder_program
 from turnwire.builtin.tools.folders import List, Search
+from turnwire.testing.plugin import find_tool
 
 pytestmark = pytest.mark.anyio
 
@@ -123,9 +124,10 @@ async def test_a_search_looks_where_it_is_told_to(
 
 def ask_git(folder: Path, excluded: str) -> list[str]:
     """The files that git sees in a folder of its own rules."""
-    subprocess.run(["git", "init", "-q", str(folder)], check=True)
+    git = find_tool("git")
+    subprocess.run([git, "init", "-q", str(folder)], check=True)
     (folder / ".git/info/exclude").write_text(excluded)
-    command = ["git", "ls-files", "--others", "--exclude-standard", "-z"]
+    command = [git, "ls-files", "--others", "--exclude-standard", "-z"]
     known = subprocess.run(command, cwd=folder, capture_output=True, check=True).stdout.decode().split("\0")
     return sorted(name for name in known if name and ".gitignore" not in name)
 

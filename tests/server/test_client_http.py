@@ -11,6 +11,8 @@ import anyio
 import anyio.lowlevel
 import anyio.to_thread
 import pytest
+from tests.patience import WAIT_S
+from tests.support.certificates import self_signed
 from tests.support.daemons import TOKEN, Running, running_daemon
 from tests.support.played import serving
 
@@ -28,11 +30,9 @@ from turnwire.errors import (
 from turnwire.limits import Limits
 from turnwire.log import MemoryEventLog
 from turnwire.server.app import create_app
-from turnwire.server.listening.listen import Tls
 
 pytestmark = pytest.mark.anyio
 
-WAIT_S = 60.0
 NOBODY = "http://127.0.0.1:9"
 
 
@@ -81,11 +81,7 @@ async def test_a_url_and_a_command_are_told_apart_and_take_different_settings() 
 async def test_https_is_spoken_with_the_certificates_of_the_environment(
     daemon: Running, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    tls = Tls(tmp_path / "cert.pem", tmp_path / "key.pem")
-    command = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
-    command += ["-keyout", str(tls.key), "-out", str(tls.cert), "-days", "1", "-subj", "/CN=localhost"]
-    command += ["-addext", "subjectAltName=IP:127.0.0.1"]
-    await anyio.run_process(command)
+    tls = self_signed(tmp_path)
     with anyio.fail_after(WAIT_S):
         async with serving(create_app(daemon.daemon), tls) as url:
             with pytest.raises(DaemonUnreachable):

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import logging
+import os
 import socket
 import ssl
-import subprocess
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from functools import partial
@@ -18,6 +18,9 @@ import httpx
 import pytest
 from anyio.abc import SocketStream
 from starlette.types import ASGIApp, Receive, Scope, Send
+from tests.patience import SOON_S, WAIT_S
+from tests.process.starting import needs_linux
+from tests.support.certificates import self_signed
 from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidStatus
 
@@ -29,7 +32,6 @@ from turnwire.server.listening.sockets import open_listener, url_of
 
 pytestmark = pytest.mark.anyio
 
-WAIT_S = 20.0
 SERVERS = pytest.mark.parametrize("server", get_args(ServerKind))
 
 
@@ -156,13 +158,7 @@ async def test_granian_speaks_http2_in_the_clear_on_the_same_port() -> None:
 
 @pytest.fixture(scope="module")
 def tls(tmp_path_factory: pytest.TempPathFactory) -> Tls:
-    folder = tmp_path_factory.mktemp("tls")
-    made = Tls(folder / "cert.pem", folder / "key.pem")
-    command = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
-    command += ["-keyout", str(made.key), "-out", str(made.cert), "-days", "1", "-subj", "/CN=localhost"]
-    command += ["-addext", "subjectAltName=IP:127.0.0.1"]
-    subprocess.run(command, check=True, capture_output=True, timeout=60)
-    return made
+    return self_signed(tmp_path_factory.mktemp("tls"))
 
 
 @pytest.mark.parametrize(("server", "version"), [("uvicorn", "1.1"), ("granian", "2")])
@@ -190,7 +186,7 @@ async def test_a_server_stops_within_a_second_of_connections_that_rest(server: S
         with anyio.fail_after(WAIT_S) as waiting:
             async with listening(hello, server) as server_, await server_.connect():
                 await client.get(server_.url)  # its connection is kept open
-                waiting.deadline = anyio.current_time() + 1.0
+                waiting.deadline = anyio.current_time() + SOON_S
                 server_.stop.set()
         with pytest.raises(httpx.ConnectError):
             await client.get(server_.url)
@@ -200,7 +196,7 @@ async def test_half_a_request_does_not_hold_up_the_stop() -> None:
     async with listening(hello, "uvicorn") as server, await server.connect() as half:
         await half.send(b"GET / HTTP/1.1\r\nHost: x\r\n")
         server.stop.set()
-        with anyio.fail_after(1.0):
+        with anyio.fail_after(SOON_S):
             await read_all(half)
 
 
@@ -211,10 +207,27 @@ async def test_cancelling_stops_at_once_whatever_is_open(server: ServerKind) -> 
             await reader.send(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
             while b"begun" not in await reader.receive():
                 pass
-            waiting.deadline = anyio.current_time() + 2.0
+            waiting.deadline = anyio.current_time() + SOON_S
             server_.scope.cancel()
     with pytest.raises(OSError, match="connection"):
         await server_.connect()
+
+
+def threads() -> set[str]:
+    return set(os.listdir("/proc/self/task"))
+
+
+@needs_linux
+@SERVERS
+async def test_a_server_that_was_cancelled_leaves_no_thread_at_work(server: ServerKind) -> None:
+    """One that is told to end and finds its socket shut first would try to accept for ever."""
+    before = threads()
+    for _ in range(3):
+        async with listening(hello, server) as serving:
+            serving.scope.cancel()
+    with anyio.fail_after(SOON_S):
+        while threads() - before:  # noqa: ASYNC110
+            await anyio.sleep(0.01)
 
 
 @SERVERS

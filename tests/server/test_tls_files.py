@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import subprocess
 from pathlib import Path
 
 import anyio
 import pytest
 from starlette.types import Receive, Scope, Send
 from tests.cli.rig import run
+from tests.patience import WAIT_S
+from tests.support.certificates import CURVE, self_signed
 
 from turnwire.errors import ConfigError
 from turnwire.server.listening.listen import Tls, listen
 
 pytestmark = pytest.mark.anyio
 
-WAIT_S = 20.0
 
 BAD = pytest.mark.parametrize(
     ("cert", "key", "why"),
@@ -32,20 +32,13 @@ BAD = pytest.mark.parametrize(
 )
 
 
-def make(folder: Path, name: str, *options: str) -> None:
-    command = ["openssl", "req", "-x509", *options, "-days", "1", "-subj", "/CN=localhost"]
-    command += ["-keyout", str(folder / f"{name}key.pem"), "-out", str(folder / f"{name}cert.pem")]
-    subprocess.run(command, check=True, capture_output=True, timeout=60)
-
-
 @pytest.fixture(scope="module")
 def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("tls")
-    curve = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1")
-    make(folder, "", *curve, "-nodes")
-    make(folder, "other-", *curve, "-nodes")
-    make(folder, "rsa-", "-newkey", "rsa:2048", "-nodes")
-    make(folder, "locked-", *curve, "-passout", "pass:open sesame")
+    self_signed(folder)
+    self_signed(folder, name="other-")
+    self_signed(folder, "-newkey", "rsa:2048", "-nodes", name="rsa-")
+    self_signed(folder, *CURVE, "-passout", "pass:open sesame", name="locked-")
     (folder / "garbage.pem").write_bytes(b"\x00 no PEM at all")
     (folder / "broken.pem").write_text("-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n")
     return folder
@@ -80,3 +73,4 @@ def test_a_daemon_with_such_files_does_not_start_and_says_which(
     assert str(files / key) in shown.err or str(files / cert) in shown.err
     assert "stdout" not in shown.err
     assert "pass phrase" not in shown.err  # as OpenSSL asks for it
+    assert not (tmp_path / ".local").exists(), "nothing was made: no log, and no token that nobody is shown"

@@ -22,7 +22,7 @@ from turnwire.server.daemon import open_daemon
 from turnwire.server.door.bind import check_bind
 from turnwire.server.door.identity import Role
 from turnwire.server.door.token_file import read_records
-from turnwire.server.listening.listen import Tls, listen, run
+from turnwire.server.listening.listen import Tls, check_tls, listen, run
 from turnwire.server.listening.sockets import open_listener
 from turnwire.server.settings.declared import Settings
 from turnwire.server.settings.sources import Loaded
@@ -48,7 +48,10 @@ def _check_outside(settings: Settings) -> None:
 
 async def _serve(loaded: Loaded, as_json: bool) -> None:
     settings, limits = loaded.settings, loaded.limits
-    # A port that is taken is found out before a log is opened or a token made.
+    # Bad files and a port that is taken are found out before a log is opened or a token made.
+    tls = _tls(settings)
+    if tls is not None:
+        check_tls(tls)
     open_listener(settings.host, settings.port, limits).close()
     async with agent_source(settings, limits) as source, open_daemon(settings, limits, source) as daemon:
         if settings.data is not None and not settings.no_auth:
@@ -60,7 +63,7 @@ async def _serve(loaded: Loaded, as_json: bool) -> None:
                 create_app(daemon),
                 host=settings.host,
                 port=settings.port,
-                tls=_tls(settings),
+                tls=tls,
                 server=settings.chosen_server,
                 ready=lambda url: announce(loaded, daemon, url, as_json=as_json),
                 stop=stop,

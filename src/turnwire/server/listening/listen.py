@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import socket
 import ssl
 import struct
@@ -44,6 +45,8 @@ KEEP_ALIVE_S = 75
 """Longer than the 60 s of common proxies, so that it is they who close a connection that rests."""
 STOP_S = 5
 """What requests get that are under way when the server stops."""
+LOOK_S = 0.001
+"""Between two looks at what another thread does without telling."""
 AT_ONCE = 65_536
 """Requests that granian serves at a time. A stream is one, and its default of 1,024 would be all there are."""
 OTHER_KEY = frozenset({"KEY_VALUES_MISMATCH", "KEY_TYPE_MISMATCH", "NO_CERTIFICATE_ASSIGNED"})
@@ -88,7 +91,7 @@ async def listen(
     """Serve until `stop` is set. `ready` hears the address once connections are taken. Raises `ConfigError`."""
     limits = limits or Limits()
     if tls is not None:
-        _check_tls(tls)
+        check_tls(tls)
     with open_listener(host, port, limits) as listener:
         url = url_of(listener, host, is_tls=tls is not None)
         serve = _serve_uvicorn if server == "uvicorn" else _serve_granian
@@ -102,8 +105,11 @@ def run(main: Callable[[], Awaitable[Result]]) -> Result:
     return anyio.run(main, backend="asyncio", backend_options={"use_uvloop": True})
 
 
-def _check_tls(tls: Tls) -> None:
-    """Load what a server will load: its own failure names no file, and it asks a terminal for a passphrase."""
+def check_tls(tls: Tls) -> None:
+    """Load what a server will load: its own failure names no file, and it asks a terminal for a passphrase.
+
+    Raises `ConfigError`.
+    """
     for path in tls:
         if not path.is_file():
             raise ConfigError(f"there is no file {path}; TLS needs the certificate and its key")
@@ -267,6 +273,7 @@ class _Granian(GranianServer):
     def __init__(self, listener: socket.socket, app: ASGIApp, **options: Any) -> None:
         super().__init__(app, **options)
         self._listener = listener
+        self._descriptor: int | None = None
 
     def end_workers(self) -> None:
         """Take no connection any more. Those that are open are left to their end."""
@@ -275,7 +282,17 @@ class _Granian(GranianServer):
 
     def _init_shared_socket(self) -> None:
         # It closes what it is given, so it gets a descriptor of its own.
-        self._shd = SocketHolder(self._listener.dup().detach(), False, BACKLOG)  # pyright: ignore[reportCallIssue]
+        self._descriptor = self._listener.dup().detach()
+        self._shd = SocketHolder(self._descriptor, False, BACKLOG)  # pyright: ignore[reportCallIssue]
+
+    async def let_go(self) -> None:
+        """Return once the other thread, which was told to end, has closed its descriptor: about a millisecond.
+
+        It tells nobody. To shut the socket down meanwhile would end the listening too, and leave the thread trying
+        to accept for ever.
+        """
+        while self._descriptor is not None and _is_same(self._descriptor, self._listener):  # noqa: ASYNC110
+            await anyio.sleep(LOOK_S)
 
     async def _stop_workers(self) -> None:
         self.end_workers()
@@ -285,6 +302,13 @@ class _Granian(GranianServer):
         with anyio.move_on_after(STOP_S):
             await asyncio.wait(tasks)
         self.wrks.clear()
+
+
+def _is_same(descriptor: int, listener: socket.socket) -> bool:
+    try:
+        return os.path.samestat(os.fstat(descriptor), os.fstat(listener.fileno()))
+    except OSError:
+        return False
 
 
 async def _serve_granian(
@@ -315,5 +339,5 @@ async def _serve_granian(
         await _until_stopped(server.serve, stop, server.stop)
     finally:
         server.end_workers()
-        # The other thread closes its descriptor in its own time; this ends the listening at once.
-        listener.shutdown(socket.SHUT_RDWR)
+        with anyio.move_on_after(STOP_S, shield=True):
+            await server.let_go()

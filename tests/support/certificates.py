@@ -1,0 +1,23 @@
+"""Certificates for tests of TLS, made by OpenSSL's program. Without it the test is skipped; see `find_tool`."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+from tests.patience import WAIT_S
+
+from turnwire.server.listening.listen import Tls
+from turnwire.testing.plugin import find_tool
+
+CURVE = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1")
+
+
+def self_signed(folder: Path, *options: str, name: str = "") -> Tls:
+    """A certificate for 127.0.0.1 and its key, as `{name}cert.pem` and `{name}key.pem`."""
+    made = Tls(folder / f"{name}cert.pem", folder / f"{name}key.pem")
+    command = [find_tool("openssl"), "req", "-x509", *(options or (*CURVE, "-nodes"))]
+    command += ["-keyout", str(made.key), "-out", str(made.cert), "-days", "1", "-subj", "/CN=localhost"]
+    command += ["-addext", "subjectAltName=IP:127.0.0.1"]
+    subprocess.run(command, check=True, capture_output=True, timeout=WAIT_S)
+    return made
