@@ -23,7 +23,7 @@ serve: $(STAMP) ## start the daemon with its built-in agent
 	$(BIN)/turnwire serve
 
 test: $(STAMP) ## run all tests
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 check: $(STAMP) ## format, lint, types, architecture, generated files
 	$(BIN)/ruff format --check .

@@ -7,12 +7,12 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import anyio
+from tests.patience import WAIT_S
 
 from turnwire.agent import Agent
 from turnwire.link.memory import memory_pair
 from turnwire.testing.scripted.client import BareClient
 
-WAIT_S = 30.0
 NOTHING: dict[str, Any] = {}
 """The capabilities of a client that offers nothing."""
 

@@ -13,6 +13,7 @@ from typing import Any
 import anyio
 import pytest
 from tests.agent.official import official_python
+from tests.patience import WAIT_S
 
 from turnwire.limits import Limits
 from turnwire.runtime.source import ProcessSource
@@ -21,7 +22,6 @@ from turnwire.testing.scripted.client import BareClient, prompt_params
 pytestmark = pytest.mark.anyio
 
 PROGRAM = Path(__file__).parent / "adapted_play.py"
-WAIT_S = 30.0
 ASKED: dict[str, Any] = {"_meta": {"turnwire": {"turnComplete": {}, "ready": {}}}}
 """A v1 client that wants the mark of the end."""
 

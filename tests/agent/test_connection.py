@@ -7,6 +7,7 @@ from typing import Any
 import anyio
 import pytest
 from tests.agent.kit import CWD, DIALECTS, V1, V2, Driver, Json, say_nothing, served, text_prompt
+from tests.patience import WAIT_S
 
 from turnwire.agent import Agent, AgentFailure, AgentOptions, AuthMethod, Session, Turn
 from turnwire.core.dialect import read_initialize
@@ -28,7 +29,7 @@ async def hello_to(agent: Agent, hello: Json) -> Json:
     """The whole answer to `initialize`."""
     ours, theirs = memory_pair()
     driver = Driver(ours, hello)
-    with anyio.fail_after(10):
+    with anyio.fail_after(WAIT_S):
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(agent.serve, theirs)
             tasks.start_soon(driver.read)
@@ -116,7 +117,7 @@ async def test_a_version_that_is_none_is_refused(version: Any, code: int) -> Non
 async def test_nothing_is_answered_before_initialize_and_it_comes_once() -> None:
     ours, theirs = memory_pair()
     driver, agent = Driver(ours, V1), plain()
-    with anyio.fail_after(10):
+    with anyio.fail_after(WAIT_S):
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(agent.serve, theirs)
             tasks.start_soon(driver.read)

@@ -8,6 +8,7 @@ import anyio
 import anyio.lowlevel
 import pytest
 from tests.agent.kit import V1, V2, Driver, Json, is_answer, served, word_of
+from tests.patience import WAIT_S
 
 from turnwire.agent import Agent, AgentOptions, Turn
 from turnwire.errors import LimitExceeded
@@ -43,7 +44,7 @@ async def test_a_turn_that_awaits_what_it_says_waits_for_its_client_and_can_be_c
             said[0] += 1
 
     client = Deaf(hello)
-    with anyio.fail_after(20):
+    with anyio.fail_after(WAIT_S):
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(agent.serve, client.theirs)
             session = await open_session(client)
@@ -75,7 +76,7 @@ async def test_a_turn_that_never_waits_is_stopped_at_the_bound_and_still_ends() 
             raise
 
     client = Deaf(V1)
-    with anyio.fail_after(20):
+    with anyio.fail_after(WAIT_S):
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(agent.serve, client.theirs)
             session = await open_session(client)
@@ -175,7 +176,7 @@ async def test_a_prompt_and_the_ends_of_tools_are_told_however_much_waits() -> N
                 turn.say("x" * 1000)
 
     client = Deaf(V2)
-    with anyio.fail_after(20):
+    with anyio.fail_after(WAIT_S):
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(agent.serve, client.theirs)
             session = await open_session(client)

@@ -14,6 +14,7 @@ import anyio
 import anyio.to_thread
 import pytest
 from tests.agent.kit import DIALECTS, V1, V2, Driver, Json, check, say_nothing
+from tests.patience import WAIT_S
 
 import turnwire
 from turnwire.agent import Agent, AgentFailure, Turn
@@ -46,7 +47,7 @@ async def started(hello: Json) -> AsyncGenerator[Started]:
     assert process.stdout is not None
     assert process.stderr is not None
     try:
-        with anyio.fail_after(30):
+        with anyio.fail_after(WAIT_S):
             async with anyio.create_task_group() as tasks:
                 link = StdioLink(os.dup(process.stdout.fileno()), os.dup(process.stdin.fileno()))
                 process.stdout.close()
@@ -105,7 +106,7 @@ async def test_a_client_of_this_process_drives_an_agent_of_it(tmp_path: Path) ->
         async with turn.tool("Delete") as call:
             turn.say("allowed" if await turn.ask(call) else "refused")
 
-    with anyio.fail_after(30):
+    with anyio.fail_after(WAIT_S):
         async with turnwire.connect(agent.source()) as client:
             client.on_permission(lambda question: question.options[0].option_id)
             session = await client.new_session(tmp_path)
@@ -121,7 +122,7 @@ async def test_the_source_gives_as_many_connections_as_are_asked_for() -> None:
     agent = Agent("near")
     agent.prompt(say_nothing)
     source = agent.source()
-    with anyio.fail_after(10):
+    with anyio.fail_after(WAIT_S):
         handles = [await source.connect() for _ in range(2)]
         async with anyio.create_task_group() as tasks:
             for handle, hello in zip(handles, (V1, V2), strict=True):

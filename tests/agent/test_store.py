@@ -13,6 +13,7 @@ from pathlib import Path
 import anyio
 import msgspec
 import pytest
+from tests.patience import WAIT_S
 
 from turnwire.agent.folder_store import FolderStore
 from turnwire.agent.store import Kept, MemoryStore, SessionStore
@@ -50,7 +51,7 @@ async def ids(store: SessionStore, limit: int = 50, cwd: str | None = None) -> l
     """The ids of all pages."""
     pages: list[list[str]] = []
     cursor: str | None = None
-    with anyio.fail_after(10):
+    with anyio.fail_after(WAIT_S):
         while True:
             page = await store.list(cwd, cursor, limit)
             pages.append([each.id for each in page.sessions])
@@ -254,7 +255,7 @@ anyio.run(main)
 
 
 async def test_a_process_that_is_killed_loses_nothing_that_it_was_told_is_kept(folder: Path) -> None:
-    with anyio.fail_after(20):
+    with anyio.fail_after(WAIT_S):
         process = await anyio.open_process([sys.executable, "-c", KILLED, str(folder)], stderr=subprocess.PIPE)
         async with process:
             assert process.stdout is not None

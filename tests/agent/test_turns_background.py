@@ -5,6 +5,7 @@ from __future__ import annotations
 import anyio
 import pytest
 from tests.agent.kit import DIALECTS, V1, V2, Json, say_nothing, served, text_prompt, update_of
+from tests.patience import WAIT_S
 
 from turnwire.agent import Agent, AgentFailure, Session, Turn
 from turnwire.errors import LocalProtocolError, SessionNotFound
@@ -108,7 +109,7 @@ async def test_background_work_ends_with_its_session_and_its_failure_ends_nothin
         session = await driver.new()
         assert await driver.take_turn(session) == "end_turn"
         await driver.call("session/close", sessionId=session)
-        with anyio.fail_after(5):
+        with anyio.fail_after(WAIT_S):
             await ended.wait()
         assert "IndexError" in caplog.text
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import anyio
 import pytest
 from tests.agent.bare import NOTHING, bare
+from tests.patience import WAIT_S
 
 from turnwire.agent import Agent, Turn, workplace
 from turnwire.agent.own_workplace import OwnWorkplace
@@ -16,8 +17,6 @@ from turnwire.errors import ConfigError, RequestRefused
 from turnwire.testing.scripted.client import BareClient, prompt_params
 
 pytestmark = pytest.mark.anyio
-
-WAIT_S = 20.0
 
 
 @pytest.fixture

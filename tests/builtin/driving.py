@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import anyio
 import msgspec
 import pytest
+from tests.patience import WAIT_S
 
 from turnwire.builtin.agent import BuiltIn, BuiltInSettings
 from turnwire.builtin.choosing_model import choose_model
@@ -28,8 +29,6 @@ from turnwire.runtime.clock import Clock
 from turnwire.runtime.source import AgentHandle, AgentSource, LinkedAgent
 from turnwire.testing import ManualClock
 from turnwire.testing.models import FakeAnthropic, FakeOpenAI
-
-WAIT_S = 30.0
 
 
 class Told(NamedTuple):

@@ -14,6 +14,7 @@ from typing import Any
 import anyio
 import httpx
 import pytest
+from tests.patience import WAIT_S
 
 from turnwire.testing.models import (
     CallTool,
@@ -63,14 +64,14 @@ class Caller:
 
 @asynccontextmanager
 async def openai(script: Script = (), key: str | None = None) -> AsyncGenerator[Caller]:
-    with anyio.fail_after(30):
+    with anyio.fail_after(WAIT_S):
         async with FakeOpenAI(script, key=key) as server, httpx.AsyncClient(timeout=10) as http:
             yield Caller(server, http)
 
 
 @asynccontextmanager
 async def anthropic(script: Script = (), key: str | None = None) -> AsyncGenerator[Caller]:
-    with anyio.fail_after(30):
+    with anyio.fail_after(WAIT_S):
         async with FakeAnthropic(script, key=key) as server, httpx.AsyncClient(timeout=10) as http:
             yield Caller(server, http)
 
@@ -262,7 +263,7 @@ async def test_a_server_that_hangs_can_be_stopped() -> None:
                 await Caller(server, http).post()
 
         tasks.start_soon(post)
-        with anyio.fail_after(10):
+        with anyio.fail_after(WAIT_S):
             await server.arrival(1)
 
 

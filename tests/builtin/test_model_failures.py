@@ -8,6 +8,7 @@ import anyio
 import pytest
 from anyio.lowlevel import checkpoint
 from tests.builtin.model_asking import ANTHROPIC, FAKES, HELLO, LIMIT_S, OPENAI, Fake, answer, asked_at, asking
+from tests.patience import WAIT_S
 
 from turnwire.builtin.library import LONGEST_ASKED_WAIT_S, TRIES
 from turnwire.builtin.model import Piece, Text
@@ -197,7 +198,7 @@ async def test_a_cancel_in_mid_stream_closes_the_connection_at_once(fake: Fake, 
                     assert piece == Text("Hello")
                     scope.cancel()
         assert scope.cancelled_caught
-        with anyio.fail_after(5):
+        with anyio.fail_after(WAIT_S):
             await server.exchanges[0].gone.wait()
 
 
@@ -208,7 +209,7 @@ async def test_a_cancel_before_the_first_piece_closes_the_connection(fake: Fake,
             tasks.start_soon(answer, model)
             await server.arrival(1)
             tasks.cancel_scope.cancel()
-        with anyio.fail_after(5):
+        with anyio.fail_after(WAIT_S):
             await server.exchanges[0].gone.wait()
 
 
@@ -216,7 +217,7 @@ async def test_leaving_an_answer_half_read_closes_the_connection_and_the_model_g
     async with asking(FakeOpenAI, [[Say("Hello"), Hang()], [Say("Again")]], OPENAI) as (server, model):
         async with model.stream("", [HELLO], []) as pieces:
             assert await anext(pieces) == Text("Hello")
-        with anyio.fail_after(5):
+        with anyio.fail_after(WAIT_S):
             await server.exchanges[0].gone.wait()
         assert (await answer(model)).text == "Again"
 

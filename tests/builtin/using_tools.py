@@ -7,11 +7,10 @@ from typing import Any
 
 import anyio
 import pytest
+from tests.patience import WAIT_S
 
 from turnwire.builtin.tools import LocalWorkplace, Tool, Workplace
 from turnwire.errors import RequestRefused
-
-WAIT_S = 10.0
 
 
 class Heard:

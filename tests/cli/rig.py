@@ -14,9 +14,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import httpx
+from tests.patience import WAIT_S
 
-WAIT_S = 60.0
-"""Longer than any command takes on a busy machine."""
 PROGRAM = (sys.executable, "-m", "turnwire")
 SCRIPTED = (sys.executable, "-m", "turnwire.testing.agent")
 

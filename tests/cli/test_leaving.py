@@ -10,9 +10,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import httpx
 from tests.cli.rig import WAIT_S, Served, finish, lines_of, start
-
-SOON_S = 20.0
-"""Longer than a busy machine needs, and far shorter than a client waits for an answer."""
+from tests.patience import SOON_S
 
 
 class Between(ThreadingHTTPServer):

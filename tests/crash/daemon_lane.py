@@ -41,7 +41,7 @@ ALONE_S = 0.3
 """And one without clients so much more: its agent has to start before anything can be seen of it."""
 START_S = 0.15
 """About what a start takes; measured anew with every start."""
-LATE_S = 2.0
+LATE_S = 6.0
 """A life that has not come to its point by then is killed where it is."""
 
 

@@ -21,13 +21,12 @@ import anyio
 from anyio.abc import Process, TaskGroup
 from anyio.streams.buffered import BufferedByteReceiveStream
 from tests.crash.daemon_child import Start
+from tests.patience import WAIT_S
 
 ROOT = Path(__file__).resolve().parents[2]
 AGENT = Path(__file__).with_name("daemon_agent.py")
 TOKEN = "kill-test-owner-token-0123456789"
 
-WAIT_S = 20.0
-"""For a start, an end, or the burial of agents: far above what any of them takes."""
 
 LINE_BYTES = 65_536
 

@@ -28,7 +28,7 @@ DURABILITIES = ("full", "normal", "memory")
 DEATHS = (*POINTS, *POINTS, AT_A_TIME, AT_A_TIME, AT_A_TIME)
 """How the generations of one file die, in any order."""
 
-ANSWER_S = 30.0
+ANSWER_S = 60.0
 """How long the child program may be silent: above any generation's own bound."""
 
 MOMENT_S = 0.25

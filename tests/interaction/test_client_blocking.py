@@ -9,13 +9,13 @@ from functools import partial
 from typing import Any
 
 import pytest
+from tests.patience import WAIT_S
 from tests.support.clients import script
 
 from turnwire.client import Question, Update, blocking
 from turnwire.errors import ClientClosed, LocalProtocolError, PromptNotQueued, SessionBusy, TurnError
 
 AGENT = [sys.executable, "-m", "turnwire.testing.agent"]
-WAIT_S = 30.0
 MANY = 41
 """More than the threads that anyio gives to those who do not ask for more."""
 

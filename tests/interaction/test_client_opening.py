@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import anyio
 import pytest
+from tests.patience import WAIT_S
 from tests.support.agents import HandSource
 
 from turnwire.client import connect
@@ -23,7 +24,7 @@ async def test_an_agent_that_refuses_the_session_is_heard_in_its_own_words_and_n
         assert isinstance(request, Request)
         agent.send({"id": request.id, "error": {"code": -32603, "message": "no", "data": {"details": "why"}}})
 
-    with anyio.fail_after(10):
+    with anyio.fail_after(WAIT_S):
         async with connect(source) as client, anyio.create_task_group() as tasks:
             tasks.start_soon(refuse)
             with pytest.raises(AgentLaunchFailed) as caught:

@@ -10,6 +10,7 @@ from pathlib import Path
 import anyio
 import pytest
 from msgspec import json
+from tests.patience import WAIT_S
 
 import turnwire
 from turnwire.client import Update
@@ -18,7 +19,6 @@ from turnwire.errors import AgentLaunchFailed, AgentUnavailable, AuthRequired, T
 pytestmark = pytest.mark.anyio
 
 AGENT = [sys.executable, "-m", "turnwire.testing.agent"]
-WAIT_S = 40.0
 
 
 @pytest.mark.requirement("R80", "G12")

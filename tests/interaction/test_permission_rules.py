@@ -9,6 +9,7 @@ from typing import Any
 import anyio
 import pytest
 from msgspec import json
+from tests.patience import WAIT_S
 from tests.support.acp import V1, V2
 from tests.support.agents import HandAgent, HandSource
 from tests.support.driving import events_of, fall_idle, of, prompt, quiet
@@ -62,7 +63,7 @@ async def staged(greeting: object = V1, cwd: str = "/srv") -> AsyncGenerator[Sta
 
 
 async def begin(stage: Stage) -> None:
-    with anyio.fail_after(5):
+    with anyio.fail_after(WAIT_S):
         await stage.node.submit(S1, prompt("go"))
     await stage.agent.next("session/prompt")
 

@@ -8,6 +8,7 @@ from typing import TypeAlias
 
 import anyio
 import pytest
+from tests.patience import WAIT_S
 from tests.support.driving import World, check_ends, events_of, of, open_world, prompt, quiet, stored, texts
 
 from turnwire.core import events as ev
@@ -136,7 +137,7 @@ async def test_an_agent_that_waits_for_ready_loses_no_word_in_any_session() -> N
 async def test_a_flood_arrives_whole_and_in_order_in_few_commits(world: OpenWorld) -> None:
     async with world(limits=Limits(ring_events=16)) as w:
         await w.prompt("flood 20000")
-        with anyio.fail_after(30):
+        with anyio.fail_after(WAIT_S):
             seen = 0
             async with aclosing(w.pages()) as pages:
                 async for page in pages:
@@ -154,7 +155,7 @@ async def test_a_cancel_is_heard_in_the_middle_of_a_flood(world: OpenWorld) -> N
     async with world(limits=Limits(agent_inputs=16, batch_inputs=16)) as w:
         await w.prompt("repeat 100000 flood 100")
         await w.until_update('"99"')
-        with anyio.fail_after(10):
+        with anyio.fail_after(WAIT_S):
             await w.node.submit(S1, Cancel(at=1, prompt_id=PromptId("p1")))
         end = await w.end()
         assert isinstance(end, ev.TurnCompleted)
@@ -195,7 +196,7 @@ async def test_readers_that_come_leave_and_return_see_one_order_and_disturb_noth
             for number in range(1, 6):
                 await w.prompt("flood 100\ntool t1", f"p{number}")
 
-        with anyio.fail_after(20):
+        with anyio.fail_after(WAIT_S):
             async with anyio.create_task_group() as tasks:
                 for number, frames in enumerate(seen, 1):
                     tasks.start_soon(read, frames, number)
@@ -278,7 +279,7 @@ async def test_a_cursor_is_good_over_a_restart(world: OpenWorld) -> None:
         head = await w.log.head(S1)
     async with world(created=False) as w:
         position = Position(head.epoch, head.head - 3)
-        with anyio.fail_after(10):
+        with anyio.fail_after(WAIT_S):
             async with aclosing(w.node.follow(S1, position)) as pages:
                 page = await anext(pages)
         assert page.offset == head.head + 1, "and what the restart recorded"

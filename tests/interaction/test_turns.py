@@ -8,6 +8,7 @@ from typing import TypeAlias, cast
 
 import anyio
 import pytest
+from tests.patience import WAIT_S
 from tests.support.driving import World, check_ends, events_of, of, prompt, quiet, texts
 
 from turnwire.core import events as ev
@@ -252,7 +253,7 @@ async def test_two_sessions_on_one_agent_do_not_mix(world: OpenWorld) -> None:
     async with world() as w:
         await w.create("s2")
         ids = [SessionId("s1"), SessionId("s2")]
-        with anyio.fail_after(10):
+        with anyio.fail_after(WAIT_S):
             async with anyio.create_task_group() as tasks:
                 for session_id in ids:
                     tasks.start_soon(w.node.submit, session_id, prompt(f"gate go\nsay 50 {session_id}"))

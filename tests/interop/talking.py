@@ -13,6 +13,7 @@ from typing import TypeVar, cast
 import anyio
 import msgspec
 from msgspec import Raw
+from tests.patience import WAIT_S
 from tests.support.driving import Terminal, content, events_of, of
 
 from turnwire.core import events as ev
@@ -24,9 +25,6 @@ from turnwire.log import MemoryEventLog
 from turnwire.log.base import EventLog, Position
 from turnwire.runtime.node import Node, open_node
 from turnwire.runtime.source import ProcessSource
-
-WAIT_S = 30.0
-"""An interpreter and an SDK start within this time on a busy machine."""
 
 Event = TypeVar("Event", bound=ev.Event)
 

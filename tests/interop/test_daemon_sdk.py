@@ -15,6 +15,7 @@ import anyio
 import pytest
 from tests.interop.programs import cable, outcome, program
 from tests.interop.talking import Talk
+from tests.patience import WAIT_S
 from tests.support.daemons import Running, running_daemon
 
 from turnwire.core import events as ev
@@ -343,7 +344,7 @@ async def test_the_agent_is_asked_when_the_client_has_read_the_answer(
         )
         async with await anyio.connect_tcp("127.0.0.1", address.port or 0) as connection:
             await connection.send(head.encode() + body)
-            with anyio.fail_after(30):
+            with anyio.fail_after(WAIT_S):
                 assert (await connection.receive()).startswith(b"HTTP/1.1 202 ")
             # What any other client sees meanwhile: the prompt is accepted, and waits.
             await other.patch(f"/session/{talk.session_id}", json={"title": "meanwhile"})

@@ -12,14 +12,12 @@ from typing import Any
 
 import anyio
 import pytest
+from tests.patience import WAIT_S
 
 from turnwire.errors import LinkBroken
 from turnwire.link.base import FrameLink
 from turnwire.link.environment import agent_environment
 from turnwire.link.process import AgentProcess, spawn
-
-WAIT_S = 5.0
-"""How long a test waits for anything: far above what a sound process needs, below the limit of a test."""
 
 needs_linux = pytest.mark.skipif(sys.platform != "linux", reason="looks at the table of processes of Linux")
 

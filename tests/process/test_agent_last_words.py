@@ -9,6 +9,7 @@ from typing import Any
 import anyio
 import pytest
 from tests.cli.rig import run
+from tests.patience import WAIT_S
 from tests.process.hosted import Remembering, hosted, plain
 from tests.support.acp import V1, V2, acp_daemon, connected
 from tests.support.acp_endpoint import Endpoint, served
@@ -24,7 +25,6 @@ from turnwire.runtime.last_words import LINE, in_words
 
 pytestmark = pytest.mark.anyio
 
-WAIT_S = 40.0
 DEAD = plain(initialize={})
 """Dies at `initialize` with the code 7."""
 LATER = plain(dies_at=["session/new"])

@@ -14,6 +14,7 @@ import anyio
 import pytest
 from anyio.lowlevel import checkpoint
 from msgspec import Raw
+from tests.patience import SOON_S
 from tests.process.starting import WAIT_S, python, running, take, take_all
 
 from turnwire.errors import AgentLaunchFailed, LimitExceeded, LinkBroken, LinkClosed
@@ -28,8 +29,6 @@ from turnwire.wire.jsonrpc import Notification, Request, Result
 pytestmark = pytest.mark.anyio
 
 EASY = Limits()
-SOON_S = 1.0
-"""An exit is told within this time."""
 
 DEAF = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('ready'); time.sleep(600)"
 POLITE = """
@@ -291,7 +290,7 @@ async def test_a_flood_of_lines_arrives_in_order_while_memory_stays_bounded() ->
     code = "import sys\nfor n in range(100_000): sys.stdout.write('%d %s\\n' % (n, 'x' * 90))"
     async with running(python(code), limits=Limits(link_buffer_bytes=64 * KiB)) as agent:
         seen, largest = 0, 0
-        with anyio.fail_after(30):
+        with anyio.fail_after(WAIT_S):
             while seen < 100_000:
                 frames = await agent.link.receive()
                 largest = max(largest, sum(map(len, frames)))

@@ -13,6 +13,7 @@ from anyio.streams.text import TextReceiveStream
 from tests.interop.peers import AGENTS, NODE, PEERS, absent
 from tests.interop.programs import cable
 from tests.interop.talking import Host, Talk, spoken
+from tests.patience import WAIT_S
 from tests.support.daemons import SCRIPTED, TOKEN, running_daemon
 from tests.support.driving import check_ends, of
 
@@ -27,7 +28,6 @@ from turnwire.server.daemon import Daemon
 
 pytestmark = pytest.mark.anyio
 
-WAIT_S = 60.0
 SCHEMES = ["http", "ws"]
 LIMITS = Limits(stop_eof_s=0.5)
 

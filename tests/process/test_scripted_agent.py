@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 import pytest
 from anyio import fail_after, to_thread
+from tests.patience import WAIT_S
 
 from turnwire.errors import LinkBroken
 from turnwire.link.stdio import StdioLink
@@ -42,7 +43,7 @@ class Running(NamedTuple):
         return await self.client.request("session/prompt", prompt_params(self.session_id, script))
 
     async def returncode(self) -> int:
-        with fail_after(20):
+        with fail_after(WAIT_S):
             return await to_thread.run_sync(self.process.wait, abandon_on_cancel=True)
 
 
@@ -138,7 +139,7 @@ async def test_a_line_of_60_megabytes_arrives_whole() -> None:
     async with running() as agent:
         await agent.start("bigline 60000000")
         longest = 0
-        with fail_after(30):
+        with fail_after(WAIT_S):
             while longest < 60_000_000:
                 longest = max(len(line) for line in await agent.link.receive())
         assert longest == 60_000_000
@@ -207,7 +208,7 @@ def test_a_client_that_does_not_read_ends_it_without_a_traceback() -> None:
     with subprocess.Popen(AGENT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         assert process.stdout is not None
         process.stdout.close()
-        _, complaint = process.communicate(INITIALIZE, timeout=20)
+        _, complaint = process.communicate(INITIALIZE, timeout=WAIT_S)
         assert (process.returncode, complaint) == (0, b"")
 
 

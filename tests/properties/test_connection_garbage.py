@@ -11,6 +11,7 @@ import msgspec
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from msgspec import Raw
+from tests.patience import WAIT_S
 
 from turnwire.core.dialect import QUESTIONS, opening_params, read_session_id
 from turnwire.core.setup import NO_SETUP
@@ -173,7 +174,7 @@ class Play:
             return
 
     async def run(self, written: list[bytes]) -> None:
-        with anyio.fail_after(20):
+        with anyio.fail_after(WAIT_S):
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(self.connection.run)
                 await self.greet()

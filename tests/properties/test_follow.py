@@ -15,6 +15,7 @@ from pathlib import Path
 
 import anyio
 import pytest
+from tests.patience import WAIT_S
 
 from turnwire.errors import PositionLost
 from turnwire.ids import Epoch, SessionId
@@ -152,7 +153,7 @@ async def test_replay_then_live_equals_live_alone(engine: str, tmp_path: Path) -
                 async for page in pages:
                     frames += page.frames
 
-        with anyio.fail_after(30):
+        with anyio.fail_after(WAIT_S):
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(read, 0)
                 await anyio.wait_all_tasks_blocked()
@@ -225,7 +226,7 @@ async def test_readers_that_stop_for_ever_cost_less_than_a_mebibyte_together(tmp
 
     (tmp_path / "0").mkdir()
     (tmp_path / "100").mkdir()
-    with anyio.fail_after(30):
+    with anyio.fail_after(WAIT_S):
         alone, watched = await grown(0), await grown(100)
     assert watched - alone < MiB
 
@@ -296,7 +297,7 @@ async def test_each_frame_is_encoded_once_for_a_hundred_live_readers(tmp_path: P
                     count += len(page.frames)
             totals.append(count)
 
-        with anyio.fail_after(30):
+        with anyio.fail_after(WAIT_S):
             async with anyio.create_task_group() as tasks:
                 for _ in range(100):
                     tasks.start_soon(read)

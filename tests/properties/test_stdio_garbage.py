@@ -7,6 +7,7 @@ import os
 import anyio
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from tests.patience import WAIT_S
 
 from turnwire.limits import KiB, Limits
 from turnwire.link.peer import Peer
@@ -51,7 +52,7 @@ class Heard:
         os.set_blocking(write, False)
         link = StdioLink(read, out, LIMITS)
         peer = Peer(link, self.incoming, self.settled)
-        with anyio.fail_after(10):
+        with anyio.fail_after(WAIT_S):
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(peer.run)
                 rest = memoryview(stream)

@@ -21,7 +21,6 @@ from turnwire.server.routes.table import ENDPOINTS
 PATIENT = Limits(failed_logins=100_000, request_rate=100_000)
 """Whole tables of wrong credentials are not slowed down."""
 EVIL = "https://evil.example"
-WAIT_S = 20
 
 
 @asynccontextmanager

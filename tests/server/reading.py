@@ -17,6 +17,7 @@ import httpx
 import msgspec
 import pytest
 from msgspec import Raw
+from tests.patience import WAIT_S
 from tests.support.daemons import Running
 
 from turnwire.core.inputs import Prompt
@@ -24,7 +25,6 @@ from turnwire.ids import PromptId, SessionId
 from turnwire.limits import MiB
 from turnwire.wire.sse import SseEvent, SseReader
 
-WAIT_S = 30.0
 VERSIONS = pytest.mark.parametrize(
     ("server", "http2"),
     [("uvicorn", False), ("granian", False), ("granian", True)],

@@ -169,7 +169,7 @@ async def test_clients_live_through_a_restart_of_the_daemon(tmp_path: Path) -> N
         assert caught.value.reason == "daemon_restarted"
         assert (await waiting).text == "after"
         assert (await watched.completed("waiting")).text == "after"
-        with anyio.fail_after(30):
+        with anyio.fail_after(WAIT_S):
             while not (results and errors and "last" in heard):
                 await anyio.lowlevel.checkpoint()
         assert results[0].stop_reason == "end_turn"

@@ -11,6 +11,7 @@ from typing import Any
 import anyio
 import pytest
 from msgspec import Raw
+from tests.patience import SOON_S, WAIT_S
 from tests.server.reading import VERSIONS, Reader
 from tests.server.seats import Seat, answer, seated
 
@@ -235,7 +236,7 @@ async def test_work_of_a_client_that_goes_is_done_by_the_next_one(tmp_path: Path
             await asked_of(first)
             async with serving(seat) as second:
                 await first.response.aclose()
-                with anyio.fail_after(2):
+                with anyio.fail_after(SOON_S):
                     asked = await asked_of(second)
                 path = seat.path(f"services/{asked['requestId']}")
                 answer(await seat.client.post(path, json={"result": {"content": "second"}}), 204)
@@ -249,7 +250,7 @@ async def test_work_of_the_last_client_falls_to_the_daemon_or_ends_with_an_error
         async with serving(seat) as reader:
             accepted = await seat.prompt(f"read {tmp_path}/x")
             await asked_of(reader)
-        with anyio.fail_after(2):
+        with anyio.fail_after(SOON_S):
             await seat.end(accepted["promptId"])
         await seat.until(ev.SessionUpdated, text="on disk")
 
@@ -270,14 +271,14 @@ async def test_a_client_hears_that_a_request_was_taken_back() -> None:
     asked = b""
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(offer.serve, READ, Raw(b""))
-        with anyio.fail_after(5):
+        with anyio.fail_after(WAIT_S):
             asked = await offer.frames()
             assert b'"params":{}' in asked
             with pytest.raises(RequestRefused, match="too much"):
                 await offer.serve(READ, Raw(b"{}"))
             tasks.cancel_scope.cancel()
     request_id = json.loads(asked.split(b"data: ")[1])["data"]["requestId"]
-    with anyio.fail_after(5):
+    with anyio.fail_after(WAIT_S):
         taken_back = await offer.frames()
     assert taken_back.startswith(b"event: service_cancelled")
     assert request_id.encode() in taken_back

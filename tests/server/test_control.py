@@ -8,6 +8,7 @@ from typing import Any
 import anyio
 import httpx
 import pytest
+from tests.patience import SOON_S
 from tests.server.reading import VERSIONS, WAIT_S
 from tests.server.seats import Seat, answer, blocks, seated
 from tests.support.agents import HandSource
@@ -114,7 +115,7 @@ async def test_with_an_agent_that_cannot_be_steered_the_prompt_goes_next(tmp_pat
     async with seated(tmp_path / "d") as seat:
         await seat.prompt("never")
         await seat.prompt("say 1 waiting")
-        with anyio.fail_after(1):
+        with anyio.fail_after(SOON_S):
             steered = await steer(seat, "say 1 first")
         assert (steered["outcome"], steered["queued"]) == ("queued", True)
         assert [each["text"] for each in (await seat.get("queue"))["prompts"]] == ["say 1 first", "say 1 waiting"]

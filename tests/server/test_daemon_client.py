@@ -10,6 +10,7 @@ import anyio
 import anyio.lowlevel
 import httpx
 import pytest
+from tests.patience import WAIT_S
 from tests.support.daemons import Running, running_daemon
 from tests.support.played import Answering, Play, Request, playing, streamed, told
 
@@ -19,8 +20,6 @@ from turnwire.ids import PromptId
 from turnwire.limits import Limits
 
 pytestmark = pytest.mark.anyio
-
-WAIT_S = 60.0
 
 
 @pytest.fixture

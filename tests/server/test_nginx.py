@@ -16,6 +16,7 @@ from typing import NamedTuple
 import anyio
 import httpx
 import pytest
+from tests.patience import WAIT_S
 from tests.server.reading import Reader, is_end, reading
 from tests.support.daemons import Running, running_daemon
 from tests.support.nginx import Nginx, nginx_before
@@ -31,7 +32,6 @@ PATIENCE_S = 2
 HEARTBEAT_S = 0.5
 BEATS = b": heartbeat\n\n" * 6
 """One more second than the proxy's patience, without a word from the agent."""
-WAIT_S = 30.0
 FLOOD = "flood 2000 4000"
 """Far more than all buffers on the way to a reader hold together."""
 

@@ -10,6 +10,7 @@ from urllib.parse import quote
 import anyio
 import httpx
 import pytest
+from tests.patience import WAIT_S
 from tests.server.reading import VERSIONS, after, is_end, reading, types
 from tests.server.seats import answer, blocks, seated
 from tests.support.daemons import SCRIPTED, Running, running_daemon
@@ -141,7 +142,7 @@ async def test_a_slow_agent_holds_nobody_up(tmp_path: Path) -> None:
     silent = (sys.executable, "-c", "import sys; sys.stdin.read()")
     limits = Limits(opening_s=0.1)
     async with running_daemon(tmp_path / "d", agent=silent, limits=limits) as running, running.client() as client:
-        with anyio.fail_after(5):
+        with anyio.fail_after(WAIT_S):
             told = answer(await client.post("/session", json={}), 200)
             at_once = answer(await client.post("/session?wait=false", json={}), 200)
         assert told["state"] == {}

@@ -18,6 +18,7 @@ from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
+from tests.patience import WAIT_S
 
 from turnwire.limits import Limits
 from turnwire.link.pumped import Inbound, Outbound, PumpedLink
@@ -76,7 +77,7 @@ class Endpoint:
 
     async def heard(self) -> Posted:
         """The next frame that was accepted."""
-        with anyio.fail_after(10):
+        with anyio.fail_after(WAIT_S):
             while not self.posted:
                 self.came = anyio.Event()
                 await self.came.wait()

@@ -9,12 +9,11 @@ from typing import Any
 
 import anyio
 import msgspec
+from tests.patience import WAIT_S
 
 from turnwire.link.memory import MemoryLink, memory_pair
 from turnwire.runtime.source import LinkedAgent
 from turnwire.wire.jsonrpc import Notification, Request, Result, decode
-
-WAIT_S = 5.0
 
 V1: dict[str, Any] = {"protocolVersion": 1, "agentCapabilities": {}}
 READY: dict[str, Any] = {"protocolVersion": 1, "agentCapabilities": {"sessionCapabilities": {"ready": {}}}}

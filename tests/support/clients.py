@@ -10,6 +10,7 @@ from tempfile import TemporaryDirectory
 from typing import NamedTuple, TypeAlias
 
 import anyio
+from tests.patience import WAIT_S
 from tests.support.played import serving
 
 from turnwire.client import Client, Session, connect
@@ -20,9 +21,6 @@ from turnwire.server.daemon import open_daemon
 from turnwire.server.settings.declared import Settings
 from turnwire.testing import AgentOptions, ManualClock, Profile
 from turnwire.testing.source import ScriptedSource
-
-WAIT_S = 20.0
-"""Longer than any test takes on a busy machine, shorter than pytest's own limit."""
 
 
 class Seat(NamedTuple):

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, cast
 
 import anyio
 import httpx
+from tests.patience import WAIT_S
 
 from turnwire.limits import Limits
 from turnwire.runtime.source import ProcessSource
@@ -81,7 +82,7 @@ async def running_daemon(
             )
 
         tasks.start_soon(serve)
-        with anyio.fail_after(20):
+        with anyio.fail_after(WAIT_S):
             await ready.wait()
         try:
             yield Running(urls[0], TOKEN, daemon, http2)

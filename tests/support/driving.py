@@ -13,6 +13,7 @@ from typing import TypeVar, cast
 import anyio
 import msgspec
 from msgspec import Raw
+from tests.patience import WAIT_S
 
 from turnwire.core import events as ev
 from turnwire.core.codec import decode
@@ -27,9 +28,6 @@ from turnwire.runtime.follow import Page
 from turnwire.runtime.node import Node, open_node
 from turnwire.testing import AgentOptions, ManualClock, Profile
 from turnwire.testing.source import ScriptedSource
-
-WAIT_S = 10.0
-"""Longer than any step takes on a busy machine, shorter than a test may take."""
 
 IDLE_S = Limits().idle_unload_s
 

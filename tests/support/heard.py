@@ -6,10 +6,9 @@ from collections.abc import Callable
 from typing import Any, TypeAlias
 
 import anyio
+from tests.patience import WAIT_S
 
 Json: TypeAlias = dict[str, Any]
-
-WAIT_S = 20.0
 
 
 class Heard:

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 import anyio
 from anyio.abc import TaskGroup
 from msgspec import Raw
+from tests.patience import WAIT_S
 from tests.support.driving import events_of
 
 from turnwire.core import effects as fx
@@ -88,7 +89,7 @@ class Rig:
         self.effects.append(effect)
 
     async def submit(self, given: AnyInput) -> object:
-        with anyio.fail_after(5):
+        with anyio.fail_after(WAIT_S):
             answer = await self.session.submit(given)
         self.journal.append("answered")
         return answer
@@ -102,7 +103,7 @@ class Rig:
 
     async def quiet(self) -> None:
         """Until the loop waits for inputs again."""
-        with anyio.fail_after(5):
+        with anyio.fail_after(WAIT_S):
             await anyio.wait_all_tasks_blocked()
 
     async def retry(self) -> None:

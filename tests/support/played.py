@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import anyio
 import msgspec
 from starlette.types import ASGIApp, Receive, Scope, Send
+from tests.patience import WAIT_S
 
 from turnwire.server.listening.listen import Tls, listen
 
@@ -120,7 +121,7 @@ async def serving(app: ASGIApp, tls: Tls | None = None) -> AsyncGenerator[str]:
             await listen(app, host="127.0.0.1", port=0, tls=tls, server="uvicorn", ready=listening, stop=stop)
 
         tasks.start_soon(serve)
-        with anyio.fail_after(20):
+        with anyio.fail_after(WAIT_S):
             await ready.wait()
         try:
             yield urls[0]

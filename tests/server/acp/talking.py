@@ -13,12 +13,12 @@ from typing import Any, NamedTuple
 
 import anyio
 import httpx
+from tests.patience import WAIT_S
 from tests.support.daemons import Running, running_daemon
 
 from turnwire.limits import MiB
 from turnwire.wire.sse import SseEvent, SseReader
 
-WAIT_S = 30.0
 PATH = "/acp"
 EVENTS = "text/event-stream"
 YES: dict[str, Any] = {"outcome": {"outcome": "selected", "optionId": "yes"}}

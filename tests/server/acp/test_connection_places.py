@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import anyio
 import pytest
+from tests.patience import WAIT_S
 from tests.support.acp import V1, V2, acp_daemon, connected
 
 from turnwire.limits import Limits
@@ -147,7 +148,7 @@ async def test_whoever_puts_frames_of_the_log_waits_for_room() -> None:
             notes.put(b"%d" % number)
             put += 1
 
-    with anyio.fail_after(5), notes.open() as reader:
+    with anyio.fail_after(WAIT_S), notes.open() as reader:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(fill)
             await anyio.wait_all_tasks_blocked()

@@ -7,6 +7,7 @@ from typing import Any
 
 import anyio
 import pytest
+from tests.patience import WAIT_S
 from tests.support.acp import DIALECTS, LIFECYCLE, MARKED, V1, V2, Client, Json, acp_daemon, connected, said
 
 from turnwire.ids import SessionId
@@ -301,7 +302,7 @@ async def test_a_setting_brings_back_the_agent_of_a_loaded_session() -> None:
         session_id = await client.new()
         await place.source.cut()
         await client.open("session/load", session_id)
-        with anyio.fail_after(5):
+        with anyio.fail_after(WAIT_S):
             while place.daemon.node.loaded[session_id].state.agent is not None:
                 await anyio.wait_all_tasks_blocked()
         assert await client.call("session/set_mode", sessionId=session_id, modeId="code") == {}

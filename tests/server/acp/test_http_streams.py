@@ -6,6 +6,7 @@ from pathlib import Path
 
 import anyio
 import pytest
+from tests.patience import WAIT_S
 from tests.server.acp.talking import (
     EVENTS,
     PATH,
@@ -212,7 +213,7 @@ async def test_a_stream_that_nobody_reads_stalls_no_other_session(tmp_path: Path
             lazy.stream("GET", PATH, headers=client.headers(other, Accept=EVENTS)),
         ):
             await client.prompt(other, "flood 5000 1000")
-            with anyio.fail_after(20):
+            with anyio.fail_after(WAIT_S):
                 await ended(client.running, SessionId(other))
                 for number in range(3):
                     asked = await client.prompt(talk.session_id, f"say 1 {number}")
@@ -224,7 +225,7 @@ async def test_streams_end_when_the_daemon_stops(tmp_path: Path, server: str, ht
     async with talking(tmp_path / "d", server=server, http2=http2) as talk:
         await talk.client.prompt(talk.session_id, "never")
         talk.client.running.daemon.stopping.set()
-        with anyio.fail_after(10):
+        with anyio.fail_after(WAIT_S):
             await talk.session.to_the_end()
             await talk.connection.to_the_end()
         assert b"about to stop" in talk.session.bytes

@@ -11,6 +11,7 @@ from typing import Any
 import anyio
 import httpx
 import pytest
+from tests.patience import WAIT_S
 from tests.server.acp.talking import initialize, load, new, prompt, request
 from tests.support.daemons import Running, running_daemon
 
@@ -32,7 +33,7 @@ class Far:
     async def call(self, message: dict[str, Any]) -> dict[str, Any]:
         """Send a request; its answer, behind everything that came before it."""
         await self._link.send(json.dumps(message).encode())
-        with anyio.fail_after(15):
+        with anyio.fail_after(WAIT_S):
             while True:
                 for frame in await self._link.receive():
                     self.heard.append(json.loads(frame))

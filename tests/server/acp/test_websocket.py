@@ -289,7 +289,7 @@ async def test_sockets_are_closed_when_the_daemon_stops(tmp_path: Path, server: 
     async with running_daemon(tmp_path / "d", server=server) as running, started(running) as socket:
         await socket.prompt(await socket.new(), "never")
         running.daemon.stopping.set()
-        with anyio.fail_after(10):
+        with anyio.fail_after(WAIT_S):
             assert await socket.closed() == 1001
         assert await refused(running) in (503, 403)
 
@@ -338,7 +338,7 @@ async def test_a_client_that_answers_no_ping_is_let_go(tmp_path: Path) -> None:
         open_socket(quick, create_connection=Deaf) as deaf,
     ):
         await alive.start()
-        with anyio.fail_after(10):
+        with anyio.fail_after(WAIT_S):
             assert await deaf.closed() in (1011, 1006)
         await alive.new()
 
@@ -354,11 +354,11 @@ async def test_a_socket_that_nobody_reads_is_let_go_and_delays_nobody(tmp_path: 
             asked = await socket.prompt(session_id, "flood 20000 1000")
             heard = await socket.until(lambda each: is_answer(each, asked))
             assert len([each for each in heard if each.text]) == 20_000
-            with anyio.fail_after(20):
+            with anyio.fail_after(WAIT_S):
                 while b"turnwire_subscribers_stalled_total 1.0" not in running.daemon.metrics.render():
                     await anyio.lowlevel.checkpoint()
             lazy.wire.transport.resume_reading()
-            with anyio.fail_after(20), suppress(ConnectionClosed):
+            with anyio.fail_after(WAIT_S), suppress(ConnectionClosed):
                 while True:
                     await lazy.wire.recv()
 

@@ -10,6 +10,7 @@ import anyio
 import msgspec
 import pytest
 from msgspec import Raw
+from tests.patience import WAIT_S
 
 from turnwire.client import Session, Update
 from turnwire.client.attachment import Attachment
@@ -25,8 +26,6 @@ from turnwire.limits import Limits
 from turnwire.wire.jsonrpc import raw
 
 pytestmark = pytest.mark.anyio
-
-WAIT_S = 10.0
 
 
 class PlayedSession:

@@ -6,6 +6,7 @@ from contextlib import aclosing
 
 import anyio
 import pytest
+from tests.patience import WAIT_S
 from tests.support.played import Play, Request, playing, streamed, told
 
 from turnwire.client.http import Http, checked_url, segment
@@ -23,8 +24,6 @@ from turnwire.link.backoff import Backoff
 from turnwire.testing import ManualClock
 
 pytestmark = pytest.mark.anyio
-
-WAIT_S = 20.0
 
 
 @pytest.fixture(autouse=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import anyio
 import pytest
+from tests.patience import WAIT_S
 
 from turnwire.client.calls import Call
 from turnwire.client.progress import Bell, Progress, Turns, find_request
@@ -65,7 +66,7 @@ async def test_a_call_waits_for_the_calls_of_another_turn_but_never_in_a_circle(
         order.append(name)
         waiting.finish()
 
-    with anyio.fail_after(5):
+    with anyio.fail_after(WAIT_S):
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(wait, "first", first, two)
             await anyio.wait_all_tasks_blocked()

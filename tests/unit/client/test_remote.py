@@ -10,6 +10,7 @@ import anyio
 import anyio.lowlevel
 import pytest
 from msgspec import Raw
+from tests.patience import WAIT_S
 from tests.support.played import Play, Request, frame, playing, said, streamed, told
 
 from turnwire.client.http import Http
@@ -32,7 +33,6 @@ from turnwire.testing import ManualClock
 
 pytestmark = pytest.mark.anyio
 
-WAIT_S = 20.0
 RETRY = b"retry: 10\n\n"
 QUICK = Limits(heartbeat_s=0.1, reconnect_s=1, request_retry_s=0.5)
 

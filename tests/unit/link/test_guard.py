@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from tests.patience import WAIT_S
 
 from turnwire.link.guard import descendants, parent_of
 from turnwire.link.process_guard import GUARD
@@ -53,7 +54,7 @@ class Guarded:
 
     def end(self) -> None:
         self.let_go()
-        self.program.communicate(timeout=5)
+        self.program.communicate(timeout=WAIT_S)
         os.close(self.status)
 
 
@@ -92,7 +93,7 @@ def test_an_agent_that_ends_is_reported_step_by_step(start: Start) -> None:
     assert guarded.report() == {"exit_code": 3, "signal": 0}
     assert guarded.report() == {"gone": 0, "left": 0}
     assert guarded.report() == {}
-    assert guarded.program.wait(5) == 0
+    assert guarded.program.wait(WAIT_S) == 0
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import anyio
 import pytest
 from anyio import fail_after, wait_all_tasks_blocked
+from tests.patience import WAIT_S
 
 from turnwire.errors import LimitExceeded, LinkBroken, LinkClosed, LocalProtocolError
 from turnwire.link.base import FrameLink
@@ -52,7 +53,7 @@ def test_a_link_without_room_is_refused() -> None:
 async def test_senders_that_wait_keep_their_order_with_room_for_one_frame() -> None:
     near, far = memory_pair(max_frames=1)
     received: list[bytes] = []
-    with fail_after(5):
+    with fail_after(WAIT_S):
         async with anyio.create_task_group() as tasks:
             for number in range(10):
                 tasks.start_soon(near.send, b"%d" % number)
@@ -65,7 +66,7 @@ async def test_senders_that_wait_keep_their_order_with_room_for_one_frame() -> N
 async def test_send_nowait_does_not_overtake_a_sender_that_waits() -> None:
     near, far = memory_pair(max_frames=1)
     near.send_nowait(b"1")
-    with fail_after(5):
+    with fail_after(WAIT_S):
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(near.send, b"2")
             await wait_all_tasks_blocked()
@@ -96,7 +97,7 @@ async def test_closing_either_end_wakes_a_sender_that_waits(who: str, error: typ
         with pytest.raises(error):
             await near.send(b"2")
 
-    with fail_after(5):
+    with fail_after(WAIT_S):
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(expect_refusal)
             await wait_all_tasks_blocked()
@@ -106,7 +107,7 @@ async def test_closing_either_end_wakes_a_sender_that_waits(who: str, error: typ
 async def test_a_sender_whose_frame_was_taken_succeeds_although_its_end_closes_at_once() -> None:
     near, far = memory_pair(max_frames=1)
     near.send_nowait(b"1")
-    with fail_after(5):
+    with fail_after(WAIT_S):
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(near.send, b"2")
             await wait_all_tasks_blocked()

@@ -7,6 +7,7 @@ from collections.abc import AsyncGenerator
 import anyio
 import pytest
 from msgspec import Raw
+from tests.patience import WAIT_S
 
 from turnwire.errors import LimitExceeded, LinkBroken, LocalProtocolError
 from turnwire.link.memory import memory_pair
@@ -42,12 +43,12 @@ class Desk:
         """The other side sends, and the peer has read it all."""
         for line in lines:
             self.other.send_nowait(line)
-        with anyio.fail_after(5):
+        with anyio.fail_after(WAIT_S):
             await anyio.wait_all_tasks_blocked()
 
     async def sent(self) -> list[Request | Notification | Result | Failure]:
         """What the peer has sent."""
-        with anyio.fail_after(5):
+        with anyio.fail_after(WAIT_S):
             frames = [decode(line) for line in await self.other.receive()]
         return [frame for frame in frames if isinstance(frame, Request | Notification | Result | Failure)]
 
@@ -102,7 +103,7 @@ async def test_a_call_gives_the_answer_and_an_error_is_an_answer(desk: Desk) -> 
     async def call() -> None:
         got.append(await desk.peer.call("m", EMPTY))
 
-    with anyio.fail_after(5):
+    with anyio.fail_after(WAIT_S):
         for line in (
             b'{"jsonrpc":"2.0","id":1,"result":[1]}',
             b'{"jsonrpc":"2.0","id":2,"error":{"code":-1,"message":"no"}}',
@@ -133,7 +134,7 @@ async def test_when_the_other_side_goes_every_open_request_hears_so_after_what_h
     desk.other.send_nowait(note("last words"))
     desk.other.send_nowait(result(2))
     await desk.other.aclose()
-    with anyio.fail_after(5):
+    with anyio.fail_after(WAIT_S):
         await desk.peer.run()
     assert desk.heard == ["last words", "answer 2", "gone"]
     with pytest.raises(LinkBroken):
@@ -141,7 +142,7 @@ async def test_when_the_other_side_goes_every_open_request_hears_so_after_what_h
 
 
 async def test_a_call_fails_when_the_other_side_goes(desk: Desk) -> None:
-    with anyio.fail_after(5):
+    with anyio.fail_after(WAIT_S):
         async with anyio.create_task_group() as tasks:
 
             async def call() -> None:
@@ -154,7 +155,7 @@ async def test_a_call_fails_when_the_other_side_goes(desk: Desk) -> None:
 
 
 async def test_a_call_fails_with_what_the_link_knows_of_its_end(desk: Desk) -> None:
-    with anyio.fail_after(5):
+    with anyio.fail_after(WAIT_S):
         async with anyio.create_task_group() as tasks:
 
             async def call() -> None:
@@ -230,7 +231,7 @@ async def test_a_peer_that_does_not_read_refuses_the_request_and_forgets_it() ->
     with pytest.raises(LimitExceeded):
         desk.peer.ask("c", EMPTY, desk.answer)
     await desk.other.aclose()
-    with anyio.fail_after(5):
+    with anyio.fail_after(WAIT_S):
         await desk.peer.run()
     assert desk.heard == [], "a request that was not sent has no answer to miss"
 
@@ -246,7 +247,7 @@ async def test_a_frame_that_comes_twice_answers_once() -> None:
     peer.ask("m", EMPTY, lambda frame: heard.append("answer"))
     other.send_nowait(result(1))
     await other.aclose()
-    with anyio.fail_after(5):
+    with anyio.fail_after(WAIT_S):
         await peer.run()
     assert heard == ["answer"]
     assert peer.breaches == {"answers_nothing": 1}
@@ -256,7 +257,7 @@ async def test_the_reader_is_held_back_until_there_is_room() -> None:
     ours, other = memory_pair()
     heard, room = list[str](), anyio.Event()
     peer = Peer(ours, lambda frame: heard.append(frame.method), room.wait)
-    with anyio.fail_after(5):
+    with anyio.fail_after(WAIT_S):
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(peer.run)
             other.send_nowait(note("a"))

@@ -9,6 +9,7 @@ from pathlib import Path
 import anyio
 import pytest
 from anyio import fail_after, wait_all_tasks_blocked
+from tests.patience import SOON_S, WAIT_S
 
 from turnwire.errors import LimitExceeded, LinkBroken, LinkClosed
 from turnwire.limits import KiB, Limits
@@ -47,7 +48,7 @@ def wires() -> Iterator[Wires]:
 
 async def read_all(fd: int) -> bytes:
     found = bytearray()
-    with fail_after(5):
+    with fail_after(WAIT_S):
         while True:
             await anyio.wait_readable(fd)
             chunk = os.read(fd, READ_BYTES)
@@ -109,7 +110,7 @@ async def test_reading_pauses_while_enough_waits_to_be_received(wires: Wires) ->
     assert written < 1_000_000
     wires.close(wires.peer_writes)
     received = 0
-    with fail_after(5):
+    with fail_after(WAIT_S):
         while received < written:
             received += sum(len(frame) + 1 for frame in await link.receive())
     await link.aclose()
@@ -125,7 +126,7 @@ async def test_a_line_longer_than_the_buffer_is_read_to_its_end(wires: Wires) ->
             await anyio.wait_writable(wires.peer_writes)
             rest = rest[os.write(wires.peer_writes, rest) :]
 
-    with fail_after(5):
+    with fail_after(WAIT_S):
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(write)
             assert await link.receive() == [line]
@@ -153,7 +154,7 @@ async def test_senders_that_wait_keep_their_order_and_nobody_overtakes_them(wire
             link.send_nowait(b"overtakes")
         tasks.start_soon(link.send, b"last")
         await wait_all_tasks_blocked()
-        with fail_after(5):
+        with fail_after(WAIT_S):
             while not found.endswith(b"last\n"):
                 await anyio.wait_readable(wires.peer_reads)
                 found += os.read(wires.peer_reads, READ_BYTES)
@@ -182,7 +183,7 @@ async def test_ending_the_output_turns_a_sender_away_that_waits(wires: Wires) ->
         with pytest.raises(LinkClosed):
             await link.send(b"late")
 
-    with fail_after(5):
+    with fail_after(WAIT_S):
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(expect_closed)
             await wait_all_tasks_blocked()
@@ -200,7 +201,7 @@ async def test_a_peer_that_no_longer_reads_is_still_heard(wires: Wires) -> None:
         link.send_nowait(b"y")
     os.write(wires.peer_writes, b"after\n")
     received: list[bytes] = []
-    with fail_after(5):
+    with fail_after(WAIT_S):
         while len(received) < 2:
             received += await link.receive()
     assert received == [b"before", b"after"]
@@ -221,7 +222,7 @@ async def test_an_input_that_is_ended_gives_what_has_arrived_and_no_half_line(wi
 async def test_closing_does_not_wait_for_ever_for_a_peer_that_never_reads(wires: Wires) -> None:
     link = wires.link()
     link.send_nowait(b"x" * 200 * KiB)
-    with fail_after(2):
+    with fail_after(SOON_S):
         await link.aclose()
     assert set(await read_all(wires.peer_reads)) == set(b"x")
 
@@ -245,7 +246,7 @@ async def test_a_file_is_read_and_another_is_written_as_the_streams_of_a_program
     link = StdioLink(source, target, SMALL)
     await link.send(b"answer")
     received: list[bytes] = []
-    with fail_after(5), pytest.raises(LinkBroken):
+    with fail_after(WAIT_S), pytest.raises(LinkBroken):
         await collect(link, received)
     await link.aclose()
     assert received == [b"one", b"two"]

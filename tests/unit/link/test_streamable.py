@@ -10,6 +10,7 @@ import anyio
 import httpx
 import msgspec
 import pytest
+from tests.patience import WAIT_S
 from tests.support.acp_endpoint import CONNECTION, Endpoint, served
 
 from turnwire.errors import LinkBroken
@@ -32,14 +33,14 @@ class Client:
         await self.link.send(msgspec.json.encode({"jsonrpc": "2.0", **message}))
 
     async def next(self) -> Any:
-        with anyio.fail_after(10):
+        with anyio.fail_after(WAIT_S):
             while not self._received:
                 self._received += [msgspec.json.decode(each) for each in await self.link.receive()]
         return self._received.pop(0)
 
     async def broken(self) -> str:
         """Wait until the link is broken; why it is."""
-        with anyio.fail_after(10):
+        with anyio.fail_after(WAIT_S):
             while True:
                 try:
                     await self.link.receive()
@@ -121,7 +122,7 @@ async def test_a_session_that_is_known_only_once_loaded_is_loaded_and_then_follo
         endpoint.say(update("told on the connection", "old"))
         endpoint.say({"id": 2, "result": {}})
         assert [(await client.next()).get("id") for _ in range(2)] == [None, 2]
-        with anyio.fail_after(5):
+        with anyio.fail_after(WAIT_S):
             await endpoint.lanes["old"].opened.wait()
         endpoint.say(update("told on its own", "old"), "old")
         assert (await client.next())["params"]["update"] == {"text": "told on its own"}

@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 
 import anyio
 import pytest
+from tests.patience import WAIT_S
 from websockets.asyncio.server import ServerConnection, serve
 from websockets.http11 import Request, Response
 
@@ -35,7 +36,7 @@ async def linked(url: str, limits: Limits = LIMITS) -> AsyncGenerator[WebSocketL
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(link.run)
         try:
-            with anyio.fail_after(20):
+            with anyio.fail_after(WAIT_S):
                 yield link
         finally:
             await link.aclose()

@@ -12,6 +12,7 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
+from tests.patience import WAIT_S
 
 from turnwire.ids import SessionId
 from turnwire.limits import Limits
@@ -64,7 +65,7 @@ def run_and_kill(path: Path, level: Durability, acknowledgements: int) -> dict[S
             said += chunk
         child.kill()
         said += child.stdout.read()
-        child.wait(timeout=10)
+        child.wait(timeout=WAIT_S)
     acknowledged: dict[SessionId, int] = {}
     # What follows the last line end was not said whole.
     for line in said.split(b"\n")[:-1]:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import anyio
 import pytest
+from tests.patience import WAIT_S
 
 from turnwire.errors import ConfigError, LogCorrupt, LogLocked, LogTooNew, TurnwireError
 from turnwire.ids import Epoch, SessionId
@@ -133,12 +134,12 @@ async def test_the_lock_of_a_killed_owner_is_not_stale(tmp_path: Path) -> None:
     path = tmp_path / "log.db"
     async with await anyio.open_process([sys.executable, "-c", OWNER, path], stderr=None) as child:
         assert child.stdout is not None
-        with anyio.fail_after(30):
+        with anyio.fail_after(WAIT_S):
             assert await child.stdout.receive() == b"open\n"
         with pytest.raises(LogLocked, match=str(child.pid)):
             await opened(path)
         child.kill()
-        with anyio.fail_after(30):
+        with anyio.fail_after(WAIT_S):
             await child.wait()
     await (await opened(path)).aclose()
 

@@ -63,7 +63,7 @@ class House:
         async def take() -> None:
             found.append(await self.agents.connection(session_id))
 
-        with anyio.fail_after(5):
+        with anyio.fail_after(WAIT_S):
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(take)
                 await self.greet(number, answer)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import anyio
 import pytest
+from tests.patience import WAIT_S
 from tests.support.driving import open_world, prompt, quiet
 
 from turnwire.core import events as ev
@@ -73,5 +74,5 @@ async def test_a_second_prompt_waits_for_its_own_answer_only() -> None:
         sent = [each.prompt_id for each in await world.events() if isinstance(each, ev.PromptSent)]
         assert sent == ["p1"], "the second has started, and its client does not know it yet"
         told_second()
-        with anyio.fail_after(10):
+        with anyio.fail_after(WAIT_S):
             await world.end(PromptId("p2"))

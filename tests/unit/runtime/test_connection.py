@@ -9,6 +9,7 @@ import anyio
 import msgspec
 import pytest
 from msgspec import Raw
+from tests.patience import WAIT_S
 from tests.support.agents import READY, V1, HandAgent
 
 from turnwire.core.dialect import read_session_id
@@ -83,7 +84,7 @@ async def connected(
 
 
 async def quiet() -> None:
-    with anyio.fail_after(5):
+    with anyio.fail_after(WAIT_S):
         await anyio.wait_all_tasks_blocked()
 
 
@@ -281,7 +282,7 @@ async def test_a_request_that_nobody_can_answer_is_refused(method: str, session_
     async with connected() as (connection, agent):
         room = await opened(connection, agent)
         agent.ask(5, method, session_id)
-        with anyio.fail_after(5):
+        with anyio.fail_after(WAIT_S):
             [line] = await agent.link.receive()
         assert msgspec.json.decode(line)["error"]["code"] == -32601
         assert not [each for each in room.heard if each.startswith("asked")]
@@ -298,7 +299,7 @@ async def test_a_service_is_wanted_of_the_session_and_answered_once() -> None:
         room.errands[1](Failure(8, ErrorObject(-32002, "no such file", raw({"uri": "file:///x"}))))
         room.errands[0](Result(7, raw({"content": "x"})))
         room.errands[0](Result(7, raw({"content": "again"})))
-        with anyio.fail_after(5):
+        with anyio.fail_after(WAIT_S):
             lines = [msgspec.json.decode(line) for line in await agent.link.receive()]
         assert [(each["id"], "error" in each) for each in lines] == [(8, True), (7, False)]
         assert lines[0]["error"]["data"] == {"uri": "file:///x"}
@@ -348,7 +349,7 @@ async def test_an_agent_that_asks_without_reading_is_let_go_and_nothing_else_is(
     async with connected(max_frames=8) as (connection, agent):
         room = await opened(connection, agent)
         for number in range(50):
-            with anyio.fail_after(5):
+            with anyio.fail_after(WAIT_S):
                 try:
                     await agent.link.send(b'{"jsonrpc":"2.0","id":%d,"method":"fs/read_text_file"}' % number)
                 except LinkBroken:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import anyio
 import msgspec
 import pytest
+from tests.patience import WAIT_S
 from tests.support.agents import V1, HandAgent
 
 from turnwire.errors import LinkBroken, LocalProtocolError, RemoteProtocolError
@@ -29,7 +30,7 @@ async def test_an_agent_that_refuses_the_handshake_is_said_so() -> None:
             asked.append(msgspec.json.decode(request.params)["protocolVersion"])
             agent.send({"id": request.id, "error": {"code": -32022, "message": "no common version"}})
 
-    with anyio.fail_after(5):
+    with anyio.fail_after(WAIT_S):
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(connection.run)
             tasks.start_soon(refuse)
@@ -44,7 +45,7 @@ async def test_an_agent_that_refuses_the_handshake_is_said_so() -> None:
 async def test_an_agent_that_goes_before_it_answers_is_broken() -> None:
     ours, theirs = memory_pair()
     connection = AgentConnection(LinkedAgent(ours), Limits())
-    with anyio.fail_after(5):
+    with anyio.fail_after(WAIT_S):
         async with anyio.create_task_group() as tasks:
 
             async def go() -> None:
@@ -61,7 +62,7 @@ async def test_an_agent_that_goes_before_it_answers_is_broken() -> None:
 async def test_an_agent_of_a_version_that_there_is_not_here_is_let_go() -> None:
     ours, theirs = memory_pair()
     connection, agent = AgentConnection(LinkedAgent(ours), Limits()), HandAgent(theirs)
-    with anyio.fail_after(5):
+    with anyio.fail_after(WAIT_S):
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(connection.run)
             tasks.start_soon(agent.answer, "initialize", {**V1, "protocolVersion": 3})
@@ -75,7 +76,7 @@ async def test_a_login_that_is_a_program_is_never_asked_of_the_agent() -> None:
     ours, theirs = memory_pair()
     connection, agent = AgentConnection(LinkedAgent(ours), Limits()), HandAgent(theirs)
     methods = [{"id": "in-a-terminal", "name": "Log in", "type": "terminal"}]
-    with anyio.fail_after(5):
+    with anyio.fail_after(WAIT_S):
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(connection.run)
             tasks.start_soon(agent.answer, "initialize", {**V1, "authMethods": methods})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import anyio
 import pytest
+from tests.patience import WAIT_S
 from tests.support.agents import READY, V1, HandSource
 
 from turnwire.log.memory import MemoryEventLog
@@ -16,7 +17,7 @@ pytestmark = pytest.mark.anyio
 @pytest.mark.requirement("R1")
 async def test_no_session_is_asked_for_before_the_agent_has_initialized() -> None:
     source = HandSource()
-    with anyio.fail_after(10):
+    with anyio.fail_after(WAIT_S):
         async with open_node(MemoryEventLog(), source) as node:
             await node.create("/work")
             agent = await source.agent()
@@ -31,7 +32,7 @@ async def test_no_session_is_asked_for_before_the_agent_has_initialized() -> Non
 @pytest.mark.requirement("R1")
 async def test_an_agent_that_refuses_to_initialize_is_never_asked_for_a_session() -> None:
     source = HandSource()
-    with anyio.fail_after(10):
+    with anyio.fail_after(WAIT_S):
         async with open_node(MemoryEventLog(), source) as node:
             await node.create("/work")
             agent = await source.agent()
@@ -49,7 +50,7 @@ async def test_readiness_is_a_notification_sent_once_and_only_to_an_agent_that_o
     offers_ready: bool,
 ) -> None:
     source = HandSource()
-    with anyio.fail_after(10):
+    with anyio.fail_after(WAIT_S):
         async with open_node(MemoryEventLog(), source) as node:
             await node.create("/work")
             agent = await source.agent()

@@ -6,6 +6,7 @@ from contextlib import aclosing
 
 import anyio
 import pytest
+from tests.patience import WAIT_S
 
 from turnwire.errors import PositionLost
 from turnwire.ids import Epoch, SessionId
@@ -53,7 +54,7 @@ def numbers(first: int, last: int) -> list[bytes]:
 async def test_history_then_the_present_without_a_seam(publisher: Publisher) -> None:
     await publisher.say(100)
     seen: list[bytes] = []
-    with anyio.fail_after(5):
+    with anyio.fail_after(WAIT_S):
         async with publisher.follow(0) as pages:
             async for page in pages:
                 seen += page.frames
@@ -73,7 +74,7 @@ async def test_a_reader_at_the_head_waits_and_reads_memory_only(publisher: Publi
         async with publisher.follow(3) as pages:
             seen.append(await anext(pages))
 
-    with anyio.fail_after(5):
+    with anyio.fail_after(WAIT_S):
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(read)
             await anyio.wait_all_tasks_blocked()
@@ -86,7 +87,7 @@ async def test_a_reader_at_the_head_waits_and_reads_memory_only(publisher: Publi
 async def test_a_page_holds_no_more_than_its_bounds_from_ring_and_log(publisher: Publisher) -> None:
     await publisher.say(40, size=3000)
     sizes: list[tuple[int, int]] = []
-    with anyio.fail_after(5):
+    with anyio.fail_after(WAIT_S):
         async with publisher.follow(0) as pages:
             async for page in pages:
                 sizes.append((len(page.frames), sum(map(len, page.frames))))
@@ -100,7 +101,7 @@ async def test_an_event_larger_than_a_page_comes_alone(publisher: Publisher) -> 
     await publisher.say(1)
     await publisher.say(1, size=40 * KiB)
     await publisher.say(1)
-    with anyio.fail_after(5):
+    with anyio.fail_after(WAIT_S):
         async with publisher.follow(0) as pages:
             got = [(await anext(pages)).offset for _ in range(3)]
     assert got == [1, 2, 3]
@@ -151,7 +152,7 @@ async def test_a_reader_trimmed_away_while_it_stalls_hears_so_at_that_point(publ
 async def test_a_follower_ends_with_its_session_after_the_last_event(publisher: Publisher) -> None:
     await publisher.say(5)
     publisher.tail.end()
-    with anyio.fail_after(5):
+    with anyio.fail_after(WAIT_S):
         async with publisher.follow(2) as pages:
             assert [page async for page in pages] == [Page(5, numbers(3, 5))]
 
@@ -162,7 +163,7 @@ async def test_ring_and_log_are_projected_alike(publisher: Publisher) -> None:
 
     await publisher.say(60)
     publisher.tail.end()
-    with anyio.fail_after(5):
+    with anyio.fail_after(WAIT_S):
         async with publisher.follow(0, named) as pages:
             seen = [frame async for page in pages for frame in page.frames]
     assert publisher.log.calls["read"] > 0

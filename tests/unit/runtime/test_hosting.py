@@ -7,6 +7,7 @@ from collections.abc import AsyncGenerator
 import anyio
 import msgspec
 import pytest
+from tests.patience import WAIT_S
 from tests.support.agents import HandAgent, HandSource
 from tests.support.driving import check_ends, events_of, of, prompt, quiet, texts
 
@@ -40,7 +41,7 @@ class Stage:
         self.clock = clock
 
     async def ask(self, text: str = "hello", prompt_id: str = "p1", when: WhenBusy = WhenBusy.QUEUE) -> None:
-        with anyio.fail_after(5):
+        with anyio.fail_after(WAIT_S):
             await self.node.submit(S1, prompt(text, prompt_id, when))
 
     async def events(self) -> list[ev.AnyEvent]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import anyio
 import pytest
+from tests.patience import WAIT_S
 
 from turnwire.core.events import CancelRung
 from turnwire.core.inputs import Attach, Cancel, DeadlinePassed, Detach
@@ -54,7 +55,7 @@ async def test_take_waits_for_the_first_input() -> None:
     async def take() -> None:
         taken.extend(times(await inbox.take()))
 
-    with anyio.fail_after(5):
+    with anyio.fail_after(WAIT_S):
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(take)
             await anyio.wait_all_tasks_blocked()
@@ -110,7 +111,7 @@ async def test_the_agent_waits_for_room_and_clients_take_none_of_it() -> None:
         inbox.put(fact(number))
     for number in range(4):
         inbox.ask(wish(number))
-    with anyio.fail_after(5):
+    with anyio.fail_after(WAIT_S):
         await inbox.room()
     inbox.put(fact(15))
     is_free = anyio.Event()
@@ -119,7 +120,7 @@ async def test_the_agent_waits_for_room_and_clients_take_none_of_it() -> None:
         await inbox.room()
         is_free.set()
 
-    with anyio.fail_after(5):
+    with anyio.fail_after(WAIT_S):
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(wait)
             tasks.start_soon(wait)
@@ -139,7 +140,7 @@ async def test_one_waiter_for_room_can_be_cancelled_without_the_other() -> None:
             got.append(name)
 
     scopes = [anyio.CancelScope(), anyio.CancelScope()]
-    with anyio.fail_after(5):
+    with anyio.fail_after(WAIT_S):
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(wait, "first", scopes[0])
             tasks.start_soon(wait, "second", scopes[1])
@@ -154,7 +155,7 @@ async def test_closing_lets_nobody_wait_and_no_client_in() -> None:
     inbox = Inbox(LIMITS)
     for number in range(16):
         inbox.put(fact(number))
-    with anyio.fail_after(5):
+    with anyio.fail_after(WAIT_S):
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(inbox.room)
             await anyio.wait_all_tasks_blocked()

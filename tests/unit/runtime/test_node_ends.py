@@ -6,6 +6,7 @@ from contextlib import aclosing
 
 import anyio
 import pytest
+from tests.patience import WAIT_S
 from tests.support.driving import check_ends, fall_idle, open_world, quiet, texts
 
 from turnwire.core import events as ev
@@ -45,7 +46,7 @@ async def test_deleting_ends_followers_after_the_last_event() -> None:
             async for page in world.pages():
                 seen.extend(map(decode, page.frames))
 
-        with anyio.fail_after(5):
+        with anyio.fail_after(WAIT_S):
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(read)
                 await world.until_kind(ev.AgentStarted)
@@ -84,7 +85,7 @@ async def test_deleting_twice_at_once_deletes_once() -> None:
             except SessionNotFound:
                 outcomes.append("not found")
 
-        with anyio.fail_after(5):
+        with anyio.fail_after(WAIT_S):
             async with anyio.create_task_group() as tasks:
                 for _ in range(3):
                     tasks.start_soon(delete)
@@ -166,7 +167,7 @@ async def test_a_busy_session_is_not_forgotten_further_than_its_snapshot() -> No
         async def retain() -> None:
             firsts.append(await world.node.retain(S1, keep_events=5))
 
-        with anyio.fail_after(10):
+        with anyio.fail_after(WAIT_S):
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(retain)
                 await quiet()

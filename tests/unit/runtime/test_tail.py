@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import anyio
 import pytest
+from tests.patience import WAIT_S
 
 from turnwire.ids import Epoch
 from turnwire.limits import KiB, Limits
@@ -140,7 +141,7 @@ async def test_waiting_ends_when_there_is_more_or_when_there_will_be_none() -> N
     async def wait(after: int) -> None:
         heard.append(await tail.wait(after))
 
-    with anyio.fail_after(5):
+    with anyio.fail_after(WAIT_S):
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(wait, 0)
             await anyio.wait_all_tasks_blocked()
@@ -165,7 +166,7 @@ async def test_a_cancelled_waiter_leaves_the_others_waiting() -> None:
             woken.append(name)
 
     scopes = [anyio.CancelScope() for _ in range(2)]
-    with anyio.fail_after(5):
+    with anyio.fail_after(WAIT_S):
         async with anyio.create_task_group() as tasks:
             for name, scope in zip("ab", scopes, strict=True):
                 tasks.start_soon(wait, name, scope)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import anyio
 import pytest
+from tests.patience import WAIT_S
 
 from turnwire.errors import BadRequest, ConfigError, LimitExceeded, NotFound
 from turnwire.ids import SessionId
@@ -255,7 +256,7 @@ async def test_revoking_cuts_every_stream_of_the_token_and_no_other() -> None:
         if len(cut) == 2:
             tasks.cancel_scope.cancel()
 
-    with anyio.fail_after(5):
+    with anyio.fail_after(WAIT_S):
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(stream, "one", identity_of(tokens, secret))
             tasks.start_soon(stream, "two", identity_of(tokens, secret))
@@ -268,7 +269,7 @@ async def test_revoking_cuts_every_stream_of_the_token_and_no_other() -> None:
 async def test_a_stream_is_cut_when_its_token_expires() -> None:
     tokens, _ = Tokens.open(None, SystemClock(), GIVEN)
     _, secret = tokens.issue("ci", Role.OBSERVER, expires_in_s=0.05)
-    with anyio.fail_after(5), tokens.closing(identity_of(tokens, secret)) as scope:
+    with anyio.fail_after(WAIT_S), tokens.closing(identity_of(tokens, secret)) as scope:
         await anyio.sleep_forever()
     assert scope.cancelled_caught
 
@@ -278,7 +279,7 @@ async def test_a_stream_of_a_token_that_has_just_gone_does_not_run() -> None:
     record, secret = tokens.issue("ci", Role.OBSERVER)
     identity = identity_of(tokens, secret)
     tokens.revoke(record.id)
-    with anyio.fail_after(5), tokens.closing(identity) as scope:
+    with anyio.fail_after(WAIT_S), tokens.closing(identity) as scope:
         await anyio.sleep_forever()
     assert scope.cancelled_caught
 

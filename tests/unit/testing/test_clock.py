@@ -5,6 +5,7 @@ from __future__ import annotations
 import anyio
 import pytest
 from anyio import fail_after
+from tests.patience import WAIT_S
 
 from turnwire.errors import LocalProtocolError
 from turnwire.runtime.clock import Clock
@@ -36,7 +37,7 @@ async def test_sleepers_wake_in_the_order_of_their_deadlines(manual_clock: Manua
         await manual_clock.sleep(seconds)
         woken.append(seconds)
 
-    with fail_after(5):
+    with fail_after(WAIT_S):
         async with anyio.create_task_group() as tasks:
             for seconds in (3, 1, 2, 9):
                 tasks.start_soon(sleep, seconds)
@@ -50,7 +51,7 @@ async def test_sleepers_wake_in_the_order_of_their_deadlines(manual_clock: Manua
 
 
 async def test_small_steps_add_up_exactly(manual_clock: ManualClock) -> None:
-    with fail_after(5):
+    with fail_after(WAIT_S):
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(manual_clock.sleep, 1.0)
             await manual_clock.wait_for_sleepers(1)
@@ -69,7 +70,7 @@ async def test_a_cancelled_sleeper_no_longer_counts(manual_clock: ManualClock) -
 
 
 async def test_a_sleep_of_nothing_returns_without_advance(manual_clock: ManualClock) -> None:
-    with fail_after(5):
+    with fail_after(WAIT_S):
         await manual_clock.sleep(0)
 
 

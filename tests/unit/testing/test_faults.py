@@ -5,6 +5,7 @@ from __future__ import annotations
 import anyio
 import pytest
 from anyio import fail_after, wait_all_tasks_blocked
+from tests.patience import WAIT_S
 
 from turnwire.errors import ConfigError, LimitExceeded, LinkBroken, LinkClosed, LogUnavailable
 from turnwire.ids import SessionId
@@ -27,7 +28,7 @@ async def test_a_cut_lets_so_many_frames_through_and_breaks_both_ends() -> None:
         near.send_nowait(frame)
     assert await faulty.receive() == FRAMES[:3]
     for _ in range(2):
-        with fail_after(5), pytest.raises(LinkBroken):
+        with fail_after(WAIT_S), pytest.raises(LinkBroken):
             await faulty.receive()
     with pytest.raises(LinkBroken):
         await faulty.send(b"back")
@@ -40,7 +41,7 @@ async def test_a_cut_needs_no_further_frame_to_break() -> None:
     faulty = FaultyLink(far, [Cut(after=1)])
     near.send_nowait(b"1")
     assert await faulty.receive() == [b"1"]
-    with fail_after(5), pytest.raises(LinkBroken):
+    with fail_after(WAIT_S), pytest.raises(LinkBroken):
         await faulty.receive()
 
 
@@ -50,7 +51,7 @@ async def test_a_cut_by_bytes_never_gives_a_part_of_a_frame() -> None:
     near.send_nowait(b"four")
     near.send_nowait(b"more")
     assert await faulty.receive() == [b"four"]
-    with fail_after(5), pytest.raises(LinkBroken):
+    with fail_after(WAIT_S), pytest.raises(LinkBroken):
         await faulty.receive()
 
 
@@ -87,14 +88,14 @@ async def test_a_delayed_frame_holds_up_what_follows_and_nothing_before_it() -> 
         await faulty.receive()
     assert scope.cancelled_caught
     release.set()
-    with fail_after(5):
+    with fail_after(WAIT_S):
         assert await faulty.receive() == FRAMES[1:]
 
 
 async def test_a_delay_can_end_at_a_time_of_a_clock(manual_clock: ManualClock) -> None:
     near, far = memory_pair()
     faulty = FaultyLink(near, [Delay(at=1, until=10.0, clock=manual_clock, call="send")])
-    with fail_after(5):
+    with fail_after(WAIT_S):
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(faulty.send, b"1")
             await manual_clock.wait_for_sleepers(1)
@@ -115,7 +116,7 @@ async def test_a_duplicate_comes_twice_in_its_place(call: str) -> None:
     await sender.send(b"1")
     sender.send_nowait(b"2")
     await sender.send(b"3")
-    with fail_after(5):
+    with fail_after(WAIT_S):
         assert await receiver.receive() == [b"1", b"2", b"2", b"3"]
 
 
@@ -160,7 +161,7 @@ async def test_a_delayed_append_waits_for_its_event() -> None:
     release = anyio.Event()
     log = FaultyLog(MemoryEventLog(), [Delay(at=1, until=release)])
     await log.create(A)
-    with fail_after(5):
+    with fail_after(WAIT_S):
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(append, log, b"1", 0)
             await wait_all_tasks_blocked()

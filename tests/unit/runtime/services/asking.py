@@ -11,14 +11,12 @@ import anyio
 import msgspec
 import pytest
 from anyio.lowlevel import checkpoint
+from tests.patience import WAIT_S
 
 from turnwire.errors import RequestRefused
 from turnwire.limits import Limits
 from turnwire.runtime.services import Workspace
 from turnwire.wire.jsonrpc import raw
-
-WAIT_S = 10.0
-"""How long a test waits for anything: far above what a sound process needs, below the limit of a test."""
 
 
 @asynccontextmanager

@@ -11,6 +11,7 @@ from typing import Any
 
 import anyio
 import pytest
+from tests.patience import WAIT_S
 from tests.unit.runtime.services.asking import ask, read, refused, workspace_in
 
 from turnwire.limits import KiB, Limits
@@ -174,7 +175,7 @@ async def test_the_loop_goes_on_while_a_file_is_read(tmp_path: Path, monkeypatch
     def held_up(fd: int) -> os.stat_result:
         if threading.current_thread() is not threading.main_thread():
             anyio.from_thread.run_sync(reading.set)
-            assert may_go.wait(10)
+            assert may_go.wait(WAIT_S)
         return real(fd)
 
     async with workspace_in(tmp_path) as workspace:
@@ -182,7 +183,7 @@ async def test_the_loop_goes_on_while_a_file_is_read(tmp_path: Path, monkeypatch
         monkeypatch.setattr(os, "fstat", held_up)
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(read, workspace, tmp_path / "f")
-            with anyio.fail_after(10):
+            with anyio.fail_after(WAIT_S):
                 await reading.wait()
             may_go.set()
 

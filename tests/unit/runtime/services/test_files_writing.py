@@ -12,6 +12,7 @@ from typing import Any
 
 import anyio
 import pytest
+from tests.patience import WAIT_S
 from tests.unit.runtime.services.asking import refused, workspace_in, write
 
 from turnwire.errors import RequestRefused
@@ -189,13 +190,13 @@ async def test_a_cancelled_write_has_written_all_or_nothing(
 
     def held_up(*args: Any, **options: Any) -> None:
         anyio.from_thread.run_sync(loop_may_cancel.set)
-        assert thread_may_go.wait(10)
+        assert thread_may_go.wait(WAIT_S)
         real(*args, **options)
 
     monkeypatch.setattr(os, "rename", held_up)
     async with workspace_in(tmp_path) as workspace, anyio.create_task_group() as tasks:
         tasks.start_soon(write, workspace, tmp_path / "f", "whole")
-        with anyio.fail_after(10):
+        with anyio.fail_after(WAIT_S):
             await loop_may_cancel.wait()
         tasks.cancel_scope.cancel()
         thread_may_go.set()
@@ -229,5 +230,5 @@ async def test_flipping_a_component_for_ever_lets_no_write_out(tmp_path: Path) -
                     await write(workspace, root / "a" / "f", str(number))
         finally:
             over.set()
-            flipping.join(timeout=10)
+            flipping.join(timeout=WAIT_S)
     assert os.listdir(away) == []

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.patience import WAIT_S
 
 from turnwire.errors import RequestRefused
 from turnwire.runtime.services import Roots
@@ -359,6 +360,6 @@ def test_flipping_a_component_for_ever_never_lets_anything_out(root: Path) -> No
                 refusals += 1
     finally:
         over.set()
-        flipping.join(timeout=10)
+        flipping.join(timeout=WAIT_S)
     assert set(found) <= {INSIDE}
     assert len(found) + refusals == 3000

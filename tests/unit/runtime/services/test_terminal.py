@@ -9,6 +9,7 @@ import sys
 
 import anyio
 import pytest
+from tests.patience import WAIT_S
 
 from turnwire.link.process_guard import Ends
 from turnwire.runtime.services.terminal import READ_BYTES, Terminal
@@ -21,7 +22,7 @@ ROOM = 1024 * 1024
 @pytest.fixture
 def dead_guard() -> subprocess.Popen[bytes]:
     guard = subprocess.Popen(["true"])
-    guard.wait(timeout=10)
+    guard.wait(timeout=WAIT_S)
     return guard
 
 
@@ -36,7 +37,7 @@ async def test_an_exit_that_is_heard_first_waits_for_the_output(dead_guard: subp
     os.write(status, b'{"pid": 0}\n{"exit_code": 3, "signal": 0}\n{"gone": 0, "left": 0}\n')
     os.close(status)
     terminal = Terminal(dead_guard, Ends(-1, from_output, -1, to_control, from_status), ROOM)
-    with anyio.fail_after(10):
+    with anyio.fail_after(WAIT_S):
         assert (await terminal.exited()).exit_code == 3
     assert len(terminal.output.text()) == printed
     os.close(out)
@@ -51,7 +52,7 @@ async def test_a_foreign_writer_cannot_keep_an_exit_back(dead_guard: subprocess.
     from_output, out = os.pipe()
     os.close(status)
     terminal = Terminal(dead_guard, Ends(-1, from_output, -1, to_control, from_status), ROOM)
-    with anyio.fail_after(10):
+    with anyio.fail_after(WAIT_S):
         exit = await terminal.exited()
     assert (exit.exit_code, exit.signal) == (None, None)
     with pytest.raises(BrokenPipeError):
