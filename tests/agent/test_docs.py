@@ -13,12 +13,12 @@ import anyio
 import pytest
 from tests.agent.official import official_python
 from tests.cli.rig import served
+from tests.patience import LONG_S
 
 import turnwire
 from turnwire.client import Question
 
 ROOT = Path(__file__).resolve().parents[2]
-RUN_S = 60.0
 PAGE = (ROOT / "docs" / "write-an-agent.md").read_text(encoding="utf-8")
 TIDY = (ROOT / "examples" / "tidy.py").read_text(encoding="utf-8")
 
@@ -53,7 +53,7 @@ async def said(agent: list[str] | str, cwd: Path, *prompts: str, token: str | No
     def allow(question: Question) -> str:
         return "allow_once"
 
-    with anyio.fail_after(RUN_S):
+    with anyio.fail_after(LONG_S):
         async with turnwire.connect(agent, token=token) as client:
             session = await client.new_session(cwd)
             session.on_permission(allow)
@@ -115,7 +115,7 @@ def test_the_test_on_the_page_passes(folder: Path) -> None:
 
 def run(folder: Path, *words: str) -> str:
     done = subprocess.run(
-        [sys.executable, *words], cwd=folder, capture_output=True, text=True, timeout=RUN_S, check=False
+        [sys.executable, *words], cwd=folder, capture_output=True, text=True, timeout=LONG_S, check=False
     )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout

@@ -11,6 +11,7 @@ from pathlib import Path
 import click
 import pytest
 from tests.cli.rig import environment, run
+from tests.patience import LONG_S
 
 from turnwire.builtin.commands import COMMANDS
 from turnwire.builtin.demos import ABOUT
@@ -21,7 +22,6 @@ from turnwire.cli.main import cli
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "configure-the-built-in-agent.md").read_text()
-RUN_S = 60.0
 
 
 def blocks(language: str) -> list[str]:
@@ -43,7 +43,7 @@ def test_a_program_of_the_page_runs(number: int, tmp_path: Path) -> None:
         env=environment(tmp_path),
         capture_output=True,
         text=True,
-        timeout=RUN_S,
+        timeout=LONG_S,
         check=False,
     )
     assert done.returncode == 0, done.stderr

@@ -12,6 +12,7 @@ from typing import cast
 
 import anyio
 import pytest
+from tests.patience import LONG_S
 from tests.support.daemons import running_daemon
 
 import turnwire
@@ -19,7 +20,6 @@ from turnwire.client import Client, Session
 
 ROOT = Path(__file__).resolve().parents[2]
 AGENT = [sys.executable, "-m", "turnwire.testing.agent"]
-RUN_S = 60.0
 BLOCKS = re.findall(r"^```python\n(.*?)^```$", (ROOT / "docs" / "client.md").read_text(), re.MULTILINE | re.DOTALL)
 PROGRAMS = [block for block in BLOCKS if "import sys" in block]
 DAEMON_PIECES = [block for block in BLOCKS if "TOKEN" in block]
@@ -32,7 +32,7 @@ def run(path: Path, folder: Path) -> str:
         cwd=folder,
         capture_output=True,
         text=True,
-        timeout=RUN_S,
+        timeout=LONG_S,
         check=False,
     )
     assert done.returncode == 0, done.stderr
@@ -54,7 +54,7 @@ async def test_a_piece_of_the_page_holds(number: int, tmp_path: Path, monkeypatc
     body = textwrap.indent(PIECES[number], "    ")
     exec(f"async def piece(client, session):\n{body}", names)
     piece = cast("Callable[[Client, Session], Awaitable[None]]", names["piece"])
-    with anyio.fail_after(RUN_S):
+    with anyio.fail_after(LONG_S):
         async with turnwire.connect(AGENT) as client:
             await piece(client, await client.new_session("."))
 
@@ -63,7 +63,7 @@ async def test_a_piece_of_the_page_holds(number: int, tmp_path: Path, monkeypatc
 @pytest.mark.parametrize("number", range(len(DAEMON_PIECES)))
 async def test_a_piece_about_daemons_holds(number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    with anyio.fail_after(RUN_S):
+    with anyio.fail_after(LONG_S):
         async with running_daemon(tmp_path / "data") as daemon:
             names: dict[str, object] = {"turnwire": turnwire, "URL": daemon.url, "TOKEN": daemon.token}
             body = textwrap.indent(DAEMON_PIECES[number], "    ")

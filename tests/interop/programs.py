@@ -18,12 +18,11 @@ import msgspec
 from anyio.abc import ByteReceiveStream, ByteStream, Process
 from anyio.streams.text import TextReceiveStream
 from tests.interop.peers import PEERS, ROOT, absent
+from tests.patience import LONG_S
 from tests.support.daemons import TOKEN
 
 QWEN = PEERS / "qwen"
 NODE = QWEN / "node_modules" / "node" / "bin" / "node"
-PROGRAM_S = 90.0
-"""What a scenario may take on a busy machine; most take two seconds."""
 
 
 class Program:
@@ -65,7 +64,7 @@ async def program(url: str, cwd: Path, name: str, scenario: str, *given: Any) ->
     command = [str(NODE), *links, str(QWEN / "clients" / f"{name}.mjs"), scenario, *arguments]
     process = await anyio.open_process(command, env=environment)
     try:
-        with anyio.fail_after(PROGRAM_S):
+        with anyio.fail_after(LONG_S):
             yield Program(process)
     finally:
         if process.returncode is None:

@@ -11,7 +11,8 @@ import msgspec
 import pytest
 from tests.interop.peers import PEERS, ROOT, absent, scripted
 from tests.interop.schema_check import Frame, Json, check_frames
-from tests.interop.touring import TOUR_S, stdio_command
+from tests.interop.touring import stdio_command
+from tests.patience import LONG_S
 
 pytestmark = pytest.mark.anyio
 
@@ -28,7 +29,7 @@ async def acpx(folder: Path, profile: str, form: str, prompt: str) -> str:
     agent = shlex.join(stdio_command(folder / "data", scripted("--profile", profile)))
     words = ["--agent", agent, "--cwd", str(folder), "--approve-all", "--format", form, "exec", prompt]
     program = [str(NODE), str(ACPX / "node_modules/acpx/dist/cli.js"), *words]
-    with anyio.fail_after(TOUR_S):
+    with anyio.fail_after(LONG_S):
         ran = await anyio.run_process(program, check=False, env=os.environ | {"HOME": str(folder)})
     assert ran.returncode == 0, ran.stderr.decode()
     return ran.stdout.decode()

@@ -14,7 +14,8 @@ import pytest
 from tests.interop.peers import AGENTS, PEERS, ROOT, absent
 from tests.interop.schema_check import Frame, Json, check_frames
 from tests.interop.sdk_tour import check_tour
-from tests.interop.touring import CLIENTS_OF_ACP, OFFICIAL_PROMPTS, TOUR_S, OfficialClient
+from tests.interop.touring import CLIENTS_OF_ACP, OFFICIAL_PROMPTS, OfficialClient
+from tests.patience import LONG_S
 
 pytestmark = pytest.mark.anyio
 
@@ -48,7 +49,7 @@ async def acpx(folder: Path, command: Sequence[str], prompt: str) -> list[Frame]
         absent(f"{ACPX.relative_to(ROOT)} is not there; run: make peers")
     words = ["--agent", shlex.join(command), "--cwd", str(folder), "--approve-all", "--format", "json"]
     program = [str(node), str(ACPX / "node_modules/acpx/dist/cli.js"), *words, "exec", prompt]
-    with anyio.fail_after(TOUR_S):
+    with anyio.fail_after(LONG_S):
         ran = await anyio.run_process(program, check=False, env=os.environ | {"HOME": str(folder)})
     assert ran.returncode == 0, ran.stderr.decode()
     messages: list[Json] = [msgspec.json.decode(line) for line in ran.stdout.splitlines()]

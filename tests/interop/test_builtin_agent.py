@@ -12,7 +12,8 @@ import pytest
 from tests.interop.peers import ROOT, absent
 from tests.interop.schema_check import Json, check_frames
 from tests.interop.test_acpx import ACPX, NODE, frames_of
-from tests.interop.touring import CLIENTS_OF_ACP, TOUR_S, OfficialClient
+from tests.interop.touring import CLIENTS_OF_ACP, OfficialClient
+from tests.patience import LONG_S
 
 pytestmark = pytest.mark.anyio
 
@@ -52,7 +53,7 @@ async def acpx(folder: Path, prompt: str) -> str:
         absent(f"{ACPX.relative_to(ROOT)} is not there; run: make peers")
     words = ["--agent", shlex.join(agent(folder)), "--cwd", str(folder), "--approve-all", "--format", "json"]
     program = [str(NODE), str(ACPX / "node_modules/acpx/dist/cli.js"), *words, "exec", prompt]
-    with anyio.fail_after(TOUR_S):
+    with anyio.fail_after(LONG_S):
         ran = await anyio.run_process(program, check=False, env=os.environ | {"HOME": str(folder)})
     assert ran.returncode == 0, ran.stderr.decode()
     return ran.stdout.decode()

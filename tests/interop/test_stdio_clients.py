@@ -12,9 +12,9 @@ from typing import Any, NamedTuple
 
 import pytest
 from tests.interop.peers import NODE, PEERS, ROOT, absent, scripted
+from tests.patience import LONG_S
 
 CLIENTS = Path(__file__).parent / "clients"
-RUN_S = 60.0
 
 
 class Editor(NamedTuple):
@@ -37,7 +37,7 @@ class Editor(NamedTuple):
             env={"PATH": os.environ["PATH"], "HOME": str(home)},
             capture_output=True,
             text=True,
-            timeout=RUN_S,
+            timeout=LONG_S,
             check=False,
         )
         assert done.returncode == 0, done.stderr

@@ -16,10 +16,9 @@ import anyio
 import msgspec
 from tests.interop.peers import NODE, PEERS, ROOT, absent
 from tests.interop.schema_check import Frame, Json
+from tests.patience import LONG_S
 
 CLIENTS = Path(__file__).parent / "clients"
-TOUR_S = 90.0
-"""What a tour may take on a busy machine; most take three seconds."""
 STDIO = (sys.executable, "-m", "turnwire", "stdio")
 SCRIPTED_PROMPTS = ("ask edit allow_once,reject_once\nsay 1 done", "say 1 waiting\nnever", "say 2 again")
 OFFICIAL_PROMPTS = ("edit the file", "wait for me", "hello again")
@@ -45,7 +44,7 @@ class OfficialClient(NamedTuple):
             absent(f"{self.needs.relative_to(ROOT)} is not there; run: make peers")
         wanted = {"transport": transport, "cwd": str(cwd), "prompts": prompts, **where}
         given = msgspec.json.encode(wanted).decode()
-        with anyio.fail_after(TOUR_S):
+        with anyio.fail_after(LONG_S):
             ran = await anyio.run_process([*self.program, given], check=False)
         assert ran.returncode == 0, ran.stderr.decode()
         said = msgspec.json.decode(ran.stdout, type=list[_Said])

@@ -11,6 +11,7 @@ from urllib.parse import SplitResult, urlsplit
 
 import anyio
 import httpx
+from tests.patience import LONG_S
 from tests.support.daemons import Running, running_daemon
 
 from turnwire.limits import Limits
@@ -28,7 +29,7 @@ async def guarded(tmp_path: Path, **options: Any) -> AsyncGenerator[Running]:
     """A daemon whose only root is `tmp_path/work`'s parent, with limits that let a table through."""
     (tmp_path / "work").mkdir(exist_ok=True)
     options.setdefault("limits", PATIENT)
-    with anyio.fail_after(90):
+    with anyio.fail_after(LONG_S):
         async with running_daemon(tmp_path / "data", **options) as daemon:
             yield daemon
 

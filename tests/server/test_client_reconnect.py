@@ -11,6 +11,7 @@ import anyio
 import anyio.lowlevel
 import pytest
 from anyio.abc import TaskGroup, TaskStatus
+from tests.patience import LONG_S
 from tests.support.cutting import CuttingProxy, cutting
 from tests.support.daemons import TOKEN, Running, running_daemon
 
@@ -21,7 +22,6 @@ from turnwire.limits import Limits
 
 pytestmark = pytest.mark.anyio
 
-WAIT_S = 100.0
 CHUNKS = 3000
 CUTS = 60
 
@@ -34,7 +34,7 @@ def cuts(seed: int, many: int = CUTS) -> list[int]:
 
 @asynccontextmanager
 async def cut_daemon(folder: Path, plan: list[int]) -> AsyncGenerator[tuple[Running, CuttingProxy]]:
-    with anyio.fail_after(WAIT_S):
+    with anyio.fail_after(LONG_S):
         async with running_daemon(folder / "data") as daemon, cutting(daemon.url, plan) as proxy:
             yield daemon, proxy
 
@@ -118,7 +118,7 @@ class Restarting:
 
 @asynccontextmanager
 async def restarting(folder: Path) -> AsyncGenerator[tuple[Restarting, CuttingProxy]]:
-    with anyio.fail_after(WAIT_S):
+    with anyio.fail_after(LONG_S):
         async with cutting("http://127.0.0.1:9") as proxy, anyio.create_task_group() as tasks:
             daemon = Restarting(tasks, proxy, folder / "data")
             await daemon.start()
@@ -169,7 +169,7 @@ async def test_clients_live_through_a_restart_of_the_daemon(tmp_path: Path) -> N
         assert caught.value.reason == "daemon_restarted"
         assert (await waiting).text == "after"
         assert (await watched.completed("waiting")).text == "after"
-        with anyio.fail_after(WAIT_S):
+        with anyio.fail_after(LONG_S):
             while not (results and errors and "last" in heard):
                 await anyio.lowlevel.checkpoint()
         assert results[0].stop_reason == "end_turn"

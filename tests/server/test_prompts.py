@@ -12,7 +12,7 @@ import anyio
 import msgspec
 import pytest
 from starlette.types import ASGIApp, Message
-from tests.patience import SOON_S
+from tests.patience import LONG_S, SOON_S
 from tests.server.reading import VERSIONS, WAIT_S, is_end, offsets, reading
 from tests.server.seats import answer, blocks, seated
 from tests.support.daemons import TOKEN, running_daemon
@@ -293,7 +293,7 @@ async def test_three_hundred_fast_prompts_from_ten_clients_end_once_each_in_the_
         async def ask(client: int) -> None:
             asked.extend([(await seat.prompt(f"say 1 {client}-{n}"))["promptId"] for n in range(30)])
 
-        with anyio.fail_after(90):
+        with anyio.fail_after(LONG_S):
             async with anyio.create_task_group() as tasks:
                 for client in range(10):
                     tasks.start_soon(ask, client)

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import anyio
 import pytest
+from tests.patience import LONG_S
 from tests.server.counting import Counter, count_stream
 from tests.server.serving import more_files, serving
 
@@ -23,7 +24,7 @@ CLOSE = 100
 async def test_every_subscriber_of_a_burst_gets_every_event(tmp_path: Path, server: str, subscribers: int) -> None:
     more_files()
     async with serving(tmp_path / "d", server) as daemon:
-        with anyio.fail_after(110):
+        with anyio.fail_after(LONG_S):
             readers: list[Counter] = [
                 await count_stream(daemon.url, daemon.path, daemon.headers, ends=1, close=number % CLOSE == 0)
                 for number in range(subscribers)

@@ -9,6 +9,7 @@ from pathlib import Path
 import anyio
 import httpx
 import pytest
+from tests.patience import LONG_S
 from tests.server.counting import Counter, count_stream
 from tests.server.reading import WAIT_S, after, ended, is_end, offsets, open_session, prompt, reading
 from tests.server.serving import Serving, serving
@@ -26,6 +27,8 @@ BURSTS = 3
 BURST_MB = 12
 """What the frames of one burst take."""
 TURNS = 60
+ROUNDS = 3
+"""The best counts: the machine holds up a turn now and then, a reader that delays others would do it always."""
 SMALL = 4096
 """Bytes that the kernel keeps for a reader that does not read, so that the daemon notices soon."""
 
@@ -50,6 +53,10 @@ async def turn_times(daemon: Serving, reader: Counter) -> list[float]:
     return took
 
 
+def p99(took: list[float]) -> float:
+    return statistics.quantiles(took, n=100)[98]
+
+
 async def burst(daemon: Serving, reader: Counter) -> float:
     """A burst that one reader has seen whole; gives what the daemon's process holds then."""
     reader.expect(1)
@@ -63,10 +70,10 @@ async def test_a_stalled_reader_costs_the_daemon_a_page_and_delays_nobody_and_mi
     tmp_path: Path, server: str
 ) -> None:
     async with serving(tmp_path / "d", server) as daemon:
-        with anyio.fail_after(110):
+        with anyio.fail_after(LONG_S):
             live = await count_stream(daemon.url, daemon.path, daemon.headers, ends=1)
             memory_mb = max([await burst(daemon, live) for _ in range(WARM)])
-            before = await turn_times(daemon, live)
+            before_s = p99(await turn_times(daemon, live))
             stalled = await stall(daemon.url, daemon.path, daemon.headers, close=True)
             held_mb = [await burst(daemon, live) for _ in range(BURSTS)]
             # A process takes memory in steps of its own, now and then one as large as a burst. A daemon that kept
@@ -75,13 +82,13 @@ async def test_a_stalled_reader_costs_the_daemon_a_page_and_delays_nobody_and_mi
             assert min(grown) < BURST_MB / 2, held_mb
             assert sum(grown) < BURSTS * BURST_MB, held_mb
             assert stalled.frames < FLOOD
-            during = await turn_times(daemon, live)
-            stalled.expect(BURSTS + TURNS)
+            during_s = min([p99(await turn_times(daemon, live)) for _ in range(ROUNDS)])
+            stalled.expect(BURSTS + ROUNDS * TURNS)
             assert stalled.transport is not None
             stalled.transport.resume_reading()
             await stalled.done.wait()
         # Generous, because the machine does other work. A daemon that waits for a reader would end no turn at all.
-        assert statistics.quantiles(during, n=100)[97] < 5 * statistics.quantiles(before, n=100)[97] + 0.25
+        assert during_s < 5 * before_s + 0.25
         ids = stalled.ids()
         assert ids == list(range(ids[0], ids[0] + stalled.frames))
         assert stalled.frames > BURSTS * FLOOD

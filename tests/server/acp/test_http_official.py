@@ -12,18 +12,18 @@ from typing import Any
 import anyio
 import pytest
 from tests.interop.peers import PEERS, absent
+from tests.patience import LONG_S
 from tests.support.daemons import Running, running_daemon
 
 pytestmark = pytest.mark.anyio
 
 PROGRAMS = Path(__file__).parent / "official"
-WAIT_S = 90.0
 SERVERS = pytest.mark.parametrize("server", ["uvicorn", "granian"])
 
 
 async def conversation(command: Sequence[str], cwd: Path, given: bytes = b"", **extra: str) -> dict[str, Any]:
     """Run a client to its end, and give what it heard."""
-    with anyio.fail_after(WAIT_S):
+    with anyio.fail_after(LONG_S):
         ended = await anyio.run_process(list(command), input=given, cwd=cwd, check=False, env=os.environ | extra)
     assert ended.returncode == 0, ended.stderr.decode()
     return json.loads(ended.stdout)
