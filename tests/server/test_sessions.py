@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,9 @@ from tests.server.seats import answer, blocks, seated
 from tests.support.daemons import SCRIPTED, Running, running_daemon
 from tests.support.driving import events_of, of
 
+import turnwire
 from turnwire.core import events as ev
+from turnwire.errors import AgentLaunchFailed
 from turnwire.ids import SessionId
 from turnwire.limits import Limits
 from turnwire.server.door.identity import Role
@@ -136,6 +139,29 @@ async def test_an_agent_that_cannot_start_is_heard_and_leaves_no_session(tmp_pat
     async with running_daemon(tmp_path / "d", agent=missing) as running, running.client() as client:
         assert answer(await client.post("/session", json={}), 502)["code"] == "agent_launch_failed"
         assert await running.daemon.log.sessions() == []
+
+
+NO_SEAT = {"code": -32050, "message": "no seat left", "data": {"retryInS": 7}}
+REFUSING = f"""
+import json, sys
+for line in sys.stdin:
+    asked = json.loads(line)
+    first = asked["method"] == "initialize"
+    said = {{"result": {{"protocolVersion": 1, "agentCapabilities": {{}}}}}} if first else {{"error": {NO_SEAT!r}}}
+    print(json.dumps({{"jsonrpc": "2.0", "id": asked["id"], **said}}), flush=True)
+"""
+
+
+async def test_what_an_agent_says_that_refuses_a_session_is_told_as_it_said_it(tmp_path: Path) -> None:
+    agent = (sys.executable, "-c", REFUSING)
+    async with running_daemon(tmp_path / "d", agent=agent) as running, running.client() as client:
+        refused = answer(await client.post("/session", json={}), 502)
+        assert (refused["code"], refused["agentError"]) == ("agent_launch_failed", NO_SEAT)
+        async with turnwire.connect(running.url, token=running.token) as sdk:
+            with pytest.raises(AgentLaunchFailed) as caught:
+                await sdk.new_session(str(tmp_path))
+    assert caught.value.agent_error is not None
+    assert json.loads(caught.value.agent_error) == NO_SEAT
 
 
 async def test_a_slow_agent_holds_nobody_up(tmp_path: Path) -> None:

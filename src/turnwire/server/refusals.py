@@ -10,7 +10,7 @@ from typing import Any
 
 from msgspec import Raw
 
-from turnwire.errors import AuthRequired, TurnwireError
+from turnwire.errors import AgentLaunchFailed, AuthRequired, TurnwireError
 from turnwire.problems import problem
 
 RETRY_AFTER_S = 1
@@ -32,6 +32,8 @@ def problem_of(error: TurnwireError) -> tuple[int, dict[str, str], dict[str, Any
     }
     if isinstance(error, AuthRequired):
         body["methods"] = Raw(error.methods)
+    if isinstance(error, AgentLaunchFailed) and error.agent_error is not None:
+        body["agentError"] = Raw(error.agent_error)
     headers: dict[str, str] = {}
     if error.retryable:
         headers["Retry-After"] = str(error.context.get("retry_after") or RETRY_AFTER_S)
