@@ -9,6 +9,7 @@ be meant for: what the agent did not say is unknown, not harmless.
 from __future__ import annotations
 
 import posixpath
+import re
 import shlex
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
@@ -83,17 +84,35 @@ class Call(Struct, frozen=True):
     """What is known of a tool call. `None`, or no paths, is what the agent did not say, not what there is not."""
 
     kind: str | None = None
-    paths: tuple[str, ...] = ()
+    locations: tuple[str, ...] = ()
+    diffs: tuple[str, ...] = ()
+    """The files that its diffs change."""
     command: str | None = None
 
+    @property
+    def paths(self) -> tuple[str, ...]:
+        return self.locations + self.diffs
 
-class _Location(Struct):
+
+class _Path(Struct, rename="camel"):
     path: str
+    old_path: str | None = None
+    """Of a move or a copy."""
+
+
+class _Content(Struct):
+    type: str = ""
+    path: str | None = None
+    """Of a diff in v1."""
+    changes: list[_Path] | None = None
+    """Of a diff in v2."""
 
 
 class _Change(Struct, rename="camel"):
     kind: str | UnsetType | None = UNSET
-    locations: list[_Location] | UnsetType | None = UNSET
+    locations: list[_Path] | UnsetType | None = UNSET
+    content: list[_Content] | _Content | UnsetType | None = UNSET
+    """One that comes alone is added to those that came before."""
     raw_input: Raw | UnsetType = UNSET
 
 
@@ -115,10 +134,21 @@ def amended(call: Call, change: Raw, *, null_clears: bool) -> Call | None:
     if told.kind not in omitted:
         call = msgspec.structs.replace(call, kind=told.kind)
     if told.locations not in omitted:
-        call = msgspec.structs.replace(call, paths=tuple(each.path for each in told.locations or ()))
+        call = msgspec.structs.replace(call, locations=tuple(each.path for each in told.locations or ()))
+    if isinstance(told.content, _Content):
+        call = msgspec.structs.replace(call, diffs=call.diffs + _diffs([told.content]))
+    elif told.content not in omitted:
+        call = msgspec.structs.replace(call, diffs=_diffs(told.content or ()))
     if told.raw_input is not UNSET and (null_clears or bytes(told.raw_input) != b"null"):
         call = msgspec.structs.replace(call, command=_command(told.raw_input))
     return call
+
+
+def _diffs(content: Sequence[_Content]) -> tuple[str, ...]:
+    diffs = [each for each in content if each.type == "diff"]
+    changes = [change for each in diffs for change in each.changes or ()]
+    paths = (*(each.path for each in diffs), *(path for each in changes for path in (each.old_path, each.path)))
+    return tuple(path for path in paths if path is not None)
 
 
 def _command(given: Raw) -> str | None:
@@ -255,14 +285,22 @@ def _one_slash(path: str) -> str:
     return "/" + path.lstrip("/") if path.startswith("/") else path
 
 
-_CHAINS = frozenset(";&|<>`$\n(){}")
+_CHAINS = re.compile(r"[;&|<>`$\n(){}]+")
 """Characters by which one command line holds more than one command."""
+_EXPANDS = frozenset("$`")
+"""With them, what will be run is not written in the line."""
 
 
 def _command_fits(pattern: str, call: Call, *, allows: bool) -> bool | None:
-    """A line that could hold a second command is never allowed: `git *` must not allow `git x; rm y`."""
+    """A line that could hold a second command is never allowed: `git *` must not allow `git x; rm y`.
+
+    To reject or to ask, one of its commands is enough.
+    """
     if call.command is None:
         return None if call.kind in {None, "execute"} else False
-    if allows and _CHAINS.intersection(call.command):
-        return False
-    return fnmatchcase(call.command, pattern)
+    if allows:
+        return _CHAINS.search(call.command) is None and fnmatchcase(call.command, pattern)
+    commands = (call.command, *(each.strip() for each in _CHAINS.split(call.command)))
+    if any(fnmatchcase(each, pattern) for each in commands):
+        return True
+    return None if _EXPANDS.intersection(call.command) else False

@@ -18,6 +18,8 @@ from turnwire.core.policy import Call, Rule, amended, judge, read_request
 from turnwire.ids import SessionId
 from turnwire.limits import REMEMBERED_TOOLS, KiB
 
+_TELLING = TOOL_KINDS | {"tool_call_content_chunk"}
+"""Updates that say something of a tool call."""
 _LARGEST = 16 * KiB
 """Characters of a call's paths and command that are remembered; a larger call is asked about."""
 
@@ -76,7 +78,7 @@ class SessionRules:
         if not self._rules.rules:
             return given
         match given:
-            case AgentUpdate() if given.peek.kind in TOOL_KINDS:
+            case AgentUpdate() if given.peek.kind in _TELLING:
                 self._calls.told(given.peek.tool_call_id, given.update, anew=given.peek.kind == "tool_call")
             case AgentAsks():
                 return replace(given, verdict=self._verdict(given, cwd))

@@ -90,6 +90,53 @@ def test_a_line_with_more_than_one_command_is_not_allowed_by_a_pattern(command: 
     assert verdict([REJECT | {"command": "git *"}], asked(rawInput={"command": command})) == "no"
 
 
+@pytest.mark.parametrize(
+    "command", ["ls; rm y", "ls && rm y", "ls | rm y", "(rm y)", "x=$(rm y)", "ls\nrm y", "`rm y`", "{ rm y; }"]
+)
+def test_to_reject_or_to_ask_one_command_of_a_line_is_enough(command: str) -> None:
+    call = asked(rawInput={"command": command})
+    allow = ALLOW | {"kind": "execute"}
+    assert verdict([REJECT | {"command": "rm *"}, allow], call) == "no"
+    assert verdict([{"answer": "ask", "command": "rm *"}, allow], call) is None
+
+
+def test_a_line_that_does_not_say_what_it_runs_is_not_allowed_past_a_rule_that_rejects() -> None:
+    rules = [REJECT | {"command": "rm *"}, ALLOW | {"kind": "execute"}]
+    assert verdict(rules, asked(rawInput={"command": "$TOOL y"})) is None
+    assert verdict(rules, asked(rawInput={"command": "ls | wc -l"})) == "yes"
+
+
+def diff(*found: str) -> dict[str, Any]:
+    return {"type": "diff", "changes": [{"operation": "modify", "path": each} for each in found]}
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        [{"type": "content", "content": {"type": "text", "text": "x"}}, {"type": "diff", "path": "/etc/passwd"}],
+        [diff("/w/b", "/etc/passwd")],
+        [{"type": "diff", "changes": [{"operation": "move", "oldPath": "/etc/passwd", "path": "/w/b"}]}],
+        diff("/etc/passwd"),
+    ],
+)
+def test_the_files_of_its_diffs_are_paths_of_a_call(content: Any) -> None:
+    call = asked("edit", locations=paths("/w/a"), content=content)
+    assert verdict([ALLOW | {"path": "{cwd}/*"}], call) is None
+    assert verdict([REJECT | {"path": "/etc/*"}], call) == "no"
+    assert verdict([ALLOW | {"path": "{cwd}/*"}], asked("edit", content=[diff("/w/a")])) == "yes"
+
+
+def test_content_replaces_the_diffs_before_it_and_a_piece_adds_to_them() -> None:
+    call = amended(Call(), raw({"content": [diff("/w/a")]}), null_clears=True)
+    assert call is not None
+    more = amended(call, raw({"content": diff("/w/b")}), null_clears=True)
+    assert more is not None
+    assert more.paths == ("/w/a", "/w/b")
+    for nothing in (b"[]", b"null"):
+        assert amended(more, Raw(b'{"content": %s}' % nothing), null_clears=True) == Call()
+    assert amended(more, raw({"content": None}), null_clears=False) == more
+
+
 def test_a_rule_may_count_only_while_nobody_is_there() -> None:
     rules = [ALLOW | {"kind": "read", "when": "unattended"}]
     assert verdict(rules, asked("read")) == "yes"
@@ -191,10 +238,12 @@ def test_after_a_rejection_that_may_be_meant_another_one_still_answers() -> None
     assert verdict([REJECT | {"kind": "execute"}, REJECT], asked(None)) == "no"
 
 
-@pytest.mark.parametrize(("null_clears", "kept"), [(True, Call()), (False, Call("read", ("/w/a",), "ls"))])
+@pytest.mark.parametrize(
+    ("null_clears", "kept"), [(True, Call()), (False, Call("read", ("/w/a",), ("/w/b",), "ls"))]
+)
 def test_null_clears_what_was_known_or_says_nothing_by_version(null_clears: bool, kept: Call) -> None:
-    nulls = raw({"toolCallId": "t", "kind": None, "locations": None, "rawInput": None})
-    assert amended(Call("read", ("/w/a",), "ls"), nulls, null_clears=null_clears) == kept
+    nulls = raw({"toolCallId": "t", "kind": None, "locations": None, "content": None, "rawInput": None})
+    assert amended(Call("read", ("/w/a",), ("/w/b",), "ls"), nulls, null_clears=null_clears) == kept
 
 
 # -- paths that look like something else ---------------------------------------------------------------------
