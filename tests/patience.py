@@ -1,12 +1,7 @@
-"""How long tests wait for what should come: the only numbers for it.
-
-A wait that ends well ends at once, so long ones cost nothing; short ones fail on a machine that stalls.
-"""
+"""How long our own tests wait, beside what `turnwire.testing.patience` says for everybody's."""
 
 from __future__ import annotations
 
-WAIT_S = 60.0
-"""Longer than anything takes on a busy machine, and shorter than a test may take."""
 LONG_S = 300.0
 """For a test that moves hundreds of thousands of events, or starts a hundred programs."""
 SOON_S = 8.0

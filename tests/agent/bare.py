@@ -7,10 +7,10 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import anyio
-from tests.patience import WAIT_S
 
 from turnwire.agent import Agent
 from turnwire.link.memory import memory_pair
+from turnwire.testing.patience import WAIT_S
 from turnwire.testing.scripted.client import BareClient
 
 NOTHING: dict[str, Any] = {}

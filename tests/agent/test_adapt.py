@@ -13,10 +13,10 @@ from typing import Any
 import anyio
 import pytest
 from tests.agent.official import official_python
-from tests.patience import WAIT_S
 
 from turnwire.limits import Limits
 from turnwire.runtime.source import ProcessSource
+from turnwire.testing.patience import WAIT_S
 from turnwire.testing.scripted.client import BareClient, prompt_params
 
 pytestmark = pytest.mark.anyio

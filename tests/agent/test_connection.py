@@ -7,11 +7,11 @@ from typing import Any
 import anyio
 import pytest
 from tests.agent.kit import CWD, DIALECTS, V1, V2, Driver, Json, say_nothing, served, text_prompt
-from tests.patience import WAIT_S
 
 from turnwire.agent import Agent, AgentFailure, AgentOptions, AuthMethod, Session, Turn
 from turnwire.core.dialect import read_initialize
 from turnwire.link.memory import memory_pair
+from turnwire.testing.patience import WAIT_S
 from turnwire.wire.jsonrpc import raw
 
 pytestmark = pytest.mark.anyio

@@ -8,11 +8,11 @@ import anyio
 import anyio.lowlevel
 import pytest
 from tests.agent.kit import V1, V2, Driver, Json, is_answer, served, word_of
-from tests.patience import WAIT_S
 
 from turnwire.agent import Agent, AgentOptions, Turn
 from turnwire.errors import LimitExceeded
 from turnwire.link.memory import MemoryLink, memory_pair
+from turnwire.testing.patience import WAIT_S
 
 pytestmark = pytest.mark.anyio
 

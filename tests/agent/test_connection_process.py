@@ -14,12 +14,12 @@ import anyio
 import anyio.to_thread
 import pytest
 from tests.agent.kit import DIALECTS, V1, V2, Driver, Json, check, say_nothing
-from tests.patience import WAIT_S
 
 import turnwire
 from turnwire.agent import Agent, AgentFailure, Turn
 from turnwire.errors import TurnError
 from turnwire.link.stdio import StdioLink
+from turnwire.testing.patience import WAIT_S
 
 pytestmark = pytest.mark.anyio
 

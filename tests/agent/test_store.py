@@ -13,7 +13,6 @@ from pathlib import Path
 import anyio
 import msgspec
 import pytest
-from tests.patience import WAIT_S
 
 from turnwire.agent.folder_store import FolderStore
 from turnwire.agent.store import Kept, MemoryStore, SessionStore
@@ -26,6 +25,7 @@ from turnwire.errors import (
     RequestRefused,
     SessionNotFound,
 )
+from turnwire.testing.patience import WAIT_S
 
 pytestmark = pytest.mark.anyio
 

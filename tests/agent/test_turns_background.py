@@ -5,10 +5,10 @@ from __future__ import annotations
 import anyio
 import pytest
 from tests.agent.kit import DIALECTS, V1, V2, Json, say_nothing, served, text_prompt, update_of
-from tests.patience import WAIT_S
 
 from turnwire.agent import Agent, AgentFailure, Session, Turn
 from turnwire.errors import LocalProtocolError, SessionNotFound
+from turnwire.testing.patience import WAIT_S, quiet
 
 pytestmark = pytest.mark.anyio
 
@@ -189,9 +189,9 @@ async def test_a_turn_of_the_agents_own_that_waits_does_not_begin_in_a_session_t
         await driver.prompt(session)
         await driver.update("agent_message_chunk")
         tasks.start_soon(own)
-        await anyio.wait_all_tasks_blocked()
+        await quiet()
         await driver.call("session/close", sessionId=session)
-        await anyio.wait_all_tasks_blocked()
+        await quiet()
         assert ended == ["refused"]
 
 

@@ -9,11 +9,11 @@ from pathlib import Path
 import anyio
 import pytest
 from tests.agent.bare import NOTHING, bare
-from tests.patience import WAIT_S
 
 from turnwire.agent import Agent, Turn, workplace
 from turnwire.agent.own_workplace import OwnWorkplace
 from turnwire.errors import ConfigError, RequestRefused
+from turnwire.testing.patience import WAIT_S
 from turnwire.testing.scripted.client import BareClient, prompt_params
 
 pytestmark = pytest.mark.anyio

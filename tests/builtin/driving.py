@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 import anyio
 import msgspec
 import pytest
-from tests.patience import WAIT_S
 
 from turnwire.builtin.agent import BuiltIn, BuiltInSettings
 from turnwire.builtin.choosing_model import choose_model
@@ -29,6 +28,7 @@ from turnwire.runtime.clock import Clock
 from turnwire.runtime.source import AgentHandle, AgentSource, LinkedAgent
 from turnwire.testing import ManualClock
 from turnwire.testing.models import FakeAnthropic, FakeOpenAI
+from turnwire.testing.patience import WAIT_S
 
 
 class Told(NamedTuple):

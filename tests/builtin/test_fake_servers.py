@@ -14,7 +14,6 @@ from typing import Any
 import anyio
 import httpx
 import pytest
-from tests.patience import WAIT_S
 
 from turnwire.testing.models import (
     CallTool,
@@ -30,6 +29,7 @@ from turnwire.testing.models import (
     Stop,
     Think,
 )
+from turnwire.testing.patience import WAIT_S
 
 pytestmark = pytest.mark.anyio
 

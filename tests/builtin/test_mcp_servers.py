@@ -17,6 +17,7 @@ from tests.process.starting import is_listed, needs_linux
 
 from turnwire.builtin.mcp_servers import McpServers
 from turnwire.builtin.tools import Tool
+from turnwire.testing.patience import quiet
 
 pytestmark = pytest.mark.anyio
 
@@ -50,7 +51,7 @@ async def listing(mcp: McpServers, wanted: str) -> dict[str, Tool]:
     """The tools, once there is one of that name."""
     with anyio.fail_after(WAIT_S):
         while wanted not in mcp.tools():
-            await anyio.wait_all_tasks_blocked()
+            await quiet()
     return mcp.tools()
 
 
@@ -199,7 +200,7 @@ async def test_a_server_that_dies_takes_its_tools_along(tmp_path: Path) -> None:
         assert "the MCP server `old`" in str(error)
         with anyio.fail_after(WAIT_S):
             while mcp.tools():
-                await anyio.wait_all_tasks_blocked()
+                await quiet()
         assert mcp.failures() == [("old", "it ended with exit code 7: my last words")]
         assert "is gone: it ended with exit code 7" in str(await refused(tool, tmp_path, word="x"))
 
@@ -211,7 +212,7 @@ async def test_a_server_that_went_is_there_again_for_the_next_turn(tmp_path: Pat
             await refused(tool, tmp_path, word="die")
             with anyio.fail_after(WAIT_S):
                 while mcp.tools():
-                    await anyio.wait_all_tasks_blocked()
+                    await quiet()
             await mcp.connected()
         [tool] = mcp.tools().values()
         assert "x" in await use(tool, tmp_path, word="x")
@@ -241,6 +242,6 @@ async def test_a_session_that_ends_while_it_connects_leaves_no_process(tmp_path:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(mcp.run)
             while children(os.getpid()) == known:
-                await anyio.wait_all_tasks_blocked()
+                await quiet()
             tasks.cancel_scope.cancel()
     assert children(os.getpid()) == known

@@ -8,13 +8,13 @@ import anyio
 import pytest
 from anyio.lowlevel import checkpoint
 from tests.builtin.model_asking import ANTHROPIC, FAKES, HELLO, LIMIT_S, OPENAI, Fake, answer, asked_at, asking
-from tests.patience import WAIT_S
 
 from turnwire.builtin.library import LONGEST_ASKED_WAIT_S, TRIES
 from turnwire.builtin.model import Piece, Text
 from turnwire.errors import ModelFailed
 from turnwire.testing import ManualClock
 from turnwire.testing.models import Cut, Fail, FakeAnthropic, FakeOpenAI, Hang, Reply, Say, Think
+from turnwire.testing.patience import WAIT_S
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(2 * LIMIT_S)]
 

@@ -7,10 +7,10 @@ from typing import Any
 
 import anyio
 import pytest
-from tests.patience import WAIT_S
 
 from turnwire.builtin.tools import LocalWorkplace, Tool, Workplace
 from turnwire.errors import RequestRefused
+from turnwire.testing.patience import WAIT_S
 
 
 class Heard:

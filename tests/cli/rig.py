@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import httpx
-from tests.patience import WAIT_S
+
+from turnwire.testing.patience import WAIT_S
 
 PROGRAM = (sys.executable, "-m", "turnwire")
 SCRIPTED = (sys.executable, "-m", "turnwire.testing.agent")

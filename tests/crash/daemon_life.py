@@ -21,7 +21,8 @@ import anyio
 from anyio.abc import Process, TaskGroup
 from anyio.streams.buffered import BufferedByteReceiveStream
 from tests.crash.daemon_child import Start
-from tests.patience import WAIT_S
+
+from turnwire.testing.patience import WAIT_S
 
 ROOT = Path(__file__).resolve().parents[2]
 AGENT = Path(__file__).with_name("daemon_agent.py")

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from msgspec import UNSET, Raw, json
-from tests.support.driving import World, content, quiet
+from tests.support.driving import World, content
 
 from turnwire.core import events as ev
 from turnwire.core.inputs import ModeSet, Prompt
@@ -19,6 +19,7 @@ from turnwire.log import MemoryEventLog
 from turnwire.runtime.node import open_node
 from turnwire.runtime.rules import Rules
 from turnwire.testing import ManualClock, Profile
+from turnwire.testing.patience import quiet
 from turnwire.testing.source import ScriptedSource
 
 pytestmark = pytest.mark.anyio

@@ -9,11 +9,11 @@ from functools import partial
 from typing import Any
 
 import pytest
-from tests.patience import WAIT_S
 from tests.support.clients import script
 
 from turnwire.client import Question, Update, blocking
 from turnwire.errors import ClientClosed, LocalProtocolError, PromptNotQueued, SessionBusy, TurnError
+from turnwire.testing.patience import WAIT_S
 
 AGENT = [sys.executable, "-m", "turnwire.testing.agent"]
 MANY = 41

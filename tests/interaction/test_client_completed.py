@@ -12,6 +12,7 @@ from turnwire.errors import ClientClosed, SessionClosed, TurnError, TurnwireErro
 from turnwire.limits import Limits
 from turnwire.log import MemoryEventLog
 from turnwire.testing import AgentOptions, Profile
+from turnwire.testing.patience import quiet
 from turnwire.testing.source import ScriptedSource
 
 pytestmark = pytest.mark.anyio
@@ -54,7 +55,7 @@ async def test_several_waiters_return_after_the_updates_were_handled(profile: Pr
         async with anyio.create_task_group() as tasks:
             for _ in range(5):
                 tasks.start_soon(wait)
-            await anyio.wait_all_tasks_blocked()
+            await quiet()
             seat.session.prompt("flood 100", request_id="mine")
         assert counts == [100] * 5
 
@@ -93,7 +94,7 @@ async def test_a_marker_that_is_replayed_completes_nothing() -> None:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(wait)
             await seen.wait()
-            await anyio.wait_all_tasks_blocked()
+            await quiet()
             assert ended == []
             await seat.session.prompt("say 1 live")
         assert [result.text for result in ended] == ["live"]
@@ -114,7 +115,7 @@ async def test_turns_that_ended_before_the_client_came_do_not_count() -> None:
 
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(wait)
-            await anyio.wait_all_tasks_blocked()
+            await quiet()
             assert ended == []
             await session.prompt("say 1 new", request_id="mine")
         assert [result.text for result in ended] == ["new"]
@@ -144,7 +145,7 @@ async def test_who_waits_at_a_client_without_sessions_hears_that_it_closes() -> 
     with anyio.fail_after(WAIT_S):
         async with anyio.create_task_group() as tasks, ScriptedSource() as source, connect(source) as client:
             tasks.start_soon(told, client, heard)
-            await anyio.wait_all_tasks_blocked()
+            await quiet()
     assert heard == [ClientClosed]
 
 
@@ -155,7 +156,7 @@ async def test_who_waits_by_an_id_hears_that_the_session_is_closed(connected: Co
         await turn
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(told, seat.session, heard)
-            await anyio.wait_all_tasks_blocked()
+            await quiet()
             await seat.session.close()
         await told(seat.session, heard)
         assert heard == [SessionClosed, SessionClosed]
@@ -173,7 +174,7 @@ async def test_who_waits_at_the_client_goes_on_waiting_when_one_session_is_close
 
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(wait)
-            await anyio.wait_all_tasks_blocked()
+            await quiet()
             await seat.session.close()
             await told(seat.session, [])
             (await seat.client.new_session(seat.cwd)).prompt("say 1 x", request_id="mine")

@@ -12,6 +12,7 @@ from tests.support.clients import Connected, seated
 
 from turnwire.client import Question, Session, TurnResult, Update
 from turnwire.errors import LocalProtocolError
+from turnwire.testing.patience import quiet
 
 pytestmark = pytest.mark.anyio
 
@@ -70,7 +71,7 @@ async def test_a_permission_handler_that_cancels_itself_leaves_the_question_open
         seat.session.on_permission(function)
         turn = seat.session.prompt("ask t1 a,b")
         await called.wait()
-        await anyio.wait_all_tasks_blocked()
+        await quiet()
         assert await seat.session.answer(asked[0], "b")
         result = await turn
         check(result, seat.session)

@@ -10,6 +10,7 @@ from tests.support.clients import Connected
 
 from turnwire.client import Turn, TurnResult, Update
 from turnwire.limits import Limits
+from turnwire.testing.patience import quiet
 
 pytestmark = pytest.mark.anyio
 
@@ -43,7 +44,7 @@ async def test_a_turn_with_an_unfinished_handler_call_is_not_drained_after_many_
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(finish, first)
             tasks.start_soon(finish, seat.session.prompt("say 1 first", key="k"))
-            await anyio.wait_all_tasks_blocked()
+            await quiet()
             assert ended == []
             gate.set()
         assert finished == ["first"]

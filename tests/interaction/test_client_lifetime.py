@@ -19,6 +19,7 @@ from turnwire.limits import Limits
 from turnwire.log import MemoryEventLog
 from turnwire.runtime.source import AgentHandle
 from turnwire.testing import Profile
+from turnwire.testing.patience import quiet
 from turnwire.testing.source import ScriptedSource
 
 pytestmark = pytest.mark.anyio
@@ -55,7 +56,7 @@ async def test_whoever_waits_for_a_turn_when_the_client_closes_hears_so(
         tasks.start_soon(wait, turns[0])
         tasks.start_soon(wait, turns[0])
         await turns[0].accepted
-        await anyio.wait_all_tasks_blocked()
+        await quiet()
     assert heard == [ClientClosed, ClientClosed]
     with pytest.raises(ClientClosed):
         await turns[0]
@@ -92,7 +93,7 @@ async def test_a_handler_that_is_still_running_is_cancelled_by_closing_and_its_t
         tasks.start_soon(wait, turn)
         await begun.wait()
         assert [update.text async for update in turn] == ["x"]
-        await anyio.wait_all_tasks_blocked()
+        await quiet()
     assert heard == ["closed"]
 
 
@@ -148,7 +149,7 @@ async def test_leaving_closes_the_source_and_leaves_no_task() -> None:
                 await session.prompt("say 3 x")
                 session.prompt("never")
         assert source.closed == 1
-    await anyio.wait_all_tasks_blocked()
+    await quiet()
     assert asyncio.all_tasks() == before
 
 
@@ -161,11 +162,11 @@ async def test_turns_leave_no_task_behind_while_the_client_is_open() -> None:
                 await seat.session.prompt("say 1 pong")
 
         await seat.session.prompt("say 1 ping")
-        await anyio.wait_all_tasks_blocked()
+        await quiet()
         tasks = len(asyncio.all_tasks())
         for _ in range(50):
             await seat.session.prompt("say 1 ping")
-        await anyio.wait_all_tasks_blocked()
+        await quiet()
         assert len(asyncio.all_tasks()) == tasks
 
 
@@ -267,7 +268,7 @@ async def test_sessions_that_are_closed_and_let_go_leave_nothing_behind() -> Non
             await session.close()
             assert [update.text async for update in turn] == ["x"]
             del session, turn
-        await anyio.wait_all_tasks_blocked()
+        await quiet()
         assert attachments() == before
 
 

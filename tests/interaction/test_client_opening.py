@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import anyio
 import pytest
-from tests.patience import WAIT_S
 from tests.support.agents import HandSource
 
 from turnwire.client import connect
 from turnwire.errors import AgentLaunchFailed
+from turnwire.testing.patience import WAIT_S
 from turnwire.wire.jsonrpc import Request
 
 pytestmark = pytest.mark.anyio

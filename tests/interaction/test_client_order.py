@@ -9,6 +9,7 @@ from tests.support.clients import Connected, script, seated
 
 from turnwire.client import Question, Session, Turn, TurnResult, Update
 from turnwire.testing import AgentOptions, Profile
+from turnwire.testing.patience import quiet
 
 pytestmark = pytest.mark.anyio
 
@@ -79,7 +80,7 @@ async def test_the_await_does_not_return_while_the_last_handler_call_waits() -> 
             tasks.start_soon(finish, turn)
             await reached.wait()
             assert [update.text async for update in turn] == ["x", "x", "x", "last"]
-            await anyio.wait_all_tasks_blocked()
+            await quiet()
             assert ended == []
             gate.set()
         assert len(ended) == 1

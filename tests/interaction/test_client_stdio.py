@@ -10,11 +10,11 @@ from pathlib import Path
 import anyio
 import pytest
 from msgspec import json
-from tests.patience import WAIT_S
 
 import turnwire
 from turnwire.client import Update
 from turnwire.errors import AgentLaunchFailed, AgentUnavailable, AuthRequired, TurnError
+from turnwire.testing.patience import WAIT_S
 
 pytestmark = pytest.mark.anyio
 

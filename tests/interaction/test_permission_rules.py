@@ -9,10 +9,9 @@ from typing import Any
 import anyio
 import pytest
 from msgspec import json
-from tests.patience import WAIT_S
 from tests.support.acp import V1, V2
 from tests.support.agents import HandAgent, HandSource
-from tests.support.driving import events_of, fall_idle, of, prompt, quiet
+from tests.support.driving import events_of, fall_idle, of, prompt
 
 from turnwire.core import events as ev
 from turnwire.core.policy import read_rules
@@ -21,6 +20,7 @@ from turnwire.log import MemoryEventLog
 from turnwire.runtime.node import Node, open_node
 from turnwire.runtime.rules import Rules
 from turnwire.testing import ManualClock
+from turnwire.testing.patience import WAIT_S, quiet
 
 pytestmark = pytest.mark.anyio
 

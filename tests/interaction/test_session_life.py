@@ -8,8 +8,7 @@ from typing import TypeAlias
 
 import anyio
 import pytest
-from tests.patience import WAIT_S
-from tests.support.driving import World, check_ends, events_of, of, open_world, prompt, quiet, stored, texts
+from tests.support.driving import World, check_ends, events_of, of, open_world, prompt, stored, texts
 
 from turnwire.core import events as ev
 from turnwire.core.codec import decode, encode_state
@@ -22,6 +21,7 @@ from turnwire.limits import Limits
 from turnwire.log import MemoryEventLog
 from turnwire.log.base import Position
 from turnwire.testing import AgentOptions
+from turnwire.testing.patience import WAIT_S, quiet
 
 pytestmark = pytest.mark.anyio
 

@@ -8,8 +8,7 @@ from typing import TypeAlias, cast
 
 import anyio
 import pytest
-from tests.patience import WAIT_S
-from tests.support.driving import World, check_ends, events_of, of, prompt, quiet, texts
+from tests.support.driving import World, check_ends, events_of, of, prompt, texts
 
 from turnwire.core import events as ev
 from turnwire.core.inputs import WhenBusy
@@ -17,6 +16,7 @@ from turnwire.core.permissions import PermissionAnswer
 from turnwire.ids import SessionId
 from turnwire.limits import Limits
 from turnwire.testing import AgentOptions, Profile
+from turnwire.testing.patience import WAIT_S, quiet
 
 pytestmark = pytest.mark.anyio
 

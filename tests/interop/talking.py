@@ -13,7 +13,6 @@ from typing import TypeVar, cast
 import anyio
 import msgspec
 from msgspec import Raw
-from tests.patience import WAIT_S
 from tests.support.driving import Terminal, content, events_of, of
 
 from turnwire.core import events as ev
@@ -25,6 +24,7 @@ from turnwire.log import MemoryEventLog
 from turnwire.log.base import EventLog, Position
 from turnwire.runtime.node import Node, open_node
 from turnwire.runtime.source import ProcessSource
+from turnwire.testing.patience import WAIT_S
 
 Event = TypeVar("Event", bound=ev.Event)
 

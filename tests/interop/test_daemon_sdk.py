@@ -15,12 +15,12 @@ import anyio
 import pytest
 from tests.interop.programs import cable, outcome, program
 from tests.interop.talking import Talk
-from tests.patience import WAIT_S
 from tests.support.daemons import Running, running_daemon
 
 from turnwire.core import events as ev
 from turnwire.ids import PromptId, SessionId
 from turnwire.server import endpoint
+from turnwire.testing.patience import WAIT_S
 
 pytestmark = pytest.mark.anyio
 

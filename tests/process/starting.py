@@ -12,12 +12,12 @@ from typing import Any
 
 import anyio
 import pytest
-from tests.patience import WAIT_S
 
 from turnwire.errors import LinkBroken
 from turnwire.link.base import FrameLink
 from turnwire.link.environment import agent_environment
 from turnwire.link.process import AgentProcess, spawn
+from turnwire.testing.patience import WAIT_S
 
 needs_linux = pytest.mark.skipif(sys.platform != "linux", reason="looks at the table of processes of Linux")
 

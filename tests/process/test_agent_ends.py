@@ -7,13 +7,14 @@ from pathlib import Path
 import pytest
 from tests.interop.talking import Talk, updates
 from tests.process.hosted import Hosted, hosted, plain, scripted
-from tests.support.driving import check_ends, of, quiet, texts
+from tests.support.driving import check_ends, of, texts
 
 from turnwire.core import events as ev
 from turnwire.core.ending import Cancelled
 from turnwire.core.inputs import Cancel, Settle
 from turnwire.ids import PromptId
 from turnwire.limits import Limits
+from turnwire.testing.patience import quiet
 
 pytestmark = pytest.mark.anyio
 

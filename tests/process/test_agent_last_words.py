@@ -9,7 +9,6 @@ from typing import Any
 import anyio
 import pytest
 from tests.cli.rig import run
-from tests.patience import WAIT_S
 from tests.process.hosted import Remembering, hosted, plain
 from tests.support.acp import V1, V2, acp_daemon, connected
 from tests.support.acp_endpoint import Endpoint, served
@@ -22,6 +21,7 @@ from turnwire.errors import AgentLaunchFailed, AgentUnavailable
 from turnwire.limits import Limits
 from turnwire.link.process import Exit
 from turnwire.runtime.last_words import LINE, in_words
+from turnwire.testing.patience import WAIT_S
 
 pytestmark = pytest.mark.anyio
 

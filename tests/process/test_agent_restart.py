@@ -10,13 +10,14 @@ from typing import Any
 
 import anyio
 import pytest
-from tests.patience import SOON_S, WAIT_S
+from tests.patience import SOON_S
 from tests.process.hosted import LOADS, RESUMES, hosted, how, plain, scripted, words
 from tests.process.starting import is_listed
 from tests.support.driving import check_ends, of
 
 from turnwire.core import events as ev
 from turnwire.limits import Limits
+from turnwire.testing.patience import WAIT_S, quiet
 
 pytestmark = pytest.mark.anyio
 
@@ -210,7 +211,7 @@ async def test_a_command_that_is_not_there_is_reported_once_and_not_tried_for_ev
         with anyio.fail_after(WAIT_S):
             while not host.source.failures:
                 await anyio.lowlevel.checkpoint()
-        await anyio.wait_all_tasks_blocked()
+        await quiet()
         host.clock.advance(1.0)
         first = failed(await talk.turn("hello"))
         assert first.code == "agent_launch_failed"

@@ -19,6 +19,7 @@ from turnwire.errors import RequestRefused
 from turnwire.ids import ClientId
 from turnwire.limits import Limits
 from turnwire.runtime.agents import AgentPolicy
+from turnwire.testing.patience import quiet
 from turnwire.wire.jsonrpc import raw
 
 pytestmark = pytest.mark.anyio
@@ -131,7 +132,7 @@ async def test_a_client_that_leaves_in_the_middle_hands_its_errand_on(next_one: 
                     await anyio.sleep_forever()
 
         tasks.start_soon(attend)
-        await anyio.wait_all_tasks_blocked()
+        await quiet()
         prompt_id = await talk.prompt(f"read {tmp_path}/f")
         with anyio.fail_after(WAIT_S):
             await ann.asked.wait()
@@ -162,7 +163,7 @@ async def test_an_offer_is_kept_while_nothing_happens_in_the_session(tmp_path: P
             for _ in range(8):
                 await host.clock.wait_for_sleepers(1)
                 host.clock.advance(50.0)
-                await anyio.wait_all_tasks_blocked()
+                await quiet()
             await until(lambda: not host.source.alive)
             assert await talk.said(f"read {tmp_path}/f") == "ann"
 

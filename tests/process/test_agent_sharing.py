@@ -9,11 +9,12 @@ import pytest
 from tests.interop.talking import WAIT_S, Talk
 from tests.process.hosted import LOADS, RESUMES, SESSION, Hosted, hosted, how, plain, scripted, words
 from tests.process.starting import watching
-from tests.support.driving import check_ends, of, quiet
+from tests.support.driving import check_ends, of
 
 from turnwire.core import events as ev
 from turnwire.core.inputs import Close
 from turnwire.limits import Limits
+from turnwire.testing.patience import quiet
 
 pytestmark = pytest.mark.anyio
 

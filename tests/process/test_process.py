@@ -24,6 +24,7 @@ from turnwire.link.base import FrameLink
 from turnwire.link.peer import Peer
 from turnwire.link.process import Exit, spawn
 from turnwire.testing.clock import ManualClock
+from turnwire.testing.patience import quiet
 from turnwire.wire.jsonrpc import Notification, Request, Result
 
 pytestmark = pytest.mark.anyio
@@ -70,10 +71,10 @@ async def test_each_rung_waits_its_time_and_then_the_next_one_acts(
                 for rung in rungs:
                     await manual_clock.wait_for_sleepers(1)
                     manual_clock.advance(getattr(EASY, rung) - 0.001)
-                    await anyio.wait_all_tasks_blocked()
+                    await quiet()
                     assert agent.exit is None
                     manual_clock.advance(0.001)
-                    await anyio.wait_all_tasks_blocked()
+                    await quiet()
         assert agent.exit == expected
 
 

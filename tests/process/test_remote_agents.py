@@ -13,7 +13,6 @@ from anyio.streams.text import TextReceiveStream
 from tests.interop.peers import AGENTS, NODE, PEERS, absent
 from tests.interop.programs import cable
 from tests.interop.talking import Host, Talk, spoken
-from tests.patience import WAIT_S
 from tests.support.daemons import SCRIPTED, TOKEN, running_daemon
 from tests.support.driving import check_ends, of
 
@@ -25,6 +24,7 @@ from turnwire.log import MemoryEventLog
 from turnwire.runtime.node import open_node
 from turnwire.runtime.remote import RemoteSource
 from turnwire.server.daemon import Daemon
+from turnwire.testing.patience import WAIT_S
 
 pytestmark = pytest.mark.anyio
 

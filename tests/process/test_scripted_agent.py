@@ -17,11 +17,11 @@ from typing import NamedTuple
 
 import pytest
 from anyio import fail_after, to_thread
-from tests.patience import WAIT_S
 
 from turnwire.errors import LinkBroken
 from turnwire.link.stdio import StdioLink
 from turnwire.testing import BareClient
+from turnwire.testing.patience import WAIT_S
 from turnwire.testing.scripted.breaking import GARBAGE
 from turnwire.testing.scripted.client import prompt_params
 

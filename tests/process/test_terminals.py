@@ -21,6 +21,7 @@ from tests.unit.runtime.services.asking import (
 
 from turnwire.errors import RequestRefused
 from turnwire.limits import KiB, Limits
+from turnwire.testing.patience import quiet
 from turnwire.wire.jsonrpc import INVALID_PARAMS, RESOURCE_NOT_FOUND
 
 pytestmark = pytest.mark.anyio
@@ -98,7 +99,7 @@ async def test_everybody_who_waits_hears_of_the_end(tmp_path: Path) -> None:
         async with anyio.create_task_group() as tasks:
             for _ in range(5):
                 tasks.start_soon(wait)
-            await anyio.wait_all_tasks_blocked()
+            await quiet()
             assert found == []
             await ask(workspace, "terminal/kill", terminalId=terminal)
         assert found == [{"signal": "SIGKILL"}] * 5
@@ -110,7 +111,7 @@ async def test_a_cancelled_wait_leaves_the_command_alone(tmp_path: Path) -> None
         terminal = await create(workspace, "sleep", "600")
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(exit_of, workspace, terminal)
-            await anyio.wait_all_tasks_blocked()
+            await quiet()
             tasks.cancel_scope.cancel()
         assert "exitStatus" not in await output(workspace, terminal)
 

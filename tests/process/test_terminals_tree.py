@@ -28,6 +28,7 @@ from tests.unit.runtime.services.asking import (
 
 from turnwire.limits import Limits
 from turnwire.runtime.services import Workspace
+from turnwire.testing.patience import quiet
 from turnwire.wire.jsonrpc import RESOURCE_NOT_FOUND
 
 pytestmark = [pytest.mark.anyio, needs_linux, pytest.mark.requirement("G14")]
@@ -104,7 +105,7 @@ async def test_closing_takes_every_tree_and_wakes_who_waits(tmp_path: Path) -> N
             async with anyio.create_task_group() as tasks:
                 for terminal, _ in trees:
                     tasks.start_soon(wait, terminal)
-                await anyio.wait_all_tasks_blocked()
+                await quiet()
                 await workspace.aclose()
             await watched.gone()
     assert found == [{"signal": "SIGKILL"}] * 3

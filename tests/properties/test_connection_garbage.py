@@ -11,7 +11,6 @@ import msgspec
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from msgspec import Raw
-from tests.patience import WAIT_S
 
 from turnwire.core.dialect import QUESTIONS, opening_params, read_session_id
 from turnwire.core.setup import NO_SETUP
@@ -22,6 +21,7 @@ from turnwire.link.process import Exit
 from turnwire.link.stdio import StdioLink
 from turnwire.runtime.connection import UPDATE, AgentConnection
 from turnwire.runtime.source import LinkedAgent
+from turnwire.testing.patience import WAIT_S
 from turnwire.wire.jsonrpc import Failure, Notification, Request, Result, decode
 from turnwire.wire.peek import peek_session_id, peek_update_params
 

@@ -15,7 +15,6 @@ from pathlib import Path
 
 import anyio
 import pytest
-from tests.patience import WAIT_S
 
 from turnwire.errors import PositionLost
 from turnwire.ids import Epoch, SessionId
@@ -25,6 +24,7 @@ from turnwire.log.base import Position
 from turnwire.runtime.follow import Page, follow
 from turnwire.runtime.tail import Projection, Tail, stored
 from turnwire.testing.faults import FaultyLog
+from turnwire.testing.patience import WAIT_S, quiet
 
 pytestmark = pytest.mark.anyio
 
@@ -156,7 +156,7 @@ async def test_replay_then_live_equals_live_alone(engine: str, tmp_path: Path) -
         with anyio.fail_after(WAIT_S):
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(read, 0)
-                await anyio.wait_all_tasks_blocked()
+                await quiet()
                 for number in range(1, 400):
                     await publisher.say(number % 7 + 1)
                     if number % 4 == 0:
@@ -301,7 +301,7 @@ async def test_each_frame_is_encoded_once_for_a_hundred_live_readers(tmp_path: P
             async with anyio.create_task_group() as tasks:
                 for _ in range(100):
                     tasks.start_soon(read)
-                await anyio.wait_all_tasks_blocked()
+                await quiet()
                 for _ in range(50):
                     await publisher.say(4)
                     for _ in range(10):

@@ -7,11 +7,11 @@ import os
 import anyio
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from tests.patience import WAIT_S
 
 from turnwire.limits import KiB, Limits
 from turnwire.link.peer import Peer
 from turnwire.link.stdio import StdioLink
+from turnwire.testing.patience import WAIT_S
 from turnwire.wire.jsonrpc import Notification, Request
 
 LIMITS = Limits(frame_bytes=64 * KiB, link_buffer_bytes=64 * KiB, stop_eof_s=0.0)

@@ -17,12 +17,12 @@ import httpx
 import msgspec
 import pytest
 from msgspec import Raw
-from tests.patience import WAIT_S
 from tests.support.daemons import Running
 
 from turnwire.core.inputs import Prompt
 from turnwire.ids import PromptId, SessionId
 from turnwire.limits import MiB
+from turnwire.testing.patience import WAIT_S
 from turnwire.wire.sse import SseEvent, SseReader
 
 VERSIONS = pytest.mark.parametrize(

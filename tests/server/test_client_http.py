@@ -11,7 +11,6 @@ import anyio
 import anyio.lowlevel
 import anyio.to_thread
 import pytest
-from tests.patience import WAIT_S
 from tests.support.certificates import self_signed
 from tests.support.daemons import TOKEN, Running, running_daemon
 from tests.support.played import serving
@@ -30,6 +29,7 @@ from turnwire.errors import (
 from turnwire.limits import Limits
 from turnwire.log import MemoryEventLog
 from turnwire.server.app import create_app
+from turnwire.testing.patience import WAIT_S
 
 pytestmark = pytest.mark.anyio
 

@@ -11,7 +11,7 @@ from typing import Any
 import anyio
 import pytest
 from msgspec import Raw
-from tests.patience import SOON_S, WAIT_S
+from tests.patience import SOON_S
 from tests.server.reading import VERSIONS, Reader
 from tests.server.seats import Seat, answer, seated
 
@@ -21,6 +21,7 @@ from turnwire.ids import ClientId, SessionId
 from turnwire.server import clients
 from turnwire.server.door.identity import Role
 from turnwire.server.offers import Offers
+from turnwire.testing.patience import WAIT_S
 
 pytestmark = pytest.mark.anyio
 READ = "fs/read_text_file"

@@ -13,7 +13,7 @@ from tests.server.reading import VERSIONS, WAIT_S
 from tests.server.seats import Seat, answer, blocks, seated
 from tests.support.agents import HandSource
 from tests.support.daemons import SCRIPTED, TOKEN
-from tests.support.driving import check_ends, events_of, of, quiet
+from tests.support.driving import check_ends, events_of, of
 
 from turnwire.core import events as ev
 from turnwire.limits import Limits
@@ -23,6 +23,7 @@ from turnwire.server.door.identity import Role
 from turnwire.server.routes.control import ANSWER_S
 from turnwire.server.settings.declared import Settings
 from turnwire.testing import ManualClock
+from turnwire.testing.patience import quiet
 from turnwire.wire.jsonrpc import Notification, Request
 
 pytestmark = pytest.mark.anyio

@@ -10,7 +10,6 @@ import anyio
 import anyio.lowlevel
 import httpx
 import pytest
-from tests.patience import WAIT_S
 from tests.support.daemons import Running, running_daemon
 from tests.support.played import Answering, Play, Request, playing, streamed, told
 
@@ -18,6 +17,7 @@ from turnwire.client import DaemonClient
 from turnwire.errors import DaemonUnreachable, PromptNotFound, SessionBusy, SessionNotFound, TurnError
 from turnwire.ids import PromptId
 from turnwire.limits import Limits
+from turnwire.testing.patience import WAIT_S
 
 pytestmark = pytest.mark.anyio
 

@@ -6,7 +6,7 @@ from contextlib import aclosing
 
 import anyio
 import pytest
-from tests.support.driving import WAIT_S, open_world, quiet
+from tests.support.driving import WAIT_S, open_world
 
 from turnwire.core import events as ev
 from turnwire.core.codec import encode
@@ -16,6 +16,7 @@ from turnwire.log import MemoryEventLog
 from turnwire.log.base import Position
 from turnwire.runtime.follow import Page
 from turnwire.server.streams.following import Lost, follow_kept
+from turnwire.testing.patience import quiet
 
 pytestmark = [pytest.mark.anyio, pytest.mark.requirement("G9")]
 

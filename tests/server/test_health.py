@@ -7,7 +7,6 @@ from pathlib import Path
 import anyio
 import httpx
 import pytest
-from tests.patience import WAIT_S
 from tests.server.seats import answer, seated
 from tests.support.daemons import running_daemon
 
@@ -16,6 +15,7 @@ from turnwire.limits import Limits
 from turnwire.server.routes import health
 from turnwire.server.workspaces import workspace_id
 from turnwire.testing.faults import Fail, FaultyLog
+from turnwire.testing.patience import WAIT_S
 
 pytestmark = pytest.mark.anyio
 

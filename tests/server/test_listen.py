@@ -18,7 +18,7 @@ import httpx
 import pytest
 from anyio.abc import SocketStream
 from starlette.types import ASGIApp, Receive, Scope, Send
-from tests.patience import SOON_S, WAIT_S
+from tests.patience import SOON_S
 from tests.process.starting import needs_linux
 from tests.support.certificates import self_signed
 from websockets.asyncio.client import connect
@@ -29,6 +29,7 @@ from turnwire.limits import Limits
 from turnwire.server.listening import connection
 from turnwire.server.listening.listen import ServerKind, Tls, listen, run
 from turnwire.server.listening.sockets import open_listener, url_of
+from turnwire.testing.patience import WAIT_S
 
 pytestmark = pytest.mark.anyio
 

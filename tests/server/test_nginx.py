@@ -16,7 +16,6 @@ from typing import NamedTuple
 import anyio
 import httpx
 import pytest
-from tests.patience import WAIT_S
 from tests.server.reading import Reader, is_end, reading
 from tests.support.daemons import Running, running_daemon
 from tests.support.nginx import Nginx, nginx_before
@@ -25,6 +24,7 @@ import turnwire
 from turnwire.client.daemon_client import DaemonClient
 from turnwire.ids import SessionId
 from turnwire.limits import Limits
+from turnwire.testing.patience import WAIT_S
 
 pytestmark = [pytest.mark.anyio]
 

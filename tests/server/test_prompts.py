@@ -16,7 +16,7 @@ from tests.patience import LONG_S, SOON_S
 from tests.server.reading import VERSIONS, WAIT_S, is_end, offsets, reading
 from tests.server.seats import answer, blocks, seated
 from tests.support.daemons import TOKEN, running_daemon
-from tests.support.driving import check_ends, events_of, of, quiet
+from tests.support.driving import check_ends, events_of, of
 
 from turnwire.core import events as ev
 from turnwire.core.inputs import Close
@@ -26,6 +26,7 @@ from turnwire.server.app import create_app
 from turnwire.server.daemon import open_daemon
 from turnwire.server.door.identity import Role
 from turnwire.server.settings.declared import Settings
+from turnwire.testing.patience import quiet
 from turnwire.testing.source import ScriptedSource
 
 pytestmark = pytest.mark.anyio

@@ -11,7 +11,6 @@ from urllib.parse import quote
 import anyio
 import httpx
 import pytest
-from tests.patience import WAIT_S
 from tests.server.reading import VERSIONS, after, is_end, reading, types
 from tests.server.seats import answer, blocks, seated
 from tests.support.daemons import SCRIPTED, Running, running_daemon
@@ -24,6 +23,7 @@ from turnwire.ids import SessionId
 from turnwire.limits import Limits
 from turnwire.server.door.identity import Role
 from turnwire.server.workspaces import workspace_id
+from turnwire.testing.patience import WAIT_S
 
 pytestmark = pytest.mark.anyio
 

@@ -8,11 +8,11 @@ import anyio
 import pytest
 from starlette.types import Receive, Scope, Send
 from tests.cli.rig import run
-from tests.patience import WAIT_S
 from tests.support.certificates import CURVE, self_signed
 
 from turnwire.errors import ConfigError
 from turnwire.server.listening.listen import Tls, listen
+from turnwire.testing.patience import WAIT_S
 
 pytestmark = pytest.mark.anyio
 

@@ -18,10 +18,10 @@ from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
-from tests.patience import WAIT_S
 
 from turnwire.limits import Limits
 from turnwire.link.pumped import Inbound, Outbound, PumpedLink
+from turnwire.testing.patience import WAIT_S
 
 CONNECTION = "connection-1"
 RESULT = {"protocolVersion": 1, "agentCapabilities": {"loadSession": True}}

@@ -9,10 +9,10 @@ from typing import Any
 
 import anyio
 import msgspec
-from tests.patience import WAIT_S
 
 from turnwire.link.memory import MemoryLink, memory_pair
 from turnwire.runtime.source import LinkedAgent
+from turnwire.testing.patience import WAIT_S
 from turnwire.wire.jsonrpc import Notification, Request, Result, decode
 
 V1: dict[str, Any] = {"protocolVersion": 1, "agentCapabilities": {}}

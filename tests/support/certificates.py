@@ -5,9 +5,8 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
-from tests.patience import WAIT_S
-
 from turnwire.server.listening.listen import Tls
+from turnwire.testing.patience import WAIT_S
 from turnwire.testing.plugin import find_tool
 
 CURVE = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1")

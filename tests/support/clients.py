@@ -10,7 +10,6 @@ from tempfile import TemporaryDirectory
 from typing import NamedTuple, TypeAlias
 
 import anyio
-from tests.patience import WAIT_S
 from tests.support.played import serving
 
 from turnwire.client import Client, Session, connect
@@ -20,6 +19,7 @@ from turnwire.server.app import create_app
 from turnwire.server.daemon import open_daemon
 from turnwire.server.settings.declared import Settings
 from turnwire.testing import AgentOptions, ManualClock, Profile
+from turnwire.testing.patience import WAIT_S
 from turnwire.testing.source import ScriptedSource
 
 

@@ -14,7 +14,6 @@ from typing import Any, NamedTuple, cast
 
 import anyio
 import httpx
-from tests.patience import WAIT_S
 
 from turnwire.limits import Limits
 from turnwire.runtime.source import ProcessSource
@@ -22,6 +21,7 @@ from turnwire.server.app import create_app
 from turnwire.server.daemon import Daemon, open_daemon
 from turnwire.server.listening.listen import ServerKind, listen
 from turnwire.server.settings.declared import Settings
+from turnwire.testing.patience import WAIT_S
 
 TOKEN = "test-owner-token-0123456789"
 SCRIPTED = (sys.executable, "-m", "turnwire.testing.agent")

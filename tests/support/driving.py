@@ -13,7 +13,6 @@ from typing import TypeVar, cast
 import anyio
 import msgspec
 from msgspec import Raw
-from tests.patience import WAIT_S
 
 from turnwire.core import events as ev
 from turnwire.core.codec import decode
@@ -27,6 +26,7 @@ from turnwire.log.base import Position, Stored
 from turnwire.runtime.follow import Page
 from turnwire.runtime.node import Node, open_node
 from turnwire.testing import AgentOptions, ManualClock, Profile
+from turnwire.testing.patience import WAIT_S, quiet
 from turnwire.testing.source import ScriptedSource
 
 IDLE_S = Limits().idle_unload_s
@@ -41,12 +41,6 @@ def content(text: str) -> Raw:
 
 def prompt(text: str, prompt_id: str = "p1", when: WhenBusy = WhenBusy.QUEUE, key: str | None = None) -> Prompt:
     return Prompt(at=1, prompt_id=PromptId(prompt_id), content=content(text), when_busy=when, key=key, digest=key)
-
-
-async def quiet() -> None:
-    """Until every task waits for something."""
-    with anyio.fail_after(WAIT_S):
-        await anyio.wait_all_tasks_blocked()
 
 
 async def fall_idle(clock: ManualClock) -> None:

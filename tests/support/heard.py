@@ -6,7 +6,8 @@ from collections.abc import Callable
 from typing import Any, TypeAlias
 
 import anyio
-from tests.patience import WAIT_S
+
+from turnwire.testing.patience import WAIT_S
 
 Json: TypeAlias = dict[str, Any]
 

@@ -11,7 +11,6 @@ from collections.abc import Sequence
 import anyio
 from anyio.abc import TaskGroup
 from msgspec import Raw
-from tests.patience import WAIT_S
 from tests.support.driving import events_of
 
 from turnwire.core import effects as fx
@@ -28,6 +27,7 @@ from turnwire.runtime.session import Opened, Session
 from turnwire.runtime.tail import Tail
 from turnwire.testing import ManualClock
 from turnwire.testing.faults import FaultyLog, LogFault
+from turnwire.testing.patience import WAIT_S, quiet
 from turnwire.wire.peek import peek_update
 
 SESSION = SessionId("s1")
@@ -104,7 +104,7 @@ class Rig:
     async def quiet(self) -> None:
         """Until the loop waits for inputs again."""
         with anyio.fail_after(WAIT_S):
-            await anyio.wait_all_tasks_blocked()
+            await quiet()
 
     async def retry(self) -> None:
         await self.clock.wait_for_sleepers(1)

@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 import anyio
 import msgspec
 from starlette.types import ASGIApp, Receive, Scope, Send
-from tests.patience import WAIT_S
 
 from turnwire.server.listening.listen import Tls, listen
+from turnwire.testing.patience import WAIT_S
 
 
 class Request(NamedTuple):

@@ -37,8 +37,8 @@ def one_line(said: str) -> str:
 
 
 def signal_name(number: int) -> str:
-    """`SIGKILL` and its like; the number of one without a name."""
+    """`SIGKILL` and its like; `SIG35` for one that has only its number."""
     try:
         return signal.Signals(number).name
     except ValueError:
-        return str(number)
+        return f"SIG{number}"

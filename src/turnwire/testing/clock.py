@@ -13,12 +13,10 @@ import anyio
 from anyio.lowlevel import checkpoint
 
 from turnwire.errors import LocalProtocolError
+from turnwire.testing.patience import WAIT_S
 
 START_MS = 1_700_000_000_000
 """Wall time at which every manual clock starts, so that recorded times are the same in every run."""
-
-WAIT_S = 5.0
-"""How long `wait_for_sleepers` waits in real time: far above any scheduling delay, below a test's limit."""
 
 _NS = 1_000_000_000
 

@@ -13,8 +13,7 @@ from contextlib import contextmanager
 from typing import Any
 from unittest.mock import patch
 
-WAIT_S = 30
-"""How long anything here waits for a test before it fails."""
+from turnwire.testing.patience import WAIT_S
 
 
 class Faults:

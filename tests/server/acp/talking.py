@@ -13,10 +13,10 @@ from typing import Any, NamedTuple
 
 import anyio
 import httpx
-from tests.patience import WAIT_S
 from tests.support.daemons import Running, running_daemon
 
 from turnwire.limits import MiB
+from turnwire.testing.patience import WAIT_S
 from turnwire.wire.sse import SseEvent, SseReader
 
 PATH = "/acp"

@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import anyio
 import msgspec
 import pytest
 from tests.server.acp.sockets import open_socket
@@ -24,6 +23,7 @@ from turnwire.server.acp.front import Front
 from turnwire.server.acp.seat import Seat
 from turnwire.server.acp.teller import Mode, Teller
 from turnwire.server.door.identity import ANYBODY
+from turnwire.testing.patience import quiet
 from turnwire.wire.jsonrpc import raw
 
 pytestmark = pytest.mark.anyio
@@ -112,11 +112,11 @@ async def test_a_refusal_comes_between_the_events_of_a_page_where_it_belongs() -
         session_id = await client.new()
         first = await client.prompt(session_id, "say 5 one")
         while place.daemon.node.loaded[session_id].state.turn is not None:
-            await anyio.wait_all_tasks_blocked()
+            await quiet()
         refused = await client.ask("session/prompt", sessionId=session_id, prompt=[])
         second = await client.prompt(session_id, "say 5 two")
         while place.daemon.node.loaded[session_id].state.turn is not None:
-            await anyio.wait_all_tasks_blocked()
+            await quiet()
         stream = Stream(client, session_id)
         await stream.until(answers(second))
         await stream.aclose()

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import anyio
 import pytest
-from tests.patience import WAIT_S
 from tests.support.acp import V1, V2, acp_daemon, connected
 
 from turnwire.limits import Limits
 from turnwire.server.acp.notes import Notes
 from turnwire.server.acp.reader import RESYNC
 from turnwire.testing import AgentOptions
+from turnwire.testing.patience import WAIT_S, quiet
 
 pytestmark = pytest.mark.anyio
 
@@ -151,7 +151,7 @@ async def test_whoever_puts_frames_of_the_log_waits_for_room() -> None:
     with anyio.fail_after(WAIT_S), notes.open() as reader:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(fill)
-            await anyio.wait_all_tasks_blocked()
+            await quiet()
             assert put == 64
             while reader.position < 200:
                 if reader.next() is None:

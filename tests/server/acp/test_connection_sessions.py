@@ -7,13 +7,13 @@ from typing import Any
 
 import anyio
 import pytest
-from tests.patience import WAIT_S
 from tests.support.acp import DIALECTS, LIFECYCLE, MARKED, V1, V2, Client, Json, acp_daemon, connected, said
 
 from turnwire.ids import SessionId
 from turnwire.limits import Limits
 from turnwire.server.door.identity import Identity, Role
 from turnwire.testing import AgentOptions, ManualClock, Profile
+from turnwire.testing.patience import WAIT_S, quiet
 
 pytestmark = pytest.mark.anyio
 
@@ -52,7 +52,7 @@ async def test_a_client_that_says_ready_is_told_nothing_before(name: str) -> Non
     clock = ManualClock()
     async with acp_daemon("v1", TALKS, clock=clock) as place, connected(place, MARKED) as client:
         session_id = await client.new()
-        await anyio.wait_all_tasks_blocked()
+        await quiet()
         assert not client.updates()
         before = len(client.frames)
         await client.notify(name, sessionId=session_id)
@@ -71,7 +71,7 @@ async def test_a_client_that_never_says_ready_is_not_waited_for_for_ever() -> No
     clock = ManualClock()
     async with acp_daemon("v1", TALKS, clock=clock) as place, connected(place, MARKED) as client:
         await client.new()
-        await anyio.wait_all_tasks_blocked()
+        await quiet()
         assert not client.updates()
         clock.advance(place.daemon.limits.ready_s)
         await client.update("usage_update")
@@ -84,7 +84,7 @@ async def test_an_operator_may_wait_for_ready_as_long_as_it_takes() -> None:
     async with acp_daemon("v1", TALKS, clock=clock, limits=limits) as place, connected(place, MARKED) as client:
         session_id = await client.new()
         clock.advance(100)
-        await anyio.wait_all_tasks_blocked()
+        await quiet()
         assert not client.updates()
         await client.notify("session/ready", sessionId=session_id)
         await client.update("usage_update")
@@ -304,7 +304,7 @@ async def test_a_setting_brings_back_the_agent_of_a_loaded_session() -> None:
         await client.open("session/load", session_id)
         with anyio.fail_after(WAIT_S):
             while place.daemon.node.loaded[session_id].state.agent is not None:
-                await anyio.wait_all_tasks_blocked()
+                await quiet()
         assert await client.call("session/set_mode", sessionId=session_id, modeId="code") == {}
         assert place.source.started == 2
 

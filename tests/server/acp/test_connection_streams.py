@@ -17,6 +17,7 @@ from turnwire.ids import Epoch, SessionId
 from turnwire.log import Position
 from turnwire.server.acp.connection import SessionFrame
 from turnwire.server.door.identity import ANYBODY
+from turnwire.testing.patience import quiet
 
 pytestmark = pytest.mark.anyio
 
@@ -175,12 +176,12 @@ async def test_two_readers_of_one_session_each_see_everything() -> None:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(read, "one", one)
             tasks.start_soon(read, "two", two)
-            await anyio.wait_all_tasks_blocked()
+            await quiet()
             refused = await client.ask("session/prompt", sessionId=session_id, prompt=[])
             request_id = await client.prompt(session_id, "say 5 x\nask t1 yes")
             assert (refused, request_id) == (2, 3)
             while not any(each.get("method") == "session/request_permission" for each in one.frames):
-                await anyio.wait_all_tasks_blocked()
+                await quiet()
             asked = next(each for each in one.frames if each.get("method") == "session/request_permission")
             outcome = {"outcome": {"outcome": "selected", "optionId": "yes"}}
             await client.send({"jsonrpc": "2.0", "id": asked["id"], "result": outcome})
@@ -207,11 +208,11 @@ async def test_a_stream_may_be_opened_before_the_session_is_loaded(dialect: str)
         stream = Stream(client, session_id)
         async with aclosing(stream), anyio.create_task_group() as tasks:
             tasks.start_soon(stream.until, speaks)
-            await anyio.wait_all_tasks_blocked()
+            await quiet()
             replay: Json = {"replayFrom": {"type": "start"}} if client.version == 2 else {}
             method = "session/resume" if client.version == 2 else "session/load"
             request_id = await client.ask(method, sessionId=session_id, cwd=place.cwd, mcpServers=[], **replay)
-            await anyio.wait_all_tasks_blocked()
+            await quiet()
             # The history is not told to its end, so the answer is still to come.
             assert not client.frames
 
@@ -255,7 +256,7 @@ async def test_only_an_open_reader_counts_as_being_there() -> None:
             stream = Stream(client, session_id)
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(stream.until, nothing)
-                await anyio.wait_all_tasks_blocked()
+                await quiet()
                 assert place.daemon.clients.attended(session_id)
                 tasks.cancel_scope.cancel()
             await stream.aclose()
@@ -274,7 +275,7 @@ async def test_closing_the_connection_ends_every_stream() -> None:
 
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(read)
-            await anyio.wait_all_tasks_blocked()
+            await quiet()
             await client.connection.aclose()
         assert ended == ["session"]
         assert client.connection.sessions() == []

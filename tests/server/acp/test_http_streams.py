@@ -6,7 +6,6 @@ from pathlib import Path
 
 import anyio
 import pytest
-from tests.patience import WAIT_S
 from tests.server.acp.talking import (
     EVENTS,
     PATH,
@@ -25,6 +24,7 @@ from tests.server.seats import Seat
 from turnwire.core import events as ev
 from turnwire.ids import SessionId
 from turnwire.limits import Limits
+from turnwire.testing.patience import WAIT_S
 
 pytestmark = pytest.mark.anyio
 

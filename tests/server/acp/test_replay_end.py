@@ -11,12 +11,12 @@ from typing import Any
 import anyio
 import httpx
 import pytest
-from tests.patience import WAIT_S
 from tests.server.acp.talking import initialize, load, new, prompt, request
 from tests.support.daemons import Running, running_daemon
 
 from turnwire.limits import Limits
 from turnwire.link.streamable import StreamableLink
+from turnwire.testing.patience import WAIT_S
 
 pytestmark = pytest.mark.anyio
 

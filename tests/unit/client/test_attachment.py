@@ -10,7 +10,6 @@ import anyio
 import msgspec
 import pytest
 from msgspec import Raw
-from tests.patience import WAIT_S
 
 from turnwire.client import Session, Update
 from turnwire.client.attachment import Attachment
@@ -23,6 +22,7 @@ from turnwire.core.view import View
 from turnwire.errors import LogCorrupt
 from turnwire.ids import Epoch, MessageId, PermissionId, PromptId, SessionId
 from turnwire.limits import Limits
+from turnwire.testing.patience import WAIT_S, quiet
 from turnwire.wire.jsonrpc import raw
 
 pytestmark = pytest.mark.anyio
@@ -113,10 +113,10 @@ async def attached(
 async def test_a_prompt_is_submitted_when_the_one_before_it_is_accepted() -> None:
     async with attached() as (session, played):
         first, second = session.prompt("one"), session.prompt("two")
-        await anyio.wait_all_tasks_blocked()
+        await quiet()
         assert played.asked == ["one"]
         played.accepts[1].set()
-        await anyio.wait_all_tasks_blocked()
+        await quiet()
         assert played.asked == ["one"]
         played.accepts[0].set()
         assert (await first.accepted).prompt_id == "p0"
@@ -138,7 +138,7 @@ async def test_a_plain_handler_is_in_no_call_even_after_another_was_released() -
         turn = session.prompt("one")
         await turn.accepted
         played.tell(said("p0", "a"), said("p0", "b"), ended("p0"))
-        await anyio.wait_all_tasks_blocked()
+        await quiet()
         played.tell(said("p1", "c"), ended("p1"))
         assert (await turn).text == "ab"
         assert inside == [("a", False), ("b", False), ("c", False)]
@@ -149,7 +149,7 @@ async def test_a_log_that_breaks_fails_the_turns_and_what_is_asked_afterwards() 
         played.accepts[0].set()
         turn = session.prompt("one")
         await turn.accepted
-        await anyio.wait_all_tasks_blocked()
+        await quiet()
         played.is_broken = True
         played.tell(said("p0", "a"))
         with pytest.raises(LogCorrupt):
@@ -182,7 +182,7 @@ async def test_a_turn_that_ends_before_its_prompt_is_answered_keeps_what_its_han
             raise ValueError(update.text)
 
         turn = session.prompt("one")
-        await anyio.wait_all_tasks_blocked()
+        await quiet()
         assert session.handler_errors == {"ValueError": 2}
         gc.collect()
         played.accepts[0].set()

@@ -6,7 +6,6 @@ from contextlib import aclosing
 
 import anyio
 import pytest
-from tests.patience import WAIT_S
 from tests.support.played import Play, Request, playing, streamed, told
 
 from turnwire.client.http import Http, checked_url, segment
@@ -22,6 +21,7 @@ from turnwire.errors import (
 from turnwire.limits import Limits
 from turnwire.link.backoff import Backoff
 from turnwire.testing import ManualClock
+from turnwire.testing.patience import WAIT_S, quiet
 
 pytestmark = pytest.mark.anyio
 
@@ -117,7 +117,7 @@ async def test_a_refusal_of_the_moment_is_waited_out_as_long_as_it_asks() -> Non
             tasks.start_soon(ask)
             await clock.wait_for_sleepers(1)
             clock.advance(2.9)
-            await anyio.wait_all_tasks_blocked()
+            await quiet()
             assert len(daemon.asked) == 1
             clock.advance(0.2)
             while not got:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import anyio
 import pytest
-from tests.patience import WAIT_S
 
 from turnwire.client.calls import Call
 from turnwire.client.progress import Bell, Progress, Turns, find_request
 from turnwire.core import events as ev
 from turnwire.errors import ClientClosed, TurnError
 from turnwire.ids import PromptId, RequestId
+from turnwire.testing.patience import WAIT_S, quiet
 
 pytestmark = pytest.mark.anyio
 
@@ -69,11 +69,11 @@ async def test_a_call_waits_for_the_calls_of_another_turn_but_never_in_a_circle(
     with anyio.fail_after(WAIT_S):
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(wait, "first", first, two)
-            await anyio.wait_all_tasks_blocked()
+            await quiet()
             tasks.start_soon(wait, "second", second, one)
-            await anyio.wait_all_tasks_blocked()
+            await quiet()
             two.end(END)
-            await anyio.wait_all_tasks_blocked()
+            await quiet()
             assert order == []
             one.end(END)
     assert order == ["second", "first"]

@@ -10,7 +10,6 @@ import anyio
 import anyio.lowlevel
 import pytest
 from msgspec import Raw
-from tests.patience import WAIT_S
 from tests.support.played import Play, Request, frame, playing, said, streamed, told
 
 from turnwire.client.http import Http
@@ -30,6 +29,7 @@ from turnwire.errors import (
 from turnwire.ids import PermissionId, PromptId, SessionId
 from turnwire.limits import Limits
 from turnwire.testing import ManualClock
+from turnwire.testing.patience import WAIT_S
 
 pytestmark = pytest.mark.anyio
 

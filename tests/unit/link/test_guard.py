@@ -12,10 +12,10 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from tests.patience import WAIT_S
 
 from turnwire.link.guard import descendants, parent_of
 from turnwire.link.process_guard import GUARD
+from turnwire.testing.patience import WAIT_S
 
 needs_linux = pytest.mark.skipif(sys.platform != "linux", reason="looks at the table of processes of Linux")
 

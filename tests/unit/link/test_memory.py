@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import anyio
 import pytest
-from anyio import fail_after, wait_all_tasks_blocked
-from tests.patience import WAIT_S
+from anyio import fail_after
 
 from turnwire.errors import LimitExceeded, LinkBroken, LinkClosed, LocalProtocolError
 from turnwire.link.base import FrameLink
 from turnwire.link.memory import memory_pair
+from turnwire.testing.patience import WAIT_S, quiet
 
 pytestmark = pytest.mark.anyio
 
@@ -57,7 +57,7 @@ async def test_senders_that_wait_keep_their_order_with_room_for_one_frame() -> N
         async with anyio.create_task_group() as tasks:
             for number in range(10):
                 tasks.start_soon(near.send, b"%d" % number)
-            await wait_all_tasks_blocked()
+            await quiet()
             while len(received) < 10:
                 received += await far.receive()
     assert received == [b"%d" % number for number in range(10)]
@@ -69,7 +69,7 @@ async def test_send_nowait_does_not_overtake_a_sender_that_waits() -> None:
     with fail_after(WAIT_S):
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(near.send, b"2")
-            await wait_all_tasks_blocked()
+            await quiet()
             with pytest.raises(LimitExceeded):
                 near.send_nowait(b"3")
             assert await far.receive() == [b"1"]
@@ -81,7 +81,7 @@ async def test_a_cancelled_sender_leaves_no_frame_and_does_not_block_the_next() 
     near.send_nowait(b"1")
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(near.send, b"cancelled")
-        await wait_all_tasks_blocked()
+        await quiet()
         tasks.cancel_scope.cancel()
     assert await far.receive() == [b"1"]
     near.send_nowait(b"2")
@@ -100,7 +100,7 @@ async def test_closing_either_end_wakes_a_sender_that_waits(who: str, error: typ
     with fail_after(WAIT_S):
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(expect_refusal)
-            await wait_all_tasks_blocked()
+            await quiet()
             await {"near": near, "far": far}[who].aclose()
 
 
@@ -110,7 +110,7 @@ async def test_a_sender_whose_frame_was_taken_succeeds_although_its_end_closes_a
     with fail_after(WAIT_S):
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(near.send, b"2")
-            await wait_all_tasks_blocked()
+            await quiet()
             assert await far.receive() == [b"1"]
             await near.aclose()
         assert await far.receive() == [b"2"]

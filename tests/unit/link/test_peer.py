@@ -7,12 +7,12 @@ from collections.abc import AsyncGenerator
 import anyio
 import pytest
 from msgspec import Raw
-from tests.patience import WAIT_S
 
 from turnwire.errors import LimitExceeded, LinkBroken, LocalProtocolError
 from turnwire.link.memory import memory_pair
 from turnwire.link.peer import KEPT_BREACHES, KEPT_BYTES, Peer
 from turnwire.testing.faults import Duplicate, FaultyLink
+from turnwire.testing.patience import WAIT_S, quiet
 from turnwire.wire.jsonrpc import Failure, Notification, Request, Result, decode, raw
 
 pytestmark = pytest.mark.anyio
@@ -44,7 +44,7 @@ class Desk:
         for line in lines:
             self.other.send_nowait(line)
         with anyio.fail_after(WAIT_S):
-            await anyio.wait_all_tasks_blocked()
+            await quiet()
 
     async def sent(self) -> list[Request | Notification | Result | Failure]:
         """What the peer has sent."""
@@ -261,11 +261,11 @@ async def test_the_reader_is_held_back_until_there_is_room() -> None:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(peer.run)
             other.send_nowait(note("a"))
-            await anyio.wait_all_tasks_blocked()
+            await quiet()
             other.send_nowait(note("b"))
-            await anyio.wait_all_tasks_blocked()
+            await quiet()
             assert heard == ["a"]
             room.set()
-            await anyio.wait_all_tasks_blocked()
+            await quiet()
             assert heard == ["a", "b"]
             tasks.cancel_scope.cancel()

@@ -8,12 +8,13 @@ from pathlib import Path
 
 import anyio
 import pytest
-from anyio import fail_after, wait_all_tasks_blocked
-from tests.patience import SOON_S, WAIT_S
+from anyio import fail_after
+from tests.patience import SOON_S
 
 from turnwire.errors import LimitExceeded, LinkBroken, LinkClosed
 from turnwire.limits import KiB, Limits
 from turnwire.link.stdio import READ_BYTES, StdioLink
+from turnwire.testing.patience import WAIT_S, quiet
 
 pytestmark = pytest.mark.anyio
 
@@ -82,11 +83,11 @@ async def test_what_is_sent_in_one_turn_of_the_loop_is_written_at_once(wires: Wi
 async def test_lines_beyond_the_limit_are_counted_and_the_next_line_is_unharmed(wires: Wires) -> None:
     link = wires.link()
     os.write(wires.peer_writes, b"a" * 30 * KiB)
-    await wait_all_tasks_blocked()
+    await quiet()
     for part in (b"a" * 40 * KiB, b"\nnext\n"):
         await anyio.wait_writable(wires.peer_writes)
         os.write(wires.peer_writes, part)
-        await wait_all_tasks_blocked()
+        await quiet()
     assert await link.receive() == [b"next"]
     assert link.breaches == {"oversized": 1}
     assert [(each.reason, each.head) for each in link.last_breaches] == [("oversized", b"a" * 256)]
@@ -102,7 +103,7 @@ async def test_reading_pauses_while_enough_waits_to_be_received(wires: Wires) ->
             written += os.write(wires.peer_writes, line * 100)
         except BlockingIOError:
             await anyio.lowlevel.checkpoint()
-            await wait_all_tasks_blocked()
+            await quiet()
             try:
                 written += os.write(wires.peer_writes, line)
             except BlockingIOError:
@@ -149,11 +150,11 @@ async def test_senders_that_wait_keep_their_order_and_nobody_overtakes_them(wire
     async with anyio.create_task_group() as tasks:
         for number in range(5):
             tasks.start_soon(link.send, b"%d" % number)
-        await wait_all_tasks_blocked()
+        await quiet()
         with pytest.raises(LimitExceeded):
             link.send_nowait(b"overtakes")
         tasks.start_soon(link.send, b"last")
-        await wait_all_tasks_blocked()
+        await quiet()
         with fail_after(WAIT_S):
             while not found.endswith(b"last\n"):
                 await anyio.wait_readable(wires.peer_reads)
@@ -186,7 +187,7 @@ async def test_ending_the_output_turns_a_sender_away_that_waits(wires: Wires) ->
     with fail_after(WAIT_S):
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(expect_closed)
-            await wait_all_tasks_blocked()
+            await quiet()
             link.end_output()
     await link.aclose()
 
@@ -196,7 +197,7 @@ async def test_a_peer_that_no_longer_reads_is_still_heard(wires: Wires) -> None:
     os.write(wires.peer_writes, b"before\n")
     wires.close(wires.peer_reads)
     link.send_nowait(b"x")
-    await wait_all_tasks_blocked()
+    await quiet()
     with pytest.raises(LinkBroken):
         link.send_nowait(b"y")
     os.write(wires.peer_writes, b"after\n")

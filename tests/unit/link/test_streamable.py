@@ -10,12 +10,12 @@ import anyio
 import httpx
 import msgspec
 import pytest
-from tests.patience import WAIT_S
 from tests.support.acp_endpoint import CONNECTION, Endpoint, served
 
 from turnwire.errors import LinkBroken
 from turnwire.limits import Limits
 from turnwire.link.streamable import StreamableLink
+from turnwire.testing.patience import WAIT_S
 
 pytestmark = pytest.mark.anyio
 

@@ -7,7 +7,6 @@ from contextlib import asynccontextmanager
 
 import anyio
 import pytest
-from tests.patience import WAIT_S
 from websockets.asyncio.server import ServerConnection, serve
 from websockets.http11 import Request, Response
 
@@ -15,6 +14,7 @@ from turnwire.errors import AgentLaunchFailed, LinkBroken
 from turnwire.limits import KiB, Limits
 from turnwire.link.websocket import BINARY, WebSocketLink, open_websocket
 from turnwire.runtime.remote import RemoteSource
+from turnwire.testing.patience import WAIT_S
 
 pytestmark = pytest.mark.anyio
 

@@ -12,11 +12,11 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from tests.patience import WAIT_S
 
 from turnwire.ids import SessionId
 from turnwire.limits import Limits
 from turnwire.log import Durability, Position, SqliteEventLog
+from turnwire.testing.patience import WAIT_S
 
 pytestmark = pytest.mark.anyio
 

@@ -11,13 +11,13 @@ from pathlib import Path
 
 import anyio
 import pytest
-from tests.patience import WAIT_S
 
 from turnwire.errors import ConfigError, LogCorrupt, LogLocked, LogTooNew, TurnwireError
 from turnwire.ids import Epoch, SessionId
 from turnwire.limits import Limits
 from turnwire.log import Durability, Position, SqliteEventLog
 from turnwire.log import sqlite_schema as sql
+from turnwire.testing.patience import WAIT_S
 from turnwire.testing.sqlite_faults import Faults
 
 pytestmark = pytest.mark.anyio

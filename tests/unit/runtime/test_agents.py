@@ -9,7 +9,7 @@ from typing import Any
 import anyio
 import pytest
 from tests.support.agents import V1, HandAgent, HandSource
-from tests.support.driving import WAIT_S, quiet
+from tests.support.driving import WAIT_S
 
 from turnwire.errors import AgentLaunchFailed, AgentUnavailable, LimitExceeded, LinkBroken, RemoteProtocolError
 from turnwire.ids import SessionId
@@ -18,6 +18,7 @@ from turnwire.runtime.agents import AgentPolicy, Agents, Sharing
 from turnwire.runtime.connection import AgentConnection
 from turnwire.runtime.source import LinkedAgent
 from turnwire.testing import ManualClock
+from turnwire.testing.patience import quiet
 
 pytestmark = pytest.mark.anyio
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import anyio
 import pytest
-from tests.patience import WAIT_S
-from tests.support.driving import open_world, prompt, quiet
+from tests.support.driving import open_world, prompt
 
 from turnwire.core import events as ev
 from turnwire.core.inputs import Cancel, Close
 from turnwire.ids import PromptId, SessionId
 from turnwire.log import MemoryEventLog
+from turnwire.testing.patience import WAIT_S, quiet
 
 pytestmark = pytest.mark.anyio
 

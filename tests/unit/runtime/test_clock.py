@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import anyio
 import pytest
-from tests.patience import WAIT_S
 
 from turnwire.runtime.clock import Clock, SystemClock
 from turnwire.testing import ManualClock
+from turnwire.testing.patience import WAIT_S
 
 pytestmark = pytest.mark.anyio
 

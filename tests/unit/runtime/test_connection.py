@@ -9,7 +9,6 @@ import anyio
 import msgspec
 import pytest
 from msgspec import Raw
-from tests.patience import WAIT_S
 from tests.support.agents import READY, V1, HandAgent
 
 from turnwire.core.dialect import read_session_id
@@ -20,6 +19,7 @@ from turnwire.link.memory import memory_pair
 from turnwire.link.process import Exit
 from turnwire.runtime.connection import AgentConnection
 from turnwire.runtime.source import LinkedAgent
+from turnwire.testing.patience import WAIT_S, quiet
 from turnwire.wire.jsonrpc import ErrorObject, Failure, Request, Result, raw
 
 pytestmark = pytest.mark.anyio
@@ -81,11 +81,6 @@ async def connected(
             await agent.answer("initialize", answer)
         yield connection, agent
         tasks.cancel_scope.cancel()
-
-
-async def quiet() -> None:
-    with anyio.fail_after(WAIT_S):
-        await anyio.wait_all_tasks_blocked()
 
 
 async def opened(connection: AgentConnection, agent: HandAgent, session_id: str = "a1") -> Room:

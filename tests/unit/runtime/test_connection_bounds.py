@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from tests.unit.runtime.test_connection import NEW, Room, connected, opened, quiet
+from tests.unit.runtime.test_connection import NEW, Room, connected, opened
 
 from turnwire.limits import Limits
 from turnwire.runtime.connection import KEPT_STRAYS
+from turnwire.testing.patience import quiet
 
 pytestmark = pytest.mark.anyio
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import anyio
 import msgspec
 import pytest
-from tests.patience import WAIT_S
 from tests.support.agents import V1, HandAgent
 
 from turnwire.errors import LinkBroken, LocalProtocolError, RemoteProtocolError
@@ -13,6 +12,7 @@ from turnwire.limits import Limits
 from turnwire.link.memory import memory_pair
 from turnwire.runtime.connection import AgentConnection
 from turnwire.runtime.source import LinkedAgent
+from turnwire.testing.patience import WAIT_S
 from turnwire.wire.jsonrpc import Request
 
 pytestmark = pytest.mark.anyio

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import anyio
 import pytest
-from tests.support.driving import open_world, quiet
+from tests.support.driving import open_world
 
 from turnwire.core import events as ev
 from turnwire.ids import SessionId
 from turnwire.log import MemoryEventLog
 from turnwire.runtime.draining import drain
+from turnwire.testing.patience import quiet
 
 pytestmark = pytest.mark.anyio
 

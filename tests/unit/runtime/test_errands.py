@@ -9,12 +9,13 @@ import anyio
 import pytest
 from anyio.abc import TaskGroup
 from msgspec import Raw
-from tests.support.driving import WAIT_S, quiet
+from tests.support.driving import WAIT_S
 
 from turnwire.errors import RequestRefused
 from turnwire.ids import ClientId, RequestId
 from turnwire.limits import Limits
 from turnwire.runtime.errands import Errands
+from turnwire.testing.patience import quiet
 from turnwire.wire.jsonrpc import Failure, Request, Result, raw
 
 pytestmark = pytest.mark.anyio

@@ -6,7 +6,6 @@ import anyio
 import msgspec
 import pytest
 from tests.support.agents import V1, HandAgent
-from tests.support.driving import quiet
 from tests.unit.core.driving import Session, agent_is, asks, cancel, chunk, prompt, said, tool
 
 from turnwire.core.events import TurnEnd
@@ -16,6 +15,7 @@ from turnwire.link.memory import memory_pair
 from turnwire.runtime.connection import AgentConnection
 from turnwire.runtime.evidence import Explanation, Seen, explain
 from turnwire.runtime.source import LinkedAgent
+from turnwire.testing.patience import quiet
 
 pytestmark = pytest.mark.anyio
 

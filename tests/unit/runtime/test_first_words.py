@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import anyio
 import pytest
-from tests.patience import WAIT_S
 from tests.support.agents import READY, V1, HandSource
 
 from turnwire.log.memory import MemoryEventLog
 from turnwire.runtime.node import open_node
+from turnwire.testing.patience import WAIT_S, quiet
 from turnwire.wire.jsonrpc import Notification, Request
 
 pytestmark = pytest.mark.anyio
@@ -23,7 +23,7 @@ async def test_no_session_is_asked_for_before_the_agent_has_initialized() -> Non
             agent = await source.agent()
             first = await agent.next("initialize")
             assert isinstance(first, Request)
-            await anyio.wait_all_tasks_blocked()
+            await quiet()
             assert agent.waiting() == 0, "nothing follows an `initialize` that is not answered"
             agent.send({"id": first.id, "result": V1})
             assert isinstance(await agent.next("session/new"), Request)
@@ -40,7 +40,7 @@ async def test_an_agent_that_refuses_to_initialize_is_never_asked_for_a_session(
                 request = await agent.next("initialize")
                 assert isinstance(request, Request)
                 agent.send({"id": request.id, "error": {"code": -32603, "message": "no"}})
-            await anyio.wait_all_tasks_blocked()
+            await quiet()
             assert agent.waiting() == 0
 
 
@@ -57,5 +57,5 @@ async def test_readiness_is_a_notification_sent_once_and_only_to_an_agent_that_o
             await agent.greet(READY if offers_ready else V1)
             if offers_ready:
                 assert isinstance(await agent.next("session/ready"), Notification)
-            await anyio.wait_all_tasks_blocked()
+            await quiet()
             assert agent.waiting() == 0

@@ -6,7 +6,6 @@ from contextlib import aclosing
 
 import anyio
 import pytest
-from tests.patience import WAIT_S
 
 from turnwire.errors import PositionLost
 from turnwire.ids import Epoch, SessionId
@@ -16,6 +15,7 @@ from turnwire.log.base import Position
 from turnwire.runtime.follow import Page, follow, start_of
 from turnwire.runtime.tail import Projection, Tail, stored
 from turnwire.testing.faults import FaultyLog
+from turnwire.testing.patience import WAIT_S, quiet
 
 pytestmark = pytest.mark.anyio
 
@@ -77,7 +77,7 @@ async def test_a_reader_at_the_head_waits_and_reads_memory_only(publisher: Publi
     with anyio.fail_after(WAIT_S):
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(read)
-            await anyio.wait_all_tasks_blocked()
+            await quiet()
             assert seen == []
             await publisher.say(2)
     assert seen == [Page(5, numbers(4, 5))]

@@ -7,9 +7,8 @@ from collections.abc import AsyncGenerator
 import anyio
 import msgspec
 import pytest
-from tests.patience import WAIT_S
 from tests.support.agents import HandAgent, HandSource
-from tests.support.driving import check_ends, events_of, of, prompt, quiet, texts
+from tests.support.driving import check_ends, events_of, of, prompt, texts
 
 from turnwire.core import events as ev
 from turnwire.core.inputs import AnswerPermission, Cancel, WhenBusy
@@ -18,6 +17,7 @@ from turnwire.limits import Limits
 from turnwire.log import MemoryEventLog
 from turnwire.runtime.node import Node, open_node
 from turnwire.testing import ManualClock
+from turnwire.testing.patience import WAIT_S, quiet
 from turnwire.wire.jsonrpc import Request, raw
 
 pytestmark = pytest.mark.anyio

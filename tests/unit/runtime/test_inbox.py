@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import anyio
 import pytest
-from tests.patience import WAIT_S
 
 from turnwire.core.events import CancelRung
 from turnwire.core.inputs import Attach, Cancel, DeadlinePassed, Detach
@@ -12,6 +11,7 @@ from turnwire.errors import LimitExceeded, SessionClosed
 from turnwire.ids import ClientId, PromptId
 from turnwire.limits import Limits
 from turnwire.runtime.inbox import Entry, Inbox
+from turnwire.testing.patience import WAIT_S, quiet
 
 pytestmark = pytest.mark.anyio
 
@@ -58,7 +58,7 @@ async def test_take_waits_for_the_first_input() -> None:
     with anyio.fail_after(WAIT_S):
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(take)
-            await anyio.wait_all_tasks_blocked()
+            await quiet()
             assert taken == []
             inbox.put(fact(7))
     assert taken == [7]
@@ -73,7 +73,7 @@ async def test_a_cancelled_take_loses_nothing() -> None:
     for number, is_late in enumerate((False, True)):
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(take)
-            await anyio.wait_all_tasks_blocked()
+            await quiet()
             if is_late:
                 inbox.put(fact(number))
             tasks.cancel_scope.cancel()
@@ -124,7 +124,7 @@ async def test_the_agent_waits_for_room_and_clients_take_none_of_it() -> None:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(wait)
             tasks.start_soon(wait)
-            await anyio.wait_all_tasks_blocked()
+            await quiet()
             assert not is_free.is_set()
             inbox.take_nowait()
 
@@ -144,9 +144,9 @@ async def test_one_waiter_for_room_can_be_cancelled_without_the_other() -> None:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(wait, "first", scopes[0])
             tasks.start_soon(wait, "second", scopes[1])
-            await anyio.wait_all_tasks_blocked()
+            await quiet()
             scopes[0].cancel()
-            await anyio.wait_all_tasks_blocked()
+            await quiet()
             inbox.take_nowait()
     assert got == ["second"]
 
@@ -158,7 +158,7 @@ async def test_closing_lets_nobody_wait_and_no_client_in() -> None:
     with anyio.fail_after(WAIT_S):
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(inbox.room)
-            await anyio.wait_all_tasks_blocked()
+            await quiet()
             inbox.close()
     with pytest.raises(SessionClosed):
         inbox.ask(Detach(at=1, client_id=ClientId("c")))

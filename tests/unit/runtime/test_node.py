@@ -16,7 +16,6 @@ from tests.support.driving import (
     of,
     open_world,
     prompt,
-    quiet,
     texts,
 )
 
@@ -41,6 +40,7 @@ from turnwire.runtime.session import STATE
 from turnwire.runtime.source import LinkedAgent
 from turnwire.testing import ManualClock
 from turnwire.testing.faults import Delay, Fail, FaultyLog
+from turnwire.testing.patience import quiet
 
 pytestmark = pytest.mark.anyio
 

@@ -6,8 +6,7 @@ from contextlib import aclosing
 
 import anyio
 import pytest
-from tests.patience import WAIT_S
-from tests.support.driving import check_ends, fall_idle, open_world, quiet, texts
+from tests.support.driving import check_ends, fall_idle, open_world, texts
 
 from turnwire.core import events as ev
 from turnwire.core.codec import decode, encode_state
@@ -28,6 +27,7 @@ from turnwire.runtime.follow import start_of
 from turnwire.runtime.hydrate import open_state
 from turnwire.testing import AgentOptions
 from turnwire.testing.faults import Delay, Fail, FaultyLog
+from turnwire.testing.patience import WAIT_S, quiet
 
 pytestmark = pytest.mark.anyio
 

@@ -12,7 +12,7 @@ import pytest
 from msgspec import Raw
 from msgspec.structs import replace
 from tests.support.agents import HandAgent
-from tests.support.driving import content, quiet
+from tests.support.driving import content
 
 from turnwire.core.events import CancelRung
 from turnwire.core.inputs import AgentGone, AgentReady, AgentUpdate, AnyInput
@@ -26,6 +26,7 @@ from turnwire.runtime.errands import Errands
 from turnwire.runtime.residence import Residence
 from turnwire.runtime.source import LinkedAgent
 from turnwire.testing import ManualClock
+from turnwire.testing.patience import quiet
 from turnwire.wire.jsonrpc import Request
 
 pytestmark = pytest.mark.anyio

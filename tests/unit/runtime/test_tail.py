@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import anyio
 import pytest
-from tests.patience import WAIT_S
 
 from turnwire.ids import Epoch
 from turnwire.limits import KiB, Limits
 from turnwire.runtime.tail import Tail, stored
+from turnwire.testing.patience import WAIT_S, quiet
 
 pytestmark = pytest.mark.anyio
 
@@ -144,13 +144,13 @@ async def test_waiting_ends_when_there_is_more_or_when_there_will_be_none() -> N
     with anyio.fail_after(WAIT_S):
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(wait, 0)
-            await anyio.wait_all_tasks_blocked()
+            await quiet()
             tail.publish([b"1"])
-            await anyio.wait_all_tasks_blocked()
+            await quiet()
             assert heard == [True]
             tasks.start_soon(wait, 1)
             tasks.start_soon(wait, 1)
-            await anyio.wait_all_tasks_blocked()
+            await quiet()
             tail.end()
         assert heard == [True, False, False]
         assert await tail.wait(0), "what was published is still to be read"
@@ -170,9 +170,9 @@ async def test_a_cancelled_waiter_leaves_the_others_waiting() -> None:
         async with anyio.create_task_group() as tasks:
             for name, scope in zip("ab", scopes, strict=True):
                 tasks.start_soon(wait, name, scope)
-            await anyio.wait_all_tasks_blocked()
+            await quiet()
             scopes[0].cancel()
-            await anyio.wait_all_tasks_blocked()
+            await quiet()
             assert woken == []
             tail.publish([b"1"])
     assert woken == ["b"]

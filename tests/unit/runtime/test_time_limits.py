@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import anyio
 import pytest
-from tests.support.driving import content, open_world, quiet
+from tests.support.driving import content, open_world
 
 from turnwire.core import events as ev
 from turnwire.core.inputs import Prompt
@@ -16,6 +16,7 @@ from turnwire.ids import PromptId
 from turnwire.log import MemoryEventLog
 from turnwire.runtime.time_limits import TimeLimits
 from turnwire.testing import ManualClock
+from turnwire.testing.patience import quiet
 
 pytestmark = pytest.mark.anyio
 

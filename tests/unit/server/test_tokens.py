@@ -9,7 +9,6 @@ from pathlib import Path
 
 import anyio
 import pytest
-from tests.patience import WAIT_S
 
 from turnwire.errors import BadRequest, ConfigError, LimitExceeded, NotFound
 from turnwire.ids import SessionId
@@ -18,6 +17,7 @@ from turnwire.server.door import tokens as module
 from turnwire.server.door.identity import ANYBODY, Identity, Role
 from turnwire.server.door.tokens import GIVEN_ID, Tokens
 from turnwire.testing import ManualClock
+from turnwire.testing.patience import WAIT_S
 
 pytestmark = [pytest.mark.anyio, pytest.mark.requirement("G13")]
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import anyio
 import pytest
 from anyio import fail_after
-from tests.patience import WAIT_S
 
 from turnwire.errors import LocalProtocolError
 from turnwire.runtime.clock import Clock
 from turnwire.testing import clock as clock_module
 from turnwire.testing.clock import START_MS, ManualClock
+from turnwire.testing.patience import WAIT_S, quiet
 
 pytestmark = pytest.mark.anyio
 
@@ -44,7 +44,7 @@ async def test_sleepers_wake_in_the_order_of_their_deadlines(manual_clock: Manua
             await manual_clock.wait_for_sleepers(4)
             manual_clock.advance(5)
             assert manual_clock.sleepers == 1
-            await anyio.wait_all_tasks_blocked()
+            await quiet()
             assert woken == [1, 2, 3]
             manual_clock.advance(4)
     assert woken == [1, 2, 3, 9]

@@ -8,10 +8,10 @@ from typing import Any
 
 import msgspec
 import pytest
-from anyio import wait_all_tasks_blocked
 
 from turnwire.errors import LinkBroken, RemoteProtocolError
 from turnwire.testing import AgentOptions, BareClient, Gates, Profile, scripted_agent
+from turnwire.testing.patience import quiet
 from turnwire.testing.scripted.breaking import GARBAGE, UNKNOWN_ID
 from turnwire.testing.scripted.client import prompt_params
 from turnwire.testing.scripted.options import PROFILES
@@ -363,6 +363,6 @@ async def test_never_keeps_the_turn_open(profile: Profile) -> None:
     async with session(profile) as (client, session_id):
         await client.request("session/prompt", prompt_params(session_id, "say 1 x\nnever"))
         await client.update("agent_message_chunk")
-        await wait_all_tasks_blocked()
+        await quiet()
         assert (await client.call("_echo", {"still": "there"}))["result"] == {"still": "there"}
         assert not [each for each in client.seen if "stopReason" in str(each)]

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import anyio
 import pytest
-from anyio import fail_after, wait_all_tasks_blocked
-from tests.patience import WAIT_S
+from anyio import fail_after
 
 from turnwire.errors import ConfigError, LimitExceeded, LinkBroken, LinkClosed, LogUnavailable
 from turnwire.ids import SessionId
@@ -14,6 +13,7 @@ from turnwire.log.base import EventLog, Position, Snapshot
 from turnwire.log.memory import MemoryEventLog
 from turnwire.testing.clock import ManualClock
 from turnwire.testing.faults import Cut, Delay, Duplicate, Fail, FaultyLink, FaultyLog
+from turnwire.testing.patience import WAIT_S, quiet
 
 pytestmark = pytest.mark.anyio
 
@@ -100,7 +100,7 @@ async def test_a_delay_can_end_at_a_time_of_a_clock(manual_clock: ManualClock) -
             tasks.start_soon(faulty.send, b"1")
             await manual_clock.wait_for_sleepers(1)
             tasks.start_soon(faulty.send, b"2")
-            await wait_all_tasks_blocked()
+            await quiet()
             with pytest.raises(LimitExceeded):
                 faulty.send_nowait(b"3")
             manual_clock.advance(10)
@@ -164,7 +164,7 @@ async def test_a_delayed_append_waits_for_its_event() -> None:
     with fail_after(WAIT_S):
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(append, log, b"1", 0)
-            await wait_all_tasks_blocked()
+            await quiet()
             assert (await log.head(A)).head == 0
             release.set()
     assert (await log.head(A)).head == 1

@@ -22,6 +22,7 @@ import anyio
 
 from turnwire.errors import RequestRefused
 from turnwire.link.process_guard import Ends, GuardEnd, Report, start_guard
+from turnwire.runtime.last_words import signal_name
 from turnwire.runtime.services import refusals
 from turnwire.runtime.services.output import Output
 from turnwire.wire.schema.common import TerminalExit
@@ -149,12 +150,7 @@ def _exit_status(ending: Report | None) -> TerminalExit:
     if ending is None:
         return TerminalExit()
     number = int(ending["signal"])
-    if not number:
-        return TerminalExit(exit_code=int(ending["exit_code"]))
-    try:
-        return TerminalExit(signal=signal.Signals(number).name)
-    except ValueError:
-        return TerminalExit(signal=f"SIG{number}")
+    return TerminalExit(signal=signal_name(number)) if number else TerminalExit(exit_code=int(ending["exit_code"]))
 
 
 _LAUNCH = {

@@ -18,16 +18,14 @@ from typing import TypeAlias
 
 import anyio
 import pytest
-from anyio import fail_after, wait_all_tasks_blocked
+from anyio import fail_after
 
 from turnwire.errors import LimitExceeded, LinkBroken, LinkClosed, LocalProtocolError
 from turnwire.link.base import FrameLink
+from turnwire.testing.patience import WAIT_S, quiet
 
 Pair: TypeAlias = tuple[FrameLink, FrameLink]
 OpenPair: TypeAlias = Callable[[], Awaitable[Pair]]
-
-WAIT_S = 5.0
-"""How long a check waits for anything: far above any delay of a sound link."""
 
 MANY = 200_000
 """No link may take so many frames of `FILLER` that nobody reads."""
@@ -141,7 +139,7 @@ async def send_waits_for_room_and_goes_on_when_there_is_some(near: FrameLink, fa
 
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(send_one_more)
-        await wait_all_tasks_blocked()
+        await quiet()
         assert not done.is_set()
         assert (await take(far, taken + 1))[-1] == FILLER
         with fail_after(WAIT_S):
@@ -169,7 +167,7 @@ async def a_reader_that_waits_learns_that_the_peer_closed(near: FrameLink, far: 
     with fail_after(WAIT_S):
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(expect_broken)
-            await wait_all_tasks_blocked()
+            await quiet()
             await near.aclose()
 
 
@@ -191,7 +189,7 @@ async def a_sender_that_waits_learns_that_the_peer_closed(near: FrameLink, far: 
     with fail_after(WAIT_S):
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(expect_broken)
-            await wait_all_tasks_blocked()
+            await quiet()
             await far.aclose()
 
 
@@ -218,7 +216,7 @@ async def closing_wakes_the_own_reader(near: FrameLink, far: FrameLink) -> None:
     with fail_after(WAIT_S):
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(expect_closed)
-            await wait_all_tasks_blocked()
+            await quiet()
             await near.aclose()
 
 
@@ -232,7 +230,7 @@ async def a_second_reader_is_refused_and_the_first_goes_on(near: FrameLink, far:
     with fail_after(WAIT_S):
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(read)
-            await wait_all_tasks_blocked()
+            await quiet()
             with pytest.raises(LocalProtocolError):
                 await far.receive()
             await near.send(b"for the first")
@@ -249,7 +247,7 @@ async def a_cancelled_receive_loses_no_frame(near: FrameLink, far: FrameLink) ->
     for number in range(20):
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(read)
-            await wait_all_tasks_blocked()
+            await quiet()
             near.send_nowait(b"%d" % number)
             tasks.cancel_scope.cancel()
     if len(received) < 20:
@@ -262,7 +260,7 @@ async def a_cancelled_send_has_sent_all_or_nothing(near: FrameLink, far: FrameLi
     taken = fill(near)
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(near.send, b"cancelled")
-        await wait_all_tasks_blocked()
+        await quiet()
         tasks.cancel_scope.cancel()
     frames = await take(far, taken)
     await near.send(b"after")

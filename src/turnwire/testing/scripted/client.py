@@ -15,10 +15,8 @@ import anyio
 import msgspec
 
 from turnwire.link.base import FrameLink
+from turnwire.testing.patience import WAIT_S
 from turnwire.testing.scripted.shapes import Json, member, text_block
-
-WAIT_S = 10.0
-"""How long a call waits for its answer: far above any delay of a sound agent, below a test's time limit."""
 
 CAPABILITIES: Json = {
     "fs": {"readTextFile": True, "writeTextFile": True},

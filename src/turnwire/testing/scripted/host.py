@@ -17,9 +17,7 @@ import anyio
 
 from turnwire.link.base import FrameLink
 from turnwire.link.stdio import StdioLink
-
-WAIT_S = 5.0
-"""How long a test waits for an agent to reach a gate: far above any delay, below a test's time limit."""
+from turnwire.testing.patience import WAIT_S
 
 GATE_S = 60.0
 """How long an agent process waits for the file of a gate: longer than any test, and not for ever."""

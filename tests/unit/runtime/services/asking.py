@@ -11,11 +11,11 @@ import anyio
 import msgspec
 import pytest
 from anyio.lowlevel import checkpoint
-from tests.patience import WAIT_S
 
 from turnwire.errors import RequestRefused
 from turnwire.limits import Limits
 from turnwire.runtime.services import Workspace
+from turnwire.testing.patience import WAIT_S
 from turnwire.wire.jsonrpc import raw
 
 

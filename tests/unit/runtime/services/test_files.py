@@ -11,11 +11,11 @@ from typing import Any
 
 import anyio
 import pytest
-from tests.patience import WAIT_S
 from tests.unit.runtime.services.asking import ask, read, refused, workspace_in
 
 from turnwire.limits import KiB, Limits
 from turnwire.runtime.services.files import cut_lines
+from turnwire.testing.patience import WAIT_S
 from turnwire.wire.jsonrpc import INVALID_PARAMS, RESOURCE_NOT_FOUND
 
 pytestmark = pytest.mark.anyio

@@ -12,11 +12,11 @@ from typing import Any
 
 import anyio
 import pytest
-from tests.patience import WAIT_S
 from tests.unit.runtime.services.asking import refused, workspace_in, write
 
 from turnwire.errors import RequestRefused
 from turnwire.limits import KiB, Limits
+from turnwire.testing.patience import WAIT_S
 from turnwire.wire.jsonrpc import INTERNAL_ERROR, INVALID_PARAMS
 
 pytestmark = pytest.mark.anyio

@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.patience import WAIT_S
 
 from turnwire.errors import RequestRefused
 from turnwire.runtime.services import Roots
 from turnwire.runtime.services.roots import LINKS, STEPS
+from turnwire.testing.patience import WAIT_S
 
 SECRET = "outside"
 INSIDE = "inside"

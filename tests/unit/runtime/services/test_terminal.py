@@ -9,10 +9,10 @@ import sys
 
 import anyio
 import pytest
-from tests.patience import WAIT_S
 
 from turnwire.link.process_guard import Ends
 from turnwire.runtime.services.terminal import READ_BYTES, Terminal
+from turnwire.testing.patience import WAIT_S
 
 pytestmark = pytest.mark.anyio
 
