@@ -53,11 +53,15 @@ class Program:
         await self._process.stdin.send(msgspec.json.encode(fact) + b"\n")
 
 
+def need_sdk() -> None:
+    """Skip without the SDK. To be asked before a test opens anything: a skip within a loop ends the loop, too."""
+    if not (QWEN / ".installed").exists() or not NODE.exists():
+        absent(f"{QWEN.relative_to(ROOT)} is not there; run: make peers")
+
+
 @asynccontextmanager
 async def program(url: str, cwd: Path, name: str, scenario: str, *given: Any) -> AsyncGenerator[Program]:
     """Run a scenario of a program, with these arguments."""
-    if not (QWEN / ".installed").exists() or not NODE.exists():
-        absent(f"{QWEN.relative_to(ROOT)} is not there; run: make peers")
     environment = os.environ | {"TURNWIRE_URL": url, "TURNWIRE_TOKEN": TOKEN, "TURNWIRE_CWD": str(cwd)}
     arguments = [msgspec.json.encode(each).decode() for each in given]
     links = ("--preserve-symlinks", "--preserve-symlinks-main")

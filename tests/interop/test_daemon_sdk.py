@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 import anyio
 import pytest
-from tests.interop.programs import cable, outcome, program
+from tests.interop.programs import cable, need_sdk, outcome, program
 from tests.interop.talking import Talk
 from tests.support.daemons import Running, running_daemon
 
@@ -23,6 +23,12 @@ from turnwire.server import endpoint
 from turnwire.testing.patience import WAIT_S
 
 pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture(scope="module", autouse=True)
+def sdk() -> None:
+    need_sdk()
+
 
 BOTH = pytest.mark.parametrize("server", ["uvicorn", "granian"], indirect=True)
 """For clients that do not wait for an end on a stream which is open already. granian closes connections itself, so

@@ -11,12 +11,18 @@ from contextlib import asynccontextmanager
 from typing import Any, get_args
 
 import pytest
-from tests.interop.schema_check import Json, SchemaCheck
+from tests.interop.schema_check import Json, SchemaCheck, need_schemas
 from tests.support.acp import DIALECTS, Client, Place, acp_daemon
 
 from turnwire.testing import AgentOptions, Profile
 
 pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture(scope="module", autouse=True)
+def schemas() -> None:
+    need_schemas()
+
 
 ASKING: Json = {"elicitation": {"form": {}, "url": {}}}
 FILES: Json = {"fs": {"readTextFile": True, "writeTextFile": True}, "terminal": True}

@@ -9,11 +9,18 @@ from typing import NamedTuple
 
 import anyio
 import pytest
+from tests.interop.schema_check import need_schemas
 from tests.server.acp.crowd import Crowd, Identity, Member, asks_about, hash_of, identity_of
 from tests.server.reading import Seen, is_end, reading
 from tests.support.daemons import SCRIPTED, running_daemon
 
 pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture(scope="module", autouse=True)
+def schemas() -> None:
+    need_schemas()
+
 
 PROFILES = pytest.mark.parametrize("profile", ["v1", "v2"])
 
