@@ -25,8 +25,15 @@ from turnwire.client.daemon_client import DaemonClient
 from turnwire.ids import SessionId
 from turnwire.limits import Limits
 from turnwire.testing.patience import WAIT_S
+from turnwire.testing.plugin import find_tool
 
 pytestmark = [pytest.mark.anyio]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def nginx() -> None:
+    find_tool("nginx")
+
 
 PATIENCE_S = 2
 HEARTBEAT_S = 0.5
