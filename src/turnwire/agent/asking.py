@@ -21,8 +21,8 @@ from turnwire.agent.words import Json, for_v1, for_v2
 from turnwire.core.translate.members import as_object, child
 from turnwire.errors import LocalProtocolError, NotOffered, RequestRefused
 from turnwire.wire.jsonrpc import METHOD_NOT_FOUND, Failure, Result, raw
+from turnwire.wire.methods import PERMISSION
 
-PERMISSION = "session/request_permission"
 ELICITATION = "elicitation/create"
 
 

@@ -17,10 +17,11 @@ from turnwire.core.setup import Setup
 from turnwire.errors import RemoteProtocolError
 from turnwire.ids import AgentSessionId, PermissionId, PromptId
 from turnwire.wire.jsonrpc import INVALID_PARAMS, UNSUPPORTED_VERSION, ErrorObject, Request, raw
+from turnwire.wire.methods import PERMISSION
 
 VENDOR = "turnwire"
 NEWEST_VERSION = 2
-QUESTIONS = frozenset({"session/request_permission", "elicitation/create"})
+QUESTIONS = frozenset({PERMISSION, "elicitation/create"})
 """Requests of the agent that users answer."""
 
 

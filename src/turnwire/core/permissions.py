@@ -20,12 +20,17 @@ from turnwire.core.state import Question
 from turnwire.core.turn import TurnState
 from turnwire.errors import InvalidOption, LocalProtocolError, PermissionNotFound
 from turnwire.ids import ClientId, PromptId
+from turnwire.wire.methods import PERMISSION
 
 NOT_ANSWERED: dict[str, Raw] = {
-    "session/request_permission": Raw(b'{"outcome":{"outcome":"cancelled"}}'),
+    PERMISSION: Raw(b'{"outcome":{"outcome":"cancelled"}}'),
     "elicitation/create": Raw(b'{"action":"cancel"}'),
 }
 """What the agent hears when no user answered: never an approval."""
+
+
+ACTIONS = ("accept", "decline", "cancel")
+"""What the user of an elicitation can do."""
 
 
 class PermissionAnswer(NamedTuple):

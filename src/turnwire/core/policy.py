@@ -22,8 +22,7 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 from turnwire.core.inputs import Verdict
 from turnwire.errors import ConfigError
 from turnwire.wire.jsonrpc import UNREADABLE, raw
-
-PERMISSION = "session/request_permission"
+from turnwire.wire.methods import PERMISSION
 
 
 class Answer(StrEnum):
@@ -145,9 +144,11 @@ def amended(call: Call, change: Raw, *, null_clears: bool) -> Call | None:
 
 
 def _diffs(content: Sequence[_Content]) -> tuple[str, ...]:
-    diffs = [each for each in content if each.type == "diff"]
-    changes = [change for each in diffs for change in each.changes or ()]
-    paths = (*(each.path for each in diffs), *(path for each in changes for path in (each.old_path, each.path)))
+    paths: list[str | None] = []
+    for each in content:
+        if each.type == "diff":
+            paths.append(each.path)
+            paths += [path for change in each.changes or () for path in (change.old_path, change.path)]
     return tuple(path for path in paths if path is not None)
 
 

@@ -9,6 +9,8 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Final, NamedTuple
 
+PERMISSION: Final = "session/request_permission"
+
 
 class Side(StrEnum):
     """Who handles a method, that is: who receives it."""

@@ -15,8 +15,8 @@ from turnwire.core.dialect import VENDOR
 from turnwire.core.translate.members import entries, members, raw, text_of
 from turnwire.core.translate.tool_parts import patch_to_v1, patch_to_v2, text_item
 from turnwire.ids import SessionId
+from turnwire.wire.methods import PERMISSION
 
-PERMISSION: Final = "session/request_permission"
 _UNTITLED: Final = "The agent asks for permission"
 _OPTION_KINDS: Final = frozenset({"allow_once", "allow_always", "reject_once", "reject_always"})
 _OUTCOMES: Final = frozenset({"selected", "cancelled"})

@@ -291,7 +291,7 @@ class _Granian(GranianServer):
         It tells nobody. To shut the socket down meanwhile would end the listening too, and leave the thread trying
         to accept for ever.
         """
-        while self._descriptor is not None and _is_same(self._descriptor, self._listener):  # noqa: ASYNC110
+        while self._descriptor is not None and _is_same(self._descriptor, self._listener):  # noqa: ASYNC110 nothing tells us
             await anyio.sleep(LOOK_S)
 
     async def _stop_workers(self) -> None:

@@ -14,7 +14,7 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 
 from turnwire.core.events import PermissionRequested
 from turnwire.core.inputs import AnswerPermission
-from turnwire.core.permissions import NOT_ANSWERED, PermissionAnswer
+from turnwire.core.permissions import ACTIONS, NOT_ANSWERED, PermissionAnswer
 from turnwire.core.state import SessionState
 from turnwire.errors import (
     BadRequest,
@@ -30,10 +30,7 @@ from turnwire.server.door.identity import Role
 from turnwire.server.endpoint import Call, Endpoint, Reply
 from turnwire.server.turn_shapes import ACTS, READS
 from turnwire.wire.jsonrpc import UNREADABLE, raw
-
-PERMISSION = "session/request_permission"
-ACTIONS = ("accept", "decline", "cancel")
-"""What the user of an elicitation can do."""
+from turnwire.wire.methods import PERMISSION
 
 
 class Question(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):

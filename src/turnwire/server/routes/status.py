@@ -17,8 +17,7 @@ from turnwire.server.door.identity import Role
 from turnwire.server.endpoint import Call, Endpoint, Reply
 from turnwire.server.listing import Standing, entry_of, iso
 from turnwire.wire.jsonrpc import UNREADABLE
-
-PERMISSION = "session/request_permission"
+from turnwire.wire.methods import PERMISSION
 
 
 class InteractionAction(Struct, frozen=True, kw_only=True, omit_defaults=True):
