@@ -20,7 +20,7 @@ from turnwire.core import events as ev
 from turnwire.errors import AgentLaunchFailed, AgentUnavailable
 from turnwire.limits import Limits
 from turnwire.link.process import Exit
-from turnwire.runtime.last_words import LINE, in_words
+from turnwire.runtime.agent_exit import LINE, in_words
 from turnwire.testing.patience import WAIT_S
 
 pytestmark = pytest.mark.anyio

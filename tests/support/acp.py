@@ -20,8 +20,8 @@ from tests.support.heard import WAIT_S, Heard, Json
 
 from turnwire.ids import SessionId
 from turnwire.limits import Limits
+from turnwire.runtime.agent_source import AgentSource
 from turnwire.runtime.clock import Clock
-from turnwire.runtime.source import AgentSource
 from turnwire.server.acp.connection import AcpConnection
 from turnwire.server.daemon import Daemon, open_daemon
 from turnwire.server.door.identity import ANYBODY, Identity

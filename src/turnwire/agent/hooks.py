@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 
 from turnwire.agent.options import Command
 from turnwire.errors import LocalProtocolError
-from turnwire.runtime.containing import contained
+from turnwire.runtime.cancellation import contained
 
 Function: TypeAlias = Callable[..., Any]
 

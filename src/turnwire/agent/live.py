@@ -26,7 +26,7 @@ from turnwire.agent.words import Json, from_v1
 from turnwire.core.translate.profile import ClientProfile
 from turnwire.core.translate.updates import UpdatesV1ToV2
 from turnwire.errors import LimitExceeded, LocalProtocolError
-from turnwire.runtime.containing import contained
+from turnwire.runtime.cancellation import contained
 from turnwire.wire.jsonrpc import raw
 
 if TYPE_CHECKING:

@@ -19,9 +19,8 @@ from turnwire.agent.connection import Connection
 from turnwire.limits import Limits
 from turnwire.link.base import FrameLink
 from turnwire.link.memory import memory_pair
-from turnwire.link.pipes import open_pipes
-from turnwire.link.stdio import StdioLink
-from turnwire.runtime.source import LinkedAgent
+from turnwire.link.stdio import StdioLink, open_pipes
+from turnwire.runtime.agent_source import LinkedAgent
 
 Serve: TypeAlias = Callable[[FrameLink], Awaitable[None]]
 

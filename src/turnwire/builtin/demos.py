@@ -27,7 +27,7 @@ from turnwire.builtin.picture import gradient_png
 from turnwire.builtin.script_model import ScriptModel
 from turnwire.builtin.work import Work
 from turnwire.errors import AgentFailure, NotOffered
-from turnwire.runtime import mint
+from turnwire.runtime import new_ids
 from turnwire.runtime.clock import Clock
 
 FOLDER = ".turnwire-demo"
@@ -159,7 +159,7 @@ async def _background(stage: Stage, turn: Turn) -> None:
 async def _speak_later(stage: Stage, session: Session) -> None:
     await stage.clock.sleep(LATER_S)
     block = {"type": "text", "text": "This came after the end, from the background."}
-    told = {"sessionUpdate": "agent_message_chunk", "messageId": mint.prompt_id(), "content": block}
+    told = {"sessionUpdate": "agent_message_chunk", "messageId": new_ids.prompt_id(), "content": block}
     await session.notify(told, version=2)
 
 

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 from turnwire.limits import Limits
 from turnwire.link.environment import agent_environment
-from turnwire.runtime.source import ProcessSource
+from turnwire.runtime.agent_source import ProcessSource
 from turnwire.server.settings.declared import Settings
 from turnwire.server.settings.sources import BUILT_IN
 

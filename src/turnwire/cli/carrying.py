@@ -29,8 +29,7 @@ from turnwire.errors import (
 from turnwire.limits import Limits
 from turnwire.link.address import agent_headers, shown
 from turnwire.link.backoff import Backoff
-from turnwire.link.pipes import open_pipes
-from turnwire.link.stdio import StdioLink
+from turnwire.link.stdio import StdioLink, open_pipes
 from turnwire.link.websocket import WebSocketLink, open_websocket
 from turnwire.runtime.clock import Clock, SystemClock
 from turnwire.server.telemetry.logs import configure_logging

@@ -24,9 +24,9 @@ from turnwire.cli.reaching import Reach, open_http
 from turnwire.cli.sources import agent_source
 from turnwire.errors import ConfigError, TurnwireError, Unauthenticated
 from turnwire.limits import Limits
+from turnwire.runtime.agent_connection import AgentConnection
+from turnwire.runtime.agent_source import AgentSource
 from turnwire.runtime.clock import SystemClock
-from turnwire.runtime.connection import AgentConnection
-from turnwire.runtime.source import AgentSource
 from turnwire.server.door.token_file import read_records
 from turnwire.server.listening.sockets import open_listener
 from turnwire.server.settings.declared import Settings

@@ -22,9 +22,9 @@ from turnwire.cli.stopping import drain, stop_on_signal
 from turnwire.cli.tracing import traced
 from turnwire.errors import LogLocked
 from turnwire.limits import Limits
-from turnwire.link.pipes import open_pipes
+from turnwire.link.stdio import open_pipes
+from turnwire.runtime.agent_source import AgentSource
 from turnwire.runtime.clock import SystemClock
-from turnwire.runtime.source import AgentSource
 from turnwire.server.acp.stdio import serve_stdio
 from turnwire.server.daemon import Daemon, open_daemon
 from turnwire.server.settings.declared import Settings

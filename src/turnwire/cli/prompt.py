@@ -32,7 +32,7 @@ from turnwire.core.inputs import WhenBusy
 from turnwire.errors import LocalProtocolError, TurnError
 from turnwire.ids import SessionId
 from turnwire.limits import Limits
-from turnwire.runtime.source import ProcessSource
+from turnwire.runtime.agent_source import ProcessSource
 
 EXAMPLES = """
 turnwire prompt "what does this project do?"        in the newest session of this folder, or a new one

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from turnwire.cli.builtin import builtin_source
 from turnwire.errors import ConfigError
 from turnwire.limits import Limits
-from turnwire.runtime.source import AgentSource, ProcessSource
+from turnwire.runtime.agent_source import AgentSource, ProcessSource
 from turnwire.server.settings.declared import Settings
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ async def agent_source(settings: Settings, limits: Limits) -> AsyncGenerator[Age
     if settings.agent_url is None:
         yield ProcessSource(settings.agent, limits=limits) if settings.agent else builtin_source(settings, limits)
         return
-    from turnwire.runtime.remote import RemoteSource
+    from turnwire.runtime.remote_agent import RemoteSource
 
     async with RemoteSource(settings.agent_url, token=settings.agent_token, limits=limits) as remote:
         yield remote

@@ -32,8 +32,8 @@ from turnwire.ids import RequestId, SessionId
 from turnwire.limits import Limits
 from turnwire.link.address import is_agent_url
 from turnwire.log import EventLog
+from turnwire.runtime.agent_source import AgentSource, ProcessSource
 from turnwire.runtime.clock import Clock
-from turnwire.runtime.source import AgentSource, ProcessSource
 
 _Any = TypeVar("_Any")
 _Answer = TypeVar("_Answer", bound=Answer | Awaitable[Answer])
@@ -204,7 +204,7 @@ def _open_behind_url(
     url: str, token: str | None, log: EventLog | None, limits: Limits, clock: Clock | None
 ) -> AbstractAsyncContextManager[Daemon]:
     # Imported here: a program with a command of its own needs no HTTP.
-    from turnwire.runtime.remote import RemoteSource
+    from turnwire.runtime.remote_agent import RemoteSource
 
     source = RemoteSource(url, token=token, limits=limits)
 

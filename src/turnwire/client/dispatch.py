@@ -40,7 +40,7 @@ from turnwire.client.update import Speaker, Update
 from turnwire.core import events as ev
 from turnwire.errors import LocalProtocolError, SessionClosed, TurnwireError
 from turnwire.ids import PermissionId
-from turnwire.runtime.containing import is_cancelled
+from turnwire.runtime.cancellation import is_cancelled
 
 OnUpdate: TypeAlias = Callable[[Update], Awaitable[object] | object]
 OnPermission: TypeAlias = Callable[[Question], Awaitable[Answer] | Answer]

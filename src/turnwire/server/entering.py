@@ -21,7 +21,7 @@ from turnwire.core.translate.sessions import unwanted_servers
 from turnwire.core.view import Latest, View
 from turnwire.errors import AgentError, BadRequest, TurnwireError
 from turnwire.ids import ClientId, Epoch, SessionId
-from turnwire.runtime.opening import opening
+from turnwire.runtime.node import opening_failure
 from turnwire.server.daemon import Daemon
 from turnwire.server.door.cwd import check_directories
 from turnwire.server.endpoint import Call
@@ -137,7 +137,7 @@ async def hear_agent(daemon: Daemon, session_id: SessionId) -> None:
     """
     failure: AgentError | None = None
     with anyio.move_on_after(daemon.limits.opening_s):
-        failure = await opening(daemon.node, session_id)
+        failure = await opening_failure(daemon.node, session_id)
     if failure is not None:
         await daemon.node.delete(session_id)
         raise failure

@@ -28,7 +28,7 @@ from turnwire.errors import (
 )
 from turnwire.ids import Epoch, PromptId, RequestId
 from turnwire.log.base import Position
-from turnwire.runtime import mint
+from turnwire.runtime import new_ids
 from turnwire.server.endpoint import Call
 from turnwire.server.turn_shapes import ACTS
 from turnwire.wire.jsonrpc import raw
@@ -104,7 +104,7 @@ async def take_prompt(call: Call, body: SteerBody, when_busy: WhenBusy) -> Taken
         at=now,
         author=call.who.name,
         client_id=client_id,
-        prompt_id=mint.prompt_id(),
+        prompt_id=new_ids.prompt_id(),
         content=raw(body.prompt),
         when_busy=when_busy,
         prompt_request_id=body.prompt_request_id,

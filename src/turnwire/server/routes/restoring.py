@@ -30,7 +30,7 @@ from turnwire.errors import (
     ShuttingDown,
 )
 from turnwire.ids import PromptId
-from turnwire.runtime.draining import STOPPED
+from turnwire.runtime.node import STOPPED
 from turnwire.server.door.cwd import check_cwd
 from turnwire.server.door.identity import Role
 from turnwire.server.endpoint import Call, Endpoint, Reply

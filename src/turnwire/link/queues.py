@@ -1,15 +1,19 @@
-"""Senders that wait for room on a link, first come first served.
+"""What every link needs on its two sides: senders that wait for room, and a reader that waits for frames.
 
-Takes frames whose senders must wait; gives them to the link when it has room. Whoever makes room takes the frame
-along, so a sender that is cancelled has sent all or nothing, and nobody overtakes one that waits.
+Senders are served in the order they came. Whoever makes room takes the frame along, so a sender that is cancelled
+has sent all or nothing, and nobody overtakes one that waits. There is one reader at a time; a cancelled wait took
+nothing. These are K1, K3, K6 and K7 of `turnwire.link.base`.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from typing import Protocol
 
 import anyio
+
+from turnwire.errors import LinkBroken, LinkClosed, LocalProtocolError
 
 
 class _Sender:
@@ -56,3 +60,33 @@ class Senders:
         """The link has ended: wake everybody without sending."""
         while self._waiting:
             self._waiting.popleft().woken.set()
+
+
+class Arriving(Protocol):
+    """Where frames of the peer arrive. Sets `arrived` when there is something new to see, also the end."""
+
+    arrived: anyio.Event | None
+    """Somebody waits here."""
+
+    @property
+    def is_ended(self) -> bool: ...
+
+    def take(self) -> list[bytes]: ...
+
+
+async def next_frames(source: Arriving, is_closed: Callable[[], bool], ended: Callable[[], str]) -> list[bytes]:
+    """Every frame that has arrived. Raises `LinkClosed`, and `LinkBroken` with what `ended` says."""
+    if source.arrived is not None:
+        raise LocalProtocolError("another task is already in receive(); a link has one reader")
+    while True:
+        if is_closed():
+            raise LinkClosed("this link is closed; start a new one")
+        if frames := source.take():
+            return frames
+        if source.is_ended:
+            raise LinkBroken(ended())
+        source.arrived = anyio.Event()
+        try:
+            await source.arrived.wait()
+        finally:
+            source.arrived = None

@@ -1,8 +1,7 @@
-"""A link whose frames are carried by tasks: what the links over a network share.
+"""A link over a network: two bounded queues, and a task that carries frames between them and the peer.
 
-Takes frames into one bounded queue and gives them from another; what carries them to and from the peer is the
-subclass's, and runs inside `run`, in a task of the link's owner. Never waits for the peer but in `send` and
-`aclose`, and there bounded: by room, and by `stop_eof_s`.
+What carries them is the subclass's (a WebSocket, Streamable HTTP), and runs inside `run`, in a task of the link's
+owner. Only `send` and `aclose` wait for the peer, and both are bounded: by room, and by `stop_eof_s`.
 
 Room comes back when half of what waited is gone, so that a sender is woken once for many frames.
 """
@@ -17,8 +16,7 @@ import anyio
 
 from turnwire.errors import LimitExceeded, LinkBroken, LinkClosed
 from turnwire.limits import Limits
-from turnwire.link.arrivals import next_frames
-from turnwire.link.senders import Senders
+from turnwire.link.queues import Senders, next_frames
 
 logger = logging.getLogger("turnwire.agent")
 
@@ -135,7 +133,7 @@ class Outbound:
         self.drained.set()
 
 
-class PumpedLink(ABC):
+class NetworkLink(ABC):
     """A `FrameLink` whose owner runs `run` in a task. Without that nothing is carried."""
 
     def __init__(self, limits: Limits) -> None:

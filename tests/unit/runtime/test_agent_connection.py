@@ -6,19 +6,23 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 
 import anyio
+import anyio.lowlevel
 import msgspec
 import pytest
 from msgspec import Raw
 from tests.support.agents import READY, V1, HandAgent
 
 from turnwire.core.dialect import read_session_id
-from turnwire.errors import LimitExceeded, LinkBroken
+from turnwire.errors import LimitExceeded, LinkBroken, LocalProtocolError, RemoteProtocolError
 from turnwire.ids import AgentSessionId, RequestId
 from turnwire.limits import Limits
 from turnwire.link.memory import memory_pair
 from turnwire.link.process import Exit
-from turnwire.runtime.connection import AgentConnection
-from turnwire.runtime.source import LinkedAgent
+from turnwire.runtime.agent_connection import KEPT_STRAYS, AgentConnection
+from turnwire.runtime.agent_inbound import AgentInbound
+from turnwire.runtime.agent_source import LinkedAgent
+from turnwire.runtime.client_requests import ClientRequests
+from turnwire.testing import ManualClock
 from turnwire.testing.patience import WAIT_S, quiet
 from turnwire.wire.jsonrpc import ErrorObject, Failure, Request, Result, raw
 
@@ -27,20 +31,30 @@ pytestmark = pytest.mark.anyio
 NEW = raw({"cwd": "/work", "mcpServers": []})
 
 
-class Room:
+def _ignored(told: object) -> None: ...
+
+
+def _nothing() -> None: ...
+
+
+class Room(AgentInbound):
     """A session on the connection; writes down what it hears."""
 
     def __init__(self) -> None:
+        requests = ClientRequests(anyio.create_task_group(), Limits(), own=False)
+        super().__init__(
+            requests, ManualClock(), put=_ignored, room=anyio.lowlevel.checkpoint, ready=_nothing, lost=_ignored
+        )
         self.heard: list[str] = []
         self.is_full = False
         self.freed = anyio.Event()
         self.waits = 0
-        self.errands: list[Callable[[Result | Failure], None]] = []
+        self.answers: list[Callable[[Result | Failure], None]] = []
 
     def updated(self, update: Raw) -> None:
         self.heard.append(msgspec.json.decode(update)["content"]["text"])
 
-    def asked(self, request: Request) -> None:
+    def asked_users(self, request: Request) -> None:
         self.heard.append(f"asked {request.id!r}")
 
     def registered(self) -> None: ...
@@ -48,9 +62,9 @@ class Room:
     def withdrew(self, request_id: RequestId) -> None:
         self.heard.append(f"withdrew {request_id!r}")
 
-    def wants(self, request: Request, answer: Callable[[Result | Failure], None]) -> bool:
+    def asked_client(self, request: Request, answer: Callable[[Result | Failure], None]) -> bool:
         self.heard.append(f"wants {request.method}")
-        self.errands.append(answer)
+        self.answers.append(answer)
         return request.method == "fs/read_text_file"
 
     def gone(self, how: Exit | None, code: str) -> None:
@@ -291,9 +305,9 @@ async def test_a_service_is_wanted_of_the_session_and_answered_once() -> None:
         await quiet()
         assert room.heard[1:] == ["wants fs/read_text_file"] * 2
         assert connection.is_busy
-        room.errands[1](Failure(8, ErrorObject(-32002, "no such file", raw({"uri": "file:///x"}))))
-        room.errands[0](Result(7, raw({"content": "x"})))
-        room.errands[0](Result(7, raw({"content": "again"})))
+        room.answers[1](Failure(8, ErrorObject(-32002, "no such file", raw({"uri": "file:///x"}))))
+        room.answers[0](Result(7, raw({"content": "x"})))
+        room.answers[0](Result(7, raw({"content": "again"})))
         with anyio.fail_after(WAIT_S):
             lines = [msgspec.json.decode(line) for line in await agent.link.receive()]
         assert [(each["id"], "error" in each) for each in lines] == [(8, True), (7, False)]
@@ -330,7 +344,7 @@ async def test_a_full_session_holds_its_agent_back() -> None:
 # -- the end -------------------------------------------------------------------------------------------------
 
 
-async def test_all_residents_hear_that_the_agent_is_gone_after_its_last_words() -> None:
+async def test_all_sessions_hear_that_the_agent_is_gone_after_its_last_words() -> None:
     async with connected() as (connection, agent):
         rooms = [await opened(connection, agent, name) for name in ("a1", "a2")]
         agent.update("last", "a2")
@@ -352,3 +366,130 @@ async def test_an_agent_that_asks_without_reading_is_let_go_and_nothing_else_is(
         await quiet()
         assert room.heard == ["opened a1", "gone agent_unresponsive"]
         assert not connection.is_alive
+
+
+# -- one connection: its handshake, and logging in ---------------------------------------------------------
+
+
+async def test_an_agent_that_refuses_the_handshake_is_said_so() -> None:
+    ours, theirs = memory_pair()
+    connection, agent = AgentConnection(LinkedAgent(ours), Limits()), HandAgent(theirs)
+    asked: list[int] = []
+
+    async def refuse() -> None:
+        for _ in range(2):
+            request = await agent.next("initialize")
+            assert isinstance(request, Request)
+            asked.append(msgspec.json.decode(request.params)["protocolVersion"])
+            agent.send({"id": request.id, "error": {"code": -32022, "message": "no common version"}})
+
+    with anyio.fail_after(WAIT_S):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(connection.run)
+            tasks.start_soon(refuse)
+            with pytest.raises(RemoteProtocolError) as refused:
+                await connection.handshake()
+            assert refused.value.context["jsonrpc"] == -32022
+            await connection.aclose()
+    assert connection.profile is None
+    assert asked == [2, 1], "the newest version, then the oldest"
+
+
+async def test_an_agent_that_goes_before_it_answers_is_broken() -> None:
+    ours, theirs = memory_pair()
+    connection = AgentConnection(LinkedAgent(ours), Limits())
+    with anyio.fail_after(WAIT_S):
+        async with anyio.create_task_group() as tasks:
+
+            async def go() -> None:
+                await theirs.receive()
+                await theirs.aclose()
+
+            tasks.start_soon(connection.run)
+            tasks.start_soon(go)
+            with pytest.raises(LinkBroken):
+                await connection.handshake()
+    assert not connection.is_alive
+
+
+async def test_an_agent_of_a_version_that_there_is_not_here_is_let_go() -> None:
+    ours, theirs = memory_pair()
+    connection, agent = AgentConnection(LinkedAgent(ours), Limits()), HandAgent(theirs)
+    with anyio.fail_after(WAIT_S):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(connection.run)
+            tasks.start_soon(agent.answer, "initialize", {**V1, "protocolVersion": 3})
+            with pytest.raises(RemoteProtocolError, match="speaks version 3"):
+                await connection.handshake()
+            await connection.aclose()
+    assert connection.profile is None
+
+
+async def test_a_login_that_is_a_program_is_never_asked_of_the_agent() -> None:
+    ours, theirs = memory_pair()
+    connection, agent = AgentConnection(LinkedAgent(ours), Limits()), HandAgent(theirs)
+    methods = [{"id": "in-a-terminal", "name": "Log in", "type": "terminal"}]
+    with anyio.fail_after(WAIT_S):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(connection.run)
+            tasks.start_soon(agent.answer, "initialize", {**V1, "authMethods": methods})
+            await connection.handshake()
+            with pytest.raises(LocalProtocolError, match="run it in a terminal"):
+                await connection.authenticate("in-a-terminal")
+            await connection.aclose()
+    assert theirs.waiting == 0, "nothing was sent"
+
+
+# -- what an agent can make a connection keep: bounded, whatever names it thinks of ------------------------
+
+
+async def test_updates_of_many_made_up_sessions_are_held_within_one_bound() -> None:
+    async with connected(limits=Limits(agent_inputs=16)) as (connection, agent):
+        room = Room()
+        connection.open_session(room, "session/new", NEW, room.opened, None)
+        agent.update("mine")
+        for number in range(40):
+            agent.update("boo", f"made-up-{number}")
+        await agent.answer("session/new", {"sessionId": "a1"})
+        await quiet()
+        assert room.heard == ["opened a1", "mine"]
+        assert connection.strays == {"unknown_session": 25, "held": 15}
+
+
+async def test_the_room_of_what_was_held_is_free_again_once_its_session_is_open() -> None:
+    async with connected(limits=Limits(agent_inputs=16)) as (connection, agent):
+        for session_id in ("a1", "a2"):
+            room = Room()
+            connection.open_session(room, "session/new", NEW, room.opened, None)
+            for number in range(16):
+                agent.update(str(number), session_id)
+            await agent.answer("session/new", {"sessionId": session_id})
+            await quiet()
+            assert len(room.heard) == 17
+        assert not connection.strays
+
+
+async def test_notifications_of_many_made_up_names_are_counted_under_few() -> None:
+    async with connected() as (connection, agent):
+        room = await opened(connection, agent)
+        for number in range(3 * KEPT_STRAYS):
+            agent.send({"method": f"_made/up/{number}", "params": {}})
+        agent.send({"method": "_made/up/0", "params": {}})
+        agent.send({"method": "_long" * 1000, "params": {}})
+        await quiet()
+        assert len(connection.strays) == KEPT_STRAYS + 1
+        assert connection.strays["_made/up/0"] == 2
+        assert connection.strays.total() == 3 * KEPT_STRAYS + 2
+        assert max(map(len, connection.strays)) <= KEPT_STRAYS
+        assert room.heard == ["opened a1"]
+
+
+async def test_a_dismissed_connection_tells_its_sessions_at_once_and_only_once() -> None:
+    async with connected() as (connection, agent):
+        room = await opened(connection, agent)
+        connection.dismiss("agent_recycled")
+        assert room.heard == ["opened a1", "gone agent_recycled"]
+        assert (connection.is_alive, connection.is_dismissed) == (False, True)
+        await connection.aclose()
+        await quiet()
+        assert room.heard == ["opened a1", "gone agent_recycled"]

@@ -1,7 +1,8 @@
 """One connection to an agent: the handshake, and which frame belongs to which session.
 
-Takes a link; gives inputs to the sessions that live on it, in the order the agent wrote them. Updates of a
-session whose `session/new` is not answered yet are held and follow its answer. Never interprets an update.
+Each session that lives here has an `AgentInbound`, which hears its frames in the order the agent wrote them.
+Updates of a session whose `session/new` is not answered yet are held and follow its answer. No update is
+interpreted here.
 """
 
 from __future__ import annotations
@@ -33,8 +34,9 @@ from turnwire.ids import AgentSessionId, RequestId
 from turnwire.limits import Limits
 from turnwire.link.peer import Peer
 from turnwire.link.process import Exit
-from turnwire.runtime.last_words import in_words, one_line
-from turnwire.runtime.source import AgentHandle
+from turnwire.runtime.agent_exit import in_words, one_line
+from turnwire.runtime.agent_inbound import AgentInbound
+from turnwire.runtime.agent_source import AgentHandle
 from turnwire.wire.jsonrpc import Failure, Notification, Request, Result, raw
 from turnwire.wire.methods import is_extension
 from turnwire.wire.peek import UpdateParams, peek_session_id, peek_update_params
@@ -49,7 +51,10 @@ COMPLETE = "elicitation/complete"
 
 
 class Listener(Protocol):
-    """A client of a session, which hears what its agent says beside updates. Hands over and returns."""
+    """A client of a session, which hears what its agent says beside updates. Hands over and returns.
+
+    A protocol, because clients are of a layer above: `server/acp` has them.
+    """
 
     @property
     def client(self) -> object:
@@ -73,32 +78,6 @@ KEPT_STRAYS = 64
 """Kinds of frames for nobody that are counted apart; an agent makes up as many as it likes."""
 
 
-class Resident(Protocol):
-    """A session that lives on a connection. Called in the order of the agent's frames; hands over and returns."""
-
-    def registered(self) -> None:
-        """It is open at the agent, which was told so and can be asked things from now on."""
-        ...
-
-    def updated(self, update: Raw) -> None: ...
-
-    def asked(self, request: Request) -> None:
-        """A question for its users."""
-        ...
-
-    def wants(self, request: Request, answer: Callable[[Result | Failure], None]) -> bool:
-        """A service of its client. False if there is none of this name."""
-        ...
-
-    def withdrew(self, request_id: RequestId) -> None: ...
-
-    def gone(self, how: Exit | None, code: str) -> None: ...
-
-    async def room(self) -> None:
-        """Wait until the session can take more."""
-        ...
-
-
 class AgentConnection:
     """An agent at the other end of a link, and the sessions it serves."""
 
@@ -106,11 +85,14 @@ class AgentConnection:
         self.agent = agent
         self.limits = limits
         self._services = services
-        self._residents: dict[str, Resident] = {}
-        self._questions: dict[ExactId, Resident] = {}
-        self._touched: dict[int, Resident] = {}
+        self._sessions: dict[str, AgentInbound] = {}
+        self._asked: dict[ExactId, AgentInbound] = {}
+        """Requests of the agent that are not answered, with whom they concern."""
+        self._touched: dict[int, AgentInbound] = {}
+        """Sessions that the current burst went to."""
         self._openings = 0
-        self._orphans: list[Resident] = []
+        """Requests on their way that may make a session known here."""
+        self._orphans: list[AgentInbound] = []
         """Sessions that were being opened when the agent went."""
         self._held: dict[str, list[Request | UpdateParams]] = {}
         self._held_frames = 0
@@ -126,17 +108,17 @@ class AgentConnection:
         """Frames that belong to no session, by method."""
 
     @property
-    def residents(self) -> int:
+    def sessions(self) -> int:
         """How many sessions live here."""
-        return len(self._residents)
+        return len(self._sessions)
 
     @property
     def is_busy(self) -> bool:
         """Whether the agent owes an answer, or waits for one."""
-        return bool(self.peer.open_requests or self._questions)
+        return bool(self.peer.open_requests or self._asked)
 
     async def run(self) -> None:
-        """Serve until the agent is gone; then every resident hears how it went."""
+        """Serve until the agent is gone; then every session hears how it went."""
         try:
             await self.peer.run()
         except LimitExceeded:
@@ -150,8 +132,8 @@ class AgentConnection:
                 await self.agent.aclose()
 
     def _tell_gone(self, how: Exit | None, code: str) -> None:
-        residents, self._residents, self._orphans = [*self._residents.values(), *self._orphans], {}, []
-        for each in residents:
+        everybody, self._sessions, self._orphans = [*self._sessions.values(), *self._orphans], {}, []
+        for each in everybody:
             each.gone(how, code)
 
     async def _last_words(self) -> Exit | None:
@@ -206,28 +188,28 @@ class AgentConnection:
             raise RemoteProtocolError("the agent refused the authentication", jsonrpc=answer.error.code)
 
     def open_session(
-        self, resident: Resident, method: str, params: Raw, opened: Opened, known_as: AgentSessionId | None
+        self, inbound: AgentInbound, method: str, params: Raw, opened: Opened, known_as: AgentSessionId | None
     ) -> None:
         """`session/new`, `load` or `resume`. The answer is heard before any frame that the agent wrote after it.
 
         A session whose id is known lives here from the asking on, so that it hears what comes before the answer.
         Nobody else may have that id here.
-        If the agent goes instead of answering, the resident hears how it went.
+        If the agent goes instead of answering, the session hears how it went.
         """
         if known_as is not None:
             assert not self.has(known_as), "the caller looked whether the id is free"
-            self._residents[known_as] = resident
+            self._sessions[known_as] = inbound
 
         def answered(frame: Result | Failure | None) -> None:
             self._openings -= 1
             if known_as is not None:
-                self.forget(known_as, resident)
+                self.forget(known_as, inbound)
             if frame is None:
-                self._orphans.append(resident)
+                self._orphans.append(inbound)
                 return
             agent_session_id = opened(frame)
             if agent_session_id is not None:
-                self._register(agent_session_id, resident)
+                self._register(agent_session_id, inbound)
             if not self._openings and self._held_frames:
                 self.strays["held"] += self._held_frames
                 self._held, self._held_frames = {}, 0
@@ -235,29 +217,29 @@ class AgentConnection:
         self.peer.ask(method, params, answered)
         self._openings += 1
 
-    def _register(self, agent_session_id: AgentSessionId, resident: Resident) -> None:
-        self._residents[agent_session_id] = resident
+    def _register(self, agent_session_id: AgentSessionId, inbound: AgentInbound) -> None:
+        self._sessions[agent_session_id] = inbound
         held = self._held.pop(agent_session_id, [])
         self._held_frames -= len(held)
         for frame in held:
             if isinstance(frame, Request):
-                self._ask(resident, frame)
+                self._ask_users(inbound, frame)
             else:
-                resident.updated(frame.update)
-        self._touch(resident)
+                inbound.updated(frame.update)
+        self._touch(inbound)
         if self.profile is not None and self.profile.ready:
             # Only now: the session is known here, so nothing the agent sends after it can be dropped.
             self.peer.notify("session/ready", session_params(agent_session_id))
-        resident.registered()
+        inbound.registered()
 
     def has(self, agent_session_id: AgentSessionId) -> bool:
         """Whether a session lives here under this id. Agents that count anew in each life give ids twice."""
-        return agent_session_id in self._residents
+        return agent_session_id in self._sessions
 
-    def forget(self, agent_session_id: AgentSessionId, resident: Resident) -> None:
+    def forget(self, agent_session_id: AgentSessionId, inbound: AgentInbound) -> None:
         """The session does not live here any more; another that has the same id stays."""
-        if self._residents.get(agent_session_id) is resident:
-            del self._residents[agent_session_id]
+        if self._sessions.get(agent_session_id) is inbound:
+            del self._sessions[agent_session_id]
 
     def end_now(self, *, kill: bool) -> bool:
         """Signal the agent's process. False if it has none: then only `aclose` ends it."""
@@ -326,28 +308,28 @@ class AgentConnection:
         self._update(params)
 
     def _update(self, params: UpdateParams) -> None:
-        resident = self._residents.get(params.session_id)
-        if resident is None:
+        inbound = self._sessions.get(params.session_id)
+        if inbound is None:
             self._hold(params.session_id, params)
             return
-        resident.updated(params.update)
-        self._touch(resident)
+        inbound.updated(params.update)
+        self._touch(inbound)
 
     def _request(self, frame: Request) -> None:
         session_id = peek_session_id(frame.params) or ""
-        resident = self._residents.get(session_id)
+        inbound = self._sessions.get(session_id)
         if not is_offered_question(frame):
             self.peer.refuse(frame.id, UNKNOWN_MODE)
-        elif resident is not None and frame.method in QUESTIONS:
-            self._ask(resident, frame)
+        elif inbound is not None and frame.method in QUESTIONS:
+            self._ask_users(inbound, frame)
         elif frame.method not in QUESTIONS:
-            self._want(resident, frame)
+            self._ask_client(inbound, frame)
         elif not self._hold(session_id, frame):
             self.peer.refuse(frame.id)
 
-    def _want(self, resident: Resident | None, frame: Request) -> None:
+    def _ask_client(self, inbound: AgentInbound | None, frame: Request) -> None:
         def answer(outcome: Result | Failure) -> None:
-            self._questions.pop(exact(frame.id), None)
+            self._asked.pop(exact(frame.id), None)
             with suppress(LinkError, LimitExceeded):
                 if not self.peer.has_asked(frame.id):
                     return
@@ -356,19 +338,19 @@ class AgentConnection:
                 else:
                     self.peer.refuse(frame.id, outcome.error)
 
-        if resident is None or not resident.wants(frame, answer):
+        if inbound is None or not inbound.asked_client(frame, answer):
             self.peer.refuse(frame.id)
         else:
-            self._questions[exact(frame.id)] = resident
+            self._asked[exact(frame.id)] = inbound
 
-    def _ask(self, resident: Resident, frame: Request) -> None:
-        self._questions[exact(frame.id)] = resident
-        resident.asked(frame)
-        self._touch(resident)
+    def _ask_users(self, inbound: AgentInbound, frame: Request) -> None:
+        self._asked[exact(frame.id)] = inbound
+        inbound.asked_users(frame)
+        self._touch(inbound)
 
     def answer(self, request_id: RequestId, answer: Raw) -> None:
         """Answer a question, unless the agent has stopped waiting for it."""
-        self._questions.pop(exact(request_id), None)
+        self._asked.pop(exact(request_id), None)
         if self.peer.has_asked(request_id):
             self.peer.answer(request_id, answer)
 
@@ -376,9 +358,9 @@ class AgentConnection:
         request_id = read_cancel_request(frame.params)
         if request_id is None:
             return
-        resident = self._questions.get(exact(request_id))
-        if resident is not None:
-            resident.withdrew(request_id)
+        inbound = self._asked.get(exact(request_id))
+        if inbound is not None:
+            inbound.withdrew(request_id)
 
     def _hold(self, session_id: str, frame: Request | UpdateParams) -> bool:
         """Keep a frame of a session that may be about to exist. False, and counted, if it cannot be one."""
@@ -389,11 +371,11 @@ class AgentConnection:
         self._held_frames += 1
         return True
 
-    def _touch(self, resident: Resident) -> None:
-        self._touched[id(resident)] = resident
+    def _touch(self, inbound: AgentInbound) -> None:
+        self._touched[id(inbound)] = inbound
 
     async def _settled(self) -> None:
         """Between bursts: wait for room where this one went, so that a full inbox holds the agent back."""
         touched, self._touched = self._touched, {}
-        for resident in touched.values():
-            await resident.room()
+        for inbound in touched.values():
+            await inbound.room()

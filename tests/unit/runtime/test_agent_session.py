@@ -21,10 +21,11 @@ from turnwire.core.view import View
 from turnwire.ids import AgentSessionId, PromptId
 from turnwire.limits import Limits
 from turnwire.link.memory import memory_pair
-from turnwire.runtime.connection import AgentConnection
-from turnwire.runtime.errands import Errands
-from turnwire.runtime.residence import Residence
-from turnwire.runtime.source import LinkedAgent
+from turnwire.runtime.agent_connection import AgentConnection
+from turnwire.runtime.agent_inbound import AgentInbound
+from turnwire.runtime.agent_session import AgentSession
+from turnwire.runtime.agent_source import LinkedAgent
+from turnwire.runtime.client_requests import ClientRequests
 from turnwire.testing import ManualClock
 from turnwire.testing.patience import quiet
 from turnwire.wire.jsonrpc import Request
@@ -38,7 +39,7 @@ RESUMES: dict[str, Any] = {"sessionCapabilities": {"resume": {}, "close": {}}}
 
 
 class Home:
-    """The session's side; writes down what it hears. Implements `hearing.Household`."""
+    """The session's side; writes down what it hears."""
 
     def __init__(self) -> None:
         self.inputs: list[AnyInput] = []
@@ -46,8 +47,8 @@ class Home:
         self.replays: list[View] = []
         self.times_ready = 0
 
-    def put(self, given: AnyInput) -> None:
-        self.inputs.append(given)
+    def put(self, happened: AnyInput) -> None:
+        self.inputs.append(happened)
 
     async def room(self) -> None:
         return
@@ -72,19 +73,19 @@ class Home:
 
 
 class Stage:
-    """A residence, its session's side and the agent in the test's hand."""
+    """A session at an agent, its session's side and the agent in the test's hand."""
 
     def __init__(
         self,
         home: Home,
-        residence: Residence,
+        agent_session: AgentSession,
         agent: HandAgent,
         connection: AgentConnection,
         clock: ManualClock,
     ) -> None:
         self.clock = clock
         self.home = home
-        self.residence = residence
+        self.agent_session = agent_session
         self.agent = agent
         self.connection = connection
 
@@ -113,11 +114,18 @@ async def stage(capabilities: dict[str, Any] | None = None, state: SessionState 
         async with anyio.create_task_group() as greeting:
             greeting.start_soon(connection.handshake)
             await agent.answer("initialize", {"protocolVersion": 1, "agentCapabilities": capabilities or {}})
-        errands = Errands(tasks, Limits(), own=False)
         clock = ManualClock()
-        residence = Residence(connection, home, errands, clock, tasks)
-        residence.begin(state)
-        yield Stage(home, residence, agent, connection, clock)
+        inbound = AgentInbound(
+            ClientRequests(tasks, Limits(), own=False),
+            clock,
+            put=home.put,
+            room=home.room,
+            ready=home.ready,
+            lost=home.lost,
+        )
+        agent_session = AgentSession(connection, inbound, clock, tasks, replayed=home.replayed)
+        agent_session.begin(state)
+        yield Stage(home, agent_session, agent, connection, clock)
         tasks.cancel_scope.cancel()
 
 
@@ -129,7 +137,7 @@ async def test_a_new_session_is_opened_in_its_directory() -> None:
         request = await play.agent.answer("session/new", {"sessionId": "a1"})
         assert msgspec.json.decode(request.params) == {"cwd": "/work", "mcpServers": []}
         await quiet()
-        assert (play.home.how, play.home.times_ready, play.residence.is_open) == (["new"], 1, True)
+        assert (play.home.how, play.home.times_ready, play.agent_session.is_open) == (["new"], 1, True)
 
 
 @pytest.mark.parametrize(
@@ -233,16 +241,16 @@ async def test_a_turn_that_was_marked_as_ended_keeps_the_next_prompt_back_until_
     async with stage({"sessionCapabilities": {"turnComplete": {}}}) as play:
         await play.agent.answer("session/new", {"sessionId": "a1"})
         await quiet()
-        play.residence.ask(PromptId("p1"), content("hi"))
+        play.agent_session.ask(PromptId("p1"), content("hi"))
         request = await play.agent.next("session/prompt")
         assert isinstance(request, Request)
         play.say("turn_complete", promptRequestId=request.id, stopReason="end_turn")
         await quiet()
-        assert not play.residence.takes_prompts()
+        assert not play.agent_session.takes_prompts()
         play.agent.send({"id": request.id, "result": {"stopReason": "end_turn"}})
         await quiet()
-        assert play.residence.takes_prompts()
-        assert play.residence.has_answered(PromptId("p1"))
+        assert play.agent_session.takes_prompts()
+        assert play.agent_session.has_answered(PromptId("p1"))
         assert play.home.times_ready == 2
 
 
@@ -250,25 +258,25 @@ async def test_an_agent_that_never_answers_a_turn_that_is_over_is_prompted_after
     async with stage() as play:
         await play.agent.answer("session/new", {"sessionId": "a1"})
         await quiet()
-        play.residence.ask(PromptId("p1"), content("hi"))
+        play.agent_session.ask(PromptId("p1"), content("hi"))
         await play.agent.next("session/prompt")
         for _ in range(2):
-            assert not play.residence.takes_prompts(hurry=True)
+            assert not play.agent_session.takes_prompts(hurry=True)
         await play.clock.wait_for_sleepers(1)
         play.clock.advance(Limits().cancel_grace_s)
         await quiet()
-        assert (play.residence.takes_prompts(), play.home.times_ready) == (True, 2)
+        assert (play.agent_session.takes_prompts(), play.home.times_ready) == (True, 2)
 
 
 async def test_nothing_is_heard_after_leaving() -> None:
     async with stage() as play:
         await play.agent.answer("session/new", {"sessionId": "a1"})
         await quiet()
-        play.residence.ask(PromptId("p1"), content("hi"))
+        play.agent_session.ask(PromptId("p1"), content("hi"))
         request = await play.agent.next("session/prompt")
         assert isinstance(request, Request)
         heard = len(play.home.inputs)
-        play.residence.leave()
+        play.agent_session.leave()
         play.agent.update("late")
         play.agent.ask(1)
         play.agent.send({"id": request.id, "result": {"stopReason": "end_turn"}})
@@ -282,17 +290,17 @@ async def test_closing_is_told_to_an_agent_that_wants_to_know(capabilities: dict
     async with stage(capabilities) as play:
         await play.agent.answer("session/new", {"sessionId": "a1"})
         await quiet()
-        play.residence.close()
+        play.agent_session.close()
         play.connection.peer.notify("end", Raw(b"{}"))
         if says_so:
             await play.agent.answer("session/close", {})
         await play.agent.next("end")
-        assert play.connection.residents == 0
+        assert play.connection.sessions == 0
 
 
 async def test_a_cancel_of_a_session_that_is_not_open_yet_is_nobody_s() -> None:
     async with stage() as play:
-        play.residence.cancel(PromptId("p1"), CancelRung.NOTIFY)
+        play.agent_session.cancel(PromptId("p1"), CancelRung.NOTIFY)
         await play.agent.answer("session/new", {"sessionId": "a1"})
         play.connection.peer.notify("end", Raw(b"{}"))
         await play.agent.next("end")
@@ -302,8 +310,8 @@ async def test_the_second_rung_names_only_the_prompt_that_was_asked() -> None:
     async with stage() as play:
         await play.agent.answer("session/new", {"sessionId": "a1"})
         await quiet()
-        play.residence.ask(PromptId("p1"), content("hi"))
+        play.agent_session.ask(PromptId("p1"), content("hi"))
         await play.agent.next("session/prompt")
-        play.residence.cancel(PromptId("p2"), CancelRung.REQUEST)
+        play.agent_session.cancel(PromptId("p2"), CancelRung.REQUEST)
         play.connection.peer.notify("end", Raw(b"{}"))
         await play.agent.next("end")

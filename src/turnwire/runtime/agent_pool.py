@@ -1,29 +1,34 @@
-"""The agents that serve a node's sessions: started when first needed, shared or one per session, let go when idle.
+"""The agents that serve a node's sessions: started when first needed, shared or one per session, let go when
+idle.
 
-Takes a source of agents; gives connections that have shaken hands. Never starts the same one twice at once, and
-not at all while the breaker says that it only dies. A connection that broke is forgotten, and the next session
-that needs an agent gets a new one.
+A connection that is given has shaken hands. The same agent is never started twice at once, and not at all while
+the breaker says that it only dies. A connection that broke is forgotten, and the next session that needs an agent
+gets a new one.
 """
 
 from __future__ import annotations
 
 import logging
+import math
 from dataclasses import dataclass
 from enum import StrEnum
 
 import anyio
 from anyio.abc import TaskGroup
 
-from turnwire.errors import AgentLaunchFailed, LimitExceeded, TurnwireError
+from turnwire.errors import AgentLaunchFailed, AgentUnavailable, LimitExceeded, TurnwireError
 from turnwire.ids import SessionId
 from turnwire.limits import Limits
 from turnwire.link.process import Exit
-from turnwire.runtime.breaker import Breaker
+from turnwire.runtime.agent_connection import AgentConnection
+from turnwire.runtime.agent_source import AgentSource
 from turnwire.runtime.clock import Clock
-from turnwire.runtime.connection import AgentConnection
-from turnwire.runtime.source import AgentSource
 
 logger = logging.getLogger(__name__)
+
+
+DOUBLINGS = 32
+"""Beyond this the wait is the longest one anyway."""
 
 
 class Sharing(StrEnum):
@@ -60,7 +65,7 @@ class _Place:
         self.used_at = 0.0
 
 
-class Agents:
+class AgentPool:
     """The running agents of a node."""
 
     def __init__(
@@ -174,7 +179,7 @@ class Agents:
             if connection is None or connection.profile is None or now - place.used_at < self._limits.agent_idle_s:
                 continue
             profile = connection.profile
-            if not connection.is_busy and (profile.load or profile.resume or not connection.residents):
+            if not connection.is_busy and (profile.load or profile.resume or not connection.sessions):
                 # First of all, so that a prompt that comes while it ends finds a new one.
                 connection.dismiss("agent_recycled")
                 await connection.aclose("agent_recycled")
@@ -185,3 +190,42 @@ class Agents:
             for place in self._places.values():
                 if place.connection is not None:
                     closing.start_soon(place.connection.aclose)
+
+
+class Breaker:
+    """Keeps an agent that only dies from being started again at once. It waits for nobody: it only says no.
+
+    The wait doubles with every failure in a row and ends with the first success. A command that cannot be started
+    at all is remembered with its reason, so that it is reported once and not tried for every prompt.
+    """
+
+    def __init__(self, clock: Clock, limits: Limits) -> None:
+        self._clock = clock
+        self._limits = limits
+        self._failures = 0
+        self._closed_until = 0.0
+        self._reason = ""
+
+    def check(self) -> None:
+        """Raises `AgentUnavailable` while the agent is not to be started."""
+        left = self._closed_until - self._clock.monotonic()
+        if left > 0:
+            raise AgentUnavailable(
+                f"{self._reason}; it is not started again for {math.ceil(left)} s", retry_after_s=round(left, 1)
+            )
+
+    def failed(self, reason: str, *, definite: bool = False) -> bool:
+        """A start failed, or the agent died young. True if it is news: the first of its kind in a row."""
+        is_news = not self._failures or reason != self._reason
+        self._failures += 1
+        self._reason = reason
+        tolerated = 0 if definite else self._limits.breaker_failures
+        if self._failures > tolerated:
+            wait = self._limits.breaker_first_s * 2 ** min(self._failures - tolerated - 1, DOUBLINGS)
+            self._closed_until = self._clock.monotonic() + min(wait, self._limits.breaker_most_s)
+        return is_news
+
+    def succeeded(self) -> None:
+        """The agent works."""
+        self._failures = 0
+        self._closed_until = 0.0

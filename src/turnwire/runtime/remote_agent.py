@@ -27,10 +27,10 @@ from turnwire.link.address import (
     is_secure,
     is_socket,
 )
-from turnwire.link.pumped import PumpedLink
+from turnwire.link.network import NetworkLink
 from turnwire.link.streamable import StreamableLink
 from turnwire.link.websocket import WebSocketLink, open_websocket, refused, unreachable
-from turnwire.runtime.source import LinkedAgent
+from turnwire.runtime.agent_source import LinkedAgent
 
 CONNECT_S = 10.0
 CONNECT_RETRIES = 2
@@ -59,7 +59,7 @@ class RemoteSource:
         """A new connection. Raises `AgentLaunchFailed`."""
         if self._tasks is None:
             raise LocalProtocolError("the source is not open; use it inside `async with`")
-        link: PumpedLink
+        link: NetworkLink
         if is_socket(self.url):
             link = await self._open_socket()
         else:

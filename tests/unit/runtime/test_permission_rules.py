@@ -12,7 +12,7 @@ from turnwire.core.inputs import AgentAsks, AgentGone, AgentHasPrompt, AgentRead
 from turnwire.core.policy import read_rules
 from turnwire.ids import AgentSessionId, PermissionId, PromptId, SessionId
 from turnwire.limits import REMEMBERED_TOOLS
-from turnwire.runtime.rules import Rules, SessionRules
+from turnwire.runtime.permission_rules import Rules, SessionRules
 from turnwire.wire.jsonrpc import raw
 from turnwire.wire.peek import peek_update
 

@@ -1,9 +1,8 @@
-"""What an agent wants of its client (files, terminals), given to exactly one who can do it.
+"""Requests of an agent to its client (files, terminals), each given to exactly one who can do it.
 
-Takes the agent's requests and offers of attached clients; gives each request to the client that offered first, or
-to the daemon's own workspace when none did. A client that leaves in the middle hands its errands to the next. Each
-request is answered once. Never waits in the agent's way: every errand is a task of its own, and one that the
-agent takes back is stopped.
+A request goes to the attached client that offered first, or to the daemon's own workspace when none did. A client
+that leaves in the middle hands its requests to the next. Each is answered once. Nothing waits in the agent's way:
+every request is a task of its own, and one that the agent takes back is stopped.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ class Provider(Protocol):
         ...
 
 
-class _Errand:
+class _ClientRequest:
     """One request on its way."""
 
     def __init__(self, request: Request) -> None:
@@ -48,7 +47,7 @@ class _Errand:
         self.handed_on = anyio.Event()
 
 
-class Errands:
+class ClientRequests:
     """Requests of one session's agent, and who can do them."""
 
     def __init__(self, tasks: TaskGroup, limits: Limits, *, own: bool) -> None:
@@ -57,7 +56,7 @@ class Errands:
         self._own = own
         self._workspace: Workspace | None = None
         self._offers: dict[ClientId, Provider] = {}
-        self._open: dict[ExactId, _Errand] = {}
+        self._open: dict[ExactId, _ClientRequest] = {}
 
     @property
     def open(self) -> list[str]:
@@ -66,11 +65,11 @@ class Errands:
 
     @property
     def has_offers(self) -> bool:
-        """Whether an attached client does errands here."""
+        """Whether an attached client does something here."""
         return bool(self._offers)
 
     def settle(self, cwd: str, additional_directories: Sequence[str] = ()) -> None:
-        """The session works in these directories: from now on the daemon can do errands there itself."""
+        """The session works in these directories: from now on the daemon can serve there itself."""
         if self._own and self._workspace is None:
             try:
                 self._workspace = Workspace(cwd, additional_directories, self._limits)
@@ -84,29 +83,29 @@ class Errands:
     def retract(self, client_id: ClientId) -> None:
         """That client left; what it was doing goes to the next who can."""
         self._offers.pop(client_id, None)
-        for errand in self._open.values():
-            if errand.client_id == client_id:
-                errand.handed_on.set()
+        for asked in self._open.values():
+            if asked.client_id == client_id:
+                asked.handed_on.set()
 
     def begin(self, request: Request, answer: Callable[[Result | Failure], None]) -> bool:
         """Have a request done. False if nobody can."""
         if self._find(request.method)[0] is None:
             return False
-        errand = _Errand(request)
-        self._open[exact(request.id)] = errand
-        self._tasks.start_soon(self._run, errand, answer)
+        asked = _ClientRequest(request)
+        self._open[exact(request.id)] = asked
+        self._tasks.start_soon(self._run, asked, answer)
         return True
 
     def withdraw(self, request_id: RequestId) -> None:
         """The agent does not want it any more."""
-        errand = self._open.get(exact(request_id))
-        if errand is not None:
-            errand.scope.cancel()
+        asked = self._open.get(exact(request_id))
+        if asked is not None:
+            asked.scope.cancel()
 
     def withdraw_all(self) -> None:
         """The agent is gone: nobody waits for these."""
-        for errand in list(self._open.values()):
-            errand.scope.cancel()
+        for asked in list(self._open.values()):
+            asked.scope.cancel()
         workspace, self._workspace = self._workspace, None
         if workspace is not None:
             self._tasks.start_soon(workspace.aclose)
@@ -118,27 +117,27 @@ class Errands:
         own = self._workspace
         return (own, None) if own is not None and method in own.methods else (None, None)
 
-    async def _run(self, errand: _Errand, answer: Callable[[Result | Failure], None]) -> None:
-        request = errand.request
+    async def _run(self, asked: _ClientRequest, answer: Callable[[Result | Failure], None]) -> None:
+        request = asked.request
         outcome: Result | Failure = _failure(request, -32800, "the request was withdrawn")
         try:
-            with errand.scope:
-                outcome = await self._do(errand)
+            with asked.scope:
+                outcome = await self._do(asked)
         finally:
             # A new agent counts its requests from the start, and may be here before the old one's are all stopped.
-            if self._open.get(exact(request.id)) is errand:
+            if self._open.get(exact(request.id)) is asked:
                 del self._open[exact(request.id)]
             answer(outcome)
 
-    async def _do(self, errand: _Errand) -> Result | Failure:
-        request = errand.request
+    async def _do(self, asked: _ClientRequest) -> Result | Failure:
+        request = asked.request
         while True:
-            provider, errand.client_id = self._find(request.method)
+            provider, asked.client_id = self._find(request.method)
             if provider is None:
                 return _failure(request, INTERNAL_ERROR, "the client that did this has left, and nobody else can")
-            errand.handed_on = anyio.Event()
+            asked.handed_on = anyio.Event()
             try:
-                result = await _serve(provider, errand)
+                result = await _serve(provider, asked)
             except RequestRefused as refusal:
                 data = None if refusal.uri is None else {"uri": refusal.uri}
                 return _failure(request, refusal.jsonrpc, str(refusal), data)
@@ -146,24 +145,27 @@ class Errands:
                 return Result(request.id, result)
 
 
-async def _serve(provider: Provider, errand: _Errand) -> Raw | None:
+async def _serve(provider: Provider, asked: _ClientRequest) -> Raw | None:
     """The result; none if the client left before it gave one."""
     results: list[Raw] = []
     refusals: list[RequestRefused] = []
 
     async def serve(scope: anyio.CancelScope) -> None:
         try:
-            results.append(await provider.serve(errand.request.method, errand.request.params))
+            results.append(await provider.serve(asked.request.method, asked.request.params))
         except RequestRefused as refusal:
             refusals.append(refusal)
         except Exception:  # a provider may raise anything; its agent must hear of it
-            logger.exception("an errand failed", extra={"event": "errand_failed", "method": errand.request.method})
+            logger.exception(
+                "a request of an agent to its client failed",
+                extra={"event": "client_request_failed", "method": asked.request.method},
+            )
             refusals.append(_failed())
         scope.cancel()
 
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(serve, tasks.cancel_scope)
-        await errand.handed_on.wait()
+        await asked.handed_on.wait()
         tasks.cancel_scope.cancel()
     if refusals:
         raise refusals[0]

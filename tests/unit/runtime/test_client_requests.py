@@ -14,7 +14,7 @@ from tests.support.driving import WAIT_S
 from turnwire.errors import RequestRefused
 from turnwire.ids import ClientId, RequestId
 from turnwire.limits import Limits
-from turnwire.runtime.errands import Errands
+from turnwire.runtime.client_requests import ClientRequests
 from turnwire.testing.patience import quiet
 from turnwire.wire.jsonrpc import Failure, Request, Result, raw
 
@@ -47,12 +47,12 @@ class Desk:
 class Answers:
     """What the agent was answered, in order."""
 
-    def __init__(self, errands: Errands) -> None:
-        self.errands = errands
+    def __init__(self, requests: ClientRequests) -> None:
+        self.requests = requests
         self.given: list[tuple[RequestId | None, str]] = []
 
     def ask(self, request_id: RequestId, method: str = READ, params: object = None) -> bool:
-        return self.errands.begin(Request(request_id, method, raw(params or {})), self._answer)
+        return self.requests.begin(Request(request_id, method, raw(params or {})), self._answer)
 
     async def until(self, count: int) -> list[tuple[RequestId | None, str]]:
         """The answers, once there are so many; a moment later there are no more."""
@@ -75,47 +75,47 @@ async def tasks() -> AsyncGenerator[TaskGroup]:
 
 
 def answers(tasks: TaskGroup, *, own: bool = False) -> Answers:
-    return Answers(Errands(tasks, Limits(), own=own))
+    return Answers(ClientRequests(tasks, Limits(), own=own))
 
 
 async def test_nobody_who_can_is_said_at_once_and_not_answered(tasks: TaskGroup) -> None:
     given = answers(tasks)
     assert not given.ask(1)
-    given.errands.offer(ANN, Desk("ann"))
+    given.requests.offer(ANN, Desk("ann"))
     assert not given.ask(1, "terminal/create")
-    assert given.errands.open == []
+    assert given.requests.open == []
 
 
 async def test_the_first_offer_wins_and_the_next_takes_over(tasks: TaskGroup) -> None:
     given, ann, bob = answers(tasks), Desk("ann"), Desk("bob")
-    given.errands.offer(ANN, ann)
-    given.errands.offer(BOB, bob)
+    given.requests.offer(ANN, ann)
+    given.requests.offer(BOB, bob)
     assert given.ask(1)
     await quiet()
-    assert (ann.asked, bob.asked, given.errands.open) == (1, 0, [READ])
-    given.errands.retract(ANN)
+    assert (ann.asked, bob.asked, given.requests.open) == (1, 0, [READ])
+    given.requests.retract(ANN)
     bob.may_answer.set()
     assert await given.until(1) == [(1, '"bob"')]
     assert (ann.asked, bob.asked) == (1, 1)
-    assert given.errands.open == []
+    assert given.requests.open == []
 
 
-async def test_an_errand_without_anybody_left_is_answered_with_an_error(tasks: TaskGroup) -> None:
+async def test_a_request_without_anybody_left_is_answered_with_an_error(tasks: TaskGroup) -> None:
     given = answers(tasks)
-    given.errands.offer(ANN, Desk("ann"))
+    given.requests.offer(ANN, Desk("ann"))
     given.ask(1)
     await quiet()
-    given.errands.retract(ANN)
+    given.requests.retract(ANN)
     assert await given.until(1) == [(1, "-32603")]
 
 
-async def test_a_client_that_leaves_takes_only_its_own_errands_along(tasks: TaskGroup) -> None:
+async def test_a_client_that_leaves_takes_only_its_own_requests_along(tasks: TaskGroup) -> None:
     given, ann = answers(tasks), Desk("ann")
-    given.errands.offer(ANN, ann)
-    given.errands.offer(BOB, Desk("bob"))
+    given.requests.offer(ANN, ann)
+    given.requests.offer(BOB, Desk("bob"))
     given.ask(1)
     await quiet()
-    given.errands.retract(BOB)
+    given.requests.retract(BOB)
     await quiet()
     ann.may_answer.set()
     assert await given.until(1) == [(1, '"ann"')]
@@ -123,12 +123,12 @@ async def test_a_client_that_leaves_takes_only_its_own_errands_along(tasks: Task
 
 async def test_a_client_that_answers_and_leaves_at_once_has_answered_once(tasks: TaskGroup) -> None:
     given, ann = answers(tasks), Desk("ann")
-    given.errands.offer(ANN, ann)
+    given.requests.offer(ANN, ann)
     given.ask(1)
     await quiet()
     ann.may_answer.set()
     await anyio.lowlevel.checkpoint()
-    given.errands.retract(ANN)
+    given.requests.retract(ANN)
     [(request_id, _)] = await given.until(1)
     assert request_id == 1
 
@@ -140,44 +140,44 @@ async def test_a_client_that_answers_and_leaves_at_once_has_answered_once(tasks:
         (RuntimeError("the socket broke"), "-32603"),
     ],
 )
-async def test_a_client_that_fails_fails_its_errand_and_nothing_else(
+async def test_a_client_that_fails_fails_its_request_and_nothing_else(
     tasks: TaskGroup, error: Exception, code: str
 ) -> None:
     given, ann = answers(tasks), Desk("ann", error)
     ann.may_answer.set()
-    given.errands.offer(ANN, ann)
+    given.requests.offer(ANN, ann)
     given.ask(1)
     given.ask(2)
     assert sorted(await given.until(2), key=str) == [(1, code), (2, code)]
 
 
 @pytest.mark.requirement("R7")
-async def test_an_errand_is_withdrawn_by_its_exact_id(tasks: TaskGroup) -> None:
+async def test_a_request_is_withdrawn_by_its_exact_id(tasks: TaskGroup) -> None:
     given, ann = answers(tasks), Desk("ann")
-    given.errands.offer(ANN, ann)
+    given.requests.offer(ANN, ann)
     given.ask(1)
     given.ask("1")
     await quiet()
-    given.errands.withdraw("1")
-    given.errands.withdraw(2)
+    given.requests.withdraw("1")
+    given.requests.withdraw(2)
     assert await given.until(1) == [("1", "-32800")]
     ann.may_answer.set()
     assert await given.until(2) == [("1", "-32800"), (1, '"ann"')]
 
 
-async def test_a_new_agent_may_use_an_id_that_the_old_one_s_errand_still_has(tasks: TaskGroup) -> None:
+async def test_a_new_agent_may_use_an_id_that_the_old_one_s_request_still_has(tasks: TaskGroup) -> None:
     given, ann, bob = answers(tasks), Desk("ann", deaf=True), Desk("bob")
-    given.errands.offer(ANN, ann)
+    given.requests.offer(ANN, ann)
     given.ask(1)
     await quiet()
-    given.errands.withdraw_all()
-    given.errands.retract(ANN)
-    given.errands.offer(BOB, bob)
+    given.requests.withdraw_all()
+    given.requests.retract(ANN)
+    given.requests.offer(BOB, bob)
     given.ask(1)
     await quiet()
     ann.may_answer.set()
     await given.until(1)
-    assert given.errands.open == [READ], "the new one's is still under way"
+    assert given.requests.open == [READ], "the new one's is still under way"
     bob.may_answer.set()
     assert (await given.until(2))[1:] == [(1, '"bob"')]
 
@@ -189,15 +189,15 @@ async def test_the_daemon_serves_what_no_client_offers_once_the_session_has_sett
     given = answers(tasks, own=True)
     wanted = {"sessionId": "a", "path": f"{tmp_path}/f"}
     assert not given.ask(1, params=wanted)
-    given.errands.settle(str(tmp_path))
-    given.errands.settle(str(tmp_path))
+    given.requests.settle(str(tmp_path))
+    given.requests.settle(str(tmp_path))
     assert given.ask(1, params=wanted)
     assert await given.until(1) == [(1, '{"content":"disk"}')]
-    given.errands.withdraw_all()
+    given.requests.withdraw_all()
     assert not given.ask(2, params=wanted), "a session without an agent has nothing to serve"
 
 
 async def test_a_directory_that_cannot_be_served_is_not_served(tasks: TaskGroup) -> None:
     given = answers(tasks, own=True)
-    given.errands.settle("relative")
+    given.requests.settle("relative")
     assert not given.ask(1)

@@ -1,7 +1,4 @@
-"""New identifiers: the only place where randomness enters.
-
-Takes a prefix that tells a reader what the id names; gives an id nobody else has. Never used by `core`.
-"""
+"""New identifiers: the only place where randomness enters. The prefix tells a reader what the id names."""
 
 from __future__ import annotations
 
