@@ -1,12 +1,13 @@
-"""Walk with one request through the code: which modules it touches, and how often control passes from one to another.
+"""Walk with one request through the code: which modules it touches, how often control passes between them.
 
     python scripts/walk.py            all walks, one line each
     python scripts/walk.py --modules  also the modules, with the calls into each
 
-A module that a request merely passes through costs its reader a file. Each walk starts the real program in a process of its
-own under a profiler, warms it up with one turn, and measures the next: every call of a Python function of turnwire
-counts for its module; a change is a call into another module than the call before it. Resuming a coroutine counts as a
-call, as it does for a reader. Only the thread of the event loop is watched: the log's writer is one step of the story.
+A module that a request merely passes through costs its reader a file. Each walk starts the real program in a
+process of its own under a profiler, warms it up with one turn, and measures the next: every call of a Python
+function of turnwire counts for its module; a change is a call into another module than the call before it. Resuming
+a coroutine counts as a call, as it does for a reader. Only the thread of the event loop is watched: the log's writer
+is one step of the story.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ import subprocess
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
@@ -127,7 +128,8 @@ class Program:
     def __init__(self, process: subprocess.Popen[bytes], report: IO[bytes]) -> None:
         self._process = process
         self._report = report
-        assert process.stdin is not None and process.stdout is not None
+        assert process.stdin is not None
+        assert process.stdout is not None
         self.stdin = process.stdin
         self.stdout = process.stdout
 
@@ -145,7 +147,7 @@ class Program:
 
 
 @contextmanager
-def program(what: str, *arguments: str) -> Iterator[Program]:
+def program(what: str, *arguments: str) -> Generator[Program]:
     """Start this file again as the program that is watched."""
     reader, writer = os.pipe()
     command = [sys.executable, __file__, "--watched", what, *arguments]
@@ -207,7 +209,7 @@ class Daemon:
 
 
 @contextmanager
-def daemon() -> Iterator[tuple[Program, Daemon]]:
+def daemon() -> Generator[tuple[Program, Daemon]]:
     data = tempfile.mkdtemp(prefix="walk-")
     serve = ["serve", "--json", "--port", "0", "--data", data, "--cwd", str(ROOT), "--log-level", "error"]
     try:

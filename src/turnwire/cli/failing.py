@@ -16,7 +16,6 @@ from typing import TextIO
 import click
 
 from turnwire import errors
-from turnwire.problems import problem
 
 USAGE = 2
 """The command line itself makes no sense."""
@@ -102,8 +101,8 @@ def _exit_code(error: BaseException) -> int:
     if isinstance(error, BrokenPipeError):
         return BROKEN_PIPE
     if isinstance(error, OSError) and error.errno is not None:
-        return problem(errors.LogError("")).exit
-    return problem(error).exit
+        return errors.LogError.exit_status
+    return errors.kind_of(error).exit_status
 
 
 def leading(error: BaseException) -> BaseException:
