@@ -6,8 +6,8 @@
 A module that a request merely passes through costs its reader a file. Each walk starts the real program in a
 process of its own under a profiler, warms it up with one turn, and measures the next: every call of a Python
 function of turnwire counts for its module; a change is a call into another module than the call before it. Resuming
-a coroutine counts as a call, as it does for a reader. Only the thread of the event loop is watched: the log's writer
-is one step of the story.
+a coroutine counts as a call, as it does for a reader. Only the thread of the event loop is watched: the log's
+writer is one step of the story.
 """
 
 from __future__ import annotations
