@@ -12,7 +12,6 @@ from tests.cli.rig import run
 from turnwire import errors
 from turnwire.cli import failure
 from turnwire.cli.output import printable
-from turnwire.problems import PROBLEMS
 
 DOC = Path(__file__).resolve().parents[2] / "docs" / "cli.md"
 
@@ -20,8 +19,8 @@ DOC = Path(__file__).resolve().parents[2] / "docs" / "cli.md"
 def codes_in_force() -> dict[int, set[str]]:
     """Exit code → what it says, for everything that a command can end with."""
     found: dict[int, set[str]] = {0: {"success"}}
-    for error, problem in PROBLEMS.items():
-        found.setdefault(problem.exit, set()).add(error.__name__)
+    for error in errors.tree():
+        found.setdefault(error.exit_status, set()).add(error.__name__)
     for reason, code in failure.STOP_REASONS.items():
         found.setdefault(code, set()).add(reason)
     named = ("DOCTOR_FAILED", "USAGE", "OTHER_STOP_REASON", "BROKEN_PIPE", "TERMINATED", "INTERRUPTED")
@@ -48,14 +47,14 @@ NEEDED: dict[type[errors.TurnwireError], dict[str, bool | str]] = {
 
 
 @pytest.mark.parametrize(
-    "error", [each for each in PROBLEMS if each not in (errors.TurnError, errors.RequestRefused)]
+    "error", [each for each in errors.tree() if each not in (errors.TurnError, errors.RequestRefused)]
 )
 def test_an_error_of_ours_is_told_in_its_words_with_its_exit_code(
     error: type[errors.TurnwireError], capsys: pytest.CaptureFixture[str]
 ) -> None:
     raised = error("it is broken; mend it", **NEEDED.get(error, {}))
 
-    assert failure.fail(raised, debug=False) == PROBLEMS[error].exit
+    assert failure.fail(raised, debug=False) == error.exit_status
     shown = capsys.readouterr()
     assert shown.err.startswith("turnwire: it is broken; mend it\n")
     assert shown.out == ""
@@ -64,7 +63,7 @@ def test_an_error_of_ours_is_told_in_its_words_with_its_exit_code(
 def test_an_error_of_ours_inside_a_group_is_told_before_any_other(capsys: pytest.CaptureFixture[str]) -> None:
     group = ExceptionGroup("tasks", [ValueError("secret"), ExceptionGroup("more", [errors.LogLocked("locked")])])
 
-    assert failure.fail(group, debug=False) == PROBLEMS[errors.LogLocked].exit
+    assert failure.fail(group, debug=False) == errors.LogLocked.exit_status
     assert "locked" in capsys.readouterr().err
 
 

@@ -17,7 +17,6 @@ import click
 
 from turnwire import errors
 from turnwire.cli.output import tell, tell_next
-from turnwire.problems import problem
 
 USAGE = 2
 """The command line itself makes no sense."""
@@ -103,8 +102,8 @@ def _exit_code(error: BaseException) -> int:
     if isinstance(error, BrokenPipeError):
         return BROKEN_PIPE
     if isinstance(error, OSError) and error.errno is not None:
-        return problem(errors.LogError("")).exit
-    return problem(error).exit
+        return errors.LogError.exit_status
+    return errors.kind_of(error).exit_status
 
 
 def leading(error: BaseException) -> BaseException:
