@@ -12,7 +12,7 @@ from tests.support.played import serving
 
 from turnwire.builtin.choosing_model import OLLAMA_URL, THINKING, VARIABLES, choose_model, read_choice
 from turnwire.builtin.model import Text, ToolResult, ToolWish, Usage
-from turnwire.cli.builtin import PROVIDERS
+from turnwire.cli.agent_source import PROVIDERS
 from turnwire.errors import ConfigError
 from turnwire.server.settings.sources import BUILT_IN
 
