@@ -11,9 +11,8 @@ import os
 from pathlib import Path
 
 from turnwire.errors import ConfigError, TurnwireError
-from turnwire.server.door.identity import Role
-from turnwire.server.door.token_file import OTHERS, write_private
-from turnwire.server.door.tokens import Tokens
+from turnwire.server.access.identity import Role
+from turnwire.server.access.tokens import OTHERS, Tokens, write_private
 
 FILE = "cli-token"
 NAME = "cli"

@@ -23,7 +23,7 @@ from turnwire.cli.credentials import FILE, read_token
 from turnwire.cli.failing import tell
 from turnwire.client.http import TOKEN_VARIABLE, Http
 from turnwire.errors import ConfigError
-from turnwire.server.door.bind import is_loopback, is_wildcard
+from turnwire.server.access.origins import is_loopback, is_wildcard
 from turnwire.server.settings.declared import Settings
 from turnwire.server.settings.sources import load_settings
 

@@ -17,11 +17,11 @@ from turnwire.cli.folders import check_folders
 from turnwire.cli.sources import agent_source, log_secrets
 from turnwire.cli.stopping import stop_on_signal
 from turnwire.cli.tracing import traced
+from turnwire.server.access.identity import Role
+from turnwire.server.access.origins import check_bind
+from turnwire.server.access.tokens import read_records
 from turnwire.server.app import create_app
 from turnwire.server.daemon import open_daemon
-from turnwire.server.door.bind import check_bind
-from turnwire.server.door.identity import Role
-from turnwire.server.door.token_file import read_records
 from turnwire.server.listening.listen import Tls, check_tls, listen, run
 from turnwire.server.listening.sockets import open_listener
 from turnwire.server.settings.declared import Settings
