@@ -10,12 +10,11 @@ from collections.abc import Awaitable, Callable
 from typing import NamedTuple, TypeAlias
 
 from turnwire.agent import Turn
-from turnwire.builtin.compacting import KEPT, compact
-from turnwire.builtin.failing import failure_of
-from turnwire.builtin.offline import CAN, CONFIGURE, NO_MODEL
+from turnwire.builtin.context import KEPT, compact, forget_context, usage_words
+from turnwire.builtin.loop import failure_of
+from turnwire.builtin.offline_model import CAN, CONFIGURE, NO_MODEL
 from turnwire.builtin.permits import MODE_IDS, MODES
 from turnwire.builtin.script_model import ScriptModel
-from turnwire.builtin.usage import forget_context, usage_words
 from turnwire.builtin.work import ALLOWED, Work
 from turnwire.errors import AgentFailure, ModelFailed
 

@@ -7,11 +7,12 @@ import sys
 
 import pytest
 from starlette.types import Receive, Scope, Send
-from tests.builtin.model_asking import HELLO, KEYS, LIMIT_S, READ, answer, asked_at
+from tests.builtin.model_kit import HELLO, KEYS, LIMIT_S, READ, answer, asked_at
 from tests.support.played import serving
 
-from turnwire.builtin.choosing_model import OLLAMA_URL, THINKING, VARIABLES, choose_model, read_choice
-from turnwire.builtin.model import Text, ToolResult, ToolWish, Usage
+from turnwire.builtin.library_model import choose_model
+from turnwire.builtin.model import Text, ToolResult, ToolUse, Usage
+from turnwire.builtin.model_choice import OLLAMA_URL, THINKING, VARIABLES, read_choice
 from turnwire.cli.builtin import PROVIDERS
 from turnwire.errors import ConfigError
 from turnwire.server.settings.sources import BUILT_IN
@@ -88,7 +89,7 @@ def run(program: str) -> str:
 def test_choosing_a_model_imports_no_library() -> None:
     program = """
 import sys
-from turnwire.builtin.choosing_model import choose_model
+from turnwire.builtin.library_model import choose_model
 model = choose_model("anthropic:a", environment={"ANTHROPIC_API_KEY": "k"})
 print(model.name, model.takes_images, model.context_size)
 print([name for name in ("pydantic_ai", "pydantic", "openai", "anthropic", "google.genai") if name in sys.modules])
@@ -109,7 +110,7 @@ class Missing(MetaPathFinder):
             raise ModuleNotFoundError(name)
 
 sys.meta_path.insert(0, Missing())
-from turnwire.builtin.choosing_model import choose_model
+from turnwire.builtin.library_model import choose_model
 from turnwire.errors import ConfigError
 try:
     choose_model("{provider}:a", environment={KEYS!r})
@@ -152,10 +153,10 @@ async def test_google_is_asked_with_tools_and_gets_its_signatures_back() -> None
 
     async with serving(app) as url, asked_at(url, "google:a-model") as model:
         got = await answer(model, tools=[READ])
-        [wish] = got.wishes
-        last = await answer(model, [HELLO, got.message, ToolResult(wish.id, "read", "text of a")])
+        [use] = got.tool_uses
+        last = await answer(model, [HELLO, got.message, ToolResult(use.id, "read", "text of a")])
     assert got.pieces[0] == Text("I look.")
-    assert wish == ToolWish(wish.id, "read", {"path": "a"}, '{"path":"a"}')
+    assert use == ToolUse(use.id, "read", {"path": "a"}, '{"path":"a"}')
     assert got.finished.reason == "tools"
     assert got.finished.usage == Usage(100, 20, 30, 7)
     assert last.text == "Done"

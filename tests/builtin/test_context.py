@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from tests.builtin.driving import openai_model, talking
+from tests.builtin.talk import openai_model, talking
 from tests.builtin.test_agent import Small
 
 from turnwire.testing.models import FakeOpenAI, Reply, Say, Spend, Stop, Think

@@ -1,33 +1,19 @@
-"""From `provider:name` and the environment to a model.
+"""Which model is asked, where, and with which key: from `provider:name` and the environment to a `ModelChoice`.
 
-Takes the text of `--model`, the URL of `--model-url` and environment variables; gives a `Model`, or a `ConfigError`
-that says what to do. Never imports a model library and reaches no network: the first request does.
+Takes the text of `--model`, the URL of `--model-url` and environment variables. What cannot be used is a
+`ConfigError` that says what to do. Never imports a model library and reaches no network: the first request does.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from importlib.util import find_spec
-from typing import NamedTuple, cast, get_args
+from typing import Literal, NamedTuple, TypeAlias, cast, get_args
 from urllib.parse import urlsplit
 
-from turnwire.builtin.library import LibraryModel
-from turnwire.builtin.library_choice import ModelChoice, ProviderName, Thinking
 from turnwire.errors import ConfigError
-from turnwire.runtime.clock import Clock
 
-OLLAMA_URL = "http://localhost:11434/v1"
-
-THINKING = "TURNWIRE_AGENT_THINKING"
-_THINKING: Mapping[str, Thinking] = {
-    "off": False,
-    "on": True,
-    "minimal": "minimal",
-    "low": "low",
-    "medium": "medium",
-    "high": "high",
-}
+ProviderName: TypeAlias = Literal["openai", "ollama", "anthropic", "google"]
 
 
 class Provider(NamedTuple):
@@ -48,6 +34,22 @@ PROVIDERS: Mapping[ProviderName, Provider] = {
     "google": Provider(("GOOGLE_API_KEY", "GEMINI_API_KEY"), "GOOGLE_GEMINI_BASE_URL", "google.genai"),
 }
 
+OLLAMA_URL = "http://localhost:11434/v1"
+
+Thinking: TypeAlias = bool | Literal["minimal", "low", "medium", "high"]
+"""Whether the model thinks before it answers, and how much."""
+
+THINKING = "TURNWIRE_AGENT_THINKING"
+
+_THINKING: Mapping[str, Thinking] = {
+    "off": False,
+    "on": True,
+    "minimal": "minimal",
+    "low": "low",
+    "medium": "medium",
+    "high": "high",
+}
+
 VARIABLES: tuple[str, ...] = (
     *(name for provider in PROVIDERS.values() for name in (*provider.keys, provider.url)),
     THINKING,
@@ -55,20 +57,27 @@ VARIABLES: tuple[str, ...] = (
 """The environment variables that configure a model; an agent that asks one needs them."""
 
 
-def choose_model(
-    text: str,
-    *,
-    url: str | None = None,
-    environment: Mapping[str, str] | None = None,
-    clock: Clock | None = None,
-) -> LibraryModel:
-    """The model that `text` names, such as `anthropic:NAME`. Raises `ConfigError`."""
-    choice = read_choice(text, url=url, environment=environment)
-    if not _is_installed(PROVIDERS[choice.provider].module):
-        raise ConfigError(
-            f"the model {choice.name} needs libraries that are not installed; run: pip install 'turnwire[models]'"
-        )
-    return LibraryModel(choice, clock=clock)
+class ModelChoice(NamedTuple):
+    """A model of a provider. Holds a secret, so its own text is its name."""
+
+    provider: ProviderName
+    model: str
+    key: str | None
+    key_variable: str
+    """Where the key comes from, for messages to people."""
+    url: str | None = None
+    """The root of the API; `None` is the provider's own."""
+    thinking: Thinking | None = None
+    """`None` leaves it to the provider."""
+
+    @property
+    def name(self) -> str:
+        return f"{self.provider}:{self.model}"
+
+    def __repr__(self) -> str:
+        return f"ModelChoice({self.name})"
+
+    __str__ = __repr__
 
 
 def read_choice(text: str, *, url: str | None = None, environment: Mapping[str, str] | None = None) -> ModelChoice:
@@ -108,10 +117,3 @@ def _thinking(text: str | None) -> Thinking | None:
     if text is not None and text not in _THINKING:
         raise ConfigError(f"{THINKING} is {text!r}; it takes one of {', '.join(_THINKING)}")
     return None if text is None else _THINKING[text]
-
-
-def _is_installed(module: str) -> bool:
-    try:
-        return find_spec("pydantic_ai") is not None and find_spec(module) is not None
-    except ModuleNotFoundError:  # the package around `module` is missing
-        return False

@@ -8,8 +8,7 @@ from typing import NamedTuple, TypeAlias
 
 import anyio
 
-from turnwire.builtin.choosing_model import choose_model
-from turnwire.builtin.library import LibraryModel
+from turnwire.builtin.library_model import LibraryModel, choose_model
 from turnwire.builtin.model import (
     AssistantMessage,
     Finished,
@@ -20,7 +19,7 @@ from turnwire.builtin.model import (
     TextPart,
     Thought,
     ToolSpec,
-    ToolWish,
+    ToolUse,
     UserMessage,
 )
 from turnwire.runtime.clock import Clock
@@ -80,8 +79,8 @@ class Answer(NamedTuple):
         return "".join(piece.text for piece in self.pieces if isinstance(piece, Thought))
 
     @property
-    def wishes(self) -> tuple[ToolWish, ...]:
-        return tuple(piece for piece in self.pieces if isinstance(piece, ToolWish))
+    def tool_uses(self) -> tuple[ToolUse, ...]:
+        return tuple(piece for piece in self.pieces if isinstance(piece, ToolUse))
 
     @property
     def finished(self) -> Finished:
@@ -91,7 +90,7 @@ class Answer(NamedTuple):
 
     @property
     def message(self) -> AssistantMessage:
-        return AssistantMessage(self.text, self.thought, self.wishes, self.finished.opaque)
+        return AssistantMessage(self.text, self.thought, self.tool_uses, self.finished.opaque)
 
 
 async def answer(

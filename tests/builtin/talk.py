@@ -16,7 +16,7 @@ import msgspec
 import pytest
 
 from turnwire.builtin.agent import BuiltIn, BuiltInSettings
-from turnwire.builtin.choosing_model import choose_model
+from turnwire.builtin.library_model import choose_model
 from turnwire.builtin.model import Model
 from turnwire.client.client import Client, connect
 from turnwire.client.question import Answer, Question
@@ -174,7 +174,7 @@ def anthropic_model(server: FakeAnthropic, clock: Clock | None = None) -> Model:
 
 def _load(provider: str) -> None:
     """The library is loaded here, and not while somebody waits for an answer: that takes seconds."""
-    importlib.import_module("turnwire.builtin.library_asking")
+    importlib.import_module("turnwire.builtin.library_request")
     importlib.import_module(f"pydantic_ai.models.{provider}")
 
 

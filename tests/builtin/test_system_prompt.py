@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 from turnwire.builtin.model import ToolSpec
-from turnwire.builtin.prompts import MAX_NOTE_BYTES, RULES, Note, read_notes, system_prompt
+from turnwire.builtin.system_prompt import MAX_NOTE_BYTES, RULES, Note, read_notes, system_prompt
 
 TOOLS = [ToolSpec("read", "", {}), ToolSpec("run", "", {})]
 

@@ -16,10 +16,10 @@ from turnwire.builtin.model import (
     Thought,
     ToolResult,
     ToolSpec,
-    ToolWish,
+    ToolUse,
     UserMessage,
 )
-from turnwire.builtin.offline import offline_model
+from turnwire.builtin.offline_model import offline_model
 from turnwire.builtin.script_model import DELTA_CHARACTERS
 
 pytestmark = pytest.mark.anyio
@@ -73,17 +73,17 @@ async def test_what_it_says(words: str, said: str) -> None:
 )
 async def test_what_it_does(words: str, name: str, arguments: dict[str, str]) -> None:
     pieces = await answer(says(words))
-    wishes = [each for each in pieces if isinstance(each, ToolWish)]
-    assert [(each.name, each.arguments) for each in wishes] == ([(name, arguments)] if name else [])
+    tool_uses = [each for each in pieces if isinstance(each, ToolUse)]
+    assert [(each.name, each.arguments) for each in tool_uses] == ([(name, arguments)] if name else [])
     last = pieces[-1]
     assert isinstance(last, Finished)
     assert last.reason == ("tools" if name else "stop")
 
 
 async def test_it_shows_what_a_tool_gave_and_never_breaks_out_of_its_fence() -> None:
-    wish = ToolWish("1", "read", {"path": "a"}, "{}")
+    use = ToolUse("1", "read", {"path": "a"}, "{}")
     gave = "\n".join(["```", *(f"line {number}" for number in range(100))])
-    pieces = await answer(says("read a"), AssistantMessage("", "", (wish,)), ToolResult("1", "read", gave))
+    pieces = await answer(says("read a"), AssistantMessage("", "", (use,)), ToolResult("1", "read", gave))
     text = text_of(pieces)
     assert "line 58" in text
     assert "line 60" not in text
@@ -92,10 +92,10 @@ async def test_it_shows_what_a_tool_gave_and_never_breaks_out_of_its_fence() -> 
 
 
 async def test_it_tells_what_did_not_work() -> None:
-    wish = ToolWish("1", "read", {"path": "a"}, "{}")
+    use = ToolUse("1", "read", {"path": "a"}, "{}")
     failed = ToolResult("1", "read", "there is no such file", is_error=True)
     assert "did not work: there is no such file" in text_of(
-        await answer(says("read a"), AssistantMessage("", "", (wish,)), failed)
+        await answer(says("read a"), AssistantMessage("", "", (use,)), failed)
     )
 
 

@@ -12,7 +12,7 @@ from collections.abc import AsyncGenerator, Callable
 from typing import NamedTuple
 
 from turnwire.builtin.model import ImagePart, Piece, ResourcePart, Text, Thought, ToolResult
-from turnwire.builtin.script_model import Asked, ScriptModel, wish
+from turnwire.builtin.script_model import Asked, ScriptModel, tool_use
 
 NAME = "offline"
 SHOWN_LINES = 60
@@ -91,7 +91,7 @@ def _say(*parts: str) -> Callable[[Asked, re.Match[str]], AsyncGenerator[Piece]]
 async def _list(asked: Asked, found: re.Match[str]) -> AsyncGenerator[Piece]:
     folder = _path(found["folder"]) or "."
     if not asked.step:
-        yield wish("list", 1, path=folder)
+        yield tool_use("list", 1, path=folder)
     else:
         yield Text(_shown(asked.results, f"What is in `{folder}`:"))
 
@@ -99,7 +99,7 @@ async def _list(asked: Asked, found: re.Match[str]) -> AsyncGenerator[Piece]:
 async def _read(asked: Asked, found: re.Match[str]) -> AsyncGenerator[Piece]:
     path = _path(found["path"])
     if not asked.step:
-        yield wish("read", 1, path=path)
+        yield tool_use("read", 1, path=path)
     else:
         yield Text(_shown(asked.results, f"`{path}`:"))
 
@@ -107,7 +107,7 @@ async def _read(asked: Asked, found: re.Match[str]) -> AsyncGenerator[Piece]:
 async def _search(asked: Asked, found: re.Match[str]) -> AsyncGenerator[Piece]:
     words, folder = _path(found["words"]), _path(found["folder"]) or "."
     if not asked.step:
-        yield wish("search", 1, pattern=re.escape(words), path=folder)
+        yield tool_use("search", 1, pattern=re.escape(words), path=folder)
     else:
         yield Text(_shown(asked.results, f"Where `{words}` is found:"))
 
@@ -119,7 +119,7 @@ async def _run(asked: Asked, found: re.Match[str]) -> AsyncGenerator[Piece]:
     elif "run" not in asked.tools:
         yield Text("In plan mode nothing is run. `/mode ask` changes that.")
     else:
-        yield wish("run", 1, command=command)
+        yield tool_use("run", 1, command=command)
 
 
 def _shown(results: tuple[ToolResult, ...], heading: str) -> str:
