@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from tests.cli.rig import Served
 
-from turnwire.cli.reaching import find_daemon
+from turnwire.cli.reach import find_daemon
 from turnwire.errors import ConfigError
 
 SECRET = "tw_0123456789ab_secret"

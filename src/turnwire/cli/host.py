@@ -1,7 +1,7 @@
 """An agent hosted for the one client on stdin and stdout: no listener, a log that outlives the process.
 
-Takes settings; returns when the client has left and its turns have ended. The log is in a folder of its own, so
-that a daemon of the same user is not in the way. A predecessor that still lets its turns end is waited for.
+The log is in a folder of its own, so that a daemon of the same user is not in the way. A predecessor that still
+lets its turns end is waited for. It ends when the client has left and its turns have ended.
 """
 
 from __future__ import annotations
@@ -14,12 +14,10 @@ from typing import Any
 
 import anyio
 
-from turnwire.cli.failing import tell
-from turnwire.cli.flags import settings_from
-from turnwire.cli.folders import check_folders
-from turnwire.cli.sources import agent_source, log_secrets
-from turnwire.cli.stopping import drain, stop_on_signal
-from turnwire.cli.tracing import traced
+from turnwire.cli.agent_source import agent_source
+from turnwire.cli.config import settings_from
+from turnwire.cli.daemon import check_folders, drain, log_secrets, stop_on_signal, traced
+from turnwire.cli.failure import tell
 from turnwire.errors import LogLocked
 from turnwire.limits import Limits
 from turnwire.link.pipes import open_pipes

@@ -1,24 +1,26 @@
 """`turnwire attach` and `turnwire tail`: a session for a person, and its raw events for a program.
 
-Takes a session and a place to begin; prints from there on, over as many connections as it takes, until the session
-is closed or Ctrl-C. Reads only, but for the prompt that `attach --prompt` sends.
+Both print from the place that was asked for, over as many connections as it takes, until the session is closed or
+Ctrl-C. They only read, but for the prompt that `attach --prompt` sends.
 """
 
 from __future__ import annotations
 
+import signal
 import sys
+from collections.abc import Awaitable, Callable
 from contextlib import aclosing
+from typing import Any
 
 import anyio
 import click
 import msgspec
 from msgspec import Raw, Struct
 
-from turnwire.cli.examples import Command
-from turnwire.cli.failing import printable
-from turnwire.cli.reaching import Reach, open_http, reaching
+from turnwire.cli.commands import Command
+from turnwire.cli.output import printable
+from turnwire.cli.reach import Reach, open_http, with_reach
 from turnwire.cli.screen import TextScreen
-from turnwire.cli.stopping import until_ctrl_c
 from turnwire.client.content import to_raw
 from turnwire.client.port import Asking
 from turnwire.client.remote import RemoteDaemon
@@ -42,7 +44,7 @@ turnwire tail SESSION --json | jq 'select(.type == "turn_complete")'
 @click.argument("session")
 @click.option("--live", is_flag=True, help="Leave out what happened before.")
 @click.option("--prompt", "text", metavar="TEXT", help="Send this prompt, then stay.")
-@reaching
+@with_reach
 def attach(reach: Reach, session: str, live: bool, text: str | None) -> None:
     """Show a session: what happened, then what happens."""
     if text is not None and not text.strip():
@@ -69,7 +71,7 @@ async def _attach(reach: Reach, session_id: SessionId, live: bool, text: str | N
 @click.option("--after", type=click.IntRange(min=0), default=0, help="The event to begin after.  [default: 0]")
 @click.option("--until-now", is_flag=True, help="End at the event that is the newest now.")
 @click.option("--json", "as_json", is_flag=True, help="Print whole envelopes, a JSON line each.")
-@reaching
+@with_reach
 def tail(reach: Reach, session: str, after: int, until_now: bool, as_json: bool) -> None:
     """Print the raw events of a session: number, type and content, a line each."""
     anyio.run(until_ctrl_c, _tail, reach, SessionId(session), after, until_now, as_json)
@@ -103,3 +105,26 @@ class _Content(Struct):
 def _line(frame: Frame) -> str:
     content = msgspec.json.decode(frame.envelope, type=_Content).data
     return printable(f"{frame.id}\t{frame.type}\t{bytes(content).decode()}")
+
+
+async def until_ctrl_c(function: Callable[..., Awaitable[None]], *args: Any) -> None:
+    """Call it, and end it at Ctrl-C. Raises `KeyboardInterrupt` then.
+
+    The interpreter's own way cancels once, and whatever waits at that instant may take it for its own time limit.
+    """
+    interrupted = False
+
+    async def hear(scope: anyio.CancelScope) -> None:
+        nonlocal interrupted
+        with anyio.open_signal_receiver(signal.SIGINT) as signals:
+            async for _ in signals:
+                interrupted = True
+                scope.cancel()
+                return
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(hear, tasks.cancel_scope)
+        await function(*args)
+        tasks.cancel_scope.cancel()
+    if interrupted:
+        raise KeyboardInterrupt

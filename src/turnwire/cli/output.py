@@ -1,11 +1,11 @@
-"""How answers look: tables and JSON on stdout, with colour only where a person looks at it.
+"""How a command prints: answers as tables or JSON on stdout, lines for whoever runs it on stderr.
 
-Takes values; prints. What comes from peers cannot steer a terminal: control characters are left out.
+There is colour only where a person looks at it. What comes from peers cannot steer a terminal: control characters
+are left out.
 """
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -13,11 +13,17 @@ from typing import Any
 
 import click
 
-from turnwire.cli.failing import printable
+
+def printable(text: str) -> str:
+    """Text without anything that a terminal obeys: what peers say must not steer it."""
+    return "".join(each for each in text if each in "\n\t" or each.isprintable())
 
 
 def print_json(value: Any) -> None:
     """One line of JSON."""
+    # Here, so that the overview of the commands does not pay for it.
+    import json
+
     click.echo(json.dumps(value, ensure_ascii=False, separators=(",", ":")))
 
 
@@ -46,3 +52,13 @@ def moment(at_ms: int | None) -> str:
     if at_ms is None:
         return "-"
     return datetime.fromtimestamp(at_ms / 1000, UTC).astimezone().strftime("%Y-%m-%d %H:%M:%S")
+
+
+def tell(message: str) -> None:
+    """A line for whoever runs the command."""
+    click.echo(f"turnwire: {printable(message)}", err=True)
+
+
+def tell_next(advice: str) -> None:
+    """What to do about the line before."""
+    click.echo(f"  next: {printable(advice)}", err=True)

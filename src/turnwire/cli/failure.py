@@ -1,7 +1,7 @@
 """What a failure is on the command line: a text that says what to do, and an exit code. The one place for both.
 
-Takes exceptions; writes to stderr and gives exit codes. Never shows a traceback unless `--debug` asks for it, and
-never the text of an exception that is not ours: who can read it asks for it.
+No traceback is shown unless `--debug` asks for it, and never the text of an exception that is not ours: who can
+read it asks for it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import TextIO
 import click
 
 from turnwire import errors
-from turnwire.problems import problem
+from turnwire.cli.output import tell, tell_next
 
 USAGE = 2
 """The command line itself makes no sense."""
@@ -102,29 +102,14 @@ def _exit_code(error: BaseException) -> int:
     if isinstance(error, BrokenPipeError):
         return BROKEN_PIPE
     if isinstance(error, OSError) and error.errno is not None:
-        return problem(errors.LogError("")).exit
-    return problem(error).exit
+        return errors.LogError.exit_status
+    return errors.kind_of(error).exit_status
 
 
 def leading(error: BaseException) -> BaseException:
     """The one error of a group that says most: one of ours before any other."""
     members = list(errors.leaves(error))
     return next((each for each in members if isinstance(each, errors.TurnwireError)), members[0])
-
-
-def tell(message: str) -> None:
-    """A line for whoever runs the command."""
-    click.echo(f"turnwire: {printable(message)}", err=True)
-
-
-def tell_next(advice: str) -> None:
-    """What to do about the line before."""
-    click.echo(f"  next: {printable(advice)}", err=True)
-
-
-def printable(text: str) -> str:
-    """Text without anything that a terminal obeys: what peers say must not steer it."""
-    return "".join(each for each in text if each in "\n\t" or each.isprintable())
 
 
 def stop_code(stop_reason: str) -> int:

@@ -1,12 +1,14 @@
-"""How a command finds the daemon: its address and a credential.
+"""How a command finds the daemon and gets in: its address and a credential.
 
-Takes `--url`, `--token-file` and `--data`, then the environment, then the settings that a daemon of this user
-would have; gives a way to ask it. The token of the data folder goes to a daemon on this machine only: elsewhere
-it would be given away.
+First come `--url`, `--token-file` and `--data`, then the environment, then the settings that a daemon of this
+user would have. On the daemon's own machine a command has a token of its own, in a file of the data folder that
+is for the same user alone. It goes to a daemon on this machine only: elsewhere it would be given away. A file
+that others may read is refused: what it held is not a secret any more.
 """
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 from collections.abc import AsyncGenerator, Awaitable, Callable
@@ -19,11 +21,13 @@ from urllib.parse import urlsplit
 import anyio
 import click
 
-from turnwire.cli.credentials import FILE, read_token
-from turnwire.cli.failing import tell
+from turnwire.cli.failure import tell
 from turnwire.client.http import TOKEN_VARIABLE, Http
-from turnwire.errors import ConfigError
+from turnwire.errors import ConfigError, TurnwireError
 from turnwire.server.door.bind import is_loopback, is_wildcard
+from turnwire.server.door.identity import Role
+from turnwire.server.door.token_file import OTHERS, write_private
+from turnwire.server.door.tokens import Tokens
 from turnwire.server.settings.declared import Settings
 from turnwire.server.settings.sources import load_settings
 
@@ -33,6 +37,11 @@ NOTICED_S = 0.5
 
 Result = TypeVar("Result")
 Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+TOKEN_FILE = "cli-token"
+TOKEN_NAME = "cli"
+"""The author of what the command line does, as the log tells it."""
 
 
 class Reach(NamedTuple):
@@ -48,14 +57,14 @@ def reach_options(function: Function) -> Function:
     """Give a command the options that `find_daemon` takes."""
     for option in (
         click.option("--data", metavar="DIR", help="The daemon's data folder, if it is not the usual one."),
-        click.option("--token-file", metavar="FILE", help="A file that holds a token; else TURNWIRE_TOKEN."),
+        click.option("--token-file", metavar="TOKEN_FILE", help="A file that holds a token; else TURNWIRE_TOKEN."),
         click.option("--url", metavar="URL", help="The daemon's address; also TURNWIRE_URL."),
     ):
         function = option(function)
     return function
 
 
-def reaching(function: Function) -> Function:
+def with_reach(function: Function) -> Function:
     """Give a command the options that find the daemon, and `reach` as its first argument."""
 
     @reach_options
@@ -163,4 +172,43 @@ def own_token(url: str, settings: Settings) -> str | None:
     """The token for a daemon on this machine, if there is one. Raises `ConfigError`."""
     if not is_loopback(urlsplit(url).hostname or ""):
         return None
-    return settings.token or (None if settings.data is None else read_token(settings.data / FILE))
+    return settings.token or (None if settings.data is None else read_token(settings.data / TOKEN_FILE))
+
+
+def keep_token(data: Path, tokens: Tokens) -> None:
+    """See that the file holds a token that is valid; an old one that still is stays."""
+    path = data / TOKEN_FILE
+    with contextlib.suppress(TurnwireError):
+        known = read_token(path)
+        identity = None if known is None else tokens.check(known)
+        if identity is not None and identity.role is Role.OWNER:
+            return
+    _, secret = tokens.issue(TOKEN_NAME, Role.OWNER)
+    write_private(path, f"{secret}\n".encode())
+
+
+def read_token(path: Path) -> str | None:
+    """The token in a file; none if there is no file.
+
+    Raises:
+        ConfigError: Others may read it, it cannot be read, or it holds no token.
+    """
+    try:
+        with path.open("rb") as file:
+            if os.fstat(file.fileno()).st_mode & OTHERS:
+                raise ConfigError(
+                    f"others may read {path}, which holds a token; close it to them: chmod 600 {path}"
+                )
+            content = file.read(4096)
+    except FileNotFoundError:
+        return None
+    except NotADirectoryError:
+        raise ConfigError(
+            f"{path.parent} is no folder, so {path.name} is not in it; give the right folder"
+        ) from None
+    except OSError as error:
+        raise ConfigError(f"cannot read {path} ({type(error).__name__}); check its permissions") from None
+    token = content.decode("ascii", "replace").strip()
+    if not token or not all("!" <= each <= "~" for each in token):
+        raise ConfigError(f"{path} holds no token; write one into it, and nothing else")
+    return token
