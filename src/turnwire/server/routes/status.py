@@ -17,7 +17,7 @@ from turnwire.server.access.identity import Role
 from turnwire.server.daemon.session_list import Standing, iso
 from turnwire.server.endpoint import Call, Endpoint, Reply
 from turnwire.wire.jsonrpc import UNREADABLE
-from turnwire.wire.methods import PERMISSION
+from turnwire.wire.methods import SESSION_REQUEST_PERMISSION
 
 
 class InteractionAction(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -131,7 +131,7 @@ def _interaction(asked: PermissionRequested) -> PendingInteraction:
     )
     return PendingInteraction(
         request_id=asked.request_id,
-        kind="permission" if asked.method == PERMISSION else "user_question",
+        kind="permission" if asked.method == SESSION_REQUEST_PERMISSION else "user_question",
         method=asked.method,
         prompt_id=asked.prompt_id,
         created_at=iso(asked.at),
