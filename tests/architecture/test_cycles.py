@@ -74,7 +74,8 @@ def circle(children: Arrows) -> list[str]:
         done.add(child)
         return []
 
-    return next((found for child in sorted(children) if (found := walk(child, []))), [])
+    ways = (walk(child, []) for child in sorted(children))
+    return next(filter(None, ways), list[str]())
 
 
 def complaints(source: Path) -> list[str]:
