@@ -17,10 +17,10 @@ from turnwire.core.dialect import QUESTIONS
 from turnwire.core.state import Phase
 from turnwire.errors import BadRequest, NotFound, RequestRefused, SessionClosed, UnknownClient
 from turnwire.ids import ClientId, SessionId
-from turnwire.runtime import new_ids
-from turnwire.server.door.identity import Role
+from turnwire.runtime import mint
+from turnwire.server.access.identity import Role
+from turnwire.server.daemon.clients import Offer
 from turnwire.server.endpoint import Call, Endpoint, Reply
-from turnwire.server.offers import Offer
 from turnwire.server.streams.stream import RETRY, Writer, run_stream
 
 
@@ -87,11 +87,11 @@ async def serve_agent(call: Call, send: Send) -> None:
     methods = frozenset(each.strip() for each in query.methods.split(",") if each.strip())
     if not methods or methods & QUESTIONS:
         raise BadRequest("name what the client does for the agent; questions to users are answered elsewhere")
-    offer = daemon.offers.offer(session_id, methods, daemon.limits.client_inputs)
+    offer = daemon.clients.offers.offer(session_id, methods, daemon.limits.client_inputs)
 
     async def pump(writer: Writer) -> None:
         # A name for this stream alone: one that a client left behind must not end the offer of its next one.
-        own = new_ids.client_id()
+        own = mint.client_id()
         async with daemon.node.agents.offering(session_id, own, offer), anyio.create_task_group() as tasks:
             await writer.write(RETRY)
             tasks.start_soon(_write_all, offer, writer)
@@ -116,7 +116,7 @@ async def answer_agent(call: Call) -> Reply:
         answer = given.result
     else:
         raise BadRequest("give either a `result` or an `error`")
-    call.daemon.offers.answer(call.session_id, call.request.path_params["request_id"], answer)
+    call.daemon.clients.offers.answer(call.session_id, call.request.path_params["request_id"], answer)
     return Reply()
 
 
