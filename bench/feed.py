@@ -12,7 +12,7 @@ from collections import deque
 import msgspec
 
 from turnwire.errors import LinkClosed
-from turnwire.runtime.agent_source import LinkedAgent
+from turnwire.runtime.source import LinkedAgent
 
 BURST_BYTES = 64 * 1024
 SESSION = "agent-session"

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from turnwire.client.client import Client
     from turnwire.limits import Limits
     from turnwire.log.base import EventLog
-    from turnwire.runtime.agent_source import AgentSource
+    from turnwire.runtime.source import AgentSource
 
 
 def connect(

@@ -15,7 +15,7 @@ import pytest
 from tests.agent.official import official_python
 
 from turnwire.limits import Limits
-from turnwire.runtime.agent_source import ProcessSource
+from turnwire.runtime.source import ProcessSource
 from turnwire.testing.patience import WAIT_S
 from turnwire.testing.scripted.client import BareClient, prompt_params
 

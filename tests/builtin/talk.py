@@ -24,8 +24,8 @@ from turnwire.client.session import Session
 from turnwire.client.update import Update
 from turnwire.errors import TurnError
 from turnwire.link.base import FrameLink
-from turnwire.runtime.agent_source import AgentHandle, AgentSource, LinkedAgent
 from turnwire.runtime.clock import Clock
+from turnwire.runtime.source import AgentHandle, AgentSource, LinkedAgent
 from turnwire.testing import ManualClock
 from turnwire.testing.models import FakeAnthropic, FakeOpenAI
 from turnwire.testing.patience import WAIT_S

@@ -17,7 +17,7 @@ from turnwire.client.attachment import Attachment
 from turnwire.errors import ClientClosed, ConfigError, PositionLost, SessionNotFound, TurnError
 from turnwire.limits import Limits
 from turnwire.log import MemoryEventLog
-from turnwire.runtime.agent_source import AgentHandle
+from turnwire.runtime.source import AgentHandle
 from turnwire.testing import Profile
 from turnwire.testing.patience import quiet
 from turnwire.testing.source import ScriptedSource

@@ -22,8 +22,8 @@ from turnwire.core.queue import Accepted
 from turnwire.ids import PromptId, SessionId
 from turnwire.log import MemoryEventLog
 from turnwire.log.base import EventLog, Position
-from turnwire.runtime.agent_source import ProcessSource
 from turnwire.runtime.node import Node, open_node
+from turnwire.runtime.source import ProcessSource
 from turnwire.testing.patience import WAIT_S
 
 Event = TypeVar("Event", bound=ev.Event)

@@ -26,8 +26,8 @@ from turnwire.link.environment import agent_environment
 from turnwire.link.process import AgentProcess
 from turnwire.log import EventLog, MemoryEventLog
 from turnwire.runtime.agent_pool import AgentPolicy, Sharing
-from turnwire.runtime.agent_source import ProcessSource
 from turnwire.runtime.node import Node, open_node
+from turnwire.runtime.source import ProcessSource
 from turnwire.testing import ManualClock
 
 PLAIN = Path(__file__).parent / "plain_agent.py"

@@ -20,7 +20,7 @@ from turnwire.limits import KiB, Limits
 from turnwire.link.process import Exit
 from turnwire.link.stdio import StdioLink
 from turnwire.runtime.agent_connection import UPDATE, AgentConnection
-from turnwire.runtime.agent_source import LinkedAgent
+from turnwire.runtime.source import LinkedAgent
 from turnwire.testing.patience import WAIT_S
 from turnwire.wire.jsonrpc import Failure, Notification, Request, Result, decode
 from turnwire.wire.peek import peek_session_id, peek_update_params

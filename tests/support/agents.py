@@ -11,7 +11,7 @@ import anyio
 import msgspec
 
 from turnwire.link.memory import MemoryLink, memory_pair
-from turnwire.runtime.agent_source import LinkedAgent
+from turnwire.runtime.source import LinkedAgent
 from turnwire.testing.patience import WAIT_S
 from turnwire.wire.jsonrpc import Notification, Request, Result, decode
 

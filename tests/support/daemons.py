@@ -16,7 +16,7 @@ import anyio
 import httpx
 
 from turnwire.limits import Limits
-from turnwire.runtime.agent_source import ProcessSource
+from turnwire.runtime.source import ProcessSource
 from turnwire.server.app import create_app
 from turnwire.server.daemon import Daemon, open_daemon
 from turnwire.server.listening.listen import ServerKind, listen

@@ -18,8 +18,8 @@ from turnwire.agent.store import MemoryStore, SessionStore
 from turnwire.agent.turn import Turn
 from turnwire.errors import ConfigError, SessionNotFound
 from turnwire.link.base import FrameLink
-from turnwire.runtime.agent_source import AgentSource
 from turnwire.runtime.clock import Clock, SystemClock
+from turnwire.runtime.source import AgentSource
 
 Json: TypeAlias = dict[str, Any]
 OnTurn = TypeVar("OnTurn", bound=Callable[[Turn], Any])

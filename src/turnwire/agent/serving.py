@@ -20,7 +20,7 @@ from turnwire.limits import Limits
 from turnwire.link.base import FrameLink
 from turnwire.link.memory import memory_pair
 from turnwire.link.stdio import StdioLink, open_pipes
-from turnwire.runtime.agent_source import LinkedAgent
+from turnwire.runtime.source import LinkedAgent
 
 Serve: TypeAlias = Callable[[FrameLink], Awaitable[None]]
 

@@ -21,8 +21,8 @@ from turnwire.cli.failure import tell
 from turnwire.errors import LogLocked
 from turnwire.limits import Limits
 from turnwire.link.stdio import open_pipes
-from turnwire.runtime.agent_source import AgentSource
 from turnwire.runtime.clock import SystemClock
+from turnwire.runtime.source import AgentSource
 from turnwire.server.acp.stdio import serve_stdio
 from turnwire.server.daemon import Daemon, open_daemon
 from turnwire.server.settings.declared import Settings

@@ -38,7 +38,7 @@ from turnwire.core.view import View
 from turnwire.errors import DaemonUnreachable, LocalProtocolError, TurnError, TurnwireError
 from turnwire.ids import PermissionId, PromptId, SessionId
 from turnwire.limits import Limits
-from turnwire.runtime.agent_source import ProcessSource
+from turnwire.runtime.source import ProcessSource
 
 EXAMPLES = """
 turnwire prompt "what does this project do?"        in the newest session of this folder, or a new one

@@ -28,7 +28,7 @@ from turnwire.core.view import View
 from turnwire.ids import PromptId, RequestId, SessionId
 from turnwire.limits import Limits
 from turnwire.log import EventLog
-from turnwire.runtime.agent_source import AgentSource
+from turnwire.runtime.source import AgentSource
 
 _Any = TypeVar("_Any")
 _Answer = TypeVar("_Answer", bound=Answer)

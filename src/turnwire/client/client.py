@@ -32,8 +32,8 @@ from turnwire.ids import RequestId, SessionId
 from turnwire.limits import Limits
 from turnwire.link.address import is_agent_url
 from turnwire.log import EventLog
-from turnwire.runtime.agent_source import AgentSource, ProcessSource
 from turnwire.runtime.clock import Clock
+from turnwire.runtime.source import AgentSource, ProcessSource
 
 _Any = TypeVar("_Any")
 _Answer = TypeVar("_Answer", bound=Answer | Awaitable[Answer])

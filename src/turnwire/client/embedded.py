@@ -36,9 +36,9 @@ from turnwire.limits import Limits
 from turnwire.log import EventLog, MemoryEventLog
 from turnwire.log.base import Position, SessionHead
 from turnwire.runtime import new_ids
-from turnwire.runtime.agent_source import AgentSource
 from turnwire.runtime.clock import Clock, SystemClock
 from turnwire.runtime.node import Node, open_node, opening_failure
+from turnwire.runtime.source import AgentSource
 
 _US = ClientId("sdk")
 """Who answers and cancels, as the log tells it: a node of this kind has one client."""

@@ -36,7 +36,7 @@ from turnwire.link.peer import Peer
 from turnwire.link.process import Exit
 from turnwire.runtime.agent_exit import in_words, one_line
 from turnwire.runtime.agent_inbound import AgentInbound
-from turnwire.runtime.agent_source import AgentHandle
+from turnwire.runtime.source import AgentHandle
 from turnwire.wire.jsonrpc import Failure, Notification, Request, Result, raw
 from turnwire.wire.methods import is_extension
 from turnwire.wire.peek import UpdateParams, peek_session_id, peek_update_params

@@ -21,8 +21,8 @@ from turnwire.ids import SessionId
 from turnwire.limits import Limits
 from turnwire.link.process import Exit
 from turnwire.runtime.agent_connection import AgentConnection
-from turnwire.runtime.agent_source import AgentSource
 from turnwire.runtime.clock import Clock
+from turnwire.runtime.source import AgentSource
 
 logger = logging.getLogger(__name__)
 

@@ -41,7 +41,6 @@ from turnwire.runtime import new_ids
 from turnwire.runtime.agent_driver import AgentDriver
 from turnwire.runtime.agent_exit import failure_of
 from turnwire.runtime.agent_pool import AgentPolicy, AgentPool
-from turnwire.runtime.agent_source import AgentSource
 from turnwire.runtime.client_requests import ClientRequests
 from turnwire.runtime.clock import Clock, SystemClock
 from turnwire.runtime.follow import Page, follow, start_of
@@ -49,6 +48,7 @@ from turnwire.runtime.hydrate import keep_view, open_state, open_view
 from turnwire.runtime.node_agents import NodeAgents
 from turnwire.runtime.permission_rules import Rules
 from turnwire.runtime.session import STATE, Opened, Session, Watch
+from turnwire.runtime.source import AgentSource
 from turnwire.runtime.tail import Projection, Tail, stored
 
 logger = logging.getLogger(__name__)

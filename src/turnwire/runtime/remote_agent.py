@@ -30,7 +30,7 @@ from turnwire.link.address import (
 from turnwire.link.network import NetworkLink
 from turnwire.link.streamable import StreamableLink
 from turnwire.link.websocket import WebSocketLink, open_websocket, refused, unreachable
-from turnwire.runtime.agent_source import LinkedAgent
+from turnwire.runtime.source import LinkedAgent
 
 CONNECT_S = 10.0
 CONNECT_RETRIES = 2

@@ -14,7 +14,7 @@ from anyio.abc import TaskGroup
 
 from turnwire.link.base import FrameLink
 from turnwire.link.memory import memory_pair
-from turnwire.runtime.agent_source import LinkedAgent
+from turnwire.runtime.source import LinkedAgent
 from turnwire.testing.scripted.agent import ScriptedAgent
 from turnwire.testing.scripted.host import Gates, TaskHost
 from turnwire.testing.scripted.options import AgentOptions, Profile

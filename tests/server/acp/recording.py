@@ -17,7 +17,7 @@ from tests.support.heard import Heard, Json
 
 from turnwire.errors import LinkError
 from turnwire.link.memory import MemoryLink, memory_pair
-from turnwire.runtime.agent_source import LinkedAgent
+from turnwire.runtime.source import LinkedAgent
 
 Reply: TypeAlias = "Json | Callable[[Json], Json]"
 """`{"result": …}` or `{"error": …}`, or a function of the params that gives one."""

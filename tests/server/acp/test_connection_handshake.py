@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from tests.support.acp import DIALECTS, MARKED, V1, V2, Client, acp_daemon, connected
 
-from turnwire.runtime.agent_source import ProcessSource
+from turnwire.runtime.source import ProcessSource
 from turnwire.testing import AgentOptions, Profile
 
 pytestmark = pytest.mark.anyio

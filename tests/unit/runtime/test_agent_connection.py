@@ -20,8 +20,8 @@ from turnwire.link.memory import memory_pair
 from turnwire.link.process import Exit
 from turnwire.runtime.agent_connection import KEPT_STRAYS, AgentConnection
 from turnwire.runtime.agent_inbound import AgentInbound
-from turnwire.runtime.agent_source import LinkedAgent
 from turnwire.runtime.client_requests import ClientRequests
+from turnwire.runtime.source import LinkedAgent
 from turnwire.testing import ManualClock
 from turnwire.testing.patience import WAIT_S, quiet
 from turnwire.wire.jsonrpc import ErrorObject, Failure, Request, Result, raw

@@ -16,7 +16,7 @@ from turnwire.ids import SessionId
 from turnwire.limits import Limits
 from turnwire.runtime.agent_connection import AgentConnection
 from turnwire.runtime.agent_pool import AgentPolicy, AgentPool, Breaker, Sharing
-from turnwire.runtime.agent_source import LinkedAgent
+from turnwire.runtime.source import LinkedAgent
 from turnwire.testing import ManualClock
 from turnwire.testing.patience import quiet
 

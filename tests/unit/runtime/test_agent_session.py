@@ -24,8 +24,8 @@ from turnwire.link.memory import memory_pair
 from turnwire.runtime.agent_connection import AgentConnection
 from turnwire.runtime.agent_inbound import AgentInbound
 from turnwire.runtime.agent_session import AgentSession
-from turnwire.runtime.agent_source import LinkedAgent
 from turnwire.runtime.client_requests import ClientRequests
+from turnwire.runtime.source import LinkedAgent
 from turnwire.testing import ManualClock
 from turnwire.testing.patience import quiet
 from turnwire.wire.jsonrpc import Request

@@ -13,8 +13,8 @@ from turnwire.core.state import SessionState
 from turnwire.limits import Limits
 from turnwire.link.memory import memory_pair
 from turnwire.runtime.agent_connection import AgentConnection
-from turnwire.runtime.agent_source import LinkedAgent
 from turnwire.runtime.evidence import Explanation, Seen, explain
+from turnwire.runtime.source import LinkedAgent
 from turnwire.testing.patience import quiet
 
 pytestmark = pytest.mark.anyio

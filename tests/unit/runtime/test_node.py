@@ -34,10 +34,10 @@ from turnwire.errors import (
 from turnwire.ids import ClientId, SessionId
 from turnwire.limits import Limits
 from turnwire.log import MemoryEventLog
-from turnwire.runtime.agent_source import LinkedAgent
 from turnwire.runtime.follow import start_of
 from turnwire.runtime.node import open_node
 from turnwire.runtime.session import STATE
+from turnwire.runtime.source import LinkedAgent
 from turnwire.testing import ManualClock
 from turnwire.testing.faults import Delay, Fail, FaultyLog
 from turnwire.testing.patience import quiet

@@ -20,7 +20,7 @@ from turnwire.core.queue import Accepted
 from turnwire.core.translate.permissions import translate_answer
 from turnwire.errors import InvalidOption, PermissionNotFound, SessionError, SessionNotFound, TurnwireError
 from turnwire.ids import PermissionId, RequestId, SessionId
-from turnwire.runtime import mint
+from turnwire.runtime import new_ids
 from turnwire.server.access.identity import Role
 from turnwire.server.acp import carrying, repeating
 from turnwire.server.acp.failures import read_params
@@ -93,7 +93,7 @@ async def prompt(front: Front, request: Request) -> None:
         {name: value for name, value in (wanted.meta or {}).items() if isinstance(value, str)}
     )
     meta = {**wanted.for_agent, **trace.meta}
-    sent = Sent(mint.prompt_id(), wanted.session_id, request.id)
+    sent = Sent(new_ids.prompt_id(), wanted.session_id, request.id)
     given = Prompt(
         at=daemon.clock.now_ms(),
         author=front.who.name,
