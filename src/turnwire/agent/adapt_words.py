@@ -14,10 +14,10 @@ from msgspec import Raw
 
 from turnwire.agent.options import AgentOptions, AuthMethod, Command, Mode, Option, Value
 from turnwire.agent.words import Json, from_v1
+from turnwire.core.translate.handshake import ClientProfile
 from turnwire.core.translate.members import as_object, child, entries, is_offered
-from turnwire.core.translate.profile import ClientProfile
 from turnwire.core.translate.sessions import mcp_servers
-from turnwire.core.translate.tool_parts import block_to_v1
+from turnwire.core.translate.tools import block_to_v1
 from turnwire.core.translate.updates import UpdatesV1ToV2
 from turnwire.wire.jsonrpc import raw
 

@@ -11,7 +11,7 @@ from msgspec import Raw
 from turnwire.agent.authored import Authored
 from turnwire.agent.calls import Calls
 from turnwire.agent.outbox import Outbox
-from turnwire.core.translate.profile import ClientProfile
+from turnwire.core.translate.handshake import ClientProfile
 from turnwire.ids import RequestId
 from turnwire.link.base import FrameLink
 from turnwire.wire.jsonrpc import ErrorObject, Failure, Frame, Result, encode, raw

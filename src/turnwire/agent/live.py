@@ -23,7 +23,7 @@ from turnwire.agent.seat import Seat
 from turnwire.agent.session import Session
 from turnwire.agent.store import Kept
 from turnwire.agent.words import Json, from_v1
-from turnwire.core.translate.profile import ClientProfile
+from turnwire.core.translate.handshake import ClientProfile
 from turnwire.core.translate.updates import UpdatesV1ToV2
 from turnwire.errors import LimitExceeded, LocalProtocolError
 from turnwire.runtime.containing import contained

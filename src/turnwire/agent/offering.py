@@ -12,8 +12,7 @@ from turnwire.agent.authored import Authored
 from turnwire.agent.options import AuthMethod
 from turnwire.agent.words import Json
 from turnwire.core.dialect import VENDOR
-from turnwire.core.translate.capabilities import Host, Offered, capabilities_v1, capabilities_v2
-from turnwire.core.translate.profile import ClientProfile
+from turnwire.core.translate.handshake import ClientProfile, Host, Offered, capabilities_v1, capabilities_v2
 
 _MARKERS: Json = {"fork": {}, "additionalDirectories": {}}
 

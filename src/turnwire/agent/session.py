@@ -18,7 +18,7 @@ from turnwire.agent.options import Command, Mode, Option
 from turnwire.agent.outbox import Sent
 from turnwire.agent.store import Kept
 from turnwire.agent.words import Json
-from turnwire.core.translate.profile import ClientProfile
+from turnwire.core.translate.handshake import ClientProfile
 
 if TYPE_CHECKING:
     from turnwire.agent.live import LiveSession
