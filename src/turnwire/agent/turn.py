@@ -28,7 +28,7 @@ from turnwire.agent.v2_updates import MESSAGE, THOUGHT, Json, as_block, for_v1, 
 from turnwire.core.translate.members import as_object, child
 from turnwire.errors import LocalProtocolError, NotOffered, RequestRefused
 from turnwire.wire.jsonrpc import METHOD_NOT_FOUND, Failure, Result, raw
-from turnwire.wire.methods import PERMISSION
+from turnwire.wire.methods import SESSION_REQUEST_PERMISSION
 
 PLAN = "main"
 """The one plan of a turn."""
@@ -194,7 +194,7 @@ class Turn:
             client = run.asked_client
             answer = None
             if client is not None:
-                answer = await client.request(PERMISSION, self._question(client, about, offered, description))
+                answer = await client.request(SESSION_REQUEST_PERMISSION, self._question(client, about, offered, description))
         if run.is_cancelled:
             await checkpoint()
         choice = _read_choice(answer, offered)

@@ -15,7 +15,7 @@ from turnwire import __version__
 from turnwire.core.face.dialect import Dialect, Emission
 from turnwire.core.translate.handshake import ClientProfile, Host, initialize_result, read_client
 from turnwire.server.daemon import Daemon
-from turnwire.server.entering import profile_of
+from turnwire.server.daemon.creation import profile_of
 
 
 class Agreed(NamedTuple):

@@ -1,6 +1,6 @@
 """Refusals as JSON-RPC: an error of ours becomes the error answer to a request.
 
-Takes a `TurnwireError`; gives a frame by the one table of `turnwire.problems`. An agent's own refusal is passed on
+Takes a `TurnwireError`; gives a frame by the error's class. An agent's own refusal is passed on
 in its words. Never shows the text of an exception that is not ours.
 """
 
@@ -13,7 +13,6 @@ from msgspec import Raw, json
 
 from turnwire.errors import AgentLaunchFailed, RemoteProtocolError, RequestRefused, TurnwireError
 from turnwire.ids import RequestId
-from turnwire.problems import problem
 from turnwire.server.refusals import problem_of
 from turnwire.wire.jsonrpc import INVALID_PARAMS, ErrorObject, Failure, encode, raw
 
@@ -43,7 +42,7 @@ def refusal(request_id: RequestId | None, code: int, message: str, data: dict[st
 def code_of(error: TurnwireError) -> int:
     """The JSON-RPC code: the one that the error carries, else the one of its class."""
     carried = error.context.get("jsonrpc") if isinstance(error, RemoteProtocolError | RequestRefused) else None
-    return carried if isinstance(carried, int) else problem(error).jsonrpc
+    return carried if isinstance(carried, int) else error.jsonrpc_code
 
 
 def _facts(error: TurnwireError) -> dict[str, Any]:
