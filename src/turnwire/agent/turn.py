@@ -194,7 +194,9 @@ class Turn:
             client = run.asked_client
             answer = None
             if client is not None:
-                answer = await client.request(SESSION_REQUEST_PERMISSION, self._question(client, about, offered, description))
+                answer = await client.request(
+                    SESSION_REQUEST_PERMISSION, self._question(client, about, offered, description)
+                )
         if run.is_cancelled:
             await checkpoint()
         choice = _read_choice(answer, offered)
