@@ -17,9 +17,8 @@ from turnwire.core.setup import Setup
 from turnwire.errors import RemoteProtocolError
 from turnwire.ids import AgentSessionId, PermissionId, PromptId
 from turnwire.wire.jsonrpc import INVALID_PARAMS, UNSUPPORTED_VERSION, ErrorObject, Request, raw
-from turnwire.wire.methods import ELICITATION_CREATE, SESSION_REQUEST_PERMISSION
+from turnwire.wire.methods import ELICITATION_CREATE, SESSION_REQUEST_PERMISSION, VENDOR
 
-VENDOR = "turnwire"
 NEWEST_VERSION = 2
 QUESTIONS = frozenset({SESSION_REQUEST_PERMISSION, ELICITATION_CREATE})
 """Requests of the agent that users answer."""
