@@ -11,7 +11,7 @@ import pytest
 from anyio import to_thread
 from tests.cli.rig import run, served
 
-from turnwire.builtin.choosing_model import VARIABLES
+from turnwire.builtin.model_choice import VARIABLES
 from turnwire.cli.agent import agent
 from turnwire.cli.agent_source import PROVIDERS, agent_name
 from turnwire.errors import ConfigError

@@ -66,7 +66,7 @@ def agent(models: tuple[str, ...], model_url: str | None, **given: Any) -> None:
 def _chosen(models: tuple[str, ...], url: str | None) -> list[Model]:
     if not models:
         return []
-    from turnwire.builtin.choosing_model import choose_model
+    from turnwire.builtin.library_model import choose_model
 
     return [choose_model(each, url=url) for each in dict.fromkeys(models)]
 

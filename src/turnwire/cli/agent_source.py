@@ -115,7 +115,7 @@ def _models() -> list[str]:
 def _check_models() -> None:
     if not _models():
         return
-    from turnwire.builtin.choosing_model import choose_model
+    from turnwire.builtin.library_model import choose_model
 
     for each in _models():
         choose_model(each, url=os.environ.get(PREFIX + "MODEL_URL"))

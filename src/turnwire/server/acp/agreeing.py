@@ -13,11 +13,9 @@ from msgspec import DecodeError, Raw, Struct, field, json
 
 from turnwire import __version__
 from turnwire.core.face.dialect import Dialect, Emission
-from turnwire.core.translate.capabilities import Host
-from turnwire.core.translate.handshake import initialize_result, read_client
-from turnwire.core.translate.profile import ClientProfile
+from turnwire.core.translate.handshake import ClientProfile, Host, initialize_result, read_client
 from turnwire.server.daemon import Daemon
-from turnwire.server.entering import profile_of
+from turnwire.server.daemon.creation import profile_of
 
 
 class Agreed(NamedTuple):
