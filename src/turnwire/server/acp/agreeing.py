@@ -13,9 +13,7 @@ from msgspec import DecodeError, Raw, Struct, field, json
 
 from turnwire import __version__
 from turnwire.core.face.dialect import Dialect, Emission
-from turnwire.core.translate.capabilities import Host
-from turnwire.core.translate.handshake import initialize_result, read_client
-from turnwire.core.translate.profile import ClientProfile
+from turnwire.core.translate.handshake import ClientProfile, Host, initialize_result, read_client
 from turnwire.server.daemon import Daemon
 from turnwire.server.daemon.creation import profile_of
 

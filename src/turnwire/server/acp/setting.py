@@ -12,7 +12,7 @@ from typing import Any
 from anyio import to_thread
 from msgspec import Raw, Struct
 
-from turnwire.core.translate.auth import can_log_out, has_login, is_terminal
+from turnwire.core.translate.handshake import can_log_out, has_login, is_terminal
 from turnwire.core.translate.sessions import SET_MODE, current_offers, translate_setting, translate_setting_result
 from turnwire.errors import RemoteProtocolError
 from turnwire.ids import SessionId
