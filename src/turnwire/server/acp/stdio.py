@@ -18,7 +18,7 @@ from turnwire.core.correlation import ExactId, exact
 from turnwire.errors import FrameTooLarge, LinkError
 from turnwire.link.stdio import StdioLink
 from turnwire.server.acp.connection import AcpConnection
-from turnwire.server.acp.failures import failure_of
+from turnwire.server.acp.rpc import failure_of
 from turnwire.server.daemon import Daemon
 from turnwire.server.door.identity import Identity, Role
 
