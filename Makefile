@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 WORKERS ?= 3
 
 .DEFAULT_GOAL := help
-.PHONY: help serve test check bench fuzz peers fix clean
+.PHONY: help serve test check bench walk fuzz peers fix clean
 
 help: ## list the commands
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -47,6 +47,9 @@ peers: $(STAMP) ## install the official ACP SDKs that the interop tests and the 
 
 bench: $(STAMP) ## measure against baselines and against other SDKs, in one run
 	$(BIN)/python -m bench
+
+walk: $(STAMP) ## count the modules that one request passes through
+	$(BIN)/python scripts/walk.py
 
 fuzz: $(STAMP) ## feed what reads peers' bytes with mutated input, half a minute each
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check atheris==3.0.0

@@ -1,7 +1,7 @@
 """Print how large the code is: lines per package, the largest files, the median, tests against source.
 
-Takes the tree it lies in, gives text on stdout, never fails on a number. Size is a consequence: a large file may hold
-one concept whole, and a folder of small ones may be one concept in pieces. This shows where to look.
+Takes the tree it lies in, gives text on stdout, never fails on a number. Size is a consequence: a large file may
+hold one concept whole, and a folder of small ones may be one concept in pieces. This shows where to look.
 """
 
 from __future__ import annotations

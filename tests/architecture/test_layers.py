@@ -24,7 +24,7 @@ LAYERS = [
     {"log", "link"},
     {"core"},
     {"wire"},
-    {"limits", "ids", "problems"},
+    {"limits", "ids"},
     {"errors"},
 ]
 RANK = {name: rank for rank, line in enumerate(reversed(LAYERS)) for name in line}

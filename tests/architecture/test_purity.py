@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 PACKAGE = Path(__file__).resolve().parents[2] / "src" / "turnwire"
-PURE = ("wire", "core", "errors", "limits.py", "ids.py")
+PURE = ("wire", "core", "errors.py", "limits.py", "ids.py")
 FORBIDDEN_IMPORTS = {
     "anyio",
     "asyncio",

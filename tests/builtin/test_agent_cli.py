@@ -11,9 +11,9 @@ import pytest
 from anyio import to_thread
 from tests.cli.rig import run, served
 
-from turnwire.builtin.choosing_model import VARIABLES
+from turnwire.builtin.model_choice import VARIABLES
 from turnwire.cli.agent import agent
-from turnwire.cli.builtin import PROVIDERS, agent_name
+from turnwire.cli.agent_source import PROVIDERS, agent_name
 from turnwire.errors import ConfigError
 from turnwire.server.settings.sources import BUILT_IN
 from turnwire.testing.models import CallTool, FakeOpenAI, Reply, Say

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from tests.agent.kit import DIALECTS, Driver, served
-from tests.builtin.driving import closing, openai_model
+from tests.builtin.talk import closing, openai_model
 
 from turnwire.builtin.agent import BuiltIn, BuiltInSettings
 from turnwire.testing.models import CallTool, FakeOpenAI, Reply, Say

@@ -11,10 +11,9 @@ from typing import Any
 
 import anyio
 import pytest
-from tests.builtin.driving import WAIT_S, Talk
+from tests.builtin.talk import WAIT_S, Talk
 
-from turnwire.builtin.demo_scripts import SCRIPTS
-from turnwire.builtin.demos import ABOUT, DIRECT, FOLDER
+from turnwire.builtin.demo import ABOUT, DIRECT, FOLDER, SCRIPTS
 from turnwire.client.client import Client, connect
 
 pytestmark = pytest.mark.anyio

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.builtin.driving import Talk, anthropic_model, openai_model, talking
+from tests.builtin.talk import Talk, anthropic_model, openai_model, talking
 
 from turnwire.builtin.agent import BuiltInSettings
 from turnwire.builtin.work import Bounds

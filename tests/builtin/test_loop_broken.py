@@ -11,7 +11,7 @@ from typing import Any
 import anyio
 import pytest
 from anyio import to_thread
-from tests.builtin.driving import WAIT_S, anthropic_model, openai_model, talking
+from tests.builtin.talk import WAIT_S, anthropic_model, openai_model, talking
 from tests.process.starting import watching
 
 from turnwire.builtin.loop import STOPPED

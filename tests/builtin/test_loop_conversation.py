@@ -1,4 +1,4 @@
-"""What a model is told of a session: kept whole, and every tool wish with its result."""
+"""What a model is told of a session: kept whole, and every tool use with its result."""
 
 from __future__ import annotations
 
@@ -9,9 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from turnwire.builtin.compacting import LEFT_OUT, shortened
-from turnwire.builtin.content import title_of, user_message
-from turnwire.builtin.conversation import STOPPED, Conversation, repaired, says
+from turnwire.builtin.context import LEFT_OUT, shortened
+from turnwire.builtin.conversation import STOPPED, Conversation, repaired, says, title_of, user_message
 from turnwire.builtin.model import (
     AssistantMessage,
     ImagePart,
@@ -19,15 +18,15 @@ from turnwire.builtin.model import (
     ResourcePart,
     TextPart,
     ToolResult,
-    ToolWish,
+    ToolUse,
     UserMessage,
 )
 
-WISH = ToolWish("1", "read", {"path": "a"}, '{"path": "a"}')
+USE = ToolUse("1", "read", {"path": "a"}, '{"path": "a"}')
 
 
 def is_whole(messages: list[Message]) -> bool:
-    """Each wish has exactly one result, right behind the message that holds it."""
+    """Each tool use has exactly one result, right behind the message that holds it."""
     due: list[str] = []
     for each in messages:
         if isinstance(each, ToolResult):
@@ -37,7 +36,7 @@ def is_whole(messages: list[Message]) -> bool:
         else:
             if due:
                 return False
-            due = [wish.id for wish in each.wishes] if isinstance(each, AssistantMessage) else []
+            due = [use.id for use in each.tool_uses] if isinstance(each, AssistantMessage) else []
     return not due
 
 
@@ -46,16 +45,16 @@ def test_a_conversation_survives_json() -> None:
     talk = Conversation(state)
     talk.add(
         UserMessage((TextPart("look"), ImagePart("image/png", "AAAA"), ResourcePart("file:///a", "text"))),
-        AssistantMessage("yes", "hm", (WISH,), b"\x00opaque"),
+        AssistantMessage("yes", "hm", (USE,), b"\x00opaque"),
         ToolResult("1", "read", "text"),
     )
     again = Conversation(json.loads(json.dumps(state)))
     assert again.messages == talk.messages
 
 
-def test_a_wish_without_a_result_gets_one_when_the_session_comes_back() -> None:
+def test_a_tool_use_without_a_result_gets_one_when_the_session_comes_back() -> None:
     state: dict[str, Any] = {}
-    Conversation(state).add(says("go"), AssistantMessage("", "", (WISH,)))
+    Conversation(state).add(says("go"), AssistantMessage("", "", (USE,)))
     again = Conversation(state)
     assert again.messages[-1] == ToolResult("1", "read", STOPPED, is_error=True)
     assert Conversation(state).messages == again.messages
@@ -68,12 +67,12 @@ def test_what_cannot_be_read_is_left_out_with_all_behind_it() -> None:
     assert Conversation(state).messages == [says("one")]
 
 
-wishes = st.lists(st.sampled_from("abc"), max_size=3, unique=True).map(
-    lambda ids: tuple(ToolWish(each, "read", {}, "{}") for each in ids)
+tool_uses = st.lists(st.sampled_from("abc"), max_size=3, unique=True).map(
+    lambda ids: tuple(ToolUse(each, "read", {}, "{}") for each in ids)
 )
 messages = st.one_of(
     st.just(says("hello")),
-    st.builds(AssistantMessage, text=st.just("hm"), wishes=wishes),
+    st.builds(AssistantMessage, text=st.just("hm"), tool_uses=tool_uses),
     st.builds(ToolResult, id=st.sampled_from("abcd"), name=st.just("read"), text=st.just("text")),
 )
 

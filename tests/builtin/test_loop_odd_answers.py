@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.builtin.driving import anthropic_model, openai_model, talking
+from tests.builtin.talk import anthropic_model, openai_model, talking
 
 from turnwire.builtin.loop import NOT_TAKEN
 from turnwire.builtin.tool_calls import BROKEN

@@ -9,7 +9,7 @@ from typing import Any
 
 import anyio
 import pytest
-from tests.builtin.driving import WAIT_S, openai_model, talking
+from tests.builtin.talk import WAIT_S, openai_model, talking
 
 from turnwire.builtin.agent import BuiltInSettings
 from turnwire.builtin.work import Bounds

@@ -12,7 +12,7 @@ from typing import Any
 
 import anyio
 import pytest
-from tests.builtin.using_tools import WAIT_S, Heard, refused, use
+from tests.builtin.tool_kit import WAIT_S, Heard, refused, use
 from tests.process.starting import is_listed, needs_linux
 
 from turnwire.builtin.mcp_servers import McpServers

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 import pytest
-from tests.builtin.model_asking import ANTHROPIC, FAKES, HELLO, LIMIT_S, OPENAI, READ, Fake, answer, asked_at
+from tests.builtin.model_kit import ANTHROPIC, FAKES, HELLO, LIMIT_S, OPENAI, READ, Fake, answer, asked_at
 
 from turnwire.builtin.model import (
     AssistantMessage,
@@ -15,8 +15,8 @@ from turnwire.builtin.model import (
     TextPart,
     Thought,
     ToolResult,
-    ToolWish,
-    ToolWishStarted,
+    ToolUse,
+    ToolUseStarted,
     Usage,
     UserMessage,
 )
@@ -57,7 +57,7 @@ async def test_thoughts_are_no_text(fake: Fake, name: str) -> None:
 
 
 @pytest.mark.parametrize(("fake", "name"), FAKES)
-async def test_parallel_tool_calls_are_wishes_and_their_results_go_back(fake: Fake, name: str) -> None:
+async def test_parallel_tool_calls_are_tool_uses_and_their_results_go_back(fake: Fake, name: str) -> None:
     first = [
         Say("I look."),
         CallTool("read", {"path": "a"}, id="one", pieces=4),
@@ -67,13 +67,13 @@ async def test_parallel_tool_calls_are_wishes_and_their_results_go_back(fake: Fa
         got = await answer(model)
         results = [ToolResult("one", "read", "text of a"), ToolResult("two", "read", "no such file", is_error=True)]
         last = await answer(model, [HELLO, got.message, *results])
-    assert [piece for piece in got.pieces if isinstance(piece, ToolWishStarted)] == [
-        ToolWishStarted("one", "read"),
-        ToolWishStarted("two", "read"),
+    assert [piece for piece in got.pieces if isinstance(piece, ToolUseStarted)] == [
+        ToolUseStarted("one", "read"),
+        ToolUseStarted("two", "read"),
     ]
-    assert got.wishes == (
-        ToolWish("one", "read", {"path": "a"}, '{"path": "a"}'),
-        ToolWish("two", "read", {"path": "b"}, '{"path": "b"}'),
+    assert got.tool_uses == (
+        ToolUse("one", "read", {"path": "a"}, '{"path": "a"}'),
+        ToolUse("two", "read", {"path": "b"}, '{"path": "b"}'),
     )
     assert got.finished.reason == "tools"
     assert last.text == "Done"
@@ -88,8 +88,8 @@ async def test_a_failed_tool_is_told_as_failed() -> None:
     script = [[CallTool("read", {"path": "a"})], [Say("Oh")]]
     async with FakeAnthropic(script) as server, asked_at(server.url, ANTHROPIC) as model:
         got = await answer(model)
-        [wish] = got.wishes
-        await answer(model, [HELLO, got.message, ToolResult(wish.id, "read", "broken", is_error=True)])
+        [use] = got.tool_uses
+        await answer(model, [HELLO, got.message, ToolResult(use.id, "read", "broken", is_error=True)])
     assert server.requests[1]["messages"][-1]["content"][0]["is_error"] is True
 
 
@@ -97,7 +97,7 @@ async def test_signed_thinking_goes_back_whole_also_after_the_conversation_was_s
     script = [[Think("Hm.", signature="seal"), CallTool("read", {"path": "a"})], [Say("Done")]]
     async with FakeAnthropic(script) as server, asked_at(server.url, ANTHROPIC, thinking="on") as model:
         got = await answer(model)
-        talk: list[Message] = [HELLO, got.message, ToolResult(got.wishes[0].id, "read", "text")]
+        talk: list[Message] = [HELLO, got.message, ToolResult(got.tool_uses[0].id, "read", "text")]
         stored = msgspec.json.decode(msgspec.json.encode(talk), type=list[Message])
         last = await answer(model, stored)
     assert stored == talk
@@ -127,7 +127,7 @@ async def test_an_answer_kept_by_another_version_is_sent_as_its_text(opaque: byt
     assert "My words" in str(server.requests[0]["messages"][1])
 
 
-async def test_an_answer_whose_wishes_were_changed_is_not_sent_in_its_old_form() -> None:
+async def test_an_answer_whose_tool_uses_were_changed_is_not_sent_in_its_old_form() -> None:
     script = [[Think("Hm.", signature="seal"), Say("Well"), CallTool("read", {"path": "a"})], [Say("Done")]]
     async with FakeAnthropic(script) as server, asked_at(server.url, ANTHROPIC) as model:
         got = await answer(model)
@@ -143,7 +143,7 @@ async def test_arguments_that_are_no_json_are_told_as_they_came(fake: Fake, name
     async with fake(script) as server, asked_at(server.url, name) as model:
         got = await answer(model)
         last = await answer(model, [HELLO, got.message, ToolResult("one", "read", "bad arguments", is_error=True)])
-    assert got.wishes == (ToolWish("one", "read", None, '{"path": '),)
+    assert got.tool_uses == (ToolUse("one", "read", None, '{"path": '),)
     assert last.text == "Sorry"
 
 
@@ -151,7 +151,7 @@ async def test_arguments_that_are_no_json_are_told_as_they_came(fake: Fake, name
 async def test_a_call_without_arguments_has_none(fake: Fake, name: str) -> None:
     async with fake([[CallTool("read", "", id="one")]]) as server, asked_at(server.url, name) as model:
         got = await answer(model)
-    assert got.wishes == (ToolWish("one", "read", {}, "{}"),)
+    assert got.tool_uses == (ToolUse("one", "read", {}, "{}"),)
 
 
 @pytest.mark.parametrize(("fake", "name"), FAKES)

@@ -7,9 +7,9 @@ import logging
 import anyio
 import pytest
 from anyio.lowlevel import checkpoint
-from tests.builtin.model_asking import ANTHROPIC, FAKES, HELLO, LIMIT_S, OPENAI, Fake, answer, asked_at, asking
+from tests.builtin.model_kit import ANTHROPIC, FAKES, HELLO, LIMIT_S, OPENAI, Fake, answer, asked_at, asking
 
-from turnwire.builtin.library import LONGEST_ASKED_WAIT_S, TRIES
+from turnwire.builtin.library_model import LONGEST_ASKED_WAIT_S, TRIES
 from turnwire.builtin.model import Piece, Text
 from turnwire.errors import ModelFailed
 from turnwire.testing import ManualClock

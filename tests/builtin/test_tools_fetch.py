@@ -12,11 +12,10 @@ from pathlib import Path
 import anyio
 import pytest
 from anyio import to_thread
-from tests.builtin.using_tools import WAIT_S, Heard, refused, use
+from tests.builtin.tool_kit import WAIT_S, Heard, refused, use
 
 from turnwire.builtin.tools import LocalWorkplace
-from turnwire.builtin.tools.fetch import Fetch
-from turnwire.builtin.tools.html_text import html_text
+from turnwire.builtin.tools.fetch import Fetch, html_text
 
 pytestmark = pytest.mark.anyio
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.builtin.using_tools import Heard, refused, use
+from tests.builtin.tool_kit import Heard, refused, use
 
 from turnwire.builtin.tools import LocalWorkplace
 from turnwire.builtin.tools.files import Edit, Read, Write

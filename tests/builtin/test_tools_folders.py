@@ -14,7 +14,7 @@ from typing import Any
 
 import anyio
 import pytest
-from tests.builtin.using_tools import Heard, refused, use
+from tests.builtin.tool_kit import Heard, refused, use
 from tests.process.starting import needs_linux
 
 from turnwire.builtin.tools import LocalWorkplace, folder_program

@@ -11,7 +11,7 @@ from typing import Any
 
 import jsonschema_rs
 import pytest
-from tests.builtin.using_tools import refused, use
+from tests.builtin.tool_kit import refused, use
 
 from turnwire.builtin.tools import offered_tools
 from turnwire.builtin.tools.plan import PlanEntry, UpdatePlan

@@ -9,12 +9,12 @@ from typing import Any
 import anyio
 import pytest
 from anyio import to_thread
-from tests.builtin.using_tools import WAIT_S, Heard, refused, use
+from tests.builtin.tool_kit import WAIT_S, Heard, refused, use
 from tests.process.starting import is_listed, needs_linux, watching
 
 from turnwire.builtin.tools import LocalWorkplace
-from turnwire.builtin.tools.commands import Run
 from turnwire.builtin.tools.output import TwoEnds, shortened
+from turnwire.builtin.tools.run import Run
 from turnwire.errors import LinkBroken
 
 pytestmark = pytest.mark.anyio

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from tests.cli.rig import WAIT_S, Served
 
-from turnwire.cli.wholefile import whole_file
+from turnwire.cli.sessions import whole_file
 
 
 @pytest.fixture(scope="module")

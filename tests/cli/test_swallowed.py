@@ -14,7 +14,7 @@ from anyio.from_thread import BlockingPortal, start_blocking_portal
 from anyio.streams.stapled import MultiListener
 from tests.cli.editor import V1, V2, Editor, Json, editor, update
 from tests.cli.rig import WAIT_S, Served, served
-from tests.cli.test_carrying import lines_of_ends, to_daemon, wired
+from tests.cli.test_relay_process import lines_of_ends, to_daemon, wired
 from tests.interop.programs import Cable
 
 pytestmark = pytest.mark.requirement("G9")

@@ -55,7 +55,7 @@ def become_daemon(start: Start) -> NoReturn:
 def serve() -> None:
     # What a daemon imports when it starts is there before the first fork.
     import_module("turnwire.cli.serve")
-    import_module("turnwire.cli.serving")
+    import_module("turnwire.cli.daemon")
     for line in sys.stdin.buffer:
         pid = os.fork()
         if not pid:

@@ -91,6 +91,6 @@ ROWS: tuple[Row, ...] = (
         "pipes are not lost: they end with the client that made them",
         transports=("stdio",),
         agents=PLAIN,
-        shown="tests/cli/test_carrying.py::test_a_turn_that_ends_while_the_way_is_lost_is_heard_and_answered_when_it_is_back",
+        shown="tests/cli/test_relay_process.py::test_a_turn_that_ends_while_the_way_is_lost_is_heard_and_answered_when_it_is_back",
     ),
 )

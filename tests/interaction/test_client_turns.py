@@ -17,7 +17,7 @@ from turnwire.errors import (
 )
 from turnwire.limits import Limits
 from turnwire.testing import AgentOptions, ManualClock, Profile
-from turnwire.wire.schema.content import TextContent
+from turnwire.wire.schema.common import TextContent
 
 pytestmark = pytest.mark.anyio
 

@@ -18,7 +18,6 @@ from turnwire.core.envelope import stream_frame, to_envelope
 from turnwire.core.events import SessionClosed
 from turnwire.errors import QueueFull
 from turnwire.ids import SessionId
-from turnwire.problems import PROBLEMS
 from turnwire.server.document import openapi
 from turnwire.server.endpoint import Endpoint
 from turnwire.server.refusals import problem_of
@@ -79,7 +78,7 @@ def test_every_parameter_of_a_path_is_declared() -> None:
 def test_the_refusals_of_a_row_are_the_answers_of_its_operation() -> None:
     for endpoint, operation in operations():
         for error in endpoint.refuses:
-            told = operation["responses"][str(PROBLEMS[error].http)]
+            told = operation["responses"][str(error.http_status)]
             problem = told["content"]["application/problem+json"]["schema"]
             assert error.code in problem["allOf"][1]["properties"]["code"]["enum"], endpoint.path
         success = operation["responses"][str(endpoint.status)]

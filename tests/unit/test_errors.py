@@ -21,8 +21,9 @@ from turnwire.errors import (
     SessionClosed,
     SessionNotFound,
     TurnwireError,
+    kind_of,
+    tree,
 )
-from turnwire.problems import PROBLEMS, problem
 
 
 def test_an_error_carries_its_message_and_what_may_be_shown() -> None:
@@ -36,9 +37,9 @@ def test_an_error_without_context_shows_nothing() -> None:
     assert TurnwireError("no").context == {}
 
 
-@pytest.mark.parametrize("error", PROBLEMS, ids=lambda error: error.__name__)
-def test_every_error_is_what_the_table_says(error: type[TurnwireError]) -> None:
-    assert problem(error.__new__(error)) == PROBLEMS[error]
+@pytest.mark.parametrize("error", list(tree()), ids=lambda error: error.__name__)
+def test_every_error_is_what_its_class_says(error: type[TurnwireError]) -> None:
+    assert kind_of(error.__new__(error)) is error
 
 
 @pytest.mark.parametrize(
@@ -69,19 +70,22 @@ def test_what_fails_the_same_way_again_is_not_retryable(error: type[TurnwireErro
     ],
 )
 def test_what_clients_act_on_has_the_number_they_know(error: type[TurnwireError], http: int, jsonrpc: int) -> None:
-    assert problem(error("x"))[:2] == (http, jsonrpc)
+    told = kind_of(error("x"))
+    assert (told.http_status, told.jsonrpc_code) == (http, jsonrpc)
 
 
-def test_an_error_of_ours_that_is_not_in_the_table_is_an_internal_one() -> None:
-    class Unmapped(LimitExceeded):
-        """A class that somebody forgot to map."""
+def test_an_error_that_says_no_number_has_its_parents() -> None:
+    class Derived(LimitExceeded):
+        """As a program may define its own."""
 
-    assert problem(Unmapped("x")) == PROBLEMS[TurnwireError]
+    told = kind_of(Derived("x"))
+    assert (told.http_status, told.jsonrpc_code, told.exit_status) == (413, -32602, 65)
+    assert Derived not in set(tree())
 
 
 @pytest.mark.parametrize("foreign", [ValueError("secret"), KeyboardInterrupt(), OSError(2, "secret")])
 def test_a_foreign_error_is_an_internal_one(foreign: BaseException) -> None:
-    assert problem(foreign) == PROBLEMS[TurnwireError]
+    assert kind_of(foreign) is TurnwireError
 
 
 def test_families_can_be_caught_by_their_parent() -> None:

@@ -21,7 +21,7 @@ from turnwire.agent.words import Json, for_v1, for_v2
 from turnwire.core.translate.members import as_object, child
 from turnwire.errors import LocalProtocolError, NotOffered, RequestRefused
 from turnwire.wire.jsonrpc import METHOD_NOT_FOUND, Failure, Result, raw
-from turnwire.wire.methods import PERMISSION
+from turnwire.wire.methods import SESSION_REQUEST_PERMISSION
 
 ELICITATION = "elicitation/create"
 
@@ -82,7 +82,9 @@ class Asking:
             seat = course.hearer
             answer = None
             if seat is not None:
-                answer = await seat.request(PERMISSION, self._question(seat, about, offered, description))
+                answer = await seat.request(
+                    SESSION_REQUEST_PERMISSION, self._question(seat, about, offered, description)
+                )
         if course.is_cancelled:
             await checkpoint()
         choice = _read_choice(answer, offered)

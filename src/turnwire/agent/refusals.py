@@ -19,7 +19,6 @@ from turnwire.errors import (
     TurnwireError,
     leaves,
 )
-from turnwire.problems import problem
 from turnwire.wire.jsonrpc import (
     INTERNAL_ERROR,
     INVALID_PARAMS,
@@ -52,7 +51,7 @@ def error_of(error: BaseException) -> ErrorObject:
         case None:
             return FAILED
         case _:
-            return ErrorObject(problem(told).jsonrpc, str(told))
+            return ErrorObject(told.jsonrpc_code, str(told))
 
 
 def is_expected(error: BaseException) -> bool:

@@ -15,19 +15,17 @@ from anyio import to_thread
 
 from turnwire import __version__
 from turnwire.agent import Agent, AgentOptions, FolderStore, MemoryStore, Option, Session, Turn
-from turnwire.builtin import commands
-from turnwire.builtin.compacting import KEPT, compact
-from turnwire.builtin.content import title_of, user_message
-from turnwire.builtin.conversation import Conversation
-from turnwire.builtin.demos import Stage, play
+from turnwire.builtin import slash_commands
+from turnwire.builtin.context import KEPT, compact, is_nearly_full
+from turnwire.builtin.conversation import Conversation, title_of, user_message
+from turnwire.builtin.demo import Stage, play
 from turnwire.builtin.loop import StopReason, run_turn
 from turnwire.builtin.mcp_servers import McpServers
 from turnwire.builtin.model import Model
-from turnwire.builtin.offline import offline_model
+from turnwire.builtin.offline_model import offline_model
 from turnwire.builtin.permits import ASK, MODES
-from turnwire.builtin.prompts import read_notes
+from turnwire.builtin.system_prompt import read_notes
 from turnwire.builtin.tools import offered_tools
-from turnwire.builtin.usage import is_nearly_full
 from turnwire.builtin.work import Bounds, Work
 from turnwire.builtin.workplace import TurnWorkplace
 from turnwire.errors import ModelFailed
@@ -86,7 +84,7 @@ class BuiltIn:
         agent.command("demo", "Show what an agent can do", hint="a demonstration, or nothing for the list")(
             self._demo
         )
-        for each in commands.COMMANDS:
+        for each in slash_commands.COMMANDS:
             agent.command(each.name, each.about, hint=each.hint)(self._command(each))
 
     # -- sessions ------------------------------------------------------------------------------------------------
@@ -95,7 +93,9 @@ class BuiltIn:
         session.modes = MODES
         if len(self._models) > 1:
             names = tuple(self._models)
-            session.options = [Option(commands.MODEL, "Model", names[0], names, category=commands.MODEL)]
+            session.options = [
+                Option(slash_commands.MODEL, "Model", names[0], names, category=slash_commands.MODEL)
+            ]
         if not session.state.get(BEGUN):
             session.state[BEGUN] = True
             session.mode = self._settings.mode
@@ -143,7 +143,7 @@ class BuiltIn:
     async def _demo(self, turn: Turn, arguments: str) -> StopReason | None:
         return await play(self._stage, await self._work(turn), arguments)
 
-    def _command(self, row: commands.Row) -> commands.Function:
+    def _command(self, row: slash_commands.Row) -> slash_commands.Function:
         async def run(turn: Turn, arguments: str) -> None:
             await row.run(await self._work(turn), arguments.strip(), tuple(self._models))
 
@@ -185,7 +185,7 @@ class BuiltIn:
     def _model(self, session: Session) -> Model:
         if len(self._models) == 1:
             return next(iter(self._models.values()))
-        return self._models[str(session.option(commands.MODEL))]
+        return self._models[str(session.option(slash_commands.MODEL))]
 
 
 async def _compact_by_itself(work: Work) -> None:

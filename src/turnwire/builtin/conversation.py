@@ -1,7 +1,7 @@
-"""What a model is told of a session so far, kept in the session's own state.
+"""What a model is told of a session so far: its messages, kept in the session's own state, and the user's next one.
 
-Takes messages one after the other; gives them back in order, also after a restart. The one rule it holds: every
-tool wish has exactly one result, right behind it, whatever was cut or cancelled. Never asks a model.
+Messages come back in order, also after a restart. The one rule it holds: every tool use has exactly one result,
+right behind it, whatever was cut or cancelled. Never asks a model.
 """
 
 from __future__ import annotations
@@ -11,12 +11,22 @@ from typing import Any
 
 import msgspec
 
-from turnwire.builtin.model import AssistantMessage, Message, TextPart, ToolResult, ToolWish, UserMessage
+from turnwire.builtin.model import (
+    AssistantMessage,
+    ImagePart,
+    Message,
+    ResourcePart,
+    TextPart,
+    ToolResult,
+    ToolUse,
+    UserMessage,
+    UserPart,
+)
 
 KEY = "messages"
 """Where in the session's state the conversation is."""
+
 STOPPED = "This tool call was stopped before it had a result."
-SUMMARY = "What was said before, in short:\n\n"
 
 
 class Conversation:
@@ -24,7 +34,7 @@ class Conversation:
 
     def __init__(self, state: dict[str, Any]) -> None:
         self._kept: list[Any] = state.setdefault(KEY, [])
-        self.messages: list[Message] = repaired(_read(self._kept))
+        self.messages: list[Message] = repaired(_read_messages(self._kept))
         self.taken = 0
         """How many of them a model has answered to since this was made; none of those is malformed."""
         self._write()
@@ -49,7 +59,7 @@ class Conversation:
         self._kept[:] = [msgspec.to_builtins(each) for each in self.messages]
 
 
-def _read(kept: list[Any]) -> list[Message]:
+def _read_messages(kept: list[Any]) -> list[Message]:
     """Stop at the first entry that is none of ours: what follows would hang in the air."""
     messages: list[Message] = []
     for each in kept:
@@ -61,25 +71,25 @@ def _read(kept: list[Any]) -> list[Message]:
 
 
 def repaired(messages: Sequence[Message]) -> list[Message]:
-    """The same with a result behind every wish and none without a wish."""
+    """The same with a result behind every tool use and none without one."""
     whole: list[Message] = []
-    open_wishes: list[ToolWish] = []
+    open_uses: list[ToolUse] = []
     for each in messages:
         if isinstance(each, ToolResult):
-            found = [wish for wish in open_wishes if wish.id == each.id]
+            found = [use for use in open_uses if use.id == each.id]
             if found:
-                open_wishes.remove(found[0])
+                open_uses.remove(found[0])
                 whole.append(each)
             continue
-        whole += map(stopped, open_wishes)
+        whole += map(stopped, open_uses)
         whole.append(each)
-        open_wishes = list(each.wishes) if isinstance(each, AssistantMessage) else []
-    return [*whole, *map(stopped, open_wishes)]
+        open_uses = list(each.tool_uses) if isinstance(each, AssistantMessage) else []
+    return [*whole, *map(stopped, open_uses)]
 
 
-def stopped(wish: ToolWish) -> ToolResult:
-    """The result of a wish that nobody came to."""
-    return ToolResult(wish.id, wish.name, STOPPED, is_error=True)
+def stopped(use: ToolUse) -> ToolResult:
+    """The result of a tool use that nobody came to."""
+    return ToolResult(use.id, use.name, STOPPED, is_error=True)
 
 
 def user_text(message: Message) -> str:
@@ -101,8 +111,61 @@ def plain_transcript(messages: Sequence[Message], max_characters: int) -> str:
         if isinstance(each, ToolResult):
             lines.append(f"Tool {each.name} gave: {each.text[:2000]}")
         elif isinstance(each, AssistantMessage):
-            wished = "".join(f" [called {wish.name} {wish.text[:300]}]" for wish in each.wishes)
-            lines.append(f"Agent: {each.text}{wished}")
+            called = "".join(f" [called {use.name} {use.text[:300]}]" for use in each.tool_uses)
+            lines.append(f"Agent: {each.text}{called}")
         else:
             lines.append(f"User: {user_text(each)}")
     return "\n".join(lines)[-max_characters:]
+
+
+# -- a prompt as a model takes it --------------------------------------------------------------------------
+
+
+TITLE_LENGTH = 60
+
+
+def user_message(blocks: Sequence[dict[str, Any]], *, takes_images: bool) -> UserMessage:
+    """ACP content blocks as one message. What the model cannot take becomes a line that says so, so that nothing is
+    left out in silence."""
+    return UserMessage(tuple(_part(each, takes_images) for each in blocks))
+
+
+def _part(block: dict[str, Any], takes_images: bool) -> UserPart:
+    match block:
+        case {"type": "text", "text": str(text)}:
+            return TextPart(text)
+        case {"type": "image", "data": str(content), "mimeType": str(mime)}:
+            return _image(mime, content, takes_images)
+        case {"type": "resource_link", "uri": str(uri)}:
+            mime = block.get("mimeType")
+            return ResourcePart(uri, None, mime if isinstance(mime, str) else None)
+        case {"type": "resource", "resource": dict()}:
+            return _resource(block["resource"], takes_images)
+        case _:
+            return TextPart(f"[The prompt held something of type {block.get('type')!r}, which was left out.]")
+
+
+def _image(mime: str, content: str, takes_images: bool) -> UserPart:
+    if takes_images:
+        return ImagePart(mime, content)
+    return TextPart(f"[The prompt held a picture ({mime}). This model takes no pictures, so it was left out.]")
+
+
+def _resource(resource: dict[str, Any], takes_images: bool) -> UserPart:
+    uri, mime = str(resource.get("uri", "")), resource.get("mimeType")
+    mime = mime if isinstance(mime, str) else None
+    match resource:
+        case {"text": str(text)}:
+            return ResourcePart(uri, text, mime)
+        case {"blob": str(content)} if mime is not None and mime.startswith("image/"):
+            return _image(mime, content, takes_images)
+        case _:
+            return TextPart(f"[The prompt held {uri} ({mime or 'of unknown type'}), which is no text; left out.]")
+
+
+def title_of(text: str) -> str:
+    """A session's title from its first prompt: the first line, cut at a word."""
+    line = " ".join(next((each for each in text.splitlines() if each.strip()), "").split())
+    if len(line) <= TITLE_LENGTH:
+        return line
+    return line[: TITLE_LENGTH - 1].rsplit(" ", 1)[0] + "…"

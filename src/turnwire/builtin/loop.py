@@ -1,23 +1,22 @@
 """One turn of the built-in agent: the model answers, its tools run, and it answers again, until it is done.
 
-Takes a user's message and what the turn works with; gives the stop reason. Whatever ends the turn, the conversation
-is left so that the next prompt can follow: what was said is kept, what the user was told is accepted is in it, and
-no tool call is without its result. Tool calls get ids and names that every provider takes back.
+Takes a user's message and what the turn works with; gives the stop reason. Whatever ends the turn, the
+conversation is left so that the next prompt can follow: what was said is kept, what the user was told is accepted
+is in it, and no tool use is without its result. Tool uses get ids and names that every provider takes back.
 
-A model that fails is told to the user in plain words (`AgentFailure`). A stream that breaks in the middle is asked
-to go on once, and the user sees that.
+A model that fails is told to the user in plain words (`AgentFailure`), never in those of its provider. A stream
+that breaks in the middle is asked to go on once, and the user sees that.
 """
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias, cast
 
 import anyio
 from msgspec.structs import replace
 
-from turnwire.builtin.compacting import shortened
+from turnwire.builtin.context import count, shortened
 from turnwire.builtin.conversation import Conversation, says, user_text
-from turnwire.builtin.failing import failure_of, retry_words
 from turnwire.builtin.model import (
     NAME_LENGTH,
     AssistantMessage,
@@ -26,21 +25,25 @@ from turnwire.builtin.model import (
     Piece,
     Text,
     Thought,
-    ToolWish,
+    ToolUse,
     UserMessage,
     in_letters,
 )
-from turnwire.builtin.tool_calls import run_wishes
-from turnwire.builtin.usage import count
+from turnwire.builtin.model_choice import PROVIDERS, ProviderName
+from turnwire.builtin.tool_calls import run_tools
 from turnwire.builtin.work import Work
-from turnwire.errors import ModelFailed
+from turnwire.errors import AgentFailure, ModelFailed
 
 StopReason: TypeAlias = Literal["end_turn", "max_tokens", "max_turn_requests", "refusal"]
 
 BROKE = "\nThe connection to the model broke in the middle of its answer. It is asked to go on.\n"
+
 GO_ON = "[The connection broke in the middle of your answer. Go on where it stopped; do not repeat what you said.]"
+
 STOPPED = "[The user stopped the turn here.]"
+
 NOT_TAKEN = "[What came here, with its tool calls, was left out: the model's provider did not take it back.]"
+
 SHORTENED = "The conversation was too long for the model. Old tool results were left out; it is asked again.\n"
 
 
@@ -71,9 +74,9 @@ async def _answer(work: Work, start: int) -> StopReason:
             return "refusal"
         if answer.finished.reason == "length":
             return "max_tokens"
-        if not answer.wishes and not work.steered:
+        if not answer.tool_uses and not work.steered:
             return "end_turn"
-        await run_wishes(work, answer.wishes)
+        await run_tools(work, answer.tool_uses)
     return "max_turn_requests"
 
 
@@ -98,7 +101,7 @@ def _forget_poison(talk: Conversation, start: int, reason: str) -> None:
 def _mark_stop(talk: Conversation) -> None:
     """Tell the model of the next prompt that this one was not answered to its end."""
     last = talk.messages[-1]
-    if isinstance(last, AssistantMessage) and not last.wishes:
+    if isinstance(last, AssistantMessage) and not last.tool_uses:
         talk.rewind(talk.place() - 1)
         talk.add(AssistantMessage(f"{last.text}\n{STOPPED}"))
     else:
@@ -106,7 +109,7 @@ def _mark_stop(talk: Conversation) -> None:
 
 
 class _Answer(NamedTuple):
-    wishes: tuple[ToolWish, ...]
+    tool_uses: tuple[ToolUse, ...]
     finished: Finished
 
 
@@ -162,7 +165,7 @@ async def _ask(work: Work) -> _Answer:
             work.talk.add(message)
     assert heard.finished is not None, "a stream ends with `Finished` or raises"
     count(work, heard.finished.usage)
-    return _Answer(heard.wishes_to_run(), heard.finished)
+    return _Answer(heard.uses_to_run(), heard.finished)
 
 
 async def _tell(work: Work, piece: Piece) -> None:
@@ -178,7 +181,7 @@ class _Heard:
     def __init__(self) -> None:
         self._text: list[str] = []
         self._thought: list[str] = []
-        self._wishes: list[ToolWish] = []
+        self._uses: list[ToolUse] = []
         self._is_as_sent = True
         self.finished: Finished | None = None
 
@@ -187,39 +190,77 @@ class _Heard:
             self._text.append(piece.text)
         elif isinstance(piece, Thought):
             self._thought.append(piece.text)
-        elif isinstance(piece, ToolWish):
-            wish = _mended(piece, {each.id for each in self._wishes})
-            self._is_as_sent &= wish == piece
-            self._wishes.append(wish)
+        elif isinstance(piece, ToolUse):
+            use = _mended(piece, {each.id for each in self._uses})
+            self._is_as_sent &= use == piece
+            self._uses.append(use)
         elif isinstance(piece, Finished):
             self.finished = piece
 
-    def wishes_to_run(self) -> tuple[ToolWish, ...]:
-        """Those of a whole answer. One that was cut may lack the wish that makes sense of the others."""
-        return tuple(self._wishes) if self._is_whole() else ()
+    def uses_to_run(self) -> tuple[ToolUse, ...]:
+        """Those of a whole answer. One that was cut may lack the one that makes sense of the others."""
+        return tuple(self._uses) if self._is_whole() else ()
 
     def message(self) -> AssistantMessage | None:
         """What is kept of it; none if nothing was said."""
-        wishes, text = self.wishes_to_run(), "".join(self._text)
-        if not text and not wishes:
+        tool_uses, text = self.uses_to_run(), "".join(self._text)
+        if not text and not tool_uses:
             return None
         if self.finished is None or not self._is_whole():
-            # A provider's own form of half an answer may name wishes that are not run.
+            # A provider's own form of half an answer may name tool uses that are not run.
             return AssistantMessage(text)
         # The provider's own form has the ids and names that it would not take back.
         opaque = self.finished.opaque if self._is_as_sent else None
-        return AssistantMessage(text, "".join(self._thought), wishes, opaque)
+        return AssistantMessage(text, "".join(self._thought), tool_uses, opaque)
 
     def _is_whole(self) -> bool:
         return self.finished is not None and self.finished.reason in ("stop", "tools")
 
 
-def _mended(wish: ToolWish, taken: set[str]) -> ToolWish:
+def _mended(use: ToolUse, taken: set[str]) -> ToolUse:
     """The same with an id of its own and a name in the letters of tools; odd ones would be refused with all that
     comes after them."""
-    name = in_letters(wish.name)[:NAME_LENGTH] or "unknown"
-    known, number = wish.id or "call", 2
+    name = in_letters(use.name)[:NAME_LENGTH] or "unknown"
+    known, number = use.id or "call", 2
     identity = known
     while identity in taken:
         identity, number = f"{known}_{number}", number + 1
-    return replace(wish, id=identity, name=name)
+    return replace(use, id=identity, name=name)
+
+
+# -- what a user is told of a model that does not answer ---------------------------------------------------
+
+
+WORDS = {
+    "rate_limited": "its provider lets no more requests through for now. Wait a while, or choose another model.",
+    "overloaded": "its provider is overloaded or broken. Wait a while and send the prompt again.",
+    "unreachable": "it cannot be reached. Check the network and the address (--model-url), then send it again.",
+    "cut": "its answer broke off twice. What it said is kept: send `go on` to let it continue.",
+    "bad_request": "its provider did not take the request. Check the model's name and what it can do.",
+    "too_long": "the conversation is longer than it takes. `/compact` makes it shorter; `/clear` begins anew.",
+    "unknown": "something went wrong at its provider. Send the prompt again, or choose another model.",
+}
+
+RETRYING = {
+    "rate_limited": "The model's provider lets no more requests through for now",
+    "overloaded": "The model's provider is overloaded",
+    "unreachable": "The model cannot be reached",
+    "cut": "The connection to the model broke",
+}
+
+
+def failure_of(model: str, failed: ModelFailed) -> AgentFailure:
+    """The end of a turn whose model failed."""
+    if failed.reason == "unauthorized":
+        provider = PROVIDERS.get(cast("ProviderName", model.partition(":")[0]))
+        key = "its key" if provider is None else " or ".join(provider.keys)
+        words = f"its provider does not accept the key. Set {key} where the agent is started, and start it again."
+    else:
+        words = WORDS.get(failed.reason, WORDS["unknown"])
+    return AgentFailure(f"the model {model} did not answer: {words}")
+
+
+def retry_words(reason: str, attempt: int, wait_s: float) -> str:
+    """Told while the next try is waited for."""
+    why = RETRYING.get(reason, "The model did not answer")
+    return f"{why}; try {attempt} comes in {wait_s:.0f} s.\n"

@@ -9,37 +9,54 @@ Imports the library of MCP: only `turnwire.builtin.mcp_servers` imports this mod
 
 from __future__ import annotations
 
+import json
 import logging
 import math
 import os
-from collections.abc import Iterator
-from contextlib import AsyncExitStack
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import anyio
 import httpx2
+from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 from mcp.client import Client, IncomingMessage, Transport
 from mcp.client.sse import sse_client
 from mcp.client.streamable_http import streamable_http_client
 from mcp.client.subscriptions import SubscriptionLost
 from mcp.shared.exceptions import MCPError
-from mcp_types import Implementation, Tool, ToolListChangedNotification
+from mcp.shared.message import SessionMessage
+from mcp_types import (
+    AudioContent,
+    CallToolResult,
+    ContentBlock,
+    EmbeddedResource,
+    ImageContent,
+    Implementation,
+    TextContent,
+    TextResourceContents,
+    Tool,
+    ToolListChangedNotification,
+    jsonrpc_message_adapter,
+)
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from msgspec import UNSET, UnsetType
 
 from turnwire import __version__
-from turnwire.builtin.mcp_result import result_text
-from turnwire.builtin.mcp_stdio import guarded_stdio
 from turnwire.builtin.tools.arguments import failed
-from turnwire.builtin.tools.output import show, shown
+from turnwire.builtin.tools.output import shortened, show, shown
 from turnwire.builtin.tools.tool import Call
-from turnwire.errors import AgentLaunchFailed, ConfigError, leaves
+from turnwire.errors import AgentLaunchFailed, ConfigError, LinkError, leaves
+from turnwire.limits import Limits
 from turnwire.link.address import is_loopback
+from turnwire.link.base import FrameLink
 from turnwire.link.environment import agent_environment
-from turnwire.link.process import Exit
+from turnwire.link.process import AgentProcess, Exit, spawn
 from turnwire.wire.schema.common import NamedValue
 from turnwire.wire.schema.v1 import McpServer
+
+logger = logging.getLogger(__name__)
 
 CLOSE_S = 5.0
 """A server that cannot be told goodbye in this time is left; a process of ours is ended all the same."""
@@ -55,8 +72,6 @@ LISTEN_FIRST_S, LISTEN_MOST_S = 1.0, 60.0
 
 PROGRESS_LINES, WORDS = 100, 500
 """Of a call's progress that the user is shown; and of a server's words in a sentence of ours."""
-
-logger = logging.getLogger(__name__)
 
 
 class McpConnection:
@@ -262,3 +277,103 @@ async def _listed(client: Client) -> list[Tool]:
 
 def _pairs(values: list[NamedValue] | UnsetType) -> Iterator[tuple[str, str]]:
     return ((each.name, each.value) for each in ([] if values is UNSET else values))
+
+
+# -- a server as a process ---------------------------------------------------------------------------------
+
+
+LIMITS = Limits(stop_eof_s=1.0, stop_term_s=1.0)
+"""A server that does not leave when its input ends is not waited for as long as an agent is."""
+
+Incoming = SessionMessage | Exception
+
+Streams = tuple[MemoryObjectReceiveStream[Incoming], MemoryObjectSendStream[SessionMessage]]
+
+
+@asynccontextmanager
+async def guarded_stdio(
+    command: Sequence[str], cwd: Path, env: Mapping[str, str], ended: Callable[[Exit], object]
+) -> AsyncGenerator[Streams]:
+    """Start the server and stop it at the end, within a bound. `ended` is told how it went, if it did so by itself.
+
+    The library's own transport ends a group of processes, and only while we live; under our guard
+    (`turnwire.link.guard`) the whole tree goes, whatever happens.
+
+    Raises:
+        AgentLaunchFailed: It cannot be started.
+    """
+    process = await spawn(command, cwd=cwd, env=env, limits=LIMITS)
+    try:
+        to_session, from_server = anyio.create_memory_object_stream[Incoming](0)
+        to_server, from_session = anyio.create_memory_object_stream[SessionMessage](0)
+        async with anyio.create_task_group() as tasks, from_server, to_server:
+            tasks.start_soon(_hear, process.link, to_session)
+            tasks.start_soon(_tell, process.link, from_session)
+            tasks.start_soon(_report, process, ended)
+            try:
+                yield from_server, to_server
+            finally:
+                tasks.cancel_scope.cancel()
+    finally:
+        with anyio.CancelScope(shield=True):
+            await process.aclose()
+
+
+async def _hear(link: FrameLink, session: MemoryObjectSendStream[Incoming]) -> None:
+    """What the server says, until it is gone. Then the session sees its stream end."""
+    async with session:
+        try:
+            while True:
+                for frame in await link.receive():
+                    try:
+                        message = jsonrpc_message_adapter.validate_json(frame, by_name=False)
+                    except ValueError:
+                        # Servers print to the wrong stream.
+                        logger.debug("an MCP server printed a line that is no message: %d bytes", len(frame))
+                        continue
+                    await session.send(SessionMessage(message))
+        except (LinkError, anyio.BrokenResourceError, anyio.ClosedResourceError):
+            return
+
+
+async def _tell(link: FrameLink, session: MemoryObjectReceiveStream[SessionMessage]) -> None:
+    async with session:
+        async for each in session:
+            try:
+                await link.send(each.message.model_dump_json(by_alias=True, exclude_unset=True).encode())
+            except LinkError:
+                return
+
+
+async def _report(process: AgentProcess, ended: Callable[[Exit], object]) -> None:
+    ended(await process.exited())
+
+
+# -- what a tool gave --------------------------------------------------------------------------------------
+
+
+RESULT_CHARACTERS = 40_000
+
+
+def result_text(result: CallToolResult) -> str:
+    """As text for a model. Pictures, sounds and files are named with their kind and size, not given."""
+    parts = [_block_text(block) for block in result.content]
+    has_text = any(isinstance(block, TextContent) for block in result.content)
+    # By MCP's own rule the text of a server that has both says the same.
+    if result.structured_content is not None and not has_text:
+        parts.append(json.dumps(result.structured_content, ensure_ascii=False, indent=1))
+    return shortened("\n".join(parts), RESULT_CHARACTERS) or "(The tool gave nothing back.)"
+
+
+def _block_text(block: ContentBlock) -> str:
+    if isinstance(block, TextContent):
+        return block.text
+    if isinstance(block, ImageContent | AudioContent):
+        # Three bytes are four letters of base64.
+        return f"[{block.type} {block.mime_type}, {len(block.data) * 3 // 4} bytes, not shown]"
+    if isinstance(block, EmbeddedResource):
+        inner = block.resource
+        if isinstance(inner, TextResourceContents):
+            return f"[{inner.uri}]\n{inner.text}"
+        return f"[{inner.uri} {inner.mime_type or 'binary'}, {len(inner.blob) * 3 // 4} bytes, not shown]"
+    return f"[{block.name}: {block.uri}]"

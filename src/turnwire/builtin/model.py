@@ -1,9 +1,9 @@
 """The seam to a language model: what it is asked, and the pieces in which it answers.
 
-Takes a system text, a conversation and the tools it may wish for; gives an answer piece by piece. Types of a
+Takes a system text, a conversation and the tools it may use; gives an answer piece by piece. Types of a
 library never cross it. Never runs a tool, never asks a user and never keeps the conversation: its caller does.
 
-An answer is any number of `Text` and `Thought` deltas, then its tool wishes, and one `Finished` as the last piece.
+An answer is any number of `Text` and `Thought` deltas, then its tool uses, and one `Finished` as the last piece.
 A stream that ends without `Finished` does not exist: it raises `ModelFailed` instead.
 """
 
@@ -14,10 +14,10 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Any, Literal, NamedTuple, Protocol, TypeAlias
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 FinishReason: TypeAlias = Literal["stop", "length", "refusal", "tools"]
-"""Why an answer is over. With `tools` the model waits for the results of its wishes."""
+"""Why an answer is over. With `tools` the model waits for the results of its tool uses."""
 
 FailureReason: TypeAlias = Literal[
     "rate_limited", "overloaded", "unreachable", "cut", "unauthorized", "bad_request", "too_long", "unknown"
@@ -72,7 +72,7 @@ class ResourcePart(Struct, frozen=True, tag="resource"):
 UserPart: TypeAlias = TextPart | ImagePart | ResourcePart
 
 
-class ToolWish(Struct, frozen=True):
+class ToolUse(Struct, frozen=True):
     """A complete tool call of a model. `arguments` is `None` when `text`, what it sent, is no JSON object.
 
     Its `id` is the provider's, and some use one again in a later answer.
@@ -95,12 +95,13 @@ class AssistantMessage(Struct, frozen=True, tag="assistant"):
 
     text: str = ""
     thought: str = ""
-    wishes: tuple[ToolWish, ...] = ()
+    tool_uses: tuple[ToolUse, ...] = field(default=(), name="wishes")
+    """Kept under the name that sessions have used from the first on."""
     opaque: bytes | None = None
 
 
 class ToolResult(Struct, frozen=True, tag="tool"):
-    """The result of one wish. Every wish has exactly one, right after the message that held it."""
+    """The result of one tool use. Every one has exactly one, right after the message that held it."""
 
     id: str
     name: str
@@ -127,8 +128,8 @@ class Thought(NamedTuple):
     text: str
 
 
-class ToolWishStarted(NamedTuple):
-    """The model began to write a tool call. Its `ToolWish` follows once it is complete."""
+class ToolUseStarted(NamedTuple):
+    """The model began to write a tool call. Its `ToolUse` follows once it is complete."""
 
     id: str
     name: str
@@ -151,7 +152,7 @@ class Finished(NamedTuple):
     opaque: bytes | None = None
 
 
-Piece: TypeAlias = Text | Thought | ToolWishStarted | ToolWish | Finished
+Piece: TypeAlias = Text | Thought | ToolUseStarted | ToolUse | Finished
 
 
 class Model(Protocol):

@@ -1,7 +1,7 @@
 """A model that is a script: it answers by fixed rules, without any network, and the same every time.
 
 Takes a script, a function that sees what was asked and gives the pieces of an answer; gives a `Model` like any
-other. Tokens are estimated from the number of characters. Never runs a tool: it wishes for one, as models do.
+other. Tokens are estimated from the number of characters. Never runs a tool: it asks for one, as models do.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from turnwire.builtin.model import (
     Thought,
     ToolResult,
     ToolSpec,
-    ToolWish,
+    ToolUse,
     Usage,
     UserMessage,
 )
@@ -42,7 +42,7 @@ class Asked(NamedTuple):
     step: int
     """How many answers were given to them already."""
     results: tuple[ToolResult, ...]
-    """What became of the wishes of the answer before."""
+    """What became of the tool uses of the answer before."""
     tools: frozenset[str]
 
     @property
@@ -86,10 +86,10 @@ class ScriptModel:
 async def _answer(script: AsyncIterator[Piece], read: int, max_tokens: int | None) -> AsyncGenerator[Piece]:
     """The script's pieces in the form of a model: small deltas, bounded, and one end."""
     written = thought = 0
-    has_wishes = False
+    has_uses = False
     async for whole in script:
         for piece in _deltas(whole):
-            written += tokens_of(piece.text) if isinstance(piece, Text | Thought | ToolWish) else 0
+            written += tokens_of(piece.text) if isinstance(piece, Text | Thought | ToolUse) else 0
             thought += tokens_of(piece.text) if isinstance(piece, Thought) else 0
             if max_tokens is not None and written > max_tokens:
                 yield Finished("length", Usage(read, max_tokens, 0, min(thought, max_tokens)))
@@ -99,9 +99,9 @@ async def _answer(script: AsyncIterator[Piece], read: int, max_tokens: int | Non
                     usage=Usage(read, written, 0, thought) if not any(piece.usage) else piece.usage
                 )
                 return
-            has_wishes |= isinstance(piece, ToolWish)
+            has_uses |= isinstance(piece, ToolUse)
             yield piece
-    yield Finished("tools" if has_wishes else "stop", Usage(read, written, 0, thought))
+    yield Finished("tools" if has_uses else "stop", Usage(read, written, 0, thought))
 
 
 def asked_of(messages: Sequence[Message], tools: Sequence[ToolSpec]) -> Asked:
@@ -119,10 +119,10 @@ def asked_of(messages: Sequence[Message], tools: Sequence[ToolSpec]) -> Asked:
     )
 
 
-def wish(name: str, number: int, **arguments: Any) -> ToolWish:
+def tool_use(name: str, number: int, **arguments: Any) -> ToolUse:
     """A tool call. `number` tells the calls of one answer apart."""
     text = msgspec.json.encode(arguments).decode()
-    return ToolWish(f"call-{name}-{number}", name, arguments, text)
+    return ToolUse(f"call-{name}-{number}", name, arguments, text)
 
 
 def tokens_of(text: str) -> int:

@@ -1,8 +1,8 @@
 """The tool calls of one answer: announced at once, allowed in order, run, and their results given back in order.
 
-Takes what a model wishes for; gives one result for each wish, whatever happens. Calls that only look and stand next
-to each other run at the same time; all others run one after the other, each when the one before has ended. Never
-runs what the user or the mode does not allow, and never lets a wish without a result into the conversation.
+One result for each tool use of the model, whatever happens: no provider takes a conversation back in which one is
+missing. Calls that only look and stand next to each other run at the same time; all others run one after the other,
+each when the one before has ended. Never runs what the user or the mode does not allow.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from anyio.abc import TaskStatus
 
 from turnwire.agent import Entry, PermissionOption, ToolCall
 from turnwire.builtin.conversation import stopped
-from turnwire.builtin.model import ToolResult, ToolWish
+from turnwire.builtin.model import ToolResult, ToolUse
 from turnwire.builtin.permits import Verdict, always_words, judge, permit_key
 from turnwire.builtin.tools.plan import UpdatePlan
 from turnwire.builtin.tools.tool import Tool
@@ -36,9 +36,9 @@ _TOLD = (RequestRefused, NotOffered, LimitExceeded, ProtocolError)
 logger = logging.getLogger(__name__)
 
 
-async def run_wishes(work: Work, wishes: Sequence[ToolWish]) -> None:
+async def run_tools(work: Work, tool_uses: Sequence[ToolUse]) -> None:
     """Do them all, and add their results to the conversation; also when cancelled."""
-    stages = [_Stage(work, wish) for wish in wishes]
+    stages = [_Stage(work, use) for use in tool_uses]
     try:
         async with anyio.create_task_group() as tasks:
             for stage in stages:
@@ -50,7 +50,7 @@ async def run_wishes(work: Work, wishes: Sequence[ToolWish]) -> None:
                 for stage in batch:
                     await stage.done.wait()
     finally:
-        work.talk.add(*(stage.result or stopped(stage.wish) for stage in stages))
+        work.talk.add(*(stage.result or stopped(stage.use) for stage in stages))
 
 
 def _batches(stages: Sequence[_Stage]) -> list[list[_Stage]]:
@@ -65,12 +65,12 @@ def _batches(stages: Sequence[_Stage]) -> list[list[_Stage]]:
 
 
 class _Stage:
-    """One wish on its way to a result."""
+    """One tool use on its way to a result."""
 
-    def __init__(self, work: Work, wish: ToolWish) -> None:
+    def __init__(self, work: Work, use: ToolUse) -> None:
         self._work = work
-        self.wish = wish
-        self._tool = work.tools.get(wish.name)
+        self.use = use
+        self._tool = work.tools.get(use.name)
         self.go = anyio.Event()
         self.done = anyio.Event()
         self.result: ToolResult | None = None
@@ -94,9 +94,9 @@ class _Stage:
             self.done.set()
 
     def _announced(self) -> ToolCall:
-        arguments = self.wish.arguments or {}
+        arguments = self.use.arguments or {}
         if self._tool is None:
-            return self._work.turn.tool(self.wish.name or "unknown tool", input=arguments)
+            return self._work.turn.tool(self.use.name or "unknown tool", input=arguments)
         title, kind = self._tool.title(arguments), self._tool.kind
         return self._work.turn.tool(title, kind=kind, input=arguments)
 
@@ -107,7 +107,7 @@ class _Stage:
             call.fail(str(error))
             return self._told(str(error), is_error=True)
         except Exception:  # a fault in one tool must not end the turn
-            logger.exception("the tool %s failed", self.wish.name)
+            logger.exception("the tool %s failed", self.use.name)
             call.fail(BROKEN)
             return self._told(BROKEN, is_error=True)
         return self._told(text)
@@ -127,10 +127,10 @@ class _Stage:
     def _usable(self) -> tuple[Tool, dict[str, Any]]:
         if self._tool is None:
             known = ", ".join(sorted(self._work.tools))
-            raise refused(f"there is no tool {self.wish.name!r}; there are: {known}")
-        if self.wish.arguments is None:
-            raise refused(f"the arguments are no JSON object: {self.wish.text[:500]}")
-        return self._tool, self.wish.arguments
+            raise refused(f"there is no tool {self.use.name!r}; there are: {known}")
+        if self.use.arguments is None:
+            raise refused(f"the arguments are no JSON object: {self.use.text[:500]}")
+        return self._tool, self.use.arguments
 
     async def _allow(self, tool: Tool, arguments: dict[str, Any], call: ToolCall) -> None:
         key = permit_key(tool.spec.name, arguments)
@@ -149,14 +149,14 @@ class _Stage:
     def _plan(self, tool: UpdatePlan) -> ToolResult:
         """The plan belongs to the turn, so there is no tool call to see."""
         try:
-            entries = tool.entries(self.wish.arguments or {})
+            entries = tool.entries(self.use.arguments or {})
         except RequestRefused as error:
             return self._told(str(error), is_error=True)
         self._work.turn.plan([Entry(each.content, each.status, each.priority) for each in entries])
         return self._told("The plan is shown to the user.")
 
     def _told(self, text: str, *, is_error: bool = False) -> ToolResult:
-        return ToolResult(self.wish.id, self.wish.name, _cut(text, RESULT_CHARACTERS), is_error)
+        return ToolResult(self.use.id, self.use.name, _cut(text, RESULT_CHARACTERS), is_error)
 
 
 def _cut(text: str, most: int) -> str:

@@ -13,7 +13,7 @@ from turnwire.agent import Turn
 from turnwire.builtin.conversation import Conversation
 from turnwire.builtin.model import Model, ToolSpec, UserMessage
 from turnwire.builtin.permits import PLAN
-from turnwire.builtin.prompts import Note, system_prompt
+from turnwire.builtin.system_prompt import Note, system_prompt
 from turnwire.builtin.tools.tool import Tool, Workplace
 
 ALLOWED = "allowed"
@@ -55,7 +55,7 @@ class Work:
         return self.turn.session.state.setdefault(ALLOWED, [])
 
     def offered(self) -> list[ToolSpec]:
-        """The tools that the model may wish for in this mode."""
+        """The tools that the model may use in this mode."""
         is_planning = self.mode == PLAN.id
         tools = [each for each in self.tools.values() if not is_planning or not (each.asks or each.edits)]
         return [each.spec for each in tools]

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from turnwire.cli.builtin import FOLDER, IN_MEMORY, PREFIX
-from turnwire.cli.examples import Command
+from turnwire.cli.agent_source import AGENT_FOLDER, IN_MEMORY, PREFIX
+from turnwire.cli.commands import Command
 from turnwire.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ def agent(models: tuple[str, ...], model_url: str | None, **given: Any) -> None:
 def _chosen(models: tuple[str, ...], url: str | None) -> list[Model]:
     if not models:
         return []
-    from turnwire.builtin.choosing_model import choose_model
+    from turnwire.builtin.library_model import choose_model
 
     return [choose_model(each, url=url) for each in dict.fromkeys(models)]
 
@@ -76,11 +76,11 @@ def _folder(given: str | None) -> Path | None:
         return None
     if given:
         return Path(given).absolute()
-    from turnwire.cli.flags import settings_from
+    from turnwire.cli.config import settings_from
 
     # The folder in which the daemon of this user keeps its own. Where sessions work is the client's to say.
     daemons = settings_from({"cwd": ("/",)}, ()).settings.data
-    return None if daemons is None else daemons / FOLDER
+    return None if daemons is None else daemons / AGENT_FOLDER
 
 
 def _read_rules(path: str | None) -> str | None:

@@ -1,13 +1,19 @@
-"""Which commands there are, and where each lives: a module is imported only when its command runs.
+"""Which commands there are, where each lives, and what they have in common.
 
-Takes a command's name; gives the command. So `turnwire --help` and completion stay fast, whatever a command needs.
+A module is imported only when its command runs, so `turnwire --help` and completion stay fast, whatever a command
+needs. Each command teaches by example: its help ends with a block of examples, printed as it was written. It may
+have an agent's command behind `--`. Words that are no text never get further: nothing behind a command can send
+them.
 """
 
 from __future__ import annotations
 
 import difflib
 import importlib
-from typing import NamedTuple, cast
+import os
+import sys
+from collections.abc import Sequence
+from typing import Any, NamedTuple, cast
 
 import click
 
@@ -25,15 +31,15 @@ COMMANDS: dict[str, Row] = {
     "stdio": Row("stdio", "Be an agent on stdin and stdout, for an editor."),
     "agent": Row("agent", "Be the built-in agent, on stdin and stdout."),
     "prompt": Row("prompt", "Send a prompt and show the turn as it happens."),
-    "attach": Row("watching", "Show a session: what happened, then what happens."),
+    "attach": Row("attach", "Show a session: what happened, then what happens."),
     "sessions": Row("sessions", "List the sessions of the daemon."),
-    "tail": Row("watching", "Print the raw events of a session."),
-    "answer": Row("control", "Answer a permission request of the agent."),
-    "cancel": Row("control", "Stop the running turn, or one that is named."),
+    "tail": Row("attach", "Print the raw events of a session."),
+    "answer": Row("answer", "Answer a permission request of the agent."),
+    "cancel": Row("cancel", "Stop the running turn, or one that is named."),
     "queue": Row("queue", "List and change the prompts that wait."),
     "export": Row("sessions", "Write the whole log of a session to a file."),
     "explain": Row("explain", "Say why a session is stuck, and what to do next."),
-    "settle": Row("control", "End a turn whose agent never said that it ended."),
+    "settle": Row("cancel", "End a turn whose agent never said that it ended."),
     "token": Row("tokens", "Make, list and revoke credentials."),
     "login": Row("tokens", "Print a new link that logs a browser in, once."),
     "doctor": Row("doctor", "Check this machine, the settings and the agent."),
@@ -69,3 +75,85 @@ class Lazy(click.Group):
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
             formatter.write_dl([(name, row.about) for name, row in COMMANDS.items()])
+
+
+AGENT = "turnwire.agent"
+"""The key in a context's `meta` of the words behind `--`."""
+
+
+class Command(click.Command):
+    """A command with examples."""
+
+    def __init__(self, *args: Any, examples: str, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.examples = examples
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        check_text(args, ctx)
+        return super().parse_args(ctx, args)
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        write_examples(formatter, self.examples)
+
+
+class WithAgent(Command):
+    """A command behind which another one may stand, after `--`: the agent's. `agent_of` gives that.
+
+    The agent's words may be any bytes: they are handed to a program as they are.
+    """
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        own, agent = _split(args)
+        if agent is not None and not agent:
+            raise click.UsageError("nothing stands after `--`; put the agent's command there", ctx)
+        ctx.meta[AGENT] = tuple(agent or ())
+        return super().parse_args(ctx, own)
+
+    def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
+        return [*super().collect_usage_pieces(ctx), "[-- AGENT COMMAND...]"]
+
+
+def agent_of(ctx: click.Context) -> tuple[str, ...]:
+    """The command behind `--`; empty if there is none."""
+    return ctx.meta.get(AGENT, ())
+
+
+def _split(args: Sequence[str]) -> tuple[list[str], list[str] | None]:
+    if "--" not in args:
+        return list(args), None
+    at = args.index("--")
+    return list(args[:at]), list(args[at + 1 :])
+
+
+class Group(click.Group):
+    """A group of commands with examples of its own."""
+
+    def __init__(self, *args: Any, examples: str, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.examples = examples
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        write_examples(formatter, self.examples)
+
+
+def write_examples(formatter: click.HelpFormatter, examples: str) -> None:
+    with formatter.section("Examples"):
+        for line in examples.strip().splitlines():
+            formatter.write(f"{' ' * formatter.current_indent}{line.strip()}\n")
+
+
+def check_text(words: Sequence[str], ctx: click.Context | None = None) -> None:
+    """Refuse words that cannot be sent. Raises `UsageError`."""
+    for each in words:
+        # Bytes that the locale cannot read arrive as surrogates, which no JSON and no address can hold.
+        if any("\ud800" <= letter <= "\udfff" for letter in each):
+            encoding = sys.getfilesystemencoding().upper()
+            raise click.UsageError(f"{each!a} is not {encoding} text; write it so, or rename what it names", ctx)
+
+
+def sendable_folder(path: str) -> str:
+    """The whole path of a folder, as a daemon and its agent can be told it. Raises `UsageError`."""
+    whole = os.path.abspath(path)
+    # What leads there was not on the command line, and may be no text either.
+    check_text([whole])
+    return whole

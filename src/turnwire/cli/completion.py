@@ -9,7 +9,7 @@ import click
 from click.shell_completion import get_completion_class
 
 from turnwire import __version__
-from turnwire.cli.examples import Command
+from turnwire.cli.commands import Command
 
 COMPLETION_EXAMPLES = """
 turnwire completion bash > ~/.local/share/bash-completion/completions/turnwire
@@ -39,6 +39,6 @@ def version(as_json: bool) -> None:
     if not as_json:
         click.echo(f"turnwire {__version__}")
         return
-    from turnwire.cli.showing import print_json
+    from turnwire.cli.output import print_json
 
     print_json({"turnwire": __version__, "python": platform.python_version(), "sqlite": sqlite3.sqlite_version})

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import click
 
-from turnwire.cli.examples import Command
-from turnwire.cli.showing import print_json, print_table
+from turnwire.cli.commands import Command
+from turnwire.cli.output import print_json, print_table
 
 EXAMPLES = """
 turnwire dialects                                   what is lost between v1 and v2, and what comes instead

@@ -1,24 +1,48 @@
 """`turnwire doctor`: is everything in place?
 
-Takes the same flags as `turnwire serve`; prints a line per check and ends with 1 if one of them failed.
+One function per thing says how it is and what to do; a line is printed for each, and the exit code is 1 if one of
+them failed. It changes nothing: what it writes to try something out is gone when it returns.
 """
 
 from __future__ import annotations
 
 import os
+import platform
+import sqlite3
 import sys
-from collections.abc import AsyncGenerator
-from typing import Any
+import tempfile
+from collections.abc import AsyncGenerator, Iterator
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
 
 import anyio
 import click
+import msgspec
 
-from turnwire.cli.checks import Check, check_agent, check_daemon, check_folder, check_machine, check_port
-from turnwire.cli.examples import WithAgent, agent_of
-from turnwire.cli.failing import DOCTOR_FAILED, printable
-from turnwire.cli.flags import setting_options, settings_from
-from turnwire.cli.reaching import URL_VARIABLE, Reach, check_url, own_token, usual_url
-from turnwire.cli.showing import print_json
+from turnwire import __version__
+from turnwire.cli.agent_source import agent_source
+from turnwire.cli.commands import WithAgent, agent_of
+from turnwire.cli.config import setting_options, settings_from
+from turnwire.cli.failure import DOCTOR_FAILED, NEXT, leading
+from turnwire.cli.output import print_json, printable
+from turnwire.cli.reach import (
+    TOKEN_FILE,
+    URL_VARIABLE,
+    Reach,
+    check_url,
+    open_http,
+    own_token,
+    read_token,
+    usual_url,
+)
+from turnwire.errors import ConfigError, TurnwireError, Unauthenticated
+from turnwire.limits import Limits
+from turnwire.runtime.clock import SystemClock
+from turnwire.runtime.connection import AgentConnection
+from turnwire.runtime.source import AgentSource
+from turnwire.server.access.tokens import read_records
+from turnwire.server.listening.sockets import open_listener
+from turnwire.server.settings.declared import Settings
 from turnwire.server.settings.sources import Loaded
 
 EXAMPLES = """
@@ -26,7 +50,152 @@ turnwire doctor                      this machine, the settings, the built-in ag
 turnwire doctor -- my-agent --flag   does this agent start and answer?
 turnwire doctor --json
 """
+
 COLOURS = {"ok": "green", "warn": "yellow", "fail": "red"}
+
+OLDEST_SQLITE = (3, 35, 0)
+"""The first with all that the log's statements use."""
+
+OLDEST_NOW_MS = 1_735_689_600_000
+"""The beginning of 2025: a clock before that was never set."""
+
+
+class Check(NamedTuple):
+    """How one thing is."""
+
+    level: Literal["ok", "warn", "fail"]
+    name: str
+    words: str
+    next: str = ""
+
+
+def check_machine() -> Iterator[Check]:
+    """Python, SQLite and the clock."""
+    wanted = "3.11"
+    is_new = sys.version_info >= (3, 11)
+    yield Check("ok" if is_new else "fail", "python", platform.python_version(), f"use Python {wanted} or newer")
+    is_new = sqlite3.sqlite_version_info >= OLDEST_SQLITE
+    yield Check(
+        "ok" if is_new else "fail", "sqlite", sqlite3.sqlite_version, "use a Python with SQLite 3.35 or newer"
+    )
+
+
+def check_folder(settings: Settings) -> Iterator[Check]:
+    """Where the log and the credentials are."""
+    if settings.data is None:
+        yield Check("warn", "data", "in memory: sessions are gone when the daemon ends", "set log to sqlite")
+        return
+    place = _existing(settings.data)
+    yield _check_wal(settings.data, place)
+    yield _check_clock(settings.data)
+    try:
+        tokens = read_records(settings.data / "tokens.json")
+        own = read_token(settings.data / TOKEN_FILE)
+    except ConfigError as error:
+        yield Check("fail", "tokens", str(error))
+        return
+    words = f"{len(tokens)} in tokens.json" if tokens else "none yet; the first start makes one"
+    yield Check("ok", "tokens", f"{words}; commands of this user have {'their own' if own else 'no own'}")
+
+
+def _existing(path: Path) -> Path:
+    return next(each for each in (path, *path.absolute().parents) if each.is_dir())
+
+
+def _check_wal(data: Path, place: Path) -> Check:
+    advice = f"make {place} writable, or give --data DIR on a local disk"
+    try:
+        with tempfile.TemporaryDirectory(dir=place, prefix=".turnwire-doctor-") as folder:
+            mode = _journal_mode(Path(folder) / "try.db")
+    except (OSError, sqlite3.Error) as error:
+        return Check("fail", "data", f"{data} cannot be used ({type(error).__name__})", advice)
+    if mode != "wal":
+        return Check("fail", "data", f"{data} is on a disk without write-ahead logging", advice)
+    return Check("ok", "data", str(data) if data.is_dir() else f"{data}, made at the first start")
+
+
+def _journal_mode(path: Path) -> str:
+    database = sqlite3.connect(path)
+    try:
+        mode = database.execute("PRAGMA journal_mode=WAL").fetchone()[0]
+        database.execute("CREATE TABLE tried (n INTEGER)")
+        database.commit()
+    finally:
+        database.close()
+    return str(mode)
+
+
+def _check_clock(data: Path) -> Check:
+    now, log = SystemClock().now_ms(), data / "turnwire.db"
+    written = int(log.stat().st_mtime * 1000) if log.is_file() else OLDEST_NOW_MS
+    if now + 60_000 < written:
+        return Check(
+            "warn", "clock", "it is earlier than the last write of the log", "set the clock; times would jump"
+        )
+    return Check("ok", "clock", "later than all that is recorded")
+
+
+async def check_port(settings: Settings, limits: Limits, has_daemon: bool) -> Check:
+    """Whether a daemon could listen."""
+    where = f"{settings.host} port {settings.port}"
+    try:
+        open_listener(settings.host, settings.port, limits).close()
+    except ConfigError as error:
+        if has_daemon:
+            return Check("ok", "port", f"{where}: the daemon listens there")
+        return Check("fail", "port", str(error))
+    return Check("ok", "port", f"{where} is free")
+
+
+async def check_agent(settings: Settings, limits: Limits) -> Check:
+    """Whether the agent starts and answers `initialize`."""
+    built_in = settings.agent[0] if settings.agent else "built-in"
+    shown = settings.agent_import or settings.agent_url or built_in
+    try:
+        async with agent_source(settings, limits) as source:
+            version = await _speaks(source, limits)
+    except (TurnwireError, ExceptionGroup) as error:
+        why = leading(error)
+        advice = "run it by hand: it should wait for JSON on its stdin"
+        if settings.agent_url is not None:
+            advice = "check its address and its token, and that it runs there"
+        return Check("fail", "agent", f"{shown}: {why}", advice)
+    return Check("ok", "agent", f"{shown}: starts, and speaks ACP version {version}")
+
+
+async def _speaks(source: AgentSource, limits: Limits) -> int:
+    """The version of ACP that an agent answers with."""
+    connection = AgentConnection(await source.connect(), limits)
+    versions: list[int] = []
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(connection.run)
+        try:
+            versions.append((await connection.handshake()).version)
+        finally:
+            tasks.cancel_scope.cancel()
+    return versions[0]
+
+
+class _Version(msgspec.Struct):
+    version: str | None = None
+
+
+async def check_daemon(reach: Reach) -> Check:
+    """Whether a daemon answers, lets us in, and is of this version."""
+    async with open_http(reach) as http:
+        try:
+            await http.ask("GET", "/health", patient=False)
+        except TurnwireError as error:
+            return Check("warn", "daemon", str(error), "turnwire serve")
+        try:
+            answer = await http.ask("GET", "/capabilities", patient=False)
+        except TurnwireError as error:
+            return Check("fail", "daemon", f"{reach.url} does not let us in: {error}", NEXT[Unauthenticated])
+    theirs = answer.read(_Version).version
+    if theirs not in (None, __version__):
+        advice = "restart the daemon, or update this one"
+        return Check("warn", "daemon", f"{reach.url} is turnwire {theirs}, this is {__version__}", advice)
+    return Check("ok", "daemon", f"{reach.url} answers")
 
 
 @click.command(cls=WithAgent, examples=EXAMPLES, params=setting_options())

@@ -12,13 +12,11 @@ from typing import Any, NamedTuple
 import click
 from msgspec import Struct
 
-from turnwire.cli.asking import answer_command, subject
-from turnwire.cli.control import open_questions
-from turnwire.cli.examples import Command
-from turnwire.cli.failing import printable
+from turnwire.cli.answer import answer_command, open_questions, subject
+from turnwire.cli.commands import Command
+from turnwire.cli.output import print_json, printable
 from turnwire.cli.queue import Queue, read_queue
-from turnwire.cli.reaching import Reach, ask, reaching
-from turnwire.cli.showing import print_json
+from turnwire.cli.reach import Reach, ask, with_reach
 from turnwire.client.http import segment
 from turnwire.client.question import Question
 
@@ -69,7 +67,7 @@ class Finding(NamedTuple):
 @click.command(cls=Command, examples=EXAMPLES)
 @click.argument("session")
 @click.option("--json", "as_json", is_flag=True, help="Print all that is known as JSON.")
-@reaching
+@with_reach
 def explain(reach: Reach, session: str, as_json: bool) -> None:
     """Say why a session is stuck, and what to do next."""
     path = f"/session/{segment(session)}/explain"

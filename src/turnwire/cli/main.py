@@ -1,22 +1,20 @@
-"""The entry of the command line.
+"""The entry of the command line: one command, and the process ends with its exit code.
 
-Takes the arguments of the process; runs one command and ends the process with its exit code. Whatever a command
-raises comes through `turnwire.cli.failing`.
+Whatever a command raises comes through `turnwire.cli.failure`.
 """
 
 from __future__ import annotations
 
 import logging
+import os
 import sys
 from typing import NoReturn
 
 import click
 
 from turnwire import __version__
-from turnwire.cli.commands import Lazy
-from turnwire.cli.examples import write_examples
-from turnwire.cli.failing import fail
-from turnwire.cli.streams import open_closed_streams
+from turnwire.cli.commands import Lazy, write_examples
+from turnwire.cli.failure import fail
 
 EXAMPLES = """
 turnwire serve                              run the daemon with the built-in agent
@@ -63,3 +61,13 @@ def main() -> NoReturn:
     except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001  The last one that can say what went wrong.
         code = fail(error, debug=switches["debug"])
     sys.exit(code if isinstance(code, int) else 0)
+
+
+def open_closed_streams() -> None:
+    """See that all three streams are there. Call it before anything else is opened."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            # The lowest number that is free: it is the stream's own, so that no file of ours is taken for it.
+            nothing = os.open(os.devnull, os.O_RDWR)
+            os.set_inheritable(nothing, True)
+            setattr(sys, name, os.fdopen(nothing, mode, encoding="utf-8", errors="backslashreplace"))

@@ -11,10 +11,10 @@ from typing import Any, NamedTuple
 import click
 from msgspec import Struct
 
-from turnwire.cli.examples import Command
-from turnwire.cli.failing import tell
-from turnwire.cli.reaching import Reach, ask, reaching, tell_daemon
-from turnwire.cli.showing import moment, print_json, print_table
+from turnwire.cli.commands import Command
+from turnwire.cli.failure import tell
+from turnwire.cli.output import moment, print_json, print_table
+from turnwire.cli.reach import Reach, ask, tell_daemon, with_reach
 from turnwire.client.http import segment
 
 EXAMPLES = """
@@ -88,7 +88,7 @@ ACTIONS: Mapping[str, _Action] = {
 @click.argument("action", type=click.Choice(list(ACTIONS)), default="list")
 @click.argument("words", nargs=-1)
 @click.option("--json", "as_json", is_flag=True, help="Print the queue as JSON.")
-@reaching
+@with_reach
 def queue(reach: Reach, session: str, action: str, words: tuple[str, ...], as_json: bool) -> None:
     """List and change the prompts that wait. Every action shows the queue as it is then."""
     row = ACTIONS[action]

@@ -1,8 +1,8 @@
 """Events as a person reads them: the agent's words on stdout, everything else in short lines on stderr.
 
-Takes events of one session in order; prints. Words go out as they come; a tool call is one line when it is done, a
-plan one line when it changes. On a terminal the last line tells what is going on. `JsonLines` prints the same
-events for programs. What the agent says cannot steer the terminal.
+Words go out as they come; a tool call is one line when it is done, a plan one line when it changes. On a terminal
+the last line tells what is going on, and leaves no trace. `JsonLines` prints the same events for programs. What
+the agent says cannot steer the terminal.
 """
 
 from __future__ import annotations
@@ -14,10 +14,13 @@ from typing import Protocol
 import click
 import msgspec
 from msgspec import Raw, Struct
+from rich.console import Console
+from rich.live import Live
+from rich.spinner import Spinner
+from rich.text import Text
 
-from turnwire.cli.asking import tell_open
-from turnwire.cli.failing import printable
-from turnwire.cli.footer import Footer
+from turnwire.cli.answer import tell_open
+from turnwire.cli.output import printable
 from turnwire.client.question import Question
 from turnwire.core import events as ev
 from turnwire.core.codec import encode
@@ -259,3 +262,26 @@ def _words(content: Raw) -> str:
 def _short(text: str) -> str:
     line = " ".join(text.split())
     return line if len(line) <= LONGEST else line[: LONGEST - 1] + "…"
+
+
+class Footer:
+    """One line that is there or not."""
+
+    def __init__(self) -> None:
+        self._console = Console(stderr=True, highlight=False)
+        self._live: Live | None = None
+
+    def show(self, words: str) -> None:
+        spinner = Spinner("dots", Text(printable(words), style="dim", overflow="ellipsis", no_wrap=True))
+        if self._live is None:
+            self._live = Live(
+                spinner, console=self._console, transient=True, redirect_stdout=False, redirect_stderr=False
+            )
+            self._live.start()
+        else:
+            self._live.update(spinner)
+
+    def hide(self) -> None:
+        if self._live is not None:
+            self._live.stop()
+            self._live = None

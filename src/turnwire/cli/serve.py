@@ -10,8 +10,8 @@ from typing import Any
 
 import click
 
-from turnwire.cli.examples import WithAgent, agent_of
-from turnwire.cli.flags import setting_options, settings_from
+from turnwire.cli.commands import WithAgent, agent_of
+from turnwire.cli.config import setting_options, settings_from
 
 EXAMPLES = """
 turnwire serve                                       the built-in agent, on http://127.0.0.1:4170
@@ -33,6 +33,6 @@ def serve(ctx: click.Context, as_json: bool, **flags: Any) -> None:
     after the next start. A second signal stops it at once.
     """
     loaded = settings_from(flags, agent_of(ctx))
-    from turnwire.cli.serving import run_daemon
+    from turnwire.cli.daemon import run_daemon
 
     run_daemon(loaded, as_json=as_json)

@@ -1,24 +1,27 @@
 """`turnwire sessions` and `turnwire export`: what sessions there are, and all of one in a file.
 
-Takes a daemon's lists page by page and its logs piece by piece, so that neither has to fit into memory.
+Lists are read page by page and logs piece by piece, so that neither has to fit into memory.
 """
 
 from __future__ import annotations
 
+import os
+import secrets
+import stat
 import sys
-from contextlib import aclosing
+from collections.abc import Generator
+from contextlib import aclosing, contextmanager
+from pathlib import Path
 from typing import Any, BinaryIO
 from urllib.parse import urlencode
 
 import click
 from msgspec import Struct
 
-from turnwire.cli.examples import Command
-from turnwire.cli.failing import tell
-from turnwire.cli.folders import sendable_folder
-from turnwire.cli.reaching import Reach, reaching, run
-from turnwire.cli.showing import print_json, print_table
-from turnwire.cli.wholefile import whole_file
+from turnwire.cli.commands import Command, sendable_folder
+from turnwire.cli.failure import tell
+from turnwire.cli.output import print_json, print_table
+from turnwire.cli.reach import Reach, run, with_reach
 from turnwire.client.http import Http, segment
 
 SESSIONS_EXAMPLES = """
@@ -42,7 +45,7 @@ class _Page(Struct, rename="camel"):
 @click.option("--open", "only_open", is_flag=True, help="Leave out sessions that are closed.")
 @click.option("--cwd", metavar="DIR", help="Only sessions that work in this folder.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON line per session.")
-@reaching
+@with_reach
 def sessions(reach: Reach, only_open: bool, cwd: str | None, as_json: bool) -> None:
     """List the sessions of the daemon."""
     wanted = {"size": "100"} | ({"state": "open"} if only_open else {})
@@ -77,7 +80,7 @@ def _row(entry: dict[str, Any]) -> tuple[str, ...]:
 @click.command(cls=Command, examples=EXPORT_EXAMPLES)
 @click.argument("session")
 @click.option("-o", "--output", metavar="FILE", help="The file to write; `-` is stdout.  [default: stdout]")
-@reaching
+@with_reach
 def export(reach: Reach, session: str, output: str | None) -> None:
     """Write the whole log of a session to a file."""
     if output in (None, "-"):
@@ -95,3 +98,38 @@ async def _copy(http: Http, session: str, to: BinaryIO) -> int:
             size += to.write(piece)
     to.flush()
     return size
+
+
+@contextmanager
+def whole_file(path: str) -> Generator[BinaryIO]:
+    """A file that is at `path` once the block has ended without an error. Raises `OSError` with the user's path."""
+    mode = _mode(path)
+    if mode is not None and not stat.S_ISREG(mode):
+        with open(path, "wb") as direct:
+            yield direct
+        return
+    target = Path(os.path.realpath(path))
+    # In the same folder, so that it can take the target's place in one step.
+    unfinished = target.with_name(f".turnwire-{secrets.token_hex(8)}.part")
+    try:
+        file = unfinished.open("xb")
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, path) from None
+    try:
+        with file:
+            if mode is not None:
+                os.fchmod(file.fileno(), stat.S_IMODE(mode))
+            yield file
+        unfinished.replace(target)
+    except BaseException as error:
+        unfinished.unlink(missing_ok=True)
+        if isinstance(error, OSError) and error.filename in (None, str(unfinished)):
+            raise OSError(error.errno, error.strerror, path) from None
+        raise
+
+
+def _mode(path: str) -> int | None:
+    try:
+        return os.stat(path).st_mode
+    except FileNotFoundError:
+        return None

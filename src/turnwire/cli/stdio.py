@@ -11,8 +11,8 @@ from typing import Any
 
 import click
 
-from turnwire.cli.examples import WithAgent, agent_of
-from turnwire.cli.flags import setting_options
+from turnwire.cli.commands import WithAgent, agent_of
+from turnwire.cli.config import setting_options
 from turnwire.server.settings.declared import Access, ForClients, Listening
 
 EXAMPLES = """
@@ -49,7 +49,7 @@ def stdio(
     if daemon is None:
         if session is not None or token_file is not None:
             raise click.UsageError("--session and --token-file are for --daemon URL; give that, too", ctx)
-        from turnwire.cli.hosting import run_host
+        from turnwire.cli.host import run_host
 
         run_host(flags, agent)
         return
@@ -58,6 +58,6 @@ def stdio(
         raise click.UsageError(f"{foreign[0]} is a setting of the daemon; leave it out, or leave --daemon out", ctx)
     if agent:
         raise click.UsageError("the daemon has its own agent; give either --daemon or an agent's command", ctx)
-    from turnwire.cli.carrying import carry_to_daemon
+    from turnwire.cli.relay import relay_to_daemon
 
-    carry_to_daemon(daemon, session, token_file, flags)
+    relay_to_daemon(daemon, session, token_file, flags)

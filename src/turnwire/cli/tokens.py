@@ -16,17 +16,16 @@ from typing import Any, TypeVar
 import click
 from msgspec import Struct, to_builtins
 
-from turnwire.cli.examples import Command, Group
-from turnwire.cli.failing import tell
-from turnwire.cli.reaching import Reach, ask, reaching, tell_daemon
-from turnwire.cli.showing import moment, print_json, print_table
+from turnwire.cli.commands import Command, Group
+from turnwire.cli.failure import tell
+from turnwire.cli.output import moment, print_json, print_table
+from turnwire.cli.reach import Reach, ask, tell_daemon, with_reach
 from turnwire.client.http import segment
 from turnwire.errors import DaemonUnreachable, LogLocked
 from turnwire.ids import SessionId
 from turnwire.runtime.clock import SystemClock
-from turnwire.server.door.identity import Role
-from turnwire.server.door.token_file import read_records
-from turnwire.server.door.tokens import Tokens
+from turnwire.server.access.identity import Role
+from turnwire.server.access.tokens import Tokens, read_records
 
 EXAMPLES = """
 turnwire token create ci --role controller --expires 30d     for a job
@@ -77,7 +76,7 @@ def token() -> None:
 @click.option("--session", metavar="SESSION", help="The one session it is for.")
 @click.option("--expires", metavar="TIME", help="How long it is valid, such as 90s, 15m, 12h, 30d.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-@reaching
+@with_reach
 def create(reach: Reach, name: str, role: str, session: str | None, expires: str | None, as_json: bool) -> None:
     """Make a token. It is printed once, and nobody can ask for it again."""
     seconds = None if expires is None else _seconds(expires)
@@ -97,7 +96,7 @@ def create(reach: Reach, name: str, role: str, session: str | None, expires: str
 
 @token.command("list", cls=Command, examples=LIST_EXAMPLES)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-@reaching
+@with_reach
 def list_tokens(reach: Reach, as_json: bool) -> None:
     """The credentials that are valid now, without their secrets."""
 
@@ -114,7 +113,7 @@ def list_tokens(reach: Reach, as_json: bool) -> None:
 
 @token.command(cls=Command, examples="turnwire token revoke ID")
 @click.argument("token_id", metavar="ID")
-@reaching
+@with_reach
 def revoke(reach: Reach, token_id: str) -> None:
     """End a token, the logins it granted, and their streams."""
     path = f"/tokens/{segment(token_id)}"
@@ -123,7 +122,7 @@ def revoke(reach: Reach, token_id: str) -> None:
 
 
 @click.command(cls=Command, examples=LOGIN_EXAMPLES)
-@reaching
+@with_reach
 def login(reach: Reach) -> None:
     """Print a new link that logs a browser in, once, within ten minutes."""
     click.echo(ask(reach, "POST", "/login-link", shape=_Link).url)

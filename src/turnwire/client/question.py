@@ -19,7 +19,7 @@ from turnwire.core.permissions import ACTIONS
 from turnwire.errors import InvalidOption, LocalProtocolError
 from turnwire.ids import PermissionId, PromptId, SessionId
 from turnwire.wire.jsonrpc import raw
-from turnwire.wire.methods import PERMISSION
+from turnwire.wire.methods import SESSION_REQUEST_PERMISSION
 
 REJECT = "reject"
 _REJECTING = ("reject_once", "reject_always")
@@ -111,7 +111,7 @@ class Question:
         rejecting = self._rejecting()
         if rejecting is not None:
             return self._select(rejecting)
-        is_permission = self.method == PERMISSION
+        is_permission = self.method == SESSION_REQUEST_PERMISSION
         return Reply(raw({"outcome": {"outcome": "cancelled"}} if is_permission else {"action": "decline"}))
 
     def _select(self, option_id: str) -> Reply:
@@ -122,7 +122,7 @@ class Question:
         """What the agent hears is what was given, members that are not known here included."""
         said = to_json(dict(answer), "an answer")
         try:
-            if self.method != PERMISSION:
+            if self.method != SESSION_REQUEST_PERMISSION:
                 if msgspec.json.decode(said, type=_Form).action not in ACTIONS:
                     raise self._no_answer("another action")
                 return Reply(said)
@@ -145,7 +145,7 @@ class Question:
             )
 
     def _no_answer(self, given: str) -> LocalProtocolError:
-        if self.method == PERMISSION:
+        if self.method == SESSION_REQUEST_PERMISSION:
             takes = (
                 'an option or its id, `"reject"`, or {"outcome": {"outcome": "selected", "optionId": …}} or'
                 ' {"outcome": {"outcome": "cancelled"}}'

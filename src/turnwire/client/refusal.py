@@ -7,17 +7,19 @@ not known here becomes `DaemonRefused`. Never shows text of a body that is no pr
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any, Final, TypeAlias
 
 import msgspec
 
 from turnwire.errors import (
     AgentError,
+    AgentFailure,
     AgentLaunchFailed,
     AuthRequired,
     DaemonRefused,
     Forbidden,
+    ModelFailed,
     NotFound,
     RequestRefused,
     SessionError,
@@ -25,6 +27,7 @@ from turnwire.errors import (
     TurnError,
     TurnwireError,
     Unauthenticated,
+    tree,
 )
 from turnwire.wire.jsonrpc import UNREADABLE
 
@@ -32,20 +35,14 @@ _Context: TypeAlias = dict[str, str | int | float | bool | None]
 
 _OWN_MEMBERS: Final = frozenset({"error", "code", "type", "title", "status", "detail", "message", "self"})
 """What every problem has, and what would be taken for another argument."""
-_NOT_OVER_HTTP: Final = (TurnError, RequestRefused)
-"""A turn's end and an answer to an agent: neither refuses a request."""
+_NOT_OVER_HTTP: Final = (TurnError, RequestRefused, AgentFailure, ModelFailed)
+"""A turn's end, an answer to an agent, and what only an agent raises: none of them refuses a request."""
 _MOST_RETRY_AFTER_S: Final = 3600.0
 _PASSING: Final = frozenset({408, 425, 429, 502, 503, 504})
 """What servers and proxies say of a moment that passes."""
 
 
-def _tree(root: type[TurnwireError]) -> Iterator[type[TurnwireError]]:
-    yield root
-    for each in root.__subclasses__():
-        yield from _tree(each)
-
-
-_BY_CODE: Final = {each.code: each for each in _tree(TurnwireError) if each not in _NOT_OVER_HTTP}
+_BY_CODE: Final = {each.code: each for each in tree() if each not in _NOT_OVER_HTTP}
 _BY_STATUS: Final[Mapping[int, type[TurnwireError]]] = {
     401: Unauthenticated,
     403: Forbidden,

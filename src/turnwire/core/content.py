@@ -14,7 +14,7 @@ from msgspec import Raw, Struct
 
 from turnwire.errors import ContentRefused, RemoteProtocolError
 from turnwire.wire.jsonrpc import UNREADABLE
-from turnwire.wire.schema.content import EmbeddedResource, content_block
+from turnwire.wire.schema.common import EmbeddedResource, content_block
 
 ALWAYS = ("resource_link", "text")
 """Every agent takes these."""

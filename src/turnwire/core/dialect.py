@@ -17,11 +17,10 @@ from turnwire.core.setup import Setup
 from turnwire.errors import RemoteProtocolError
 from turnwire.ids import AgentSessionId, PermissionId, PromptId
 from turnwire.wire.jsonrpc import INVALID_PARAMS, UNSUPPORTED_VERSION, ErrorObject, Request, raw
-from turnwire.wire.methods import PERMISSION
+from turnwire.wire.methods import ELICITATION_CREATE, SESSION_REQUEST_PERMISSION, VENDOR
 
-VENDOR = "turnwire"
 NEWEST_VERSION = 2
-QUESTIONS = frozenset({PERMISSION, "elicitation/create"})
+QUESTIONS = frozenset({SESSION_REQUEST_PERMISSION, ELICITATION_CREATE})
 """Requests of the agent that users answer."""
 
 
@@ -195,7 +194,7 @@ UNKNOWN_MODE = ErrorObject(INVALID_PARAMS, "an elicitation is a form or a url; n
 
 def is_offered_question(request: Request) -> bool:
     """Whether users can be asked this: an elicitation only in the modes that agents were told of."""
-    return request.method != "elicitation/create" or _object(request.params).get("mode", "form") in ("form", "url")
+    return request.method != ELICITATION_CREATE or _object(request.params).get("mode", "form") in ("form", "url")
 
 
 class _Option(Struct, rename="camel"):

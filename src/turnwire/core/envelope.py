@@ -22,7 +22,7 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 from msgspec.structs import fields
 
 from turnwire.core import events as ev
-from turnwire.core.codec import decode, encode
+from turnwire.core.codec import STORED_UPDATE, decode, encode
 from turnwire.core.view.text import join_text
 from turnwire.ids import SessionId
 from turnwire.wire.jsonrpc import UNREADABLE
@@ -37,8 +37,6 @@ MESSAGE: Final = "user_message"
 OPTION_IDS: Final = "optionIds"
 """The stored `options` of a permission request; `options` is the agent's list of them."""
 
-_STORED_UPDATE: Final = b'{"type":"session_update",'
-"""How the stored form of an update in its current shape begins."""
 _LINE_ENDS: Final = bytes.maketrans(b"\r\n", b"  ")
 _LF: Final = 10
 _CR: Final = 13
@@ -160,7 +158,7 @@ class _Session(Struct, frozen=True):
     """What an update's envelope has between its id and its payload."""
 
     def __call__(self, offset: int, body: bytes) -> bytes:
-        if body.startswith(_STORED_UPDATE):
+        if body.startswith(STORED_UPDATE):
             # As `encode_event` would write it, in the same go as the envelope: this is the hottest line of fan-out.
             return self._of_update(
                 b'id: %d\nevent: session_update\ndata: {"id":%d' % (offset, offset), body, b"}}\n\n"
@@ -170,7 +168,7 @@ class _Session(Struct, frozen=True):
 
     def of_body(self, offset: int, body: bytes) -> bytes:
         """The envelope of a stored event."""
-        if body.startswith(_STORED_UPDATE):
+        if body.startswith(STORED_UPDATE):
             return self._of_update(b'{"id":%d' % offset, body, b"}}")
         return self.of_event(offset, decode(body))
 

@@ -20,11 +20,11 @@ from turnwire.core.state import Question
 from turnwire.core.turn import TurnState
 from turnwire.errors import InvalidOption, LocalProtocolError, PermissionNotFound
 from turnwire.ids import ClientId, PromptId
-from turnwire.wire.methods import PERMISSION
+from turnwire.wire.methods import ELICITATION_CREATE, SESSION_REQUEST_PERMISSION
 
 NOT_ANSWERED: dict[str, Raw] = {
-    PERMISSION: Raw(b'{"outcome":{"outcome":"cancelled"}}'),
-    "elicitation/create": Raw(b'{"action":"cancel"}'),
+    SESSION_REQUEST_PERMISSION: Raw(b'{"outcome":{"outcome":"cancelled"}}'),
+    ELICITATION_CREATE: Raw(b'{"action":"cancel"}'),
 }
 """What the agent hears when no user answered: never an approval."""
 

@@ -22,7 +22,7 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 from turnwire.core.inputs import Verdict
 from turnwire.errors import ConfigError
 from turnwire.wire.jsonrpc import UNREADABLE, raw
-from turnwire.wire.methods import PERMISSION
+from turnwire.wire.methods import SESSION_REQUEST_PERMISSION
 
 
 class Answer(StrEnum):
@@ -190,7 +190,7 @@ class PermissionRequest(Struct, frozen=True):
 
 def read_request(method: str, params: Raw) -> PermissionRequest | None:
     """None for anything that is no readable permission request."""
-    if method != PERMISSION:
+    if method != SESSION_REQUEST_PERMISSION:
         return None
     try:
         asked = msgspec.json.decode(params, type=_Asked)

@@ -1,7 +1,7 @@
 """The OpenAPI document: the route table for tools to read.
 
 Takes the rows that the routes are served from; gives OpenAPI 3.1. What a route takes, gives and refuses comes from
-its row, the shapes from the types that read and write them, the statuses from the table of problems. So the
+its row, the shapes from the types that read and write them, the statuses from the classes of the errors. So the
 document says what the code does. Never holds a route of its own.
 """
 
@@ -28,7 +28,6 @@ from turnwire.errors import (
     Unauthenticated,
     UnsupportedMedia,
 )
-from turnwire.problems import PROBLEMS
 from turnwire.server.endpoint import CLIENT_ID_HEADERS, Endpoint
 
 Json: TypeAlias = dict[str, Any]
@@ -204,7 +203,7 @@ def _refusals(endpoint: Endpoint) -> dict[int, list[str]]:
     """Codes by status, in the order of the codes."""
     found: dict[int, set[str]] = {}
     for error in {*ALWAYS, *_of_the_row(endpoint), *endpoint.refuses}:
-        found.setdefault(PROBLEMS[error].http, set()).add(error.code)
+        found.setdefault(error.http_status, set()).add(error.code)
     return {status: sorted(codes) for status, codes in found.items()}
 
 

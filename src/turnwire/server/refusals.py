@@ -1,6 +1,6 @@
 """An error as an HTTP answer: the members of RFC 9457 beside the flat `error` and `code` that older clients read.
 
-Takes a `TurnwireError`; gives status, headers and body by the one table of `turnwire.problems`. Never shows
+Takes a `TurnwireError`; gives status, headers and body by the error's class. Never shows
 the text of an exception that is not ours.
 """
 
@@ -11,7 +11,6 @@ from typing import Any
 from msgspec import Raw
 
 from turnwire.errors import AgentLaunchFailed, AuthRequired, TurnwireError
-from turnwire.problems import problem
 
 RETRY_AFTER_S = 1
 """What `Retry-After` says of everything that may succeed a moment later."""
@@ -19,7 +18,7 @@ RETRY_AFTER_S = 1
 
 def problem_of(error: TurnwireError) -> tuple[int, dict[str, str], dict[str, Any]]:
     """Status, headers and body."""
-    status = problem(error).http
+    status = error.http_status
     text = str(error)
     body: dict[str, Any] = {_camel(name): value for name, value in error.context.items() if value is not None}
     body |= {

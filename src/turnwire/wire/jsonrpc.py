@@ -21,7 +21,6 @@ from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
 from turnwire.errors import RemoteProtocolError
 from turnwire.ids import RequestId
-from turnwire.wire.unknown import Unknown
 
 PARSE_ERROR: Final = -32700
 INVALID_REQUEST: Final = -32600
@@ -110,6 +109,29 @@ _read_envelope = msgspec.json.Decoder(_Envelope).decode
 _read_members = msgspec.json.Decoder(dict[str, Raw]).decode
 _read_entries = msgspec.json.Decoder(tuple[Raw, ...]).decode
 _read_id = msgspec.json.Decoder(_Integer | str).decode
+
+
+class Unknown:
+    """A value that this version of turnwire does not know, kept as it came.
+
+    Typed views hold one wherever ACP leaves a union open; writing the view again writes the same bytes.
+    """
+
+    __match_args__ = ("tag", "raw")
+    __slots__ = ("raw", "tag")
+
+    def __init__(self, tag: str, raw: Raw) -> None:
+        self.tag = tag
+        self.raw = raw
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Unknown) and (self.tag, self.raw) == (other.tag, other.raw)
+
+    def __hash__(self) -> int:
+        return hash((self.tag, bytes(self.raw)))
+
+    def __repr__(self) -> str:
+        return f"Unknown(tag={self.tag!r})"
 
 
 def _keep_unknown(value: object) -> Raw:

@@ -1,15 +1,60 @@
-"""The methods of ACP: one table of who handles what, in which version, and what must be advertised first.
+"""The methods of ACP: one table of who receives what, in which version, what must be advertised first, and who in
+turnwire serves it. Also the one place where their names are spelt.
 
-Takes a method name, gives its row or nothing. Covers v1 and v2, stable and unstable, and the drafts turnwire
-speaks. Never judges a message: an unknown method is the caller's to refuse or to ignore.
+Covers v1 and v2, stable and unstable, and the drafts turnwire speaks. The parts that serve methods have a handler
+for each row that names them (a test holds them to it) and ask here whether a version has the method. What an
+unknown method means is theirs to say: some refuse it, some ignore it.
 """
 
 from __future__ import annotations
 
-from enum import StrEnum
+from enum import Flag, StrEnum, auto
 from typing import Final, NamedTuple
 
-PERMISSION: Final = "session/request_permission"
+INITIALIZE: Final = "initialize"
+AUTHENTICATE: Final = "authenticate"
+AUTH_LOGIN: Final = "auth/login"
+LOGOUT: Final = "logout"
+AUTH_LOGOUT: Final = "auth/logout"
+SESSION_NEW: Final = "session/new"
+SESSION_LOAD: Final = "session/load"
+SESSION_RESUME: Final = "session/resume"
+SESSION_FORK: Final = "session/fork"
+SESSION_ATTACH: Final = "session/attach"
+SESSION_DETACH: Final = "session/detach"
+SESSION_READY: Final = "session/ready"
+SESSION_READY_DRAFT: Final = "_session/ready"
+"""`session/ready` as extensions are spelt, for peers that do not take a draft under its future name."""
+SESSION_LIST: Final = "session/list"
+SESSION_CLOSE: Final = "session/close"
+SESSION_DELETE: Final = "session/delete"
+SESSION_SET_MODE: Final = "session/set_mode"
+SESSION_SET_MODEL: Final = "session/set_model"
+SESSION_SET_CONFIG_OPTION: Final = "session/set_config_option"
+SESSION_PROMPT: Final = "session/prompt"
+SESSION_STEERING: Final = "_session/steering"
+SESSION_CANCEL: Final = "session/cancel"
+TOOL_CALL_CANCEL: Final = "tool_call/cancel"
+TERMINAL_CANCEL: Final = "terminal/cancel"
+SESSION_UPDATE: Final = "session/update"
+SESSION_REQUEST_PERMISSION: Final = "session/request_permission"
+ELICITATION_CREATE: Final = "elicitation/create"
+ELICITATION_COMPLETE: Final = "elicitation/complete"
+FS_READ_TEXT_FILE: Final = "fs/read_text_file"
+FS_WRITE_TEXT_FILE: Final = "fs/write_text_file"
+TERMINAL_CREATE: Final = "terminal/create"
+TERMINAL_OUTPUT: Final = "terminal/output"
+TERMINAL_WAIT_FOR_EXIT: Final = "terminal/wait_for_exit"
+TERMINAL_KILL: Final = "terminal/kill"
+TERMINAL_RELEASE: Final = "terminal/release"
+CANCEL_REQUEST: Final = "$/cancel_request"
+
+VENDOR: Final = "turnwire"
+"""Our key in `_meta`, and the first part of the names of our own methods."""
+TURN_COMPLETE: Final = f"_{VENDOR}/turn_complete"
+"""The end of a prompt, for clients of v1 that cannot know it otherwise and ask for this."""
+STATE_RESYNC_REQUIRED: Final = f"_{VENDOR}/state_resync_required"
+"""What our server says first on a stream whose cursor it cannot honour."""
 
 
 class Side(StrEnum):
@@ -36,6 +81,19 @@ class Stability(StrEnum):
     DRAFT = "draft"
 
 
+class Part(Flag):
+    """The parts of turnwire that serve methods."""
+
+    SERVER = auto()
+    """The daemon, which is an agent to its clients: `server/acp`."""
+    SDK = auto()
+    """An agent that is written with `turnwire.agent`."""
+    SCRIPTED = auto()
+    """The scripted agent of `turnwire.testing`."""
+    NODE = auto()
+    """The runtime, which is a client to its agents."""
+
+
 class Method(NamedTuple):
     """One method in one version of the protocol."""
 
@@ -48,108 +106,93 @@ class Method(NamedTuple):
     gate: str
     """Where in `initialize` the handling side advertises it; empty if nothing needs to be advertised."""
     stability: Stability
+    served_by: Part
 
 
 _A, _C, _B = Side.AGENT, Side.CLIENT, Side.BOTH
 _REQ, _NOTE, _ANY = Kind.REQUEST, Kind.NOTIFICATION, Kind.EITHER
 _S, _U, _D = Stability.STABLE, Stability.UNSTABLE, Stability.DRAFT
-_SESSION, _CONNECTION = True, False
+_SES, _CON = True, False
+_SERVER, _SDK, _SCRIPTED, _NODE = Part.SERVER, Part.SDK, Part.SCRIPTED, Part.NODE
+_AGENTS, _EVERYBODY, _NOBODY = _SERVER | _SDK | _SCRIPTED, ~Part(0), Part(0)
+_NO: Final = None
+"""The version has no such method."""
 
-_Row = tuple[str, Side, Kind, bool, str, Stability]
+_Row = tuple[str, Side, Kind, bool, Stability, str | None, str | None, Part]
 
 # The gates of an agent are paths in its `initialize` result, those of a client paths in its params.
 _V1_SESSION = "agentCapabilities.sessionCapabilities"
 _V2_SESSION = "capabilities.session"
 
-_V1: Final[tuple[_Row, ...]] = (
-    ("initialize", _A, _REQ, _CONNECTION, "", _S),
-    ("authenticate", _A, _REQ, _CONNECTION, "authMethods", _S),
-    ("logout", _A, _REQ, _CONNECTION, "agentCapabilities.auth.logout", _S),
-    ("auth/status", _A, _REQ, _CONNECTION, "agentCapabilities.auth.status", _U),
-    ("auth/status_update", _C, _NOTE, _CONNECTION, "", _U),
-    ("session/new", _A, _REQ, _CONNECTION, "", _S),
-    ("session/load", _A, _REQ, _SESSION, "agentCapabilities.loadSession", _S),
-    ("session/resume", _A, _REQ, _SESSION, f"{_V1_SESSION}.resume", _S),
-    ("session/fork", _A, _REQ, _SESSION, f"{_V1_SESSION}.fork", _U),
-    ("session/list", _A, _REQ, _CONNECTION, f"{_V1_SESSION}.list", _S),
-    ("session/delete", _A, _REQ, _SESSION, f"{_V1_SESSION}.delete", _S),
-    ("session/close", _A, _REQ, _SESSION, f"{_V1_SESSION}.close", _S),
-    ("session/status", _A, _REQ, _SESSION, f"{_V1_SESSION}.status", _U),
-    ("session/archive", _A, _REQ, _SESSION, f"{_V1_SESSION}.archive", _U),
-    ("session/unarchive", _A, _REQ, _SESSION, f"{_V1_SESSION}.archive", _U),
-    ("session/set_title", _A, _REQ, _SESSION, f"{_V1_SESSION}.title", _U),
-    ("session/set_mode", _A, _REQ, _SESSION, "", _S),
-    ("session/set_config_option", _A, _REQ, _SESSION, "", _S),
-    ("session/prompt", _A, _REQ, _SESSION, "", _S),
-    ("session/cancel", _A, _NOTE, _SESSION, "", _S),
-    ("session/ready", _A, _NOTE, _SESSION, f"{_V1_SESSION}.ready", _D),
-    ("_session/ready", _A, _NOTE, _SESSION, f"{_V1_SESSION}.ready", _D),
-    ("session/attach", _A, _REQ, _SESSION, f"{_V1_SESSION}.attach", _D),
-    ("session/detach", _A, _REQ, _SESSION, f"{_V1_SESSION}.attach", _D),
-    ("_session/steering", _A, _REQ, _SESSION, "", _D),
-    ("providers/list", _A, _REQ, _CONNECTION, "agentCapabilities.providers", _U),
-    ("providers/set", _A, _REQ, _CONNECTION, "agentCapabilities.providers", _U),
-    ("providers/disable", _A, _REQ, _CONNECTION, "agentCapabilities.providers", _U),
-    ("session/update", _C, _NOTE, _SESSION, "", _S),
-    ("session/request_permission", _C, _REQ, _SESSION, "", _S),
-    ("fs/read_text_file", _C, _REQ, _SESSION, "clientCapabilities.fs.readTextFile", _S),
-    ("fs/write_text_file", _C, _REQ, _SESSION, "clientCapabilities.fs.writeTextFile", _S),
-    ("terminal/create", _C, _REQ, _SESSION, "clientCapabilities.terminal", _S),
-    ("terminal/output", _C, _REQ, _SESSION, "clientCapabilities.terminal", _S),
-    ("terminal/wait_for_exit", _C, _REQ, _SESSION, "clientCapabilities.terminal", _S),
-    ("terminal/kill", _C, _REQ, _SESSION, "clientCapabilities.terminal", _S),
-    ("terminal/release", _C, _REQ, _SESSION, "clientCapabilities.terminal", _S),
-    # A question may hang on a request instead of a session, so its scope is not in the table.
-    ("elicitation/create", _C, _REQ, _CONNECTION, "clientCapabilities.elicitation", _S),
-    ("elicitation/complete", _C, _NOTE, _CONNECTION, "clientCapabilities.elicitation", _S),
-    ("mcp/message", _B, _ANY, _CONNECTION, "agentCapabilities.mcpCapabilities.acp", _U),
-    ("proxy/initialize", _B, _REQ, _CONNECTION, "", _U),
-    ("proxy/successor", _B, _ANY, _CONNECTION, "", _U),
-    ("$/cancel_request", _B, _NOTE, _CONNECTION, "", _S),
-)
-
-_V2: Final[tuple[_Row, ...]] = (
-    ("initialize", _A, _REQ, _CONNECTION, "", _S),
-    ("auth/login", _A, _REQ, _CONNECTION, "authMethods", _S),
-    ("auth/logout", _A, _REQ, _CONNECTION, "authMethods", _S),
-    ("auth/status", _A, _REQ, _CONNECTION, "capabilities.auth.status", _U),
-    ("auth/status_update", _C, _NOTE, _CONNECTION, "", _U),
-    ("session/new", _A, _REQ, _CONNECTION, _V2_SESSION, _S),
-    ("session/list", _A, _REQ, _CONNECTION, _V2_SESSION, _S),
-    ("session/resume", _A, _REQ, _SESSION, _V2_SESSION, _S),
-    ("session/close", _A, _REQ, _SESSION, _V2_SESSION, _S),
-    ("session/prompt", _A, _REQ, _SESSION, _V2_SESSION, _S),
-    ("session/cancel", _A, _NOTE, _SESSION, _V2_SESSION, _S),
-    ("session/delete", _A, _REQ, _SESSION, f"{_V2_SESSION}.delete", _S),
-    ("session/fork", _A, _REQ, _SESSION, f"{_V2_SESSION}.fork", _U),
-    ("session/status", _A, _REQ, _SESSION, f"{_V2_SESSION}.status", _U),
-    ("session/archive", _A, _REQ, _SESSION, f"{_V2_SESSION}.archive", _U),
-    ("session/unarchive", _A, _REQ, _SESSION, f"{_V2_SESSION}.archive", _U),
-    ("session/set_title", _A, _REQ, _SESSION, f"{_V2_SESSION}.title", _U),
-    ("session/set_config_option", _A, _REQ, _SESSION, "", _S),
+_ROWS: Final[tuple[_Row, ...]] = (
+    # name, side, kind, scope, stability, gate in v1, gate in v2, who serves it
+    (INITIALIZE, _A, _REQ, _CON, _S, "", "", _AGENTS),
+    (AUTHENTICATE, _A, _REQ, _CON, _S, "authMethods", _NO, _AGENTS),
+    (AUTH_LOGIN, _A, _REQ, _CON, _S, _NO, "authMethods", _AGENTS),
+    (LOGOUT, _A, _REQ, _CON, _S, "agentCapabilities.auth.logout", _NO, _AGENTS),
+    (AUTH_LOGOUT, _A, _REQ, _CON, _S, _NO, "authMethods", _AGENTS),
+    ("auth/status", _A, _REQ, _CON, _U, "agentCapabilities.auth.status", "capabilities.auth.status", _NOBODY),
+    ("auth/status_update", _C, _NOTE, _CON, _U, "", "", _NOBODY),
+    (SESSION_NEW, _A, _REQ, _CON, _S, "", _V2_SESSION, _AGENTS),
+    (SESSION_LOAD, _A, _REQ, _SES, _S, "agentCapabilities.loadSession", _NO, _AGENTS),
+    (SESSION_RESUME, _A, _REQ, _SES, _S, f"{_V1_SESSION}.resume", _V2_SESSION, _AGENTS),
+    (SESSION_FORK, _A, _REQ, _SES, _U, f"{_V1_SESSION}.fork", f"{_V2_SESSION}.fork", _AGENTS),
+    (SESSION_ATTACH, _A, _REQ, _SES, _D, f"{_V1_SESSION}.attach", f"{_V2_SESSION}.attach", _SERVER),
+    (SESSION_DETACH, _A, _REQ, _SES, _D, f"{_V1_SESSION}.attach", f"{_V2_SESSION}.attach", _SERVER),
+    (SESSION_READY, _A, _NOTE, _SES, _D, f"{_V1_SESSION}.ready", f"{_V2_SESSION}.ready", _AGENTS),
+    (SESSION_READY_DRAFT, _A, _NOTE, _SES, _D, f"{_V1_SESSION}.ready", f"{_V2_SESSION}.ready", _AGENTS),
+    (SESSION_LIST, _A, _REQ, _CON, _S, f"{_V1_SESSION}.list", _V2_SESSION, _AGENTS),
+    (SESSION_CLOSE, _A, _REQ, _SES, _S, f"{_V1_SESSION}.close", _V2_SESSION, _AGENTS),
+    (SESSION_DELETE, _A, _REQ, _SES, _S, f"{_V1_SESSION}.delete", f"{_V2_SESSION}.delete", _AGENTS),
+    ("session/status", _A, _REQ, _SES, _U, f"{_V1_SESSION}.status", f"{_V2_SESSION}.status", _NOBODY),
+    ("session/archive", _A, _REQ, _SES, _U, f"{_V1_SESSION}.archive", f"{_V2_SESSION}.archive", _NOBODY),
+    ("session/unarchive", _A, _REQ, _SES, _U, f"{_V1_SESSION}.archive", f"{_V2_SESSION}.archive", _NOBODY),
+    ("session/set_title", _A, _REQ, _SES, _U, f"{_V1_SESSION}.title", f"{_V2_SESSION}.title", _NOBODY),
+    (SESSION_SET_MODE, _A, _REQ, _SES, _S, "", _NO, _AGENTS),
+    # Of older schemas; those who still have it also have a configuration option for it.
+    (SESSION_SET_MODEL, _A, _REQ, _SES, _U, "", _NO, _SERVER),
+    (SESSION_SET_CONFIG_OPTION, _A, _REQ, _SES, _S, "", "", _AGENTS),
+    (SESSION_PROMPT, _A, _REQ, _SES, _S, "", _V2_SESSION, _AGENTS),
+    (SESSION_STEERING, _A, _REQ, _SES, _D, "", "", _SDK | _SCRIPTED),
+    (SESSION_CANCEL, _A, _NOTE, _SES, _S, "", _V2_SESSION, _AGENTS),
     # Advertised by each item while it can be cancelled, not in `initialize`.
-    ("tool_call/cancel", _A, _REQ, _SESSION, "", _S),
-    ("terminal/cancel", _A, _REQ, _SESSION, "", _S),
-    ("session/ready", _A, _NOTE, _SESSION, f"{_V2_SESSION}.ready", _D),
-    ("_session/ready", _A, _NOTE, _SESSION, f"{_V2_SESSION}.ready", _D),
-    ("session/attach", _A, _REQ, _SESSION, f"{_V2_SESSION}.attach", _D),
-    ("session/detach", _A, _REQ, _SESSION, f"{_V2_SESSION}.attach", _D),
-    ("_session/steering", _A, _REQ, _SESSION, "", _D),
-    ("providers/list", _A, _REQ, _CONNECTION, "capabilities.providers", _U),
-    ("providers/set", _A, _REQ, _CONNECTION, "capabilities.providers", _U),
-    ("providers/disable", _A, _REQ, _CONNECTION, "capabilities.providers", _U),
-    ("session/update", _C, _NOTE, _SESSION, "", _S),
-    ("session/request_permission", _C, _REQ, _SESSION, "", _S),
-    ("elicitation/create", _C, _REQ, _CONNECTION, "capabilities.elicitation", _S),
-    ("elicitation/complete", _C, _NOTE, _CONNECTION, "capabilities.elicitation", _S),
-    ("mcp/message", _B, _ANY, _CONNECTION, f"{_V2_SESSION}.mcp.acp", _U),
-    ("proxy/initialize", _B, _REQ, _CONNECTION, "", _U),
-    ("proxy/successor", _B, _ANY, _CONNECTION, "", _U),
-    ("$/cancel_request", _B, _NOTE, _CONNECTION, "", _S),
+    (TOOL_CALL_CANCEL, _A, _REQ, _SES, _S, _NO, "", _SERVER),
+    (TERMINAL_CANCEL, _A, _REQ, _SES, _S, _NO, "", _SERVER),
+    ("providers/list", _A, _REQ, _CON, _U, "agentCapabilities.providers", "capabilities.providers", _NOBODY),
+    ("providers/set", _A, _REQ, _CON, _U, "agentCapabilities.providers", "capabilities.providers", _NOBODY),
+    ("providers/disable", _A, _REQ, _CON, _U, "agentCapabilities.providers", "capabilities.providers", _NOBODY),
+    (SESSION_UPDATE, _C, _NOTE, _SES, _S, "", "", _NODE),
+    (SESSION_REQUEST_PERMISSION, _C, _REQ, _SES, _S, "", "", _NODE),
+    # A question may hang on a request instead of a session, so its scope is not in the table.
+    (ELICITATION_CREATE, _C, _REQ, _CON, _S, "clientCapabilities.elicitation", "capabilities.elicitation", _NODE),
+    (
+        ELICITATION_COMPLETE,
+        _C,
+        _NOTE,
+        _CON,
+        _S,
+        "clientCapabilities.elicitation",
+        "capabilities.elicitation",
+        _NODE,
+    ),
+    (FS_READ_TEXT_FILE, _C, _REQ, _SES, _S, "clientCapabilities.fs.readTextFile", _NO, _NODE),
+    (FS_WRITE_TEXT_FILE, _C, _REQ, _SES, _S, "clientCapabilities.fs.writeTextFile", _NO, _NODE),
+    (TERMINAL_CREATE, _C, _REQ, _SES, _S, "clientCapabilities.terminal", _NO, _NODE),
+    (TERMINAL_OUTPUT, _C, _REQ, _SES, _S, "clientCapabilities.terminal", _NO, _NODE),
+    (TERMINAL_WAIT_FOR_EXIT, _C, _REQ, _SES, _S, "clientCapabilities.terminal", _NO, _NODE),
+    (TERMINAL_KILL, _C, _REQ, _SES, _S, "clientCapabilities.terminal", _NO, _NODE),
+    (TERMINAL_RELEASE, _C, _REQ, _SES, _S, "clientCapabilities.terminal", _NO, _NODE),
+    ("mcp/message", _B, _ANY, _CON, _U, "agentCapabilities.mcpCapabilities.acp", f"{_V2_SESSION}.mcp.acp", _NOBODY),
+    ("proxy/initialize", _B, _REQ, _CON, _U, "", "", _NOBODY),
+    ("proxy/successor", _B, _ANY, _CON, _U, "", "", _NOBODY),
+    (CANCEL_REQUEST, _B, _NOTE, _CON, _S, "", "", _EVERYBODY),
 )
 
 METHODS: Final[dict[tuple[str, int], Method]] = {
-    (row[0], version): Method(row[0], version, *row[1:]) for version, rows in ((1, _V1), (2, _V2)) for row in rows
+    (name, version): Method(name, version, side, kind, scope, gate, stability, part)
+    for name, side, kind, scope, stability, *gates, part in _ROWS
+    for version, gate in enumerate(gates, start=1)
+    if gate is not None
 }
 """Every method by name and protocol version."""
 
@@ -157,6 +200,11 @@ METHODS: Final[dict[tuple[str, int], Method]] = {
 def find_method(name: str, version: int) -> Method | None:
     """What a method is on a connection of that version, if it is one of ACP's."""
     return METHODS.get((name, version))
+
+
+def served_by(part: Part, kind: Kind) -> frozenset[str]:
+    """The methods, of any version, that a part of turnwire must have a handler for."""
+    return frozenset(each.name for each in METHODS.values() if part in each.served_by and each.kind is kind)
 
 
 def is_extension(name: str) -> bool:

@@ -18,10 +18,10 @@ from turnwire.core.codec import encode
 from turnwire.core.face import Face, Tell
 from turnwire.core.translate.profile import ClientProfile
 from turnwire.ids import PromptId, SessionId
+from turnwire.server.access.identity import ANYBODY
 from turnwire.server.acp.client_state import ClientState
 from turnwire.server.acp.frame_writer import Fold, FrameWriter, Mode
 from turnwire.server.acp.subscription import Subscription
-from turnwire.server.door.identity import ANYBODY
 from turnwire.testing.patience import quiet
 from turnwire.wire.jsonrpc import raw
 

@@ -9,7 +9,7 @@ import pytest
 
 from turnwire.client.content import to_raw
 from turnwire.errors import LocalProtocolError
-from turnwire.wire.schema.content import ImageContent
+from turnwire.wire.schema.common import ImageContent
 
 
 def test_a_text_becomes_one_block_of_text() -> None:

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import msgspec
 import pytest
 
 from turnwire.client.refusal import is_passing, refusal_of, retry_after_of
 from turnwire.errors import (
+    AgentFailure,
     AgentLaunchFailed,
     AgentUnavailable,
     AuthRequired,
     DaemonRefused,
     Forbidden,
+    ModelFailed,
     NotFound,
     QueueFull,
     RequestRefused,
@@ -23,21 +23,15 @@ from turnwire.errors import (
     TurnError,
     TurnwireError,
     Unauthenticated,
+    tree,
 )
 from turnwire.server.refusals import problem_of
 
-
-def tree(root: type[TurnwireError]) -> Iterator[type[TurnwireError]]:
-    yield root
-    for each in root.__subclasses__():
-        if each.__module__ == "turnwire.errors":
-            yield from tree(each)
-
-
 PLAIN = [
     each
-    for each in tree(TurnwireError)
-    if each not in (TurnError, RequestRefused, AuthRequired, AgentLaunchFailed, DaemonRefused)
+    for each in tree()
+    if each
+    not in (TurnError, RequestRefused, AgentFailure, ModelFailed, AuthRequired, AgentLaunchFailed, DaemonRefused)
 ]
 
 

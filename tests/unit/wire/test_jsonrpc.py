@@ -17,11 +17,11 @@ from turnwire.wire.jsonrpc import (
     Notification,
     Request,
     Result,
+    Unknown,
     decode,
     encode,
     raw,
 )
-from turnwire.wire.unknown import Unknown
 
 
 def refusal(line: bytes) -> RemoteProtocolError:

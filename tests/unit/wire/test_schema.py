@@ -10,24 +10,12 @@ from msgspec import UNSET, Raw, Struct
 
 from turnwire.errors import LocalProtocolError, RemoteProtocolError
 from turnwire.wire.jsonrpc import INVALID_PARAMS, ErrorObject, raw
-from turnwire.wire.schema import (
-    Unknown,
-    common,
-    content,
-    content_block,
-    content_blocks,
-    decode_update,
-    read,
-    v1,
-    v1_update,
-    v2,
-    v2_update,
-)
-from turnwire.wire.schema.content import ResourceContents, TextContent
+from turnwire.wire.schema import Unknown, common, content_block, content_blocks, decode_update, read, v1, v2
+from turnwire.wire.schema.common import ResourceContents, TextContent
 
 
 def structs() -> list[type[Struct]]:
-    modules: list[ModuleType] = [common, content, v1, v1_update, v2, v2_update]
+    modules: list[ModuleType] = [common, v1, v2]
     found = (each for module in modules for each in vars(module).values())
     return [
         each for each in found if isinstance(each, type) and issubclass(each, Struct) and each is not ErrorObject
@@ -117,7 +105,7 @@ def test_an_unknown_value_inside_an_update_does_not_fail_it() -> None:
         b'{"type":"content","content":{"type":"smell"}}]}'
     )
     view = decode_update(update, 1)
-    assert isinstance(view, v1_update.ToolCall)
+    assert isinstance(view, v1.ToolCall)
     assert view.content == [
         Unknown("hologram", Raw(b'{"type":"hologram","x": 1}')),
         common.ContentItem(Unknown("smell", Raw(b'{"type":"smell"}'))),
@@ -149,40 +137,40 @@ def test_a_malformed_optional_field_reads_as_its_default() -> None:
     view = decode_update(
         Raw(b'{"sessionUpdate":"tool_call","toolCallId":"t","title":"T","kind":7,"locations":{}}'), 1
     )
-    assert view == v1_update.ToolCall("t", "T")
+    assert view == v1.ToolCall("t", "T")
 
 
 def test_bad_items_of_a_forgiving_list_are_dropped() -> None:
     view = decode_update(
         Raw(b'{"sessionUpdate":"plan","entries":[7,{"content":"c","priority":"high","status":"pending"},{}]}'), 1
     )
-    assert view == v1_update.Plan([common.PlanEntry("c", "high", "pending")])
+    assert view == v1.Plan([common.PlanEntry("c", "high", "pending")])
 
 
 def test_a_required_list_that_is_none_reads_as_empty_in_v1() -> None:
-    assert decode_update(Raw(b'{"sessionUpdate":"plan","entries":"x"}'), 1) == v1_update.Plan([])
+    assert decode_update(Raw(b'{"sessionUpdate":"plan","entries":"x"}'), 1) == v1.Plan([])
 
 
 def test_one_bad_background_item_means_background_is_not_reported() -> None:
     update = b'{"sessionUpdate":"state_update","state":"idle","background":[{"type":"terminal"}],"stopReason":7}'
-    assert decode_update(Raw(update), 2) == v2_update.StateUpdate("idle")
+    assert decode_update(Raw(update), 2) == v2.StateUpdate("idle")
     update = b'{"sessionUpdate":"state_update","state":"idle","background":[{"type":"_x"}]}'
     view = decode_update(Raw(update), 2)
-    assert view == v2_update.StateUpdate("idle", [Unknown("_x", Raw(b'{"type":"_x"}'))])
+    assert view == v2.StateUpdate("idle", [Unknown("_x", Raw(b'{"type":"_x"}'))])
 
 
 @pytest.mark.requirement("R73")
 @pytest.mark.parametrize("kind", ["state_update", "state_change"])
 def test_the_older_spellings_of_a_state_are_read(kind: str) -> None:
     view = decode_update(raw({"sessionUpdate": kind, "state": "idle", "stop_reason": "end_turn"}), 2)
-    assert view == v2_update.StateUpdate("idle", stop_reason="end_turn")
+    assert view == v2.StateUpdate("idle", stop_reason="end_turn")
 
 
 @pytest.mark.requirement("R73")
 def test_accepted_spellings_of_required_fields_are_read() -> None:
     assert read(Raw(b'{"stop_reason":"refusal"}'), v1.PromptResponse).stop_reason == "refusal"
     view = decode_update(Raw(b'{"sessionUpdate":"current_mode_update","modeId":"m"}'), 1)
-    assert view == v1_update.CurrentModeUpdate("m")
+    assert view == v1.CurrentModeUpdate("m")
     view = decode_update(Raw(b'{"sessionUpdate":"_turn_complete","promptRequestId":2,"stop_reason":"end_turn"}'), 1)
     assert view == common.TurnComplete(2, "end_turn")
 
@@ -193,8 +181,8 @@ def test_absent_and_null_are_kept_apart_in_v2_and_are_the_same_in_v1() -> None:
         Raw(b'{"sessionUpdate":"tool_call_update","toolCallId":"t","title":null}'),
     )
     assert decode_update(absent, 1) == decode_update(null, 1)
-    assert decode_update(absent, 2) == v2_update.ToolCallUpdate("t", title=UNSET)
-    assert decode_update(null, 2) == v2_update.ToolCallUpdate("t", title=None)
+    assert decode_update(absent, 2) == v2.ToolCallUpdate("t", title=UNSET)
+    assert decode_update(null, 2) == v2.ToolCallUpdate("t", title=None)
 
 
 def test_a_version_that_does_not_exist_is_our_own_mistake() -> None:
@@ -207,7 +195,7 @@ def test_a_prompt_is_read_block_by_block() -> None:
         TextContent("a"),
         Unknown("new", Raw(b'{"type":"new"}')),
     ]
-    assert content_block(Raw(b'{"type":"resource","resource":{"uri":"u","text":"t"}}')) == content.EmbeddedResource(
+    assert content_block(Raw(b'{"type":"resource","resource":{"uri":"u","text":"t"}}')) == common.EmbeddedResource(
         ResourceContents("u", text="t")
     )
 
@@ -293,8 +281,8 @@ def test_a_command_without_its_tag_is_a_command_and_another_tag_is_kept() -> Non
         ),
         2,
     )
-    assert isinstance(view, v2_update.AvailableCommandsUpdate)
-    assert view.available_commands[0] == v2_update.Command("n", "d")
+    assert isinstance(view, v2.AvailableCommandsUpdate)
+    assert view.available_commands[0] == v2.Command("n", "d")
     assert isinstance(view.available_commands[1], Unknown)
 
 

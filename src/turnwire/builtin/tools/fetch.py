@@ -14,11 +14,14 @@ look the name up again.
 from __future__ import annotations
 
 import ipaddress
+import re
 import socket
 import ssl
 from collections.abc import Collection
 from contextlib import aclosing
+from html.parser import HTMLParser
 from typing import Annotated, Any, Final, NamedTuple
+from urllib.parse import urljoin
 
 import anyio
 import httpx
@@ -26,19 +29,23 @@ from anyio import to_thread
 from msgspec import Meta
 
 from turnwire.builtin.tools.arguments import Arguments, checked, failed, told, tool_spec, wrong
-from turnwire.builtin.tools.html_text import html_text
 from turnwire.builtin.tools.output import shown
 from turnwire.builtin.tools.tool import Call, Workplace
 
 FETCH_S, REDIRECTS = 30.0, 5
+
 PAGE_BYTES, PAGE_CHARACTERS = 4 * 2**20, 40_000
 """What is read of a page, and what of its text a model gets at a time."""
 
 LAST_PORT = 65_535
+
 REDIRECT = {301, 302, 303, 307, 308}
+
 TEXT_TYPES = ("text/", "application/json", "application/xml", "application/javascript", "application/x-ndjson")
+
 NAT64, GLOBAL_UNICAST = ipaddress.IPv6Network("64:ff9b::/96"), ipaddress.IPv6Network("2000::/3")
 """All that is given out to the public is in the second; the first stands for the addresses of IPv4."""
+
 HEADERS: Final = {
     "User-Agent": "turnwire",
     "Accept": "text/html, text/plain, text/markdown, application/json, */*;q=0.1",
@@ -209,3 +216,95 @@ def _part(page: Page, text: str, offset: int) -> str:
     if page.is_cut:
         notes += "(The page is longer than what was read of it.)\n"
     return f"{notes}\n{part or '(There is no text.)'}\n"
+
+
+# -- a page of HTML as text --------------------------------------------------------------------------------
+
+
+UNSEEN = {"script", "style", "noscript", "template", "svg", "head", "iframe", "object"}
+
+BLOCKS = {
+    *("p", "div", "section", "article", "header", "footer", "main", "nav", "aside", "ul", "ol", "table", "tr"),
+    *("blockquote", "pre", "h1", "h2", "h3", "h4", "h5", "h6", "form", "figure", "dl", "dt", "dd", "hr", "li"),
+}
+
+
+def html_text(page: str, address: str) -> str:
+    """A page, however broken, roughly as Markdown, without scripts, styles and what is not shown. Links are given
+    as they lead from `address`."""
+    reader = _Reader(address)
+    reader.feed(page)
+    reader.close()
+    text = "".join(reader.parts).replace("\xa0", " ")
+    text = re.sub(r"[ \t]+\n", "\n", text)
+    return re.sub(r"\n{3,}", "\n\n", text).strip() + "\n"
+
+
+def _joined(address: str, link: str) -> str | None:
+    """Where a link leads; none for one that leads nowhere outside its page."""
+    try:
+        target = urljoin(address, link.strip())
+    except ValueError:
+        return None
+    return target if target.startswith(("http://", "https://")) and not link.startswith("#") else None
+
+
+class _Reader(HTMLParser):
+    def __init__(self, address: str) -> None:
+        super().__init__(convert_charrefs=True)
+        self._address = address
+        self._unseen: list[str] = []
+        self._pre = 0
+        self._link: str | None = None
+        self._link_starts = 0
+        self.parts: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        if tag in UNSEEN:
+            # A `head` that is never closed ends where the body begins.
+            self._unseen.append(tag)
+        elif tag == "body":
+            self._unseen.clear()
+        elif not self._unseen:
+            self._start(tag, dict(attrs))
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag in self._unseen:
+            while self._unseen.pop() != tag:
+                pass
+        elif not self._unseen:
+            self._end(tag)
+
+    def _take_text(self, data: str) -> None:
+        if not self._unseen:
+            self.parts.append(data if self._pre else re.sub(r"\s+", " ", data))
+
+    handle_data = _take_text
+
+    def _start(self, tag: str, attributes: dict[str, str | None]) -> None:
+        if tag in BLOCKS or tag == "br":
+            self.parts.append("\n" if tag in ("br", "li", "tr") else "\n\n")
+        if tag == "li":
+            self.parts.append("- ")
+        elif re.fullmatch(r"h[1-6]", tag):
+            self.parts.append("#" * int(tag[1]) + " ")
+        elif tag == "pre":
+            self._pre += 1
+            self.parts.append("```\n")
+        elif tag in ("td", "th"):
+            self.parts.append(" | ")
+        elif tag == "a":
+            self._link, self._link_starts = attributes.get("href"), len(self.parts)
+
+    def _end(self, tag: str) -> None:
+        if tag == "a" and self._link:
+            text = "".join(self.parts[self._link_starts :]).strip()
+            target = _joined(self._address, self._link)
+            if text and target:
+                self.parts[self._link_starts :] = [f"[{text}]({target})"]
+            self._link = None
+        elif tag == "pre" and self._pre:
+            self._pre -= 1
+            self.parts.append("\n```\n")
+        elif tag in BLOCKS:
+            self.parts.append("\n")

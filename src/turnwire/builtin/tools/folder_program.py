@@ -1,7 +1,8 @@
 """Looks through a folder: a program of its own, so that whoever started it can end it at any moment.
 
-Run as `python -I -S folder_program.py WISH` by `turnwire.builtin.tools.folders`. A regular expression can take for
-ever, and so can a disk; neither can be stopped in a thread. WISH is JSON (see `main`); the answer is lines of JSON:
+Run as `python -I -S folder_program.py REQUEST` by `turnwire.builtin.tools.folders`. A regular expression can take
+for ever, and so can a disk; neither can be stopped in a thread. REQUEST is JSON (see `main`); the answer is lines
+of JSON:
 
     list     {"folder": "src", "entries": [["a.py", "file"], ["lib", "folder"], ["old", "link"]]}
     search   {"file": "src/a.py", "lines": [[7, true, "the match"], [8, false, "a line of context"]]}
@@ -277,27 +278,28 @@ def search_files(folder: Folder, start: Names, search: Search, only: str | None,
     return False
 
 
-def main(wish: dict[str, object]) -> None:
+def main(request: dict[str, object]) -> None:
     """`root`, `below` (names down to where it starts), `hidden`, `ignored`, `most`; then `depth` for a list, or
     `pattern`, `ignore_case`, `context`, `only` (one file), `glob` and `most_bytes` for a search."""
     with suppress(ValueError, OSError):
         # Not every system knows this bound; the bound on time holds everywhere.
         resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
-    folder = Folder(str(wish["root"]), hidden=bool(wish["hidden"]), ignored=bool(wish["ignored"]))
-    start, most, skipped = tuple(str(wish["below"]).split("/")) if wish["below"] else (), int(str(wish["most"])), 0
-    if "pattern" in wish:
+    folder = Folder(str(request["root"]), hidden=bool(request["hidden"]), ignored=bool(request["ignored"]))
+    start = tuple(str(request["below"]).split("/")) if request["below"] else ()
+    most, skipped = int(str(request["most"])), 0
+    if "pattern" in request:
         try:
-            regex = re.compile(str(wish["pattern"]), re.IGNORECASE if wish["ignore_case"] else 0)
-            glob = str(wish["glob"]) if wish["glob"] else None
+            regex = re.compile(str(request["pattern"]), re.IGNORECASE if request["ignore_case"] else 0)
+            glob = str(request["glob"]) if request["glob"] else None
             matcher(glob or "*", braces=True)
         except (re.error, OverflowError, RecursionError, MemoryError) as error:
             tell(wrong=str(error) if isinstance(error, re.error) else "it is too large")
             return
-        search = Search(regex, int(str(wish["context"])), most, int(str(wish["most_bytes"])))
-        more = search_files(folder, start, search, str(wish["only"]) if wish["only"] else None, glob)
+        search = Search(regex, int(str(request["context"])), most, int(str(request["most_bytes"])))
+        more = search_files(folder, start, search, str(request["only"]) if request["only"] else None, glob)
         skipped = search.skipped
     else:
-        more = list_folders(folder, start, depth=int(str(wish["depth"])), most=most)
+        more = list_folders(folder, start, depth=int(str(request["depth"])), most=most)
     tell(done=True, more=more, skipped=skipped + folder.unreadable)
 
 

@@ -63,15 +63,15 @@ class Place:
         return os.path.dirname(self.absolute) if self.only else self.absolute
 
 
-async def look(place: Place, wish: Found, within_s: float) -> tuple[list[Found], bool]:
+async def look(place: Place, request: Found, within_s: float) -> tuple[list[Found], bool]:
     """Run the program; gives its lines and whether it came to its end in time.
 
     Raises:
         RequestRefused: It cannot be started, or failed.
     """
     limits = Limits()
-    wish = {"root": place.root, "below": place.below, "only": place.only, **wish}
-    command = [sys.executable, "-I", "-S", str(PROGRAM), json.dumps(wish)]
+    request = {"root": place.root, "below": place.below, "only": place.only, **request}
+    command = [sys.executable, "-I", "-S", str(PROGRAM), json.dumps(request)]
     terminal = start_terminal(command, "/", {"PYTHONIOENCODING": "utf-8"}, ANSWER_BYTES)
     try:
         with anyio.move_on_after(within_s) as waiting:
@@ -123,8 +123,8 @@ class List:
         place = await to_thread.run_sync(Place, where, asked.path)
         if place.only:
             raise wrong("the path names a file; use `read` for it, or name a folder")
-        wish = {"hidden": asked.hidden, "ignored": asked.hidden, "most": ENTRIES, "depth": asked.depth}
-        lines, has_ended = await look(place, wish, LOOK_S)
+        request = {"hidden": asked.hidden, "ignored": asked.hidden, "most": ENTRIES, "depth": asked.depth}
+        lines, has_ended = await look(place, request, LOOK_S)
         tree = {line["folder"]: line["entries"] for line in lines if "folder" in line}
         text = f"{shown_path(where, place.absolute)}/\n" + "".join(_drawn(tree, "", "  "))
         if not any(tree.values()):
@@ -192,7 +192,7 @@ class Search:
     async def run(self, where: Workplace, arguments: dict[str, Any], call: Call) -> str:
         asked = checked(arguments, SearchArguments, self.spec.name)
         place = await to_thread.run_sync(Place, where, asked.path)
-        wish: Found = {
+        request: Found = {
             "pattern": asked.pattern,
             "ignore_case": asked.ignore_case,
             "glob": asked.glob,
@@ -202,7 +202,7 @@ class Search:
             "most": asked.limit,
             "most_bytes": FOUND_BYTES,
         }
-        lines, has_ended = await look(place, wish, self._within_s)
+        lines, has_ended = await look(place, request, self._within_s)
         for line in lines:
             if "wrong" in line:
                 raise wrong(f"`pattern` or `glob` is no valid expression: {line['wrong']}; mend it")

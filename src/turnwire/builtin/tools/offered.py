@@ -5,10 +5,10 @@ Takes what is allowed; gives the tools in the order in which a model is told of 
 
 from __future__ import annotations
 
-from turnwire.builtin.tools.commands import Run
 from turnwire.builtin.tools.files import Edit, Read, Write
 from turnwire.builtin.tools.folders import List, Search
 from turnwire.builtin.tools.plan import UpdatePlan
+from turnwire.builtin.tools.run import Run
 from turnwire.builtin.tools.tool import Tool
 
 

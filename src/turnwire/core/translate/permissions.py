@@ -15,7 +15,7 @@ from turnwire.core.dialect import VENDOR
 from turnwire.core.translate.members import entries, members, raw, text_of
 from turnwire.core.translate.tool_parts import patch_to_v1, patch_to_v2, text_item
 from turnwire.ids import SessionId
-from turnwire.wire.methods import PERMISSION
+from turnwire.wire.methods import SESSION_REQUEST_PERMISSION
 
 _UNTITLED: Final = "The agent asks for permission"
 _OPTION_KINDS: Final = frozenset({"allow_once", "allow_always", "reject_once", "reject_always"})
@@ -35,14 +35,14 @@ def translate_question(
     given, counted = members(params), Counter[str]() if losses is None else losses
     if "sessionId" in given:
         given["sessionId"] = raw(session_id)
-    if method != PERMISSION or agent_version == client_version:
+    if method != SESSION_REQUEST_PERMISSION or agent_version == client_version:
         return raw(given)
     return raw(_to_v2(given, counted) if client_version == 2 else _to_v1(given, counted))
 
 
 def translate_answer(method: str, result: Raw, client_version: int, agent_version: int) -> Raw:
     """The client's answer for the agent."""
-    if method != PERMISSION or agent_version == client_version or agent_version == 2:
+    if method != SESSION_REQUEST_PERMISSION or agent_version == client_version or agent_version == 2:
         return result
     outcome = text_of(members(members(result).get("outcome")), "outcome")
     return result if outcome in _OUTCOMES else _NOT_APPROVED

@@ -24,12 +24,12 @@ from turnwire.core.translate.members import members, text_of
 from turnwire.core.translate.profile import ClientProfile
 from turnwire.errors import Forbidden, SessionError, SessionNotFound, TurnwireError
 from turnwire.ids import PermissionId, PromptId, RequestId, SessionId
+from turnwire.server.access.identity import Identity, Role
 from turnwire.server.acp.frame_queue import FrameQueue
 from turnwire.server.acp.rpc import failure_of
 from turnwire.server.acp.subscription import Start, Subscription
 from turnwire.server.daemon import Daemon
-from turnwire.server.door.identity import Identity, Role
-from turnwire.server.entering import profile_of
+from turnwire.server.daemon.creation import profile_of
 from turnwire.wire.jsonrpc import Failure, Result, encode
 
 ELICITATION_ID = "elicitationId"

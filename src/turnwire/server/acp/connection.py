@@ -24,6 +24,7 @@ from turnwire.core.translate.profile import ClientProfile
 from turnwire.errors import RemoteProtocolError, TurnwireError
 from turnwire.ids import RequestId, SessionId
 from turnwire.log import Position
+from turnwire.server.access.identity import Identity
 from turnwire.server.acp import methods, prompt_methods
 from turnwire.server.acp.client_state import ClientState, logger
 from turnwire.server.acp.frame_writer import SessionFrame
@@ -33,8 +34,7 @@ from turnwire.server.acp.rpc import code_of, failed, failure_of, refusal
 from turnwire.server.acp.subscription import Subscription
 from turnwire.server.acp.subscription_state import UNANSWERED
 from turnwire.server.daemon import Daemon
-from turnwire.server.door.identity import Identity
-from turnwire.server.entering import profile_of
+from turnwire.server.daemon.creation import profile_of
 from turnwire.wire.jsonrpc import (
     INVALID_REQUEST,
     Batch,

@@ -22,10 +22,10 @@ from turnwire.core.face.dialect import Dialect
 from turnwire.core.translate.members import members, named
 from turnwire.errors import RemoteProtocolError
 from turnwire.runtime.session import Session
+from turnwire.server.access.identity import Role
 from turnwire.server.acp.client_state import ELICITATION_ID, ClientState
 from turnwire.server.acp.rpc import failed
 from turnwire.server.acp.subscription import Subscription
-from turnwire.server.door.identity import Role
 from turnwire.wire.jsonrpc import Notification, Request, Result, encode, raw
 from turnwire.wire.peek import peek_update
 

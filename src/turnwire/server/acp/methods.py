@@ -18,10 +18,10 @@ from msgspec import Raw
 from turnwire.core.correlation import exact
 from turnwire.errors import TurnwireError
 from turnwire.ids import SessionId
+from turnwire.server.access.identity import Role
 from turnwire.server.acp import passthrough, prompt_methods, session_methods
 from turnwire.server.acp.client_state import ClientState
 from turnwire.server.acp.rpc import refusal
-from turnwire.server.door.identity import Role
 from turnwire.wire.jsonrpc import (
     INVALID_REQUEST,
     METHOD_NOT_FOUND,

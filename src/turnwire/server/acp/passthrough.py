@@ -15,12 +15,12 @@ from turnwire.core.view import View
 from turnwire.core.view.items import ToolCall
 from turnwire.errors import RemoteProtocolError, RequestRefused
 from turnwire.ids import SessionId
+from turnwire.server.access.identity import Role
 from turnwire.server.acp.client_state import ELICITATION_ID, ClientState
 from turnwire.server.acp.frame_writer import CANCEL_REQUEST
 from turnwire.server.acp.rpc import EMPTY, invalid, read_params
 from turnwire.server.acp.subscription import Subscription
 from turnwire.server.acp.subscription_state import SubscriptionState
-from turnwire.server.door.identity import Role
 from turnwire.wire.jsonrpc import METHOD_NOT_FOUND, Failure, Notification, Request, encode, raw
 from turnwire.wire.methods import is_extension
 from turnwire.wire.peek import peek_session_id

@@ -34,11 +34,11 @@ from turnwire.errors import (
 from turnwire.ids import PermissionId, SessionId
 from turnwire.log.base import Position
 from turnwire.runtime import mint
+from turnwire.server.access.identity import Role
 from turnwire.server.acp.client_state import AwaitedRequest, ClientState, OutgoingRequest, SentPrompt
 from turnwire.server.acp.rpc import Named, failed, failure_of, read_params
 from turnwire.server.acp.subscription import Subscription
-from turnwire.server.door.identity import Role
-from turnwire.server.prompting import KEY_LENGTH, digest
+from turnwire.server.daemon.prompts import KEY_LENGTH, digest
 from turnwire.wire.jsonrpc import Failure, Request, Result, encode, raw
 
 _UPDATE = b'{"type":"session_update"'

@@ -13,7 +13,6 @@ from msgspec import Raw, Struct, json
 
 from turnwire.errors import AgentLaunchFailed, RemoteProtocolError, RequestRefused, TurnwireError
 from turnwire.ids import RequestId, SessionId
-from turnwire.problems import problem
 from turnwire.server.refusals import problem_of
 from turnwire.wire.jsonrpc import INVALID_PARAMS, ErrorObject, Failure, encode, raw
 
@@ -73,7 +72,7 @@ def refusal(request_id: RequestId | None, code: int, message: str, data: dict[st
 def code_of(error: TurnwireError) -> int:
     """The JSON-RPC code: the one that the error carries, else the one of its class."""
     carried = error.context.get("jsonrpc") if isinstance(error, RemoteProtocolError | RequestRefused) else None
-    return carried if isinstance(carried, int) else problem(error).jsonrpc
+    return carried if isinstance(carried, int) else error.jsonrpc_code
 
 
 def _facts(error: TurnwireError) -> dict[str, Any]:

@@ -43,15 +43,15 @@ from turnwire.errors import (
 from turnwire.ids import Epoch, SessionId
 from turnwire.log.base import Position
 from turnwire.log.rules import check_position
-from turnwire.server import choosing
+from turnwire.server.access.directories import check_cwd
+from turnwire.server.access.identity import Role
 from turnwire.server.acp.client_state import ClientState
 from turnwire.server.acp.prompt_methods import answer_from_log, cancel_input, drop_waiting, give_owed, owed_upto
 from turnwire.server.acp.rpc import EMPTY, Named, invalid, read_params
 from turnwire.server.acp.subscription import Start
-from turnwire.server.door.cwd import check_cwd
-from turnwire.server.door.identity import Role
-from turnwire.server.entering import granted, hear_agent
-from turnwire.server.listing import SessionEntry, Wanted, page
+from turnwire.server.daemon import configuration
+from turnwire.server.daemon.creation import checked_setup, hear_agent
+from turnwire.server.daemon.session_list import SessionEntry, Wanted
 from turnwire.wire.jsonrpc import Request, raw
 
 PAGE = 100
@@ -137,9 +137,9 @@ async def fork(client: ClientState, request: Request) -> None:
 
 
 async def _granted(client: ClientState, setup: Setup) -> Setup:
-    """The setup with true paths. Raises if the agent takes no directories, or one of them cannot be granted."""
+    """The setup with true paths. Raises if the agent takes no directories, or one of them cannot be checked_setup."""
     try:
-        return await granted(client.daemon, setup)
+        return await checked_setup(client.daemon, setup)
     except BadRequest as refused:
         raise invalid(str(refused)) from None
 
@@ -336,10 +336,10 @@ async def set_option(client: ClientState, request: Request) -> Raw:
     wanted = translate_setting(request.method, request.params, version, agent, offers)
     result = EMPTY
     if wanted.method == SET_MODE:
-        await choosing.set_mode(daemon, session_id, read_params(wanted.params, _Mode).mode_id, who)
+        await configuration.set_mode(daemon, session_id, read_params(wanted.params, _Mode).mode_id, who)
     else:
         option = read_params(wanted.params, _Option)
-        options = await choosing.set_option(daemon, session_id, option.config_id, option.value)
+        options = await configuration.set_option(daemon, session_id, option.config_id, option.value)
         result = raw({"configOptions": options})
     offers = current_offers((await daemon.node.view(session_id)).latest)
     takes = client.profile.boolean_options
@@ -352,15 +352,15 @@ async def set_model(client: ClientState, request: Request) -> Raw:
     """`session/set_model`."""
     wanted = read_params(request.params, _Model)
     who = await _chooser(client, wanted.session_id)
-    await choosing.set_model(client.daemon, wanted.session_id, wanted.model_id, who)
+    await configuration.set_model(client.daemon, wanted.session_id, wanted.model_id, who)
     return EMPTY
 
 
-async def _chooser(client: ClientState, session_id: SessionId) -> choosing.Chooser:
+async def _chooser(client: ClientState, session_id: SessionId) -> configuration.Chooser:
     subscription = client.attached(session_id)
     subscription.open_gate()
     await client.daemon.node.agents.wake(session_id)
-    return choosing.Chooser(client.who.name, subscription.client_id)
+    return configuration.Chooser(client.who.name, subscription.client_id)
 
 
 # -- listing -------------------------------------------------------------------------------------------------
@@ -380,7 +380,7 @@ async def list_sessions(client: ClientState, request: Request) -> Raw:
     if wanted.cursor is not None and not wanted.cursor.startswith(_AFTER):
         raise invalid("this is no cursor of ours; list from the start, without one")
     after = None if wanted.cursor is None else SessionId(wanted.cursor.removeprefix(_AFTER))
-    found, going_on = await page(client.daemon, client.who, Wanted(cwd, state="open"), after, PAGE)
+    found, going_on = await client.daemon.sessions.page(client.who, Wanted(cwd, state="open"), after, PAGE)
     result: dict[str, Any] = {"sessions": [_shown(each) for each in found]}
     return raw(result if going_on is None else {**result, "nextCursor": _AFTER + going_on})
 

@@ -26,11 +26,11 @@ from turnwire.errors import (
     UnknownClient,
 )
 from turnwire.ids import ClientId, PermissionId, PromptId, SessionId
-from turnwire.server.door.identity import Role
+from turnwire.server.access.identity import Role
 from turnwire.server.endpoint import Call, Endpoint, Reply
-from turnwire.server.turn_shapes import ACTS, READS
+from turnwire.server.routes.turns import ACTS, READS
 from turnwire.wire.jsonrpc import UNREADABLE, raw
-from turnwire.wire.methods import PERMISSION
+from turnwire.wire.methods import SESSION_REQUEST_PERMISSION
 
 
 class Question(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
@@ -185,7 +185,7 @@ def _result(body: AnswerBody, method: str | None) -> Raw:
     if (body.outcome is None) == (body.answer is None):
         raise BadRequest("give `outcome` for a permission request, or `answer` for an elicitation")
     if body.answer is not None:
-        if method == PERMISSION:
+        if method == SESSION_REQUEST_PERMISSION:
             # What is selected is checked against what was offered, and only an outcome says what is selected.
             raise BadRequest("this is a permission request; answer it with `outcome`")
         if body.answer.get("action") not in ACTIONS:
@@ -194,7 +194,9 @@ def _result(body: AnswerBody, method: str | None) -> Raw:
             raise BadRequest("the `content` of an answer is an object with the fields of the form")
         return raw(body.answer)
     return (
-        raw({"outcome": body.outcome}) if isinstance(body.outcome, Selected) else NOT_ANSWERED[method or PERMISSION]
+        raw({"outcome": body.outcome})
+        if isinstance(body.outcome, Selected)
+        else NOT_ANSWERED[method or SESSION_REQUEST_PERMISSION]
     )
 
 

@@ -17,7 +17,6 @@ import anyio
 from turnwire.errors import ConfigError
 from turnwire.limits import Limits, MiB
 from turnwire.link.stdio import StdioLink
-from turnwire.problems import problem
 from turnwire.testing.script import command_list
 from turnwire.testing.scripted.agent import ScriptedAgent
 from turnwire.testing.scripted.host import FLUSH_S, ProcessHost
@@ -47,7 +46,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         profile, options = read_arguments(arguments)
     except ConfigError as error:
         sys.stderr.write(f"turnwire.testing.agent: {error}\n")
-        return problem(error).exit
+        return error.exit_status
     anyio.run(_run, profile, options)
     return 0
 

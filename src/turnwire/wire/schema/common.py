@@ -1,24 +1,107 @@
-"""What v1 and v2 of ACP have in common, apart from content blocks.
+"""What v1 and v2 of ACP have in common, as typed views of JSON; content blocks first.
 
-Takes and gives typed views of JSON. Values that ACP may extend (kinds, statuses, reasons) are plain strings, so
-that a new one is no error. Never holds a rule: what a message means is decided in `core`.
+Values that ACP may extend (kinds, statuses, reasons) are plain strings, so that a new one is no error. Base64 is
+not decoded and no link is opened. What a message means is decided in `core`.
 """
 
 from __future__ import annotations
 
-from typing import TypeAlias
+from typing import Any, Final, TypeAlias, cast
 
 from msgspec import UNSET, Raw, UnsetType, field
 
 from turnwire.ids import RequestId
-from turnwire.wire.schema.content import ContentBlock
-from turnwire.wire.schema.reading import Loose, Open, Strict, Wire
+from turnwire.wire.schema.reading import Loose, Open, Strict, Wire, read
 
 Marker: TypeAlias = dict[str, Raw] | None
 """A capability that is advertised by being there: `{}` is yes, absent or null is no."""
 
 Draft: TypeAlias = bool | dict[str, Raw] | None
 """A capability whose shape is not settled: `true` is yes as well."""
+
+STOP_REASONS: Final = frozenset({"end_turn", "max_tokens", "max_turn_requests", "refusal", "cancelled"})
+"""Why a turn ended: the five words of v1. In v2 an agent may have words of its own."""
+
+
+# -- content blocks --------------------------------------------------------------------------------------------
+
+
+class Annotations(Wire):
+    audience: list[str] | None = None
+    last_modified: str | None = None
+    priority: float | None = None
+
+
+class TextContent(Wire, tag_field="type", tag="text"):
+    text: str
+    annotations: Annotations | None = None
+
+
+class ImageContent(Wire, tag_field="type", tag="image"):
+    data: str
+    mime_type: str
+    uri: str | None = None
+    annotations: Annotations | None = None
+
+
+class AudioContent(Wire, tag_field="type", tag="audio"):
+    data: str
+    mime_type: str
+    annotations: Annotations | None = None
+
+
+class Icon(Wire):
+    src: str
+    mime_type: str | None = None
+    sizes: list[str] | None = None
+    theme: str | None = None
+
+
+class ResourceLink(Wire, tag_field="type", tag="resource_link"):
+    uri: str
+    name: str
+    title: str | None = None
+    description: str | None = None
+    mime_type: str | None = None
+    size: int | None = None
+    icons: list[Icon] | None = None
+    annotations: Annotations | None = None
+
+
+class ResourceContents(Wire):
+    """Either `text` or base64 `blob` is there."""
+
+    uri: str
+    text: str | None = None
+    blob: str | None = None
+    mime_type: str | None = None
+
+
+class EmbeddedResource(Wire, tag_field="type", tag="resource"):
+    resource: ResourceContents
+    annotations: Annotations | None = None
+
+
+ContentBlock: TypeAlias = Open[TextContent | ImageContent | AudioContent | ResourceLink | EmbeddedResource]
+
+
+_Blocks = Strict[list[ContentBlock]]
+
+
+def content_block(raw: Raw) -> ContentBlock:
+    """One block. Raises `RemoteProtocolError` if it is malformed."""
+    return read(raw, cast("Any", ContentBlock), name="content block")
+
+
+def content_blocks(raw: Raw) -> list[ContentBlock]:
+    """A list of blocks, such as a prompt, where one malformed block fails the whole.
+
+    Raises `RemoteProtocolError`.
+    """
+    return read(raw, cast("Any", _Blocks), name="list of content blocks")
+
+
+# -- requests, answers and updates -----------------------------------------------------------------------------
 
 
 class Empty(Wire):

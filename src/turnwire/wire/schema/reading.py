@@ -35,8 +35,7 @@ from msgspec import UNSET, Raw, Struct, UnsetType, field
 from msgspec.structs import FieldInfo
 
 from turnwire.errors import RemoteProtocolError
-from turnwire.wire.jsonrpc import INVALID_PARAMS
-from turnwire.wire.unknown import Unknown
+from turnwire.wire.jsonrpc import INVALID_PARAMS, Unknown
 
 T = TypeVar("T")
 

@@ -1,8 +1,4 @@
-"""Updates: the payload of `session/update` as a typed view.
-
-Takes a raw update and the protocol version of its connection; gives the view, or `Unknown` for a kind that version
-does not have. Never changes the payload.
-"""
+"""Updates: the payload of `session/update`. What their kinds have in common, and one as a typed view."""
 
 from __future__ import annotations
 
@@ -11,16 +7,23 @@ from typing import Any, Final, TypeAlias, cast
 from msgspec import Raw
 
 from turnwire.errors import LocalProtocolError
-from turnwire.wire.schema import v1_update, v2_update
+from turnwire.wire.schema import v1, v2
 from turnwire.wire.schema.reading import read
 
-Update: TypeAlias = v1_update.Update | v2_update.Update
+Update: TypeAlias = v1.Update | v2.Update
 
-_KINDS: Final[dict[int, Any]] = {1: v1_update.Update, 2: v2_update.Update}
+_KINDS: Final[dict[int, Any]] = {1: v1.Update, 2: v2.Update}
+
+FULL_STATE: Final = frozenset(
+    {"available_commands_update", "config_option_update", "current_mode_update", "usage_update"}
+)
+"""Kinds of updates that say all there is to say of something, so that a later one replaces an earlier one."""
+CURRENT_STATE: Final = FULL_STATE | {"session_info_update", "state_update"}
+"""Kinds of updates that say what is now. In a replay they are news; everything else in it is history."""
 
 
 def decode_update(raw: Raw, version: int) -> Update:
-    """The update as that version of ACP defines it.
+    """The update as that version of ACP defines it; `Unknown` for a kind that it does not have.
 
     Raises:
         RemoteProtocolError: a kind that is known has a required field missing or malformed.
@@ -30,6 +33,6 @@ def decode_update(raw: Raw, version: int) -> Update:
     if kind is None:
         raise LocalProtocolError(f"ACP has no version {version}; give 1 or 2", version=version)
     update = cast("Update", read(raw, kind, name="session update"))
-    if isinstance(update, v2_update.StateUpdate) and update.stop_reason is None and b"stop_reason" in bytes(raw):
+    if isinstance(update, v2.StateUpdate) and update.stop_reason is None and b"stop_reason" in bytes(raw):
         return cast("Update", read(raw, kind, name="session update", seek_aliases=True))
     return update

@@ -1,0 +1,175 @@
+"""`turnwire answer`, and permission requests of the agent at a terminal: told, listed and asked.
+
+Who sits at the terminal answers, or leaves the request open. Without a terminal it is said how to answer from
+elsewhere. Nothing is ever allowed by itself.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+from typing import Any
+
+import anyio
+import click
+import msgspec
+from msgspec import Raw, Struct
+
+from turnwire.cli.commands import Command
+from turnwire.cli.failure import tell, tell_next
+from turnwire.cli.output import print_table, printable
+from turnwire.cli.reach import Reach, ask, run, with_reach
+from turnwire.client.http import Http, segment
+from turnwire.client.question import REJECT, Option, Question, Reply
+from turnwire.client.remote import RemoteDaemon
+from turnwire.core.events import PermissionRequested
+from turnwire.errors import PermissionNotFound
+from turnwire.ids import PermissionId, SessionId
+
+ANSWER_EXAMPLES = """
+turnwire answer SESSION                          what is asked, and how to answer
+turnwire answer SESSION REQUEST allow_once       by the id of an option
+turnwire answer SESSION REQUEST reject           no, in the softest way that is offered
+turnwire answer SESSION REQUEST --form '{"action": "accept", "content": {"name": "x"}}'
+"""
+
+
+@click.command(cls=Command, examples=ANSWER_EXAMPLES)
+@click.argument("session")
+@click.argument("request", required=False)
+@click.argument("option", required=False)
+@click.option("--form", metavar="JSON", help="The answer to a question that takes a free one.")
+@with_reach
+def answer(reach: Reach, session: str, request: str | None, option: str | None, form: str | None) -> None:
+    """Answer a permission request of the agent."""
+    questions = open_questions(reach, session)
+    if request is None or (option is None and form is None):
+        rows = [(each.request_id, subject(each), answer_command(each)) for each in questions]
+        print_table(("request", "asks", "answer"), rows)
+        if not rows:
+            tell("nothing is asked")
+        return
+    question = next((each for each in questions if each.request_id == request), None)
+    if question is None:
+        raise PermissionNotFound(f"no open question {request!r}; `turnwire answer {session}` lists what is asked")
+    reply = question.reply(_form(form) if option is None else option)
+    has_won = run(reach, lambda http: _answer(http, question, reply))
+    tell("answered" if has_won else "somebody else had answered before")
+
+
+def _form(text: str | None) -> dict[str, Any]:
+    try:
+        return msgspec.json.decode(text or "", type=dict[str, Any])
+    except msgspec.DecodeError:
+        raise click.UsageError("--form is no JSON object") from None
+
+
+async def _answer(http: Http, question: Question, reply: Reply) -> bool:
+    session = await RemoteDaemon(http).find(question.session_id)
+    return await session.answer(question.request_id, reply.answer, reply.option_id)
+
+
+class _Listed(Struct, rename="camel"):
+    request_id: PermissionId
+    method: str
+    params: Raw
+    options: list[Option] = []
+
+
+class _Questions(Struct):
+    permissions: list[_Listed]
+
+
+def open_questions(reach: Reach, session: str) -> list[Question]:
+    """What the agent of a session asks now."""
+    found = ask(reach, "GET", f"/session/{segment(session)}/permissions", shape=_Questions)
+    return [_question(each, SessionId(session)) for each in found.permissions]
+
+
+def _question(listed: _Listed, session_id: SessionId) -> Question:
+    event = PermissionRequested(
+        at=0,
+        request_id=listed.request_id,
+        # The agent's own id is the daemon's business.
+        agent_request_id=0,
+        method=listed.method,
+        params=listed.params,
+        options=tuple(each.option_id for each in listed.options),
+    )
+    return Question(event, session_id)
+
+
+class _Titled(Struct, frozen=True):
+    title: str = ""
+
+
+class _Asked(Struct, rename="camel"):
+    tool_call: _Titled = _Titled()
+    message: str = ""
+
+
+def subject(question: Question) -> str:
+    """What is asked, in a line."""
+    try:
+        asked = msgspec.json.decode(question.params, type=_Asked)
+    except msgspec.DecodeError:
+        return question.method
+    return " ".join((asked.tool_call.title or asked.message or question.method).split())
+
+
+def answer_command(question: Question) -> str:
+    """How to answer from another shell."""
+    ids = "|".join(shlex.quote(each.option_id) for each in question.options) or "--form JSON"
+    return f"turnwire answer {question.session_id} {question.request_id} {ids}"
+
+
+def tell_open(question: Question) -> None:
+    """Say what is asked, and how to answer."""
+    tell(f"the agent asks: {subject(question)}; it waits for an answer")
+    tell_next(answer_command(question))
+
+
+class Asker:
+    """Asks one question at a time."""
+
+    def __init__(self, *, alone: bool) -> None:
+        self._alone = alone
+        """Nobody else can answer: the agent is ours."""
+        self._turn = anyio.Lock()
+
+    async def ask(self, event: PermissionRequested, session_id: SessionId) -> Reply | None:
+        """The answer; none leaves the question open."""
+        question = Question(event, session_id)
+        if question.options and sys.stdin.isatty() and sys.stderr.isatty():
+            async with self._turn:
+                return await _ask_here(question)
+        if self._alone:
+            tell(f"the agent asks: {subject(question)}; nobody can answer here, so it hears no")
+            return question.reply(REJECT)
+        tell_open(question)
+        return None
+
+
+async def _ask_here(question: Question) -> Reply | None:
+    options = question.options
+    click.echo(f"the agent asks: {printable(subject(question))}", err=True)
+    for number, option in enumerate(options, 1):
+        click.echo(f"  {number}. {printable(option.name or option.option_id)}", err=True)
+    while True:
+        click.echo(f"answer 1-{len(options)}: ", err=True, nl=False)
+        line = await _line()
+        if line is None:
+            tell("the question stays open")
+            tell_next(answer_command(question))
+            return None
+        if line.isdecimal() and 1 <= int(line) <= len(options):
+            return question.reply(options[int(line) - 1].option_id)
+
+
+async def _line() -> str | None:
+    """A line of the terminal, without a thread that would outlive us; none at its end."""
+    await anyio.wait_readable(sys.stdin)
+    # A terminal gives whole lines.
+    given = os.read(sys.stdin.fileno(), 4096)
+    return given.decode(errors="replace").strip() if given else None

@@ -1,0 +1,206 @@
+"""The daemon as a process: opened, announced, and stopped by signals.
+
+A start that fails says why and leaves nothing running. The first signal drains: running turns may end, prompts
+that wait stay for the next start. The second ends the process where it stands: what is recorded is on disk, and
+the guards end the agents. `turnwire stdio` shares all of it but the listener.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import shlex
+import signal
+import sys
+from collections.abc import Generator
+from contextlib import contextmanager
+from functools import partial
+
+import anyio
+import click
+from opentelemetry import trace
+
+from turnwire import __version__
+from turnwire.cli.agent_source import agent_name, agent_source
+from turnwire.cli.output import print_json, printable
+from turnwire.cli.reach import keep_token
+from turnwire.errors import ConfigError
+from turnwire.server.access.identity import Role
+from turnwire.server.access.origins import check_bind
+from turnwire.server.access.tokens import read_records
+from turnwire.server.app import create_app
+from turnwire.server.daemon import Daemon, open_daemon
+from turnwire.server.listening.listen import Tls, check_tls, listen, run
+from turnwire.server.listening.sockets import open_listener
+from turnwire.server.settings.declared import Settings
+from turnwire.server.settings.sources import Loaded, Source
+from turnwire.server.telemetry.logs import configure_logging
+from turnwire.server.telemetry.tracing import configure_tracing
+
+USUAL = "http://127.0.0.1:4170"
+"""Where commands look for a daemon when nobody says where it is."""
+
+FORCED = 128
+"""Added to the number of the second signal, as a shell does."""
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+STOPPING = {"event": "stopping"}
+
+logger = logging.getLogger(__name__)
+
+
+def run_daemon(loaded: Loaded, *, as_json: bool) -> None:
+    """Run until a signal has stopped it. Raises `ConfigError`, `LogError` when it cannot start."""
+    settings = loaded.settings
+    configure_logging(settings.log_format, settings.log_level, secrets=log_secrets(settings))
+    check_folders(settings)
+    _check_outside(settings)
+    with traced():
+        run(partial(_serve, loaded, as_json))
+
+
+def log_secrets(settings: Settings) -> list[str]:
+    """What must never be in a log line."""
+    return [each for each in (settings.token, settings.agent_token) if each is not None]
+
+
+def check_folders(settings: Settings) -> None:
+    """Refuse folders that are none. The data folder may be missing: it is made. Raises `ConfigError`."""
+    for folder in settings.cwd:
+        if not folder.is_dir():
+            raise ConfigError(f"cwd names {folder}, and that is no folder; make it, or name another with --cwd")
+    if settings.data is None:
+        return
+    nearest = next(each for each in (settings.data, *settings.data.absolute().parents) if os.path.exists(each))
+    if not nearest.is_dir():
+        raise ConfigError(f"data is {settings.data}, and {nearest} is no folder; give a folder with --data")
+
+
+def _check_outside(settings: Settings) -> None:
+    """Others may reach it only with a token that its owner knows already: one made now would be found in a log."""
+    known = [] if settings.data is None else read_records(settings.data / "tokens.json")
+    has_token = settings.token is not None or any(each.role is Role.OWNER for each in known)
+    check_bind(settings.host, has_token=has_token, no_auth=settings.no_auth)
+
+
+@contextmanager
+def traced() -> Generator[None]:
+    """Meanwhile traces are made."""
+    provider = configure_tracing(os.environ)
+    if provider is None:
+        yield
+        return
+    trace.set_tracer_provider(provider)
+    try:
+        yield
+    finally:
+        provider.shutdown()
+
+
+async def _serve(loaded: Loaded, as_json: bool) -> None:
+    settings, limits = loaded.settings, loaded.limits
+    # Bad files and a port that is taken are found out before a log is opened or a token made.
+    tls = _tls(settings)
+    if tls is not None:
+        check_tls(tls)
+    open_listener(settings.host, settings.port, limits).close()
+    async with agent_source(settings, limits) as source, open_daemon(settings, limits, source) as daemon:
+        if settings.data is not None and not settings.no_auth:
+            keep_token(settings.data, daemon.tokens)
+        stop = anyio.Event()
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(stop_on_signal, daemon, stop)
+            await listen(
+                create_app(daemon),
+                host=settings.host,
+                port=settings.port,
+                tls=tls,
+                server=settings.chosen_server,
+                ready=lambda url: announce(loaded, daemon, url, as_json=as_json),
+                stop=stop,
+                limits=limits,
+            )
+            tasks.cancel_scope.cancel()
+
+
+def _tls(settings: Settings) -> Tls | None:
+    if settings.tls_cert is None or settings.tls_key is None:
+        return None
+    return Tls(settings.tls_cert, settings.tls_key)
+
+
+async def stop_on_signal(daemon: Daemon, stop: anyio.Event) -> None:
+    """Drain at the first signal, then set `stop`. A signal for a daemon that stops already ends the process."""
+    with anyio.open_signal_receiver(*SIGNALS) as signals:
+        async with anyio.create_task_group() as tasks:
+            async for number in signals:
+                if daemon.stopping.is_set():
+                    _end_now(number)
+                tasks.start_soon(drain, daemon, stop)
+
+
+async def drain(daemon: Daemon, stop: anyio.Event) -> None:
+    """Let running turns end, up to the limit `drain_s`, then set `stop`."""
+    seconds = daemon.limits.drain_s
+    logger.info("stopping: turns have %g s to end; a second signal does not wait", seconds, extra=STOPPING)
+    await daemon.drain()
+    stop.set()
+
+
+def _end_now(number: int) -> None:
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(FORCED + number)
+
+
+def announce(loaded: Loaded, daemon: Daemon, url: str, *, as_json: bool) -> None:
+    """Say where it is and how to get in."""
+    data = daemon.settings.data
+    if as_json:
+        token = daemon.settings.token or (None if daemon.settings.no_auth else daemon.first_token)
+        print_json({"url": url, "token": token, "pid": os.getpid(), "data": None if data is None else str(data)})
+    else:
+        click.echo(f"turnwire {__version__} listens on {url}\n")
+        for name, words in [*_lines(daemon, url), ("try", _first_command(loaded, daemon, url)), ("stop", "Ctrl-C")]:
+            click.echo(f"  {name:<6} {printable(words)}")
+        click.echo()
+    # Whoever reads it through a pipe waits for it.
+    sys.stdout.flush()
+
+
+def _lines(daemon: Daemon, url: str) -> list[tuple[str, str]]:
+    settings = daemon.settings
+    lines = [
+        ("agent", settings.agent_import or settings.agent_url or agent_name(settings.agent)),
+        ("data", "in memory, gone at the end" if settings.data is None else str(settings.data)),
+        ("token", _token(daemon)),
+    ]
+    if settings.page and not settings.no_auth:
+        lines.insert(
+            0, ("page", f"{daemon.login.login_link(url)}  (works once, for ten minutes; then turnwire login)")
+        )
+    elif settings.page:
+        lines.insert(0, ("page", f"{url}/"))
+    return lines
+
+
+def _token(daemon: Daemon) -> str:
+    if daemon.settings.no_auth:
+        return "none is asked for: everybody on this machine gets in"
+    if daemon.settings.token is not None:
+        return "the one you gave"
+    if daemon.first_token is not None:
+        return f"{daemon.first_token}  (shown this once)"
+    return "made at an earlier start; turnwire token create NAME makes another"
+
+
+def _first_command(loaded: Loaded, daemon: Daemon, url: str) -> str:
+    """With what another shell must know to find this daemon, where that is not as usual."""
+    settings = daemon.settings
+    words = [] if url == USUAL else [f"TURNWIRE_URL={url}"]
+    if settings.data is None and not settings.no_auth:
+        words.append("TURNWIRE_TOKEN=...")
+    elif any(each.name == "data" and each.source is Source.FLAG for each in loaded.explained()):
+        words.append(f"TURNWIRE_DATA={shlex.quote(str(settings.data))}")
+    return " ".join([*words, 'turnwire prompt "hello"'])

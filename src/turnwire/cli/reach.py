@@ -1,0 +1,213 @@
+"""How a command finds the daemon and gets in: its address and a credential.
+
+First come `--url`, `--token-file` and `--data`, then the environment, then the settings that a daemon of this
+user would have. On the daemon's own machine a command has a token of its own, in a file of the data folder that
+is for the same user alone. It goes to a daemon on this machine only: elsewhere it would be given away. A file
+that others may read is refused: what it held is not a secret any more.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from functools import wraps
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
+from urllib.parse import urlsplit
+
+import anyio
+import click
+
+from turnwire.cli.failure import tell
+from turnwire.client.http import TOKEN_VARIABLE, Http
+from turnwire.errors import ConfigError, TurnwireError
+from turnwire.server.access.identity import Role
+from turnwire.server.access.origins import is_loopback, is_wildcard
+from turnwire.server.access.tokens import OTHERS, Tokens, write_private
+from turnwire.server.settings.declared import Settings
+from turnwire.server.settings.sources import load_settings
+
+URL_VARIABLE = "TURNWIRE_URL"
+NOTICED_S = 0.5
+"""A shorter wait is over before anybody wonders."""
+
+Result = TypeVar("Result")
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+TOKEN_FILE = "cli-token"
+TOKEN_NAME = "cli"
+"""The author of what the command line does, as the log tells it."""
+
+
+class Reach(NamedTuple):
+    """Where the daemon is, and what to show it."""
+
+    url: str
+    token: str | None
+    data: Path | None
+    """The data folder that a daemon of this user has, if that is known."""
+
+
+def reach_options(function: Function) -> Function:
+    """Give a command the options that `find_daemon` takes."""
+    for option in (
+        click.option("--data", metavar="DIR", help="The daemon's data folder, if it is not the usual one."),
+        click.option("--token-file", metavar="TOKEN_FILE", help="A file that holds a token; else TURNWIRE_TOKEN."),
+        click.option("--url", metavar="URL", help="The daemon's address; also TURNWIRE_URL."),
+    ):
+        function = option(function)
+    return function
+
+
+def with_reach(function: Function) -> Function:
+    """Give a command the options that find the daemon, and `reach` as its first argument."""
+
+    @reach_options
+    @wraps(function)
+    def with_reach(*args: Any, url: str | None, token_file: str | None, data: str | None, **options: Any) -> Any:
+        return function(find_daemon(url, token_file, data), *args, **options)
+
+    return with_reach  # pyright: ignore[reportReturnType]
+
+
+def find_daemon(url: str | None, token_file: str | None, data: str | None) -> Reach:
+    """Where the daemon is. Raises `ConfigError`."""
+    url = url or os.environ.get(URL_VARIABLE)
+    if url:
+        check_url(url)
+    token = _token_of(token_file) if token_file is not None else os.environ.get(TOKEN_VARIABLE)
+    if url and token:
+        return Reach(url, token, None if data is None else Path(data))
+    # Where this command runs says nothing about where sessions may work.
+    settings = load_settings({"data": data, "cwd": [str(Path.cwd())]}, os.environ).settings
+    url = url or usual_url(settings)
+    return Reach(url, token or own_token(url, settings), settings.data)
+
+
+@asynccontextmanager
+async def open_http(reach: Reach) -> AsyncGenerator[Http]:
+    """Requests to the daemon. Whoever waits is told when a stream cannot be had for a while."""
+    streams = logging.getLogger("turnwire.client.stream")
+    streams.setLevel(logging.INFO)
+    streams.addFilter(_tell_away)
+    http = Http(reach.url, reach.token)
+    try:
+        yield http
+    finally:
+        await http.aclose()
+
+
+def ask(reach: Reach, method: str, path: str, body: object = None, *, shape: type[Result]) -> Result:
+    """One request and its answer. Raises what the daemon refuses it with."""
+    return run(reach, lambda http: _ask(http, method, path, body, shape))
+
+
+def tell_daemon(reach: Reach, method: str, path: str, body: object = None) -> None:
+    """One request whose answer says nothing."""
+
+    async def send(http: Http) -> None:
+        await http.ask(method, path, body, patient=False)
+
+    run(reach, send)
+
+
+def run(reach: Reach, work: Callable[[Http], Awaitable[Result]]) -> Result:
+    """Do something with the daemon."""
+
+    async def main() -> Result:
+        async with open_http(reach) as http:
+            return await work(http)
+
+    return anyio.run(main)
+
+
+def _tell_away(record: logging.LogRecord) -> bool:
+    if getattr(record, "wait_s", 0.0) >= NOTICED_S:
+        tell("the daemon is away; waiting for it, Ctrl-C ends the wait")
+    return False
+
+
+async def _ask(http: Http, method: str, path: str, body: object, shape: type[Result]) -> Result:
+    # Somebody waits in front of a terminal: a daemon that is not there is told of at once.
+    return (await http.ask(method, path, body, patient=False)).read(shape)
+
+
+def check_url(url: str) -> None:
+    """Refuse what nobody can read as an address, before a token is looked for. The client checks the rest.
+
+    Raises:
+        ConfigError: It is no URL.
+    """
+    try:
+        urlsplit(url)
+        is_url = url.isprintable()
+    except ValueError:
+        is_url = False
+    if not is_url:
+        raise ConfigError(f"{url!a} is no URL; give one such as http://127.0.0.1:4170")
+
+
+def _token_of(file: str) -> str:
+    token = read_token(Path(file))
+    if token is None:
+        raise ConfigError(f"there is no file {file}; --token-file names a file that holds a token")
+    return token
+
+
+def usual_url(settings: Settings) -> str:
+    """Where a daemon with these settings is. Raises `ConfigError` if they do not say."""
+    if settings.port == 0:
+        raise ConfigError("the daemon listens on any free port; say which with --url or TURNWIRE_URL")
+    scheme = "http" if settings.tls_cert is None else "https"
+    host = "127.0.0.1" if is_wildcard(settings.host) else settings.host
+    return f"{scheme}://{f'[{host}]' if ':' in host else host}:{settings.port}"
+
+
+def own_token(url: str, settings: Settings) -> str | None:
+    """The token for a daemon on this machine, if there is one. Raises `ConfigError`."""
+    if not is_loopback(urlsplit(url).hostname or ""):
+        return None
+    return settings.token or (None if settings.data is None else read_token(settings.data / TOKEN_FILE))
+
+
+def keep_token(data: Path, tokens: Tokens) -> None:
+    """See that the file holds a token that is valid; an old one that still is stays."""
+    path = data / TOKEN_FILE
+    with contextlib.suppress(TurnwireError):
+        known = read_token(path)
+        identity = None if known is None else tokens.check(known)
+        if identity is not None and identity.role is Role.OWNER:
+            return
+    _, secret = tokens.issue(TOKEN_NAME, Role.OWNER)
+    write_private(path, f"{secret}\n".encode())
+
+
+def read_token(path: Path) -> str | None:
+    """The token in a file; none if there is no file.
+
+    Raises:
+        ConfigError: Others may read it, it cannot be read, or it holds no token.
+    """
+    try:
+        with path.open("rb") as file:
+            if os.fstat(file.fileno()).st_mode & OTHERS:
+                raise ConfigError(
+                    f"others may read {path}, which holds a token; close it to them: chmod 600 {path}"
+                )
+            content = file.read(4096)
+    except FileNotFoundError:
+        return None
+    except NotADirectoryError:
+        raise ConfigError(
+            f"{path.parent} is no folder, so {path.name} is not in it; give the right folder"
+        ) from None
+    except OSError as error:
+        raise ConfigError(f"cannot read {path} ({type(error).__name__}); check its permissions") from None
+    token = content.decode("ascii", "replace").strip()
+    if not token or not all("!" <= each <= "~" for each in token):
+        raise ConfigError(f"{path} holds no token; write one into it, and nothing else")
+    return token

@@ -1,0 +1,63 @@
+"""Which directories a session may work in: those inside the roots that the operator named.
+
+Takes a path of a client; gives its true path. A link that leads out is refused, and so is everything outside, in
+the same words whether it exists or not. Blocks: call it in a worker thread.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from pathlib import Path
+
+from turnwire.errors import Forbidden, InvalidCwd, RequestRefused
+from turnwire.runtime.services.roots import Roots
+
+OUTSIDE, ROOT_MISSING = "outside_roots", "root_missing"
+
+
+def check_cwd(cwd: str, roots: Sequence[Path], what: str = "cwd") -> str:
+    """The true path of `cwd`, which errors call `what`.
+
+    Raises:
+        InvalidCwd: It is not absolute, missing, or no directory.
+        Forbidden: It is not inside one of `roots`, or one of those is gone.
+    """
+    if not roots:
+        raise _outside(what)
+    first, *others = (str(root.absolute()) for root in roots)
+    try:
+        return Roots(first, others).directory(cwd)
+    except RequestRefused as refused:
+        if refused.reason == OUTSIDE:
+            raise _outside(what) from None
+        if refused.reason == ROOT_MISSING:
+            raise Forbidden(
+                "an allowed directory is gone; make it again, or restart the daemon without it"
+            ) from None
+        raise InvalidCwd(
+            f"{what} must be the absolute path of a directory that exists; check it, or make the directory first",
+            reason=refused.reason,
+        ) from None
+
+
+def check_directories(paths: Sequence[str], roots: Sequence[Path]) -> tuple[str, ...]:
+    """The true paths of further directories of a session. Raises as `check_cwd` does."""
+    return tuple(check_cwd(each, roots, "an additional directory") for each in paths)
+
+
+def _outside(what: str) -> Forbidden:
+    return Forbidden(
+        f"{what} is outside the allowed directories; choose one inside them, or start the daemon with --cwd for it"
+    )
+
+
+def workspace_id(cwd: str) -> str:
+    """The name of a directory in URLs."""
+    return hashlib.sha256(cwd.encode()).hexdigest()[:16]
+
+
+def workspace_of(roots: Sequence[Path], name: str) -> str | None:
+    """The directory that is meant by an id; none if there is no such."""
+    paths = (str(root.absolute()) for root in roots)
+    return next((each for each in paths if workspace_id(each) == name), None)

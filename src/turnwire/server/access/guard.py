@@ -1,0 +1,389 @@
+"""Who gets in: the one door in front of every route and every upgrade.
+
+Takes an ASGI application and its route table; gives one that refuses, in this order: too large headers, a secret in
+the URL, a host that is not ours, a page of an origin that is not allowed, a missing or wrong credential, and too
+many requests. What passes has an `Identity` in its scope. Never wraps what is sent, but for pages of other origins
+that are allowed: a stream to anybody else costs nothing here.
+
+Browsers send a request wherever a page tells them to. So `Host` is checked against rebinding, `Origin` and
+`Sec-Fetch-Site` against pages of others, and a cookie alone changes nothing unless the browser says that our own
+page, or an allowed one, asks.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import logging
+import math
+import re
+from collections import OrderedDict
+from collections.abc import Iterable, Mapping
+from functools import lru_cache
+from typing import Any, NamedTuple
+from urllib.parse import parse_qsl
+
+import msgspec
+from starlette.routing import compile_path
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from turnwire.errors import BadRequest, Forbidden, HeadersTooLarge, TooManyRequests, TurnwireError, Unauthenticated
+from turnwire.ids import SessionId
+from turnwire.limits import Limits
+from turnwire.runtime.clock import Clock
+from turnwire.server.access.identity import ANYBODY, IDENTITY, READING, Identity, Role
+from turnwire.server.access.login import cookie_name
+from turnwire.server.access.origins import Host, Policy, origin_of, parse_host, parse_origin
+from turnwire.server.access.tokens import GIVEN_ID, Tokens
+from turnwire.server.refusals import problem_of
+
+STRANGER = Identity("stranger", Role.OBSERVER, SessionId(""))
+"""Who calls a public route: somebody who may touch no session."""
+
+OWN_SITES = frozenset({"same-origin", "none"})
+"""What `Sec-Fetch-Site` says of our own page and of an address that a person typed."""
+
+POLICY_VIOLATION = 1008
+"""The code that closes a socket which was never opened."""
+
+_PREFLIGHT: dict[str, str] = {
+    "Access-Control-Allow-Methods": "GET, HEAD, POST, PATCH, PUT, DELETE",
+    "Access-Control-Allow-Headers": "Acp-Connection-Id, Acp-Protocol-Version, Acp-Session-Id, Authorization,"
+    " Content-Type, Idempotency-Key, Last-Event-ID, Prefer, Turnwire-Client-Id, Turnwire-Epoch, X-Qwen-Client-Id,"
+    " X-Qwen-Event-Epoch",
+    "Access-Control-Max-Age": "600",
+}
+
+logger = logging.getLogger("turnwire.audit")
+
+
+_ONCE = frozenset(
+    {
+        *(b"host", b"origin", b"authorization", b"sec-fetch-site", b"sec-fetch-mode", b"sec-fetch-dest"),
+        b"access-control-request-method",
+    }
+)
+_SECRET_NAMES = frozenset({"token", "access_token", "auth_token", "turnwire_token", "authorization", "bearer"})
+_SECRET_VALUE = re.compile(r"tw_[0-9a-f]{12}_.{16,}")
+_HEADER_EXTRA = 4
+"""Colon, space and line end of each header."""
+
+
+MOST_KEYS = 10_000
+"""Callers remembered at a time, some hundred bytes each."""
+REMEMBERED = 1024
+"""Addresses whose network is worked out once."""
+MINUTE_S = 60.0
+NETWORK_BITS_V6 = 64
+"""One customer of a provider holds a network of this size, so its addresses count as one."""
+
+
+class Guard:
+    """An ASGI application in front of another."""
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        *,
+        tokens: Tokens,
+        policy: Policy,
+        public: Iterable[tuple[str, str]],
+        limits: Limits,
+        clock: Clock,
+    ) -> None:
+        """`public` are the methods and paths that need no credential; whatever else there is does."""
+        self._app = app
+        self._tokens = tokens
+        self._policy = policy
+        self._public = [(method, compile_path(path)[0]) for method, path in public]
+        self._header_bytes = limits.header_bytes
+        self._requests = request_buckets(clock, limits.request_rate)
+        self._failures = failure_buckets(clock, limits.failed_logins)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] not in ("http", "websocket"):
+            await self._app(scope, receive, send)
+            return
+        shared: Mapping[str, str] = {}
+        try:
+            asked = read_asked(scope, self._header_bytes)
+            shared = self._check_origin(asked)
+            if shared and asked.preflight is not None and asked.method == "OPTIONS":
+                await _answer(scope, receive, send, 204, shared | _PREFLIGHT, b"")
+                return
+            scope[IDENTITY] = self._identify(asked)
+        except TurnwireError as error:
+            await refuse_entry(scope, receive, send, error, shared)
+            return
+        await self._app(scope, receive, _sharing(send, shared) if shared else send)
+
+    def _check_origin(self, asked: Asked) -> dict[str, str]:
+        """Refuse what another page sent. Gives the headers that let an allowed one read the answer."""
+        if not self._policy.knows(asked.host):
+            raise Forbidden("this host name is not the daemon's; use its address, or allow the name at its start")
+        if asked.origin is None:
+            if asked.site not in (None, *OWN_SITES) and not self._is_opened(asked):
+                raise Forbidden("a page of another site sent this; allow its origin with --allow-origin")
+            return {}
+        origin = parse_origin(asked.origin)
+        if origin in self._policy.origins:
+            return {
+                "Access-Control-Allow-Origin": asked.origin,
+                "Access-Control-Allow-Credentials": "true",
+                "Access-Control-Expose-Headers": "Acp-Connection-Id, Turnwire-Epoch, X-Qwen-Event-Epoch, Location,"
+                " Retry-After",
+                "Vary": "Origin",
+            }
+        if origin != origin_of(asked.scheme, asked.host) or asked.site not in (None, *OWN_SITES):
+            raise Forbidden("a page of another origin sent this; allow it with --allow-origin")
+        return {}
+
+    def _is_public(self, asked: Asked) -> bool:
+        method = "GET" if asked.method == "HEAD" else asked.method
+        return any(method == each and pattern.match(asked.path) for each, pattern in self._public)
+
+    def _is_opened(self, asked: Asked) -> bool:
+        """A link on some page leads to a page of ours that says nothing to strangers: the login, for example."""
+        return asked.is_navigation and self._is_public(asked) and asked.method in READING
+
+    def _identify(self, asked: Asked) -> Identity:
+        if self._policy.no_auth:
+            who = ANYBODY
+        elif self._is_public(asked):
+            who = STRANGER
+        else:
+            who = self._authenticate(asked)
+        wait = self._requests.take(who.token_id or f"@{network_of(asked.address)}")
+        if wait:
+            raise TooManyRequests("too many requests; ask less often", retry_after=math.ceil(wait))
+        return who
+
+    def _authenticate(self, asked: Asked) -> Identity:
+        if asked.authorization is not None:
+            scheme, _, secret = asked.authorization.partition(" ")
+            found = self._tokens.check(secret.strip()) if scheme.lower() == "bearer" else None
+        else:
+            secret = cookie_of(asked.cookies, cookie_name(asked.host))
+            if secret is None:
+                raise Unauthenticated("this needs a credential; send `Authorization: Bearer …`")
+            found = self._tokens.check(secret, "login")
+            if found is not None:
+                _check_own_page(asked)
+        if found is None or found.token_id == GIVEN_ID:
+            # Only what a person chose can be guessed, so a token of ours works from an address that fails a lot.
+            self._count_failure(asked, failed=found is None)
+        if found is None:
+            raise Unauthenticated("this credential is not valid; it was mistyped, was revoked, or has expired")
+        return found
+
+    def _count_failure(self, asked: Asked, *, failed: bool) -> None:
+        network = network_of(asked.address)
+        wait = self._failures.take(network) if failed else self._failures.wait(network)
+        if wait:
+            raise TooManyRequests(
+                "too many wrong credentials came from this address; wait a moment", retry_after=math.ceil(wait)
+            )
+        if failed:
+            extra = {"event": "credential_refused", "address": asked.address, "method": asked.method}
+            logger.warning("a credential was refused", extra=extra)
+
+
+def _check_own_page(asked: Asked) -> None:
+    """A browser adds the cookie to whatever it sends; a change must come from a page with a known origin."""
+    if asked.method not in READING and asked.origin is None and asked.site != "same-origin":
+        raise Forbidden("a cookie alone changes nothing; send it from the page, or use a token")
+
+
+def _sharing(send: Send, shared: Mapping[str, str]) -> Send:
+    extra = _raw(shared)
+
+    async def sending(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            message = {**message, "headers": [*message.get("headers", ()), *extra]}
+        await send(message)
+
+    return sending
+
+
+async def refuse_entry(
+    scope: Scope, receive: Receive, send: Send, error: TurnwireError, shared: Mapping[str, str] = {}
+) -> None:
+    """Answer a request, or an upgrade that nobody has taken, with a refusal."""
+    status, headers, body = problem_of(error)
+    if isinstance(error, Unauthenticated):
+        headers["WWW-Authenticate"] = "Bearer"
+    headers |= {"Content-Type": "application/problem+json", **shared}
+    await _answer(scope, receive, send, status, headers, msgspec.json.encode(body))
+
+
+async def _answer(
+    scope: Scope, receive: Receive, send: Send, status: int, headers: Mapping[str, str], body: bytes
+) -> None:
+    raw = [*_raw(headers), (b"cache-control", b"no-store"), (b"x-content-type-options", b"nosniff")]
+    if status != 204:
+        raw.append((b"content-length", str(len(body)).encode()))
+    kind = "http.response"
+    if scope["type"] == "websocket":
+        await receive()
+        kind = "websocket.http.response"
+        if kind not in (scope.get("extensions") or {}):
+            await send({"type": "websocket.close", "code": POLICY_VIOLATION})
+            return
+    await send({"type": f"{kind}.start", "status": status, "headers": raw})
+    await send({"type": f"{kind}.body", "body": body})
+
+
+def _raw(headers: Mapping[str, str]) -> list[tuple[bytes, bytes]]:
+    return [(name.lower().encode(), value.encode("latin-1")) for name, value in headers.items()]
+
+
+class Asked(NamedTuple):
+    """Where a request comes from and who sends it, as it says itself."""
+
+    method: str
+    path: str
+    scheme: str
+    host: Host
+    origin: str | None
+    site: str | None
+    """`Sec-Fetch-Site`: how a browser relates the page that asks to us."""
+    is_navigation: bool
+    """A person opens it as a page of its own, not inside another."""
+    preflight: str | None
+    """The method that a page of another origin wants to use."""
+    authorization: str | None
+    cookies: str
+    address: str
+    """The remote address; empty for a local socket."""
+
+
+def read_asked(scope: Any, most_bytes: int) -> Asked:
+    """Read the headers.
+
+    Raises:
+        HeadersTooLarge: They and the address line are longer than `most_bytes`.
+        BadRequest: No host, a header that may come once only comes twice, or a secret in the query.
+    """
+    headers: list[tuple[bytes, bytes]] = scope["headers"]
+    query: bytes = scope.get("query_string", b"")
+    size = len(query) + len(scope["path"]) + sum(len(name) + len(value) + _HEADER_EXTRA for name, value in headers)
+    if size > most_bytes:
+        raise HeadersTooLarge("the headers are too large; send fewer or shorter ones", limit="header_bytes")
+    once, cookies = _pick(headers)
+    host = parse_host(once.get(b"host", ""))
+    if host is None:
+        raise BadRequest("the request names no host; send one Host header with a name or an address")
+    if query:
+        _refuse_secrets(query)
+    client = scope.get("client")
+    return Asked(
+        # A socket is opened with GET, but what it is for is more than reading.
+        scope.get("method", "CONNECT"),
+        # Inside another application the path begins with where that one put us.
+        scope["path"].removeprefix(scope.get("root_path", "")),
+        scope.get("scheme", "http"),
+        host,
+        once.get(b"origin"),
+        once.get(b"sec-fetch-site"),
+        (once.get(b"sec-fetch-mode"), once.get(b"sec-fetch-dest")) == ("navigate", "document"),
+        once.get(b"access-control-request-method"),
+        once.get(b"authorization"),
+        cookies,
+        client[0] if client else "",
+    )
+
+
+def cookie_of(cookies: str, name: str) -> str | None:
+    """The value of one cookie."""
+    for each in cookies.split(";"):
+        key, found, value = each.strip().partition("=")
+        if found and key == name:
+            return value
+    return None
+
+
+def _pick(headers: list[tuple[bytes, bytes]]) -> tuple[dict[bytes, str], str]:
+    once: dict[bytes, str] = {}
+    cookies: list[str] = []
+    for name, value in headers:
+        if name == b"cookie":
+            cookies.append(value.decode("latin-1"))
+        elif name in _ONCE:
+            if name in once:
+                raise BadRequest(f"the header {name.decode()} comes more than once; send it once")
+            once[name] = value.decode("latin-1").strip()
+    return once, "; ".join(cookies)
+
+
+def _refuse_secrets(query: bytes) -> None:
+    """A query stands in logs, histories and `Referer` headers, where no secret may be."""
+    pairs = parse_qsl(query.decode("latin-1"), keep_blank_values=True)
+    if any(name.lower() in _SECRET_NAMES or _SECRET_VALUE.search(value) for name, value in pairs):
+        raise BadRequest(
+            "a token does not belong into a URL, where logs and histories keep it; send it as `Authorization:"
+            " Bearer …`, and revoke this one if others may have seen it"
+        )
+
+
+class _Bucket(NamedTuple):
+    left: float
+    at: float
+
+
+class Buckets:
+    """One token bucket per key: `per_s` requests a second on average, one burst of `burst`."""
+
+    def __init__(self, clock: Clock, *, per_s: float, burst: float, keys: int = MOST_KEYS) -> None:
+        self._clock = clock
+        self._per_s = per_s
+        self._burst = burst
+        self._keys = keys
+        self._buckets: OrderedDict[str, _Bucket] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._buckets)
+
+    def take(self, key: str) -> float:
+        """Use one up. Gives 0, or the seconds until there is one; then nothing was used up."""
+        now = self._clock.monotonic()
+        left = self._left(key, now)
+        if left < 1:
+            return (1 - left) / self._per_s
+        self._buckets[key] = _Bucket(left - 1, now)
+        self._buckets.move_to_end(key)
+        if len(self._buckets) > self._keys:
+            self._buckets.popitem(last=False)
+        return 0.0
+
+    def wait(self, key: str) -> float:
+        """What `take` would say, without using one up."""
+        left = self._left(key, self._clock.monotonic())
+        return 0.0 if left >= 1 else (1 - left) / self._per_s
+
+    def _left(self, key: str, now: float) -> float:
+        bucket = self._buckets.get(key)
+        if bucket is None:
+            return self._burst
+        return min(self._burst, bucket.left + (now - bucket.at) * self._per_s)
+
+
+def request_buckets(clock: Clock, per_s: float) -> Buckets:
+    """A second's worth may come at once."""
+    return Buckets(clock, per_s=per_s, burst=max(1.0, per_s))
+
+
+def failure_buckets(clock: Clock, per_minute: int) -> Buckets:
+    """A minute's worth may come at once."""
+    return Buckets(clock, per_s=per_minute / MINUTE_S, burst=float(per_minute))
+
+
+@lru_cache(maxsize=REMEMBERED)
+def network_of(address: str) -> str:
+    """The key of a remote address: itself, or its network for version 6. A socket's path is itself too."""
+    try:
+        found = ipaddress.ip_address(address)
+    except ValueError:
+        return address
+    if isinstance(found, ipaddress.IPv4Address) or found.is_loopback:
+        return address
+    mapped = found.ipv4_mapped
+    return str(mapped) if mapped is not None else str(ipaddress.ip_network((found, NETWORK_BITS_V6), strict=False))

@@ -1,0 +1,228 @@
+"""The clients of sessions: ids that the daemon gives out, who is there now, and what they do for agents.
+
+The session's log knows client ids, so they outlive the daemon. A client id is its holder's alone: the name and the
+role that the log has beside it. Who is there now is known from open streams and heartbeats and is not in the log.
+
+A client may offer to do an agent's requests for files and terminals. Each is told on the client's stream and
+answered by another request of it; a client that leaves, or an agent that takes its request back, ends the waiting.
+Who does the work then is decided by the node.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections import Counter
+from collections.abc import Generator
+from contextlib import contextmanager
+from typing import NamedTuple
+
+import anyio
+from msgspec import Raw
+
+from turnwire.core.envelope import stream_frame
+from turnwire.core.inputs import Attach, Detach
+from turnwire.core.state import Phase
+from turnwire.errors import Forbidden, NotFound, RequestRefused, UnknownClient
+from turnwire.ids import ClientId, SessionId
+from turnwire.runtime import mint
+from turnwire.runtime.clock import Clock
+from turnwire.runtime.node import Node
+from turnwire.server.access.identity import Identity, Role
+from turnwire.wire.jsonrpc import INTERNAL_ERROR
+
+PRESENT_S = 60.0
+"""A client counts as there this long after a heartbeat; they come every 15 s or so."""
+KEPT_BEATS = 4096
+"""Heartbeats that are remembered, newest kept."""
+KEPT_HOLDERS = 4096
+"""Holders of client ids that are remembered, newest kept; of the others the log is asked."""
+
+
+ASKED = "service_request"
+TAKEN_BACK = "service_cancelled"
+
+Answer = Raw | RequestRefused
+"""What a client answers: a result, or that it cannot."""
+
+
+class _Holder(NamedTuple):
+    """Whom a client id was given to, as far as the log tells it."""
+
+    name: str | None
+    role: str
+
+
+class Clients:
+    """Who is attached to which session."""
+
+    def __init__(self, node: Node, clock: Clock) -> None:
+        self._node = node
+        self._clock = clock
+        self._streams: Counter[SessionId] = Counter()
+        self._beats: dict[tuple[SessionId, ClientId], float] = {}
+        self._holders: dict[tuple[SessionId, ClientId], _Holder] = {}
+        self.offers = Offers()
+        """What clients do for agents, while they are connected."""
+
+    async def attach(self, session_id: SessionId, who: Identity) -> ClientId:
+        """A new client id for this session. Raises `SessionNotFound`, `SessionClosed`."""
+        client_id = mint.client_id()
+        holder = _holder(who)
+        given = Attach(at=self._clock.now_ms(), client_id=client_id, role=holder.role, author=holder.name)
+        await self._node.submit(session_id, given)
+        self._remember(session_id, client_id, holder)
+        return client_id
+
+    async def detach(self, session_id: SessionId, client_id: ClientId) -> None:
+        """The client leaves. What it began goes on."""
+        self._beats.pop((session_id, client_id), None)
+        self._holders.pop((session_id, client_id), None)
+        await self._node.submit(session_id, Detach(at=self._clock.now_ms(), client_id=client_id))
+
+    async def known(self, session_id: SessionId, client_id: ClientId | None, who: Identity) -> ClientId | None:
+        """The client id, if the session knows it as one of `who`; none is anonymous. An owner acts for everybody.
+
+        Raises `UnknownClient`, `Forbidden`, `SessionNotFound`.
+        """
+        state = (await self._node.session(session_id)).state
+        if client_id is None:
+            return None
+        if client_id in state.clients:
+            if not who.role.covers(Role.OWNER) and await self._holder_of(session_id, client_id) != _holder(who):
+                raise Forbidden("this client id was given to somebody else; resume the session to get your own")
+            return client_id
+        if state.phase is Phase.CLOSED:
+            # It knows nobody any more, and no resume would help: the session itself says what it still takes.
+            return None
+        raise UnknownClient("the session does not know this client id; resume the session to get one")
+
+    async def _holder_of(self, session_id: SessionId, client_id: ClientId) -> _Holder | None:
+        known = self._holders.get((session_id, client_id))
+        if known is None:
+            # A daemon before this one gave it out: the log has the name and the role, and not which token it was.
+            attached = (await self._node.view(session_id)).clients.get(client_id)
+            if attached is None:
+                return None
+            known = _Holder(attached.author, attached.role)
+            self._remember(session_id, client_id, known)
+        return known
+
+    def _remember(self, session_id: SessionId, client_id: ClientId, holder: _Holder) -> None:
+        self._holders[session_id, client_id] = holder
+        while len(self._holders) > KEPT_HOLDERS:
+            self._holders.pop(next(iter(self._holders)))
+
+    def beat(self, session_id: SessionId, client_id: ClientId) -> int:
+        """A sign of life; gives its time."""
+        self._beats.pop((session_id, client_id), None)
+        self._beats[session_id, client_id] = self._clock.monotonic()
+        while len(self._beats) > KEPT_BEATS:
+            self._beats.pop(next(iter(self._beats)))
+        return self._clock.now_ms()
+
+    @contextmanager
+    def streaming(self, session_id: SessionId, who: Identity) -> Generator[None]:
+        """Meanwhile somebody reads the session; a controller who does is there to answer."""
+        counts = who.role is not Role.OBSERVER
+        self._streams[session_id] += counts
+        try:
+            yield
+        finally:
+            self._streams[session_id] -= counts
+            if not self._streams[session_id]:
+                del self._streams[session_id]
+
+    def attended(self, session_id: SessionId) -> bool:
+        """Whether a controller is at the session now."""
+        if self._streams.get(session_id):
+            return True
+        since = self._clock.monotonic() - PRESENT_S
+        return any(each == session_id and at >= since for (each, _), at in self._beats.items())
+
+
+def _holder(who: Identity) -> _Holder:
+    """A token that replaces one of the same name and role goes on where that one was."""
+    role = Role.OBSERVER if who.role is Role.OBSERVER else Role.CONTROLLER
+    return _Holder(who.name, role.value)
+
+
+class _Waiting:
+    """A request that a client has been asked to do."""
+
+    def __init__(self, session_id: SessionId) -> None:
+        self.session_id = session_id
+        self.answered = anyio.Event()
+        self.answer: Answer | None = None
+
+
+class Offers:
+    """The requests that wait for answers of clients, by id."""
+
+    def __init__(self) -> None:
+        self._open: dict[str, _Waiting] = {}
+
+    def offer(self, session_id: SessionId, methods: frozenset[str], most: int) -> Offer:
+        """A client does these for a session's agent, `most` at a time."""
+        return Offer(self._open, session_id, methods, most)
+
+    def answer(self, session_id: SessionId, request_id: str, answer: Answer) -> None:
+        """A client has done it, or cannot. Raises `NotFound` if nobody waits for this any more."""
+        waiting = self._open.get(request_id)
+        if waiting is None or waiting.session_id != session_id or waiting.answer is not None:
+            raise NotFound("nobody waits for this answer; the agent took it back, or it was answered before")
+        waiting.answer = answer
+        waiting.answered.set()
+
+
+class Offer:
+    """One client's offer, while its stream is open. Implements `runtime.errands.Provider`."""
+
+    def __init__(
+        self, waiting: dict[str, _Waiting], session_id: SessionId, methods: frozenset[str], most: int
+    ) -> None:
+        self._waiting = waiting
+        self._session_id = session_id
+        self._methods = methods
+        self._most = most
+        self._open = 0
+        self._frames: list[bytes] = []
+        self._more = anyio.Event()
+
+    @property
+    def methods(self) -> frozenset[str]:
+        return self._methods
+
+    async def serve(self, method: str, params: Raw) -> Raw:
+        """Ask the client and wait. Raises `RequestRefused`."""
+        if self._open >= self._most:
+            raise RequestRefused(
+                "the client has too much to do; ask again later", jsonrpc=INTERNAL_ERROR, reason="too_many"
+            )
+        request_id = f"r_{secrets.token_hex(10)}"
+        waiting = self._waiting[request_id] = _Waiting(self._session_id)
+        self._open += 1
+        self._write(ASKED, request_id, method=method, params=params if params else Raw(b"{}"))
+        try:
+            await waiting.answered.wait()
+        finally:
+            self._open -= 1
+            del self._waiting[request_id]
+            if waiting.answer is None:
+                self._write(TAKEN_BACK, request_id)
+        assert waiting.answer is not None, "whoever answers leaves an answer"
+        if isinstance(waiting.answer, RequestRefused):
+            raise waiting.answer
+        return waiting.answer
+
+    async def frames(self) -> bytes:
+        """What to write to the client's stream next. Waits for something. Cancel-safe."""
+        while not self._frames:
+            self._more = anyio.Event()
+            await self._more.wait()
+        frames, self._frames = self._frames, []
+        return b"".join(frames)
+
+    def _write(self, kind: str, request_id: str, **members: object) -> None:
+        data = {"requestId": request_id, "sessionId": self._session_id, **members}
+        self._frames.append(stream_frame(kind, data))
+        self._more.set()

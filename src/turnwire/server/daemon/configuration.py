@@ -1,0 +1,185 @@
+"""What a client chooses at the agent: options, the mode, the model; and how every other client learns of it.
+
+Takes a choice; checks it against what the agent offered, asks the agent, and records what it took. An agent that
+has both modes and an option for them is asked by the option, as ACP wants it, and so for models. Never records a
+choice that the agent did not take.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple, cast
+
+import anyio
+import msgspec
+from msgspec import UNSET, Raw, Struct, UnsetType
+
+from turnwire.core.inputs import AgentUpdate, ModelSet, ModeSet
+from turnwire.errors import InvalidMode, InvalidOption, RemoteProtocolError
+from turnwire.ids import ClientId, SessionId
+from turnwire.server.daemon.daemon import Daemon
+from turnwire.wire.jsonrpc import UNREADABLE, raw
+from turnwire.wire.peek import peek_update
+
+SET_OPTION = "session/set_config_option"
+
+
+class Chooser(NamedTuple):
+    """Who chooses, as the log tells it."""
+
+    author: str
+    client_id: ClientId | None = None
+
+
+class Option(NamedTuple):
+    """A configuration option that the agent offers."""
+
+    config_id: str
+    category: str | None
+    current: str | bool | None
+    allowed: tuple[str, ...]
+    """What may be chosen; empty for a switch."""
+
+
+class _Taken(Struct, rename="camel"):
+    config_options: Raw | UnsetType = UNSET
+
+
+async def set_option(daemon: Daemon, session_id: SessionId, config_id: str, value: str | bool) -> Raw:
+    """Choose a value; gives all options as they are now.
+
+    Raises `InvalidOption`, and what `AgentSide.configure` raises.
+    """
+    options = read_options((await daemon.node.view(session_id)).latest.config_options)
+    option = next((each for each in options if each.config_id == config_id), None)
+    if option is None:
+        allowed = tuple(each.config_id for each in options)
+        raise InvalidOption("the agent offers no such option; choose one of those it offers", allowed=allowed)
+    if isinstance(value, bool) != isinstance(option.current, bool) or (
+        isinstance(value, str) and option.allowed and value not in option.allowed
+    ):
+        raise InvalidOption("the option does not take this value; choose an allowed one", allowed=option.allowed)
+    return await _ask_option(daemon, session_id, option, value)
+
+
+async def set_mode(daemon: Daemon, session_id: SessionId, mode: str, who: Chooser) -> str | None:
+    """Choose a mode; gives the one before. Raises `InvalidMode`, and what `AgentSide.configure` raises."""
+    latest = (await daemon.node.view(session_id)).latest
+    option = _of_category(latest.config_options, "mode")
+    allowed = option.allowed if option is not None else _ids(latest.modes, "id")
+    if mode not in allowed:
+        raise InvalidMode("the agent does not offer this mode; choose an allowed one", allowed=allowed)
+    if option is not None:
+        await _ask_option(daemon, session_id, option, mode)
+        previous = _text(option.current)
+    else:
+        await _configure(daemon, session_id, "session/set_mode", {"modeId": mode})
+        previous = latest.mode
+    now = daemon.clock.now_ms()
+    await daemon.node.submit(
+        session_id, ModeSet(at=now, mode=mode, previous=previous, author=who.author, client_id=who.client_id)
+    )
+    return previous
+
+
+async def set_model(daemon: Daemon, session_id: SessionId, model_id: str, who: Chooser) -> str | None:
+    """Choose a model; gives the one before. Raises `InvalidOption`, and what `AgentSide.configure` raises."""
+    latest = (await daemon.node.view(session_id)).latest
+    option = _of_category(latest.config_options, "model")
+    allowed = option.allowed if option is not None else _ids(latest.models, "modelId")
+    if model_id not in allowed:
+        raise InvalidOption("the agent does not offer this model; choose an allowed one", allowed=allowed)
+    if option is not None:
+        await _ask_option(daemon, session_id, option, model_id)
+        previous = _text(option.current)
+    else:
+        await _configure(daemon, session_id, "session/set_model", {"modelId": model_id})
+        previous = latest.model
+    now = daemon.clock.now_ms()
+    given = ModelSet(at=now, model_id=model_id, previous=previous, author=who.author, client_id=who.client_id)
+    await daemon.node.submit(session_id, given)
+    return previous
+
+
+async def _ask_option(daemon: Daemon, session_id: SessionId, option: Option, value: str | bool) -> Raw:
+    agent = (await daemon.node.session(session_id)).state.agent
+    params: dict[str, object] = {"configId": option.config_id, "value": value}
+    if isinstance(value, bool):
+        params["type"] = "boolean"
+    elif agent is not None and agent.protocol_version >= 2:
+        params["type"] = "id"
+    result = await _configure(daemon, session_id, SET_OPTION, params)
+    try:
+        options = msgspec.json.decode(result, type=_Taken).config_options
+    except UNREADABLE:
+        options = UNSET
+    if options is UNSET:
+        raise RemoteProtocolError("the agent took the option and did not say what all options are now")
+    # The agent tells only the one who asked; this way all clients hear it.
+    update = raw({"sessionUpdate": "config_option_update", "configOptions": options})
+    await daemon.node.submit(
+        session_id, AgentUpdate(at=daemon.clock.now_ms(), update=update, peek=peek_update(update))
+    )
+    return options
+
+
+async def _configure(daemon: Daemon, session_id: SessionId, method: str, params: dict[str, object]) -> Raw:
+    with anyio.move_on_after(daemon.limits.initialize_s):
+        return await daemon.node.agents.configure(session_id, method, params)
+    raise RemoteProtocolError("the agent did not answer in time; look at the session's settings, then try again")
+
+
+# -- what the agent offered ----------------------------------------------------------------------------------
+
+
+def read_options(offered: Raw | UnsetType) -> list[Option]:
+    """The options that can be understood; others are not offered."""
+    return [option for each in _objects(offered) if (option := _option(each)) is not None]
+
+
+def _option(given: dict[str, Any]) -> Option | None:
+    # v1 says `id` and v2 `configId`.
+    config_id, category, current = (
+        given.get("configId", given.get("id")),
+        given.get("category"),
+        given.get("currentValue"),
+    )
+    if not isinstance(config_id, str):
+        return None
+    values = tuple(_values(given.get("options")))
+    return Option(config_id, _text(category), current if isinstance(current, str | bool) else None, values)
+
+
+def _values(choices: object) -> Iterator[str]:
+    """The values of a select, whether they are in groups or not."""
+    if not isinstance(choices, list):
+        return
+    for each in cast("list[object]", choices):
+        if not isinstance(each, dict):
+            continue
+        entry = cast("dict[str, object]", each)
+        value = entry.get("value")
+        if isinstance(value, str):
+            yield value
+        yield from _values(entry.get("options"))
+
+
+def _of_category(offered: Raw | UnsetType, category: str) -> Option | None:
+    return next((each for each in read_options(offered) if each.category == category and each.allowed), None)
+
+
+def _ids(offered: Raw | UnsetType, key: str) -> tuple[str, ...]:
+    return tuple(found for each in _objects(offered) if isinstance(found := each.get(key), str))
+
+
+def _objects(offered: Raw | UnsetType) -> list[dict[str, Any]]:
+    if offered is UNSET:
+        return []
+    try:
+        return msgspec.json.decode(offered, type=list[dict[str, Any]])
+    except UNREADABLE:
+        return []
+
+
+def _text(value: object) -> str | None:
+    return value if isinstance(value, str) else None

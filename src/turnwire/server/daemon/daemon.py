@@ -1,0 +1,137 @@
+"""The daemon: one node with its log, its credentials, its clients and its meters, as REST and ACP see it.
+
+`open_daemon` makes it of settings and takes it down in good order. Nothing in here is about HTTP.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import anyio
+from anyio.abc import TaskGroup
+
+from turnwire.core.events import AnyEvent
+from turnwire.errors import ConfigError, ShuttingDown
+from turnwire.ids import SessionId
+from turnwire.limits import Limits
+from turnwire.log import EventLog, MemoryEventLog, SqliteEventLog
+from turnwire.log.durability import Durability
+from turnwire.runtime.agents import AgentPolicy, Sharing
+from turnwire.runtime.clock import Clock, SystemClock
+from turnwire.runtime.draining import drain
+from turnwire.runtime.node import Node, open_node
+from turnwire.runtime.rules import Rules
+from turnwire.runtime.source import AgentSource
+from turnwire.server.access.login import Login
+from turnwire.server.access.tokens import Tokens
+from turnwire.server.daemon.clients import Clients
+from turnwire.server.daemon.session_list import SessionList
+from turnwire.server.daemon.signals import Activity, StopSignal
+from turnwire.server.settings.declared import Settings
+from turnwire.server.telemetry.metrics import Metrics
+from turnwire.server.telemetry.tracing import TurnTraces
+
+
+@dataclass(kw_only=True)
+class Daemon:
+    """Everything that an interface may act on."""
+
+    node: Node
+    """Runs the sessions. What is to happen to one is handed to it as an input."""
+    log: EventLog
+    clock: Clock
+    limits: Limits
+    settings: Settings
+
+    tokens: Tokens
+    login: Login
+    first_token: str | None = None
+    """The owner's token, on the first start only."""
+
+    clients: Clients
+    sessions: SessionList
+    activity: Activity
+
+    metrics: Metrics
+    traces: TurnTraces
+
+    stopping: StopSignal
+    """Given when the daemon begins to stop: streams end, and nothing new is taken."""
+    tasks: TaskGroup
+    """For what outlives a request. Ends before the node does."""
+
+    @property
+    def roots(self) -> Sequence[Path]:
+        """Directories in which sessions may work."""
+        return self.settings.cwd or (Path.cwd(),)
+
+    def check_open(self) -> None:
+        """Raises `ShuttingDown` once the daemon is about to stop."""
+        if self.stopping.is_set():
+            raise ShuttingDown("the daemon is about to stop; try again in a moment")
+
+    async def drain(self, seconds: float | None = None) -> None:
+        """Take nothing new, tell streams to come back, let turns end; at the deadline end them."""
+        self.stopping.set()
+        await drain(self.node, self.clock, self.limits.drain_s if seconds is None else seconds)
+
+
+@asynccontextmanager
+async def open_daemon(
+    settings: Settings, limits: Limits, source: AgentSource, *, clock: Clock | None = None
+) -> AsyncGenerator[Daemon]:
+    """A running daemon without a listener. Raises `ConfigError`, `LogError` before anything has started."""
+    clock = clock or SystemClock()
+    async with AsyncExitStack() as stack:
+        log, data = await _open_log(settings, limits)
+        stack.push_async_callback(log.aclose)
+        tokens, first_token = Tokens.open(data / "tokens.json" if data else None, clock, settings.token)
+        metrics, traces, activity = Metrics(clock), TurnTraces(), Activity()
+        log = metrics.timed(log)
+        rules = Rules(settings.permission)
+
+        def watch(session_id: SessionId, events: Sequence[AnyEvent]) -> None:
+            metrics.take(session_id, events)
+            traces.take(session_id, events)
+            activity.take(session_id, events)
+
+        policy = AgentPolicy(sharing=Sharing(settings.agent_process), services=settings.services)
+        node = await stack.enter_async_context(
+            open_node(log, source, clock=clock, limits=limits, policy=policy, rules=rules, watch=watch)
+        )
+        metrics.sessions = node.loaded.values
+        clients = Clients(node, clock)
+        rules.attended = clients.attended
+        tasks = await stack.enter_async_context(anyio.create_task_group())
+        stack.callback(tasks.cancel_scope.cancel)
+        yield Daemon(
+            node=node,
+            log=log,
+            clock=clock,
+            limits=limits,
+            settings=settings,
+            tokens=tokens,
+            login=Login(tokens, clock),
+            clients=clients,
+            metrics=metrics,
+            traces=traces,
+            activity=activity,
+            sessions=SessionList(log, node, limits),
+            stopping=StopSignal(),
+            tasks=tasks,
+            first_token=first_token,
+        )
+
+
+async def _open_log(settings: Settings, limits: Limits) -> tuple[EventLog, Path | None]:
+    if settings.log == "memory":
+        return MemoryEventLog(), None
+    data = settings.data
+    if data is None:
+        raise ConfigError("no data folder is given; set one, or keep the log in memory")
+    data.mkdir(parents=True, exist_ok=True, mode=0o700)
+    durability = Durability(settings.durability)
+    return await SqliteEventLog.open(data / "turnwire.db", limits=limits, durability=durability), data

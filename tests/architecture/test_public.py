@@ -1,0 +1,43 @@
+"""What users import: the public names, written down once more so that none comes, goes or moves by accident.
+
+A name that is added here is a promise, one that goes is a line in CHANGELOG.md with its reason.
+"""
+
+from __future__ import annotations
+
+import importlib
+from types import ModuleType
+
+import pytest
+
+PUBLIC = {
+    "turnwire": "__version__ connect",
+    "turnwire.agent": """
+        Agent AgentFailure AgentOptions AuthMethod Choice Command Entry FolderStore Kept MemoryStore Mode NotOffered
+        Option Page PermissionOption Ran RequestRefused Sent Session SessionStore ToolCall Turn Value adapt
+    """,
+    "turnwire.client": """
+        Accepted Client DaemonClient Envelope OpenedSession Option PromptResult Question Session SessionStatus Turn
+        TurnResult TurnStatus Update connect
+    """,
+    "turnwire.log": """
+        Durability EventLog LogStatistics MemoryEventLog Position SessionHead Snapshot SqliteEventLog Stored
+    """,
+    "turnwire.testing": "AgentOptions BareClient Gates ManualClock Profile ScriptedAgent scripted_agent",
+    "turnwire.testing.models": """
+        CallTool Cut Exchange Fail FakeAnthropic FakeOpenAI FakeServer Hang Reply Say Script Spend Step Stop Think
+    """,
+}
+
+
+@pytest.fixture(params=PUBLIC)
+def module(request: pytest.FixtureRequest) -> ModuleType:
+    return importlib.import_module(request.param)
+
+
+def test_the_public_names_are_those_that_users_were_promised(module: ModuleType) -> None:
+    assert sorted(module.__all__) == sorted(PUBLIC[module.__name__].split())
+
+
+def test_every_public_name_is_there(module: ModuleType) -> None:
+    assert [name for name in module.__all__ if not hasattr(module, name)] == []

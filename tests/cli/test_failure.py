@@ -1,0 +1,124 @@
+"""Every failure is a text that says what to do and an exit code; a traceback only if it is asked for."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import click
+import pytest
+from tests.cli.rig import run
+
+from turnwire import errors
+from turnwire.cli import failure
+from turnwire.cli.output import printable
+
+DOC = Path(__file__).resolve().parents[2] / "docs" / "cli.md"
+
+
+def codes_in_force() -> dict[int, set[str]]:
+    """Exit code → what it says, for everything that a command can end with."""
+    found: dict[int, set[str]] = {0: {"success"}}
+    for error in errors.tree():
+        found.setdefault(error.exit_status, set()).add(error.__name__)
+    for reason, code in failure.STOP_REASONS.items():
+        found.setdefault(code, set()).add(reason)
+    named = ("DOCTOR_FAILED", "USAGE", "OTHER_STOP_REASON", "BROKEN_PIPE", "TERMINATED", "INTERRUPTED")
+    for name in named:
+        found.setdefault(getattr(failure, name), set())
+    return found
+
+
+def test_the_table_of_exit_codes_in_the_documentation_is_the_one_in_force() -> None:
+    rows = re.findall(r"^\| (\d+) \| (.+) \|$", DOC.read_text(encoding="utf-8"), flags=re.MULTILINE)
+    documented = {int(code): words for code, words in rows}
+
+    assert set(documented) == set(codes_in_force())
+    for code, names in codes_in_force().items():
+        for name in names & set(failure.STOP_REASONS):
+            assert f"`{name}`" in documented[code]
+
+
+NEEDED: dict[type[errors.TurnwireError], dict[str, bool | str]] = {
+    errors.AgentLaunchFailed: {"definite": True},
+    errors.ModelFailed: {"reason": "unknown"},
+}
+"""What some errors cannot be made without."""
+
+
+@pytest.mark.parametrize(
+    "error", [each for each in errors.tree() if each not in (errors.TurnError, errors.RequestRefused)]
+)
+def test_an_error_of_ours_is_told_in_its_words_with_its_exit_code(
+    error: type[errors.TurnwireError], capsys: pytest.CaptureFixture[str]
+) -> None:
+    raised = error("it is broken; mend it", **NEEDED.get(error, {}))
+
+    assert failure.fail(raised, debug=False) == error.exit_status
+    shown = capsys.readouterr()
+    assert shown.err.startswith("turnwire: it is broken; mend it\n")
+    assert shown.out == ""
+
+
+def test_an_error_of_ours_inside_a_group_is_told_before_any_other(capsys: pytest.CaptureFixture[str]) -> None:
+    group = ExceptionGroup("tasks", [ValueError("secret"), ExceptionGroup("more", [errors.LogLocked("locked")])])
+
+    assert failure.fail(group, debug=False) == errors.LogLocked.exit_status
+    assert "locked" in capsys.readouterr().err
+
+
+def test_the_text_of_a_foreign_error_is_not_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    assert failure.fail(ValueError("tw_secret"), debug=False) == 70
+    shown = capsys.readouterr().err
+    assert "tw_secret" not in shown
+    assert "ValueError" in shown
+    assert "--debug" in shown
+
+
+def test_debug_shows_where_an_error_came_from(capsys: pytest.CaptureFixture[str]) -> None:
+    assert failure.fail(errors.ConfigError("no"), debug=True) == 78
+    assert "ConfigError" in capsys.readouterr().err
+
+
+def test_a_file_that_cannot_be_written_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    assert failure.fail(PermissionError(13, "Permission denied", "/somewhere/x"), debug=False) == 74
+    assert "/somewhere/x: Permission denied" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), click.Abort()])
+def test_an_interrupt_ends_without_a_word(error: BaseException, capsys: pytest.CaptureFixture[str]) -> None:
+    assert failure.fail(error, debug=False) == 130
+    assert capsys.readouterr().err == ""
+
+
+def test_what_peers_say_cannot_steer_the_terminal() -> None:
+    assert printable("a\x1b]52;c;x\x07b\u202ec\r\nd\te\x9b1m") == "a]52;c;xbc\nd\te1m"
+
+
+@pytest.mark.parametrize(
+    ("reason", "code"),
+    [
+        ("end_turn", 0),
+        ("max_tokens", 10),
+        ("max_turn_requests", 11),
+        ("refusal", 12),
+        ("cancelled", 130),
+        ("odd", 13),
+    ],
+)
+def test_each_stop_reason_has_an_exit_code(reason: str, code: int) -> None:
+    assert failure.stop_code(reason) == code
+
+
+def test_a_daemon_that_is_not_there_is_told_at_once_with_what_to_do(tmp_path: Path) -> None:
+    shown = run("prompt", "--url", "http://127.0.0.1:9", "hi", home=tmp_path)
+
+    assert shown.code == 69
+    assert "turnwire serve" in shown.err
+
+
+def test_no_command_shows_a_traceback_unless_asked(tmp_path: Path) -> None:
+    shown = run("config", "--port", "many", home=tmp_path)
+
+    assert (shown.code, shown.out) == (78, "")
+    assert shown.err == "turnwire: --port is 'many'; give a whole number from 0 to 65535\n"
