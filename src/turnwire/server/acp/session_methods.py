@@ -137,7 +137,7 @@ async def fork(client: ClientState, request: Request) -> None:
 
 
 async def _granted(client: ClientState, setup: Setup) -> Setup:
-    """The setup with true paths. Raises if the agent takes no directories, or one of them cannot be checked_setup."""
+    """The setup with true paths. Raises if the agent takes no directories, or one of them cannot be granted."""
     try:
         return await checked_setup(client.daemon, setup)
     except BadRequest as refused:
