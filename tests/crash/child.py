@@ -27,10 +27,9 @@ from tests.crash.orders import Order, read_order
 from turnwire.core.effects import AnyEffect, AskAgent
 from turnwire.ids import SessionId
 from turnwire.limits import KiB, Limits
-from turnwire.log.durability import Durability
 from turnwire.log.sqlite import SqliteEventLog
-from turnwire.log.sqlite_checkpoint import WalGate
-from turnwire.log.sqlite_jobs import Transaction
+from turnwire.log.sqlite_wal import Durability, WalGate
+from turnwire.log.sqlite_writer import Transaction
 from turnwire.runtime.hosting import Hosting
 from turnwire.runtime.node import open_node
 from turnwire.runtime.tail import Tail

@@ -14,7 +14,7 @@ from typing import cast
 import anyio
 from msgspec import Raw
 
-from turnwire.client.port import Accepted, Asking, EventPage
+from turnwire.client.port import Accepted, EventPage, NewPrompt
 from turnwire.core.codec import decode_all
 from turnwire.core.inputs import (
     AnswerPermission,
@@ -55,16 +55,16 @@ class EmbeddedSession:
         self._daemon = daemon
         self._clock = clock
 
-    async def prompt(self, asking: Asking) -> Accepted:
-        digest = None if asking.key is None else hashlib.sha256(asking.content).hexdigest()
+    async def prompt(self, new_prompt: NewPrompt) -> Accepted:
+        digest = None if new_prompt.key is None else hashlib.sha256(new_prompt.content).hexdigest()
         given = Prompt(
             at=self._clock.now_ms(),
             client_id=_US,
             prompt_id=mint.prompt_id(),
-            content=asking.content,
-            when_busy=asking.when_busy,
-            prompt_request_id=asking.request_id,
-            key=asking.key,
+            content=new_prompt.content,
+            when_busy=new_prompt.when_busy,
+            prompt_request_id=new_prompt.request_id,
+            key=new_prompt.key,
             digest=digest,
         )
         recorded = cast("Recorded", await self._submit(given))

@@ -27,7 +27,7 @@ from turnwire.core.dialect import (
     read_initialize,
     session_params,
 )
-from turnwire.core.translate.auth import is_terminal
+from turnwire.core.translate.handshake import is_terminal
 from turnwire.errors import LimitExceeded, LinkBroken, LinkError, LocalProtocolError, RemoteProtocolError
 from turnwire.ids import AgentSessionId, RequestId
 from turnwire.limits import Limits

@@ -16,7 +16,7 @@ from tests.support.daemons import running_daemon
 from turnwire.core import events as ev
 from turnwire.core.codec import encode
 from turnwire.core.face import Face, Tell
-from turnwire.core.translate.profile import ClientProfile
+from turnwire.core.translate.handshake import ClientProfile
 from turnwire.ids import PromptId, SessionId
 from turnwire.server.access.identity import ANYBODY
 from turnwire.server.acp.client_state import ClientState

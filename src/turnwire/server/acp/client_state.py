@@ -20,8 +20,8 @@ from msgspec import Raw
 
 from turnwire.core.correlation import ExactId, exact, same_id
 from turnwire.core.face.dialect import Dialect
+from turnwire.core.translate.handshake import ClientProfile
 from turnwire.core.translate.members import members, text_of
-from turnwire.core.translate.profile import ClientProfile
 from turnwire.errors import Forbidden, SessionError, SessionNotFound, TurnwireError
 from turnwire.ids import PermissionId, PromptId, RequestId, SessionId
 from turnwire.server.access.identity import Identity, Role

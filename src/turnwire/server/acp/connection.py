@@ -18,9 +18,13 @@ from msgspec import DecodeError, Raw, Struct, field, json
 from turnwire import __version__
 from turnwire.core.dialect import VENDOR
 from turnwire.core.face.dialect import Dialect, Emission
-from turnwire.core.translate.capabilities import Host
-from turnwire.core.translate.handshake import initialize_result, read_client, unsupported_version
-from turnwire.core.translate.profile import ClientProfile
+from turnwire.core.translate.handshake import (
+    ClientProfile,
+    Host,
+    initialize_result,
+    read_client,
+    unsupported_version,
+)
 from turnwire.errors import RemoteProtocolError, TurnwireError
 from turnwire.ids import RequestId, SessionId
 from turnwire.log import Position

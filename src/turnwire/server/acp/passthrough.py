@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from msgspec import UNSET, Raw, Struct, UnsetType
 
-from turnwire.core.translate.auth import can_log_out, has_login, is_terminal
+from turnwire.core.translate.handshake import can_log_out, has_login, is_terminal
 from turnwire.core.translate.members import as_object, is_offered, members, named
 from turnwire.core.view import View
 from turnwire.core.view.items import ToolCall

@@ -18,7 +18,7 @@ from turnwire.errors import ConfigError, ShuttingDown
 from turnwire.ids import SessionId
 from turnwire.limits import Limits
 from turnwire.log import EventLog, MemoryEventLog, SqliteEventLog
-from turnwire.log.durability import Durability
+from turnwire.log.sqlite_wal import Durability
 from turnwire.runtime.agents import AgentPolicy, Sharing
 from turnwire.runtime.clock import Clock, SystemClock
 from turnwire.runtime.draining import drain

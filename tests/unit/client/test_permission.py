@@ -9,13 +9,13 @@ import msgspec
 import pytest
 from msgspec import Raw
 
-from turnwire.client.question import Option, Question
+from turnwire.client.permission import Option, PermissionRequest
 from turnwire.core.events import PermissionRequested
 from turnwire.errors import InvalidOption, LocalProtocolError
 from turnwire.ids import PermissionId, SessionId
 
 
-def question(kinds: dict[str, str], method: str = "session/request_permission") -> Question:
+def question(kinds: dict[str, str], method: str = "session/request_permission") -> PermissionRequest:
     options = [{"optionId": name, "name": name.title(), "kind": kind} for name, kind in kinds.items()]
     event = PermissionRequested(
         at=1,
@@ -25,7 +25,7 @@ def question(kinds: dict[str, str], method: str = "session/request_permission") 
         params=Raw(msgspec.json.encode({"options": options})),
         options=tuple(kinds),
     )
-    return Question(event, SessionId("s1"))
+    return PermissionRequest(event, SessionId("s1"))
 
 
 SELECTED = {"yes": "allow_once", "never": "reject_always", "no": "reject_once"}
@@ -120,4 +120,4 @@ def test_options_show_their_names_and_kinds() -> None:
         params=Raw(b'{"options":7}'),
         options=("a",),
     )
-    assert [each.option_id for each in Question(odd, SessionId("s1")).options] == ["a"]
+    assert [each.option_id for each in PermissionRequest(odd, SessionId("s1")).options] == ["a"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from turnwire.client.refusal import is_passing, refusal_of, retry_after_of
+from turnwire.client.http import is_passing, refusal_of, retry_after_of
 from turnwire.errors import (
     AgentFailure,
     AgentLaunchFailed,

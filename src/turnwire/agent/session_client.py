@@ -1,42 +1,43 @@
 """One session at one client: what the session tells passes the ready gate, in the words of that client.
 
-Takes updates in the words of v2, requests and ends of turns; puts frames into the client's outbox, in order.
-Never lets a frame of the session overtake the answer that opened it there.
+Takes updates in the words of v2, requests and ends of turns; puts frames into the client's outbox, in order. Before
+the answer that opens the session nothing passes the gate, so nothing can overtake it. After it, frames wait for
+`session/ready`, a prompt or a time limit, if the agent offers to wait. The gate itself holds no clock and sends
+nothing; it drops nothing but a full state that a later one replaces.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Iterable
+from enum import Enum
 from typing import Any
 
 import anyio
 import msgspec
 from msgspec import Raw
 
-from turnwire.agent.client_side import ClientSide
-from turnwire.agent.gate import Gate, Stage
-from turnwire.agent.outbox import Outbox
+from turnwire.agent.connected_client import ConnectedClient, Outbox
+from turnwire.agent.v2_updates import Json, marked_late
 from turnwire.agent.voice import End, Told, voice_for
-from turnwire.agent.words import Json, marked_late
+from turnwire.errors import LimitExceeded
 from turnwire.ids import RequestId
 from turnwire.wire.jsonrpc import Failure, Notification, Request, Result, encode, raw
 
+logger = logging.getLogger(__name__)
 REQUEST_S = 2.0
 """A request to a client that never says it is ready goes out after this, so that no turn hangs on it."""
 
-logger = logging.getLogger(__name__)
 
-
-class Seat:
+class SessionClient:
     """One session at one client."""
 
-    def __init__(self, client: ClientSide, session_id: str) -> None:
-        self.client = client
+    def __init__(self, client: ConnectedClient, session_id: str) -> None:
+        self.connected = client
         self.session_id = session_id
-        self.voice = voice_for(client.profile, client.authored.options)
+        self.voice = voice_for(client.profile, client.definition.options)
         self.is_left = False
-        self._gate = Gate(client.authored.options.held)
+        self._gate = Gate(client.definition.options.held)
         self._head = b'{"jsonrpc":"2.0","method":"session/update","params":{"sessionId":%b,"update":' % (
             msgspec.json.encode(session_id)
         )
@@ -44,13 +45,13 @@ class Seat:
 
     @property
     def outbox(self) -> Outbox:
-        return self.client.outbox
+        return self.connected.outbox
 
     # -- the gate ------------------------------------------------------------------------------------------------
 
     def answered(self) -> None:
         """The answer that opens the session is in the outbox."""
-        options = self.client.authored.options
+        options = self.connected.definition.options
         self._put_all(self._gate.answered(waits=options.offers_ready))
         if self._gate.stage is Stage.WAITING and options.ready_s is not None:
             self._start_timer(options.ready_s)
@@ -71,11 +72,11 @@ class Seat:
     def _start_timer(self, seconds: float) -> None:
         if self._timer is None:
             self._timer = anyio.CancelScope()
-            self.client.tasks.start_soon(self._expire, self._timer, seconds)
+            self.connected.tasks.start_soon(self._expire, self._timer, seconds)
 
     async def _expire(self, scope: anyio.CancelScope, seconds: float) -> None:
         with scope:
-            await self.client.authored.clock.sleep(seconds)
+            await self.connected.definition.clock.sleep(seconds)
             logger.warning(
                 "a client did not say that it is ready for session %s within %s s; it is told now",
                 self.session_id,
@@ -130,14 +131,14 @@ class Seat:
         """Ask the client and wait. Taken back if nobody waits any more. Raises `LinkBroken`."""
         for each in self.voice.part():
             self._pass("", self._update(each))
-        request_id, answer = self.client.calls.begin()
+        request_id, answer = self.connected.calls.begin()
         self._pass("", encode(Request(request_id, method, raw(params))))
         if self._gate.stage is Stage.WAITING:
             self._start_timer(REQUEST_S)
         try:
             return await answer.wait()
         except BaseException:
-            if self.client.calls.withdraw(request_id):
+            if self.connected.calls.withdraw(request_id):
                 self._pass("", encode(Notification("$/cancel_request", raw({"requestId": request_id}))))
             raise
 
@@ -171,3 +172,86 @@ def _kind(update: bytes | Raw) -> str:
 def _late(update: Raw) -> Raw:
     given: dict[str, Any] = msgspec.json.decode(update)
     return raw(marked_late(given))
+
+
+# -- the ready gate: what nobody asked for waits until the client can take it ----------------------------------
+
+
+FULL_STATE = frozenset(
+    {"available_commands_update", "config_option_update", "current_mode_update", "usage_update"},
+)
+"""Updates that say all there is to say, so that a later one replaces an earlier one."""
+
+
+class Stage(Enum):
+    """Where a session is in its opening."""
+
+    OPENING = "opening"
+    """The answer that opens it is not written."""
+    WAITING = "waiting"
+    """It is, and the client has not said that it is ready."""
+    OPEN = "open"
+
+
+class Gate:
+    """One session at one client."""
+
+    def __init__(self, max_held: int) -> None:
+        self.stage = Stage.OPENING
+        self._max_held = max_held
+        self._held: list[tuple[str, bytes]] = []
+
+    @property
+    def holds(self) -> int:
+        """How many wait."""
+        return len(self._held)
+
+    def check(self, kind: str) -> None:
+        """Raise `LimitExceeded` if too many wait already and none of them can be replaced."""
+        if self.stage is Stage.OPEN or len(self._held) < self._max_held:
+            return
+        self._coalesce(kind)
+        if len(self._held) >= self._max_held:
+            raise LimitExceeded(
+                "too many updates wait for the client to be ready; send fewer before the first prompt",
+                limit="held",
+                value=self._max_held,
+            )
+
+    def take(self, kind: str, frame: bytes) -> bool:
+        """Whether the frame may go now; else it is held. An end or a request is held whatever the bound is."""
+        if self.stage is Stage.OPEN:
+            return True
+        self._held.append((kind, frame))
+        return False
+
+    def answered(self, *, waits: bool) -> list[bytes]:
+        """The answer that opens the session is written. `waits`: the client is to say when it is ready."""
+        if self.stage is not Stage.OPENING:
+            return []
+        self.stage = Stage.WAITING
+        return [] if waits else self.open()
+
+    def open(self) -> list[bytes]:
+        """What may go now, because the client can take it all. While it is opening it cannot, whoever says so."""
+        if self.stage is not Stage.WAITING:
+            return []
+        self.stage = Stage.OPEN
+        frames, self._held = [frame for _, frame in self._held], []
+        return frames
+
+    def discard(self) -> None:
+        """The client has left: what waits for it is forgotten, and nothing waits any more."""
+        self._held.clear()
+        self.stage = Stage.OPEN
+
+    def _coalesce(self, coming: str) -> None:
+        """Drop each full state that a later one replaces."""
+        kept: list[tuple[str, bytes]] = []
+        later = {coming} & FULL_STATE
+        for kind, frame in reversed(self._held):
+            if kind in later:
+                continue
+            later |= {kind} & FULL_STATE
+            kept.append((kind, frame))
+        self._held = kept[::-1]

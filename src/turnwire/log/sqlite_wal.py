@@ -1,11 +1,17 @@
-"""Folds the write-ahead log back into the database, in a thread and on a connection of its own.
+"""What is on the disk when: levels of durability, and the thread that folds the write-ahead log into the database.
 
-Takes a nudge from the writer after a commit that left the write-ahead log longer than its limit; gives
-nothing back. Never delays a commit while the write-ahead log is of ordinary length, and never dies of a
-failing disk: it tries again.
+Durability
+----------
+At every level a returned append survives the death of this process, also by `kill -9`: a commit hands its pages to
+the operating system before it returns. And at every level an append that asked for `durable=True` is on the disk
+when it returns. The levels differ in what the death of the machine (power, kernel) may take of the others.
 
-Theory of operation
--------------------
+Checkpoints
+-----------
+The checkpointer has a thread and a connection of its own. The writer nudges it after a commit that left the
+write-ahead log longer than its limit. It never delays a commit while the write-ahead log is of ordinary length, and
+never dies of a failing disk: it tries again.
+
 SQLite appends commits to the write-ahead log (WAL). A PASSIVE checkpoint copies them into the database beside
 the writer. Once everything is copied and no reader needs the WAL, the next commit starts it again from its
 beginning. Under steady load there is always one more commit to copy, so PASSIVE alone lets the WAL grow for
@@ -26,7 +32,7 @@ Two things must not overlap, and `WalGate` keeps them apart:
 W1  SQLite before 3.51.3 loses pages if a checkpoint begins when everything is copied already and a commit
     restarts the WAL in that moment. So no checkpoint begins before a commit followed the last complete one:
     from then on something is left to copy, and only a checkpoint can change that.
-W2  A commit that may restart the WAL must sync the new header (`turnwire.log.durability`). It may if a
+W2  A commit that may restart the WAL must sync the new header (`sync_for`). It may if a
     checkpoint ran since the last commit that synced and began after that checkpoint had ended.
 """
 
@@ -38,9 +44,9 @@ import sqlite3
 import threading
 from collections.abc import Generator
 from contextlib import closing, contextmanager
+from enum import StrEnum
 
 from turnwire.errors import LogUnavailable
-from turnwire.log.sqlite_errors import is_failed_sync
 
 _RESTART_FACTOR = 4
 """A RESTART pauses the writer for some milliseconds; with this factor it is rare even under full load."""
@@ -58,13 +64,53 @@ does not fill behind a reader that left, seldom enough to cost nothing."""
 _log = logging.getLogger(__name__)
 
 
+class Durability(StrEnum):
+    """What an append without `durable=True` may lose when the machine dies."""
+
+    FULL = "full"
+    """Nothing. Every commit is synced to the disk before it returns."""
+    NORMAL = "normal"
+    """What came after the last sync. A durable append and a checkpoint sync; what is lost is a suffix."""
+    MEMORY = "memory"
+    """The same, and the log itself never asks for a sync that nobody needs to keep a durable append."""
+
+
+SYNC_FULL = "FULL"
+SYNC_NORMAL = "NORMAL"
+SYNC_OFF = "OFF"
+
+
+def sync_for(level: Durability, *, durable: bool, may_restart: bool) -> str:
+    """The `PRAGMA synchronous` of one commit.
+
+    A synced commit covers the unsynced ones before it: they lie in front of it in the same write-ahead log,
+    and one sync of that file writes them all. Those that are no longer in the file were copied into the
+    database by a checkpoint, which syncs both files before the write-ahead log may be written from its
+    start again.
+
+    The first commit that does so (`may_restart`) is never OFF: NORMAL syncs the new header before the frames
+    behind it. Without that, frames of the old round could be read as valid after the machine died, on top of
+    a newer database, and a durable event would be gone.
+    """
+    if durable or level is Durability.FULL:
+        return SYNC_FULL
+    if level is Durability.NORMAL or may_restart:
+        return SYNC_NORMAL
+    return SYNC_OFF
+
+
+def is_failed_sync(error: Exception) -> bool:
+    """Whether a sync failed: what it should have written may be gone although later syncs succeed."""
+    return getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_IOERR_FSYNC
+
+
 class WalGate:
     """Lets the writer's transactions and the checkpointer's decisions happen one at a time."""
 
     def __init__(self) -> None:
-        # The writer passes the door and leaves it open while it is inside. So a pause gets the door during
-        # any transaction and is next, however fast the writer comes back.
-        self._door = threading.Lock()
+        # The writer holds `_next` only until it is inside. So a pause gets `_next` during any transaction and
+        # is inside before the writer is again, however fast that comes back.
+        self._next = threading.Lock()
         self._inside = threading.Lock()
         self.commits = 0
         self._complete_at = 0
@@ -85,7 +131,7 @@ class WalGate:
     @contextmanager
     def transaction(self) -> Generator[None]:
         """Held by the writer from before BEGIN until after COMMIT."""
-        with self._door:
+        with self._next:
             self._inside.acquire()
         try:
             yield
@@ -95,7 +141,7 @@ class WalGate:
     @contextmanager
     def pause(self) -> Generator[None]:
         """Held while no transaction may run."""
-        with self._door, self._inside:
+        with self._next, self._inside:
             yield
 
     def committed(self, *, synced: bool) -> None:

@@ -14,7 +14,7 @@ from turnwire.errors import LogUnavailable
 from turnwire.ids import SessionId
 from turnwire.limits import KiB, Limits
 from turnwire.log import Durability, Position, SqliteEventLog
-from turnwire.log.sqlite_checkpoint import WalGate
+from turnwire.log.sqlite_wal import WalGate
 from turnwire.testing.sqlite_faults import WAIT_S, Faults
 
 pytestmark = pytest.mark.anyio

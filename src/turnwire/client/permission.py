@@ -1,8 +1,8 @@
-"""A question of the agent to its users, and how a short answer becomes the agent's answer.
+"""A permission request of the agent to its users, and how a short answer becomes the agent's answer.
 
-Takes the stored question and what a handler returned: an option or its id, `reject`, or the whole answer as a dict.
-Gives the JSON-RPC result. Never turns a `reject` into an approval: without an option that rejects, the agent hears
-`cancelled`. Never passes on what is no answer to this question.
+A handler returns an option or its id, `reject`, or the whole answer as a dict; the JSON-RPC result is made of it.
+A `reject` never becomes an approval: without an option that rejects, the agent hears `cancelled`. What is no
+answer to this request is not passed on.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, TypeAlias, cast
 import msgspec
 from msgspec import Raw, Struct
 
-from turnwire.client.given import to_json
+from turnwire.client.arguments import to_json
 from turnwire.core.events import PermissionRequested
 from turnwire.core.permissions import ACTIONS
 from turnwire.errors import InvalidOption, LocalProtocolError
@@ -61,7 +61,7 @@ class Reply(NamedTuple):
     option_id: str | None = None
 
 
-class Question:
+class PermissionRequest:
     """A permission request or a form, open until somebody answers or its turn ends."""
 
     def __init__(self, event: PermissionRequested, session_id: SessionId) -> None:

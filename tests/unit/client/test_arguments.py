@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from turnwire.client.content import to_raw
+from turnwire.client.arguments import to_raw
 from turnwire.errors import LocalProtocolError
 from turnwire.wire.schema.common import ImageContent
 

@@ -1,8 +1,7 @@
 """One turn from its beginning to its end, as the runtime sees it.
 
-Takes what is said in its name; tells it, marked as late once the turn is over. Knows what is open in it: tool
-calls and questions. Never ends itself: `turnwire.agent.turns` does. `turnwire.agent.turn` is what the author sees
-of it.
+What is said in its name is told, marked as late once the turn is over. Knows what is open in it: tool calls and
+questions. Never ends itself: `turnwire.agent.turns` does. `turnwire.agent.turn` is what the author sees of it.
 """
 
 from __future__ import annotations
@@ -15,11 +14,11 @@ from typing import Any
 import anyio
 from msgspec import UNSET, UnsetType
 
-from turnwire.agent.live import LiveSession
-from turnwire.agent.outbox import Sent
-from turnwire.agent.seat import Seat
+from turnwire.agent.connected_client import Sent
+from turnwire.agent.live_session import LiveSession
+from turnwire.agent.session_client import SessionClient
+from turnwire.agent.v2_updates import MESSAGE, THOUGHT, Json, marked_late
 from turnwire.agent.voice import STOP_REASONS, End
-from turnwire.agent.words import MESSAGE, THOUGHT, Json, marked_late
 from turnwire.errors import AgentFailure, LocalProtocolError
 from turnwire.ids import RequestId
 from turnwire.runtime import mint
@@ -28,20 +27,20 @@ from turnwire.wire.jsonrpc import ErrorObject
 _SPEECH = frozenset({MESSAGE, THOUGHT})
 
 
-class Course:
+class TurnRun:
     """One turn."""
 
     def __init__(
         self,
         live: LiveSession,
         content: list[Json],
-        seat: Seat | None = None,
+        client: SessionClient | None = None,
         request_id: RequestId | None = None,
         meta: Json | None = None,
     ) -> None:
         self.live = live
         self.content = content
-        self.seat = seat
+        self.client = client
         """The client that prompted it; None if the agent began it."""
         self.request_id = request_id
         self.meta = meta or {}
@@ -66,9 +65,9 @@ class Course:
     # -- saying --------------------------------------------------------------------------------------------------
 
     @property
-    def hearer(self) -> Seat | None:
+    def asked_client(self) -> SessionClient | None:
         """The client that is asked: the one that prompted, else the first one there is."""
-        return self.seat if self.seat is not None else next(iter(self.live.seats), None)
+        return self.client if self.client is not None else next(iter(self.live.clients), None)
 
     def publish(self, update: Json, *, must: bool = False) -> Sent:
         """Tell an update in this turn's name; in nobody's, and marked as late, once it is over.
@@ -79,7 +78,7 @@ class Course:
             # A message that something else follows does not go on.
             self._message = None
         told = marked_late(update) if self.is_over else update
-        return self.live.publish(told, by=self.seat, is_late=self.is_over, must=must)
+        return self.live.publish(told, by=self.client, is_late=self.is_over, must=must)
 
     def speak(self, kind: str, block: Json) -> Sent:
         """A piece of a message. Pieces of one kind that follow each other are one message."""

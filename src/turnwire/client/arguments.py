@@ -1,21 +1,40 @@
 """What a program gives the SDK, checked before anything is asked for it.
 
-Takes values of any type, because nothing checks the types of a running program; gives them in the types that the
-log and JSON hold. What cannot be kept there is refused with `LocalProtocolError`, which says what to give. Never
-changes what a value means.
+Nothing checks the types of a running program, so values of any type come in; they go out in the types that the
+log and JSON hold, and mean what they meant. What cannot be kept there is refused with `LocalProtocolError`, which
+says what to give. No message id is made: messages are named by those who keep them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any, cast
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, TypeAlias, cast
 
-from msgspec import Raw
+from msgspec import Raw, Struct
 
 from turnwire.core.inputs import WhenBusy
 from turnwire.errors import LocalProtocolError
 from turnwire.ids import RequestId
 from turnwire.wire.jsonrpc import raw
+
+Block: TypeAlias = Mapping[str, Any] | Struct
+
+Content: TypeAlias = str | Sequence[Block]
+
+
+def to_raw(content: Content) -> Raw:
+    """The blocks of a prompt. Raises `LocalProtocolError` if there is none, or one is neither dict nor struct."""
+    if isinstance(content, str):
+        return to_json([{"type": "text", "text": to_text(content, "a prompt")}], "a prompt")
+    blocks = to_list(content, "a prompt is a text or a list of content blocks")
+    if not blocks:
+        raise LocalProtocolError("a prompt needs at least one content block")
+    for block in blocks:
+        if not isinstance(block, Mapping | Struct):
+            raise LocalProtocolError(
+                "a content block is a dict or a struct of turnwire.wire.schema", given=type(block).__name__
+            )
+    return to_json(blocks, "a prompt")
 
 
 def to_text(value: object, what: str) -> str:

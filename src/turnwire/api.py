@@ -1,7 +1,6 @@
-"""The word most programs begin with, at the top of the package: `turnwire.connect`.
+"""What `import turnwire` gives: `connect`, the call most programs begin with.
 
-Takes what `turnwire.client.connect` takes and gives what it gives. Imports the client when it is called, so that
-`import turnwire` costs next to nothing.
+The client is imported when it is called, so that `import turnwire` costs next to nothing.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""Config options, and the modes that v1 has beside them.
+"""What a session offers its users to choose: options, modes and commands, in the words of the other version.
 
-Takes what an agent offers and what it says later; gives all of it in the words of the other version. In v2 a mode
-is a config option of the category `mode`, so a v1 agent that has modes gets such an option unless it lists one
-itself. Remembers the newest list: v2 wants all of it each time.
+In v2 a mode is a config option of the category `mode`, so a v1 agent that has modes gets such an option unless it
+lists one itself. Remembers the newest list: v2 wants all of it each time.
 """
 
 from __future__ import annotations
@@ -13,12 +12,14 @@ from typing import Any, Final
 from msgspec import Raw
 
 from turnwire.core.translate.members import entries, members, raw, text_of
-from turnwire.core.view.patch import read_entries
+from turnwire.core.view.patch import is_object, read_entries
 
 _MODE: Final = "mode"
 """The category of a mode's option, and the id of the one that stands for modes."""
 _SPARE: Final = "_mode"
 """Its id if the agent has an option of that name which is none."""
+
+# -- options, and the modes that v1 has beside them -------------------------------------------------------------
 
 
 class Modes:
@@ -172,3 +173,38 @@ def _with_values(option: dict[str, Raw], names: dict[str, str]) -> dict[str, Raw
     if values is None:
         return option
     return {**option, "options": raw([_renamed(members(each), names) for each in values])}
+
+
+# -- commands: untagged in v1, tagged in v2 ---------------------------------------------------------------------
+
+
+def commands_to_v2(commands: Raw) -> Raw:
+    """All of them, tagged."""
+    return raw([_tagged(members(each)) for each in entries(commands)])
+
+
+def _tagged(command: dict[str, Raw]) -> dict[str, Raw]:
+    tagged = {"type": raw("command"), **command}
+    if is_object(command.get("input")):
+        tagged["input"] = raw({"type": "text", **members(command["input"])})
+    return tagged
+
+
+def commands_to_v1(commands: Raw, losses: Counter[str]) -> Raw:
+    """Those that v1 has a form for, without their tags."""
+    return raw([each for each in (_untagged(members(one), losses) for one in entries(commands)) if each])
+
+
+def _untagged(command: dict[str, Raw], losses: Counter[str]) -> dict[str, Raw] | None:
+    if text_of(command, "type") not in {None, "command"}:
+        losses["command_type"] += 1
+        return None
+    plain = {name: value for name, value in command.items() if name != "type"}
+    if not is_object(plain.get("input")):
+        return plain
+    given = members(plain["input"])
+    if text_of(given, "type") not in {None, "text"}:
+        losses["command_type"] += 1
+        return {name: value for name, value in plain.items() if name != "input"}
+    plain["input"] = raw({name: value for name, value in given.items() if name != "type"})
+    return plain
