@@ -1,7 +1,7 @@
-"""Refusals as JSON-RPC: an error of ours becomes the error answer to a request.
+"""The JSON-RPC side of a method: its params are read here, and what it refuses is written.
 
-Takes a `TurnwireError`; gives a frame by the error's class. An agent's own refusal is passed on
-in its words. Never shows the text of an exception that is not ours.
+An error of ours becomes the error answer to a request, with the code of its class and the facts that REST tells
+too; an agent's own refusal is passed on in its words. The text of an exception that is not ours is never shown.
 """
 
 from __future__ import annotations
@@ -9,16 +9,46 @@ from __future__ import annotations
 from typing import Any, TypeVar
 
 import msgspec
-from msgspec import Raw, json
+from msgspec import Raw, Struct, json
 
 from turnwire.errors import AgentLaunchFailed, RemoteProtocolError, RequestRefused, TurnwireError
-from turnwire.ids import RequestId
+from turnwire.ids import RequestId, SessionId
 from turnwire.server.refusals import problem_of
 from turnwire.wire.jsonrpc import INVALID_PARAMS, ErrorObject, Failure, encode, raw
 
 _ONLY_HTTP = frozenset({"error", "type", "title", "status", "detail", "jsonrpc"})
 
+EMPTY = Raw(b"{}")
+"""The result of what has nothing to tell."""
+
 Shape = TypeVar("Shape")
+
+
+# -- params --------------------------------------------------------------------------------------------------
+
+
+class Named(Struct, rename="camel"):
+    """A request about one session."""
+
+    session_id: SessionId
+
+
+def read_params(params: Raw, shape: type[Shape]) -> Shape:
+    """The params of a request. Raises `RemoteProtocolError` (-32602); no value of the client is in its text."""
+    try:
+        return json.decode(params or b"{}", type=shape)
+    except msgspec.ValidationError as error:
+        raise invalid(f"the params are not as documented: {error}") from None
+    except (msgspec.DecodeError, RecursionError):
+        raise invalid("the params are not as documented") from None
+
+
+def invalid(message: str) -> RemoteProtocolError:
+    """What is wrong with the params of a request."""
+    return RemoteProtocolError(message, jsonrpc=INVALID_PARAMS, reason="bad_params")
+
+
+# -- refusals ------------------------------------------------------------------------------------------------
 
 
 def failure_of(request_id: RequestId | None, error: TurnwireError) -> bytes:
@@ -53,18 +83,3 @@ def _facts(error: TurnwireError) -> dict[str, Any]:
     if "methods" in data:
         data["authMethods"] = data.pop("methods")
     return data
-
-
-def read_params(params: Raw, shape: type[Shape]) -> Shape:
-    """The params of a request. Raises `RemoteProtocolError` (-32602); no value of the client is in its text."""
-    try:
-        return json.decode(params or b"{}", type=shape)
-    except msgspec.ValidationError as error:
-        raise invalid(f"the params are not as documented: {error}") from None
-    except (msgspec.DecodeError, RecursionError):
-        raise invalid("the params are not as documented") from None
-
-
-def invalid(message: str) -> RemoteProtocolError:
-    """What is wrong with the params of a request."""
-    return RemoteProtocolError(message, jsonrpc=INVALID_PARAMS, reason="bad_params")

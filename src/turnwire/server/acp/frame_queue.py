@@ -7,19 +7,34 @@ behind than the bound is let go, so that it delays nobody.
 
 from __future__ import annotations
 
+import asyncio
 from collections import deque
 from collections.abc import Iterator, Sequence
 from itertools import islice
 from types import TracebackType
 from typing import NamedTuple, Self
 
-from turnwire.server.acp.wake import Wake
-
 ROOM = 64
 """Frames of sessions that wait for a reader at most; whoever puts more waits. The log has the rest."""
 
 
-class Note(NamedTuple):
+class Wake:
+    """Set by many, waited for by one."""
+
+    def __init__(self) -> None:
+        self._event = asyncio.Event()
+
+    def set(self) -> None:
+        """There is something to look at."""
+        self._event.set()
+
+    async def wait(self) -> None:
+        """Return once `set` was called since the last return. Cancel-safe."""
+        await self._event.wait()
+        self._event.clear()
+
+
+class QueuedFrame(NamedTuple):
     """A frame, and the offset of the event that it must not overtake; 0 if there is none."""
 
     after: int
@@ -28,17 +43,17 @@ class Note(NamedTuple):
     """The log has it, so whoever comes back can have it again."""
 
 
-class Notes:
+class FrameQueue:
     """One order of frames."""
 
     def __init__(self, most: int) -> None:
         self._most = most
-        self._held: deque[Note] = deque()
+        self._held: deque[QueuedFrame] = deque()
         self._first = 0
         """How many frames were dropped from `_held`: the number of its first one."""
         self._read = 0
         """The first frame that no reader has taken."""
-        self._readers: set[NoteReader] = set()
+        self._readers: set[QueueReader] = set()
         self._room: set[Wake] = set()
         self.is_lost = False
         """More waits than may: nobody reads."""
@@ -60,13 +75,13 @@ class Notes:
 
     def put(self, frame: bytes, after: int = 0) -> None:
         """Give a frame to all readers, or hold it for the first."""
-        self._put([Note(after, frame)])
+        self._put([QueuedFrame(after, frame)])
 
     def put_all(self, frames: Sequence[bytes]) -> None:
         """Give some frames that the log has to all readers, or hold them for the first."""
-        self._put([Note(0, each, is_logged=True) for each in frames])
+        self._put([QueuedFrame(0, each, is_logged=True) for each in frames])
 
-    def _put(self, notes: Sequence[Note]) -> None:
+    def _put(self, notes: Sequence[QueuedFrame]) -> None:
         self._held.extend(notes)
         for each in list(self._readers):
             if self.end - each.position > self._most:
@@ -96,11 +111,11 @@ class Notes:
         finally:
             self._room.discard(wake)
 
-    def open(self, wake: Wake | None = None) -> NoteReader:
+    def open(self, wake: Wake | None = None) -> QueueReader:
         """A reader: the first one gets what was held, another what comes from now on."""
-        return NoteReader(self, self.end if self._readers else self._read, wake or Wake())
+        return QueueReader(self, self.end if self._readers else self._read, wake or Wake())
 
-    def since(self, position: int) -> Iterator[Note]:
+    def since(self, position: int) -> Iterator[QueuedFrame]:
         """The frames from this number on."""
         return islice(self._held, max(position - self._first, 0), None)
 
@@ -110,13 +125,13 @@ class Notes:
         self._trim()
         self._look_for_room()
 
-    def enter(self, reader: NoteReader) -> None:
+    def enter(self, reader: QueueReader) -> None:
         """The reader reads from here on."""
         self._readers.add(reader)
         # It may stand before all others, and have nothing to take.
         self._look_for_room()
 
-    def leave(self, reader: NoteReader) -> None:
+    def leave(self, reader: QueueReader) -> None:
         """The reader is gone; what it alone has not read is dropped if others were faster."""
         self._readers.discard(reader)
         self._trim()
@@ -136,10 +151,10 @@ class Notes:
             self._first += 1
 
 
-class NoteReader:
+class QueueReader:
     """One reader's place. Use it with `with`."""
 
-    def __init__(self, notes: Notes, position: int, wake: Wake) -> None:
+    def __init__(self, notes: FrameQueue, position: int, wake: Wake) -> None:
         self._notes = notes
         self.position = position
         self.wake = wake
