@@ -24,7 +24,7 @@ from turnwire.server.telemetry.turn_meter import Distribution, TurnMeter
 from turnwire.testing import ManualClock
 from turnwire.testing.contracts.event_log import CHECKS, Check
 from turnwire.testing.faults import Fail, FaultyLog
-from turnwire.testing.source import ScriptedSource
+from turnwire.testing.scripted.agent import ScriptedSource
 
 pytestmark = pytest.mark.anyio
 
