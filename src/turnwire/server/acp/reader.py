@@ -43,7 +43,7 @@ from turnwire.server.acp.notes import NoteReader
 from turnwire.server.acp.seat import Seat, Start
 from turnwire.server.acp.teller import Mode, SessionFrame, Teller
 from turnwire.server.acp.wake import Wake
-from turnwire.server.streams.following import Lost
+from turnwire.server.streams.session_stream import Lost
 from turnwire.wire.jsonrpc import Notification, encode, raw
 
 HARMLESS = raw({"sessionUpdate": "session_info_update"})
