@@ -37,8 +37,8 @@ from turnwire.cli.reach import (
 )
 from turnwire.errors import ConfigError, TurnwireError, Unauthenticated
 from turnwire.limits import Limits
+from turnwire.runtime.agent_connection import AgentConnection
 from turnwire.runtime.clock import SystemClock
-from turnwire.runtime.connection import AgentConnection
 from turnwire.runtime.source import AgentSource
 from turnwire.server.access.tokens import read_records
 from turnwire.server.listener import open_listener

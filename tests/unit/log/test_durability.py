@@ -10,7 +10,7 @@ import pytest
 from turnwire.ids import SessionId
 from turnwire.limits import Limits
 from turnwire.log import Durability, SqliteEventLog
-from turnwire.log.durability import SYNC_FULL, SYNC_NORMAL, SYNC_OFF, sync_for
+from turnwire.log.sqlite_wal import SYNC_FULL, SYNC_NORMAL, SYNC_OFF, sync_for
 from turnwire.testing.sqlite_faults import Faults
 
 A = SessionId("a")

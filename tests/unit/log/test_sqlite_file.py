@@ -16,7 +16,7 @@ from turnwire.errors import ConfigError, LogCorrupt, LogLocked, LogTooNew, Turnw
 from turnwire.ids import Epoch, SessionId
 from turnwire.limits import Limits
 from turnwire.log import Durability, Position, SqliteEventLog
-from turnwire.log import sqlite_schema as sql
+from turnwire.log import sqlite_file as sql
 from turnwire.testing.patience import WAIT_S
 from turnwire.testing.sqlite_faults import Faults
 

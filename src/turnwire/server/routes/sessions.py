@@ -46,7 +46,7 @@ from turnwire.errors import (
     UnknownClient,
 )
 from turnwire.ids import ClientId, Epoch, PromptId, SessionId
-from turnwire.runtime.draining import STOPPED
+from turnwire.runtime.node import STOPPED
 from turnwire.server.access.directories import check_cwd, workspace_of
 from turnwire.server.access.identity import Role
 from turnwire.server.daemon import configuration
