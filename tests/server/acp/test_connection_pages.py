@@ -16,13 +16,12 @@ from tests.support.daemons import running_daemon
 from turnwire.core import events as ev
 from turnwire.core.codec import encode
 from turnwire.core.face import Face, Tell
-from turnwire.core.translate.profile import ClientProfile
+from turnwire.core.translate.handshake import ClientProfile
 from turnwire.ids import PromptId, SessionId
 from turnwire.server.access.identity import ANYBODY
-from turnwire.server.acp.folds import Fold
-from turnwire.server.acp.front import Front
-from turnwire.server.acp.seat import Seat
-from turnwire.server.acp.teller import Mode, Teller
+from turnwire.server.acp.client_state import ClientState
+from turnwire.server.acp.frame_writer import Fold, FrameWriter, Mode
+from turnwire.server.acp.subscription import Subscription
 from turnwire.testing.patience import quiet
 from turnwire.wire.jsonrpc import raw
 
@@ -61,11 +60,11 @@ EVENTS: list[ev.AnyEvent] = [
 ]
 
 
-def teller(place: Place, **agreed: Any) -> Teller:
-    front = Front(place.daemon, ANYBODY, place.tasks)
-    front.client = ClientProfile(version=1, withheld=frozenset({"usage_update"}))
-    front.shows_offsets = agreed.get("shows_offsets", False)
-    return Teller(front, Seat(SESSION, 64), Fold(0, Face(front.dialect, SESSION), {}))
+def writer(place: Place, **agreed: Any) -> FrameWriter:
+    client = ClientState(place.daemon, ANYBODY, place.tasks)
+    client.profile = ClientProfile(version=1, withheld=frozenset({"usage_update"}))
+    client.shows_offsets = agreed.get("shows_offsets", False)
+    return FrameWriter(client, Subscription(SESSION, 64), Fold(0, Face(client.dialect, SESSION), {}))
 
 
 def expected(offset: int, event: ev.AnyEvent, face: Face) -> list[tuple[int, Json]]:
@@ -79,8 +78,8 @@ def expected(offset: int, event: ev.AnyEvent, face: Face) -> list[tuple[int, Jso
 @pytest.mark.parametrize("size", [1, 2, 4, len(EVENTS)])
 async def test_a_page_tells_what_the_fold_says_of_each_event(size: int) -> None:
     async with acp_daemon() as place:
-        paged, front = teller(place), Front(place.daemon, ANYBODY, place.tasks)
-        face = Face(front.dialect, SESSION)
+        paged, client = writer(place), ClientState(place.daemon, ANYBODY, place.tasks)
+        face = Face(client.dialect, SESSION)
         wanted = [each for offset, event in enumerate(EVENTS, 1) for each in expected(offset, event, face)]
         bodies = [encode(each) for each in EVENTS]
         got = [
@@ -96,15 +95,15 @@ async def test_an_update_that_is_passed_on_keeps_its_bytes() -> None:
     async with acp_daemon() as place:
         odd = b'{"sessionUpdate" : "agent_message_chunk","x":1.0e2,"content":{"type":"text","text":"\\u0041"}}'
         body = b'{"type":"session_update","at":1,"kind":"agent_message_chunk","update":%b}' % odd
-        (given,) = teller(place).take(7, [body], Mode.LIVE)
+        (given,) = writer(place).take(7, [body], Mode.LIVE)
         assert odd in given.frame
-        (shown,) = teller(place, shows_offsets=True).take(7, [body], Mode.LIVE)
+        (shown,) = writer(place, shows_offsets=True).take(7, [body], Mode.LIVE)
         assert msgspec.json.decode(shown.frame)["params"]["_meta"] == {"turnwire": {"eventId": 7}}
 
 
 async def test_what_the_client_knows_is_not_told_again() -> None:
     async with acp_daemon() as place:
-        assert teller(place).take(1, [encode(each) for each in EVENTS], Mode.QUIET) == []
+        assert writer(place).take(1, [encode(each) for each in EVENTS], Mode.QUIET) == []
 
 
 async def test_a_refusal_comes_between_the_events_of_a_page_where_it_belongs() -> None:

@@ -6,7 +6,7 @@ import pytest
 from tests.support.acp import DIALECTS, Json, acp_daemon, connected
 
 from turnwire.core.face.dialect import Dialect
-from turnwire.server.acp import folds
+from turnwire.server.acp.frame_writer import WORTH, Fold
 from turnwire.testing import Profile
 
 pytestmark = pytest.mark.anyio
@@ -16,7 +16,7 @@ DIALECT = {
     "lifecycle": Dialect(version=1, lifecycle=True, boolean_options=False),
     "v2": Dialect(version=2),
 }
-LONG = folds.WORTH + 100
+LONG = WORTH + 100
 
 
 @pytest.mark.parametrize("profile", ["v1", "v2"])
@@ -34,7 +34,7 @@ async def test_every_client_that_resumes_is_told_the_same(profile: Profile, dial
                 heard.append([_plain(each) for each in client.frames])
         assert heard[0] == heard[1] == heard[2]
         session = await place.daemon.node.session(session_id)
-        kept = folds.begin(session, DIALECT[dialect], 0, session.head)
+        kept = Fold.begin(session, DIALECT[dialect], 0, session.head)
         is_alike = profile == ("v2" if dialect == "v2" else "v1")
         assert (kept.offset >= LONG) == is_alike, "a fold that translates is not kept"
 
