@@ -27,7 +27,7 @@ from turnwire.agent.v2_updates import Json, from_v1
 from turnwire.core.translate.handshake import ClientProfile
 from turnwire.core.translate.updates import UpdatesV1ToV2
 from turnwire.errors import AppendConflict, ConfigError, LimitExceeded, LocalProtocolError, SessionNotFound
-from turnwire.runtime.containing import contained
+from turnwire.runtime.cancellation import contained
 from turnwire.wire.jsonrpc import raw
 
 if TYPE_CHECKING:

@@ -19,10 +19,8 @@ from msgspec import Struct
 from turnwire.limits import Limits
 from turnwire.link.environment import agent_environment
 from turnwire.runtime.services.files import Files
-from turnwire.runtime.services.output import Output
 from turnwire.runtime.services.roots import Roots
-from turnwire.runtime.services.terminal import Terminal, start_terminal
-from turnwire.runtime.services.terminals import command_line
+from turnwire.runtime.services.terminals import Output, Terminal, command_line, start_terminal
 from turnwire.wire.schema.common import TerminalExit
 from turnwire.wire.schema.v1 import CreateTerminalRequest, ReadTextFileRequest, WriteTextFileRequest
 

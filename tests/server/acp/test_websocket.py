@@ -26,7 +26,7 @@ from turnwire.ids import SessionId
 from turnwire.limits import Limits
 from turnwire.server.access.identity import Role
 from turnwire.server.app import create_app
-from turnwire.server.listening.listen import listen
+from turnwire.server.listener import listen
 
 pytestmark = pytest.mark.anyio
 

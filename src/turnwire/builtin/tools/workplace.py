@@ -23,8 +23,7 @@ from turnwire.limits import Limits
 from turnwire.link.environment import agent_environment
 from turnwire.runtime.services import Roots
 from turnwire.runtime.services.files import Files
-from turnwire.runtime.services.terminal import start_terminal
-from turnwire.runtime.services.terminals import SHELL
+from turnwire.runtime.services.terminals import SHELL, start_terminal
 from turnwire.wire.schema.v1 import ReadTextFileRequest, WriteTextFileRequest
 
 

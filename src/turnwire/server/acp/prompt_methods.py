@@ -33,7 +33,7 @@ from turnwire.errors import (
 )
 from turnwire.ids import PermissionId, SessionId
 from turnwire.log.base import Position
-from turnwire.runtime import mint
+from turnwire.runtime import new_ids
 from turnwire.server.access.identity import Role
 from turnwire.server.acp.client_state import AwaitedRequest, ClientState, OutgoingRequest, SentPrompt
 from turnwire.server.acp.rpc import Named, failed, failure_of, read_params
@@ -88,7 +88,7 @@ async def prompt(client: ClientState, request: Request) -> None:
         {name: value for name, value in (wanted.meta or {}).items() if isinstance(value, str)}
     )
     meta = {**wanted.for_agent, **trace.meta}
-    sent = SentPrompt(mint.prompt_id(), wanted.session_id, request.id)
+    sent = SentPrompt(new_ids.prompt_id(), wanted.session_id, request.id)
     asked = Prompt(
         at=daemon.clock.now_ms(),
         author=client.who.name,
