@@ -33,8 +33,8 @@ from turnwire.log.sqlite_writer import Transaction
 from turnwire.runtime.agent_driver import AgentDriver
 from turnwire.runtime.node import open_node
 from turnwire.runtime.tail import Tail
+from turnwire.testing.scripted.agent import ScriptedSource
 from turnwire.testing.scripted.options import AgentOptions, Profile
-from turnwire.testing.source import ScriptedSource
 
 LIMITS = Limits(
     batch_inputs=32,

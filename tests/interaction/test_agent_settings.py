@@ -20,7 +20,7 @@ from turnwire.runtime.node import open_node
 from turnwire.runtime.permission_rules import Rules
 from turnwire.testing import ManualClock, Profile
 from turnwire.testing.patience import quiet
-from turnwire.testing.source import ScriptedSource
+from turnwire.testing.scripted.agent import ScriptedSource
 
 pytestmark = pytest.mark.anyio
 

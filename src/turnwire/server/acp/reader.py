@@ -44,7 +44,7 @@ from turnwire.server.acp.frame_queue import QueueReader, Wake
 from turnwire.server.acp.frame_writer import Fold, FrameWriter, Mode, SessionFrame
 from turnwire.server.acp.subscription import Start, Subscription
 from turnwire.server.acp.subscription_state import READABLE, Signal, SubscriptionState, step
-from turnwire.server.streams.following import Lost
+from turnwire.server.streams.session_stream import Lost
 from turnwire.wire.jsonrpc import Notification, encode, raw
 
 HARMLESS = raw({"sessionUpdate": "session_info_update"})

@@ -14,7 +14,7 @@ from tests.support.driving import events_of
 from turnwire.core import events as ev
 from turnwire.ids import SessionId
 from turnwire.limits import KiB, Limits
-from turnwire.server.streams import replay
+from turnwire.server.streams import history
 
 pytestmark = pytest.mark.anyio
 
@@ -86,7 +86,7 @@ async def test_load_tells_the_whole_history_as_the_stream_does(tmp_path: Path) -
 async def test_a_long_history_is_told_in_short_and_then_event_by_event(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, snapshot_events: int
 ) -> None:
-    monkeypatch.setattr(replay, "JOURNAL_EVENTS", 40)
+    monkeypatch.setattr(history, "JOURNAL_EVENTS", 40)
     limits = Limits(snapshot_events=snapshot_events)
     async with seated(tmp_path / "d", "s1", limits=limits) as seat:
         for turn in range(4):

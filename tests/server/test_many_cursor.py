@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from turnwire.ids import Epoch, SessionId
-from turnwire.server.streams.cursors import NAMED, ManyCursor, digest, read_cursor, tag_of
+from turnwire.server.streams.many_stream import NAMED, ManyCursor, digest, read_cursor, tag_of
 
 TAGS = [tag_of(SessionId(f"s{number}"), Epoch("e")) for number in range(NAMED + 20)]
 steps = st.lists(st.tuples(st.sampled_from(range(len(TAGS))), st.integers(1, 5_000)), max_size=200)

@@ -37,8 +37,8 @@ PROBLEM_MEDIA = "application/problem+json"
 EVENT_STREAM = "text/event-stream"
 COOKIE = "A login of the page. Its name ends with the port if the address has one: `turnwire_4170`."
 
-ALWAYS: tuple[type[TurnwireError], ...] = (Forbidden, HeadersTooLarge, TooManyRequests, TurnwireError)
-"""What the door refuses, whatever the route; and that something went wrong."""
+ANYWHERE: tuple[type[TurnwireError], ...] = (Forbidden, HeadersTooLarge, TooManyRequests, TurnwireError)
+"""What the guard refuses, whatever the route; and that something went wrong."""
 
 _PARAMETER = re.compile(r"\{(\w+)(?::\w+)?\}")
 _HEADERS: dict[str, tuple[str, ...]] = {
@@ -202,7 +202,7 @@ def _streamed(endpoint: Endpoint, shapes: dict[int, Json]) -> Json:
 def _refusals(endpoint: Endpoint) -> dict[int, list[str]]:
     """Codes by status, in the order of the codes."""
     found: dict[int, set[str]] = {}
-    for error in {*ALWAYS, *_of_the_row(endpoint), *endpoint.refuses}:
+    for error in {*ANYWHERE, *_of_the_row(endpoint), *endpoint.refuses}:
         found.setdefault(error.http_status, set()).add(error.code)
     return {status: sorted(codes) for status, codes in found.items()}
 

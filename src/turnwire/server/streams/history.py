@@ -1,20 +1,27 @@
-"""A session's history in one answer: its newest events as they are, and what came before them in short.
+"""A session at once, for a reader that joins late: where it stands (`snapshot_of`), or its history (`replay`).
 
-Takes a session and the offset that the answer reaches; gives envelopes. The journal is bounded in events and bytes;
-what is before it is folded into one envelope per message block and tool call, without ids, because no single
-event says it. Together they are the whole history.
+A snapshot is what the reader would know had it followed from the start, but for the transcript: that is read as
+events. Payloads of the agent are given as they came.
+
+A history is the newest events as they are, the journal, bounded in events and bytes, and what came before them in
+short: one envelope per message block and tool call, without ids, because no single event says it. Together they are
+the whole history.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import AsyncGenerator, Iterator
-from typing import NamedTuple
+from collections.abc import AsyncGenerator, Iterator, Sequence
+from typing import Any, NamedTuple
 
-from msgspec import UNSET, Raw
+import msgspec
+from msgspec import UNSET, Raw, Struct, UnsetType
 
-from turnwire.core.codec import decode
+from turnwire.core.codec import decode, encode
 from turnwire.core.envelope import SESSION_UPDATE, to_envelope
+from turnwire.core.events import PermissionRequested
+from turnwire.core.state import Phase, Turn
+from turnwire.core.turn import TurnState
 from turnwire.core.view import AnyItem, Compaction, Message, Role, ToolCall, View, decode_view
 from turnwire.ids import Epoch, SessionId
 from turnwire.limits import Limits
@@ -30,6 +37,71 @@ _CHUNKS = {
     Role.AGENT: "agent_message_chunk",
     Role.THOUGHT: "agent_thought_chunk",
 }
+
+
+# -- where it stands -----------------------------------------------------------------------------------------
+
+
+class _Envelope(Struct):
+    data: Raw
+
+
+_read_envelope = msgspec.json.Decoder(_Envelope).decode
+
+
+def snapshot_of(
+    session_id: SessionId, view: View, epoch: Epoch, offset: int, queue: Sequence[Turn]
+) -> dict[str, Any]:
+    """The latest values, the running turn, the queue and the open questions, as of `offset`.
+
+    `queue` says in which order prompts wait; which of them do is known from the view.
+    """
+    latest = view.latest
+    known: dict[str, Any] = {
+        "sessionId": session_id,
+        "lastEventId": offset,
+        "eventEpoch": epoch,
+        "isClosed": view.session.phase is Phase.CLOSED,
+        "state": view.state,
+        "hasActivePrompt": view.active is not None,
+        "activePromptId": view.active,
+        "title": view.session.title,
+        "commands": latest.commands,
+        "mode": latest.mode,
+        "modes": latest.modes,
+        "model": latest.model,
+        "models": latest.models,
+        "configOptions": latest.config_options,
+        "usage": latest.usage,
+        "background": view.background,
+    }
+    data = {key: value for key, value in known.items() if value is not None and not isinstance(value, UnsetType)}
+    return data | {
+        # Clients of this contract know the two under these names, and want to see that there is none.
+        "currentModelId": latest.model,
+        "currentApprovalMode": latest.mode,
+        "plans": latest.plans,
+        "queue": _waiting(view, queue),
+        "permissions": [_question(session_id, each) for each in view.permissions.values()],
+    }
+
+
+def _waiting(view: View, queue: Sequence[Turn]) -> list[dict[str, Any]]:
+    places = {each.prompt_id: place for place, each in enumerate(queue)}
+    waiting = [each for each in view.turns.values() if each.state is TurnState.QUEUED]
+    waiting.sort(key=lambda each: places.get(each.prompt_id, len(places)))
+    return [
+        {"promptId": each.prompt_id, "text": view.user_text(each.prompt_id) or "", "queuedAt": each.queued_at}
+        for each in waiting
+    ]
+
+
+def _question(session_id: SessionId, asked: PermissionRequested) -> Raw:
+    """The question as its event showed it."""
+    return _read_envelope(to_envelope(session_id, 1, encode(asked))).data
+
+
+# -- history -------------------------------------------------------------------------------------------------
 
 
 class Replay(NamedTuple):

@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from turnwire.testing.agent import AgentOptions, main
+from turnwire.testing.agent import AgentOptions, main, read_arguments
 from turnwire.testing.scripted.commands import COMMANDS
-from turnwire.testing.scripted.program import read_arguments
 
 
 def test_without_arguments_it_is_a_plain_v1_agent() -> None:

@@ -11,7 +11,7 @@ from contextlib import aclosing
 from typing import Any, NamedTuple
 
 from turnwire.core.envelope import projection_for, stream_frame
-from turnwire.errors import PositionLost
+from turnwire.errors import BadRequest, PositionLost
 from turnwire.ids import SessionId
 from turnwire.log import rules
 from turnwire.log.base import Position, SessionHead
@@ -19,6 +19,20 @@ from turnwire.runtime.follow import Page
 from turnwire.runtime.node import Node
 from turnwire.server.endpoint import Call
 from turnwire.server.streams.stream import RETRY, Writer
+
+EPOCH_HEADERS = ("Turnwire-Epoch", "X-Qwen-Event-Epoch")
+"""What names the life of the log that a cursor is of."""
+
+_OFFSET_DIGITS = 18
+
+
+def read_offset(text: str | None) -> int | None:
+    """The offset that a cursor names; none without one. Raises `BadRequest`."""
+    if not text:
+        return None
+    if not (text.isascii() and text.isdigit() and len(text) <= _OFFSET_DIGITS):
+        raise BadRequest("the cursor is no event id; send the id of the last event you have seen, a whole number")
+    return int(text)
 
 
 class Lost(NamedTuple):

@@ -1,14 +1,18 @@
-"""Serving an ASGI application on a socket, inside the loop that is running already.
+"""The listener: an ASGI application served on a socket, inside the loop that is running already.
 
-Takes the application and where to listen; gives the bound address and serves until it is told to stop. uvicorn
-serves HTTP/1.1; granian serves HTTP/1.1 and HTTP/2 on one port, in the clear (h2c) or by ALPN over TLS. Both serve
-WebSockets; uvicorn also learns by pings that a client is gone. Never handles a signal and never ends a stream:
-streams end themselves when the daemon stops, and `stop` is set after that. To stop at once, cancel it.
+The socket is made here, so that both kinds of server behave the same. uvicorn serves HTTP/1.1; granian serves
+HTTP/1.1 and HTTP/2 on one port, in the clear (h2c) or by ALPN over TLS. Both serve WebSockets; uvicorn also learns
+by pings that a client is gone. Never handles a signal and never ends a stream: streams end themselves when the
+daemon stops, and `stop` is set after that. To stop at once, cancel it.
+
+What uvicorn can do here beside ASGI is offered to the application as extensions, named in `server.endpoint`.
 """
 
 from __future__ import annotations
 
 import asyncio
+import errno
+import ipaddress
 import logging
 import os
 import socket
@@ -27,6 +31,7 @@ from granian.http import HTTP2Settings
 from granian.log import LogLevels
 from granian.server.embed import Server as GranianServer
 from starlette.types import ASGIApp
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.protocols.utils import ClientDisconnected
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 from websockets.http11 import Request
@@ -34,9 +39,7 @@ from websockets.protocol import State
 
 from turnwire.errors import ConfigError, TurnwireError
 from turnwire.limits import Limits
-from turnwire.server.listening.connection import Connection
-from turnwire.server.listening.sockets import BACKLOG, open_listener, url_of
-from turnwire.server.streams.stream import ABORT, SEND_ALL
+from turnwire.server.endpoint import ABORT, LINGERS, SEND_ALL
 
 ServerKind: TypeAlias = Literal["uvicorn", "granian"]
 Result = TypeVar("Result")
@@ -56,18 +59,13 @@ MISSED_PINGS = 2
 
 _TEXT, _SIZE_IN_2, _SIZE_IN_8, _MOST_IN_2 = 0x81, 126, 127, 65_536
 """Of a frame of a WebSocket (RFC 6455, 5.2): a whole text; the marks that its size follows; what 2 bytes hold."""
+BACKLOG = 2048
+"""Connections that may wait to be accepted: a page of tabs that all come back after a restart."""
 
-_sockets = logging.getLogger("uvicorn.error.sockets")
-# Below warnings it writes the address of each socket, and what a client has put there is not for a log.
-_sockets.setLevel(logging.WARNING)
+HEAD_S = 30.0
+"""What a client gets to send the head of a request; slow lines need a second or two."""
 
-
-def _is_no_refusal(record: logging.LogRecord) -> bool:
-    """uvicorn calls every refused upgrade an error of ours. One that nobody answered says so in `_Socket`."""
-    return record.msg != "ASGI callable returned without completing handshake."
-
-
-_sockets.addFilter(_is_no_refusal)
+_TOO_LARGE = b"HTTP/1.1 431 Request Header Fields Too Large\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
 
 
 class Tls(NamedTuple):
@@ -103,6 +101,81 @@ async def listen(
 def run(main: Callable[[], Awaitable[Result]]) -> Result:
     """Run a program on the fast loop."""
     return anyio.run(main, backend="asyncio", backend_options={"use_uvloop": True})
+
+
+async def _until_stopped(serve: Callable[[], Awaitable[None]], stop: anyio.Event, end: Callable[[], None]) -> None:
+    """Run a server; `end` asks it to come to its end once `stop` is set."""
+    async with anyio.create_task_group() as tasks:
+
+        async def ending() -> None:
+            await stop.wait()
+            end()
+
+        tasks.start_soon(ending)
+        await serve()
+        tasks.cancel_scope.cancel()
+
+
+# -- the socket ----------------------------------------------------------------------------------------------
+
+
+def open_listener(host: str, port: int, limits: Limits) -> socket.socket:
+    """A listening socket. Raises `ConfigError` if there is no such address or the port is taken."""
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    except (OSError, UnicodeError):
+        raise ConfigError(f"the host {host!r} has no address; give a name or an address of this machine") from None
+    family, kind, protocol, _, address = found[0]
+    listener = socket.socket(family, kind, protocol)
+    try:
+        _prepare(listener, limits)
+        listener.bind(address)
+        listener.listen(BACKLOG)
+    except OSError as error:
+        listener.close()
+        raise ConfigError(_why(error, host, port), host=host, port=port) from None
+    return listener
+
+
+def _prepare(listener: socket.socket, limits: Limits) -> None:
+    listener.setblocking(False)
+    # A port whose last user is gone may be taken at once; one that is listened on may not.
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    # An event is shown when it is stored, not when more of them have gathered.
+    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    if hasattr(socket, "TCP_USER_TIMEOUT"):
+        # The kernel drops a peer that takes nothing for this long. A server that has ended a response cannot: it
+        # waits for what it has written to be taken.
+        limit_ms = max(int(limits.write_timeout_s * 1000), 1)
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, limit_ms)
+
+
+def _why(error: OSError, host: str, port: int) -> str:
+    match error.errno:
+        case errno.EADDRINUSE:
+            return f"port {port} on {host} is in use; stop what listens there or choose another (0 is any free one)"
+        case errno.EACCES:
+            return f"port {port} needs rights that this user does not have; choose one from 1024 on"
+        case errno.EADDRNOTAVAIL:
+            return f"{host} is not an address of this machine"
+        case _:
+            return f"cannot listen on {host} port {port} ({errno.errorcode.get(error.errno or 0, 'unknown error')})"
+
+
+def url_of(listener: socket.socket, host: str, *, is_tls: bool) -> str:
+    """The address by which a client on this machine reaches the listener, with the port that it really has."""
+    address, port = listener.getsockname()[:2]
+    shown = ipaddress.ip_address(address)
+    if shown.is_unspecified:
+        name = "127.0.0.1" if shown.version == 4 else "[::1]"
+    elif host == str(shown) or not host:
+        name = f"[{shown}]" if shown.version == 6 else str(shown)
+    else:
+        name = host
+    return f"{'https' if is_tls else 'http'}://{name}:{port}"
+
+
+# -- TLS -----------------------------------------------------------------------------------------------------
 
 
 def check_tls(tls: Tls) -> None:
@@ -142,20 +215,64 @@ def _why_no_tls(tls: Tls, error: Exception, *, is_locked: bool) -> str:
     return f"the certificate {tls.cert} or its key {tls.key} cannot be used; make them again"
 
 
-async def _until_stopped(serve: Callable[[], Awaitable[None]], stop: anyio.Event, end: Callable[[], None]) -> None:
-    """Run a server; `end` asks it to come to its end once `stop` is set."""
-    async with anyio.create_task_group() as tasks:
-
-        async def ending() -> None:
-            await stop.wait()
-            end()
-
-        tasks.start_soon(ending)
-        await serve()
-        tasks.cancel_scope.cancel()
-
-
 # -- uvicorn -------------------------------------------------------------------------------------------------
+
+
+_sockets = logging.getLogger("uvicorn.error.sockets")
+# Below warnings it writes the address of each socket, and what a client has put there is not for a log.
+_sockets.setLevel(logging.WARNING)
+
+
+def _is_no_refusal(record: logging.LogRecord) -> bool:
+    """uvicorn calls every refused upgrade an error of ours. One that nobody answered says so in `_Socket`."""
+    return record.msg != "ASGI callable returned without completing handshake."
+
+
+_sockets.addFilter(_is_no_refusal)
+
+
+class _Connection(HttpToolsProtocol):
+    """uvicorn's HTTP/1.1 with the bounds that it lacks: how long a request's head is, and how long it takes."""
+
+    def __init__(self, limits: Limits, **options: Any) -> None:
+        super().__init__(**options)
+        self._most = limits.header_bytes
+        self._head_bytes = 0
+        self._in_head = True
+        self._too_late: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:
+        super().connection_made(transport)
+        self._too_late = self.loop.call_later(HEAD_S, transport.abort)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._in_time()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        if self._in_head:
+            self._head_bytes += len(data)
+            if self._head_bytes > self._most and not self.transport.is_closing():
+                self.transport.write(_TOO_LARGE)
+                self.transport.close()
+
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        self._in_head, self._head_bytes = True, 0
+        if self._too_late is None:
+            self._too_late = self.loop.call_later(HEAD_S, self.transport.abort)
+        self.scope["extensions"] = {ABORT: {"call": self.transport.abort}, LINGERS: {}}
+
+    def on_headers_complete(self) -> None:
+        self._in_head = False
+        self._in_time()
+        super().on_headers_complete()
+
+    def _in_time(self) -> None:
+        if self._too_late is not None:
+            self._too_late.cancel()
+            self._too_late = None
 
 
 class _Uvicorn(uvicorn.Server):
@@ -229,8 +346,8 @@ async def _serve_uvicorn(
     ready: Callable[[], None],
     stop: anyio.Event,
 ) -> None:
-    def protocol(**options: Any) -> Connection:
-        return Connection(limits, **options)
+    def protocol(**options: Any) -> _Connection:
+        return _Connection(limits, **options)
 
     config = uvicorn.Config(
         app,

@@ -15,7 +15,7 @@ from turnwire.limits import Limits
 from turnwire.log import MemoryEventLog
 from turnwire.log.base import Position
 from turnwire.runtime.follow import Page
-from turnwire.server.streams.following import Lost, follow_kept
+from turnwire.server.streams.session_stream import Lost, follow_kept
 from turnwire.testing.patience import quiet
 
 pytestmark = [pytest.mark.anyio, pytest.mark.requirement("G9")]

@@ -25,7 +25,7 @@ from tests.support.daemons import running_daemon
 from turnwire.core.inputs import Close
 from turnwire.ids import SessionId
 from turnwire.server.access.identity import Role
-from turnwire.server.streams import cursors
+from turnwire.server.streams import many_stream
 
 pytestmark = pytest.mark.anyio
 
@@ -166,7 +166,7 @@ async def test_a_session_whose_cursor_is_lost_is_named_and_the_others_go_on(tmp_
 async def test_with_more_sessions_than_a_cursor_names_a_quiet_time_is_known_and_another_is_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cursors, "NAMED", 2)
+    monkeypatch.setattr(many_stream, "NAMED", 2)
     async with running_daemon(tmp_path / "d") as running, running.client() as client:
         sessions = [await open_session(running, f"s{number}") for number in range(5)]
         async with reading(client, "/events") as stream:

@@ -26,9 +26,8 @@ from websockets.exceptions import InvalidStatus
 
 from turnwire.errors import ConfigError
 from turnwire.limits import Limits
-from turnwire.server.listening import connection
-from turnwire.server.listening.listen import ServerKind, Tls, listen, run
-from turnwire.server.listening.sockets import open_listener, url_of
+from turnwire.server import listener
+from turnwire.server.listener import ServerKind, Tls, listen, open_listener, run, url_of
 from turnwire.testing.patience import WAIT_S
 
 pytestmark = pytest.mark.anyio
@@ -267,7 +266,7 @@ async def test_a_body_is_not_taken_for_a_head() -> None:
 async def test_a_head_that_takes_too_long_ends_its_connection(
     monkeypatch: pytest.MonkeyPatch, begun: bytes
 ) -> None:
-    monkeypatch.setattr(connection, "HEAD_S", 0.2)
+    monkeypatch.setattr(listener, "HEAD_S", 0.2)
     async with listening(hello, "uvicorn") as server, await server.connect() as peer:
         if begun:
             await peer.send(begun)
