@@ -7,8 +7,8 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.server.acp.sockets import open_socket
-from tests.server.acp.talking import is_answer, talking
+from tests.server.acp.http_client import is_answer, talking
+from tests.server.acp.socket_client import open_socket
 from tests.server.acp.test_connection_streams import Stream, answers, streaming
 from tests.support.acp import Json, Place, acp_daemon
 from tests.support.daemons import running_daemon

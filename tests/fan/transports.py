@@ -14,9 +14,9 @@ from typing import Any
 import anyio
 from anyio.abc import TaskGroup, TaskStatus
 from tests.fan.clients import OPENING, Client, Json, hello
-from tests.fan.fleet import Fleet, Front, Host
+from tests.fan.http_clients import HEADERS, PATH, Posted, Web, open_web
 from tests.fan.matrix import Pair
-from tests.fan.webs import HEADERS, PATH, Posted, Web, open_web
+from tests.fan.programs import Host, Programs, StdioProcess
 from websockets.asyncio.client import ClientConnection
 from websockets.asyncio.client import connect as connect_socket
 
@@ -29,48 +29,48 @@ def request(method: str, params: Json, request_id: int | str) -> Json:
 
 
 class PipedClient(Client):
-    """Over the pipes of a front. One at a time; the front stays what it is between two of them."""
+    """Over the pipes of a process. One at a time; the process stays what it is between two of them."""
 
-    def __init__(self, pair: Pair, fleet: Fleet, front: Front) -> None:
-        super().__init__(pair, fleet.cwd, front.numbers)
-        self._front = front
+    def __init__(self, pair: Pair, programs: Programs, process: StdioProcess) -> None:
+        super().__init__(pair, programs.cwd, process.numbers)
+        self._process = process
         self._mine: set[str] = set()
 
     async def send(self, message: Json) -> None:
-        self._front.write(message)
+        self._process.write(message)
 
     def take(self, message: Json) -> None:
         told: Json = message.get("params") or message.get("result") or {}
         session_id: str | None = told.get("sessionId")
-        if session_id not in self._front.old_sessions:
+        if session_id not in self._process.old_sessions:
             self._mine |= {session_id} if session_id else set()
             super().take(message)
 
     async def read(self) -> None:
         while True:
-            await anyio.wait_readable(self._front.read_fd)
-            chunk = os.read(self._front.read_fd, 1 * MiB)
-            assert chunk, self._front.program.err.read_text()
-            for line in self._front.lines.feed(chunk):
+            await anyio.wait_readable(self._process.read_fd)
+            chunk = os.read(self._process.read_fd, 1 * MiB)
+            assert chunk, self._process.program.err.read_text()
+            for line in self._process.lines.feed(chunk):
                 assert isinstance(line, bytes)
                 self.take(json.loads(line))
 
     async def greet(self) -> None:
-        """The first of all clients of a front says hello, after it has tried what may not come before."""
-        front = self._front
-        if not front.agreed:
-            front.early = await self.answer(await self.ask("session/new", cwd=self.cwd, mcpServers=[]))
-            front.agreed = await self.call("initialize", **hello(self.pair))
-        self.early, self.agreed = front.early, front.agreed
+        """The first of all clients of a process says hello, after it has tried what may not come before."""
+        process = self._process
+        if not process.agreed:
+            process.early = await self.answer(await self.ask("session/new", cwd=self.cwd, mcpServers=[]))
+            process.agreed = await self.call("initialize", **hello(self.pair))
+        self.early, self.agreed = process.early, process.agreed
         self.frames.clear()
 
     def leave(self) -> None:
-        self._front.old_sessions |= self._mine
+        self._process.old_sessions |= self._mine
 
 
 @asynccontextmanager
-async def over_pipes(pair: Pair, fleet: Fleet, front: Front) -> AsyncGenerator[Client]:
-    client = PipedClient(pair, fleet, front)
+async def over_pipes(pair: Pair, programs: Programs, process: StdioProcess) -> AsyncGenerator[Client]:
+    client = PipedClient(pair, programs, process)
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(client.read)
         await client.greet()
@@ -82,8 +82,8 @@ async def over_pipes(pair: Pair, fleet: Fleet, front: Front) -> AsyncGenerator[C
 class HttpClient(Client):
     """Over Streamable HTTP: a POST for each frame, a stream for the connection and one for each session."""
 
-    def __init__(self, pair: Pair, fleet: Fleet, web: Web, tasks: TaskGroup) -> None:
-        super().__init__(pair, fleet.cwd)
+    def __init__(self, pair: Pair, programs: Programs, web: Web, tasks: TaskGroup) -> None:
+        super().__init__(pair, programs.cwd)
         self.posts: list[Posted] = []
         """The answers to all frames that were sent."""
         self._web = web
@@ -156,12 +156,12 @@ class HttpClient(Client):
 
 
 @asynccontextmanager
-async def over_http(pair: Pair, fleet: Fleet, host: Host, *, knocks: bool) -> AsyncGenerator[Client]:
+async def over_http(pair: Pair, programs: Programs, host: Host, *, knocks: bool) -> AsyncGenerator[Client]:
     async with (
         open_web(host.url, http2=pair.transport == "http2") as web,
         anyio.create_task_group() as tasks,
     ):
-        client = HttpClient(pair, fleet, web, tasks)
+        client = HttpClient(pair, programs, web, tasks)
         await client.greet(knocks=knocks)
         yield client
         tasks.cancel_scope.cancel()
@@ -170,8 +170,8 @@ async def over_http(pair: Pair, fleet: Fleet, host: Host, *, knocks: bool) -> As
 class SocketClient(Client):
     """Over a WebSocket."""
 
-    def __init__(self, pair: Pair, fleet: Fleet, host: Host, stack: AsyncExitStack, tasks: TaskGroup) -> None:
-        super().__init__(pair, fleet.cwd)
+    def __init__(self, pair: Pair, programs: Programs, host: Host, stack: AsyncExitStack, tasks: TaskGroup) -> None:
+        super().__init__(pair, programs.cwd)
         self._url = host.url.replace("http", "ws", 1) + PATH
         self._tasks = tasks
         self._wire: ClientConnection | None = None
@@ -212,9 +212,9 @@ class SocketClient(Client):
 
 
 @asynccontextmanager
-async def over_socket(pair: Pair, fleet: Fleet, host: Host, *, knocks: bool) -> AsyncGenerator[Client]:
+async def over_socket(pair: Pair, programs: Programs, host: Host, *, knocks: bool) -> AsyncGenerator[Client]:
     async with AsyncExitStack() as stack, anyio.create_task_group() as tasks:
-        client = SocketClient(pair, fleet, host, stack, tasks)
+        client = SocketClient(pair, programs, host, stack, tasks)
         await client.greet(knocks=knocks)
         yield client
         tasks.cancel_scope.cancel()

@@ -1,7 +1,7 @@
-"""The programs that the tests talk to: daemons and stdio fronts, each started when it is first asked for.
+"""The programs that the tests talk to: daemons and stdio processes, each started when it is first asked for.
 
 Takes a server, an agent and a way to run; gives a program that all tests of the folder share. What they do not
-share is a session. Everything ends with the fleet.
+share is a session. Everything ends with the block.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class Host(NamedTuple):
     program: Program
 
 
-class Front:
+class StdioProcess:
     """`turnwire stdio`: pipes that one client after the other uses."""
 
     def __init__(self, process: subprocess.Popen[bytes], program: Program) -> None:
@@ -84,14 +84,14 @@ class Front:
         self._stdin.flush()
 
 
-class Fleet:
+class Programs:
     """All programs."""
 
     def __init__(self, home: Path, stack: ExitStack) -> None:
         self._home = home
         self._stack = stack
         self.daemon = cache(self._daemon)
-        self.front = cache(self._front)
+        self.stdio = cache(self._stdio)
 
     def program(self, agent: Profile) -> Program:
         """The words of a program with an agent of its own, in a folder of its own. Starts nothing."""
@@ -102,7 +102,7 @@ class Fleet:
         return Program((*words, "--repeat-idle", "2", "--history", "/dev/null"), record, home / "serve.err", home)
 
     def flags(self, program: Program, way: Way) -> tuple[str, ...]:
-        """What a front or a daemon is told; the agent's command comes last."""
+        """What a stdio process or a daemon is told; the agent's command comes last."""
         return (
             *("--log", "memory", "--cwd", str(self._home), "--limit", "agent_young_s=0"),
             *WAYS[way],
@@ -114,7 +114,7 @@ class Fleet:
         words = (*SERVERS[server], "--token", TOKEN, *self.flags(program, way))
         return Host(self._stack.enter_context(served(program.home, *words)).url, program)
 
-    def _front(self, dialect: Dialect, agent: Profile, way: Way = "usual") -> Front:
+    def _stdio(self, dialect: Dialect, agent: Profile, way: Way = "usual") -> StdioProcess:
         """The dialect is agreed once for all who use the pipes."""
         program = self.program(agent)
         with program.err.open("wb") as errors:
@@ -127,7 +127,7 @@ class Fleet:
                 stderr=errors,
             )
         self._stack.callback(_end, process)
-        return Front(process, program)
+        return StdioProcess(process, program)
 
     @property
     def cwd(self) -> str:
@@ -141,6 +141,6 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 
 @contextmanager
-def fleet_in(home: Path) -> Generator[Fleet]:
+def programs_in(home: Path) -> Generator[Programs]:
     with ExitStack() as stack:
-        yield Fleet(home, stack)
+        yield Programs(home, stack)

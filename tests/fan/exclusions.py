@@ -81,7 +81,7 @@ ROWS: tuple[Row, ...] = (
     Row(span(70, 70), "it is about POST", transports=("stdio", "websocket"), agents=PLAIN),
     Row(
         span(71, 72),
-        "a front on pipes has no REST beside it; `turnwire stdio --daemon` goes to a daemon that has",
+        "a process on pipes has no REST beside it; `turnwire stdio --daemon` goes to a daemon that has",
         transports=("stdio",),
         agents=PLAIN,
         shown="tests/server/acp/test_five_clients.py::test_each_prompts_answers_and_cancels_and_all_see_the_same_order",

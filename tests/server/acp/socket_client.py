@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import anyio
-from tests.server.acp.talking import WAIT_S, Heard, initialize, is_answer, new, prompt, request
+from tests.server.acp.http_client import WAIT_S, Heard, initialize, is_answer, new, prompt, request
 from tests.support.daemons import Running
 from websockets.asyncio.client import ClientConnection, connect
 

@@ -20,7 +20,7 @@ from anyio.abc import SocketStream
 from h2.config import H2Configuration
 from h2.connection import H2Connection
 from h2.events import DataReceived, Event, ResponseReceived, StreamEnded, StreamReset
-from tests.fan.fleet import TOKEN
+from tests.fan.programs import TOKEN
 from tests.support.heard import WAIT_S
 
 PATH = "/acp"

@@ -1,6 +1,6 @@
 """A pair with everything around it: clients, what its agent heard and said, and REST beside them.
 
-Takes a pair and the fleet; gives clients in the pair's dialect over its transport. Never shares a session.
+Takes a pair and the programs; gives clients in the pair's dialect over its transport. Never shares a session.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from uuid import uuid4
 import anyio
 import httpx
 from tests.fan.clients import Client
-from tests.fan.fleet import Fleet, Host, Program, Server, Way
+from tests.fan.http_clients import http_client
 from tests.fan.matrix import Pair
-from tests.fan.webs import http_client
-from tests.fan.wires import over_http, over_pipes, over_socket
+from tests.fan.programs import Host, Program, Programs, Server, Way
+from tests.fan.transports import over_http, over_pipes, over_socket
 from tests.interop.schema_check import SCHEMAS, SchemaCheck
 from tests.support.heard import WAIT_S, Json
 
@@ -49,12 +49,12 @@ class Recorded(NamedTuple):
         return self.frame.get("method") if self.sender == "client" else None
 
 
-class Seat:
+class Harness:
     """One pair."""
 
-    def __init__(self, pair: Pair, fleet: Fleet, folder: Path, *, is_odd: bool = False) -> None:
+    def __init__(self, pair: Pair, programs: Programs, folder: Path, *, is_odd: bool = False) -> None:
         self.pair = pair
-        self.fleet = fleet
+        self.programs = programs
         self.word = uuid4().hex
         """A word that no other test says."""
         self._folder = folder
@@ -70,16 +70,16 @@ class Seat:
     @asynccontextmanager
     async def _bounded(self, way: Way, *, knocks: bool) -> AsyncGenerator[Client]:
         with anyio.fail_after(2 * WAIT_S):
-            pair, fleet = self.pair, self.fleet
+            pair, programs = self.pair, self.programs
             if self._begun is None:
                 record = self.program(way).record
                 self._begun = record.stat().st_size if record.exists() else 0
             if pair.transport == "stdio":
-                opening = over_pipes(pair, fleet, fleet.front(pair.dialect, pair.agent, way))
+                opening = over_pipes(pair, programs, programs.stdio(pair.dialect, pair.agent, way))
             elif pair.transport == "websocket":
-                opening = over_socket(pair, fleet, self.host(way), knocks=knocks)
+                opening = over_socket(pair, programs, self.host(way), knocks=knocks)
             else:
-                opening = over_http(pair, fleet, self.host(way), knocks=knocks)
+                opening = over_http(pair, programs, self.host(way), knocks=knocks)
             async with opening as client:
                 yield client
                 if not self._is_odd:
@@ -97,13 +97,13 @@ class Seat:
     def host(self, way: Way = "usual") -> Host:
         """The daemon that serves the pair's transport."""
         server: Server = "granian" if self.pair.transport == "http2" else "uvicorn"
-        return self.fleet.daemon(server, self.pair.agent, way)
+        return self.programs.daemon(server, self.pair.agent, way)
 
     def program(self, way: Way = "usual") -> Program:
         """The program that the client talks to."""
         pair = self.pair
         if pair.transport == "stdio":
-            return self.fleet.front(pair.dialect, pair.agent, way).program
+            return self.programs.stdio(pair.dialect, pair.agent, way).program
         return self.host(way).program
 
     def rest(self) -> httpx.AsyncClient:
@@ -122,7 +122,7 @@ class Seat:
         return [Recorded(each["from"], each["frame"]) for each in map(json.loads, lines)]
 
     def heard(self) -> list[Recorded]:
-        """The frames of the one session in which the word of this seat was said, and the answers there."""
+        """The frames of the one session in which the word of this harness was said, and the answers there."""
         told = self.recorded()
         prompts = [each for each in told if each.method == "session/prompt" and self.word in json.dumps(each.frame)]
         session_id = prompts[0].frame["params"]["sessionId"]
