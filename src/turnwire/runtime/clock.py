@@ -1,7 +1,7 @@
 """The clock port: the only way time enters turnwire.
 
-Takes nothing; gives wall time for the record, a steady time and a wait for deadlines. Everything that
-waits takes a `Clock`, so a test with `turnwire.testing.ManualClock` decides when time passes.
+Wall time is for the record; a steady time and a wait are for deadlines. Everything that waits takes a `Clock`, so a
+test with `turnwire.testing.ManualClock` decides when time passes.
 """
 
 from __future__ import annotations
