@@ -207,7 +207,7 @@ class ClientSessions:
             if not live.is_opened and session_id is None:
                 live.keeping.only_looked_at()
             live.is_opened = True
-            client.voice.offers(offers)
+            client.opened_with(offers)
             if live.offers.listed_commands():
                 for update in updates_after(offers, 2, profile.version):
                     client.tell_plain(update)

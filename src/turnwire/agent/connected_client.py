@@ -52,11 +52,16 @@ class ConnectedClient:
 
     def fail(self, request_id: RequestId, error: Raw) -> None:
         """Refuse with an error object as it is."""
-        self.outbox.put(b'{"jsonrpc":"2.0","id":%b,"error":%b}' % (bytes(raw(request_id)), bytes(error)))
+        self.outbox.put(failure_frame(request_id, error))
 
     async def drop(self) -> None:
         """It does not read: end its connection, so that it cannot hold up others."""
         await self.link.aclose()
+
+
+def failure_frame(request_id: RequestId, error: Raw) -> bytes:
+    """An error answer with its error object as it is."""
+    return b'{"jsonrpc":"2.0","id":%b,"error":%b}' % (bytes(raw(request_id)), bytes(error))
 
 
 class Outbox:

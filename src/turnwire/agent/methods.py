@@ -142,7 +142,8 @@ async def _set(sessions: ClientSessions, session_id: str, option_id: str, value:
                 live.offers.choose(option_id, before)
                 raise
             live.tell_options()
-    return Answered({"configOptions": client.voice.options(raw(live.offers.listed_options()))})
+    listed = raw({"configOptions": live.offers.listed_options()})
+    return Answered(client.setting_result(listed))
 
 
 # -- the rest ------------------------------------------------------------------------------------------------------

@@ -18,11 +18,12 @@ from turnwire.agent.connected_client import Sent
 from turnwire.agent.live_session import LiveSession
 from turnwire.agent.session_client import SessionClient
 from turnwire.agent.v2_updates import MESSAGE, THOUGHT, Json, marked_late
-from turnwire.agent.voice import STOP_REASONS, End
+from turnwire.core.encoder import EndedTurn
 from turnwire.errors import AgentFailure, LocalProtocolError
 from turnwire.ids import RequestId
 from turnwire.runtime import mint
 from turnwire.wire.jsonrpc import ErrorObject
+from turnwire.wire.schema.common import STOP_REASONS
 
 _SPEECH = frozenset({MESSAGE, THOUGHT})
 
@@ -143,7 +144,7 @@ class TurnRun:
         for close in tuple(self.open_calls.values()):
             close("cancelled" if self.is_cancelled else "failed")
 
-    def end(self, error: ErrorObject | None) -> End:
+    def end(self, error: ErrorObject | None) -> EndedTurn:
         """How it ended. `error`: what the client is told of its failure."""
         self.is_over = True
         self._message = None
@@ -151,9 +152,10 @@ class TurnRun:
             reason, error = "cancelled", None
         else:
             reason = None if error is not None else self.stop_reason
-        return End(
+        return EndedTurn(
             prompt_id=self.prompt_id,
             request_id=self.request_id,
+            by_agent=self.request_id is None,
             stop_reason=reason,
             error=error,
             usage=self._usage(),

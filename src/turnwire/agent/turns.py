@@ -17,7 +17,7 @@ from typing import Any
 import anyio
 
 from turnwire.agent.definition import call
-from turnwire.agent.failures import FAILED, NOT_INSERTED, error_of, is_expected
+from turnwire.agent.failures import FAILED, error_of, is_expected
 from turnwire.agent.live_session import LiveSession
 from turnwire.agent.session_client import SessionClient
 from turnwire.agent.turn import Turn
@@ -27,7 +27,6 @@ from turnwire.core.correlation import same_id
 from turnwire.errors import QueueFull, SessionNotFound
 from turnwire.ids import RequestId
 from turnwire.runtime.containing import contained
-from turnwire.wire.jsonrpc import raw
 
 logger = logging.getLogger(__name__)
 
@@ -120,19 +119,14 @@ class Turns:
             await self._idle.wait()
 
     def _take_back(self, run: TurnRun, *, is_request: bool = False) -> None:
-        """A prompt that never entered the conversation: an error on v2; on v1 a turn that was cancelled at once."""
+        """A prompt that never entered the conversation. `is_request`: it was the request that was cancelled."""
         self._waiting.remove(run)
         run.cancel()
         self._end_unheard(run, is_refused=is_request)
 
     def _end_unheard(self, run: TurnRun, *, is_refused: bool = False) -> None:
-        end, client = run.end(None), run.client
-        assert client is not None, "only prompts of clients wait for insertion"
-        assert run.request_id is not None, "and these are requests"
-        if is_refused or client.connected.profile.version == 2:
-            client.connected.refuse(run.request_id, NOT_INSERTED)
-        else:
-            client.end(end, own=True)
+        assert run.client is not None, "only prompts of clients wait for insertion"
+        run.client.take_back(run.end(None), is_refused=is_refused)
 
     # -- running -------------------------------------------------------------------------------------------------
 
@@ -176,7 +170,7 @@ class Turns:
         assert run.request_id is not None, "and a request"
         run.is_inserted = True
         self._live.publish(user_message(run.message_id, run.content), by=run.client, must=True)
-        run.client.accepted(run.request_id, run.message_id)
+        run.client.accepted(run.request_id, run.prompt_id, run.message_id)
         self._live.set_foreground("running")
 
     def _chosen(self, run: TurnRun) -> tuple[Any, list[str]]:
@@ -230,11 +224,7 @@ class Turns:
         run.close_calls()
         live, client = self._live, run.client
         if run.is_inserted or client is None:
-            end = run.end(self._error(run))
-            live.history.keep(raw(end.as_kept()))
-            live.foreground = end.as_idle()
-            for each in live.clients:
-                each.end(end, own=each is client)
+            live.end_turn(run.end(self._error(run)), client)
         else:
             self._end_unheard(run)
         live.session.running = None

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from msgspec import DecodeError, Raw, Struct, field, json
 
 from turnwire import __version__
-from turnwire.core.face.dialect import Dialect, Emission
+from turnwire.core.encoder.encoder import Dialect, Emission
 from turnwire.core.translate.handshake import ClientProfile, Host, initialize_result, read_client
 from turnwire.server.daemon import Daemon
 from turnwire.server.daemon.creation import profile_of

@@ -10,8 +10,8 @@ from __future__ import annotations
 from typing import NamedTuple
 from weakref import WeakKeyDictionary
 
-from turnwire.core.face import Ask, Face
-from turnwire.core.face.dialect import Dialect
+from turnwire.core.encoder import Ask, SessionEncoder
+from turnwire.core.encoder.encoder import Dialect
 from turnwire.runtime.session import Session
 
 WORTH = 1024
@@ -22,7 +22,7 @@ class Fold(NamedTuple):
     """What a reader knows of a session behind an event."""
 
     offset: int
-    face: Face
+    face: SessionEncoder
     open: dict[str, Ask]
     """Questions that nobody has answered."""
 
@@ -48,4 +48,4 @@ def begin(session: Session, dialect: Dialect, first: int, upto: int) -> Fold:
     known = _kept.get(session, {}).get(dialect)
     if known is not None and first <= known.offset <= upto and (copy := known.copy()) is not None:
         return copy
-    return Fold(first, Face(dialect, session.session_id), {})
+    return Fold(first, SessionEncoder(dialect, session.session_id), {})

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from turnwire.core import events as ev
 from turnwire.core.codec import decode
-from turnwire.core.face import Answer, Face, Fail
+from turnwire.core.encoder import Answer, Fail, SessionEncoder
 from turnwire.core.state import SessionState, find_turn
 from turnwire.errors import PositionLost, TurnwireError
 from turnwire.ids import SessionId
@@ -87,7 +87,7 @@ def _is_to_come(front: Front, state: SessionState, sent: Sent) -> bool:
 
 
 async def _found(front: Front, sent: Sent, upto: int | None = None) -> Owed | None:
-    face = Face(front.dialect, sent.session_id)
+    face = SessionEncoder(front.dialect, sent.session_id)
     async with aclosing(_events(front, sent, upto)) as events:
         async for offset, body in events:
             frame = None if body.startswith(_UPDATE) else _take(face, decode(body), sent)
@@ -110,7 +110,7 @@ async def _events(front: Front, sent: Sent, upto: int | None) -> AsyncGenerator[
                     return
 
 
-def _take(face: Face, event: ev.AnyEvent, sent: Sent) -> bytes | None:
+def _take(face: SessionEncoder, event: ev.AnyEvent, sent: Sent) -> bytes | None:
     """The answer, if this event gives it."""
     own = getattr(event, "prompt_id", None) == sent.prompt_id
     if own and isinstance(event, ev.TurnCompleted | ev.TurnFailed):

@@ -16,7 +16,7 @@ from msgspec import DecodeError, Raw, Struct, json
 
 from turnwire.core import events as ev
 from turnwire.core.codec import decode
-from turnwire.core.face import FOLDED, Answer, Ask, Fail, Notify, Outgoing, Tell, Withdraw
+from turnwire.core.encoder import FOLDED, Answer, Ask, Fail, Notify, Outgoing, Tell, Withdraw
 from turnwire.core.translate.members import members, named
 from turnwire.errors import RemoteProtocolError
 from turnwire.server.access.identity import Role
