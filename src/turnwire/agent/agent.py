@@ -27,8 +27,7 @@ from turnwire.errors import ConfigError, SessionNotFound
 from turnwire.limits import Limits
 from turnwire.link.base import FrameLink
 from turnwire.link.memory import memory_pair
-from turnwire.link.pipes import open_pipes
-from turnwire.link.stdio import StdioLink
+from turnwire.link.stdio import StdioLink, open_pipes
 from turnwire.runtime.clock import Clock, SystemClock
 from turnwire.runtime.source import AgentSource, LinkedAgent
 

@@ -30,7 +30,7 @@ from turnwire.core.translate.sessions import Opening, session_result, updates_af
 from turnwire.core.view.patch import read_entries
 from turnwire.errors import AgentFailure, AppendConflict, SessionNotFound
 from turnwire.ids import RequestId, SessionId
-from turnwire.runtime import mint
+from turnwire.runtime import new_ids
 from turnwire.wire.jsonrpc import Request, raw
 
 
@@ -88,7 +88,7 @@ class ClientSessions:
         ):
             raise _named_twice()
         record = Kept(
-            id=named or mint.session_id(),
+            id=named or new_ids.session_id(),
             cwd=asked.cwd,
             directories=asked.setup.additional_directories,
             updated_at=self.definition.timestamp(),

@@ -24,7 +24,7 @@ from turnwire.core.translate.handshake import read_client, unsupported_version
 from turnwire.errors import LinkError, RemoteProtocolError, TurnwireError
 from turnwire.ids import RequestId
 from turnwire.link.base import FrameLink
-from turnwire.runtime.containing import contained
+from turnwire.runtime.cancellation import contained
 from turnwire.wire.jsonrpc import (
     AUTH_REQUIRED,
     INVALID_REQUEST,

@@ -18,8 +18,8 @@ from turnwire.agent.v2_updates import Json
 from turnwire.core.dialect import VENDOR
 from turnwire.core.translate.handshake import ClientProfile, Host, Offered, capabilities_v1, capabilities_v2
 from turnwire.errors import LocalProtocolError
+from turnwire.runtime.cancellation import contained
 from turnwire.runtime.clock import Clock
-from turnwire.runtime.containing import contained
 
 if TYPE_CHECKING:
     from turnwire.agent.live_session import LiveSession

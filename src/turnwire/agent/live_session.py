@@ -28,7 +28,7 @@ from turnwire.core.encoder.encoder import EndedTurn, idle_update, state_update
 from turnwire.core.translate.handshake import ClientProfile
 from turnwire.core.translate.updates import UpdatesV1ToV2
 from turnwire.errors import AppendConflict, ConfigError, LimitExceeded, LocalProtocolError, SessionNotFound
-from turnwire.runtime.containing import contained
+from turnwire.runtime.cancellation import contained
 from turnwire.wire.jsonrpc import raw
 
 if TYPE_CHECKING:

@@ -21,7 +21,7 @@ from turnwire.agent.v2_updates import MESSAGE, THOUGHT, Json, marked_late
 from turnwire.core.encoder import EndedTurn
 from turnwire.errors import AgentFailure, LocalProtocolError
 from turnwire.ids import RequestId
-from turnwire.runtime import mint
+from turnwire.runtime import new_ids
 from turnwire.wire.jsonrpc import ErrorObject
 from turnwire.wire.schema.common import STOP_REASONS
 
@@ -45,7 +45,7 @@ class TurnRun:
         """The client that prompted it; None if the agent began it."""
         self.request_id = request_id
         self.meta = meta or {}
-        self.prompt_id = mint.prompt_id()
+        self.prompt_id = new_ids.prompt_id()
         self.message_id = f"{self.prompt_id}.u"
         self.is_inserted = False
         """Its message is in the conversation."""

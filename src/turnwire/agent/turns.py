@@ -26,7 +26,7 @@ from turnwire.agent.v2_updates import user_message
 from turnwire.core.correlation import same_id
 from turnwire.errors import QueueFull, SessionNotFound
 from turnwire.ids import RequestId
-from turnwire.runtime.containing import contained
+from turnwire.runtime.cancellation import contained
 
 logger = logging.getLogger(__name__)
 

@@ -206,7 +206,7 @@ def _open_behind_url(
     url: str, token: str | None, log: EventLog | None, limits: Limits, clock: Clock | None
 ) -> AbstractAsyncContextManager[Daemon]:
     # Imported here: a program with a command of its own needs no HTTP.
-    from turnwire.runtime.remote import RemoteSource
+    from turnwire.runtime.remote_agent import RemoteSource
 
     source = RemoteSource(url, token=token, limits=limits)
 

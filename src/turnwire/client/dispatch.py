@@ -39,7 +39,7 @@ from turnwire.client.update import Update, UpdateOrigin
 from turnwire.core import events as ev
 from turnwire.errors import LocalProtocolError, SessionClosed, TurnwireError
 from turnwire.ids import PermissionId
-from turnwire.runtime.containing import is_cancelled
+from turnwire.runtime.cancellation import is_cancelled
 
 OnUpdate: TypeAlias = Callable[[Update], Awaitable[object] | object]
 OnPermission: TypeAlias = Callable[[PermissionRequest], Awaitable[Answer] | Answer]

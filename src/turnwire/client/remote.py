@@ -31,7 +31,7 @@ from turnwire.errors import (
 )
 from turnwire.ids import ClientId, Epoch, PermissionId, PromptId, SessionId
 from turnwire.limits import Limits
-from turnwire.runtime import mint
+from turnwire.runtime import new_ids
 from turnwire.runtime.clock import Clock
 from turnwire.wire.ndjson import LineReader, Oversized
 
@@ -185,7 +185,7 @@ class RemoteDaemon:
 
     async def create(self, cwd: str, mcp_servers: Raw) -> RemoteSession:
         # The id is ours, so that asking again after a lost answer cannot make two sessions.
-        session_id = mint.session_id()
+        session_id = new_ids.session_id()
         body = {"cwd": cwd, "mcpServers": mcp_servers, "sessionId": session_id}
         try:
             answer = await self._http.ask("POST", "/session", body, repeatable=True)
@@ -224,7 +224,7 @@ def key_header(key: str | None) -> dict[str, str]:
     key = to_key(key)
     if key is not None and not (key.isascii() and key.isprintable() and key):
         raise LocalProtocolError("an idempotency key is text of ASCII characters in one line; give such a one")
-    return {"Idempotency-Key": key or f"sdk-{mint.prompt_id()}"}
+    return {"Idempotency-Key": key or f"sdk-{new_ids.prompt_id()}"}
 
 
 def _pages(after: int, batch: list[Frame]) -> list[EventPage]:
