@@ -17,7 +17,7 @@ from msgspec import DecodeError, Raw, Struct, field, json
 
 from turnwire import __version__
 from turnwire.core.dialect import VENDOR
-from turnwire.core.face.dialect import Dialect, Emission
+from turnwire.core.encoder.encoder import Dialect, Emission
 from turnwire.core.translate.handshake import (
     ClientProfile,
     Host,

@@ -17,8 +17,8 @@ from msgspec import DecodeError, Raw, Struct, json
 
 from turnwire.core import events as ev
 from turnwire.core.codec import decode
-from turnwire.core.face import FOLDED, Answer, Ask, Face, Fail, Notify, Outgoing, Tell, Withdraw
-from turnwire.core.face.dialect import Dialect
+from turnwire.core.encoder import FOLDED, Answer, Ask, Fail, Notify, Outgoing, SessionEncoder, Tell, Withdraw
+from turnwire.core.encoder.encoder import Dialect
 from turnwire.core.translate.members import members, named
 from turnwire.errors import RemoteProtocolError
 from turnwire.runtime.session import Session
@@ -55,7 +55,7 @@ class Fold(NamedTuple):
     """
 
     offset: int
-    face: Face
+    face: SessionEncoder
     open: dict[str, Ask]
     """Permission requests that nobody has answered."""
 
@@ -68,7 +68,7 @@ class Fold(NamedTuple):
         known = _kept.get(session, {}).get(dialect)
         if known is not None and first <= known.offset <= upto and (copy := known.copy()) is not None:
             return copy
-        return cls(first, Face(dialect, session.session_id), {})
+        return cls(first, SessionEncoder(dialect, session.session_id), {})
 
     def keep(self, session: Session, dialect: Dialect) -> None:
         """A reader has come here without a word to its client. Kept if it went far enough beyond what is kept."""
