@@ -1,8 +1,8 @@
 """What a v2 client is told, held against an executable model of the v2 prompt lifecycle.
 
-A run is a session under random inputs: `core.decide` gives the events, a `SessionEncoder` gives the frames, and the model
-reads nothing but the frames, in the order in which the client does. Agents of all three dialects come and go within
-a run. Each example of hypothesis is one seed for many runs, so that ten thousand of them take seconds.
+A run is a session under random inputs: `core.decide` gives the events, a `SessionEncoder` gives the frames, and the
+model reads nothing but the frames, in the order in which the client does. Agents of all three dialects come and go
+within a run. Each example of hypothesis is one seed for many runs, so that ten thousand of them take seconds.
 """
 
 from __future__ import annotations

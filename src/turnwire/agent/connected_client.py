@@ -17,6 +17,7 @@ from anyio.lowlevel import checkpoint
 from msgspec import Raw
 
 from turnwire.agent.definition import AgentDefinition
+from turnwire.core.admission import Admission
 from turnwire.core.correlation import Correlation
 from turnwire.core.translate.handshake import ClientProfile
 from turnwire.errors import LimitExceeded, LinkBroken, LinkError
@@ -38,6 +39,8 @@ class ConnectedClient:
         self.tasks = tasks
         self.outbox = Outbox(link, definition.options.max_unsent)
         self.calls = ClientRequests()
+        self.admission = Admission()
+        """How far its connection is: what it may call now."""
         self.profile = ClientProfile(version=1)
         """What it said in `initialize`."""
 

@@ -21,7 +21,7 @@ from turnwire.agent.failures import FAILED, error_of, is_expected
 from turnwire.agent.live_session import LiveSession
 from turnwire.agent.session_client import SessionClient
 from turnwire.agent.turn import Turn
-from turnwire.agent.turn_run import TurnRun
+from turnwire.agent.turn_run import TurnRun, TurnStep
 from turnwire.agent.v2_updates import user_message
 from turnwire.core.correlation import same_id
 from turnwire.errors import QueueFull, SessionNotFound
@@ -51,7 +51,7 @@ class Turns:
     def submit(self, run: TurnRun) -> None:
         """Run a prompt, now or behind others. Raises `QueueFull`."""
         if self._running is None:
-            self._begin(run)
+            self._start(run)
             return
         most = self._live.definition.options.max_queued
         if len(self._waiting) >= most:
@@ -73,7 +73,7 @@ class Turns:
                 continue
             if run is not self._running:
                 self._take_back(run, is_request=True)
-            elif not (run.is_inserted and client.connected.profile.version == 2):
+            elif not (run.is_begun and client.connected.profile.version == 2):
                 # On v2 the request has its answer already, so there is nothing to cancel.
                 run.cancel()
 
@@ -95,7 +95,7 @@ class Turns:
         return any(
             same_id(each.request_id, request_id)
             for each in self._prompts_of(client)
-            if each.request_id is not None and not (is_v2 and each.is_inserted)
+            if each.request_id is not None and not (is_v2 and each.is_begun)
         )
 
     def leave(self, client: SessionClient) -> None:
@@ -130,7 +130,8 @@ class Turns:
 
     # -- running -------------------------------------------------------------------------------------------------
 
-    def _begin(self, run: TurnRun) -> None:
+    def _start(self, run: TurnRun) -> None:
+        run.step(TurnStep.START)
         self._running = run
         self._idle = anyio.Event()
         if run.client is None:
@@ -168,7 +169,7 @@ class Turns:
         """The prompt enters the conversation: message, answer, running, in this order."""
         assert run.client is not None, "a client's prompt has a client"
         assert run.request_id is not None, "and a request"
-        run.is_inserted = True
+        run.step(TurnStep.BEGIN)
         self._live.publish(user_message(run.message_id, run.content), by=run.client, must=True)
         run.client.accepted(run.request_id, run.prompt_id, run.message_id)
         self._live.set_foreground("running")
@@ -223,7 +224,7 @@ class Turns:
         # What was left to itself may have opened another call while the store was busy.
         run.close_calls()
         live, client = self._live, run.client
-        if run.is_inserted or client is None:
+        if run.is_begun:
             live.end_turn(run.end(self._error(run)), client)
         else:
             self._end_unheard(run)
@@ -234,7 +235,7 @@ class Turns:
         self._running = None
         self._idle.set()
         if self._waiting:
-            self._begin(self._waiting.popleft())
+            self._start(self._waiting.popleft())
 
     def _error(self, run: TurnRun) -> Any:
         if run.is_cancelled:
@@ -257,7 +258,7 @@ class Turns:
         if self._is_closed:
             raise _closed()
         if self._running is None:
-            self._begin(run)
+            self._start(run)
         else:
             self._waiting.append(run)
         try:
@@ -269,6 +270,7 @@ class Turns:
             raise
         if run is not self._running:
             raise _closed()
+        run.step(TurnStep.BEGIN)
         turn = self._live.session.running = Turn(run)
         self._live.set_foreground("running")
         try:

@@ -88,6 +88,9 @@ CALLS: Final[dict[tuple[ConnectionStage, Call], Verdict]] = {
 STEPS: Final[dict[tuple[ConnectionStage, Step], ConnectionStage]] = {
     **{(stage, Step.AGREE): _AGREED for stage in (_NEW, _AGREED, _AGREED_LOCKED)},
     **{(stage, Step.AGREE_LOCKED): _AGREED_LOCKED for stage in (_NEW, _AGREED, _AGREED_LOCKED)},
+    # An `initialize` that came again may be answered when another message was taken in the meantime.
+    (_BEGUN, Step.AGREE): _BEGUN,
+    (_BEGUN_LOCKED, Step.AGREE_LOCKED): _BEGUN_LOCKED,
     (_AGREED, Step.BEGIN): _BEGUN,
     (_AGREED_LOCKED, Step.BEGIN): _BEGUN_LOCKED,
     (_BEGUN, Step.BEGIN): _BEGUN,

@@ -29,22 +29,30 @@ def test_each_call_has_one_verdict_in_each_stage(stage: ConnectionStage, call: C
     assert CALLS[stage, call] is verdict(stage, call)
 
 
+def after(stage: ConnectionStage, step: Step) -> ConnectionStage | None:
+    """The same for steps. None: it cannot happen."""
+    has_begun, is_locked = stage in {BEGUN, BEGUN_LOCKED}, stage in LOCKED
+    if step in {Step.AGREE, Step.AGREE_LOCKED}:
+        if has_begun:
+            return stage if is_locked is (step is Step.AGREE_LOCKED) else None
+        return AGREED if step is Step.AGREE else AGREED_LOCKED
+    if step is Step.BEGIN:
+        return None if stage is NEW else BEGUN_LOCKED if is_locked else BEGUN
+    return None if not has_begun else BEGUN if step is Step.LOG_IN else BEGUN_LOCKED
+
+
 @pytest.mark.parametrize(("stage", "step"), list(product(ConnectionStage, Step)))
 def test_a_step_leads_on_or_cannot_happen(stage: ConnectionStage, step: Step) -> None:
     admission = Admission()
     admission.stage = stage
-    has_begun = stage in {BEGUN, BEGUN_LOCKED}
-    is_agreement, is_login = step in {Step.AGREE, Step.AGREE_LOCKED}, step in {Step.LOG_IN, Step.LOG_OUT}
-    if (is_agreement and has_begun) or (is_login and not has_begun) or (step is Step.BEGIN and stage is NEW):
+    expected = after(stage, step)
+    assert STEPS.get((stage, step)) is expected
+    if expected is None:
         with pytest.raises(AssertionError):
             admission.step(step)
-        assert admission.stage is stage
-        return
-    admission.step(step)
-    assert admission.stage is STEPS[stage, step]
-    is_locked = {Step.AGREE: False, Step.AGREE_LOCKED: True, Step.LOG_IN: False, Step.LOG_OUT: True}
-    assert (admission.stage in LOCKED) is is_locked.get(step, stage in LOCKED)
-    assert (admission.stage in {AGREED, AGREED_LOCKED}) is is_agreement
+    else:
+        admission.step(step)
+    assert admission.stage is (expected or stage)
 
 
 def test_every_refusal_has_its_words() -> None:
