@@ -20,7 +20,7 @@ from turnwire.core import events as ev
 from turnwire.core.codec import decode
 from turnwire.ids import ClientId, SessionId
 from turnwire.log.base import Position
-from turnwire.server.door.identity import Identity, Role
+from turnwire.server.access.identity import Identity, Role
 
 Kind = TypeVar("Kind", bound=ev.Event)
 

@@ -18,9 +18,9 @@ from tests.server.seats import Seat, answer, seated
 from turnwire.core import events as ev
 from turnwire.errors import NotFound, RequestRefused
 from turnwire.ids import ClientId, SessionId
-from turnwire.server import clients
-from turnwire.server.door.identity import Role
-from turnwire.server.offers import Offers
+from turnwire.server.access.identity import Role
+from turnwire.server.daemon import clients
+from turnwire.server.daemon.clients import Offers
 from turnwire.testing.patience import WAIT_S
 
 pytestmark = pytest.mark.anyio

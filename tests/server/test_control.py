@@ -17,9 +17,9 @@ from tests.support.driving import check_ends, events_of, of
 
 from turnwire.core import events as ev
 from turnwire.limits import Limits
+from turnwire.server.access.identity import Role
 from turnwire.server.app import create_app
 from turnwire.server.daemon import open_daemon
-from turnwire.server.door.identity import Role
 from turnwire.server.routes.control import ANSWER_S
 from turnwire.server.settings.declared import Settings
 from turnwire.testing import ManualClock

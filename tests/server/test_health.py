@@ -12,8 +12,8 @@ from tests.support.daemons import running_daemon
 
 from turnwire.errors import LogFull
 from turnwire.limits import Limits
+from turnwire.server.access.directories import workspace_id
 from turnwire.server.routes import health
-from turnwire.server.workspaces import workspace_id
 from turnwire.testing.faults import Fail, FaultyLog
 from turnwire.testing.patience import WAIT_S
 

@@ -24,7 +24,7 @@ from tests.support.daemons import running_daemon
 
 from turnwire.core.inputs import Close
 from turnwire.ids import SessionId
-from turnwire.server.door.identity import Role
+from turnwire.server.access.identity import Role
 from turnwire.server.streams import cursors
 
 pytestmark = pytest.mark.anyio

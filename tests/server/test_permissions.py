@@ -14,7 +14,7 @@ from tests.support.driving import of
 
 from turnwire.core import events as ev
 from turnwire.core.inputs import Close
-from turnwire.server.door.identity import Role
+from turnwire.server.access.identity import Role
 
 pytestmark = pytest.mark.anyio
 

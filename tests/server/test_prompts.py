@@ -22,9 +22,9 @@ from turnwire.core import events as ev
 from turnwire.core.inputs import Close
 from turnwire.ids import SessionId
 from turnwire.limits import Limits
+from turnwire.server.access.identity import Role
 from turnwire.server.app import create_app
 from turnwire.server.daemon import open_daemon
-from turnwire.server.door.identity import Role
 from turnwire.server.settings.declared import Settings
 from turnwire.testing.patience import quiet
 from turnwire.testing.source import ScriptedSource

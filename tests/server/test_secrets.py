@@ -10,7 +10,7 @@ import httpx
 import pytest
 from tests.server.intruding import EVIL, bearer, guarded, link_of, log_in, open_session
 
-from turnwire.server.door.identity import Role
+from turnwire.server.access.identity import Role
 
 pytestmark = [pytest.mark.anyio, pytest.mark.requirement("G13")]
 

@@ -13,7 +13,7 @@ from tests.server.intruding import EVIL, bearer, events_of, guarded, issue, open
 
 from turnwire.ids import SessionId
 from turnwire.limits import Limits
-from turnwire.server.door.identity import Role
+from turnwire.server.access.identity import Role
 
 pytestmark = [pytest.mark.anyio, pytest.mark.requirement("G13")]
 

@@ -21,8 +21,8 @@ from turnwire.core import events as ev
 from turnwire.errors import AgentLaunchFailed
 from turnwire.ids import SessionId
 from turnwire.limits import Limits
-from turnwire.server.door.identity import Role
-from turnwire.server.workspaces import workspace_id
+from turnwire.server.access.directories import workspace_id
+from turnwire.server.access.identity import Role
 from turnwire.testing.patience import WAIT_S
 
 pytestmark = pytest.mark.anyio

@@ -14,7 +14,7 @@ from turnwire.core import events as ev
 from turnwire.core.envelope_read import read_envelope
 from turnwire.core.view import View, encode_view
 from turnwire.limits import KiB, Limits
-from turnwire.server.door.identity import Role
+from turnwire.server.access.identity import Role
 
 pytestmark = pytest.mark.anyio
 

@@ -22,9 +22,9 @@ from turnwire.ids import SessionId
 from turnwire.limits import Limits
 from turnwire.runtime.clock import Clock
 from turnwire.runtime.source import AgentSource
+from turnwire.server.access.identity import ANYBODY, Identity
 from turnwire.server.acp.connection import AcpConnection
 from turnwire.server.daemon import Daemon, open_daemon
-from turnwire.server.door.identity import ANYBODY, Identity
 from turnwire.server.settings.declared import Settings
 from turnwire.testing import AgentOptions, Profile
 from turnwire.testing.source import ScriptedSource

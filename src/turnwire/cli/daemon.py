@@ -25,11 +25,11 @@ from turnwire.cli.agent_source import agent_name, agent_source
 from turnwire.cli.output import print_json, printable
 from turnwire.cli.reach import keep_token
 from turnwire.errors import ConfigError
+from turnwire.server.access.identity import Role
+from turnwire.server.access.origins import check_bind
+from turnwire.server.access.tokens import read_records
 from turnwire.server.app import create_app
 from turnwire.server.daemon import Daemon, open_daemon
-from turnwire.server.door.bind import check_bind
-from turnwire.server.door.identity import Role
-from turnwire.server.door.token_file import read_records
 from turnwire.server.listening.listen import Tls, check_tls, listen, run
 from turnwire.server.listening.sockets import open_listener
 from turnwire.server.settings.declared import Settings

@@ -40,7 +40,7 @@ from turnwire.limits import Limits
 from turnwire.runtime.clock import SystemClock
 from turnwire.runtime.connection import AgentConnection
 from turnwire.runtime.source import AgentSource
-from turnwire.server.door.token_file import read_records
+from turnwire.server.access.tokens import read_records
 from turnwire.server.listening.sockets import open_listener
 from turnwire.server.settings.declared import Settings
 from turnwire.server.settings.sources import Loaded

@@ -24,10 +24,9 @@ import click
 from turnwire.cli.failure import tell
 from turnwire.client.http import TOKEN_VARIABLE, Http
 from turnwire.errors import ConfigError, TurnwireError
-from turnwire.server.door.bind import is_loopback, is_wildcard
-from turnwire.server.door.identity import Role
-from turnwire.server.door.token_file import OTHERS, write_private
-from turnwire.server.door.tokens import Tokens
+from turnwire.server.access.identity import Role
+from turnwire.server.access.origins import is_loopback, is_wildcard
+from turnwire.server.access.tokens import OTHERS, Tokens, write_private
 from turnwire.server.settings.declared import Settings
 from turnwire.server.settings.sources import load_settings
 

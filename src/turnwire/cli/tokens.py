@@ -24,9 +24,8 @@ from turnwire.client.http import segment
 from turnwire.errors import DaemonUnreachable, LogLocked
 from turnwire.ids import SessionId
 from turnwire.runtime.clock import SystemClock
-from turnwire.server.door.identity import Role
-from turnwire.server.door.token_file import read_records
-from turnwire.server.door.tokens import Tokens
+from turnwire.server.access.identity import Role
+from turnwire.server.access.tokens import Tokens, read_records
 
 EXAMPLES = """
 turnwire token create ci --role controller --expires 30d     for a job

@@ -13,11 +13,12 @@ from starlette.routing import BaseRoute, Route, Router, WebSocketRoute
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from turnwire.errors import MethodNotAllowed, NotFound
+from turnwire.server.access.guard import Guard, refuse_entry
+from turnwire.server.access.origins import Policy
 from turnwire.server.acp.http import PATH, StreamableHttp
 from turnwire.server.acp.registry import AcpConnections
 from turnwire.server.acp.websocket import Sockets
 from turnwire.server.daemon import Daemon
-from turnwire.server.door.guard import Guard, refuse_entry
 from turnwire.server.endpoint import DAEMON, Endpoint, refuse, serve_endpoint
 from turnwire.server.routes import health
 from turnwire.server.routes.table import ENDPOINTS
@@ -56,7 +57,16 @@ def create_app(daemon: Daemon) -> ASGIApp:
         paths.setdefault(each.path, _Path()).endpoints[each.method] = each
     routes += [Route(path, call) for path, call in paths.items()]
     router = Router(routes, default=_nowhere, redirect_slashes=False)
-    return Guard(partial(_with_daemon, daemon, router), daemon, endpoints)
+    return Guard(
+        partial(_with_daemon, daemon, router),
+        tokens=daemon.tokens,
+        policy=Policy.of(
+            settings.host, hosts=settings.allow_host, origins=settings.allow_origin, no_auth=settings.no_auth
+        ),
+        public=[(each.method, each.path) for each in endpoints if each.role is None],
+        limits=daemon.limits,
+        clock=daemon.clock,
+    )
 
 
 async def _with_daemon(daemon: Daemon, router: Any, scope: Scope, receive: Receive, send: Send) -> None:

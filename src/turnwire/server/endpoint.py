@@ -11,7 +11,7 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import anyio
 import msgspec
@@ -21,16 +21,11 @@ from starlette.types import Receive, Scope, Send
 
 from turnwire.errors import BadRequest, Forbidden, LimitExceeded, TurnwireError, UnsupportedMedia
 from turnwire.ids import ClientId, SessionId
-from turnwire.server.door.audit import audit
-from turnwire.server.door.identity import ANYBODY, Identity, Role
+from turnwire.server.access.identity import ANYBODY, IDENTITY, Identity, Role, audit
+from turnwire.server.daemon import Daemon
 from turnwire.server.refusals import problem_of
 from turnwire.wire.jsonrpc import UNREADABLE
 
-if TYPE_CHECKING:
-    from turnwire.server.daemon import Daemon
-
-IDENTITY = "turnwire.identity"
-"""Where the guard leaves the caller's identity in the ASGI scope."""
 DAEMON = "turnwire.daemon"
 """Where the application leaves the daemon."""
 
@@ -132,6 +127,11 @@ class Call:
                 return ClientId(value)
         return None
 
+    async def left(self) -> None:
+        """Return once the client is gone. What it sends meanwhile means nothing."""
+        while (await self.request.receive())["type"] != "http.disconnect":
+            pass
+
 
 async def serve_endpoint(endpoint: Endpoint, scope: Scope, receive: Receive, send: Send) -> None:
     """Answer one request: check, act, write. What is refused is written as a problem; nothing escapes."""
@@ -151,7 +151,7 @@ async def serve_endpoint(endpoint: Endpoint, scope: Scope, receive: Receive, sen
         assert endpoint.act is not None, "an endpoint acts or streams"
         reply = await endpoint.act(call)
         lingers = reply.is_last and LINGERS in (scope.get("extensions") or {})
-        until = partial(_until_closed, request) if lingers else None
+        until = partial(_until_closed, call) if lingers else None
         try:
             await _write(sending, reply.status or endpoint.status, reply.headers, _encode(reply.body), until=until)
         finally:
@@ -275,8 +275,7 @@ async def _write(
         await send({"type": "http.response.body", "body": b""})
 
 
-async def _until_closed(request: Request) -> None:
+async def _until_closed(call: Call) -> None:
     """Wait until the client has closed the connection: it has read the reply, whose last byte it has by then."""
     with anyio.move_on_after(CLOSED_S):
-        while (await request.receive())["type"] != "http.disconnect":
-            pass
+        await call.left()

@@ -12,7 +12,7 @@ from tests.support.driving import events_of
 from turnwire.core.events import ClientDetached, TurnCompleted
 from turnwire.core.inputs import Rename
 from turnwire.limits import Limits
-from turnwire.server.door.identity import Identity, Role
+from turnwire.server.access.identity import Identity, Role
 from turnwire.testing import AgentOptions, Profile
 
 pytestmark = pytest.mark.anyio

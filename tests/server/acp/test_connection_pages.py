@@ -18,11 +18,11 @@ from turnwire.core.codec import encode
 from turnwire.core.face import Face, Tell
 from turnwire.core.translate.profile import ClientProfile
 from turnwire.ids import PromptId, SessionId
+from turnwire.server.access.identity import ANYBODY
 from turnwire.server.acp.folds import Fold
 from turnwire.server.acp.front import Front
 from turnwire.server.acp.seat import Seat
 from turnwire.server.acp.teller import Mode, Teller
-from turnwire.server.door.identity import ANYBODY
 from turnwire.testing.patience import quiet
 from turnwire.wire.jsonrpc import raw
 

@@ -11,7 +11,7 @@ from tests.support.acp import DIALECTS, LIFECYCLE, MARKED, V1, V2, Client, Json,
 
 from turnwire.ids import SessionId
 from turnwire.limits import Limits
-from turnwire.server.door.identity import Identity, Role
+from turnwire.server.access.identity import Identity, Role
 from turnwire.testing import AgentOptions, ManualClock, Profile
 from turnwire.testing.patience import WAIT_S, quiet
 

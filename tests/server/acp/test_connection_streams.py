@@ -15,8 +15,8 @@ from tests.support.acp import DIALECTS, V1, WAIT_S, Client, Json, Place, acp_dae
 from turnwire.errors import PositionLost
 from turnwire.ids import Epoch, SessionId
 from turnwire.log import Position
+from turnwire.server.access.identity import ANYBODY
 from turnwire.server.acp.connection import SessionFrame
-from turnwire.server.door.identity import ANYBODY
 from turnwire.testing.patience import quiet
 
 pytestmark = pytest.mark.anyio

@@ -26,7 +26,7 @@ from tests.support.daemons import running_daemon
 
 from turnwire.ids import SessionId
 from turnwire.limits import Limits
-from turnwire.server.door.identity import Role
+from turnwire.server.access.identity import Role
 
 pytestmark = pytest.mark.anyio
 

@@ -12,7 +12,7 @@ from tests.server.acp.sockets import Socket, started
 from tests.server.acp.talking import Heard, connect, load
 from tests.support.daemons import running_daemon
 
-from turnwire.server.door.identity import Role
+from turnwire.server.access.identity import Role
 
 pytestmark = pytest.mark.anyio
 

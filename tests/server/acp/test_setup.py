@@ -15,7 +15,7 @@ from tests.server.acp.talking import load, request
 from tests.support.daemons import Running, running_daemon
 
 from turnwire.ids import SessionId
-from turnwire.server.door.identity import Role
+from turnwire.server.access.identity import Role
 
 pytestmark = pytest.mark.anyio
 

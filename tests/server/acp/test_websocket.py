@@ -24,8 +24,8 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 from turnwire.core import events as ev
 from turnwire.ids import SessionId
 from turnwire.limits import Limits
+from turnwire.server.access.identity import Role
 from turnwire.server.app import create_app
-from turnwire.server.door.identity import Role
 from turnwire.server.listening.listen import listen
 
 pytestmark = pytest.mark.anyio

@@ -9,10 +9,9 @@ import pytest
 
 from turnwire.errors import ConfigError, Forbidden, InvalidCwd
 from turnwire.ids import SessionId
-from turnwire.server.door.audit import audit
-from turnwire.server.door.bind import check_bind, is_loopback
-from turnwire.server.door.cwd import check_cwd
-from turnwire.server.door.identity import Identity, Role
+from turnwire.server.access.directories import check_cwd
+from turnwire.server.access.identity import Identity, Role, audit
+from turnwire.server.access.origins import check_bind, is_loopback
 
 pytestmark = pytest.mark.requirement("G13")
 

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 from starlette.types import Message
-from tests.unit.server.door import HERE, PAGE, Door, scope_of
+from tests.unit.server.guarding import HERE, PAGE, Door, scope_of
 
 from turnwire.errors import ConfigError
-from turnwire.server.door.identity import ANYBODY
+from turnwire.server.access.identity import ANYBODY
 from turnwire.server.settings.declared import Settings
 
 pytestmark = [pytest.mark.anyio, pytest.mark.requirement("G13")]

@@ -5,12 +5,12 @@ from __future__ import annotations
 import logging
 
 import pytest
-from tests.unit.server.door import GIVEN, HERE, PAGE, Door, Headers
+from tests.unit.server.guarding import GIVEN, HERE, PAGE, Door, Headers
 
 from turnwire.limits import Limits
-from turnwire.server.door.guard import STRANGER
-from turnwire.server.door.identity import ANYBODY, Identity, Role
-from turnwire.server.door.tokens import GIVEN_ID
+from turnwire.server.access.guard import STRANGER
+from turnwire.server.access.identity import ANYBODY, Identity, Role
+from turnwire.server.access.tokens import GIVEN_ID
 from turnwire.server.settings.declared import Settings
 
 pytestmark = [pytest.mark.anyio, pytest.mark.requirement("G13")]

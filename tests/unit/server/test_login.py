@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from turnwire.errors import Unauthenticated
-from turnwire.server.door.identity import ANYBODY, Identity, Role
-from turnwire.server.door.login import PAGE, PAGE_HEADERS, Login, cookie
-from turnwire.server.door.origins import Host
-from turnwire.server.door.tokens import GIVEN_ID, Tokens
+from turnwire.server.access.identity import ANYBODY, Identity, Role
+from turnwire.server.access.login import PAGE, PAGE_HEADERS, Login, cookie
+from turnwire.server.access.origins import Host
+from turnwire.server.access.tokens import GIVEN_ID, Tokens
 from turnwire.testing import ManualClock
 
 pytestmark = pytest.mark.requirement("G13")

@@ -13,9 +13,9 @@ import pytest
 from turnwire.errors import BadRequest, ConfigError, LimitExceeded, NotFound
 from turnwire.ids import SessionId
 from turnwire.runtime.clock import SystemClock
-from turnwire.server.door import tokens as module
-from turnwire.server.door.identity import ANYBODY, Identity, Role
-from turnwire.server.door.tokens import GIVEN_ID, Tokens
+from turnwire.server.access import tokens as module
+from turnwire.server.access.identity import ANYBODY, Identity, Role
+from turnwire.server.access.tokens import GIVEN_ID, Tokens
 from turnwire.testing import ManualClock
 from turnwire.testing.patience import WAIT_S
 

@@ -21,6 +21,7 @@ from turnwire.core.translate.permissions import translate_answer
 from turnwire.errors import InvalidOption, PermissionNotFound, SessionError, SessionNotFound, TurnwireError
 from turnwire.ids import PermissionId, RequestId, SessionId
 from turnwire.runtime import mint
+from turnwire.server.access.identity import Role
 from turnwire.server.acp import carrying, repeating
 from turnwire.server.acp.failures import read_params
 from turnwire.server.acp.front import Front
@@ -28,8 +29,7 @@ from turnwire.server.acp.opening import agent_version
 from turnwire.server.acp.prompts import Sent
 from turnwire.server.acp.questions import Errand, Question
 from turnwire.server.acp.seat import Seat
-from turnwire.server.door.identity import Role
-from turnwire.server.prompting import KEY_LENGTH, digest
+from turnwire.server.daemon.prompts import KEY_LENGTH, digest
 from turnwire.wire.jsonrpc import Failure, Request, Result, raw
 
 EMPTY = Raw(b"{}")

@@ -17,7 +17,7 @@ from turnwire.core.translate.capabilities import Host
 from turnwire.core.translate.handshake import initialize_result, read_client
 from turnwire.core.translate.profile import ClientProfile
 from turnwire.server.daemon import Daemon
-from turnwire.server.entering import profile_of
+from turnwire.server.daemon.creation import profile_of
 
 
 class Agreed(NamedTuple):

@@ -13,12 +13,12 @@ from msgspec import Raw
 from turnwire.core.translate.members import members, named
 from turnwire.errors import RequestRefused
 from turnwire.ids import SessionId
+from turnwire.server.access.identity import Role
 from turnwire.server.acp.front import Front, logger
 from turnwire.server.acp.questions import ELICITATION_ID
 from turnwire.server.acp.reader import Reader
 from turnwire.server.acp.seat import Seat
 from turnwire.server.acp.teller import CANCEL_REQUEST
-from turnwire.server.door.identity import Role
 from turnwire.wire.jsonrpc import Failure, Notification, Request, encode, raw
 from turnwire.wire.methods import is_extension
 

@@ -20,6 +20,7 @@ from turnwire.core.translate.handshake import unsupported_version
 from turnwire.errors import RemoteProtocolError, TurnwireError
 from turnwire.ids import RequestId, SessionId
 from turnwire.log import Position
+from turnwire.server.access.identity import Identity
 from turnwire.server.acp import acting, carrying, methods
 from turnwire.server.acp.agreeing import agree
 from turnwire.server.acp.failures import code_of, failed, failure_of, refusal
@@ -28,7 +29,6 @@ from turnwire.server.acp.reader import Reader
 from turnwire.server.acp.seat import go_on, pause
 from turnwire.server.acp.teller import SessionFrame
 from turnwire.server.daemon import Daemon
-from turnwire.server.door.identity import Identity
 from turnwire.wire.jsonrpc import (
     INVALID_REQUEST,
     Batch,

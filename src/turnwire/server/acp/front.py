@@ -18,13 +18,13 @@ from turnwire.core.translate.members import members, text_of
 from turnwire.core.translate.profile import ClientProfile
 from turnwire.errors import Forbidden, SessionNotFound, TurnwireError
 from turnwire.ids import RequestId, SessionId
+from turnwire.server.access.identity import Identity, Role
 from turnwire.server.acp.failures import failure_of
 from turnwire.server.acp.notes import Notes
 from turnwire.server.acp.prompts import Prompts
 from turnwire.server.acp.questions import Questions
 from turnwire.server.acp.seat import Seat
 from turnwire.server.daemon import Daemon
-from turnwire.server.door.identity import Identity, Role
 from turnwire.wire.jsonrpc import Result, encode
 
 logger = logging.getLogger(__name__)

@@ -24,12 +24,12 @@ from turnwire.errors import (
 )
 from turnwire.ids import Epoch, SessionId
 from turnwire.log.base import Position
+from turnwire.server.access.identity import Role
 from turnwire.server.acp.connection import EMPTY_BATCH, NO_BATCHES, AcpConnection
 from turnwire.server.acp.failures import failure_of, refusal
 from turnwire.server.acp.pace import Pace
 from turnwire.server.acp.reader import resync
 from turnwire.server.acp.registry import AcpConnections, Held
-from turnwire.server.door.identity import Role
 from turnwire.server.endpoint import Call, Endpoint, read_body, refuse
 from turnwire.server.routes.events import EPOCH_HEADERS, read_offset
 from turnwire.server.streams.following import Lost, oldest, why_lost

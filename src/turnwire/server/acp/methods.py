@@ -18,10 +18,10 @@ from msgspec import Raw
 from turnwire.core.correlation import exact
 from turnwire.errors import TurnwireError
 from turnwire.ids import SessionId
+from turnwire.server.access.identity import Role
 from turnwire.server.acp import acting, opening, setting, stopping
 from turnwire.server.acp.failures import read_params, refusal
 from turnwire.server.acp.front import Front
-from turnwire.server.door.identity import Role
 from turnwire.wire.jsonrpc import (
     INVALID_REQUEST,
     METHOD_NOT_FOUND,

@@ -33,14 +33,14 @@ from turnwire.errors import (
 from turnwire.ids import Epoch, SessionId
 from turnwire.log.base import Position
 from turnwire.log.rules import check_position
+from turnwire.server.access.directories import check_cwd
+from turnwire.server.access.identity import Role
 from turnwire.server.acp import carrying, repeating
 from turnwire.server.acp.failures import invalid, read_params
 from turnwire.server.acp.front import Front
 from turnwire.server.acp.latest import latest_updates
 from turnwire.server.acp.seat import Seat, Start, go_on
-from turnwire.server.door.cwd import check_cwd
-from turnwire.server.door.identity import Role
-from turnwire.server.entering import granted, hear_agent, profile_of
+from turnwire.server.daemon.creation import checked_setup, hear_agent, profile_of
 from turnwire.wire.jsonrpc import Request, raw
 
 
@@ -120,7 +120,7 @@ async def fork(front: Front, request: Request) -> None:
 async def _granted(front: Front, setup: Setup) -> Setup:
     """The setup with true paths. Raises if the agent takes no directories, or one of them cannot be granted."""
     try:
-        return await granted(front.daemon, setup)
+        return await checked_setup(front.daemon, setup)
     except BadRequest as refused:
         raise invalid(str(refused)) from None
 

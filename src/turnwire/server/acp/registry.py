@@ -22,9 +22,9 @@ import anyio
 from anyio.abc import TaskStatus
 
 from turnwire.errors import ConnectionLimitReached, NotFound
+from turnwire.server.access.identity import Identity
 from turnwire.server.acp.connection import AcpConnection
 from turnwire.server.daemon import Daemon
-from turnwire.server.door.identity import Identity
 
 CLOSE_S = 5.0
 """What telling sessions of a client that left may take; the log does it in milliseconds."""

@@ -16,12 +16,12 @@ from turnwire.core.translate.auth import can_log_out, has_login, is_terminal
 from turnwire.core.translate.sessions import SET_MODE, current_offers, translate_setting, translate_setting_result
 from turnwire.errors import RemoteProtocolError
 from turnwire.ids import SessionId
-from turnwire.server import choosing
 from turnwire.server.acp.acting import EMPTY, Named
 from turnwire.server.acp.failures import invalid, read_params
 from turnwire.server.acp.front import Front
 from turnwire.server.acp.opening import agent_version
-from turnwire.server.listing import SessionEntry, Wanted, page
+from turnwire.server.daemon import configuration
+from turnwire.server.daemon.session_list import SessionEntry, Wanted
 from turnwire.wire.jsonrpc import METHOD_NOT_FOUND, Request, raw
 
 PAGE = 100
@@ -62,10 +62,10 @@ async def choose(front: Front, request: Request) -> Raw:
     wanted = translate_setting(request.method, request.params, version, agent, offers)
     result = EMPTY
     if wanted.method == SET_MODE:
-        await choosing.set_mode(daemon, session_id, read_params(wanted.params, _Mode).mode_id, who)
+        await configuration.set_mode(daemon, session_id, read_params(wanted.params, _Mode).mode_id, who)
     else:
         option = read_params(wanted.params, _Option)
-        options = await choosing.set_option(daemon, session_id, option.config_id, option.value)
+        options = await configuration.set_option(daemon, session_id, option.config_id, option.value)
         result = raw({"configOptions": options})
     offers = current_offers((await daemon.node.view(session_id)).latest)
     takes = front.client.boolean_options
@@ -78,15 +78,15 @@ async def choose_model(front: Front, request: Request) -> Raw:
     """`session/set_model`."""
     wanted = read_params(request.params, _Model)
     who = await _chooser(front, wanted.session_id)
-    await choosing.set_model(front.daemon, wanted.session_id, wanted.model_id, who)
+    await configuration.set_model(front.daemon, wanted.session_id, wanted.model_id, who)
     return EMPTY
 
 
-async def _chooser(front: Front, session_id: SessionId) -> choosing.Chooser:
+async def _chooser(front: Front, session_id: SessionId) -> configuration.Chooser:
     seat = front.attached(session_id)
     seat.ready()
     await front.daemon.node.agents.wake(session_id)
-    return choosing.Chooser(front.who.name, seat.client_id)
+    return configuration.Chooser(front.who.name, seat.client_id)
 
 
 async def list_sessions(front: Front, request: Request) -> Raw:
@@ -98,7 +98,7 @@ async def list_sessions(front: Front, request: Request) -> Raw:
     if wanted.cursor is not None and not wanted.cursor.startswith(_AFTER):
         raise invalid("this is no cursor of ours; list from the start, without one")
     after = None if wanted.cursor is None else SessionId(wanted.cursor.removeprefix(_AFTER))
-    found, going_on = await page(front.daemon, front.who, Wanted(cwd, state="open"), after, PAGE)
+    found, going_on = await front.daemon.sessions.page(front.who, Wanted(cwd, state="open"), after, PAGE)
     result: dict[str, Any] = {"sessions": [_shown(each) for each in found]}
     return raw(result if going_on is None else {**result, "nextCursor": _AFTER + going_on})
 

@@ -17,10 +17,10 @@ from msgspec import UNSET, UnsetType
 from turnwire.core.correlation import ExactId, exact
 from turnwire.errors import FrameTooLarge, LinkError
 from turnwire.link.stdio import StdioLink
+from turnwire.server.access.identity import Identity, Role
 from turnwire.server.acp.connection import AcpConnection
 from turnwire.server.acp.failures import failure_of
 from turnwire.server.daemon import Daemon
-from turnwire.server.door.identity import Identity, Role
 
 CLIENT = Identity("stdio", Role.OWNER)
 """Whoever started us may do here what it likes: it has the rights of the same user."""

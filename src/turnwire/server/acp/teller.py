@@ -19,12 +19,12 @@ from turnwire.core.codec import decode
 from turnwire.core.face import FOLDED, Answer, Ask, Fail, Notify, Outgoing, Tell, Withdraw
 from turnwire.core.translate.members import members, named
 from turnwire.errors import RemoteProtocolError
+from turnwire.server.access.identity import Role
 from turnwire.server.acp.failures import failed
 from turnwire.server.acp.folds import Fold
 from turnwire.server.acp.front import Front
 from turnwire.server.acp.questions import ELICITATION_ID
 from turnwire.server.acp.seat import Seat
-from turnwire.server.door.identity import Role
 from turnwire.wire.jsonrpc import Notification, Request, Result, encode, raw
 from turnwire.wire.peek import peek_update
 

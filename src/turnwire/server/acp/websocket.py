@@ -19,14 +19,13 @@ import anyio
 from starlette.types import Receive, Scope, Send
 
 from turnwire.errors import BadRequest, TurnwireError
+from turnwire.server.access.guard import refuse_entry
+from turnwire.server.access.identity import ANYBODY, IDENTITY, Identity, audit
 from turnwire.server.acp.http import CONNECTION_ID, PATH
 from turnwire.server.acp.pace import Pace
 from turnwire.server.acp.registry import AcpConnections, Held
 from turnwire.server.daemon import Daemon
-from turnwire.server.door.audit import audit
-from turnwire.server.door.guard import refuse_entry
-from turnwire.server.door.identity import ANYBODY, Identity
-from turnwire.server.endpoint import DAEMON, IDENTITY
+from turnwire.server.endpoint import DAEMON
 from turnwire.server.refusals import problem_of
 from turnwire.server.streams.stream import ABORT, FAREWELL_S, SEND_ALL
 

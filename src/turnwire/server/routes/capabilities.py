@@ -11,9 +11,9 @@ from pathlib import PurePath
 from msgspec import Struct
 
 from turnwire import __version__
-from turnwire.server.door.identity import Role
+from turnwire.server.access.directories import workspace_id
+from turnwire.server.access.identity import Role
 from turnwire.server.endpoint import Call, Endpoint, Reply
-from turnwire.server.workspaces import workspace_id
 
 KNOWN_FEATURES = (
     "health",

@@ -18,9 +18,9 @@ from turnwire.core.state import Phase
 from turnwire.errors import BadRequest, NotFound, RequestRefused, SessionClosed, UnknownClient
 from turnwire.ids import ClientId, SessionId
 from turnwire.runtime import mint
-from turnwire.server.door.identity import Role
+from turnwire.server.access.identity import Role
+from turnwire.server.daemon.clients import Offer
 from turnwire.server.endpoint import Call, Endpoint, Reply
-from turnwire.server.offers import Offer
 from turnwire.server.streams.stream import RETRY, Writer, run_stream
 
 
@@ -87,7 +87,7 @@ async def serve_agent(call: Call, send: Send) -> None:
     methods = frozenset(each.strip() for each in query.methods.split(",") if each.strip())
     if not methods or methods & QUESTIONS:
         raise BadRequest("name what the client does for the agent; questions to users are answered elsewhere")
-    offer = daemon.offers.offer(session_id, methods, daemon.limits.client_inputs)
+    offer = daemon.clients.offers.offer(session_id, methods, daemon.limits.client_inputs)
 
     async def pump(writer: Writer) -> None:
         # A name for this stream alone: one that a client left behind must not end the offer of its next one.
@@ -116,7 +116,7 @@ async def answer_agent(call: Call) -> Reply:
         answer = given.result
     else:
         raise BadRequest("give either a `result` or an `error`")
-    call.daemon.offers.answer(call.session_id, call.request.path_params["request_id"], answer)
+    call.daemon.clients.offers.answer(call.session_id, call.request.path_params["request_id"], answer)
     return Reply()
 
 

@@ -20,8 +20,8 @@ from turnwire.errors import (
     UnknownClient,
 )
 from turnwire.ids import SessionId
-from turnwire.server import choosing
-from turnwire.server.door.identity import Role
+from turnwire.server.access.identity import Role
+from turnwire.server.daemon import configuration
 from turnwire.server.endpoint import Call, Endpoint, Reply
 
 
@@ -69,7 +69,7 @@ class ModelChosen(Struct, frozen=True, kw_only=True, rename="camel"):
 async def set_option(call: Call) -> Reply:
     await _chooser(call)
     choice: ConfigChoice = call.body
-    options = await choosing.set_option(call.daemon, call.session_id, choice.config_id, choice.value)
+    options = await configuration.set_option(call.daemon, call.session_id, choice.config_id, choice.value)
     return Reply({"configOptions": options})
 
 
@@ -82,7 +82,7 @@ async def set_approval_mode(call: Call) -> Reply:
 
 
 async def _set_mode(call: Call, mode: str) -> Reply:
-    previous = await choosing.set_mode(call.daemon, call.session_id, mode, await _chooser(call))
+    previous = await configuration.set_mode(call.daemon, call.session_id, mode, await _chooser(call))
     return Reply(
         ModeChosen(session_id=call.session_id, mode=mode, mode_id=mode, previous=previous, persisted=False)
     )
@@ -90,13 +90,13 @@ async def _set_mode(call: Call, mode: str) -> Reply:
 
 async def set_model(call: Call) -> Reply:
     model_id: str = call.body.model_id
-    previous = await choosing.set_model(call.daemon, call.session_id, model_id, await _chooser(call))
+    previous = await configuration.set_model(call.daemon, call.session_id, model_id, await _chooser(call))
     return Reply(ModelChosen(session_id=call.session_id, model_id=model_id, previous=previous))
 
 
-async def _chooser(call: Call) -> choosing.Chooser:
+async def _chooser(call: Call) -> configuration.Chooser:
     client_id = await call.daemon.clients.known(call.session_id, call.client_id, call.who)
-    return choosing.Chooser(call.who.name, client_id)
+    return configuration.Chooser(call.who.name, client_id)
 
 
 _ASKS_AGENT = (LinkBroken, LinkClosed, LocalProtocolError, RemoteProtocolError, SessionClosed, UnknownClient)

@@ -15,11 +15,11 @@ from turnwire.core.inputs import Cancel, Settle, WhenBusy
 from turnwire.core.turn import TurnState
 from turnwire.errors import LimitExceeded, LogFull, PromptNotFound, UnknownClient
 from turnwire.ids import PromptId
-from turnwire.server.door.identity import Role
+from turnwire.server.access.identity import Role
+from turnwire.server.daemon.prompts import Taken, wait_for
 from turnwire.server.endpoint import Call, Endpoint, Reply
-from turnwire.server.prompting import REFUSALS, SteerBody, Taken, take_prompt
-from turnwire.server.turn_shapes import ACTS, READS, PromptReceipt, find_record
-from turnwire.server.waiting import wait_for
+from turnwire.server.routes.prompts import REFUSALS, SteerBody, take
+from turnwire.server.routes.turns import ACTS, READS, PromptReceipt, find_record
 
 ANSWER_S = 10.0
 """How long the agent gets to say whether it takes a prompt in; measured agents answer within one."""
@@ -73,7 +73,7 @@ async def settle(call: Call) -> Reply:
 
 
 async def steer(call: Call) -> Reply:
-    taken = await take_prompt(call, call.body, WhenBusy.STEER)
+    taken = await take(call, call.body, WhenBusy.STEER)
     outcome = await _outcome(call, taken)
     receipt = SteerReceipt(
         prompt_id=taken.prompt_id,
@@ -91,7 +91,7 @@ async def _outcome(call: Call, taken: Taken) -> Outcome:
         return "queued" if turn.state is TurnState.QUEUED else "started"
     # The answer waits for the agent, so the agent does not wait for the answer.
     taken.told()
-    told = await wait_for(call, taken.position, taken.prompt_id, _TOLD, ANSWER_S)
+    told = await wait_for(call.daemon, call.session_id, taken, _TOLD, ANSWER_S, call.left)
     if isinstance(told, PromptInjected):
         return "injected"
     return "started" if isinstance(told, TurnStarted) else "queued"

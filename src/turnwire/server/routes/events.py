@@ -17,7 +17,7 @@ from turnwire.errors import BadRequest, Forbidden, SessionNotFound
 from turnwire.ids import Epoch, SessionId
 from turnwire.log.base import Position
 from turnwire.runtime.session import Session
-from turnwire.server.door.identity import Role
+from turnwire.server.access.identity import Role
 from turnwire.server.endpoint import Call, Endpoint
 from turnwire.server.streams.cursors import read_cursor
 from turnwire.server.streams.following import SessionStream, oldest, why_lost

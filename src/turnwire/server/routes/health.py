@@ -20,9 +20,9 @@ from starlette.types import Send
 from turnwire.errors import AppendConflict, SessionNotFound, TurnwireError
 from turnwire.ids import SessionId
 from turnwire.log.base import EventLog, Snapshot
+from turnwire.server.access.identity import Role
 from turnwire.server.daemon import Daemon
 from turnwire.server.document import openapi
-from turnwire.server.door.identity import Role
 from turnwire.server.endpoint import Call, Endpoint, Reply
 from turnwire.server.telemetry.metrics import CONTENT_TYPE
 from turnwire.server.telemetry.timed_log import TimedLog, Trouble

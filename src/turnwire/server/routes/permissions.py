@@ -26,9 +26,9 @@ from turnwire.errors import (
     UnknownClient,
 )
 from turnwire.ids import ClientId, PermissionId, PromptId, SessionId
-from turnwire.server.door.identity import Role
+from turnwire.server.access.identity import Role
 from turnwire.server.endpoint import Call, Endpoint, Reply
-from turnwire.server.turn_shapes import ACTS, READS
+from turnwire.server.routes.turns import ACTS, READS
 from turnwire.wire.jsonrpc import UNREADABLE, raw
 from turnwire.wire.methods import SESSION_REQUEST_PERMISSION
 

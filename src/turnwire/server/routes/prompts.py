@@ -8,18 +8,32 @@ Never ties a turn to its request: a client that leaves changes nothing.
 from __future__ import annotations
 
 import re
-from typing import Annotated
+from typing import Annotated, Any
 
-from msgspec import UNSET, Meta, Raw, Struct, UnsetType
+from msgspec import UNSET, Meta, Raw, Struct, UnsetType, field
 
 from turnwire.core.events import TurnCompleted, TurnFailed
+from turnwire.core.inputs import Prompt, WhenBusy
 from turnwire.core.turn import TurnState
-from turnwire.errors import Forbidden, PromptNotFound, TurnError
-from turnwire.ids import PromptId
-from turnwire.server.door.identity import Role
+from turnwire.errors import (
+    BadRequest,
+    ContentRefused,
+    Forbidden,
+    IdempotencyConflict,
+    PromptNotFound,
+    QueueFull,
+    SessionBusy,
+    ShuttingDown,
+    TurnError,
+    TurnwireError,
+)
+from turnwire.ids import PromptId, RequestId
+from turnwire.runtime import mint
+from turnwire.server.access.identity import Role
+from turnwire.server.daemon.prompts import KEY_LENGTH, Taken, digest, take_prompt, wait_for
 from turnwire.server.endpoint import Call, Endpoint, Reply
-from turnwire.server.prompting import REFUSALS, PromptBody, Taken, take_prompt
-from turnwire.server.turn_shapes import (
+from turnwire.server.routes.turns import (
+    ACTS,
     READS,
     PromptReceipt,
     PromptStatus,
@@ -27,7 +41,7 @@ from turnwire.server.turn_shapes import (
     find_record,
     queued_at,
 )
-from turnwire.server.waiting import wait_for
+from turnwire.wire.jsonrpc import raw
 
 COMPAT_CLIENT_ID = "x-qwen-client-id"
 """Clients that send it learn a prompt's id from the answer, and wait for its end on an open stream. An end
@@ -37,6 +51,41 @@ in whatever order they were written: so the agent is asked when the client has r
 APPLIED = {"Preference-Applied": "wait"}
 
 _SECONDS = re.compile(r'\s*wait\s*(?:=\s*"?(?P<seconds>\d{1,9})"?\s*)?', re.IGNORECASE)
+
+LONGEST_MS = 7 * 86_400_000
+"""A week; a turn that may take longer needs no deadline."""
+
+Content = Annotated[list[dict[str, Any]], Meta(min_length=1)]
+"""Content blocks of ACP, at least one."""
+
+REFUSALS: tuple[type[TurnwireError], ...] = (
+    *ACTS,
+    BadRequest,
+    ContentRefused,
+    SessionBusy,
+    QueueFull,
+    IdempotencyConflict,
+    ShuttingDown,
+)
+"""What a prompt may be refused with."""
+
+
+class SteerBody(Struct, frozen=True, kw_only=True, rename="camel"):
+    """A prompt."""
+
+    prompt: Content
+    meta: dict[str, Any] | None = field(default=None, name="_meta")
+    """For the agent, as it is."""
+    deadline_ms: Annotated[int, Meta(gt=0, le=LONGEST_MS)] | None = None
+    """The turn is cancelled if it has not ended after so many milliseconds, waiting included."""
+    prompt_request_id: RequestId | None = None
+    """The caller's own id for the prompt; events of the turn's end repeat it."""
+
+
+class PromptBody(SteerBody, frozen=True, kw_only=True, rename="camel"):
+    """A prompt, and what it wants when a turn is running already."""
+
+    when_busy: WhenBusy = WhenBusy.QUEUE
 
 
 class PromptQuery(Struct, rename="camel"):
@@ -73,12 +122,12 @@ class PromptStatusQuery(Struct, rename="camel"):
 async def prompt(call: Call) -> Reply:
     body: PromptBody = call.body
     seconds = _wanted_wait(call)
-    taken = await take_prompt(call, body, body.when_busy)
+    taken = await take(call, body, body.when_busy)
     if seconds is None:
         return _receipt(taken)._replace(is_last=COMPAT_CLIENT_ID in call.request.headers)
     # The answer waits for the agent, so the agent does not wait for the answer.
     taken.told()
-    end = await wait_for(call, taken.position, taken.prompt_id, (TurnCompleted, TurnFailed), seconds)
+    end = await wait_for(call.daemon, call.session_id, taken, (TurnCompleted, TurnFailed), seconds, call.left)
     headers = APPLIED if call.query.wait is None else {}
     if end is None:
         return _receipt(taken)._replace(headers=headers)
@@ -94,6 +143,30 @@ async def prompt(call: Call) -> Reply:
         usage=end.usage,
     )
     return Reply(reply, 200, headers)
+
+
+async def take(call: Call, body: SteerBody, when_busy: WhenBusy) -> Taken:
+    """Have the prompt accepted, as its request says. Raises one of `REFUSALS`; then there is no turn."""
+    daemon = call.daemon
+    daemon.check_open()
+    key = call.request.headers.get("idempotency-key")
+    if key is not None and not 0 < len(key) <= KEY_LENGTH:
+        raise BadRequest(f"an Idempotency-Key has 1 to {KEY_LENGTH} characters")
+    client_id = await daemon.clients.known(call.session_id, call.client_id, call.who)
+    now = daemon.clock.now_ms()
+    wanted = Prompt(
+        at=now,
+        author=call.who.name,
+        client_id=client_id,
+        prompt_id=mint.prompt_id(),
+        content=raw(body.prompt),
+        when_busy=when_busy,
+        prompt_request_id=body.prompt_request_id,
+        key=key,
+        digest=None if key is None else digest(body.prompt, body.meta, when_busy),
+        deadline_at=None if body.deadline_ms is None else now + body.deadline_ms,
+    )
+    return await take_prompt(daemon, call.session_id, wanted, body.meta or {}, call.request.headers)
 
 
 def _receipt(taken: Taken) -> Reply:

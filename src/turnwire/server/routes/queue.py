@@ -22,10 +22,10 @@ from turnwire.errors import (
     ShuttingDown,
 )
 from turnwire.ids import ClientId, PromptId
-from turnwire.server.door.identity import Role
+from turnwire.server.access.identity import Role
 from turnwire.server.endpoint import Call, Endpoint, Reply
-from turnwire.server.prompting import Content
-from turnwire.server.turn_shapes import ACTS, READS, queued_at
+from turnwire.server.routes.prompts import Content
+from turnwire.server.routes.turns import ACTS, READS, queued_at
 from turnwire.wire.jsonrpc import raw
 
 

@@ -1,23 +1,29 @@
-"""Sessions: create, list, look at, rename, close.
+"""Sessions: create, load, resume, fork, list, look at, rename, close.
 
-Takes checked calls; hands inputs to the node and gives what the log says of a session. A create answers once the
-session is recorded and its agent has it, so that an agent that refuses is heard at once; an agent that is slow goes
-on opening, and what it says early is in the log after the answer.
+A create answers once the session is recorded and its agent has it, so that an agent that refuses is heard at once;
+an agent that is slow goes on opening, and what it says early is in the log after the answer. For a load or a resume
+the agent is not asked: the log knows the session, and the agent gets it back with the next prompt. A fork is a new
+session that its agent makes of the old one.
+
+Create, load, resume and fork attach the caller and share one answer. The position and the values in it are of one
+moment, so following from there misses nothing and repeats nothing.
 """
 
 from __future__ import annotations
 
 import os
 import unicodedata
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NamedTuple
 
 from anyio import to_thread
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType, field
-from msgspec.structs import fields
+from msgspec.structs import asdict, fields, replace
 
 from turnwire.core.inputs import Close, Rename
+from turnwire.core.recovery import RESTARTED
 from turnwire.core.setup import Setup
-from turnwire.core.view import Usage
+from turnwire.core.state import Phase
+from turnwire.core.view import Latest, TurnRecord, Usage, View
 from turnwire.errors import (
     AgentLaunchFailed,
     AgentUnavailable,
@@ -27,10 +33,10 @@ from turnwire.errors import (
     InvalidCwd,
     InvalidMetadata,
     InvalidMode,
-    LimitExceeded,
     LinkBroken,
     LocalProtocolError,
     NotFound,
+    PositionLost,
     RemoteProtocolError,
     SessionClosed,
     SessionExists,
@@ -39,15 +45,16 @@ from turnwire.errors import (
     TurnwireError,
     UnknownClient,
 )
-from turnwire.ids import Epoch, PromptId, SessionId
-from turnwire.server import choosing
-from turnwire.server.door.cwd import check_cwd
-from turnwire.server.door.identity import Role
+from turnwire.ids import ClientId, Epoch, PromptId, SessionId
+from turnwire.runtime.draining import STOPPED
+from turnwire.server.access.directories import check_cwd, workspace_of
+from turnwire.server.access.identity import Role
+from turnwire.server.daemon import configuration
+from turnwire.server.daemon.creation import checked_setup, create_session
+from turnwire.server.daemon.session_list import SessionEntry, Standing, Wanted, iso
 from turnwire.server.endpoint import Call, Endpoint, Reply
-from turnwire.server.entering import SessionOpened, enter, granted, hear_agent
-from turnwire.server.listing import SessionEntry, Standing, Wanted, entry_of, newest, page
+from turnwire.server.streams.replay import replay
 from turnwire.server.streams.snapshot import snapshot_of
-from turnwire.server.workspaces import workspace_of
 from turnwire.wire.jsonrpc import raw
 
 TITLE_CHARACTERS = 256
@@ -57,6 +64,11 @@ DOTS = frozenset({".", ".."})
 GivenId = Annotated[str, Meta(pattern="^[A-Za-z0-9_.-]{1,128}$", max_length=128)]
 LARGEST_PAGE = 100
 PageSize = Annotated[int, Meta(ge=1, le=LARGEST_PAGE)]
+
+TERMINALS = 1000
+"""Ends of turns that an answer tells, newest kept."""
+INTERRUPTED = frozenset({RESTARTED, STOPPED})
+"""Ends of turns that are the daemon's own."""
 
 
 class NewSession(Struct, frozen=True, kw_only=True, rename="camel"):
@@ -94,11 +106,6 @@ class PageQuery(Struct, frozen=True):
     cursor: str | None = None
 
 
-class DeleteQuery(Struct, frozen=True):
-    purge: bool = False
-    """Remove the log as well."""
-
-
 class SessionPage(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
     """Sessions in the order of their ids."""
 
@@ -126,6 +133,11 @@ class SessionSnapshot(SessionEntry, frozen=True, kw_only=True, rename="camel", o
     permissions: list[dict[str, Any]]
 
 
+class DeleteQuery(Struct, frozen=True):
+    purge: bool = False
+    """Remove the log as well."""
+
+
 class Metadata(Struct, frozen=True, kw_only=True, rename="camel"):
     """A new name; `displayName` is another word for `title`. Null takes the name away."""
 
@@ -139,6 +151,79 @@ class MetadataChanged(Struct, frozen=True, kw_only=True, rename="camel"):
     display_name: str | None
 
 
+class AgentState(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """What the agent offers and what is chosen, in ACP's shapes."""
+
+    modes: dict[str, Any] | UnsetType = UNSET
+    models: dict[str, Any] | UnsetType = UNSET
+    config_options: Raw | UnsetType = UNSET
+    available_commands: Raw | UnsetType = UNSET
+
+
+class SessionOpened(Struct, frozen=True, kw_only=True, rename="camel"):
+    """A session that the caller is attached to now."""
+
+    session_id: SessionId
+    workspace_cwd: str
+    attached: bool
+    """It was there already."""
+    client_id: ClientId
+    created_at: str
+    has_active_prompt: bool
+    last_event_id: int
+    event_epoch: Epoch
+    state: AgentState
+
+
+class Entered(NamedTuple):
+    """A session as a client finds it."""
+
+    opened: SessionOpened
+    view: View
+    offset: int
+
+
+class Restoring(Struct, frozen=True, kw_only=True):
+    """Nothing is needed; `cwd` is the session's own, whatever is given."""
+
+    cwd: str | None = None
+
+
+class PromptTerminal(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """How a turn ended."""
+
+    v: int
+    prompt_id: PromptId
+    terminal: Literal["completed", "cancelled", "error", "interrupted"]
+    stop_reason: str | None = None
+    code: str | None = None
+    at: int
+
+
+class SessionResumed(SessionOpened, frozen=True, kw_only=True, rename="camel"):
+    """A session that the caller came back to."""
+
+    prompt_terminals: list[PromptTerminal]
+
+
+class SessionLoaded(SessionResumed, frozen=True, kw_only=True, rename="camel"):
+    """The same with its history: envelopes of events, older ones in short."""
+
+    compacted_replay: list[dict[str, Any]]
+    live_journal: list[dict[str, Any]]
+
+
+class Fork(Struct, frozen=True, kw_only=True, rename="camel"):
+    """Where the new session works, and its name; the old one's directory if none is given."""
+
+    cwd: str | None = None
+    session_id: GivenId | None = None
+    title: str | None = None
+
+
+# -- making one ----------------------------------------------------------------------------------------------
+
+
 async def create(call: Call) -> Reply:
     daemon, wanted = call.daemon, call.body
     daemon.check_open()
@@ -147,8 +232,8 @@ async def create(call: Call) -> Reply:
     cwd = await to_thread.run_sync(check_cwd, wanted.cwd or str(daemon.roots[0]), daemon.roots)
     if wanted.session_scope != "single":
         return Reply(await _create(call, cwd))
-    async with daemon.summaries.choosing:
-        found = await newest(daemon, call.who, Wanted(cwd, state="open"))
+    async with daemon.sessions.sharing:
+        found = await daemon.sessions.newest(call.who, Wanted(cwd, state="open"))
         if found is None:
             return Reply(await _create(call, cwd))
     return Reply((await enter(call, found.session_id, attached=True)).opened)
@@ -161,26 +246,150 @@ async def _create(call: Call, cwd: str) -> SessionOpened:
         tuple(wanted.additional_directories),
         raw(wanted.meta) if wanted.meta else UNSET,
     )
-    setup = await granted(daemon, setup)
-    try:
-        session_id = await daemon.node.create(
-            cwd,
-            session_id=checked_id(wanted.session_id),
-            setup=setup,
-            author=call.who.name,
-            title=checked_title(wanted.title),
-        )
-    except LimitExceeded as error:
-        raise SessionLimitReached(str(error), limit=daemon.limits.loaded_sessions) from None
-    if call.query.wait:
-        await hear_agent(daemon, session_id)
+    session_id = await create_session(
+        daemon,
+        cwd,
+        await checked_setup(daemon, setup),
+        author=call.who.name,
+        session_id=checked_id(wanted.session_id),
+        title=checked_title(wanted.title),
+        wait=call.query.wait,
+    )
     if wanted.approval_mode is not None:
         try:
-            await choosing.set_mode(daemon, session_id, wanted.approval_mode, choosing.Chooser(call.who.name))
+            await configuration.set_mode(
+                daemon, session_id, wanted.approval_mode, configuration.Chooser(call.who.name)
+            )
         except TurnwireError:
             await daemon.node.delete(session_id)
             raise
     return (await enter(call, session_id, attached=False)).opened
+
+
+async def enter(call: Call, session_id: SessionId, *, attached: bool) -> Entered:
+    """Attach the caller. Raises `SessionNotFound`, `SessionClosed`."""
+    node = call.daemon.node
+    client_id = await call.daemon.clients.attach(session_id, call.who)
+    epoch = (await node.head(session_id)).epoch
+    view, offset = await node.view_at(session_id)
+    opened = SessionOpened(
+        session_id=session_id,
+        workspace_cwd=view.session.cwd,
+        attached=attached,
+        client_id=client_id,
+        created_at=iso(view.session.created_at),
+        has_active_prompt=view.active is not None,
+        last_event_id=offset,
+        event_epoch=epoch,
+        state=_agent_state(view.latest),
+    )
+    return Entered(opened, view, offset)
+
+
+def _agent_state(latest: Latest) -> AgentState:
+    """The latest values of what can be chosen."""
+    return AgentState(
+        modes=_choice(latest.mode, latest.modes, "currentModeId", "availableModes"),
+        models=_choice(latest.model, latest.models, "currentModelId", "availableModels"),
+        config_options=latest.config_options,
+        available_commands=latest.commands,
+    )
+
+
+def _choice(
+    current: str | None, offered: Raw | UnsetType, current_key: str, offered_key: str
+) -> dict[str, Any] | UnsetType:
+    return UNSET if offered is UNSET else {current_key: current, offered_key: offered}
+
+
+def checked_id(session_id: str | None) -> SessionId | None:
+    """An id that can be in a URL as it is. Raises `BadRequest`."""
+    if session_id is None:
+        return None
+    if session_id in DOTS or not session_id.isprintable():
+        raise BadRequest("this session id cannot be in a URL; use letters, digits and `_.-`")
+    return SessionId(session_id)
+
+
+def checked_title(title: str | None) -> str | None:
+    """A title that can be shown in one line; an empty one is none. Raises `InvalidMetadata`."""
+    title = (title or "").strip()
+    if len(title) > TITLE_CHARACTERS:
+        raise InvalidMetadata("the title is too long; shorten it", limit=TITLE_CHARACTERS, value=len(title))
+    if any(unicodedata.category(each) in {"Cc", "Cs", "Zl", "Zp"} for each in title):
+        raise InvalidMetadata("the title has control characters; give one line of text")
+    return title or None
+
+
+# -- coming back to one --------------------------------------------------------------------------------------
+
+
+async def resume(call: Call) -> Reply:
+    call.daemon.check_open()
+    entered = await enter(call, call.session_id, attached=True)
+    return Reply(_members(entered.opened) | {"promptTerminals": _terminals(entered.view)})
+
+
+async def load(call: Call) -> Reply:
+    daemon = call.daemon
+    daemon.check_open()
+    entered = await enter(call, call.session_id, attached=True)
+    history = await replay(daemon.log, call.session_id, entered.offset, daemon.limits)
+    told = {"compactedReplay": history.compacted, "liveJournal": history.journal}
+    return Reply(_members(entered.opened) | {"promptTerminals": _terminals(entered.view)} | told)
+
+
+async def fork(call: Call) -> Reply:
+    daemon, wanted = call.daemon, call.body
+    daemon.check_open()
+    if call.who.session_id is not None:
+        raise Forbidden("this token is for one session; a fork is another one")
+    state = (await daemon.node.session(call.session_id)).state
+    if state.phase is Phase.CLOSED:
+        raise SessionClosed("the session is closed and its agent has forgotten it", session_id=call.session_id)
+    cwd = await to_thread.run_sync(check_cwd, wanted.cwd or state.cwd, daemon.roots)
+    session_id = await create_session(
+        daemon,
+        cwd,
+        replace(state.setup, additional_directories=()),
+        author=call.who.name,
+        session_id=checked_id(wanted.session_id),
+        title=checked_title(wanted.title),
+        fork_of=call.session_id,
+        wait=call.query.wait,
+    )
+    return Reply((await enter(call, session_id, attached=False)).opened)
+
+
+def _members(opened: SessionOpened) -> dict[str, Any]:
+    names = {each.name: each.encode_name for each in fields(opened)}
+    return {names[name]: value for name, value in asdict(opened).items()}
+
+
+def _terminals(view: View) -> list[PromptTerminal]:
+    ended = [each for each in view.turns.values() if each.outcome is not None]
+    return [_terminal(each) for each in ended[-TERMINALS:]]
+
+
+def _terminal(record: TurnRecord) -> PromptTerminal:
+    outcome = record.outcome
+    assert outcome is not None, "the turn has ended"
+    error = outcome.error
+    if error is not None:
+        terminal = "interrupted" if error.code in INTERRUPTED else "error"
+    else:
+        terminal = "cancelled" if outcome.stop_reason == "cancelled" else "completed"
+    return PromptTerminal(
+        v=1,
+        prompt_id=record.prompt_id,
+        terminal=terminal,
+        stop_reason=outcome.stop_reason,
+        code=None if error is None else error.code,
+        at=record.ended_at or 0,
+    )
+
+
+# -- looking -------------------------------------------------------------------------------------------------
 
 
 async def list_all(call: Call) -> Reply:
@@ -208,7 +417,7 @@ async def _true_path(path: str) -> str:
 
 async def _page(call: Call, wanted: Wanted, size: int, cursor: str | None) -> Reply:
     after = None if cursor is None else SessionId(cursor)
-    found, going_on = await page(call.daemon, call.who, wanted, after, size)
+    found, going_on = await call.daemon.sessions.page(call.who, wanted, after, size)
     return Reply(SessionPage(sessions=found, next_cursor=going_on))
 
 
@@ -217,10 +426,13 @@ async def show(call: Call) -> Reply:
     queue = (await node.session(session_id)).state.queue
     view, offset = await node.view_at(session_id)
     epoch = (await node.head(session_id)).epoch
-    entry = await entry_of(call.daemon, session_id)
+    entry = await call.daemon.sessions.entry(session_id)
     shown = {each.encode_name: getattr(entry, each.name) for each in fields(entry)}
     known = {name: value for name, value in shown.items() if value is not None}
     return Reply(snapshot_of(session_id, view, epoch, offset, queue) | known)
+
+
+# -- changing ------------------------------------------------------------------------------------------------
 
 
 async def rename(call: Call) -> Reply:
@@ -237,25 +449,6 @@ async def rename(call: Call) -> Reply:
     return Reply(MetadataChanged(session_id=call.session_id, title=title, display_name=title))
 
 
-def checked_id(session_id: str | None) -> SessionId | None:
-    """An id that can be in a URL as it is. Raises `BadRequest`."""
-    if session_id is None:
-        return None
-    if session_id in DOTS or not session_id.isprintable():
-        raise BadRequest("this session id cannot be in a URL; use letters, digits and `_.-`")
-    return SessionId(session_id)
-
-
-def checked_title(title: str | None) -> str | None:
-    """A title that can be shown in one line; an empty one is none. Raises `InvalidMetadata`."""
-    title = (title or "").strip()
-    if len(title) > TITLE_CHARACTERS:
-        raise InvalidMetadata("the title is too long; shorten it", limit=TITLE_CHARACTERS, value=len(title))
-    if any(unicodedata.category(each) in {"Cc", "Cs", "Zl", "Zp"} for each in title):
-        raise InvalidMetadata("the title has control characters; give one line of text")
-    return title or None
-
-
 async def close(call: Call) -> Reply:
     node = call.daemon.node
     if call.query.purge:
@@ -267,6 +460,9 @@ async def close(call: Call) -> Reply:
     given = Close(at=call.daemon.clock.now_ms(), author=call.who.name, client_id=client_id)
     await node.submit(call.session_id, given)
     return Reply()
+
+
+# -- the rows ------------------------------------------------------------------------------------------------
 
 
 OPENING = (AgentLaunchFailed, AgentUnavailable, AuthRequired, SessionLimitReached, ShuttingDown)
@@ -358,6 +554,46 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         query=DeleteQuery,
         status=204,
         refuses=(Forbidden, UnknownClient),
+    ),
+    Endpoint(
+        method="POST",
+        path="/session/{session_id}/load",
+        act=load,
+        summary="Come back to a session, with its history",
+        role=Role.OBSERVER,
+        takes=Restoring,
+        gives=SessionLoaded,
+        refuses=(PositionLost, SessionClosed, ShuttingDown),
+    ),
+    Endpoint(
+        method="POST",
+        path="/session/{session_id}/resume",
+        act=resume,
+        summary="Come back to a session, without its history",
+        role=Role.OBSERVER,
+        takes=Restoring,
+        gives=SessionResumed,
+        refuses=(SessionClosed, ShuttingDown),
+    ),
+    Endpoint(
+        method="POST",
+        path="/session/{session_id}/fork",
+        act=fork,
+        summary="Make a new session that goes on from this one, if the agent can",
+        role=Role.CONTROLLER,
+        takes=Fork,
+        query=CreateQuery,
+        gives=SessionOpened,
+        refuses=(
+            *OPENING,
+            BadRequest,
+            Forbidden,
+            InvalidCwd,
+            InvalidMetadata,
+            LocalProtocolError,
+            SessionClosed,
+            SessionExists,
+        ),
     ),
 )
 """The routes of sessions."""

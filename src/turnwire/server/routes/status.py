@@ -13,9 +13,9 @@ from msgspec import UNSET, Raw, Struct, UnsetType, json
 from turnwire.core.events import PermissionRequested
 from turnwire.core.view import View
 from turnwire.ids import PermissionId, PromptId, SessionId
-from turnwire.server.door.identity import Role
+from turnwire.server.access.identity import Role
+from turnwire.server.daemon.session_list import Standing, iso
 from turnwire.server.endpoint import Call, Endpoint, Reply
-from turnwire.server.listing import Standing, entry_of, iso
 from turnwire.wire.jsonrpc import UNREADABLE
 from turnwire.wire.methods import SESSION_REQUEST_PERMISSION
 
@@ -69,7 +69,7 @@ class SessionStatus(Struct, frozen=True, kw_only=True, rename="camel", omit_defa
 async def show(call: Call) -> Reply:
     daemon, session_id = call.daemon, call.session_id
     state = (await daemon.node.session(session_id)).state
-    entry = await entry_of(daemon, session_id)
+    entry = await daemon.sessions.entry(session_id)
     has_error = state.last is not None and state.last.stop_reason is None
     view = await daemon.node.view(session_id) if has_error or state.questions else View()
     return Reply(

@@ -13,11 +13,10 @@ from starlette.types import Send
 
 from turnwire.errors import BadRequest, LimitExceeded, NotFound, Unauthenticated
 from turnwire.ids import SessionId
-from turnwire.server.door.identity import Role
-from turnwire.server.door.login import PAGE, PAGE_HEADERS, cookie
-from turnwire.server.door.origins import Host, parse_host
-from turnwire.server.door.token_file import TokenRecord
-from turnwire.server.door.tokens import Kind, Lifetime, TokenName
+from turnwire.server.access.identity import Role
+from turnwire.server.access.login import PAGE, PAGE_HEADERS, cookie
+from turnwire.server.access.origins import Host, parse_host
+from turnwire.server.access.tokens import Kind, Lifetime, TokenName, TokenRecord
 from turnwire.server.endpoint import Call, Endpoint, Reply
 
 

@@ -21,9 +21,9 @@ from turnwire.errors import PositionLost
 from turnwire.ids import ClientId, Epoch, SessionId
 from turnwire.log.base import Position
 from turnwire.runtime.evidence import Explanation
-from turnwire.server.door.identity import Role
+from turnwire.server.access.identity import Role
+from turnwire.server.daemon.session_list import Standing, iso
 from turnwire.server.endpoint import Call, Endpoint, Reply
-from turnwire.server.listing import Standing, iso
 from turnwire.server.streams.stream import ABORT
 
 _ODD = re.compile(r"[^A-Za-z0-9_.-]")

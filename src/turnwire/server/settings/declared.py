@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal, NamedTuple, get_type_hints
 from turnwire.core.policy import Rule, read_rules
 from turnwire.errors import ConfigError
 from turnwire.limits import Bound, catalogue
-from turnwire.server.door.bind import check_bind
+from turnwire.server.access.origins import check_bind
 from turnwire.server.settings import kinds
 from turnwire.server.settings.kinds import Kind
 

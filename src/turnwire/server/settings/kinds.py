@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import NamedTuple, cast
 
 from turnwire.link.address import checked_agent_url
-from turnwire.server.door.origins import parse_host, parse_origin
+from turnwire.server.access.origins import parse_host, parse_origin
 
 _SWITCH = {"true": True, "yes": True, "on": True, "1": True, "false": False, "no": False, "off": False, "0": False}
 

@@ -118,7 +118,7 @@ async def run_stream(call: Call, send: Send, headers: Mapping[str, str], pump: P
     if abort is not None:
         abort["call"]()
         # The server hears of it in the next round; before that it would call the response unfinished.
-        await _gone(call)
+        await call.left()
 
 
 _LAST_WORDS = {End.STOPPING: STOPPING, End.REVOKED: REVOKED}
@@ -155,7 +155,7 @@ class _Watch:
             self._tasks.cancel_scope.cancel()
 
     async def _listen(self) -> None:
-        await _gone(self._call)
+        await self._call.left()
         self._over(End.LEFT)
 
     def _stop(self) -> None:
@@ -183,12 +183,6 @@ async def _fill(pump: Pump, writer: Writer) -> None:
         # The client comes back from its cursor; there is no other way to tell it than to end.
         codes = [each.code for each in errors.exceptions if isinstance(each, TurnwireError)]
         logger.warning("a stream ended early", extra={"event": "stream_ended_early", "code": ",".join(codes)})
-
-
-async def _gone(call: Call) -> None:
-    """Wait until the client is gone. What it sends meanwhile means nothing."""
-    while (await call.request.receive())["type"] != "http.disconnect":
-        pass
 
 
 async def _finish(send: Send, last: bytes) -> bool:

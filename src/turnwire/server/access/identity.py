@@ -6,10 +6,20 @@ from a body or a query: the guard sets it from the credential alone.
 
 from __future__ import annotations
 
+import logging
 from enum import StrEnum
 from typing import NamedTuple
 
 from turnwire.ids import SessionId
+
+logger = logging.getLogger("turnwire.audit")
+
+READING = frozenset({"GET", "HEAD", "OPTIONS"})
+"""Methods that change nothing."""
+
+
+IDENTITY = "turnwire.identity"
+"""Where the guard leaves the caller's identity in the ASGI scope."""
 
 
 class Role(StrEnum):
@@ -47,3 +57,33 @@ class Identity(NamedTuple):
 
 ANYBODY = Identity("anybody", Role.OWNER)
 """Who everybody is when the daemon runs without credentials."""
+
+
+def audit(
+    identity: Identity,
+    method: str,
+    path: str,
+    status: int,
+    address: str | None,
+    session_id: SessionId | None = None,
+) -> None:
+    """Record one request. `path` is the route's template, such as `/session/{session_id}/prompt`."""
+    if method in READING:
+        return
+    logger.info(
+        "%s %s %d",
+        method,
+        path,
+        status,
+        extra={
+            "event": "audit",
+            "who": identity.name,
+            "role": identity.role.value,
+            "token_id": identity.token_id,
+            "method": method,
+            "route": path,
+            "session_id": session_id,
+            "status": status,
+            "address": address,
+        },
+    )

@@ -17,7 +17,7 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 from turnwire.core.inputs import AgentUpdate, ModelSet, ModeSet
 from turnwire.errors import InvalidMode, InvalidOption, RemoteProtocolError
 from turnwire.ids import ClientId, SessionId
-from turnwire.server.daemon import Daemon
+from turnwire.server.daemon.daemon import Daemon
 from turnwire.wire.jsonrpc import UNREADABLE, raw
 from turnwire.wire.peek import peek_update
 

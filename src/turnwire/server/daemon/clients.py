@@ -1,25 +1,34 @@
-"""The clients of sessions: ids that the daemon gives out, and who is there now.
+"""The clients of sessions: ids that the daemon gives out, who is there now, and what they do for agents.
 
-Takes an identity that attaches, shows signs of life or leaves; gives client ids that the session's log knows, so
-they outlive the daemon. A client id is its holder's alone: the name and the role that the log has beside it. Who is
-there now is known from open streams and heartbeats and is not in the log.
+The session's log knows client ids, so they outlive the daemon. A client id is its holder's alone: the name and the
+role that the log has beside it. Who is there now is known from open streams and heartbeats and is not in the log.
+
+A client may offer to do an agent's requests for files and terminals. Each is told on the client's stream and
+answered by another request of it; a client that leaves, or an agent that takes its request back, ends the waiting.
+Who does the work then is decided by the node.
 """
 
 from __future__ import annotations
 
+import secrets
 from collections import Counter
 from collections.abc import Generator
 from contextlib import contextmanager
 from typing import NamedTuple
 
+import anyio
+from msgspec import Raw
+
+from turnwire.core.envelope import stream_frame
 from turnwire.core.inputs import Attach, Detach
 from turnwire.core.state import Phase
-from turnwire.errors import Forbidden, UnknownClient
+from turnwire.errors import Forbidden, NotFound, RequestRefused, UnknownClient
 from turnwire.ids import ClientId, SessionId
 from turnwire.runtime import mint
 from turnwire.runtime.clock import Clock
 from turnwire.runtime.node import Node
-from turnwire.server.door.identity import Identity, Role
+from turnwire.server.access.identity import Identity, Role
+from turnwire.wire.jsonrpc import INTERNAL_ERROR
 
 PRESENT_S = 60.0
 """A client counts as there this long after a heartbeat; they come every 15 s or so."""
@@ -27,6 +36,13 @@ KEPT_BEATS = 4096
 """Heartbeats that are remembered, newest kept."""
 KEPT_HOLDERS = 4096
 """Holders of client ids that are remembered, newest kept; of the others the log is asked."""
+
+
+ASKED = "service_request"
+TAKEN_BACK = "service_cancelled"
+
+Answer = Raw | RequestRefused
+"""What a client answers: a result, or that it cannot."""
 
 
 class _Holder(NamedTuple):
@@ -45,6 +61,8 @@ class Clients:
         self._streams: Counter[SessionId] = Counter()
         self._beats: dict[tuple[SessionId, ClientId], float] = {}
         self._holders: dict[tuple[SessionId, ClientId], _Holder] = {}
+        self.offers = Offers()
+        """What clients do for agents, while they are connected."""
 
     async def attach(self, session_id: SessionId, who: Identity) -> ClientId:
         """A new client id for this session. Raises `SessionNotFound`, `SessionClosed`."""
@@ -126,3 +144,85 @@ def _holder(who: Identity) -> _Holder:
     """A token that replaces one of the same name and role goes on where that one was."""
     role = Role.OBSERVER if who.role is Role.OBSERVER else Role.CONTROLLER
     return _Holder(who.name, role.value)
+
+
+class _Waiting:
+    """A request that a client has been asked to do."""
+
+    def __init__(self, session_id: SessionId) -> None:
+        self.session_id = session_id
+        self.answered = anyio.Event()
+        self.answer: Answer | None = None
+
+
+class Offers:
+    """The requests that wait for answers of clients, by id."""
+
+    def __init__(self) -> None:
+        self._open: dict[str, _Waiting] = {}
+
+    def offer(self, session_id: SessionId, methods: frozenset[str], most: int) -> Offer:
+        """A client does these for a session's agent, `most` at a time."""
+        return Offer(self._open, session_id, methods, most)
+
+    def answer(self, session_id: SessionId, request_id: str, answer: Answer) -> None:
+        """A client has done it, or cannot. Raises `NotFound` if nobody waits for this any more."""
+        waiting = self._open.get(request_id)
+        if waiting is None or waiting.session_id != session_id or waiting.answer is not None:
+            raise NotFound("nobody waits for this answer; the agent took it back, or it was answered before")
+        waiting.answer = answer
+        waiting.answered.set()
+
+
+class Offer:
+    """One client's offer, while its stream is open. Implements `runtime.errands.Provider`."""
+
+    def __init__(
+        self, waiting: dict[str, _Waiting], session_id: SessionId, methods: frozenset[str], most: int
+    ) -> None:
+        self._waiting = waiting
+        self._session_id = session_id
+        self._methods = methods
+        self._most = most
+        self._open = 0
+        self._frames: list[bytes] = []
+        self._more = anyio.Event()
+
+    @property
+    def methods(self) -> frozenset[str]:
+        return self._methods
+
+    async def serve(self, method: str, params: Raw) -> Raw:
+        """Ask the client and wait. Raises `RequestRefused`."""
+        if self._open >= self._most:
+            raise RequestRefused(
+                "the client has too much to do; ask again later", jsonrpc=INTERNAL_ERROR, reason="too_many"
+            )
+        request_id = f"r_{secrets.token_hex(10)}"
+        waiting = self._waiting[request_id] = _Waiting(self._session_id)
+        self._open += 1
+        self._write(ASKED, request_id, method=method, params=params if params else Raw(b"{}"))
+        try:
+            await waiting.answered.wait()
+        finally:
+            self._open -= 1
+            del self._waiting[request_id]
+            if waiting.answer is None:
+                self._write(TAKEN_BACK, request_id)
+        assert waiting.answer is not None, "whoever answers leaves an answer"
+        if isinstance(waiting.answer, RequestRefused):
+            raise waiting.answer
+        return waiting.answer
+
+    async def frames(self) -> bytes:
+        """What to write to the client's stream next. Waits for something. Cancel-safe."""
+        while not self._frames:
+            self._more = anyio.Event()
+            await self._more.wait()
+        frames, self._frames = self._frames, []
+        return b"".join(frames)
+
+    def _write(self, kind: str, request_id: str, **members: object) -> None:
+        data = {"requestId": request_id, "sessionId": self._session_id, **members}
+        self._frames.append(stream_frame(kind, data))
+        self._more.set()

@@ -9,10 +9,10 @@ from typing import Any
 from starlette.types import Message, Receive, Scope, Send
 
 from turnwire.limits import Limits
-from turnwire.server.door.guard import Guard
-from turnwire.server.door.identity import ANYBODY, Identity, Role
-from turnwire.server.door.tokens import Tokens
-from turnwire.server.endpoint import IDENTITY, Call, Endpoint, Reply
+from turnwire.server.access.guard import Guard
+from turnwire.server.access.identity import ANYBODY, IDENTITY, Identity
+from turnwire.server.access.origins import Policy
+from turnwire.server.access.tokens import Tokens
 from turnwire.server.settings.declared import Settings
 from turnwire.testing import ManualClock
 
@@ -21,16 +21,7 @@ HERE = "http://127.0.0.1:4170"
 PAGE = "https://page.example"
 
 
-async def nothing(call: Call) -> Reply:
-    return Reply()
-
-
-PUBLIC = [
-    Endpoint(method="GET", path="/health", act=nothing, summary="", role=None),
-    Endpoint(method="GET", path="/page/{name}", act=nothing, summary="", role=None),
-    Endpoint(method="POST", path="/login", act=nothing, summary="", role=None),
-    Endpoint(method="GET", path="/session", act=nothing, summary="", role=Role.OBSERVER),
-]
+PUBLIC = [("GET", "/health"), ("GET", "/page/{name}"), ("POST", "/login")]
 
 
 @dataclass
@@ -46,7 +37,17 @@ class Door:
 
     def __post_init__(self) -> None:
         self.tokens, _ = Tokens.open(None, self.clock, GIVEN)
-        self.guard = Guard(self.app, self, PUBLIC)
+        settings = self.settings
+        self.guard = Guard(
+            self.app,
+            tokens=self.tokens,
+            policy=Policy.of(
+                settings.host, hosts=settings.allow_host, origins=settings.allow_origin, no_auth=settings.no_auth
+            ),
+            public=PUBLIC,
+            limits=self.limits,
+            clock=self.clock,
+        )
 
     async def app(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":

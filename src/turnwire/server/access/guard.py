@@ -12,29 +12,29 @@ page, or an allowed one, asks.
 
 from __future__ import annotations
 
+import ipaddress
 import logging
 import math
+import re
+from collections import OrderedDict
 from collections.abc import Iterable, Mapping
-from typing import Protocol
+from functools import lru_cache
+from typing import Any, NamedTuple
+from urllib.parse import parse_qsl
 
 import msgspec
 from starlette.routing import compile_path
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from turnwire.errors import Forbidden, TooManyRequests, TurnwireError, Unauthenticated
+from turnwire.errors import BadRequest, Forbidden, HeadersTooLarge, TooManyRequests, TurnwireError, Unauthenticated
 from turnwire.ids import SessionId
 from turnwire.limits import Limits
 from turnwire.runtime.clock import Clock
-from turnwire.server.door.asking import Asked, cookie_of, read_asked
-from turnwire.server.door.audit import READING
-from turnwire.server.door.identity import ANYBODY, Identity, Role
-from turnwire.server.door.login import cookie_name
-from turnwire.server.door.origins import Policy, origin_of, parse_origin
-from turnwire.server.door.rates import failure_buckets, network_of, request_buckets
-from turnwire.server.door.tokens import GIVEN_ID, Tokens
-from turnwire.server.endpoint import IDENTITY, Endpoint
+from turnwire.server.access.identity import ANYBODY, IDENTITY, READING, Identity, Role
+from turnwire.server.access.login import cookie_name
+from turnwire.server.access.origins import Host, Policy, origin_of, parse_host, parse_origin
+from turnwire.server.access.tokens import GIVEN_ID, Tokens
 from turnwire.server.refusals import problem_of
-from turnwire.server.settings.declared import Settings
 
 STRANGER = Identity("stranger", Role.OBSERVER, SessionId(""))
 """Who calls a public route: somebody who may touch no session."""
@@ -56,41 +56,48 @@ _PREFLIGHT: dict[str, str] = {
 logger = logging.getLogger("turnwire.audit")
 
 
-class Guarded(Protocol):
-    """What the guard needs of a daemon."""
+_ONCE = frozenset(
+    {
+        *(b"host", b"origin", b"authorization", b"sec-fetch-site", b"sec-fetch-mode", b"sec-fetch-dest"),
+        b"access-control-request-method",
+    }
+)
+_SECRET_NAMES = frozenset({"token", "access_token", "auth_token", "turnwire_token", "authorization", "bearer"})
+_SECRET_VALUE = re.compile(r"tw_[0-9a-f]{12}_.{16,}")
+_HEADER_EXTRA = 4
+"""Colon, space and line end of each header."""
 
-    @property
-    def tokens(self) -> Tokens: ...
 
-    @property
-    def settings(self) -> Settings: ...
-
-    @property
-    def limits(self) -> Limits: ...
-
-    @property
-    def clock(self) -> Clock: ...
+MOST_KEYS = 10_000
+"""Callers remembered at a time, some hundred bytes each."""
+REMEMBERED = 1024
+"""Addresses whose network is worked out once."""
+MINUTE_S = 60.0
+NETWORK_BITS_V6 = 64
+"""One customer of a provider holds a network of this size, so its addresses count as one."""
 
 
 class Guard:
-    """The door."""
+    """An ASGI application in front of another."""
 
-    def __init__(self, app: ASGIApp, parts: Guarded, endpoints: Iterable[Endpoint]) -> None:
-        """Routes of `endpoints` without a role need no credential; whatever else there is does.
-
-        Raises:
-            ConfigError: A host or an origin of the settings is none.
-        """
-        settings, limits = parts.settings, parts.limits
+    def __init__(
+        self,
+        app: ASGIApp,
+        *,
+        tokens: Tokens,
+        policy: Policy,
+        public: Iterable[tuple[str, str]],
+        limits: Limits,
+        clock: Clock,
+    ) -> None:
+        """`public` are the methods and paths that need no credential; whatever else there is does."""
         self._app = app
-        self._policy = Policy.of(
-            settings.host, hosts=settings.allow_host, origins=settings.allow_origin, no_auth=settings.no_auth
-        )
-        self._tokens = parts.tokens
+        self._tokens = tokens
+        self._policy = policy
+        self._public = [(method, compile_path(path)[0]) for method, path in public]
         self._header_bytes = limits.header_bytes
-        self._public = [(each.method, compile_path(each.path)[0]) for each in endpoints if each.role is None]
-        self._requests = request_buckets(parts.clock, limits.request_rate)
-        self._failures = failure_buckets(parts.clock, limits.failed_logins)
+        self._requests = request_buckets(clock, limits.request_rate)
+        self._failures = failure_buckets(clock, limits.failed_logins)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] not in ("http", "websocket"):
@@ -227,3 +234,156 @@ async def _answer(
 
 def _raw(headers: Mapping[str, str]) -> list[tuple[bytes, bytes]]:
     return [(name.lower().encode(), value.encode("latin-1")) for name, value in headers.items()]
+
+
+class Asked(NamedTuple):
+    """Where a request comes from and who sends it, as it says itself."""
+
+    method: str
+    path: str
+    scheme: str
+    host: Host
+    origin: str | None
+    site: str | None
+    """`Sec-Fetch-Site`: how a browser relates the page that asks to us."""
+    is_navigation: bool
+    """A person opens it as a page of its own, not inside another."""
+    preflight: str | None
+    """The method that a page of another origin wants to use."""
+    authorization: str | None
+    cookies: str
+    address: str
+    """The remote address; empty for a local socket."""
+
+
+def read_asked(scope: Any, most_bytes: int) -> Asked:
+    """Read the headers.
+
+    Raises:
+        HeadersTooLarge: They and the address line are longer than `most_bytes`.
+        BadRequest: No host, a header that may come once only comes twice, or a secret in the query.
+    """
+    headers: list[tuple[bytes, bytes]] = scope["headers"]
+    query: bytes = scope.get("query_string", b"")
+    size = len(query) + len(scope["path"]) + sum(len(name) + len(value) + _HEADER_EXTRA for name, value in headers)
+    if size > most_bytes:
+        raise HeadersTooLarge("the headers are too large; send fewer or shorter ones", limit="header_bytes")
+    once, cookies = _pick(headers)
+    host = parse_host(once.get(b"host", ""))
+    if host is None:
+        raise BadRequest("the request names no host; send one Host header with a name or an address")
+    if query:
+        _refuse_secrets(query)
+    client = scope.get("client")
+    return Asked(
+        # A socket is opened with GET, but what it is for is more than reading.
+        scope.get("method", "CONNECT"),
+        # Inside another application the path begins with where that one put us.
+        scope["path"].removeprefix(scope.get("root_path", "")),
+        scope.get("scheme", "http"),
+        host,
+        once.get(b"origin"),
+        once.get(b"sec-fetch-site"),
+        (once.get(b"sec-fetch-mode"), once.get(b"sec-fetch-dest")) == ("navigate", "document"),
+        once.get(b"access-control-request-method"),
+        once.get(b"authorization"),
+        cookies,
+        client[0] if client else "",
+    )
+
+
+def cookie_of(cookies: str, name: str) -> str | None:
+    """The value of one cookie."""
+    for each in cookies.split(";"):
+        key, found, value = each.strip().partition("=")
+        if found and key == name:
+            return value
+    return None
+
+
+def _pick(headers: list[tuple[bytes, bytes]]) -> tuple[dict[bytes, str], str]:
+    once: dict[bytes, str] = {}
+    cookies: list[str] = []
+    for name, value in headers:
+        if name == b"cookie":
+            cookies.append(value.decode("latin-1"))
+        elif name in _ONCE:
+            if name in once:
+                raise BadRequest(f"the header {name.decode()} comes more than once; send it once")
+            once[name] = value.decode("latin-1").strip()
+    return once, "; ".join(cookies)
+
+
+def _refuse_secrets(query: bytes) -> None:
+    """A query stands in logs, histories and `Referer` headers, where no secret may be."""
+    pairs = parse_qsl(query.decode("latin-1"), keep_blank_values=True)
+    if any(name.lower() in _SECRET_NAMES or _SECRET_VALUE.search(value) for name, value in pairs):
+        raise BadRequest(
+            "a token does not belong into a URL, where logs and histories keep it; send it as `Authorization:"
+            " Bearer …`, and revoke this one if others may have seen it"
+        )
+
+
+class _Bucket(NamedTuple):
+    left: float
+    at: float
+
+
+class Buckets:
+    """One token bucket per key: `per_s` requests a second on average, one burst of `burst`."""
+
+    def __init__(self, clock: Clock, *, per_s: float, burst: float, keys: int = MOST_KEYS) -> None:
+        self._clock = clock
+        self._per_s = per_s
+        self._burst = burst
+        self._keys = keys
+        self._buckets: OrderedDict[str, _Bucket] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._buckets)
+
+    def take(self, key: str) -> float:
+        """Use one up. Gives 0, or the seconds until there is one; then nothing was used up."""
+        now = self._clock.monotonic()
+        left = self._left(key, now)
+        if left < 1:
+            return (1 - left) / self._per_s
+        self._buckets[key] = _Bucket(left - 1, now)
+        self._buckets.move_to_end(key)
+        if len(self._buckets) > self._keys:
+            self._buckets.popitem(last=False)
+        return 0.0
+
+    def wait(self, key: str) -> float:
+        """What `take` would say, without using one up."""
+        left = self._left(key, self._clock.monotonic())
+        return 0.0 if left >= 1 else (1 - left) / self._per_s
+
+    def _left(self, key: str, now: float) -> float:
+        bucket = self._buckets.get(key)
+        if bucket is None:
+            return self._burst
+        return min(self._burst, bucket.left + (now - bucket.at) * self._per_s)
+
+
+def request_buckets(clock: Clock, per_s: float) -> Buckets:
+    """A second's worth may come at once."""
+    return Buckets(clock, per_s=per_s, burst=max(1.0, per_s))
+
+
+def failure_buckets(clock: Clock, per_minute: int) -> Buckets:
+    """A minute's worth may come at once."""
+    return Buckets(clock, per_s=per_minute / MINUTE_S, burst=float(per_minute))
+
+
+@lru_cache(maxsize=REMEMBERED)
+def network_of(address: str) -> str:
+    """The key of a remote address: itself, or its network for version 6. A socket's path is itself too."""
+    try:
+        found = ipaddress.ip_address(address)
+    except ValueError:
+        return address
+    if isinstance(found, ipaddress.IPv4Address) or found.is_loopback:
+        return address
+    mapped = found.ipv4_mapped
+    return str(mapped) if mapped is not None else str(ipaddress.ip_network((found, NETWORK_BITS_V6), strict=False))

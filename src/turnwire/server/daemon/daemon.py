@@ -1,16 +1,14 @@
-"""The daemon: one node with its log, its credentials and its meters, as the routes see it.
+"""The daemon: one node with its log, its credentials, its clients and its meters, as REST and ACP see it.
 
-Takes settings; gives everything that a route may act on, and takes it down in good order. Routes read from here and
-hand inputs to `node`; nothing in here is about HTTP.
+`open_daemon` makes it of settings and takes it down in good order. Nothing in here is about HTTP.
 """
 
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
 
 import anyio
 from anyio.abc import TaskGroup
@@ -27,56 +25,43 @@ from turnwire.runtime.draining import drain
 from turnwire.runtime.node import Node, open_node
 from turnwire.runtime.rules import Rules
 from turnwire.runtime.source import AgentSource
-from turnwire.server.clients import Clients
-from turnwire.server.door.login import Login
-from turnwire.server.door.tokens import Tokens
-from turnwire.server.offers import Offers
+from turnwire.server.access.login import Login
+from turnwire.server.access.tokens import Tokens
+from turnwire.server.daemon.clients import Clients
+from turnwire.server.daemon.session_list import SessionList
+from turnwire.server.daemon.signals import Activity, StopSignal
 from turnwire.server.settings.declared import Settings
-from turnwire.server.stopping import Stopping
-from turnwire.server.streams.activity import Activity
-from turnwire.server.summaries import Summaries
 from turnwire.server.telemetry.metrics import Metrics
 from turnwire.server.telemetry.tracing import TurnTraces
 
 
-class Life(NamedTuple):
-    """How long things go on."""
-
-    stopping: Stopping
-    """Set when the daemon begins to stop: streams end, and nothing new is taken."""
-    tasks: TaskGroup
-    """For what outlives a request. Ends before the node does."""
-
-
 @dataclass(kw_only=True)
 class Daemon:
-    """What routes act on."""
+    """Everything that an interface may act on."""
 
     node: Node
+    """Runs the sessions. What is to happen to one is handed to it as an input."""
     log: EventLog
     clock: Clock
     limits: Limits
     settings: Settings
+
     tokens: Tokens
     login: Login
-    clients: Clients
-    metrics: Metrics
-    traces: TurnTraces
-    summaries: Summaries
-    activity: Activity
-    life: Life
-    offers: Offers = field(default_factory=Offers)
-    """What clients do for agents, while they are connected."""
     first_token: str | None = None
     """The owner's token, on the first start only."""
 
-    @property
-    def stopping(self) -> Stopping:
-        return self.life.stopping
+    clients: Clients
+    sessions: SessionList
+    activity: Activity
 
-    @property
-    def tasks(self) -> TaskGroup:
-        return self.life.tasks
+    metrics: Metrics
+    traces: TurnTraces
+
+    stopping: StopSignal
+    """Given when the daemon begins to stop: streams end, and nothing new is taken."""
+    tasks: TaskGroup
+    """For what outlives a request. Ends before the node does."""
 
     @property
     def roots(self) -> Sequence[Path]:
@@ -134,8 +119,9 @@ async def open_daemon(
             metrics=metrics,
             traces=traces,
             activity=activity,
-            life=Life(Stopping(), tasks),
-            summaries=Summaries(log, limits),
+            sessions=SessionList(log, node, limits),
+            stopping=StopSignal(),
+            tasks=tasks,
             first_token=first_token,
         )
 

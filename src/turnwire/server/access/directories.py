@@ -6,6 +6,7 @@ the same words whether it exists or not. Blocks: call it in a worker thread.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -49,3 +50,14 @@ def _outside(what: str) -> Forbidden:
     return Forbidden(
         f"{what} is outside the allowed directories; choose one inside them, or start the daemon with --cwd for it"
     )
+
+
+def workspace_id(cwd: str) -> str:
+    """The name of a directory in URLs."""
+    return hashlib.sha256(cwd.encode()).hexdigest()[:16]
+
+
+def workspace_of(roots: Sequence[Path], name: str) -> str | None:
+    """The directory that is meant by an id; none if there is no such."""
+    paths = (str(root.absolute()) for root in roots)
+    return next((each for each in paths if workspace_id(each) == name), None)

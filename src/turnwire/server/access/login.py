@@ -14,9 +14,9 @@ from typing import NamedTuple
 
 from turnwire.errors import Unauthenticated
 from turnwire.runtime.clock import Clock
-from turnwire.server.door.identity import Identity, Role
-from turnwire.server.door.origins import Host
-from turnwire.server.door.tokens import GIVEN_ID, Tokens
+from turnwire.server.access.identity import Identity, Role
+from turnwire.server.access.origins import Host
+from turnwire.server.access.tokens import GIVEN_ID, Tokens
 
 CODE_BYTES = 32
 LINK_S = 600.0

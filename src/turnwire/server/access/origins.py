@@ -15,7 +15,6 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from turnwire.errors import ConfigError
-from turnwire.server.door.bind import is_loopback, is_wildcard
 
 _HOST = re.compile(r"(\[[0-9a-f:.]+\]|[a-z0-9_-]+(?:\.[a-z0-9_-]+)*)\.?(?::([0-9]{1,5}))?")
 _ORIGIN = re.compile(r"(https?)://([^/?#@\s]+)")
@@ -26,6 +25,36 @@ _WEB = {"ws": "http", "wss": "https"}
 REMEMBERED = 64
 """Hosts and origins that are parsed once: every request of a client names the same."""
 LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach `host`."""
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return host.lower().rstrip(".") == "localhost"
+
+
+def is_wildcard(host: str) -> bool:
+    """Whether `host` stands for every address of this machine."""
+    try:
+        return not host or ipaddress.ip_address(host.strip("[]")).is_unspecified
+    except ValueError:
+        return False
+
+
+def check_bind(host: str, has_token: bool, no_auth: bool) -> None:
+    """Raises `ConfigError` when others could use the daemon without a credential."""
+    if is_loopback(host):
+        return
+    if no_auth:
+        raise ConfigError(
+            f"--no-auth would let anybody who reaches {host!r} run the agent; bind 127.0.0.1, or leave it out"
+        )
+    if not has_token:
+        raise ConfigError(
+            f"{host!r} can be reached from outside; give --token or TURNWIRE_TOKEN, or bind 127.0.0.1"
+        )
 
 
 class Host(NamedTuple):

@@ -1,0 +1,132 @@
+"""A prompt on its way into the log, and what the log then says of it.
+
+The agent hears of a prompt only after `Taken.told`: whoever sent it shall have the answer first. Whether a prompt
+runs, waits or is refused is decided by the session. Whoever waits here for a turn, or stops, changes nothing.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import aclosing
+from functools import partial
+from typing import Any, NamedTuple, TypeVar
+
+import anyio
+import msgspec
+from msgspec.structs import replace
+
+from turnwire.core.codec import decode
+from turnwire.core.events import Event, TurnEvent
+from turnwire.core.inputs import Prompt, WhenBusy
+from turnwire.core.queue import Accepted
+from turnwire.core.state import Turn, find_turn
+from turnwire.errors import TurnwireError
+from turnwire.ids import Epoch, PromptId, SessionId
+from turnwire.log.base import Position
+from turnwire.runtime.node import Node
+from turnwire.server.daemon.daemon import Daemon
+from turnwire.wire.jsonrpc import raw
+
+KEY_LENGTH = 255
+"""An idempotency key is an id, not a document."""
+
+Found = TypeVar("Found", bound=TurnEvent)
+
+
+class Taken(NamedTuple):
+    """A prompt that is in the log."""
+
+    accepted: Accepted
+    epoch: Epoch
+    turn: Turn | None
+    """Its turn as it stands now; none if that has ended."""
+    told: Callable[[], None]
+    """Says that the client has its answer, or cannot have it. May be called twice."""
+
+    @property
+    def prompt_id(self) -> PromptId:
+        return self.accepted.prompt_id
+
+    @property
+    def position(self) -> Position:
+        """Where a reader starts who wants all of the turn."""
+        return Position(self.epoch, self.accepted.after_offset)
+
+
+async def take_prompt(
+    daemon: Daemon, session_id: SessionId, prompt: Prompt, meta: Mapping[str, Any], carrier: Mapping[str, str]
+) -> Taken:
+    """Have the prompt accepted. Its agent gets `meta`, with the trace that begins here or that `carrier` names.
+
+    Raises what the session refuses it with; then there is no turn.
+    """
+    trace = daemon.traces.begin(carrier)
+    meta = {**meta, **trace.meta}
+    if meta:
+        prompt = replace(prompt, meta=raw(meta))
+    try:
+        accepted, told = await daemon.node.accept(session_id, prompt)
+    except TurnwireError as error:
+        trace.refused(error)
+        raise
+    trace.accepted(session_id, accepted.prompt_id)
+    session = await daemon.node.session(session_id)
+    return Taken(accepted, session.epoch, find_turn(session.state, accepted.prompt_id), told)
+
+
+def digest(prompt: Any, meta: dict[str, Any] | None, when_busy: WhenBusy) -> str:
+    """What makes two prompts the same: not the order of members, and not the trace of the request."""
+    meta = {name: value for name, value in (meta or {}).items() if name not in {"traceparent", "tracestate"}}
+    same = {"prompt": prompt, "whenBusy": when_busy, "_meta": meta}
+    return hashlib.sha256(msgspec.json.encode(same, order="sorted")).hexdigest()
+
+
+async def wait_for(
+    daemon: Daemon,
+    session_id: SessionId,
+    taken: Taken,
+    kinds: tuple[type[Found], ...],
+    seconds: float,
+    left: Callable[[], Awaitable[object]],
+) -> Found | None:
+    """The first event of one of `kinds` about this prompt.
+
+    None when the time is over, the daemon stops, or `left` returns: then whoever wanted to know is gone.
+    """
+    found: Found | None = None
+    async with anyio.create_task_group() as tasks:
+
+        async def give_up_after(wait: Callable[[], Awaitable[object]]) -> None:
+            await wait()
+            tasks.cancel_scope.cancel()
+
+        tasks.start_soon(give_up_after, partial(daemon.clock.sleep, seconds))
+        tasks.start_soon(give_up_after, daemon.stopping.wait)
+        tasks.start_soon(give_up_after, left)
+        found = await _find(daemon.node, session_id, taken, kinds)
+        tasks.cancel_scope.cancel()
+    return found
+
+
+async def _find(node: Node, session_id: SessionId, taken: Taken, kinds: tuple[type[Found], ...]) -> Found | None:
+    begins = tuple(map(_beginning, kinds))
+    try:
+        async with aclosing(node.follow(session_id, taken.position)) as pages:
+            async for page in pages:
+                for body in page.frames:
+                    # Nearly all events are updates; those need no decoding to be known as something else.
+                    if not body.startswith(begins):
+                        continue
+                    event = decode(body)
+                    if isinstance(event, kinds) and event.prompt_id == taken.prompt_id:
+                        return event
+    except TurnwireError:
+        # The prompt is accepted all the same; its client can follow it from there.
+        return None
+    return None
+
+
+def _beginning(kind: type[Event]) -> bytes:
+    """How the stored form of an event of this kind begins, in every version of it."""
+    return b'{"type":"%b' % str(kind.__struct_config__.tag).encode()

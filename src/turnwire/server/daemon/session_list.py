@@ -1,0 +1,299 @@
+"""The sessions of a daemon as a list: name, directory, age and standing, without opening each of them.
+
+Entries come in the order of the session ids, a page at a time. What the log knows of a session is folded from the
+few events that tell of names and clients, and remembered; what it does now is asked of the session, if it is in
+memory: one that is not has no turn. Never folds a transcript, and never loads a session.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from datetime import UTC, datetime
+from typing import Literal, NamedTuple, TypeAlias
+
+import anyio
+import msgspec
+from msgspec import Struct
+
+from turnwire.core import events as ev
+from turnwire.core.codec import decode
+from turnwire.core.state import NOTHING, Phase, SessionState
+from turnwire.core.view import VIEW_VERSION, Latest, Session, View
+from turnwire.core.view.transcript import Speaker
+from turnwire.core.view.view import Stored
+from turnwire.errors import PositionLost, SessionNotFound
+from turnwire.ids import ClientId, Epoch, SessionId
+from turnwire.limits import Limits
+from turnwire.log.base import EventLog, Position, SessionHead
+from turnwire.runtime.hydrate import VIEW, open_view
+from turnwire.runtime.node import Node
+from turnwire.server.access.identity import Identity
+
+MOST_LOOKED_AT = 1000
+"""Sessions that one page looks at; a page that found too few says where to go on."""
+REMEMBERED = 2048
+"""Summaries that are kept, those asked for last; each takes some kilobytes."""
+
+Standing: TypeAlias = Literal["idle", "running", "requires_action", "cancelling", "closed"]
+
+_STANDINGS: dict[str, Standing] = {
+    "running": "running",
+    "requires_action": "requires_action",
+    "cancelling": "cancelling",
+}
+
+
+class SessionEntry(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+    """A session in a list. `title` and `displayName` are the same."""
+
+    session_id: SessionId
+    workspace_cwd: str
+    cwd: str
+    title: str | None = None
+    display_name: str | None = None
+    created_at: str
+    updated_at: str
+    state: Standing
+    has_active_prompt: bool
+    is_waiting_for_permission: bool
+    client_count: int
+    """Attached clients, there or not."""
+    closed: bool
+    additional_directories: list[str] = []
+
+
+class Wanted(NamedTuple):
+    """Which sessions are listed."""
+
+    cwd: str | None = None
+    below: bool = False
+    """Also those in directories below `cwd`."""
+    state: Standing | Literal["open"] | None = None
+
+    def takes(self, entry: SessionEntry) -> bool:
+        if self.cwd is not None and entry.cwd != self.cwd and not (self.below and _is_below(entry.cwd, self.cwd)):
+            return False
+        if self.state is None:
+            return True
+        return not entry.closed if self.state == "open" else entry.state == self.state
+
+
+def _is_below(path: str, directory: str) -> bool:
+    return path.startswith(directory.rstrip("/") + "/")
+
+
+class SessionList:
+    """The sessions of a log, each as an entry."""
+
+    def __init__(self, log: EventLog, node: Node, limits: Limits) -> None:
+        self._log = log
+        self._node = node
+        self._summaries = _Summaries(log, limits)
+        self.sharing = anyio.Lock()
+        """Held while somebody looks for a session to share, and makes one if there is none."""
+
+    async def page(
+        self, who: Identity, wanted: Wanted, after: SessionId | None, size: int
+    ) -> tuple[list[SessionEntry], SessionId | None]:
+        """Entries after a session id, and the id to go on after; none when there are no more."""
+        found: list[SessionEntry] = []
+        looked_at = 0
+        async with aclosing(self._entries(who, after)) as entries:
+            async for session_id, entry in entries:
+                if len(found) == size or looked_at == MOST_LOOKED_AT:
+                    return found, after
+                looked_at += 1
+                after = session_id
+                if entry is not None and wanted.takes(entry):
+                    found.append(entry)
+        return found, None
+
+    async def newest(self, who: Identity, wanted: Wanted) -> SessionEntry | None:
+        """The one that was created last."""
+        found: SessionEntry | None = None
+        async for _, entry in self._entries(who, None):
+            if entry is None or not wanted.takes(entry):
+                continue
+            if found is None or entry.created_at >= found.created_at:
+                found = entry
+        return found
+
+    async def entry(self, session_id: SessionId) -> SessionEntry:
+        """One session in short. Raises `SessionNotFound`."""
+        session, updated_at, clients = await self._summaries.of(session_id)
+        loaded = self._node.loaded.get(session_id)
+        state = NOTHING if loaded is None else loaded.state
+        return SessionEntry(
+            session_id=session_id,
+            workspace_cwd=session.cwd,
+            cwd=session.cwd,
+            title=session.title,
+            display_name=session.title,
+            created_at=iso(session.created_at),
+            updated_at=iso(updated_at),
+            state="closed" if session.phase is Phase.CLOSED else _standing(state),
+            has_active_prompt=state.turn is not None,
+            is_waiting_for_permission=bool(state.questions),
+            client_count=clients,
+            closed=session.phase is Phase.CLOSED,
+            additional_directories=list(session.additional_directories),
+        )
+
+    async def _entries(
+        self, who: Identity, after: SessionId | None
+    ) -> AsyncGenerator[tuple[SessionId, SessionEntry | None]]:
+        """Every session that the caller may touch; none for one that is being deleted."""
+        if who.session_id is not None:
+            if after is None or who.session_id > after:
+                yield who.session_id, await self._entry_or_none(who.session_id)
+            return
+        while heads := await self._log.sessions(after=after):
+            for head in heads:
+                yield head.session_id, await self._entry_or_none(head.session_id)
+            after = heads[-1].session_id
+
+    async def _entry_or_none(self, session_id: SessionId) -> SessionEntry | None:
+        try:
+            return await self.entry(session_id)
+        except (SessionNotFound, PositionLost):
+            return None
+
+
+def _standing(state: SessionState) -> Standing:
+    """What the session does now."""
+    if state.phase is Phase.CLOSED:
+        return "closed"
+    return "idle" if state.turn is None else _STANDINGS.get(state.turn.state.value, "idle")
+
+
+def iso(at_ms: int) -> str:
+    """A time as clients of this contract read it."""
+    return datetime.fromtimestamp(at_ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+# -- what the log says of a session ------------------------------------------------------------------------
+
+
+class _Summary(NamedTuple):
+    """What the log says of a session, in short."""
+
+    session: Session
+    updated_at: int
+    """When its newest event happened."""
+    clients: int
+
+
+class _Known:
+    """A summary as far as it is folded."""
+
+    def __init__(self, epoch: Epoch, offset: int, view: View) -> None:
+        self.epoch = epoch
+        self.offset = offset
+        self.view = view
+        """Right in `session` and `clients` only."""
+        self.updated_at = 0
+
+
+class _Summaries:
+    """What the log says of each session in short, remembered, so that the next look reads only what came since.
+
+    A session that is looked at for the first time starts from the view that is kept of it, of which everything but
+    names and clients is skipped.
+    """
+
+    def __init__(self, log: EventLog, limits: Limits) -> None:
+        self._log = log
+        self._limits = limits
+        self._known: dict[SessionId, _Known] = {}
+
+    async def of(self, session_id: SessionId) -> _Summary:
+        """The summary up to the newest event. Raises `SessionNotFound`."""
+        head = await self._log.head(session_id)
+        known = self._known.pop(session_id, None)
+        if known is None or known.epoch != head.epoch:
+            known = await self._begin(head)
+        self._remember(session_id, known)
+        while known.offset < head.head or not known.updated_at:
+            await self._go_on(known, head)
+        session = known.view.session
+        if session.phase is Phase.NEW:
+            raise SessionNotFound("the session is being created", session_id=session_id)
+        return _Summary(session, known.updated_at, len(known.view.clients))
+
+    def _remember(self, session_id: SessionId, known: _Known) -> None:
+        self._known[session_id] = known
+        while len(self._known) > REMEMBERED:
+            self._known.pop(next(iter(self._known)))
+
+    async def _begin(self, head: SessionHead) -> _Known:
+        if head.first == 1 and head.head < self._limits.snapshot_events:
+            return _Known(head.epoch, 0, View())  # too short for a view to be kept of it
+        kept = await self._log.load_snapshot(head.session_id, VIEW)
+        if kept is not None and kept.version == VIEW_VERSION:
+            try:
+                return _Known(head.epoch, kept.offset, _short(_read_kept(kept.body)))
+            except msgspec.DecodeError:
+                pass  # the log is folded anew
+        view, offset = await open_view(self._log, head.session_id, self._limits)
+        return _Known(head.epoch, offset, _short(_Kept(view.session, _Title(view.latest.title), view.clients)))
+
+    async def _go_on(self, known: _Known, head: SessionHead) -> None:
+        """Fold the next page. Whoever else asks folds the same summary, so only what still follows is taken."""
+        after = known.offset if known.offset < head.head else head.head - 1
+        if after < head.first - 1:
+            known.updated_at = known.view.session.created_at or 1  # every event is forgotten
+            return
+        events = await self._log.read(
+            head.session_id,
+            Position(head.epoch, after),
+            max_events=self._limits.page_events,
+            max_bytes=self._limits.page_bytes,
+        )
+        for each in events:
+            if each.offset > known.offset and _tells(each.body):
+                known.view.apply(decode(each.body))
+        known.offset = max(known.offset, events[-1].offset)
+        known.updated_at = max(known.updated_at, decode(events[-1].body).at, 1)
+
+
+# -- a view of names and clients only ------------------------------------------------------------------------
+
+
+class _Title(Struct):
+    title: str | None = None
+
+
+class _Kept(Struct):
+    """The parts of a kept view that are needed here; the rest is skipped unread."""
+
+    session: Session
+    latest: _Title
+    clients: dict[ClientId, ev.ClientAttached] = {}
+
+
+_read_kept = msgspec.json.Decoder(_Kept).decode
+
+
+def _short(kept: _Kept) -> View:
+    return View(Stored(kept.session, Speaker(), Latest(title=kept.latest.title), clients=kept.clients))
+
+
+_TELLING = tuple(
+    b'{"type":"%b"' % str(each.__struct_config__.tag).encode()
+    for each in (
+        *(ev.SessionCreated, ev.SetupChanged, ev.SessionRenamed, ev.SessionClosed),
+        *(ev.ClientAttached, ev.ClientDetached),
+    )
+)
+_AN_UPDATE = b'{"type":"session_update"'
+_NAMES_SESSION = b'"session_info_update"'
+_HEAD_BYTES = 128
+"""Where the kind of a stored update is, at the latest."""
+
+
+def _tells(body: bytes) -> bool:
+    """Whether an event is about names, directories, clients or the session's end."""
+    if body.startswith(_AN_UPDATE):
+        return _NAMES_SESSION in body[:_HEAD_BYTES]
+    return body.startswith(_TELLING)
