@@ -12,11 +12,11 @@ from pathlib import Path
 from turnwire.agent import workplace
 from turnwire.agent.asking import Asking
 from turnwire.agent.course import Course
-from turnwire.agent.own_workplace import Ran
 from turnwire.agent.saying import Saying
 from turnwire.agent.session import Session
 from turnwire.agent.tool_call import ToolCall
 from turnwire.agent.words import Json
+from turnwire.agent.workplace import Ran
 
 
 class Turn(Saying, Asking):
