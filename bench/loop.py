@@ -28,8 +28,8 @@ from turnwire.core.inputs import AgentReady, AgentUpdate, CreateSession, Prompt
 from turnwire.core.state import NOTHING, SessionState
 from turnwire.ids import AgentSessionId, PromptId, SessionId
 from turnwire.limits import Limits
-from turnwire.log.durability import Durability
 from turnwire.log.sqlite import SqliteEventLog
+from turnwire.log.sqlite_wal import Durability
 from turnwire.runtime.follow import start_of
 from turnwire.runtime.node import Node, open_node
 from turnwire.wire.jsonrpc import Notification, decode, raw

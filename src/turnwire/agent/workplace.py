@@ -25,14 +25,11 @@ from msgspec import Struct
 from turnwire.errors import RemoteProtocolError, TurnwireError
 from turnwire.limits import Limits
 from turnwire.link.environment import agent_environment
-from turnwire.runtime import mint
+from turnwire.runtime import new_ids
 from turnwire.runtime.services.files import Files
-from turnwire.runtime.services.output import Output
 from turnwire.runtime.services.roots import Roots
-from turnwire.runtime.services.terminal import start_terminal
-from turnwire.runtime.services.terminals import command_line
+from turnwire.runtime.services.terminals import Output, prepare, start_terminal
 from turnwire.wire.schema.common import TerminalExit
-from turnwire.wire.schema.v1 import CreateTerminalRequest, ReadTextFileRequest, WriteTextFileRequest
 
 if TYPE_CHECKING:
     from turnwire.agent.session import Session
@@ -239,7 +236,7 @@ async def show_terminal(
     turn: Turn, call: ToolCall, line: str, cwd: str, run: Callable[[Heard], Awaitable[Ran]]
 ) -> Ran:
     """Run a command of ours, and show it as a terminal of the agent in its tool call."""
-    named = {"terminalId": mint.terminal_id()}
+    named = {"terminalId": new_ids.terminal_id()}
     turn.publish({"sessionUpdate": "terminal_update", **named, "command": line, "cwd": cwd})
     call.show({"type": "terminal", **named})
 
@@ -270,13 +267,11 @@ class OwnWorkplace:
 
     async def read_file(self, path: str, line: int | None = None, limit: int | None = None) -> str:
         """A text file, or `limit` lines of it from `line` on. Raises `RequestRefused`."""
-        return await self._files.read_text_file(
-            ReadTextFileRequest(session_id="", path=path, line=line, limit=limit)
-        )
+        return await self._files.read_text_file(path, line, limit)
 
     async def write_file(self, path: str, text: str) -> None:
         """Create or replace a file, whole or not at all. Raises `RequestRefused`."""
-        await self._files.write_text_file(WriteTextFileRequest(session_id="", path=path, content=text))
+        await self._files.write_text_file(path, text)
 
     async def run(
         self,
@@ -290,8 +285,9 @@ class OwnWorkplace:
     ) -> Ran:
         """Run a command to its end. Raises `RequestRefused` if it cannot start or its directory is outside."""
         environment = agent_environment(os.environ, additions=[f"{name}={value}" for name, value in env.items()])
-        request = CreateTerminalRequest(session_id="", command=command, args=list(arguments), cwd=cwd)
-        words, where = await to_thread.run_sync(self._prepare, request, environment, limiter=self._threads)
+        words, where = await to_thread.run_sync(
+            prepare, self.roots, command, arguments, environment, cwd, limiter=self._threads
+        )
         return await self.perform(words, where, environment, NewestOutput(output_bytes), heard)
 
     async def perform(
@@ -336,11 +332,6 @@ class OwnWorkplace:
             truncated=output.is_truncated,
             timed_out=timed_out,
         )
-
-    def _prepare(self, request: CreateTerminalRequest, environment: Mapping[str, str]) -> tuple[list[str], str]:
-        """Looks at the disk, so it runs in a worker thread."""
-        cwd = self.roots.directory(request.cwd)
-        return command_line(request, environment.get("PATH", os.defpath), cwd), cwd
 
 
 # -- what a command prints, told while it comes ------------------------------------------------------------

@@ -48,7 +48,7 @@ async def agent_source(settings: Settings, limits: Limits) -> AsyncGenerator[Age
     if settings.agent_url is None:
         yield ProcessSource(settings.agent, limits=limits) if settings.agent else builtin_source(settings, limits)
         return
-    from turnwire.runtime.remote import RemoteSource
+    from turnwire.runtime.remote_agent import RemoteSource
 
     async with RemoteSource(settings.agent_url, token=settings.agent_token, limits=limits) as remote:
         yield remote

@@ -21,7 +21,7 @@ from turnwire.cli.failure import tell, tell_next
 from turnwire.cli.output import print_table, printable
 from turnwire.cli.reach import Reach, ask, run, with_reach
 from turnwire.client.http import Http, segment
-from turnwire.client.question import REJECT, Option, Question, Reply
+from turnwire.client.permission import REJECT, Option, PermissionRequest, Reply
 from turnwire.client.remote import RemoteDaemon
 from turnwire.core.events import PermissionRequested
 from turnwire.errors import PermissionNotFound
@@ -65,7 +65,7 @@ def _form(text: str | None) -> dict[str, Any]:
         raise click.UsageError("--form is no JSON object") from None
 
 
-async def _answer(http: Http, question: Question, reply: Reply) -> bool:
+async def _answer(http: Http, question: PermissionRequest, reply: Reply) -> bool:
     session = await RemoteDaemon(http).find(question.session_id)
     return await session.answer(question.request_id, reply.answer, reply.option_id)
 
@@ -81,13 +81,13 @@ class _Questions(Struct):
     permissions: list[_Listed]
 
 
-def open_questions(reach: Reach, session: str) -> list[Question]:
+def open_questions(reach: Reach, session: str) -> list[PermissionRequest]:
     """What the agent of a session asks now."""
     found = ask(reach, "GET", f"/session/{segment(session)}/permissions", shape=_Questions)
     return [_question(each, SessionId(session)) for each in found.permissions]
 
 
-def _question(listed: _Listed, session_id: SessionId) -> Question:
+def _question(listed: _Listed, session_id: SessionId) -> PermissionRequest:
     event = PermissionRequested(
         at=0,
         request_id=listed.request_id,
@@ -97,7 +97,7 @@ def _question(listed: _Listed, session_id: SessionId) -> Question:
         params=listed.params,
         options=tuple(each.option_id for each in listed.options),
     )
-    return Question(event, session_id)
+    return PermissionRequest(event, session_id)
 
 
 class _Titled(Struct, frozen=True):
@@ -109,7 +109,7 @@ class _Asked(Struct, rename="camel"):
     message: str = ""
 
 
-def subject(question: Question) -> str:
+def subject(question: PermissionRequest) -> str:
     """What is asked, in a line."""
     try:
         asked = msgspec.json.decode(question.params, type=_Asked)
@@ -118,13 +118,13 @@ def subject(question: Question) -> str:
     return " ".join((asked.tool_call.title or asked.message or question.method).split())
 
 
-def answer_command(question: Question) -> str:
+def answer_command(question: PermissionRequest) -> str:
     """How to answer from another shell."""
     ids = "|".join(shlex.quote(each.option_id) for each in question.options) or "--form JSON"
     return f"turnwire answer {question.session_id} {question.request_id} {ids}"
 
 
-def tell_open(question: Question) -> None:
+def tell_open(question: PermissionRequest) -> None:
     """Say what is asked, and how to answer."""
     tell(f"the agent asks: {subject(question)}; it waits for an answer")
     tell_next(answer_command(question))
@@ -140,7 +140,7 @@ class Asker:
 
     async def ask(self, event: PermissionRequested, session_id: SessionId) -> Reply | None:
         """The answer; none leaves the question open."""
-        question = Question(event, session_id)
+        question = PermissionRequest(event, session_id)
         if question.options and sys.stdin.isatty() and sys.stderr.isatty():
             async with self._turn:
                 return await _ask_here(question)
@@ -151,7 +151,7 @@ class Asker:
         return None
 
 
-async def _ask_here(question: Question) -> Reply | None:
+async def _ask_here(question: PermissionRequest) -> Reply | None:
     options = question.options
     click.echo(f"the agent asks: {printable(subject(question))}", err=True)
     for number, option in enumerate(options, 1):

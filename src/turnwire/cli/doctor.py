@@ -37,11 +37,11 @@ from turnwire.cli.reach import (
 )
 from turnwire.errors import ConfigError, TurnwireError, Unauthenticated
 from turnwire.limits import Limits
+from turnwire.runtime.agent_connection import AgentConnection
 from turnwire.runtime.clock import SystemClock
-from turnwire.runtime.connection import AgentConnection
 from turnwire.runtime.source import AgentSource
 from turnwire.server.access.tokens import read_records
-from turnwire.server.listening.sockets import open_listener
+from turnwire.server.listener import open_listener
 from turnwire.server.settings.declared import Settings
 from turnwire.server.settings.sources import Loaded
 

@@ -18,7 +18,7 @@ from turnwire.cli.output import print_json, printable
 from turnwire.cli.queue import Queue, read_queue
 from turnwire.cli.reach import Reach, ask, with_reach
 from turnwire.client.http import segment
-from turnwire.client.question import Question
+from turnwire.client.permission import PermissionRequest
 
 EXAMPLES = """
 turnwire explain SESSION           why does nothing happen?
@@ -85,7 +85,7 @@ def explain(reach: Reach, session: str, as_json: bool) -> None:
         click.echo(f"{name}: {printable(value)}")
 
 
-def findings(session: str, known: Explanation, questions: list[Question], queue: Queue) -> list[Finding]:
+def findings(session: str, known: Explanation, questions: list[PermissionRequest], queue: Queue) -> list[Finding]:
     """What keeps the session from going on, the likeliest cause first."""
     found = [*_waits_for_people(session, questions, queue), *_waits_for_agent(session, known, bool(questions))]
     if found:
@@ -95,7 +95,7 @@ def findings(session: str, known: Explanation, questions: list[Question], queue:
     return [Finding("nothing looks stuck: the agent works", f"turnwire attach {session}")]
 
 
-def _waits_for_people(session: str, questions: list[Question], queue: Queue) -> Iterator[Finding]:
+def _waits_for_people(session: str, questions: list[PermissionRequest], queue: Queue) -> Iterator[Finding]:
     for each in questions:
         yield Finding(f"the agent waits for an answer: {subject(each)}", answer_command(each))
     if queue.held and queue.prompts:

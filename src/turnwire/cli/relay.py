@@ -55,8 +55,7 @@ from turnwire.ids import RequestId
 from turnwire.limits import Limits
 from turnwire.link.address import agent_headers, shown
 from turnwire.link.backoff import Backoff
-from turnwire.link.pipes import open_pipes
-from turnwire.link.stdio import StdioLink
+from turnwire.link.stdio import StdioLink, open_pipes
 from turnwire.link.websocket import WebSocketLink, open_websocket
 from turnwire.runtime.clock import Clock, SystemClock
 from turnwire.server.telemetry.logs import configure_logging

@@ -21,7 +21,7 @@ from rich.text import Text
 
 from turnwire.cli.answer import tell_open
 from turnwire.cli.output import printable
-from turnwire.client.question import Question
+from turnwire.client.permission import PermissionRequest
 from turnwire.core import events as ev
 from turnwire.core.codec import encode
 from turnwire.core.envelope import to_envelope
@@ -227,7 +227,7 @@ class TextScreen:
     def _question(self, event: ev.PermissionRequested | ev.PermissionResolved, session_id: SessionId) -> None:
         self.pause()
         if isinstance(event, ev.PermissionRequested):
-            tell_open(Question(event, session_id))
+            tell_open(PermissionRequest(event, session_id))
         else:
             self._line(f"question {event.request_id}: {_outcome(event)}")
 

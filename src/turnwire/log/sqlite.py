@@ -3,29 +3,48 @@
 Takes and gives what `turnwire.log.base` says. One process owns a file; others may read it with any SQLite
 tool. Changes go to the writer's thread, reads to worker threads, checkpoints happen in a third; heads are
 answered from memory. Nothing here blocks the event loop.
+
+Each read has a read-only connection of its own, and no transaction between two calls: a reader that stays would
+keep the write-ahead log from being used again.
 """
 
 from __future__ import annotations
 
 import os
+import sqlite3
 from bisect import bisect_right, insort
 from collections.abc import Callable, Sequence
 from itertools import islice
 from pathlib import Path
-from typing import NamedTuple, Self
+from typing import NamedTuple, Self, TypeVar
 
 import anyio
-from anyio import to_thread
+from anyio import CapacityLimiter, to_thread
 
+from turnwire.errors import LogCorrupt
 from turnwire.ids import Epoch, SessionId
 from turnwire.limits import Limits
-from turnwire.log import rules, sqlite_jobs
+from turnwire.log import rules
 from turnwire.log.base import Position, SessionHead, Snapshot, Stored
-from turnwire.log.durability import Durability
-from turnwire.log.sqlite_checkpoint import Checkpointer
-from turnwire.log.sqlite_file import SqliteFile
-from turnwire.log.sqlite_reader import NewestSnapshot, Page, SqliteReader
-from turnwire.log.sqlite_writer import Changes, SqliteWriter
+from turnwire.log.sqlite_file import FIND_SESSION, FIND_SNAPSHOT, PAGE_OF_EVENTS, SqliteFile, log_error
+from turnwire.log.sqlite_wal import Checkpointer, Durability
+from turnwire.log.sqlite_writer import (
+    Append,
+    Changes,
+    Create,
+    Delete,
+    Look,
+    SaveSnapshot,
+    SqliteWriter,
+    Sweep,
+    Trim,
+)
+
+_T = TypeVar("_T")
+
+READERS = 4
+"""Pages read at the same time. A page is read in well under a millisecond, and Python runs one thread at a
+time, so more would only hold more memory."""
 
 
 class LogStatistics(NamedTuple):
@@ -89,13 +108,13 @@ class SqliteEventLog:
         """Begin an empty log. Raises `SessionExists`. When cancelled, it may still be created."""
         self._check_open()
         rules.check_session_id(session_id)
-        return await self._writer.run(sqlite_jobs.Create(session_id, self._epochs()))
+        return await self._writer.run(Create(session_id, self._epochs()))
 
     async def head(self, session_id: SessionId) -> SessionHead:
         """Where the session's log stands, after every change whose caller was cancelled (L6)."""
         self._check_open()
         if self._writer.is_unsure(session_id):
-            return await self._writer.run(sqlite_jobs.Look(session_id))
+            return await self._writer.run(Look(session_id))
         return self._find(session_id)
 
     async def append(
@@ -104,7 +123,7 @@ class SqliteEventLog:
         """Store `bodies` after `expected`, in the order of the calls. When cancelled, see L6."""
         self._check_open()
         # A copy: the caller may go on with its list while the writer has not come to this job.
-        job = sqlite_jobs.Append(session_id, tuple(bodies), expected, unsettled, durable)
+        job = Append(session_id, tuple(bodies), expected, unsettled, durable)
         return await self._writer.run(job)
 
     async def read(
@@ -132,7 +151,7 @@ class SqliteEventLog:
     async def save_snapshot(self, session_id: SessionId, snapshot: Snapshot) -> None:
         """Keep a fold unless a newer one is kept. When cancelled, it may still be kept."""
         self._check_open()
-        await self._writer.run(sqlite_jobs.SaveSnapshot(session_id, snapshot))
+        await self._writer.run(SaveSnapshot(session_id, snapshot))
 
     async def load_snapshot(self, session_id: SessionId, name: str) -> Snapshot | None:
         """The newest kept snapshot of that name, if any. Cancel-safe."""
@@ -143,14 +162,14 @@ class SqliteEventLog:
     async def trim(self, session_id: SessionId, *, upto: int) -> int:
         """Forget a prefix. The file does not shrink: its room is used again. When cancelled, see L6."""
         self._check_open()
-        first = await self._writer.run(sqlite_jobs.Trim(session_id, upto))
+        first = await self._writer.run(Trim(session_id, upto))
         await self._sweep(session_id)
         return first
 
     async def delete(self, session_id: SessionId) -> None:
         """Remove the session with everything in it, synced at every level. When cancelled, see L6."""
         self._check_open()
-        await self._writer.run(sqlite_jobs.Delete(session_id))
+        await self._writer.run(Delete(session_id))
         await self._sweep(session_id)
 
     async def aclose(self) -> None:
@@ -173,7 +192,7 @@ class SqliteEventLog:
 
     async def _sweep(self, session_id: SessionId) -> None:
         # What is left when this is cancelled goes with the next sweep or when the file is opened again.
-        while await self._writer.run(sqlite_jobs.Sweep(session_id)):
+        while await self._writer.run(Sweep(session_id)):
             pass
 
     def _moved(self, changes: Changes) -> None:
@@ -195,3 +214,96 @@ class SqliteEventLog:
         if head is None:
             raise rules.not_found(session_id)
         return head
+
+
+# -- reading beside the writer ---------------------------------------------------------------------------------
+
+
+class SqliteReader:
+    """A small pool of connections."""
+
+    def __init__(self, connect: Callable[[], sqlite3.Connection]) -> None:
+        self._connect = connect
+        self._limiter = CapacityLimiter(READERS)
+        self._idle: list[sqlite3.Connection] = []
+        self._is_closed = False
+
+    async def run(self, query: Callable[[sqlite3.Connection], _T]) -> _T:
+        """Run a query on one state of the file. A cancelled call ends when its query has ended."""
+        if self._is_closed:
+            raise rules.closed()
+        return await to_thread.run_sync(self._query, query, limiter=self._limiter)
+
+    async def aclose(self) -> None:
+        """Close the connections after the last query."""
+        self._is_closed = True
+        for _ in range(READERS):
+            await self._limiter.acquire_on_behalf_of(object())
+        while self._idle:
+            self._idle.pop().close()
+
+    def _query(self, query: Callable[[sqlite3.Connection], _T]) -> _T:
+        try:
+            # `pop` and `append` of a list are atomic, and the limiter bounds how many are out.
+            connection = self._idle.pop() if self._idle else self._connect()
+            try:
+                connection.execute("BEGIN")
+                try:
+                    return query(connection)
+                finally:
+                    connection.rollback()
+            finally:
+                self._idle.append(connection)
+        except sqlite3.Error as error:
+            raise log_error(error) from error
+
+
+class Page(NamedTuple):
+    """The query for events after a position, up to and including an offset."""
+
+    session_id: SessionId
+    after: Position
+    upto: int
+    max_events: int
+    max_bytes: int
+
+    def __call__(self, connection: sqlite3.Connection) -> list[Stored]:
+        key, current = _find(connection, self.session_id)
+        # Once more: the session may have been trimmed or deleted since the caller looked.
+        rules.check_position(current, self.after)
+        rows = connection.execute(PAGE_OF_EVENTS, (key, self.after.offset, self.upto, max(self.max_events, 1)))
+        page: list[Stored] = []
+        size = 0
+        for offset, body in rows:
+            size += len(body)
+            if page and size > self.max_bytes:
+                break
+            page.append(Stored(offset, body))
+        # Rows come in order and once each: without gaps if the last one is as far on as there are rows.
+        if not page or page[-1].offset != self.after.offset + len(page):
+            raise LogCorrupt(
+                f"events of session {self.session_id!r} are missing after offset {self.after.offset};"
+                " stop and restore the file from a backup",
+                session=self.session_id,
+            )
+        return page
+
+
+class NewestSnapshot(NamedTuple):
+    """The query for a session's snapshot of a name."""
+
+    session_id: SessionId
+    name: str
+
+    def __call__(self, connection: sqlite3.Connection) -> Snapshot | None:
+        key, _ = _find(connection, self.session_id)
+        row = connection.execute(FIND_SNAPSHOT, (key, self.name)).fetchone()
+        return None if row is None else Snapshot(*row)
+
+
+def _find(connection: sqlite3.Connection, session_id: SessionId) -> tuple[int, SessionHead]:
+    row = connection.execute(FIND_SESSION, (session_id,)).fetchone()
+    if row is None:
+        raise rules.not_found(session_id)
+    key, epoch, first, head, unsettled = row
+    return key, SessionHead(session_id, Epoch(epoch), first, head, bool(unsettled))

@@ -1,10 +1,29 @@
-"""Opens the log's file: its owner's lock, its checks, its migrations, and the heads that are in it.
+"""The log's file: its tables and every statement that touches them, what SQLite's errors mean, how it is opened.
 
-Takes a path, gives a `SqliteFile` ready to be written. Never changes a file that is not ours, is damaged or
-is of a newer turnwire, and never lets two owners in. Everything here blocks; it is called in a worker thread.
+Opening never changes a file that is not ours, is damaged or is of a newer turnwire, and never lets two owners in.
+Everything here blocks; it is called in a worker thread. The file is meant to be read by others: any SQLite tool may
+open it read-only while turnwire owns it.
 
-The lock is an `flock` on `<path>.lock`. It goes when its process goes, however that dies, so a lock is never
-stale. The file stays: removing it would let two owners lock two files of the same name.
+    sessions   one row per session
+        id         what the other tables call it; never used again after a delete
+        name       the session's id as clients know it
+        epoch      this life of the session's log
+        first      offset of the oldest kept event, head + 1 when none is kept
+        head       offset of the newest event, 0 when there was none
+        unsettled  1 while a turn is open or prompts wait
+    events     one row per event, offsets first..head without gaps
+        session    sessions.id
+        offset     1, 2, 3 …
+        body       the event as it was given
+    snapshots  one row per session and fold; a cache that may be emptied
+        session, name, offset, version, body
+    forgotten  events up to `upto` that a trim or delete has taken out of the log and is still removing
+        session, upto
+
+`PRAGMA user_version` is the number of migrations applied; `PRAGMA application_id` marks the file as ours.
+
+The owner's lock is an `flock` on `<path>.lock`. It goes when its process goes, however that dies, so a lock is
+never stale. The file stays: removing it would let two owners lock two files of the same name.
 """
 
 from __future__ import annotations
@@ -16,18 +35,181 @@ from collections.abc import Generator
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 from urllib.parse import quote
 
 from turnwire.errors import ConfigError, LogCorrupt, LogError, LogFull, LogLocked, LogTooNew, LogUnavailable
 from turnwire.ids import Epoch, SessionId
 from turnwire.limits import Limits
-from turnwire.log import sqlite_schema as sql
 from turnwire.log.base import SessionHead
-from turnwire.log.sqlite_checkpoint import PAUSE_S, WalGate
-from turnwire.log.sqlite_errors import log_error
-from turnwire.log.sqlite_jobs import Row, sweep
+from turnwire.log.sqlite_wal import PAUSE_S, WalGate
 
 _MAGIC = b"SQLite format 3\0"
+_SWEEP_EVENTS = 1000
+"""Some milliseconds of work; a whole long session would stop every other one for seconds."""
+
+# -- tables and statements -------------------------------------------------------------------------------------
+
+APPLICATION_ID = 0x74776C67
+"""`twlg`, where tools such as `file` look for it."""
+
+MIGRATIONS: tuple[tuple[str, ...], ...] = (
+    (
+        """
+        CREATE TABLE sessions (
+            id INTEGER PRIMARY KEY AUTOINCREMENT,
+            name TEXT NOT NULL UNIQUE,
+            epoch TEXT NOT NULL,
+            first INTEGER NOT NULL,
+            head INTEGER NOT NULL,
+            unsettled INTEGER NOT NULL
+        )
+        """,
+        """
+        CREATE TABLE events (
+            session INTEGER NOT NULL,
+            offset INTEGER NOT NULL,
+            body BLOB NOT NULL,
+            PRIMARY KEY (session, offset)
+        ) WITHOUT ROWID
+        """,
+        """
+        CREATE TABLE snapshots (
+            session INTEGER NOT NULL,
+            name TEXT NOT NULL,
+            offset INTEGER NOT NULL,
+            version INTEGER NOT NULL,
+            body BLOB NOT NULL,
+            PRIMARY KEY (session, name)
+        ) WITHOUT ROWID
+        """,
+        """
+        CREATE TABLE forgotten (
+            session INTEGER NOT NULL PRIMARY KEY,
+            upto INTEGER NOT NULL
+        )
+        """,
+        f"PRAGMA application_id = {APPLICATION_ID}",
+    ),
+)
+"""Applied in order, one transaction each. A migration that was released is never changed."""
+
+VERSION = len(MIGRATIONS)
+
+COUNT_TABLES = "SELECT count(*) FROM sqlite_schema"
+
+LIST_SESSIONS = """
+    SELECT id, name, epoch, first, head, unsettled,
+           (SELECT min(offset) FROM events WHERE session = sessions.id),
+           (SELECT max(offset) FROM events WHERE session = sessions.id)
+    FROM sessions
+"""
+FIND_SESSION = "SELECT id, epoch, first, head, unsettled FROM sessions WHERE name = ?"
+ADD_SESSION = "INSERT INTO sessions (name, epoch, first, head, unsettled) VALUES (?, ?, 1, 0, 0)"
+MOVE_SESSION = "UPDATE sessions SET first = ?, head = ?, unsettled = ? WHERE id = ?"
+DELETE_SESSION = "DELETE FROM sessions WHERE id = ?"
+
+ADD_EVENT = "INSERT INTO events (session, offset, body) VALUES (?, ?, ?)"
+
+EVENTS_AT_ONCE = 64
+"""Rows of one statement. The interpreter's lock is taken once per statement, so many rows in one keep the writer
+out of the event loop's way; measured, more rows gain nothing."""
+
+ADD_EVENTS = "INSERT INTO events (session, offset, body) VALUES " + ", ".join(
+    f"(?1, ?2 + {row}, ?{row + 3})" for row in range(EVENTS_AT_ONCE)
+)
+"""The session, the first offset, then as many bodies."""
+PAGE_OF_EVENTS = """
+    SELECT offset, body FROM events
+    WHERE session = ? AND offset > ? AND offset <= ? ORDER BY offset LIMIT ?
+"""
+
+FORGET = """
+    INSERT INTO forgotten (session, upto) VALUES (?, ?)
+    ON CONFLICT (session) DO UPDATE SET upto = max(upto, excluded.upto)
+"""
+NEXT_FORGOTTEN = """
+    SELECT session, upto, (SELECT min(offset) FROM events WHERE session = forgotten.session)
+    FROM forgotten LIMIT 1
+"""
+DELETE_EVENTS = "DELETE FROM events WHERE session = ? AND offset <= ?"
+FORGOTTEN_IS_GONE = "DELETE FROM forgotten WHERE session = ?"
+
+FIND_SNAPSHOT = "SELECT name, offset, version, body FROM snapshots WHERE session = ? AND name = ?"
+SAVE_SNAPSHOT = """
+    INSERT INTO snapshots (session, name, offset, version, body) VALUES (?, ?, ?, ?, ?)
+    ON CONFLICT (session, name) DO UPDATE
+    SET offset = excluded.offset, version = excluded.version, body = excluded.body
+    WHERE excluded.offset >= snapshots.offset
+"""
+DELETE_SNAPSHOTS = "DELETE FROM snapshots WHERE session = ?"
+
+
+# -- what an error of SQLite is to our callers -----------------------------------------------------------------
+#
+# It goes by SQLite's result code, never by its text, and never puts that text into the message: it may hold a path.
+
+_PRIMARY = 0xFF
+"""The low byte of a result code is its kind; the rest says where it happened."""
+
+_HELD = (LogLocked, "another program holds the event log; end it or wait, then try again")
+_NO_ROOM = (LogFull, "there is no room left for the event log; free some, then try again")
+_DAMAGED = (LogCorrupt, "the event log's file is damaged or no database; stop and restore it from a backup")
+_NOT_WRITABLE = (LogUnavailable, "the event log cannot be written; make its file and directory writable")
+_FAILED = (LogUnavailable, "the event log failed; see the log of this program and check the disk")
+_TOO_BIG = (LogError, "an event is larger than SQLite stores; lower the frame limit")
+
+_BY_KIND: dict[int, tuple[type[LogError], str]] = {
+    sqlite3.SQLITE_BUSY: _HELD,
+    sqlite3.SQLITE_LOCKED: _HELD,
+    sqlite3.SQLITE_PROTOCOL: _HELD,
+    sqlite3.SQLITE_FULL: _NO_ROOM,
+    sqlite3.SQLITE_CORRUPT: _DAMAGED,
+    sqlite3.SQLITE_NOTADB: _DAMAGED,
+    sqlite3.SQLITE_READONLY: _NOT_WRITABLE,
+    sqlite3.SQLITE_PERM: _NOT_WRITABLE,
+    sqlite3.SQLITE_TOOBIG: _TOO_BIG,
+}
+"""Everything else, such as an I/O error, is `_FAILED`."""
+
+_ALONE = frozenset({sqlite3.SQLITE_FULL, sqlite3.SQLITE_TOOBIG, sqlite3.SQLITE_MISMATCH})
+
+
+def _kind(error: Exception) -> int | None:
+    # Errors that Python itself raises, such as the use of a closed connection, carry no code.
+    code: int | None = getattr(error, "sqlite_errorcode", None)
+    return None if code is None else code & _PRIMARY
+
+
+def log_error(error: Exception) -> LogError:
+    """The error to raise instead of `error`, with `error` as its cause."""
+    if isinstance(error, LogError):
+        return error
+    kind = _kind(error)
+    what, message = _FAILED if kind is None else _BY_KIND.get(kind, _FAILED)
+    ours = what(message, sqlite_code=getattr(error, "sqlite_errorcode", None))
+    ours.__cause__ = error
+    return ours
+
+
+def may_be_one_jobs_fault(error: Exception) -> bool:
+    """Whether the jobs of a failed group may fare better one by one.
+
+    One append may be too large for SQLite or for the room that is left while the others fit (L10). A lock or
+    a failing disk meets every job alike, and trying each would only multiply the wait.
+    """
+    kind = _kind(error)
+    return kind is None or kind in _ALONE
+
+
+# -- opening ---------------------------------------------------------------------------------------------------
+
+
+class Row(NamedTuple):
+    """A session and the number that the file's tables know it by."""
+
+    key: int
+    head: SessionHead
 
 
 @dataclass(frozen=True)
@@ -154,15 +336,15 @@ def _probe(path: Path) -> None:
     with closing(connect(path, "ro", timeout_s=0.0)) as connection:
         tables, version, application = (
             connection.execute(each).fetchone()[0]
-            for each in (sql.COUNT_TABLES, "PRAGMA user_version", "PRAGMA application_id")
+            for each in (COUNT_TABLES, "PRAGMA user_version", "PRAGMA application_id")
         )
-    if application != sql.APPLICATION_ID and (tables or version):
+    if application != APPLICATION_ID and (tables or version):
         raise LogCorrupt("the file is a database, but no event log of turnwire; give another path")
-    if version > sql.VERSION:
+    if version > VERSION:
         raise LogTooNew(
-            f"the event log has format {version}, this turnwire knows {sql.VERSION}; use a newer turnwire",
+            f"the event log has format {version}, this turnwire knows {VERSION}; use a newer turnwire",
             format=version,
-            known=sql.VERSION,
+            known=VERSION,
         )
 
 
@@ -201,7 +383,7 @@ def _connect_checkpointer(path: Path) -> sqlite3.Connection:
         connection.execute("PRAGMA wal_autocheckpoint = 0")
         # SQLite opens the write-ahead log at the first read. Now, because the first to close must not be the
         # only one that has it open: that one would lock it and remove it.
-        connection.execute(sql.COUNT_TABLES).fetchone()
+        connection.execute(COUNT_TABLES).fetchone()
     except BaseException:
         connection.close()
         raise
@@ -210,7 +392,7 @@ def _connect_checkpointer(path: Path) -> sqlite3.Connection:
 
 def _migrate(connection: sqlite3.Connection) -> None:
     version: int = connection.execute("PRAGMA user_version").fetchone()[0]
-    for number, statements in enumerate(sql.MIGRATIONS[version:], version + 1):
+    for number, statements in enumerate(MIGRATIONS[version:], version + 1):
         connection.execute("BEGIN IMMEDIATE")
         try:
             for statement in statements:
@@ -225,7 +407,7 @@ def _migrate(connection: sqlite3.Connection) -> None:
 def _load(connection: sqlite3.Connection) -> dict[SessionId, Row]:
     """The heads, checked against the events that are there."""
     rows: dict[SessionId, Row] = {}
-    for key, name, epoch, first, head, unsettled, oldest, newest in connection.execute(sql.LIST_SESSIONS):
+    for key, name, epoch, first, head, unsettled, oldest, newest in connection.execute(LIST_SESSIONS):
         if (oldest, newest) != ((first, head) if first <= head else (None, None)):
             raise _torn(name)
         rows[name] = Row(key, SessionHead(SessionId(name), Epoch(epoch), first, head, bool(unsettled)))
@@ -237,3 +419,16 @@ def _torn(name: str) -> LogError:
         f"the events of session {name!r} do not match its head; stop and restore the file from a backup",
         session=name,
     )
+
+
+def sweep(connection: sqlite3.Connection) -> bool:
+    """Remove up to `_SWEEP_EVENTS` forgotten events of any session; whether there may be more."""
+    row = connection.execute(NEXT_FORGOTTEN).fetchone()
+    if row is None:
+        return False
+    key, upto, oldest = row
+    last = upto if oldest is None else min(upto, oldest + _SWEEP_EVENTS - 1)
+    connection.execute(DELETE_EVENTS, (key, last))
+    if last == upto:
+        connection.execute(FORGOTTEN_IS_GONE, (key,))
+    return True

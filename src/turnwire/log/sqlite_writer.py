@@ -14,22 +14,38 @@ import asyncio
 import logging
 import sqlite3
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing, suppress
+from dataclasses import dataclass
 from queue import SimpleQueue
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from anyio import to_thread
 
 from turnwire.errors import LogUnavailable, TurnwireError
-from turnwire.ids import SessionId
-from turnwire.log import rules, sqlite_errors
-from turnwire.log.durability import SYNC_OFF, Durability, sync_for
-from turnwire.log.sqlite_checkpoint import Checkpointer
-from turnwire.log.sqlite_file import SqliteFile
-from turnwire.log.sqlite_jobs import Job, Row, Transaction
+from turnwire.ids import Epoch, SessionId
+from turnwire.log import rules
+from turnwire.log.base import SessionHead, Snapshot
+from turnwire.log.sqlite_file import (
+    ADD_EVENT,
+    ADD_EVENTS,
+    ADD_SESSION,
+    DELETE_SESSION,
+    DELETE_SNAPSHOTS,
+    EVENTS_AT_ONCE,
+    FORGET,
+    MOVE_SESSION,
+    SAVE_SNAPSHOT,
+    Row,
+    SqliteFile,
+    log_error,
+    may_be_one_jobs_fault,
+    sweep,
+)
+from turnwire.log.sqlite_wal import SYNC_OFF, Checkpointer, Durability, is_failed_sync, sync_for
 
 _T = TypeVar("_T")
+T_co = TypeVar("T_co", covariant=True)
 _log = logging.getLogger(__name__)
 
 Changes = Mapping[SessionId, Row | None]
@@ -186,11 +202,11 @@ class SqliteWriter:
             return _Outcome(waiting.future, None, refusal)
 
     def _fail(self, group: list[_Waiting], error: Exception) -> None:
-        if len(group) > 1 and sqlite_errors.may_be_one_jobs_fault(error):
+        if len(group) > 1 and may_be_one_jobs_fault(error):
             for waiting in group:
                 self._commit([waiting])
             return
-        if sqlite_errors.is_failed_sync(error):
+        if is_failed_sync(error):
             self._gate.sync_failed = True
         _log.error(
             "append failed",
@@ -198,9 +214,163 @@ class SqliteWriter:
             extra={"event": "append_failed", "sqlite_code": getattr(error, "sqlite_errorcode", None)},
         )
         # A refusal within the group fails with it: what refused it may have been rolled back.
-        self._send([_Outcome(each.future, None, sqlite_errors.log_error(error)) for each in group], {})
+        self._send([_Outcome(each.future, None, log_error(error)) for each in group], {})
 
     def _send(self, outcomes: list[_Outcome], changes: Changes) -> None:
         # A loop that is closed has nobody left who waits.
         with suppress(RuntimeError):
             self._loop.call_soon_threadsafe(self._deliver, outcomes, changes)
+
+
+# -- the jobs: each change of the log inside a transaction that several share ----------------------------------
+
+
+class Transaction:
+    """The sessions as they will be if this transaction commits."""
+
+    def __init__(self, connection: sqlite3.Connection, committed: Mapping[SessionId, Row]) -> None:
+        self.connection = connection
+        self._committed = committed
+        self.changes: dict[SessionId, Row | None] = {}
+        """What the commit changes; `None` is a deleted session."""
+
+    def find(self, session_id: SessionId) -> Row | None:
+        if session_id in self.changes:
+            return self.changes[session_id]
+        return self._committed.get(session_id)
+
+    def get(self, session_id: SessionId) -> Row:
+        row = self.find(session_id)
+        if row is None:
+            raise rules.not_found(session_id)
+        return row
+
+    def flush(self) -> None:
+        """Write the moved heads: once per session, however many appends moved it."""
+        moved = [
+            (row.head.first, row.head.head, row.head.unsettled, row.key)
+            for row in self.changes.values()
+            if row is not None
+        ]
+        self.connection.executemany(MOVE_SESSION, moved)
+
+
+class Job(Protocol[T_co]):
+    """One change: it checks the rules of the contract, then writes. `durable` asks for a synced commit."""
+
+    @property
+    def session_id(self) -> SessionId: ...
+    @property
+    def durable(self) -> bool: ...
+
+    def apply(self, transaction: Transaction) -> T_co:
+        """Do it, or raise before anything is written."""
+        ...
+
+
+@dataclass(frozen=True)
+class Create:
+    session_id: SessionId
+    epoch: Epoch
+    durable: bool = False
+
+    def apply(self, transaction: Transaction) -> SessionHead:
+        if transaction.find(self.session_id) is not None:
+            raise rules.exists(self.session_id)
+        key = transaction.connection.execute(ADD_SESSION, (self.session_id, self.epoch)).lastrowid
+        assert key is not None, "an INSERT gives a row id"
+        head = SessionHead(self.session_id, self.epoch, first=1, head=0, unsettled=False)
+        transaction.changes[self.session_id] = Row(key, head)
+        return head
+
+
+@dataclass(frozen=True)
+class Append:
+    session_id: SessionId
+    bodies: Sequence[bytes]
+    expected: int
+    unsettled: bool
+    durable: bool
+
+    def apply(self, transaction: Transaction) -> int:
+        key, current = transaction.get(self.session_id)
+        rules.check_append(current, self.expected)
+        bodies, connection = self.bodies, transaction.connection
+        whole = len(bodies) - len(bodies) % EVENTS_AT_ONCE
+        for start in range(0, whole, EVENTS_AT_ONCE):
+            first = self.expected + 1 + start
+            connection.execute(ADD_EVENTS, (key, first, *bodies[start : start + EVENTS_AT_ONCE]))
+        rest = [(key, offset, body) for offset, body in enumerate(bodies[whole:], self.expected + 1 + whole)]
+        connection.executemany(ADD_EVENT, rest)
+        head = self.expected + len(bodies)
+        moved = SessionHead(self.session_id, current.epoch, current.first, head, self.unsettled)
+        transaction.changes[self.session_id] = Row(key, moved)
+        return head
+
+
+@dataclass(frozen=True)
+class Look:
+    """Nothing but the head, after everything that was asked before."""
+
+    session_id: SessionId
+    durable: bool = False
+
+    def apply(self, transaction: Transaction) -> SessionHead:
+        return transaction.get(self.session_id).head
+
+
+@dataclass(frozen=True)
+class SaveSnapshot:
+    session_id: SessionId
+    snapshot: Snapshot
+    durable: bool = False
+
+    def apply(self, transaction: Transaction) -> None:
+        key, current = transaction.get(self.session_id)
+        rules.check_snapshot(current, self.snapshot)
+        transaction.connection.execute(SAVE_SNAPSHOT, (key, *self.snapshot))
+
+
+@dataclass(frozen=True)
+class Trim:
+    """Takes events out of the log; `Sweep` removes them."""
+
+    session_id: SessionId
+    upto: int
+    durable: bool = False
+
+    def apply(self, transaction: Transaction) -> int:
+        key, current = transaction.get(self.session_id)
+        first = max(current.first, min(self.upto, current.head) + 1)
+        if first > current.first:
+            transaction.connection.execute(FORGET, (key, first - 1))
+            transaction.changes[self.session_id] = Row(key, current._replace(first=first))
+        return first
+
+
+@dataclass(frozen=True)
+class Delete:
+    """Takes a session out of the log; `Sweep` removes its events."""
+
+    session_id: SessionId
+    durable: bool = True
+    """Who deletes a session wants it gone, also after a power cut."""
+
+    def apply(self, transaction: Transaction) -> None:
+        key, current = transaction.get(self.session_id)
+        transaction.connection.execute(FORGET, (key, current.head))
+        transaction.connection.execute(DELETE_SNAPSHOTS, (key,))
+        transaction.connection.execute(DELETE_SESSION, (key,))
+        transaction.changes[self.session_id] = None
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """Removes some forgotten events, so few that the appends of other sessions hardly wait."""
+
+    session_id: SessionId
+    durable: bool = False
+
+    def apply(self, transaction: Transaction) -> bool:
+        """Whether there may be more."""
+        return sweep(transaction.connection)
