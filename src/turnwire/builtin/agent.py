@@ -14,7 +14,8 @@ from typing import Any
 from anyio import to_thread
 
 from turnwire import __version__
-from turnwire.agent import Agent, AgentOptions, FolderStore, MemoryStore, Option, Session, Turn, agent
+from turnwire.agent import Agent, AgentOptions, FolderStore, MemoryStore, Option, Session, Turn
+from turnwire.agent.agent import serve_stdio
 from turnwire.builtin import slash_commands
 from turnwire.builtin.context import KEPT, compact, is_nearly_full
 from turnwire.builtin.conversation import Conversation, title_of, user_message
@@ -91,7 +92,7 @@ class BuiltIn:
 
     def run(self) -> None:
         """Serve the client that started this process, until it leaves."""
-        agent.run(self.serve)
+        serve_stdio(self.serve)
 
     async def serve(self, link: FrameLink) -> None:
         """Serve one client until its link ends, then let go of the models' connections."""
