@@ -12,6 +12,7 @@ from __future__ import annotations
 import base64
 import os
 import shlex
+from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -337,7 +338,7 @@ class OwnWorkplace:
 # -- what a command prints, told while it comes ------------------------------------------------------------
 
 
-class LiveOutput(Output):
+class LiveOutput(Output, ABC):
     """Output that is told piece by piece while it comes. A subclass says what of it is told, and when."""
 
     def __init__(self, max_bytes: int) -> None:
@@ -350,9 +351,9 @@ class LiveOutput(Output):
         self.has_ended = True
         self._news.set()
 
+    @abstractmethod
     def take(self) -> str:
         """What was not told yet; with `has_ended` all that is left."""
-        raise NotImplementedError
 
     def wake(self) -> None:
         """There is something to take."""
