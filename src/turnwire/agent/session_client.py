@@ -256,8 +256,8 @@ def _kind(update: bytes | Raw) -> str:
 
 
 def _late(update: Raw) -> Raw:
-    given: dict[str, Any] = msgspec.json.decode(update)
-    return raw(marked_late(given))
+    fields: dict[str, Any] = msgspec.json.decode(update)
+    return raw(marked_late(fields))
 
 
 # -- the ready gate: what nobody asked for waits until the client can take it ----------------------------------
