@@ -107,7 +107,7 @@ class _AdaptedAgent(Agent):
         peer = sessions.peer
         try:
             if peer is None:
-                peer = sessions.peer = OfficialPeer(sessions)
+                peer = sessions.peer = OfficialPeer(sessions.told, sessions.asked)
                 peer.open(self._watched.around(self._to_agent))
             yield
         finally:

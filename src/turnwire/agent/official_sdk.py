@@ -10,10 +10,10 @@ says of itself is read into the values of `turnwire.agent`, and the other way ro
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import replace
 from itertools import count
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import anyio
 import msgspec
@@ -47,23 +47,16 @@ def official() -> Any:
 # -- the object behind the SDK's own connection ----------------------------------------------------------------
 
 
-class Listener(Protocol):
-    """Who hears the object."""
-
-    async def told(self, method: str, params: Json) -> None:
-        """A notification."""
-        ...
-
-    async def asked(self, method: str, params: Json) -> Json:
-        """A request; gives its result. Raises what `AgentFailure` and others say."""
-        ...
-
-
 class OfficialPeer:
     """One object of the official SDK. `open` it inside a running event loop; `aclose` it there."""
 
-    def __init__(self, listener: Listener) -> None:
-        self._listener = listener
+    def __init__(
+        self,
+        told: Callable[[str, Json], Awaitable[None]],
+        asked: Callable[[str, Json], Awaitable[Json]],
+    ) -> None:
+        """`told` hears its notifications, by method and params; `asked` gives results of its requests or raises."""
+        self._told, self._asked = told, asked
         self._numbers = count(1)
         self._waiting: dict[int, PendingResult] = {}
         self._to_it, self._from_us = anyio.create_memory_object_stream[Json | None](float("inf"))
@@ -116,7 +109,7 @@ class OfficialPeer:
             if (waiting := self._waiting.pop(number or 0, None)) is not None:
                 waiting.give(message)
         elif number is None:
-            await self._listener.told(method, message.get("params") or {})
+            await self._told(method, message.get("params") or {})
         else:
             answer = {"jsonrpc": "2.0", "id": number}
             self._to_it.send_nowait({**answer, **await self._outcome(method, message.get("params") or {})})
@@ -127,7 +120,7 @@ class OfficialPeer:
 
     async def _outcome(self, method: str, params: Json) -> Json:
         try:
-            return {"result": await self._listener.asked(method, params)}
+            return {"result": await self._asked(method, params)}
         except NotOffered as error:
             return {"error": {"code": METHOD_NOT_FOUND, "message": str(error)}}
         except TurnwireError as error:

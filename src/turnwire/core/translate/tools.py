@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from typing import Final, Protocol
+from collections.abc import Callable
+from typing import Final, TypeAlias
 
 from msgspec import Raw
 
@@ -224,10 +225,8 @@ def _location_to_v2(location: Raw, losses: Counter[str]) -> Raw:
 # -- their parts, for a v1 client -------------------------------------------------------------------------------
 
 
-class Shows(Protocol):
-    """What a terminal shows now."""
-
-    def __call__(self, terminal_id: str, /) -> str: ...
+Shows: TypeAlias = Callable[[str], str]
+"""What the terminal of an id shows now."""
 
 
 def patch_to_v1(fields: dict[str, Raw], losses: Counter[str], shows: Shows) -> dict[str, Raw]:
