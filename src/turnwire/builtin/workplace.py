@@ -16,8 +16,8 @@ from turnwire.agent import ToolCall, Turn
 from turnwire.builtin.tools.tool import Call, Ran
 from turnwire.builtin.tools.workplace import LocalWorkplace
 from turnwire.errors import RequestRefused
-from turnwire.runtime import new_ids
 from turnwire.runtime.services.refusals import not_found
+from turnwire.runtime.services.terminals import new_terminal_id
 from turnwire.wire.jsonrpc import RESOURCE_NOT_FOUND
 
 NOT_ENDED = "It was still running. What it printed is in the terminal."
@@ -81,7 +81,7 @@ class _Shown:
     def __init__(self, turn: Turn, call: ToolCall) -> None:
         self._turn = turn
         self._call = call
-        self._id = new_ids.terminal_id()
+        self._id = new_terminal_id()
 
     async def begin(self, command: str, cwd: str) -> None:
         await self._turn.update({**self._update(), "command": command, "cwd": cwd})
