@@ -34,6 +34,7 @@ from turnwire.server.endpoint import Call, Endpoint, read_body, refuse
 from turnwire.server.streams.session_stream import EPOCH_HEADERS, Lost, oldest, read_offset, why_lost
 from turnwire.server.streams.stream import RETRY, Writer, run_stream
 from turnwire.wire.jsonrpc import INVALID_REQUEST, Batch, Frame, Notification, Request, decode
+from turnwire.wire.methods import INITIALIZE
 from turnwire.wire.peek import peek_session_id
 from turnwire.wire.sse import encode_comment
 
@@ -76,7 +77,7 @@ class StreamableHttp:
         frame = _read(body)
         if isinstance(frame, _Refusal):
             await _answer(send, frame.status, frame.body)
-        elif isinstance(frame, Request) and frame.method == "initialize":
+        elif isinstance(frame, Request) and frame.method == INITIALIZE:
             await self._initialize(call, send, body)
         else:
             held = self._find(call)
