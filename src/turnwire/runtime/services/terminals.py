@@ -1,8 +1,14 @@
 """The terminals of one session: created, read, waited for, killed and released by its agent.
 
-Takes a request of ACP, gives its answer or raises `RequestRefused`. An id is good from its creation to its
-release; a terminal that was never released is killed when the session lets go. Bounded in number and in the
-output each one keeps. Never runs a command with more of the daemon's environment than an agent gets.
+A terminal is a command that runs without an input, its output (both streams in the order they were written) and
+its one end. There is no pseudo terminal. It never outlives its owner: the command runs under the guard
+(`turnwire.link.guard`), so its whole tree goes when it exits, when it is killed, and when this process dies. The
+exit is told once the guard has buried the tree and everything that was printed has been read; so whoever knows
+the exit can read all of the output.
+
+An id is good from its creation to its release; a terminal that was never released is killed when the session lets
+go. Terminals are bounded in number and in the output that each one keeps, and no command gets more of the
+daemon's environment than an agent does.
 """
 
 from __future__ import annotations
@@ -24,23 +30,55 @@ from anyio import CapacityLimiter, create_task_group, to_thread
 from turnwire.errors import ConfigError, RequestRefused
 from turnwire.limits import Limits
 from turnwire.link.environment import agent_environment
-from turnwire.link.process import Ends, GuardEnd, Report, start_guard
+from turnwire.link.process import Ends, GuardEnd, Report, signal_name, start_guard
 from turnwire.runtime import new_ids
-from turnwire.runtime.agent_exit import signal_name
 from turnwire.runtime.services import refusals
 from turnwire.runtime.services.roots import Roots
-from turnwire.wire.schema.common import NamedValue, TerminalExit
-from turnwire.wire.schema.v1 import CreateTerminalRequest, TerminalOutputResponse
-
-SHELL = "/bin/sh"
-"""Every system has it."""
-
+from turnwire.wire.schema.common import TerminalExit
 
 READ_BYTES = 64 * 1024
 """Taken in one turn of the loop; the size of a pipe."""
 
 DRAIN_READS = 32
 """Reads after the end. A pipe holds sixteen at most; a foreign holder of its other end cannot keep us here."""
+
+SHELL = "/bin/sh"
+"""Every system has it."""
+
+
+class Output:
+    """What a command printed, or the end of it, within a number of bytes. It begins and ends at a character.
+
+    What is no UTF-8 is shown as replacement characters. No more is held than the bound and one read.
+    """
+
+    def __init__(self, max_bytes: int) -> None:
+        self._max_bytes = max_bytes
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self._kept = bytearray()
+        """Always whole characters of UTF-8."""
+        self.is_truncated = False
+
+    def feed(self, chunk: bytes) -> None:
+        self._keep(self._decoder.decode(chunk))
+
+    def end(self) -> None:
+        """There is no more: a character that was begun stays unfinished."""
+        self._keep(self._decoder.decode(b"", final=True))
+
+    def text(self) -> str:
+        return self._kept.decode()
+
+    def _keep(self, text: str) -> None:
+        self._kept += text.encode()
+        excess = len(self._kept) - self._max_bytes
+        if excess <= 0:
+            return
+        # The bytes that continue a character are 10xxxxxx; one that lost its first byte goes as a whole.
+        while excess < len(self._kept) and self._kept[excess] & 0xC0 == 0x80:
+            excess += 1
+        del self._kept[:excess]
+        self.is_truncated = True
 
 
 class Terminal:
@@ -190,38 +228,6 @@ def _guard_refusal(error: OSError) -> RequestRefused:
     return refusals.failed("cannot_start", "no further process can be started now; release terminals and try again")
 
 
-class Output:
-    """What a command printed, or the end of it. What is no UTF-8 is shown as replacement characters."""
-
-    def __init__(self, max_bytes: int) -> None:
-        self._max_bytes = max_bytes
-        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
-        self._kept = bytearray()
-        """Always whole characters of UTF-8."""
-        self.is_truncated = False
-
-    def feed(self, chunk: bytes) -> None:
-        self._keep(self._decoder.decode(chunk))
-
-    def end(self) -> None:
-        """There is no more: a character that was begun stays unfinished."""
-        self._keep(self._decoder.decode(b"", final=True))
-
-    def text(self) -> str:
-        return self._kept.decode()
-
-    def _keep(self, text: str) -> None:
-        self._kept += text.encode()
-        excess = len(self._kept) - self._max_bytes
-        if excess <= 0:
-            return
-        # The bytes that continue a character are 10xxxxxx; one that lost its first byte goes as a whole.
-        while excess < len(self._kept) and self._kept[excess] & 0xC0 == 0x80:
-            excess += 1
-        del self._kept[:excess]
-        self.is_truncated = True
-
-
 class Terminals:
     """What an agent runs in a session."""
 
@@ -236,23 +242,35 @@ class Terminals:
         self._starting = 0
         self._is_closed = False
 
-    async def create(self, request: CreateTerminalRequest) -> str:
+    async def create(
+        self,
+        command: str,
+        args: Sequence[str] = (),
+        *,
+        env: Mapping[str, str] | None = None,
+        cwd: str | None = None,
+        output_byte_limit: int | None = None,
+    ) -> str:
         """Start a command and give the terminal's id once it runs. A cancelled call leaves no process.
+
+        `env` comes on top of what every command gets; `cwd` is the session's without one.
 
         Raises:
             RequestRefused: The command cannot be started, its directory is outside, or there are too many.
         """
         self._check_room()
-        max_bytes = self._output_bound(request.output_byte_limit)
-        environment = {**self._environment, **_given_environment(request.env)}
-        if any("\0" in each for each in (request.command, *request.args)) or not request.command:
+        max_bytes = self._output_bound(output_byte_limit)
+        environment = {**self._environment, **_checked_environment(env or {})}
+        if any("\0" in each for each in (command, *args)) or not command:
             raise refusals.invalid("the command is empty or holds a zero byte; name a program", "malformed")
         self._starting += 1
         try:
-            command, cwd = await to_thread.run_sync(self._prepare, request, environment, limiter=self._threads)
+            words, directory = await to_thread.run_sync(
+                prepare, self._roots, command, args, environment, cwd, limiter=self._threads
+            )
             if self._is_closed:
                 raise refusals.closed()
-            terminal = start_terminal(command, cwd, environment, max_bytes)
+            terminal = start_terminal(words, directory, environment, max_bytes)
         finally:
             self._starting -= 1
         terminal_id = new_ids.terminal_id()
@@ -267,25 +285,20 @@ class Terminals:
             raise
         return terminal_id
 
-    def output(self, terminal_id: str) -> TerminalOutputResponse:
-        """What it has printed so far, and how it ended if it has."""
-        terminal = self._get(terminal_id)
-        output = terminal.output
-        return TerminalOutputResponse(
-            output=output.text(), truncated=output.is_truncated, exit_status=terminal.exit
-        )
-
-    async def wait_for_exit(self, terminal_id: str) -> TerminalExit:
-        """Its end, also if it is released meanwhile. Cancel-safe."""
-        return await self._get(terminal_id).exited()
+    def find(self, terminal_id: str) -> Terminal:
+        """A terminal with its output and its end. Whoever waits for the end gets it also if it is released."""
+        terminal = self._terminals.get(terminal_id)
+        if terminal is None:
+            raise refusals.closed() if self._is_closed else refusals.unknown_terminal()
+        return terminal
 
     async def kill(self, terminal_id: str) -> None:
         """End the command and everything it started. The id stays good."""
-        await self._get(terminal_id).stop(self._limits.stop_kill_s)
+        await self.find(terminal_id).stop(self._limits.stop_kill_s)
 
     async def release(self, terminal_id: str) -> None:
         """End it and forget it: the id is unknown from now on."""
-        terminal = self._get(terminal_id)
+        terminal = self.find(terminal_id)
         del self._terminals[terminal_id]
         await terminal.stop(self._limits.stop_kill_s)
 
@@ -297,12 +310,6 @@ class Terminals:
             for terminal in terminals:
                 terminal.kill()
                 tasks.start_soon(terminal.stop, self._limits.stop_kill_s)
-
-    def _get(self, terminal_id: str) -> Terminal:
-        terminal = self._terminals.get(terminal_id)
-        if terminal is None:
-            raise refusals.closed() if self._is_closed else refusals.unknown_terminal()
-        return terminal
 
     def _check_room(self) -> None:
         if self._is_closed:
@@ -320,36 +327,42 @@ class Terminals:
             raise refusals.invalid("`outputByteLimit` is negative; give a number of bytes", "malformed")
         return min(asked, self._limits.terminal_output_bytes)
 
-    def _prepare(self, request: CreateTerminalRequest, environment: Mapping[str, str]) -> tuple[list[str], str]:
-        """Looks at the disk, so it runs in a worker thread."""
-        cwd = self._roots.directory(request.cwd)
-        return command_line(request, environment.get("PATH", os.defpath), cwd), cwd
+
+def prepare(
+    roots: Roots, command: str, args: Sequence[str], environment: Mapping[str, str], cwd: str | None
+) -> tuple[list[str], str]:
+    """What to start, and where: `cwd` inside the roots. Looks at the disk, so call it in a worker thread.
+
+    Raises:
+        RequestRefused: The directory is missing or outside.
+    """
+    directory = roots.directory(cwd)
+    return command_line(command, args, environment.get("PATH", os.defpath), directory), directory
 
 
-def command_line(request: CreateTerminalRequest, path: str, cwd: str) -> list[str]:
+def command_line(command: str, args: Sequence[str], path: str, cwd: str) -> list[str]:
     """The program to start and its arguments.
 
     Agents send either a program with `args`, or one line for a shell and no `args`. The second is known by
     characters that mean something to a shell, unless there is a program of just that name.
     """
-    command = request.command
-    if request.args or shlex.quote(command) == command:
-        return [command, *request.args]
+    if args or shlex.quote(command) == command:
+        return [command, *args]
     if shutil.which(os.path.join(cwd, command) if "/" in command else command, path=path):
         return [command]
     # The lines that agents write are bash's more often than not.
     return [shutil.which("bash", path=path) or SHELL, "-c", command]
 
 
-def _given_environment(variables: list[NamedValue]) -> dict[str, str]:
+def _checked_environment(variables: Mapping[str, str]) -> dict[str, str]:
     try:
-        given = agent_environment({}, additions=[f"{each.name}={each.value}" for each in variables])
+        checked = agent_environment({}, additions=[f"{name}={value}" for name, value in variables.items()])
     except ConfigError:
-        given = {}
+        checked = {}
     # A name with an equals sign in it would have become another name.
-    if given.keys() != {each.name for each in variables}:
+    if checked.keys() != variables.keys():
         raise refusals.invalid(
             "a variable in `env` cannot be set; use letters, digits and `_`, and no name of the daemon's own",
             "malformed",
         )
-    return given
+    return checked

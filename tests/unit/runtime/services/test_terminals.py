@@ -17,11 +17,10 @@ from hypothesis import strategies as st
 from turnwire.link.process import Ends
 from turnwire.runtime.services.terminals import READ_BYTES, SHELL, Output, Terminal, command_line
 from turnwire.testing.patience import WAIT_S
-from turnwire.wire.schema.v1 import CreateTerminalRequest
 
 
 def line(command: str, *args: str, path: str = "", cwd: str = "/") -> list[str]:
-    return command_line(CreateTerminalRequest(session_id="s", command=command, args=list(args)), path, cwd)
+    return command_line(command, args, path, cwd)
 
 
 @pytest.fixture
