@@ -9,6 +9,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import AsyncGenerator, Collection
 from contextlib import aclosing
+from enum import Enum, auto
 from typing import NamedTuple
 
 import anyio
@@ -117,6 +118,17 @@ def _wants_offsets(capabilities: Raw) -> bool:
 # -- the connection ------------------------------------------------------------------------------------------
 
 
+class _Phase(Enum):
+    """How far a client has come with its connection."""
+
+    NEW = auto()
+    INITIALIZED = auto()
+    """It may still initialize anew."""
+    IN_USE = auto()
+    """It has asked for something after `initialize`, so the agreement stands."""
+    CLOSED = auto()
+
+
 class AcpConnection:
     """One client."""
 
@@ -126,11 +138,17 @@ class AcpConnection:
         self.connection_id = connection_id or secrets.token_urlsafe(24)
         """Unguessable, and no credential."""
         self.who = who
-        self.is_initialized = False
-        self.is_closed = False
+        self._phase = _Phase.NEW
         self._client = ClientState(daemon, who, tasks, self._tend)
-        self._has_begun = False
-        """The client has asked for something after `initialize`, so the agreement stands."""
+
+    @property
+    def is_initialized(self) -> bool:
+        """Whether there is an agreement."""
+        return self._phase in {_Phase.INITIALIZED, _Phase.IN_USE}
+
+    @property
+    def is_closed(self) -> bool:
+        return self._phase is _Phase.CLOSED
 
     # -- from the client -----------------------------------------------------------------------------------
 
@@ -174,7 +192,7 @@ class AcpConnection:
         return message
 
     async def _initialize(self, request: Request) -> bytes:
-        if self._has_begun:
+        if self._phase is _Phase.IN_USE:
             return refusal(request.id, INVALID_REQUEST, "the connection is initialized already")
         try:
             agreed = await agree(self._client.daemon, request.params)
@@ -185,7 +203,8 @@ class AcpConnection:
             return failed(request.id, unsupported_version(requested, newest=self._client.daemon.settings.protocol))
         client = self._client
         client.profile, client.dialect, client.shows_offsets = agreed.client, agreed.dialect, agreed.shows_offsets
-        self.is_initialized = True
+        if self._phase is _Phase.NEW:
+            self._phase = _Phase.INITIALIZED
         # A page cannot read the header of an upgrade, so the answer says it too.
         members = json.decode(agreed.result, type=dict[str, Raw])
         meta = json.decode(members.get("_meta", b"{}"), type=dict[str, Raw])
@@ -199,7 +218,7 @@ class AcpConnection:
             if isinstance(message, Request):
                 self._client.put(refusal(message.id, INVALID_REQUEST, "`initialize` comes first"), None)
             return False
-        self._has_begun = True
+        self._phase = _Phase.IN_USE
         return True
 
     async def _take(self, message: Frame) -> None:
@@ -344,7 +363,7 @@ class AcpConnection:
         """
         if self.is_closed:
             return
-        self.is_closed = True
+        self._phase = _Phase.CLOSED
         client = self._client
         with anyio.CancelScope(shield=True):
             for subscription in list(client.subscriptions.values()):
