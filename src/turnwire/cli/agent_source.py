@@ -96,10 +96,10 @@ def builtin_source(settings: Settings, limits: Limits) -> ProcessSource:
     return ProcessSource(COMMAND, env={**env, PREFIX + "DATA": kept, **own}, limits=limits)
 
 
-def agent_name(given: Sequence[str]) -> str:
+def agent_name(command: Sequence[str]) -> str:
     """The agent in words, without its arguments: they may hold secrets."""
-    if given:
-        return given[0]
+    if command:
+        return command[0]
     models = _models()
     if models:
         return f"built-in, with the model {', '.join(models)}"

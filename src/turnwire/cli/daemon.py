@@ -38,12 +38,9 @@ from turnwire.server.telemetry.tracing import configure_tracing
 
 USUAL = "http://127.0.0.1:4170"
 """Where commands look for a daemon when nobody says where it is."""
-
 FORCED = 128
 """Added to the number of the second signal, as a shell does."""
-
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
-
 STOPPING = {"event": "stopping"}
 
 logger = logging.getLogger(__name__)

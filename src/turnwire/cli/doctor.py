@@ -52,10 +52,8 @@ turnwire doctor --json
 """
 
 COLOURS = {"ok": "green", "warn": "yellow", "fail": "red"}
-
 OLDEST_SQLITE = (3, 35, 0)
 """The first with all that the log's statements use."""
-
 OLDEST_NOW_MS = 1_735_689_600_000
 """The beginning of 2025: a clock before that was never set."""
 

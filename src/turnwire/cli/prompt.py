@@ -111,9 +111,9 @@ def read_stdin() -> str:
     stdin = sys.stdin
     if isinstance(stdin, io.TextIOWrapper):
         stdin.reconfigure(errors="surrogateescape")
-    given = stdin.read()
-    text = given.encode(stdin.encoding, "surrogateescape").decode(stdin.encoding, "replace")
-    if text != given:
+    content = stdin.read()
+    text = content.encode(stdin.encoding, "surrogateescape").decode(stdin.encoding, "replace")
+    if text != content:
         tell(f"stdin is not all {stdin.encoding.upper()} text; what is not is sent as U+FFFD")
     return text
 
@@ -201,7 +201,7 @@ class PromptedTurn:
         self._screen = screen
         self._asker = asker
         self._view = View()
-        self._questions: dict[PermissionId, anyio.CancelScope] = {}
+        self._open_permissions: dict[PermissionId, anyio.CancelScope] = {}
         self._asked: set[PermissionId] = set()
         self._host: PromptId | None = None
         """The turn that the agent took our prompt into."""
@@ -265,10 +265,10 @@ class PromptedTurn:
         """Ask what is asked, and stop asking once it is answered."""
         if isinstance(event, ev.PermissionRequested) and event.request_id not in self._asked:
             self._asked.add(event.request_id)
-            scope = self._questions[event.request_id] = anyio.CancelScope()
+            scope = self._open_permissions[event.request_id] = anyio.CancelScope()
             tasks.start_soon(self._ask, event, scope)
         elif isinstance(event, ev.PermissionResolved):
-            scope = self._questions.pop(event.request_id, None)
+            scope = self._open_permissions.pop(event.request_id, None)
             if scope is not None:
                 scope.cancel()
 
@@ -278,8 +278,8 @@ class PromptedTurn:
             reply = await self._asker.ask(event, self._session.session_id)
             if reply is None:
                 return
-            # Our own answer closes the question, and with it this scope.
-            self._questions.pop(event.request_id, None)
+            # Our own answer closes the request, and with it this scope.
+            self._open_permissions.pop(event.request_id, None)
             if not await self._session.answer(event.request_id, reply.answer, reply.option_id):
                 tell("somebody else had answered before")
             return

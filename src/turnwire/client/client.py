@@ -184,8 +184,8 @@ class Client:
 
 
 def _absolute(path: str | os.PathLike[str]) -> str:
-    given: object = path.__fspath__() if isinstance(path, os.PathLike) else path
-    return os.path.abspath(to_text(given, "`cwd`"))
+    plain: object = path.__fspath__() if isinstance(path, os.PathLike) else path
+    return os.path.abspath(to_text(plain, "`cwd`"))
 
 
 def _command(agent: str | Sequence[str]) -> Sequence[str]:

@@ -257,22 +257,22 @@ class Dispatch:
         )
 
     async def _answer(
-        self, question: PermissionRequest, functions: tuple[OnPermission, ...], call: Call, scope: anyio.CancelScope
+        self, request: PermissionRequest, functions: tuple[OnPermission, ...], call: Call, scope: anyio.CancelScope
     ) -> None:
-        progress = self._turns.opened.get(question.prompt_id)
+        progress = self._turns.opened.get(request.prompt_id)
         handler_call.set(call)
         try:
             answer: Answer = None
             with scope:
                 if not scope.cancel_called:
-                    answer = await _first_answer(question, functions)
-            if answer is not None and self._asking.pop(question.request_id, None) is not None:
-                reply = question.reply(answer)
-                await self._port.answer(question.request_id, reply.answer, reply.option_id)
+                    answer = await _first_answer(request, functions)
+            if answer is not None and self._asking.pop(request.request_id, None) is not None:
+                reply = request.reply(answer)
+                await self._port.answer(request.request_id, reply.answer, reply.option_id)
         except (Exception, anyio.get_cancelled_exc_class()) as error:  # noqa: BLE001 anything is theirs
             self._note(_theirs(error), progress)
         finally:
-            self._asking.pop(question.request_id, None)
+            self._asking.pop(request.request_id, None)
             call.finish()
 
 
@@ -293,10 +293,10 @@ def _theirs(error: BaseException) -> Exception:
     return told
 
 
-async def _first_answer(question: PermissionRequest, functions: tuple[OnPermission, ...]) -> Answer:
+async def _first_answer(request: PermissionRequest, functions: tuple[OnPermission, ...]) -> Answer:
     """Ask one after the other until somebody answers."""
     for function in functions:
-        answer = function(question)
+        answer = function(request)
         if isawaitable(answer):
             answer = await answer
         if answer is not None:
@@ -305,4 +305,4 @@ async def _first_answer(question: PermissionRequest, functions: tuple[OnPermissi
 
 
 def _nothing() -> None:
-    """A question does not hold the walk up, so nothing has to go on."""
+    """A permission request does not hold the walk up, so nothing has to go on."""

@@ -56,7 +56,7 @@ class EmbeddedSession:
 
     async def prompt(self, new_prompt: NewPrompt) -> Accepted:
         digest = None if new_prompt.key is None else hashlib.sha256(new_prompt.content).hexdigest()
-        given = Prompt(
+        session_input = Prompt(
             at=self._clock.now_ms(),
             client_id=_US,
             prompt_id=new_ids.prompt_id(),
@@ -66,31 +66,31 @@ class EmbeddedSession:
             key=new_prompt.key,
             digest=digest,
         )
-        recorded = cast("Recorded", await self._submit(given))
+        recorded = cast("Recorded", await self._submit(session_input))
         return Accepted(recorded.prompt_id, recorded.after_offset, recorded.repeated)
 
     async def cancel(self, prompt_id: PromptId | None) -> None:
-        given = Cancel(at=self._clock.now_ms(), client_id=_US, prompt_id=prompt_id)
-        await self._submit(given)
+        session_input = Cancel(at=self._clock.now_ms(), client_id=_US, prompt_id=prompt_id)
+        await self._submit(session_input)
 
     async def edit(self, prompt_id: PromptId, content: Raw | None, place: int | None) -> None:
         now = self._clock.now_ms()
-        given = UpdatePrompt(at=now, client_id=_US, prompt_id=prompt_id, content=content, position=place)
-        await self._submit(given)
+        session_input = UpdatePrompt(at=now, client_id=_US, prompt_id=prompt_id, content=content, position=place)
+        await self._submit(session_input)
 
     async def remove(self, prompt_id: PromptId) -> None:
-        given = RemovePrompt(at=self._clock.now_ms(), client_id=_US, prompt_id=prompt_id)
-        await self._submit(given)
+        session_input = RemovePrompt(at=self._clock.now_ms(), client_id=_US, prompt_id=prompt_id)
+        await self._submit(session_input)
 
     async def settle(self, prompt_id: PromptId) -> None:
-        given = Settle(at=self._clock.now_ms(), client_id=_US, prompt_id=prompt_id)
-        await self._submit(given)
+        session_input = Settle(at=self._clock.now_ms(), client_id=_US, prompt_id=prompt_id)
+        await self._submit(session_input)
 
     async def answer(self, request_id: PermissionId, answer: Raw, option_id: str | None) -> bool:
-        given = AnswerPermission(
+        session_input = AnswerPermission(
             at=self._clock.now_ms(), client_id=_US, request_id=request_id, answer=answer, option_id=option_id
         )
-        return cast("PermissionAnswer", await self._submit(given)).won
+        return cast("PermissionAnswer", await self._submit(session_input)).won
 
     async def close(self) -> None:
         await self._submit(Close(at=self._clock.now_ms(), client_id=_US))
@@ -111,9 +111,9 @@ class EmbeddedSession:
                 head = (await node.session(self.session_id)).head
                 await node.retain(self.session_id, keep_events=head - upto)
 
-    async def _submit(self, given: AnyInput) -> object:
+    async def _submit(self, session_input: AnyInput) -> object:
         with self._daemon.open() as node:
-            return await node.submit(self.session_id, given)
+            return await node.submit(self.session_id, session_input)
 
 
 class EmbeddedDaemon:

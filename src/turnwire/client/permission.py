@@ -89,7 +89,7 @@ class PermissionRequest:
 
     @property
     def options(self) -> list[Option]:
-        """What may be selected; empty if the question takes a free answer."""
+        """What may be selected; empty if the request takes a free answer."""
         try:
             return msgspec.json.decode(self._event.params, type=_Params).options
         except msgspec.DecodeError:

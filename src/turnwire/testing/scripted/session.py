@@ -27,6 +27,7 @@ from turnwire.testing.scripted.options import AgentOptions, Profile
 from turnwire.testing.scripted.peer import Peer, Refused
 from turnwire.testing.scripted.shapes import CHOICES, Json, V1Shapes, V2Shapes, member
 from turnwire.wire.jsonrpc import INVALID_REQUEST, REQUEST_CANCELLED, ErrorObject, Request
+from turnwire.wire.methods import ELICITATION_CREATE, SESSION_REQUEST_PERMISSION
 
 HISTORY_UPDATES = 10_000
 """How many updates a session remembers: more than any test says by hand, and bounded."""
@@ -195,7 +196,7 @@ class Work:
         return msgspec.json.decode(answer)
 
     async def _show(self, method: str, state: str) -> None:
-        asks_user = method in ("session/request_permission", "elicitation/create")
+        asks_user = method in (SESSION_REQUEST_PERMISSION, ELICITATION_CREATE)
         if asks_user and self.foreground and isinstance(self.shapes, V2Shapes):
             await self.update(self.shapes.state(state), kept=False)
 
