@@ -23,7 +23,7 @@ from msgspec.structs import fields
 
 from turnwire.core import events as ev
 from turnwire.core.codec import STORED_UPDATE, decode, encode
-from turnwire.core.view.text import join_text
+from turnwire.core.view.transcript import join_text
 from turnwire.ids import SessionId
 from turnwire.wire.jsonrpc import UNREADABLE
 from turnwire.wire.sse import encode_event

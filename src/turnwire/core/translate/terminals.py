@@ -14,8 +14,8 @@ from msgspec import Raw
 from turnwire.core.events import SessionUpdated
 from turnwire.core.translate.diffs import fenced
 from turnwire.core.translate.members import members, text_of
-from turnwire.core.view import terminals
-from turnwire.core.view.terminals import Terminal
+from turnwire.core.view import tools
+from turnwire.core.view.tools import Terminal
 
 _SHOWN: Final = 64 * 1024
 """Bytes of output that are shown. All of it goes out again with each change, so it must stay small."""
@@ -39,7 +39,7 @@ class Terminals:
     def take(self, kind: str, update: Raw) -> str | None:
         """Apply an update; gives the id of its terminal, none if it could not be applied."""
         event = SessionUpdated(at=_NO_TIME, kind=kind, update=update)
-        fold = terminals.update if kind == "terminal_update" else terminals.append_output
+        fold = tools.update if kind == "terminal_update" else tools.append_output
         return text_of(members(update), "terminalId") if fold(self._known, event, 0) else None
 
     def size(self, terminal_id: str) -> int:

@@ -10,7 +10,7 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 
 from turnwire.core.translate.members import as_object, is_offered
 from turnwire.core.view import View
-from turnwire.core.view.items import ToolCall
+from turnwire.core.view.transcript import ToolCall
 from turnwire.ids import SessionId
 from turnwire.server.acp.failures import invalid, read_params
 from turnwire.server.acp.front import Front
