@@ -26,7 +26,7 @@ from turnwire.agent.session import Session
 from turnwire.agent.store import Kept
 from turnwire.agent.turn import Turn
 from turnwire.agent.words import Json
-from turnwire.core.dialect import QUESTIONS
+from turnwire.core.dialect import PERMISSION_METHODS
 from turnwire.core.translate.members import as_object
 from turnwire.core.translate.permissions import translate_answer, translate_question
 from turnwire.core.translate.sessions import Opening
@@ -258,7 +258,7 @@ class AdaptedSessions:
             raise NotOffered(f"the client does not offer `{method}`", what=method)
         question = translate_question(method, raw(params), 1, version, SessionId(session_id))
         course = None if live is None else live.turns.running
-        with course.blocked() if course is not None and method in QUESTIONS else nullcontext():
+        with course.blocked() if course is not None and method in PERMISSION_METHODS else nullcontext():
             answer = await seat.request(method, as_object(question))
         if isinstance(answer, Failure):
             raise AgentFailure(answer.error.message, jsonrpc=answer.error.code)

@@ -18,7 +18,7 @@ from turnwire import __version__
 from turnwire.core.correlation import ExactId, exact
 from turnwire.core.dialect import (
     NEWEST_VERSION,
-    QUESTIONS,
+    PERMISSION_METHODS,
     UNKNOWN_MODE,
     AgentProfile,
     initialize_params,
@@ -338,9 +338,9 @@ class AgentConnection:
         resident = self._residents.get(session_id)
         if not is_offered_question(frame):
             self.peer.refuse(frame.id, UNKNOWN_MODE)
-        elif resident is not None and frame.method in QUESTIONS:
+        elif resident is not None and frame.method in PERMISSION_METHODS:
             self._ask(resident, frame)
-        elif frame.method not in QUESTIONS:
+        elif frame.method not in PERMISSION_METHODS:
             self._want(resident, frame)
         elif not self._hold(session_id, frame):
             self.peer.refuse(frame.id)

@@ -22,8 +22,7 @@ from anyio.abc import TaskGroup
 from turnwire.core.codec import check_asked
 from turnwire.core.inputs import AnyInput, Asked, Close, CreateSession, Prompt, Recover
 from turnwire.core.queue import Accepted
-from turnwire.core.setup import NO_SETUP, Setup
-from turnwire.core.state import NOTHING, Phase
+from turnwire.core.state import NO_SETUP, NOTHING, Phase, Setup
 from turnwire.core.view import View
 from turnwire.errors import LimitExceeded, LocalProtocolError, LogUnavailable, SessionClosed, TurnwireError
 from turnwire.ids import AgentSessionId, SessionId

@@ -39,7 +39,7 @@ class Terminals:
     def take(self, kind: str, update: Raw) -> str | None:
         """Apply an update; gives the id of its terminal, none if it could not be applied."""
         event = SessionUpdated(at=_NO_TIME, kind=kind, update=update)
-        fold = tools.update if kind == "terminal_update" else tools.append_output
+        fold = tools.update_terminal if kind == "terminal_update" else tools.append_output
         return text_of(members(update), "terminalId") if fold(self._known, event, 0) else None
 
     def size(self, terminal_id: str) -> int:

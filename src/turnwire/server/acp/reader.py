@@ -270,7 +270,7 @@ class _Run:
     def _greet(self) -> list[SessionFrame]:
         self._step = _Step.LIVE
         frames = [] if self._seat.is_greeted else self._teller.greet(self._start.greeting)
-        frames += self._teller.settled_questions({each.request_id for each in self._session.state.questions})
+        frames += self._teller.settled_questions({each.request_id for each in self._session.state.permissions})
         if self._start.asks:
             frames += self._teller.open_questions()
         self._seat.is_greeted = True
