@@ -4,6 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 WORKERS ?= 3
+TESTS ?=
 
 .DEFAULT_GOAL := help
 .PHONY: help serve test check bench walk fuzz peers fix clean
@@ -22,8 +23,8 @@ $(STAMP): requirements.lock pyproject.toml
 serve: $(STAMP) ## start the daemon with its built-in agent
 	$(BIN)/turnwire serve
 
-test: $(STAMP) ## run all tests
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
+test: $(STAMP) ## run all tests, or those of a folder: make test TESTS=tests/unit
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(TESTS)
 
 check: $(STAMP) ## format, lint, types, architecture, generated files
 	$(BIN)/ruff format --check .

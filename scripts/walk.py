@@ -1,7 +1,7 @@
 """Walk with one request through the code: which modules it touches, how often control passes between them.
 
     python scripts/walk.py            all walks, one line each
-    python scripts/walk.py --modules  also the modules, with the calls into each
+    python scripts/walk.py --modules  also the modules, with the calls into each, and the most frequent changes
 
 A module that a request merely passes through costs its reader a file. Each walk starts the real program in a
 process of its own under a profiler, warms it up with one turn, and measures the next: every call of a Python
@@ -36,6 +36,7 @@ AGENT = [sys.executable, "-m", "turnwire.testing.agent"]
 TOKEN = "a-token-for-the-walk"
 HEADERS = {"Authorization": f"Bearer {TOKEN}", "Content-Type": "application/json"}
 WAIT_S = 30.0
+MOST_CHANGES = 40
 AIMS = {"REST prompt": (30, 150)}
 """Modules and changes that a walk should not exceed."""
 
@@ -46,7 +47,7 @@ class Steps(NamedTuple):
     """What was seen of one walk."""
 
     calls: dict[str, int]
-    changes: int
+    changes: dict[str, int]
 
 
 # ---- inside the program that is watched
@@ -59,7 +60,7 @@ class Watch:
         self._report = report
         self._is_on = False
         self._calls: Counter[str] = Counter()
-        self._changes = 0
+        self._changes: Counter[str] = Counter()
         self._last = ""
         self._modules: dict[str, str] = {}
 
@@ -70,8 +71,8 @@ class Watch:
 
     def _begin(self, number: int, frame: FrameType | None) -> None:
         self._calls.clear()
+        self._changes.clear()
         self._last = ""
-        self._changes = 0
         self._is_on = True
         os.write(self._report, b"{}\n")
 
@@ -87,7 +88,7 @@ class Watch:
             return
         self._calls[module] += 1
         if self._last not in ("", module):
-            self._changes += 1
+            self._changes[f"{self._last} → {module}"] += 1
         self._last = module
 
     def _module(self, filename: str) -> str:
@@ -291,15 +292,18 @@ def walks() -> Iterator[tuple[str, Steps]]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="Count the modules that one request passes through.")
-    parser.add_argument("--modules", action="store_true", help="also print the modules, with the calls into each")
+    parser.add_argument("--modules", action="store_true", help="also print the modules and the changes")
     wanted = parser.parse_args()
     print(f"{'walk':<34} {'modules':>8} {'changes':>8} {'calls':>8}   aim")
     for name, steps in walks():
         aim = "at most {} and {}".format(*AIMS[name]) if name in AIMS else ""
-        print(f"{name:<34} {len(steps.calls):>8} {steps.changes:>8} {sum(steps.calls.values()):>8}   {aim}")
+        calls, changes = sum(steps.calls.values()), sum(steps.changes.values())
+        print(f"{name:<34} {len(steps.calls):>8} {changes:>8} {calls:>8}   {aim}")
         if wanted.modules:
-            for module, calls in sorted(steps.calls.items(), key=lambda each: -each[1]):
-                print(f"    {calls:>5}  {module}")
+            for module, times in Counter(steps.calls).most_common():
+                print(f"    {times:>5}  {module}")
+            for change, times in Counter(steps.changes).most_common(MOST_CHANGES):
+                print(f"        {times:>5}  {change}")
 
 
 if __name__ == "__main__":

@@ -5,9 +5,9 @@ from __future__ import annotations
 import msgspec
 from msgspec import Raw
 
-from turnwire.agent import adapt_words as words
+from turnwire.agent import official_sdk as words
 from turnwire.agent.options import AgentOptions, Command, Mode, Option, Value
-from turnwire.agent.words import Json
+from turnwire.agent.v2_updates import Json
 from turnwire.core.translate.handshake import read_client
 from turnwire.wire.jsonrpc import raw
 

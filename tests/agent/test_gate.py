@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from turnwire.agent.gate import FULL_STATE, Gate, Stage
+from turnwire.agent.session_client import FULL_STATE, Gate, Stage
 from turnwire.errors import LimitExceeded
 
 STEPS = st.lists(st.sampled_from(["update", "answered", "ready"]), max_size=60)

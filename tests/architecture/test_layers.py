@@ -18,7 +18,7 @@ SOURCE = Path(__file__).resolve().parents[2] / "src"
 LAYERS = [
     {"__main__"},
     {"cli"},
-    {"opening", "builtin"},
+    {"api", "builtin"},
     {"server", "client", "agent"},
     {"runtime"},
     {"log", "link"},

@@ -19,7 +19,7 @@ from turnwire.builtin.agent import BuiltIn, BuiltInSettings
 from turnwire.builtin.library_model import choose_model
 from turnwire.builtin.model import Model
 from turnwire.client.client import Client, connect
-from turnwire.client.question import Answer, Question
+from turnwire.client.permission import Answer, PermissionRequest
 from turnwire.client.session import Session
 from turnwire.client.update import Update
 from turnwire.errors import TurnError
@@ -78,7 +78,7 @@ class Talk:
         session.on_permission(self._answer)
         session.on_update(self._hear)
 
-    def _answer(self, question: Question) -> Answer:
+    def _answer(self, question: PermissionRequest) -> Answer:
         if question.method == "elicitation/create":
             return self.forms.pop(0)
         self.asked.append(msgspec.json.decode(question.params))

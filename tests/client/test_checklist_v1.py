@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.server.acp.recording import INFO, Recorder, recorded, v1_agent
+from tests.server.acp.recorder import INFO, Recorder, recorded, v1_agent
 from tests.support.acp import V1, Client, Json, Place, connected
 
 pytestmark = pytest.mark.anyio

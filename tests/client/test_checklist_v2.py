@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from msgspec import Raw, json
-from tests.server.acp.recording import V2_AGENT, Recorder, recorded
+from tests.server.acp.recorder import V2_AGENT, Recorder, recorded
 from tests.support.acp import V1, V2, Json, connected
 
 from turnwire.core.events import AgentStarted, SessionUpdated, TurnEnd

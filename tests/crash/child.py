@@ -30,11 +30,11 @@ from turnwire.limits import KiB, Limits
 from turnwire.log.sqlite import SqliteEventLog
 from turnwire.log.sqlite_wal import Durability, WalGate
 from turnwire.log.sqlite_writer import Transaction
-from turnwire.runtime.hosting import Hosting
+from turnwire.runtime.agent_driver import AgentDriver
 from turnwire.runtime.node import open_node
 from turnwire.runtime.tail import Tail
+from turnwire.testing.scripted.agent import ScriptedSource
 from turnwire.testing.scripted.options import AgentOptions, Profile
-from turnwire.testing.source import ScriptedSource
 
 LIMITS = Limits(
     batch_inputs=32,
@@ -104,7 +104,7 @@ class FusedLog(SqliteEventLog):
 
 def wrap(fuse: Fuse) -> None:
     """Put the other points around the product, in this process only."""
-    flush, committed, publish, perform = Transaction.flush, WalGate.committed, Tail.publish, Hosting.perform
+    flush, committed, publish, perform = Transaction.flush, WalGate.committed, Tail.publish, AgentDriver.perform
 
     def fused_flush(self: Transaction) -> None:
         flush(self)
@@ -118,7 +118,7 @@ def wrap(fuse: Fuse) -> None:
         publish(self, bodies)
         fuse.passes("publish")
 
-    def fused_perform(self: Hosting, effect: AnyEffect) -> None:
+    def fused_perform(self: AgentDriver, effect: AnyEffect) -> None:
         fuse.passes("perform")
         if isinstance(effect, AskAgent):
             say(f"asked {effect.prompt_id}")
@@ -128,7 +128,7 @@ def wrap(fuse: Fuse) -> None:
     Transaction.flush = fused_flush
     WalGate.committed = fused_committed
     Tail.publish = fused_publish
-    Hosting.perform = fused_perform
+    AgentDriver.perform = fused_perform
 
 
 class _Complaints(logging.Handler):

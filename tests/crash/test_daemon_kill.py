@@ -23,8 +23,7 @@ from tests.crash.daemon_life import TOKEN, WAIT_S, Folder, Manner, open_daemons
 from tests.process.starting import needs_linux
 
 from turnwire import connect
-from turnwire.client.daemon_client import DaemonClient
-from turnwire.client.shapes import Envelope
+from turnwire.client.daemon_client import DaemonClient, Envelope
 from turnwire.errors import TurnError
 
 pytestmark = [pytest.mark.anyio, needs_linux]

@@ -22,10 +22,10 @@ from typing import Any, TypeAlias
 import anyio
 
 from turnwire.link.stdio import StdioLink
+from turnwire.testing.agent import LIMITS, read_arguments
 from turnwire.testing.scripted.agent import ScriptedAgent
 from turnwire.testing.scripted.host import ProcessHost
 from turnwire.testing.scripted.options import AgentOptions, Profile
-from turnwire.testing.scripted.program import LIMITS, read_arguments
 
 Json: TypeAlias = dict[str, Any]
 USAGE = {"inputTokens": 3, "outputTokens": 4, "totalTokens": 7}

@@ -1,7 +1,6 @@
 """A bare client: `send` a frame, wait for the `next` one that fits, look at all `frames` so far.
 
-Takes a way to send; is given what comes. Below that, nothing knows of a transport; `wires.py` has one for each.
-Every wait is bounded.
+Nothing here knows of a transport; `transports.py` has one for each. Every wait is bounded.
 """
 
 from __future__ import annotations

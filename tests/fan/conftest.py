@@ -1,4 +1,4 @@
-"""What the fan shares: the programs, and the seat of each pair."""
+"""What the fan shares: the programs, and the harness of each pair."""
 
 from __future__ import annotations
 
@@ -6,19 +6,19 @@ from collections.abc import Generator
 from pathlib import Path
 
 import pytest
-from tests.fan.fleet import Fleet, fleet_in
+from tests.fan.harness import Harness
 from tests.fan.matrix import Pair
-from tests.fan.seats import Seat
+from tests.fan.programs import Programs, programs_in
 
 
 @pytest.fixture(scope="package")
-def fleet(tmp_path_factory: pytest.TempPathFactory) -> Generator[Fleet]:
+def programs(tmp_path_factory: pytest.TempPathFactory) -> Generator[Programs]:
     """All programs of the fan. Each starts with the first test that needs it."""
-    with fleet_in(tmp_path_factory.mktemp("fan")) as programs:
-        yield programs
+    with programs_in(tmp_path_factory.mktemp("fan")) as started:
+        yield started
 
 
 @pytest.fixture
-def seat(pair: Pair, fleet: Fleet, tmp_path: Path, request: pytest.FixtureRequest) -> Seat:
-    """The seat of a pair."""
-    return Seat(pair, fleet, tmp_path, is_odd=request.node.get_closest_marker("odd_frames") is not None)
+def harness(pair: Pair, programs: Programs, tmp_path: Path, request: pytest.FixtureRequest) -> Harness:
+    """The harness of a pair."""
+    return Harness(pair, programs, tmp_path, is_odd=request.node.get_closest_marker("odd_frames") is not None)

@@ -1,6 +1,6 @@
 """What is multiplied with what: transports, dialects of clients, and agents.
 
-Takes which of them a test is about; gives its parameters. `left_out.py` says why the rest is not there.
+Takes which of them a test is about; gives its parameters. `exclusions.py` says why the rest is not there.
 """
 
 from __future__ import annotations

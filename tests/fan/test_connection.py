@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 from tests.fan.clients import Json, kinds, update_of
+from tests.fan.harness import Harness
 from tests.fan.matrix import AGENTS, fan
-from tests.fan.seats import Seat
 
 pytestmark = pytest.mark.anyio
 
@@ -17,9 +17,9 @@ REFUSED: dict[str, Json] = {"http1": {"status": 400}, "http2": {"status": 400}}
 
 @pytest.mark.requirement("R1")
 @fan()
-async def test_a_session_before_initialize_is_refused(seat: Seat) -> None:
-    async with seat.client(knocks=True) as client:
-        refused = REFUSED.get(seat.pair.transport)
+async def test_a_session_before_initialize_is_refused(harness: Harness) -> None:
+    async with harness.client(knocks=True) as client:
+        refused = REFUSED.get(harness.pair.transport)
         assert client.early == refused if refused else client.early["error"]["code"] == -32600
         # And after it, it is not.
         assert await client.new()
@@ -27,8 +27,8 @@ async def test_a_session_before_initialize_is_refused(seat: Seat) -> None:
 
 @pytest.mark.requirement("R2")
 @fan()
-async def test_updates_come_in_the_order_in_which_the_agent_made_them(seat: Seat) -> None:
-    async with seat.client() as client:
+async def test_updates_come_in_the_order_in_which_the_agent_made_them(harness: Harness) -> None:
+    async with harness.client() as client:
         session_id = await client.new()
         for _ in range(2):
             begun = len(client.frames)
@@ -39,8 +39,8 @@ async def test_updates_come_in_the_order_in_which_the_agent_made_them(seat: Seat
 
 @pytest.mark.requirement("R3", "R30", "R41")
 @fan(agents=AGENTS)
-async def test_the_answer_to_a_new_session_comes_before_all_that_is_said_there(seat: Seat) -> None:
-    async with seat.client() as client:
+async def test_the_answer_to_a_new_session_comes_before_all_that_is_said_there(harness: Harness) -> None:
+    async with harness.client() as client:
         session_id = await client.new()
         answer = next(each for each in client.frames if "method" not in each)
         assert answer["result"]["sessionId"] == session_id
@@ -58,8 +58,8 @@ async def test_the_answer_to_a_new_session_comes_before_all_that_is_said_there(s
 @pytest.mark.requirement("R4")
 @pytest.mark.odd_frames("the agent makes up a kind of update")
 @fan()
-async def test_an_update_of_an_unknown_kind_ends_nothing(seat: Seat) -> None:
-    async with seat.client() as client:
+async def test_an_update_of_an_unknown_kind_ends_nothing(harness: Harness) -> None:
+    async with harness.client() as client:
         session_id = await client.new()
         unknown = 'update {"sessionUpdate":"hologram","depth":3}'
         end = await client.run(session_id, unknown, "say 1 on")
@@ -69,24 +69,24 @@ async def test_an_update_of_an_unknown_kind_ends_nothing(seat: Seat) -> None:
 
 @pytest.mark.requirement("R5")
 @fan(agents=AGENTS)
-async def test_a_client_that_asks_in_any_place_is_heard_and_another_is_not(seat: Seat) -> None:
-    async with seat.client() as client:
+async def test_a_client_that_asks_in_any_place_is_heard_and_another_is_not(harness: Harness) -> None:
+    async with harness.client() as client:
         session_id = await client.new()
-        await client.run(session_id, f"say 1 {seat.word}")
-        asked = seat.pair.dialect == "v1plus"
+        await client.run(session_id, f"say 1 {harness.word}")
+        asked = harness.pair.dialect == "v1plus"
         assert kinds(client.updates(session_id)).count("turn_complete") == asked
         # And the agent's own offer was read: it is told that we are ready if it wants to hear it.
-        readies = [each for each in seat.heard() if each.method == "session/ready"]
-        assert len(readies) == (seat.pair.agent == "v1plus")
+        readies = [each for each in harness.heard() if each.method == "session/ready"]
+        assert len(readies) == (harness.pair.agent == "v1plus")
 
 
 @pytest.mark.requirement("R6")
 @fan(agents=AGENTS)
-async def test_the_drafts_are_offered_in_their_places(seat: Seat) -> None:
-    async with seat.client() as client:
+async def test_the_drafts_are_offered_in_their_places(harness: Harness) -> None:
+    async with harness.client() as client:
         mirror = client.agreed["capabilities"]["session"]
         assert mirror["ready"] is True
-        if seat.pair.version == 2:
+        if harness.pair.version == 2:
             assert "turnComplete" not in mirror, "idle says it"
         else:
             offered = client.agreed["agentCapabilities"]["sessionCapabilities"]
@@ -95,15 +95,15 @@ async def test_the_drafts_are_offered_in_their_places(seat: Seat) -> None:
 
 @pytest.mark.requirement("R7")
 @fan()
-async def test_ids_come_back_with_their_value_and_their_type(seat: Seat) -> None:
-    async with seat.client() as client:
+async def test_ids_come_back_with_their_value_and_their_type(harness: Harness) -> None:
+    async with harness.client() as client:
         session_id, ids = await client.new(), (2, "2", 2**53, -5, "")
         for request_id in ids:
             after = len(client.frames)
             await client.ask("session/list", request_id)
             assert "result" in await client.answer(request_id, after)
         # Two prompts whose ids differ by type only are two prompts.
-        gate, after = seat.gate(), len(client.frames)
+        gate, after = harness.gate(), len(client.frames)
         first = await client.prompt(session_id, f"gate {gate}", "stop max_tokens", request_id=7)
         second = await client.prompt(session_id, "stop refusal", request_id="7")
         gate.touch()
@@ -113,8 +113,8 @@ async def test_ids_come_back_with_their_value_and_their_type(seat: Seat) -> None
 
 @pytest.mark.requirement("R8", "R31")
 @fan()
-async def test_ready_is_never_answered_and_repeated_or_astray_it_does_nothing(seat: Seat) -> None:
-    async with seat.client() as client:
+async def test_ready_is_never_answered_and_repeated_or_astray_it_does_nothing(harness: Harness) -> None:
+    async with harness.client() as client:
         session_id = await client.new()
         await client.echo()
         before = len(client.frames)
@@ -130,8 +130,8 @@ async def test_ready_is_never_answered_and_repeated_or_astray_it_does_nothing(se
 
 @pytest.mark.requirement("R9")
 @fan()
-async def test_a_cancel_overtakes_the_prompt_that_runs_and_those_that_wait(seat: Seat) -> None:
-    async with seat.client() as client:
+async def test_a_cancel_overtakes_the_prompt_that_runs_and_those_that_wait(harness: Harness) -> None:
+    async with harness.client() as client:
         session_id, other = await client.new(), await client.new()
         request_id = await client.prompt(session_id, "flood 200", "say 1 begun", "never")
         beside = await client.prompt(other, "never")

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from tests.fan.agent import USAGE
 from tests.fan.clients import Client, End, Json, kinds, states
+from tests.fan.harness import Harness
 from tests.fan.matrix import SERVED, fan
-from tests.fan.seats import Seat
 
 pytestmark = pytest.mark.anyio
 
@@ -17,9 +17,9 @@ def user_messages(updates: list[Json]) -> list[Json]:
 
 @pytest.mark.requirement("R32", "R34", "R35")
 @fan(dialects=["v2"])
-async def test_a_prompt_is_answered_when_its_message_is_in_the_conversation(seat: Seat) -> None:
-    async with seat.client() as client:
-        session_id, gate = await client.new(), seat.gate()
+async def test_a_prompt_is_answered_when_its_message_is_in_the_conversation(harness: Harness) -> None:
+    async with harness.client() as client:
+        session_id, gate = await client.new(), harness.gate()
         begun = len(client.frames)
         lines = (f"gate {gate}", "say 1 x")
         request_id = await client.prompt(session_id, *lines)
@@ -37,9 +37,9 @@ async def test_a_prompt_is_answered_when_its_message_is_in_the_conversation(seat
 @pytest.mark.requirement("R33")
 @fan(dialects=["v2"])
 async def test_a_refused_prompt_is_an_error_and_no_message_and_an_accepted_one_is_never_an_error(
-    seat: Seat,
+    harness: Harness,
 ) -> None:
-    async with seat.client() as client:
+    async with harness.client() as client:
         session_id = await client.new()
         begun = len(client.frames)
         sound = {"type": "audio", "data": "AA==", "mimeType": "audio/wav"}
@@ -57,8 +57,8 @@ async def test_a_refused_prompt_is_an_error_and_no_message_and_an_accepted_one_i
 @pytest.mark.requirement("R36")
 @pytest.mark.odd_frames("the agent has a stop reason of its own")
 @fan(dialects=["v2"])
-async def test_idle_says_why_behind_everything_and_a_failure_with_its_details(seat: Seat) -> None:
-    async with seat.client() as client:
+async def test_idle_says_why_behind_everything_and_a_failure_with_its_details(harness: Harness) -> None:
+    async with harness.client() as client:
         session_id = await client.new()
         for reason in ("end_turn", "max_tokens", "refusal", "_bored"):
             end = await client.run(session_id, "flood 20", "say 1 last", f"stop {reason}")
@@ -74,8 +74,8 @@ async def test_idle_says_why_behind_everything_and_a_failure_with_its_details(se
 
 @pytest.mark.requirement("R37")
 @fan(dialects=["v2"])
-async def test_a_turn_that_waits_for_its_user_says_so(seat: Seat) -> None:
-    async with seat.client() as client:
+async def test_a_turn_that_waits_for_its_user_says_so(harness: Harness) -> None:
+    async with harness.client() as client:
         session_id = await client.new()
         request_id = await client.prompt(session_id, "ask t1 allow_once,reject_once")
         question = await client.question(session_id)
@@ -88,19 +88,19 @@ async def test_a_turn_that_waits_for_its_user_says_so(seat: Seat) -> None:
 
 @pytest.mark.requirement("R38")
 @fan()
-async def test_what_a_turn_has_used_is_told_with_its_end(seat: Seat) -> None:
-    async with seat.client() as client:
+async def test_what_a_turn_has_used_is_told_with_its_end(harness: Harness) -> None:
+    async with harness.client() as client:
         session_id = await client.new()
         for lines, usage in ((("say 1 x", "# bend usage"), USAGE), (("say 1 x",), None)):
             end = await client.run(session_id, *lines)
-            told = end.frame["result"] if seat.pair.version == 1 else end.frame["params"]["update"]
+            told = end.frame["result"] if harness.pair.version == 1 else end.frame["params"]["update"]
             assert told.get("usage") == usage
 
 
 @pytest.mark.requirement("R39")
 @fan(dialects=["v2"], agents=["v2"])
-async def test_an_agent_begins_and_ends_a_turn_of_its_own(seat: Seat) -> None:
-    async with seat.client() as client:
+async def test_an_agent_begins_and_ends_a_turn_of_its_own(harness: Harness) -> None:
+    async with harness.client() as client:
         session_id = await client.new()
         end = await client.run(session_id, "say 1 asked", "agent-turn 2")
 
@@ -118,8 +118,8 @@ async def test_an_agent_begins_and_ends_a_turn_of_its_own(seat: Seat) -> None:
 
 @pytest.mark.requirement("R40")
 @fan()
-async def test_what_is_said_while_idle_is_told_and_begins_and_ends_nothing(seat: Seat) -> None:
-    async with seat.client() as client:
+async def test_what_is_said_while_idle_is_told_and_begins_and_ends_nothing(harness: Harness) -> None:
+    async with harness.client() as client:
         session_id = await client.new()
         end = await client.run(session_id, "say 1 asked", "idle-speak usage 5 9", "idle-speak title Later")
         await client.update(session_id, "session_info_update", title="Later")
@@ -138,9 +138,9 @@ def ends(client: Client, session_id: str, start: int = 0) -> int:
 
 @pytest.mark.requirement("R42")
 @fan()
-async def test_a_second_prompt_needs_no_cancel_and_the_order_is_to_be_seen(seat: Seat) -> None:
-    async with seat.client() as client:
-        session_id, gate = await client.new(), seat.gate()
+async def test_a_second_prompt_needs_no_cancel_and_the_order_is_to_be_seen(harness: Harness) -> None:
+    async with harness.client() as client:
+        session_id, gate = await client.new(), harness.gate()
         first = await client.prompt(session_id, "say 1 one", f"gate {gate}")
         second = await client.prompt(session_id, "say 1 two")
         await client.says(session_id, "one")
@@ -151,7 +151,7 @@ async def test_a_second_prompt_needs_no_cancel_and_the_order_is_to_be_seen(seat:
         assert [each.stop_reason for each in found] == ["end_turn", "end_turn"]
         assert found[0].place < found[1].place
         assert client.texts(session_id) == ["one", "two"]
-        if seat.pair.version == 2:
+        if harness.pair.version == 2:
             ids = [each["messageId"] for each in user_messages(client.updates(session_id))]
             assert ids == [(await client.answer(each))["result"]["messageId"] for each in (first, second)]
 
@@ -159,8 +159,8 @@ async def test_a_second_prompt_needs_no_cancel_and_the_order_is_to_be_seen(seat:
 @pytest.mark.requirement("R43")
 @pytest.mark.parametrize("how", ["$/cancel_request", "session/cancel"])
 @fan(dialects=["v2"])
-async def test_a_prompt_that_waits_can_be_taken_back_until_it_is_accepted(seat: Seat, how: str) -> None:
-    async with seat.client() as client:
+async def test_a_prompt_that_waits_can_be_taken_back_until_it_is_accepted(harness: Harness, how: str) -> None:
+    async with harness.client() as client:
         session_id = await client.new()
         running = await client.prompt(session_id, "say 1 begun", "never")
         waiting = await client.prompt(session_id, "say 1 unsaid")
@@ -180,9 +180,9 @@ async def test_a_prompt_that_waits_can_be_taken_back_until_it_is_accepted(seat: 
 
 @pytest.mark.requirement("R43")
 @fan(dialects=["v2"], transports=SERVED)
-async def test_a_prompt_that_waits_can_be_edited_until_it_is_accepted(seat: Seat) -> None:
-    async with seat.client() as client, seat.rest() as rest:
-        session_id, gate = await client.new(), seat.gate()
+async def test_a_prompt_that_waits_can_be_edited_until_it_is_accepted(harness: Harness) -> None:
+    async with harness.client() as client, harness.rest() as rest:
+        session_id, gate = await client.new(), harness.gate()
         await client.prompt(session_id, "say 1 begun", f"gate {gate}")
         waiting = await client.prompt(session_id, "say 1 old")
         await client.says(session_id, "begun")
@@ -200,16 +200,16 @@ async def test_a_prompt_that_waits_can_be_edited_until_it_is_accepted(seat: Seat
 
 @pytest.mark.requirement("R44")
 @fan()
-async def test_who_comes_while_a_turn_runs_learns_of_it_and_of_its_end(seat: Seat) -> None:
-    async with seat.client() as first, seat.another(first) as client:
-        session_id, gate = await first.new(), seat.gate()
+async def test_who_comes_while_a_turn_runs_learns_of_it_and_of_its_end(harness: Harness) -> None:
+    async with harness.client() as first, harness.another(first) as client:
+        session_id, gate = await first.new(), harness.gate()
         request_id = await first.prompt(session_id, "say 1 begun", f"gate {gate}", "say 1 more")
         await first.says(session_id, "begun")
         begun = len(client.frames)
         answer = await client.load(session_id)
         before = client.updates(session_id, begun, client.place(answer))
         assert client.texts(session_id, begun, client.place(answer)) == ["begun"]
-        if seat.pair.version == 2:
+        if harness.pair.version == 2:
             assert before[-1] == {"sessionUpdate": "state_update", "state": "running"}
         await client.ready(session_id)
         gate.touch()
@@ -220,8 +220,8 @@ async def test_who_comes_while_a_turn_runs_learns_of_it_and_of_its_end(seat: Sea
 
 @pytest.mark.requirement("R45")
 @fan()
-async def test_the_history_has_messages_and_ends_and_none_of_it_is_a_new_end(seat: Seat) -> None:
-    async with seat.client() as first, seat.another(first) as client:
+async def test_the_history_has_messages_and_ends_and_none_of_it_is_a_new_end(harness: Harness) -> None:
+    async with harness.client() as first, harness.another(first) as client:
         session_id = await first.new()
         for text in ("one", "two"):
             await first.run(session_id, f"say 1 {text}")
@@ -231,13 +231,13 @@ async def test_the_history_has_messages_and_ends_and_none_of_it_is_a_new_end(sea
         assert client.texts(session_id, begun) == ["one", "two"]
         users = [each for each in kinds(history) if each.startswith("user_message")]
         assert len(users) == 2
-        if seat.pair.version == 2:
+        if harness.pair.version == 2:
             assert states(history) == ["running", "idle", "running", "idle", "idle"], "and where it stands now"
         else:
             assert ends(client, session_id, begun) == 2
         # A prompt that is sent now ends with its own end, not with one of these.
         await client.ready(session_id)
-        gate = seat.gate()
+        gate = harness.gate()
         request_id = await client.prompt(session_id, "say 1 three", f"gate {gate}")
         await client.says(session_id, "three")
         told = len(client.frames)

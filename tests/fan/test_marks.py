@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 from tests.fan.clients import Client, Json, kinds
+from tests.fan.harness import Harness
 from tests.fan.matrix import AGENTS, fan
-from tests.fan.seats import Seat
 
 pytestmark = pytest.mark.anyio
 
@@ -22,10 +22,10 @@ def notes(client: Client, start: int = 0) -> list[Json]:
 
 @pytest.mark.requirement("R18", "R19", "R20", "R21", "R22")
 @fan(dialects=["v1plus"], agents=AGENTS)
-async def test_each_turn_is_marked_once_behind_all_of_it_and_before_the_answer(seat: Seat) -> None:
-    async with seat.client() as client:
+async def test_each_turn_is_marked_once_behind_all_of_it_and_before_the_answer(harness: Harness) -> None:
+    async with harness.client() as client:
         session_id = await client.new()
-        for request_id, reason in ((11, "end_turn"), ("11", "max_tokens"), (f"p {seat.word}", "refusal")):
+        for request_id, reason in ((11, "end_turn"), ("11", "max_tokens"), (f"p {harness.word}", "refusal")):
             begun = len(client.frames)
             await client.prompt(
                 session_id, "think hm", "flood 9", "tool t1", f"stop {reason}", request_id=request_id
@@ -46,9 +46,9 @@ async def test_each_turn_is_marked_once_behind_all_of_it_and_before_the_answer(s
 
 @pytest.mark.requirement("R18", "R20")
 @fan(dialects=["v1plus"], agents=AGENTS)
-async def test_prompts_that_wait_are_marked_each_with_its_own_request(seat: Seat) -> None:
-    async with seat.client() as client:
-        session_id, gate = await client.new(), seat.gate()
+async def test_prompts_that_wait_are_marked_each_with_its_own_request(harness: Harness) -> None:
+    async with harness.client() as client:
+        session_id, gate = await client.new(), harness.gate()
         first = await client.prompt(session_id, f"gate {gate}", "say 1 one")
         second = await client.prompt(session_id, "say 1 two")
         gate.touch()
@@ -58,8 +58,8 @@ async def test_prompts_that_wait_are_marked_each_with_its_own_request(seat: Seat
 
 @pytest.mark.requirement("R23")
 @fan(dialects=["v1plus"], agents=AGENTS)
-async def test_a_cancelled_turn_is_marked_as_cancelled(seat: Seat) -> None:
-    async with seat.client() as client:
+async def test_a_cancelled_turn_is_marked_as_cancelled(harness: Harness) -> None:
+    async with harness.client() as client:
         session_id = await client.new()
         request_id = await client.prompt(session_id, "on-cancel say 1 late", "say 1 begun", "never")
         await client.says(session_id, "begun")
@@ -76,8 +76,8 @@ async def test_a_cancelled_turn_is_marked_as_cancelled(seat: Seat) -> None:
 
 @pytest.mark.requirement("R24")
 @fan(dialects=["v1plus"], agents=AGENTS)
-async def test_a_turn_that_fails_is_marked_without_a_reason_and_a_refused_prompt_is_not(seat: Seat) -> None:
-    async with seat.client() as client:
+async def test_a_turn_that_fails_is_marked_without_a_reason_and_a_refused_prompt_is_not(harness: Harness) -> None:
+    async with harness.client() as client:
         session_id = await client.new()
         request_id = await client.prompt(session_id, "say 1 x", "error -32050 no more fuel")
         end = await client.end(session_id, request_id)
@@ -99,14 +99,14 @@ async def test_a_turn_that_fails_is_marked_without_a_reason_and_a_refused_prompt
 
 @pytest.mark.requirement("R25")
 @fan(dialects=["v1", "v2"], agents=AGENTS)
-async def test_who_did_not_ask_is_never_sent_the_marker(seat: Seat) -> None:
-    async with seat.client() as client:
+async def test_who_did_not_ask_is_never_sent_the_marker(harness: Harness) -> None:
+    async with harness.client() as client:
         session_id = await client.new()
         begun = len(client.frames)
         request_id = await client.prompt(session_id, "say 1 x", "stop max_tokens")
         end = await client.end(session_id, request_id)
         assert not marks(client, session_id)
-        if seat.pair.version == 2:
+        if harness.pair.version == 2:
             assert not notes(client)
             return
         # The forms that a v1 client takes without having asked, in their order.

@@ -1,4 +1,4 @@
-"""The fan is whole: every number on every pair is shown by a test, or a row of `left_out.py` says why not."""
+"""The fan is whole: every number on every pair is shown by a test, or a row of `exclusions.py` says why not."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.fan.left_out import ROWS, Row
+from tests.fan.exclusions import ROWS, Row
 from tests.fan.matrix import NUMBERS, PAIRS, Pair
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import pytest
 from tests.fan.clients import WORDS, own_words
+from tests.fan.harness import Harness
 from tests.fan.matrix import AGENTS, ASKING, fan
-from tests.fan.seats import Seat
 
 pytestmark = pytest.mark.anyio
 
 
 @pytest.mark.requirement("R6", "R25")
 @fan(dialects=["v1plus"], agents=AGENTS)
-async def test_an_operator_who_switches_it_off_takes_back_the_offer_and_every_form(seat: Seat) -> None:
-    async with seat.client("hasty") as client:
+async def test_an_operator_who_switches_it_off_takes_back_the_offer_and_every_form(harness: Harness) -> None:
+    async with harness.client("hasty") as client:
         assert "turnComplete" not in client.agreed["agentCapabilities"]["sessionCapabilities"]
         assert "turnComplete" not in client.agreed["capabilities"]["session"]
         session_id = await client.new()
@@ -25,10 +25,10 @@ async def test_an_operator_who_switches_it_off_takes_back_the_offer_and_every_fo
 
 @pytest.mark.requirement("R28")
 @fan(dialects=ASKING)
-async def test_a_client_that_never_says_it_is_told_after_the_time_of_the_operator(seat: Seat) -> None:
-    async with seat.client("hasty") as client:
+async def test_a_client_that_never_says_it_is_told_after_the_time_of_the_operator(harness: Harness) -> None:
+    async with harness.client("hasty") as client:
         session_id = await client.new(settled=False)
         await client.update(session_id, "usage_update")
         assert own_words(client.updates(session_id))[-4:] == WORDS
-        logged = seat.program("hasty").err.read_text()
+        logged = harness.program("hasty").err.read_text()
         assert any("event=ready_missing" in each and session_id in each for each in logged.splitlines())

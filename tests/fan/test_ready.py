@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import pytest
 from tests.fan.clients import WORDS, own_words
+from tests.fan.harness import Harness
 from tests.fan.matrix import AGENTS, ASKING, fan
-from tests.fan.seats import Seat
 
 pytestmark = pytest.mark.anyio
 
 
 @pytest.mark.requirement("R26", "R27")
 @fan(dialects=ASKING, agents=AGENTS)
-async def test_nothing_is_told_before_ready_and_then_all_of_it_once_in_order(seat: Seat) -> None:
-    async with seat.client() as client:
+async def test_nothing_is_told_before_ready_and_then_all_of_it_once_in_order(harness: Harness) -> None:
+    async with harness.client() as client:
         names = {await client.new(settled=False): name for name in ("session/ready", "_session/ready")}
         # The agent has said the same of a later session: it is not the agent that we wait for.
         await client.new()
@@ -30,8 +30,8 @@ async def test_nothing_is_told_before_ready_and_then_all_of_it_once_in_order(sea
 
 @pytest.mark.requirement("R29")
 @fan(dialects=ASKING, agents=AGENTS)
-async def test_a_prompt_counts_as_ready_and_no_word_is_lost(seat: Seat) -> None:
-    async with seat.client() as client:
+async def test_a_prompt_counts_as_ready_and_no_word_is_lost(harness: Harness) -> None:
+    async with harness.client() as client:
         session_id = await client.new(settled=False)
         end = await client.run(session_id, "say 1 x")
         assert end.stop_reason == "end_turn"
@@ -42,11 +42,11 @@ async def test_a_prompt_counts_as_ready_and_no_word_is_lost(seat: Seat) -> None:
 
 @pytest.mark.requirement("R29")
 @fan(dialects=ASKING, agents=AGENTS)
-async def test_the_history_of_a_load_is_not_held_back(seat: Seat) -> None:
-    async with seat.client() as first, seat.another(first) as client:
+async def test_the_history_of_a_load_is_not_held_back(harness: Harness) -> None:
+    async with harness.client() as first, harness.another(first) as client:
         session_id = await first.new()
-        await first.run(session_id, f"say 1 {seat.word}")
+        await first.run(session_id, f"say 1 {harness.word}")
         begun = len(client.frames)
         answer = await client.load(session_id)
         # We have not said that we are ready for it, and have it all before the answer.
-        assert client.texts(session_id, begun, client.place(answer)) == [seat.word]
+        assert client.texts(session_id, begun, client.place(answer)) == [harness.word]

@@ -1,6 +1,6 @@
-"""Our own client over the same transports: it speaks to a front or a daemon as to any agent.
+"""Our own client over the same transports: it speaks to a stdio process or a daemon as to any agent.
 
-A front that is held to v1 is spoken to in v1 with both drafts, which our client always asks for; any other in v2.
+A process that is held to v1 is spoken to in v1 with both drafts, which our client always asks for; any other in v2.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ import anyio
 import pytest
 from anyio.lowlevel import checkpoint
 from tests.cli.rig import PROGRAM, environment
-from tests.fan.fleet import TOKEN, Way
+from tests.fan.harness import Harness, tool_calls
 from tests.fan.matrix import ASKING, Transport, fan
-from tests.fan.seats import Seat, tool_calls
+from tests.fan.programs import TOKEN, Way
 from tests.support.heard import WAIT_S
 
 from turnwire.client import Client, Question, Update, connect
@@ -29,27 +29,27 @@ OWN = ["available_commands_update", "available_commands_update", "session_info_u
 
 
 @asynccontextmanager
-async def opened(seat: Seat) -> AsyncGenerator[Client]:
+async def opened(harness: Harness) -> AsyncGenerator[Client]:
     """Our client with this pair's agent behind this pair's transport."""
-    way: Way = "held-to-v1" if seat.pair.dialect == "v1plus" else "usual"
+    way: Way = "held-to-v1" if harness.pair.dialect == "v1plus" else "usual"
     with anyio.fail_after(2 * WAIT_S):
-        if seat.pair.transport == "stdio":
-            program = seat.fleet.program(seat.pair.agent)
-            command = [*PROGRAM, "stdio", *seat.fleet.flags(program, way)]
+        if harness.pair.transport == "stdio":
+            program = harness.programs.program(harness.pair.agent)
+            command = [*PROGRAM, "stdio", *harness.programs.flags(program, way)]
             opening = connect(command, env=environment(program.home))
         else:
-            url = seat.host(way).url + "/acp"
-            opening = connect(url if seat.pair.transport == "http1" else f"ws{url[4:]}", token=TOKEN)
+            url = harness.host(way).url + "/acp"
+            opening = connect(url if harness.pair.transport == "http1" else f"ws{url[4:]}", token=TOKEN)
         async with opening as client:
             yield client
 
 
 @pytest.mark.requirement("R2", "R46", "R47", "R51", "R52", "R55", "R56")
 @fan(transports=SPOKEN, dialects=ASKING)
-async def test_a_session_is_opened_and_its_turns_end_when_all_is_handled(seat: Seat) -> None:
+async def test_a_session_is_opened_and_its_turns_end_when_all_is_handled(harness: Harness) -> None:
     handled: list[Update] = []
     has_own = anyio.Event()
-    async with opened(seat) as client:
+    async with opened(harness) as client:
 
         @client.on_update
         async def handle(update: Update) -> None:
@@ -58,8 +58,8 @@ async def test_a_session_is_opened_and_its_turns_end_when_all_is_handled(seat: S
             if update.kind == "usage_update":
                 has_own.set()
 
-        session = await client.new_session(seat.fleet.cwd)
-        # A front waits for ready as long as it takes, so we have said it; and what was held back came all.
+        session = await client.new_session(harness.programs.cwd)
+        # It waits for ready as long as it takes, so we have said it; and what was held back came all.
         await has_own.wait()
         assert [each.kind for each in handled if each.kind in OWN][-4:] == OWN
         handled.clear()
@@ -68,7 +68,7 @@ async def test_a_session_is_opened_and_its_turns_end_when_all_is_handled(seat: S
             spoken = [each.text for each in handled if each.text]
             assert spoken == [str(number) for number in range(60)], "all of it was handled before the end"
             assert result.stop_reason == reason
-            assert result.ending == {"v1plus": "marker", "v2": "idle"}[seat.pair.dialect]
+            assert result.ending == {"v1plus": "marker", "v2": "idle"}[harness.pair.dialect]
             handled.clear()
         with pytest.raises(ContentRefused):
             await session.prompt([{"type": "audio", "data": "AA==", "mimeType": "audio/wav"}])
@@ -78,9 +78,9 @@ async def test_a_session_is_opened_and_its_turns_end_when_all_is_handled(seat: S
 
 @pytest.mark.requirement("R48", "R49", "R50")
 @fan(transports=SPOKEN, dialects=ASKING)
-async def test_a_cancelled_turn_leaves_nothing_open_and_hears_the_agent_to_its_end(seat: Seat) -> None:
-    async with opened(seat) as client:
-        session, gate = await client.new_session(seat.fleet.cwd), seat.gate()
+async def test_a_cancelled_turn_leaves_nothing_open_and_hears_the_agent_to_its_end(harness: Harness) -> None:
+    async with opened(harness) as client:
+        session, gate = await client.new_session(harness.programs.cwd), harness.gate()
         asked = anyio.Event()
 
         @session.on_permission

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 
 import pytest
+from tests.fan.harness import Harness
 from tests.fan.matrix import SERVED, fan
-from tests.fan.seats import Seat
-from tests.fan.wires import HttpClient
+from tests.fan.transports import HttpClient
 from tests.server.reading import is_end, reading
 
 pytestmark = pytest.mark.anyio
@@ -15,10 +15,10 @@ pytestmark = pytest.mark.anyio
 
 @pytest.mark.requirement("R70")
 @fan(transports=["http1", "http2"])
-async def test_a_prompt_is_taken_with_202_and_answered_on_the_stream(seat: Seat) -> None:
-    async with seat.client() as client:
+async def test_a_prompt_is_taken_with_202_and_answered_on_the_stream(harness: Harness) -> None:
+    async with harness.client() as client:
         assert isinstance(client, HttpClient)
-        session_id, gate = await client.new(), seat.gate()
+        session_id, gate = await client.new(), harness.gate()
         request_id = await client.prompt(session_id, f"gate {gate}", "say 1 x")
         # The turn cannot have ended, and the POST has: all of it was sent before the gate opened.
         assert (client.posts[-1].status, client.posts[-1].body) == (202, b"")
@@ -30,21 +30,21 @@ async def test_a_prompt_is_taken_with_202_and_answered_on_the_stream(seat: Seat)
 
 @pytest.mark.requirement("R71", "R72")
 @fan(transports=SERVED)
-async def test_both_surfaces_see_the_prompts_of_both(seat: Seat) -> None:
-    async with seat.client() as client, seat.rest() as rest:
+async def test_both_surfaces_see_the_prompts_of_both(harness: Harness) -> None:
+    async with harness.client() as client, harness.rest() as rest:
         session_id = await client.new()
         path = f"/session/{session_id}"
         async with reading(rest, f"{path}/events") as events:
-            await client.run(session_id, f"say 1 {seat.word}", "stop max_tokens")
+            await client.run(session_id, f"say 1 {harness.word}", "stop max_tokens")
             seen = await events.until(is_end)
             assert seen[-1].data["stopReason"] == "max_tokens"
-            assert seat.word in json.dumps([each.data for each in seen if each.type == "session_update"])
+            assert harness.word in json.dumps([each.data for each in seen if each.type == "session_update"])
             begun = len(client.frames)
             blocks = [{"type": "text", "text": "say 1 by-rest\nstop refusal"}]
             posted = (await rest.post(f"{path}/prompt", json={"prompt": blocks})).json()
             await client.says(session_id, "by-rest")
             assert (await events.until(is_end))[-1].envelope["promptId"] == posted["promptId"]
-            if seat.pair.version == 2:
+            if harness.pair.version == 2:
                 await client.update(session_id, "state_update", begun, state="idle", stopReason="refusal")
             else:
                 note = await client.next(lambda each: each.get("method") == "_turnwire/turn_complete", begun)
@@ -56,24 +56,24 @@ async def test_both_surfaces_see_the_prompts_of_both(seat: Seat) -> None:
 
 @pytest.mark.requirement("R73")
 @fan()
-async def test_an_agent_may_say_stop_reason_and_we_never_do(seat: Seat) -> None:
-    async with seat.client() as client:
+async def test_an_agent_may_say_stop_reason_and_we_never_do(harness: Harness) -> None:
+    async with harness.client() as client:
         session_id = await client.new()
-        end = await client.run(session_id, f"say 1 {seat.word}", "# bend old-words", "stop max_tokens")
+        end = await client.run(session_id, f"say 1 {harness.word}", "# bend old-words", "stop max_tokens")
         assert end.stop_reason == "max_tokens"
         assert "stop_reason" not in json.dumps(
             [each for each in client.frames if "result" in each or "params" in each]
         )
-        said = json.dumps([each.frame for each in seat.recorded() if each.sender == "agent"])
+        said = json.dumps([each.frame for each in harness.recorded() if each.sender == "agent"])
         assert "stop_reason" in said
         assert "max_tokens" in said
 
 
 @pytest.mark.requirement("R74")
 @fan(transports=SERVED)
-async def test_a_lost_stream_or_socket_cancels_nothing_and_misses_nothing(seat: Seat) -> None:
-    async with seat.client() as client, seat.client() as other:
-        session_id, gate = await client.new(), seat.gate()
+async def test_a_lost_stream_or_socket_cancels_nothing_and_misses_nothing(harness: Harness) -> None:
+    async with harness.client() as client, harness.client() as other:
+        session_id, gate = await client.new(), harness.gate()
         request_id = await client.prompt(session_id, "say 1 begun", f"gate {gate}", "flood 30", "say 1 last")
         await client.says(session_id, "begun")
         await other.load(session_id)

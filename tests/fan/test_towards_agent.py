@@ -7,9 +7,9 @@ import json
 import pytest
 from tests.fan.agent import BETWEEN
 from tests.fan.clients import Json, kinds
-from tests.fan.fleet import TOKEN
+from tests.fan.harness import Harness, Recorded, tool_calls
 from tests.fan.matrix import AGENTS, SERVED, fan
-from tests.fan.seats import Recorded, Seat, tool_calls
+from tests.fan.programs import TOKEN
 
 from turnwire.client import connect
 
@@ -27,49 +27,51 @@ def methods(frames: list[Recorded]) -> list[str]:
 
 @pytest.mark.requirement("R46")
 @fan(agents=AGENTS)
-async def test_ready_is_said_once_to_an_agent_that_offers_it_and_never_to_another(seat: Seat) -> None:
-    async with seat.client() as client:
+async def test_ready_is_said_once_to_an_agent_that_offers_it_and_never_to_another(harness: Harness) -> None:
+    async with harness.client() as client:
         session_id = await client.new()
-        await client.run(session_id, f"say 1 {seat.word}")
+        await client.run(session_id, f"say 1 {harness.word}")
         await client.run(session_id, "say 1 again")
-        heard = methods(seat.heard())
-        assert heard.count("session/ready") == (seat.pair.agent == "v1plus")
+        heard = methods(harness.heard())
+        assert heard.count("session/ready") == (harness.pair.agent == "v1plus")
         assert heard[-2:] == ["session/prompt", "session/prompt"]
 
 
 @pytest.mark.requirement("R46")
 @fan(dialects=["v1plus"], agents=["v1plus"])
-async def test_ready_is_said_once_to_the_agent_that_comes_after_one_that_died(seat: Seat) -> None:
-    async with seat.client() as client:
+async def test_ready_is_said_once_to_the_agent_that_comes_after_one_that_died(harness: Harness) -> None:
+    async with harness.client() as client:
         session_id = await client.new()
-        await client.run(session_id, f"say 1 {seat.word}")
-        before = len(seat.recorded())
+        await client.run(session_id, f"say 1 {harness.word}")
+        before = len(harness.recorded())
         await client.run(session_id, "exit 3")
         await client.run(session_id, "say 1 again")
-        after = methods(seat.recorded()[before:])
+        after = methods(harness.recorded()[before:])
         assert after == ["session/prompt", "initialize", "session/resume", "session/ready", "session/prompt"]
 
 
 @pytest.mark.requirement("R47")
 @fan(agents=AGENTS)
-async def test_nothing_that_the_agent_says_when_it_hears_of_ready_is_dropped(seat: Seat) -> None:
-    async with seat.client() as client:
+async def test_nothing_that_the_agent_says_when_it_hears_of_ready_is_dropped(harness: Harness) -> None:
+    async with harness.client() as client:
         session_id = await client.new()
         told = [each for each in kinds(client.updates(session_id)) if each in OWN]
-        await client.run(session_id, f"say 1 {seat.word}")
-        frames = seat.heard()
+        await client.run(session_id, f"say 1 {harness.word}")
+        frames = harness.heard()
         said = [each.frame["params"]["update"] for each in frames if each.sender == "agent"]
         assert kinds(said)[:4] == OWN
         assert told[-4:] == OWN
-        if seat.pair.agent == "v1plus":
+        if harness.pair.agent == "v1plus":
             assert frames[0].method == "session/ready", "it held them back until it heard of it"
 
 
 @pytest.mark.requirement("R48", "R50")
 @fan(transports=SERVED)
-async def test_a_cancel_marks_open_tool_calls_and_what_the_agent_says_of_them_then_still_counts(seat: Seat) -> None:
-    async with seat.client() as client, connect(seat.host().url, token=TOKEN) as sdk:
-        session_id, gate = await client.new(), seat.gate()
+async def test_a_cancel_marks_open_tool_calls_and_what_the_agent_says_of_them_then_still_counts(
+    harness: Harness,
+) -> None:
+    async with harness.client() as client, connect(harness.host().url, token=TOKEN) as sdk:
+        session_id, gate = await client.new(), harness.gate()
         held = ("on-cancel say 1 stopping", f"on-cancel gate {gate}", "on-cancel tool t1")
         request_id = await client.prompt(session_id, *held, "tool-open t1", "tool-open t2", "say 1 begun", "never")
         await client.says(session_id, "begun")
@@ -87,10 +89,10 @@ async def test_a_cancel_marks_open_tool_calls_and_what_the_agent_says_of_them_th
 
 @pytest.mark.requirement("R49")
 @fan(agents=AGENTS)
-async def test_a_cancel_answers_every_open_question_of_the_agent(seat: Seat) -> None:
-    async with seat.client() as client:
+async def test_a_cancel_answers_every_open_question_of_the_agent(harness: Harness) -> None:
+    async with harness.client() as client:
         session_id = await client.new()
-        lines = (f"say 1 {seat.word}", "ask t1 allow_once,reject_once", "never")
+        lines = (f"say 1 {harness.word}", "ask t1 allow_once,reject_once", "never")
         request_id = await client.prompt(session_id, *lines)
         question = await client.question(session_id)
         await client.notify("session/cancel", sessionId=session_id)
@@ -100,16 +102,16 @@ async def test_a_cancel_answers_every_open_question_of_the_agent(seat: Seat) -> 
         # An answer that comes too late changes nothing.
         await client.choose(question, "allow_once")
         await client.run(session_id, "say 1 x")
-        answers = [each.frame for each in seat.heard() if each.sender == "client" and "method" not in each.frame]
+        answers = [each.frame for each in harness.heard() if each.sender == "client" and "method" not in each.frame]
         assert [each["result"]["outcome"] for each in answers] == [{"outcome": "cancelled"}]
 
 
 @pytest.mark.requirement("R51")
 @fan()
-async def test_content_that_the_agent_does_not_take_is_not_sent_to_it(seat: Seat) -> None:
-    async with seat.client() as client:
+async def test_content_that_the_agent_does_not_take_is_not_sent_to_it(harness: Harness) -> None:
+    async with harness.client() as client:
         session_id = await client.new()
-        word = {"type": "text", "text": f"say 1 {seat.word}"}
+        word = {"type": "text", "text": f"say 1 {harness.word}"}
         sound = {"type": "audio", "data": "AA==", "mimeType": "audio/wav"}
         answer = await client.answer(await client.ask("session/prompt", sessionId=session_id, prompt=[word, sound]))
         assert answer["error"]["code"] == -32602
@@ -117,14 +119,14 @@ async def test_content_that_the_agent_does_not_take_is_not_sent_to_it(seat: Seat
         image = {"type": "image", "data": "AA==", "mimeType": "image/png"}
         request_id = await client.ask("session/prompt", sessionId=session_id, prompt=[word, image])
         assert (await client.end(session_id, request_id)).stop_reason == "end_turn"
-        prompts = [each.frame["params"]["prompt"] for each in seat.heard() if each.method == "session/prompt"]
+        prompts = [each.frame["params"]["prompt"] for each in harness.heard() if each.method == "session/prompt"]
         assert prompts == [[word, image]]
 
 
 @pytest.mark.requirement("R52")
 @fan(agents=["v1plus"])
-async def test_a_turn_ends_with_the_marker_of_its_own_request(seat: Seat) -> None:
-    async with seat.client() as client:
+async def test_a_turn_ends_with_the_marker_of_its_own_request(harness: Harness) -> None:
+    async with harness.client() as client:
         session_id = await client.new()
         foreign: Json = {"sessionUpdate": "turn_complete", "promptRequestId": "of-another", "stopReason": "refusal"}
         end = await client.run(session_id, "say 1 one", f"update {json.dumps(foreign)}", "say 1 two")
@@ -138,21 +140,21 @@ async def test_a_turn_ends_with_the_marker_of_its_own_request(seat: Seat) -> Non
 
 @pytest.mark.requirement("R52")
 @fan()
-async def test_a_turn_of_an_agent_without_the_marker_ends_without_it(seat: Seat) -> None:
-    async with seat.client() as client:
+async def test_a_turn_of_an_agent_without_the_marker_ends_without_it(harness: Harness) -> None:
+    async with harness.client() as client:
         session_id = await client.new()
-        end = await client.run(session_id, f"say 1 {seat.word}", "stop max_tokens")
+        end = await client.run(session_id, f"say 1 {harness.word}", "stop max_tokens")
         assert end.stop_reason == "max_tokens"
-        assert "turn_complete" not in json.dumps([each.frame for each in seat.heard() if each.sender == "agent"])
+        assert "turn_complete" not in json.dumps([each.frame for each in harness.heard() if each.sender == "agent"])
 
 
 @pytest.mark.requirement("R54")
 @fan(agents=["v2"])
-async def test_neither_the_answer_nor_a_repeated_idle_ends_a_turn(seat: Seat) -> None:
-    async with seat.client() as client:
-        session_id, gate = await client.new(), seat.gate()
+async def test_neither_the_answer_nor_a_repeated_idle_ends_a_turn(harness: Harness) -> None:
+    async with harness.client() as client:
+        session_id, gate = await client.new(), harness.gate()
         # The agent says each idle three times.
-        await client.run(session_id, f"say 1 {seat.word}")
+        await client.run(session_id, f"say 1 {harness.word}")
         request_id = await client.prompt(session_id, "say 1 begun", f"gate {gate}", "say 1 more", "stop refusal")
         await client.says(session_id, "begun")
         await client.echo()
@@ -161,20 +163,20 @@ async def test_neither_the_answer_nor_a_repeated_idle_ends_a_turn(seat: Seat) ->
         end = await client.end(session_id, request_id)
         assert (end.stop_reason, client.texts(session_id, begun, end.place)) == ("refusal", ["more"])
         assert end.place >= begun
-        idles = [each for each in seat.heard() if "idle" in json.dumps(each.frame)]
+        idles = [each for each in harness.heard() if "idle" in json.dumps(each.frame)]
         assert len(idles) >= 4
 
 
 @pytest.mark.requirement("R55")
 @fan()
-async def test_a_prompt_of_ones_own_is_shown_once(seat: Seat) -> None:
-    async with seat.client() as client:
+async def test_a_prompt_of_ones_own_is_shown_once(harness: Harness) -> None:
+    async with harness.client() as client:
         session_id = await client.new()
         request_id = await client.prompt(session_id, "say 1 x")
         await client.end(session_id, request_id)
         await client.echo()
         shown = [each for each in client.updates(session_id) if each["sessionUpdate"].startswith("user_message")]
-        if seat.pair.version == 2:
+        if harness.pair.version == 2:
             answer = await client.answer(request_id)
             assert [each["messageId"] for each in shown] == [answer["result"]["messageId"]]
         else:
@@ -183,26 +185,26 @@ async def test_a_prompt_of_ones_own_is_shown_once(seat: Seat) -> None:
 
 @pytest.mark.requirement("R55")
 @fan(transports=SERVED)
-async def test_a_prompt_of_another_client_is_shown(seat: Seat) -> None:
-    async with seat.client() as first, seat.client() as second:
+async def test_a_prompt_of_another_client_is_shown(harness: Harness) -> None:
+    async with harness.client() as first, harness.client() as second:
         session_id = await first.new()
         await second.load(session_id)
         await second.ready(session_id)
-        lines = f"say 1 {seat.word}"
+        lines = f"say 1 {harness.word}"
         await first.run(session_id, lines)
-        await second.says(session_id, seat.word)
+        await second.says(session_id, harness.word)
         shown = [each for each in second.updates(session_id) if each["sessionUpdate"].startswith("user_message")]
         assert len(shown) == 1
         content = shown[0]["content"]
-        block = content[0] if seat.pair.version == 2 else content
+        block = content[0] if harness.pair.version == 2 else content
         assert block == {"type": "text", "text": lines}
 
 
 @pytest.mark.requirement("R56")
 @fan()
-async def test_the_agent_is_never_told_what_the_id_of_a_message_is(seat: Seat) -> None:
-    async with seat.client() as client:
+async def test_the_agent_is_never_told_what_the_id_of_a_message_is(harness: Harness) -> None:
+    async with harness.client() as client:
         session_id = await client.new()
-        await client.run(session_id, f"say 1 {seat.word}")
-        sent = [each.frame for each in seat.heard() if each.sender == "client"]
+        await client.run(session_id, f"say 1 {harness.word}")
+        sent = [each.frame for each in harness.heard() if each.sender == "client"]
         assert "messageId" not in json.dumps(sent)

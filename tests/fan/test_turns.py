@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 from tests.fan.clients import Client, Json, kinds, tool_call_of
+from tests.fan.harness import Harness
 from tests.fan.matrix import OF_V1, fan
-from tests.fan.seats import Seat
 
 pytestmark = pytest.mark.anyio
 
@@ -25,8 +25,8 @@ async def is_open(client: Client, request_id: int | str) -> bool:
 
 @pytest.mark.requirement("R10")
 @fan(dialects=OF_V1)
-async def test_a_prompt_is_answered_when_no_tool_call_is_pending(seat: Seat) -> None:
-    async with seat.client() as client:
+async def test_a_prompt_is_answered_when_no_tool_call_is_pending(harness: Harness) -> None:
+    async with harness.client() as client:
         session_id = await client.new()
         request_id = await client.prompt(session_id, "ask t1 allow_once,reject_once", "tool t2")
         question = await client.question(session_id)
@@ -40,8 +40,8 @@ async def test_a_prompt_is_answered_when_no_tool_call_is_pending(seat: Seat) -> 
 
 @pytest.mark.requirement("R11")
 @fan(dialects=OF_V1)
-async def test_only_the_five_stop_reasons_are_said(seat: Seat) -> None:
-    async with seat.client() as client:
+async def test_only_the_five_stop_reasons_are_said(harness: Harness) -> None:
+    async with harness.client() as client:
         session_id = await client.new()
         for reason in FIVE:
             end = await client.run(session_id, "say 1 x", f"stop {reason}")
@@ -55,21 +55,21 @@ async def test_only_the_five_stop_reasons_are_said(seat: Seat) -> None:
 
 @pytest.mark.requirement("R12")
 @fan()
-async def test_a_tool_call_is_announced_then_runs_then_has_one_final_status(seat: Seat) -> None:
-    async with seat.client() as client:
+async def test_a_tool_call_is_announced_then_runs_then_has_one_final_status(harness: Harness) -> None:
+    async with harness.client() as client:
         session_id = await client.new()
         end = await client.run(session_id, "tool t1 read Look", "tool t2 edit Change")
         told = client.updates(session_id, 0, end.place)
         assert statuses(told, "t1") == statuses(told, "t2") == ["pending", "in_progress", "completed"]
         calls = [each for each in told if each.get("toolCallId") == "t1"]
-        assert calls[0]["sessionUpdate"] == ("tool_call_update" if seat.pair.version == 2 else "tool_call")
+        assert calls[0]["sessionUpdate"] == ("tool_call_update" if harness.pair.version == 2 else "tool_call")
         assert (calls[0]["title"], calls[0]["kind"]) == ("Look", "read")
 
 
 @pytest.mark.requirement("R13")
 @fan()
-async def test_a_tool_does_not_run_before_it_is_allowed(seat: Seat) -> None:
-    async with seat.client() as client:
+async def test_a_tool_does_not_run_before_it_is_allowed(harness: Harness) -> None:
+    async with harness.client() as client:
         session_id = await client.new()
         for name, option, last in (("yes", "allow_once", "completed"), ("no", "reject_once", "failed")):
             begun = len(client.frames)
@@ -91,8 +91,8 @@ async def test_a_tool_does_not_run_before_it_is_allowed(seat: Seat) -> None:
 
 @pytest.mark.requirement("R14", "R15", "R17", "R50")
 @fan()
-async def test_a_cancel_stops_at_once_and_what_comes_until_the_end_is_told(seat: Seat) -> None:
-    async with seat.client() as client:
+async def test_a_cancel_stops_at_once_and_what_comes_until_the_end_is_told(harness: Harness) -> None:
+    async with harness.client() as client:
         session_id = await client.new()
         # It has no normal end, so only the cancel can be the reason.
         lines = ("on-cancel say 2 late", "on-cancel tool t1", "tool-open t1", "say 1 begun", "never")
@@ -109,8 +109,8 @@ async def test_a_cancel_stops_at_once_and_what_comes_until_the_end_is_told(seat:
 
 @pytest.mark.requirement("R15")
 @fan()
-async def test_an_agent_that_fails_while_it_is_cancelled_is_still_cancelled(seat: Seat) -> None:
-    async with seat.client() as client:
+async def test_an_agent_that_fails_while_it_is_cancelled_is_still_cancelled(harness: Harness) -> None:
+    async with harness.client() as client:
         session_id = await client.new()
         request_id = await client.prompt(session_id, "error -32050 torn", "say 1 begun", "never")
         await client.says(session_id, "begun")
@@ -121,8 +121,8 @@ async def test_an_agent_that_fails_while_it_is_cancelled_is_still_cancelled(seat
 
 @pytest.mark.requirement("R16")
 @fan()
-async def test_no_update_of_a_turn_comes_behind_its_end(seat: Seat) -> None:
-    async with seat.client() as client:
+async def test_no_update_of_a_turn_comes_behind_its_end(harness: Harness) -> None:
+    async with harness.client() as client:
         session_id = await client.new()
         end = await client.run(session_id, "flood 40", "plan a b", "tool t1", "say 1 last", "after say 1 behind")
         assert client.texts(session_id, 0, end.place)[-1] == "last"

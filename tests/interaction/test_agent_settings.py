@@ -17,10 +17,10 @@ from turnwire.errors import LocalProtocolError, RemoteProtocolError
 from turnwire.ids import PromptId, SessionId
 from turnwire.log import MemoryEventLog
 from turnwire.runtime.node import open_node
-from turnwire.runtime.rules import Rules
+from turnwire.runtime.permission_rules import Rules
 from turnwire.testing import ManualClock, Profile
 from turnwire.testing.patience import quiet
-from turnwire.testing.source import ScriptedSource
+from turnwire.testing.scripted.agent import ScriptedSource
 
 pytestmark = pytest.mark.anyio
 

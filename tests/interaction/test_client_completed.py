@@ -13,7 +13,7 @@ from turnwire.limits import Limits
 from turnwire.log import MemoryEventLog
 from turnwire.testing import AgentOptions, Profile
 from turnwire.testing.patience import quiet
-from turnwire.testing.source import ScriptedSource
+from turnwire.testing.scripted.agent import ScriptedSource
 
 pytestmark = pytest.mark.anyio
 

@@ -20,7 +20,7 @@ from turnwire.log import MemoryEventLog
 from turnwire.runtime.source import AgentHandle
 from turnwire.testing import Profile
 from turnwire.testing.patience import quiet
-from turnwire.testing.source import ScriptedSource
+from turnwire.testing.scripted.agent import ScriptedSource
 
 pytestmark = pytest.mark.anyio
 

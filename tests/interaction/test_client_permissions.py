@@ -11,7 +11,7 @@ import pytest
 from tests.support.clients import Connected, seated
 
 from turnwire.client import Question
-from turnwire.client.question import Option
+from turnwire.client.permission import Option
 from turnwire.errors import InvalidOption, LocalProtocolError
 from turnwire.testing import Profile
 from turnwire.testing.patience import quiet

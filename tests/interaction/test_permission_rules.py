@@ -18,7 +18,7 @@ from turnwire.core.policy import read_rules
 from turnwire.ids import SessionId
 from turnwire.log import MemoryEventLog
 from turnwire.runtime.node import Node, open_node
-from turnwire.runtime.rules import Rules
+from turnwire.runtime.permission_rules import Rules
 from turnwire.testing import ManualClock
 from turnwire.testing.patience import WAIT_S, quiet
 

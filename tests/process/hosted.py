@@ -25,7 +25,7 @@ from turnwire.limits import Limits
 from turnwire.link.environment import agent_environment
 from turnwire.link.process import AgentProcess
 from turnwire.log import EventLog, MemoryEventLog
-from turnwire.runtime.agents import AgentPolicy, Sharing
+from turnwire.runtime.agent_pool import AgentPolicy, Sharing
 from turnwire.runtime.node import Node, open_node
 from turnwire.runtime.source import ProcessSource
 from turnwire.testing import ManualClock

@@ -17,7 +17,7 @@ from tests.support.driving import check_ends, of, texts
 from turnwire.core import events as ev
 from turnwire.core.inputs import Cancel
 from turnwire.limits import Limits, MiB
-from turnwire.testing.scripted.breaking import GARBAGE
+from turnwire.testing.scripted.actions import GARBAGE
 
 pytestmark = pytest.mark.anyio
 

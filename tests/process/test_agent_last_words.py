@@ -20,7 +20,7 @@ from turnwire.core import events as ev
 from turnwire.errors import AgentLaunchFailed, AgentUnavailable
 from turnwire.limits import Limits
 from turnwire.link.process import Exit
-from turnwire.runtime.last_words import LINE, in_words
+from turnwire.runtime.agent_exit import LINE, in_words
 from turnwire.testing.patience import WAIT_S
 
 pytestmark = pytest.mark.anyio
@@ -106,9 +106,10 @@ async def test_the_log_of_the_daemon_has_the_words_of_the_agent_once(
     async with running_daemon(tmp_path / "d", agent=DEAD) as running, running.client() as client:
         for _ in range(2):
             await client.post("/session", json={})
-    logged = [each.getMessage() for each in caplog.records if each.name == "turnwire.runtime.agents"]
+    records = [each for each in caplog.records if each.name == "turnwire.runtime.agent_pool"]
+    logged = [each.getMessage() for each in records]
     assert logged == [f"no agent could be started: {WORDS}"]
-    assert {each.levelno for each in caplog.records if each.name == "turnwire.runtime.agents"} == {logging.ERROR}
+    assert {each.levelno for each in records} == {logging.ERROR}
 
 
 # -- in a turn, and after it ---------------------------------------------------------------------------------

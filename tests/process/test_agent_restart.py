@@ -225,7 +225,7 @@ async def test_a_command_that_is_not_there_is_reported_once_and_not_tried_for_ev
         assert failed(await talk.turn("hello")).code == "agent_launch_failed"
         assert host.source.tries == 3
         check_ends(await talk.events())
-    logged = [each for each in caplog.records if each.name == "turnwire.runtime.agents"]
+    logged = [each for each in caplog.records if each.name == "turnwire.runtime.agent_pool"]
     assert [each.levelno for each in logged] == [logging.ERROR]
 
 

@@ -18,7 +18,7 @@ from turnwire.core.inputs import Cancel, Close
 from turnwire.errors import RequestRefused
 from turnwire.ids import ClientId
 from turnwire.limits import Limits
-from turnwire.runtime.agents import AgentPolicy
+from turnwire.runtime.agent_pool import AgentPolicy
 from turnwire.testing.patience import quiet
 from turnwire.wire.jsonrpc import raw
 
@@ -119,7 +119,7 @@ async def test_the_client_that_offered_first_serves_and_then_the_next_and_then_t
 
 
 @pytest.mark.parametrize("next_one", ["bob", "disk"])
-async def test_a_client_that_leaves_in_the_middle_hands_its_errand_on(next_one: str, tmp_path: Path) -> None:
+async def test_a_client_that_leaves_in_the_middle_hands_its_request_on(next_one: str, tmp_path: Path) -> None:
     (tmp_path / "f").write_text("disk")
     async with hosted(scripted()) as host, anyio.create_task_group() as tasks:
         talk = await host.talk(tmp_path)
@@ -171,7 +171,7 @@ async def test_an_offer_is_kept_while_nothing_happens_in_the_session(tmp_path: P
 # -- withdrawn, and cleaned up -------------------------------------------------------------------------------
 
 
-async def test_an_errand_that_the_agent_takes_back_is_stopped(tmp_path: Path) -> None:
+async def test_a_request_that_the_agent_takes_back_is_stopped(tmp_path: Path) -> None:
     async with hosted(scripted()) as host:
         talk = await host.talk(tmp_path)
         ann = Desk("ann", is_slow=True)

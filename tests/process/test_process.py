@@ -19,7 +19,7 @@ from tests.process.starting import WAIT_S, python, running, take, take_all
 
 from turnwire.errors import AgentLaunchFailed, LimitExceeded, LinkBroken, LinkClosed
 from turnwire.limits import KiB, Limits
-from turnwire.link import process_guard
+from turnwire.link import process
 from turnwire.link.base import FrameLink
 from turnwire.link.peer import Peer
 from turnwire.link.process import Exit, spawn
@@ -181,7 +181,7 @@ async def test_a_launch_without_an_answer_is_an_indefinite_failure_and_leaves_no
 ) -> None:
     path = tmp_path / "guard.py"
     path.write_text(guard)
-    monkeypatch.setattr(process_guard, "GUARD", path)
+    monkeypatch.setattr(process, "GUARD", path)
     before = open_descriptors()
     limits = Limits(launch_s=0.3 if reason == "too_slow" else 10, stop_kill_s=0.05)
     with anyio.fail_after(WAIT_S), pytest.raises(AgentLaunchFailed) as failure:

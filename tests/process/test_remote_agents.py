@@ -22,7 +22,7 @@ from turnwire.errors import AgentLaunchFailed, ConfigError
 from turnwire.limits import Limits
 from turnwire.log import MemoryEventLog
 from turnwire.runtime.node import open_node
-from turnwire.runtime.remote import RemoteSource
+from turnwire.runtime.remote_agent import RemoteSource
 from turnwire.server.daemon import Daemon
 from turnwire.testing.patience import WAIT_S
 

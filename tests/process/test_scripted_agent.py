@@ -22,7 +22,7 @@ from turnwire.errors import LinkBroken
 from turnwire.link.stdio import StdioLink
 from turnwire.testing import BareClient
 from turnwire.testing.patience import WAIT_S
-from turnwire.testing.scripted.breaking import GARBAGE
+from turnwire.testing.scripted.actions import GARBAGE
 from turnwire.testing.scripted.client import prompt_params
 
 pytestmark = pytest.mark.anyio

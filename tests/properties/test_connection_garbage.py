@@ -19,7 +19,7 @@ from turnwire.ids import AgentSessionId, RequestId
 from turnwire.limits import KiB, Limits
 from turnwire.link.process import Exit
 from turnwire.link.stdio import StdioLink
-from turnwire.runtime.connection import UPDATE, AgentConnection
+from turnwire.runtime.agent_connection import UPDATE, AgentConnection
 from turnwire.runtime.source import LinkedAgent
 from turnwire.testing.patience import WAIT_S
 from turnwire.wire.jsonrpc import Failure, Notification, Request, Result, decode

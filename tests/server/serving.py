@@ -23,7 +23,7 @@ from tests.server.reading import WAIT_S, open_session, prompt
 from tests.support.daemons import TOKEN, running_daemon
 
 from turnwire.limits import Limits
-from turnwire.server.listening.listen import run
+from turnwire.server.listener import run
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -18,9 +18,9 @@ from turnwire.core.envelope import stream_frame, to_envelope
 from turnwire.core.events import SessionClosed
 from turnwire.errors import QueueFull
 from turnwire.ids import SessionId
-from turnwire.server.document import openapi
 from turnwire.server.endpoint import Endpoint
 from turnwire.server.refusals import problem_of
+from turnwire.server.routes.document import openapi
 from turnwire.server.routes.table import ENDPOINTS
 
 DOCUMENT = openapi(ENDPOINTS)

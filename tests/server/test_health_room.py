@@ -14,7 +14,7 @@ from tests.support.daemons import running_daemon
 
 from turnwire.log.base import Snapshot
 from turnwire.server.routes.health import PROBE
-from turnwire.testing.sqlite_faults import Faults, sqlite_faults
+from turnwire.testing.faults import SqliteFaults, sqlite_faults
 
 pytestmark = pytest.mark.anyio
 
@@ -25,7 +25,7 @@ PLENTY = 1_000_000
 class Disk:
     """The room that the log has, in pages of SQLite beyond those that are in use."""
 
-    def __init__(self, faults: Faults) -> None:
+    def __init__(self, faults: SqliteFaults) -> None:
         self._free: int | None = PLENTY
         faults.before = self._limit
 

@@ -27,7 +27,7 @@ from turnwire.server.app import create_app
 from turnwire.server.daemon import open_daemon
 from turnwire.server.settings.declared import Settings
 from turnwire.testing.patience import quiet
-from turnwire.testing.source import ScriptedSource
+from turnwire.testing.scripted.agent import ScriptedSource
 
 pytestmark = pytest.mark.anyio
 

@@ -19,7 +19,7 @@ from schemathesis.specs.openapi import checks as conformance
 from tests.support.daemons import TOKEN, Running, running_daemon
 
 from turnwire.limits import Limits
-from turnwire.server.document import openapi
+from turnwire.server.routes.document import openapi
 from turnwire.server.routes.table import ENDPOINTS
 
 FOR_ANOTHER_PROGRAM = frozenset(

@@ -11,7 +11,7 @@ from tests.cli.rig import run
 from tests.support.certificates import CURVE, self_signed
 
 from turnwire.errors import ConfigError
-from turnwire.server.listening.listen import Tls, listen
+from turnwire.server.listener import Tls, listen
 from turnwire.testing.patience import WAIT_S
 
 pytestmark = pytest.mark.anyio

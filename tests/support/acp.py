@@ -27,7 +27,7 @@ from turnwire.server.acp.connection import AcpConnection
 from turnwire.server.daemon import Daemon, open_daemon
 from turnwire.server.settings.declared import Settings
 from turnwire.testing import AgentOptions, Profile
-from turnwire.testing.source import ScriptedSource
+from turnwire.testing.scripted.agent import ScriptedSource
 
 TOKEN = "a-token-for-tests-0123456789"
 

@@ -20,7 +20,7 @@ from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
 from turnwire.limits import Limits
-from turnwire.link.pumped import Inbound, Outbound, PumpedLink
+from turnwire.link.network import Inbound, NetworkLink, Outbound
 from turnwire.testing.patience import WAIT_S
 
 CONNECTION = "connection-1"
@@ -150,7 +150,7 @@ async def _first(event: anyio.Event, scope: anyio.CancelScope) -> None:
     scope.cancel()
 
 
-class ServerEnd(PumpedLink):
+class ServerEnd(NetworkLink):
     """The server's end as a link, for the contract: any bytes are a frame, all on the connection's stream."""
 
     def __init__(self, limits: Limits) -> None:

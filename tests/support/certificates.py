@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
-from turnwire.server.listening.listen import Tls
+from turnwire.server.listener import Tls
 from turnwire.testing.patience import WAIT_S
 from turnwire.testing.plugin import find_tool
 

@@ -20,7 +20,7 @@ from turnwire.server.daemon import open_daemon
 from turnwire.server.settings.declared import Settings
 from turnwire.testing import AgentOptions, ManualClock, Profile
 from turnwire.testing.patience import WAIT_S
-from turnwire.testing.source import ScriptedSource
+from turnwire.testing.scripted.agent import ScriptedSource
 
 
 class Seat(NamedTuple):

@@ -19,7 +19,7 @@ from turnwire.limits import Limits
 from turnwire.runtime.source import ProcessSource
 from turnwire.server.app import create_app
 from turnwire.server.daemon import Daemon, open_daemon
-from turnwire.server.listening.listen import ServerKind, listen
+from turnwire.server.listener import ServerKind, listen
 from turnwire.server.settings.declared import Settings
 from turnwire.testing.patience import WAIT_S
 

@@ -27,7 +27,7 @@ from turnwire.runtime.follow import Page
 from turnwire.runtime.node import Node, open_node
 from turnwire.testing import AgentOptions, ManualClock, Profile
 from turnwire.testing.patience import WAIT_S, quiet
-from turnwire.testing.source import ScriptedSource
+from turnwire.testing.scripted.agent import ScriptedSource
 
 IDLE_S = Limits().idle_unload_s
 

@@ -15,7 +15,7 @@ import anyio
 import msgspec
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from turnwire.server.listening.listen import Tls, listen
+from turnwire.server.listener import Tls, listen
 from turnwire.testing.patience import WAIT_S
 
 

@@ -1,39 +1,63 @@
 """`adapt`: an agent that was written for the official Python SDK, on this runtime, as it is.
 
-Takes an object with the methods of `acp.Agent`; gives an `Agent`. The object speaks v1 as it always did; a client
-may speak v1 or v2, and gets `turn_complete`, `session/ready` and exactly one end of each turn. Its `initialize` is
-called for each client, before that client is answered. Never imports the official SDK before `adapt` is called.
+The object speaks v1 as it always did; a client may speak v1 or v2, and gets `turn_complete`, `session/ready` and
+exactly one end of each turn. Its `initialize` is called for each client, before that client is answered. Its
+sessions are opened, found again, told, asked and closed by way of its peer (`official_sdk`): the object names them,
+and a history that only it has is replayed into ours. What it says belongs to the turn that runs; what a prompt says
+after its end, while none runs, is marked as late. Never lets an update overtake the answer that opens its session,
+never hides a method that the object has, never imports the official SDK before `adapt` is called.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager, nullcontext, suppress
+from contextvars import ContextVar
 from typing import Any
 
 import anyio
+from msgspec import Raw
 
-from turnwire.agent.adapt_peer import OfficialPeer, official
-from turnwire.agent.adapt_sessions import AdaptedSessions
-from turnwire.agent.adapt_store import AdaptedStore
-from turnwire.agent.adapt_watch import Ahead, AnyExtension, Watched
-from turnwire.agent.adapt_words import abilities, agent_options, initialize_params
+from turnwire.agent import official_sdk
 from turnwire.agent.agent import Agent
+from turnwire.agent.definition import AgentDefinition, Function
+from turnwire.agent.live_session import LiveSession
 from turnwire.agent.methods import NOTIFICATIONS
+from turnwire.agent.official_sdk import OfficialPeer, abilities, agent_options, initialize_params, official
 from turnwire.agent.options import AgentOptions
-from turnwire.agent.store import SessionStore
-from turnwire.agent.words import Json
+from turnwire.agent.session import Session
+from turnwire.agent.session_client import SessionClient
+from turnwire.agent.store import PAGE, Kept, Page, SessionStore
+from turnwire.agent.turn import Turn
+from turnwire.agent.v2_updates import Json
+from turnwire.core.dialect import QUESTIONS
 from turnwire.core.translate.handshake import read_client
 from turnwire.core.translate.members import as_object, child
-from turnwire.errors import AgentFailure, ConfigError, LinkError, RemoteProtocolError
+from turnwire.core.translate.permissions import translate_answer, translate_question
+from turnwire.core.translate.sessions import Opening
+from turnwire.errors import (
+    AgentFailure,
+    ConfigError,
+    InvalidOption,
+    LinkError,
+    NotOffered,
+    RemoteProtocolError,
+    SessionNotFound,
+)
+from turnwire.ids import SessionId
 from turnwire.link.base import FrameLink
-from turnwire.wire.jsonrpc import Notification, Request, decode, raw
+from turnwire.wire.jsonrpc import METHOD_NOT_FOUND, RESOURCE_NOT_FOUND, Failure, Notification, Request, decode, raw
 
 logger = logging.getLogger(__name__)
-
 CLOSE_S = 5.0
 """How long the object's tasks may take to stop when its last client has left."""
+EARLY = 1024
+"""Updates that may wait for a session to be open here."""
+OF_V1 = ("fs/", "terminal/")
+"""What v2 clients do not have."""
+current_turn: ContextVar[Turn | None] = ContextVar("current_turn", default=None)
+"""The turn in whose prompt the object speaks."""
 
 
 def adapt(to_agent: Any, *, store: SessionStore | None = None, options: AgentOptions | None = None) -> Agent:
@@ -60,12 +84,12 @@ class _AdaptedAgent(Agent):
         super().__init__("adapted", store=store, options=options)
         self._to_agent = to_agent
         self._given = options
-        self._sessions = sessions = AdaptedSessions(self._authored)
-        self._watched = Watched(sessions.turns)
+        self._sessions = sessions = AdaptedSessions(self._definition)
+        self._watched = WatchedPrompts(sessions.turns)
         sessions.stop_with(self._watched.stop)
         self._serving = 0
-        self._authored.store = AdaptedStore(self._authored.store, sessions)
-        hooks = self._authored.hooks
+        self._definition.store = AdaptedStore(self._definition.store, sessions)
+        hooks = self._definition.hooks
         hooks.opened, hooks.closed, hooks.changed = sessions.opened, sessions.closed, sessions.changed
         hooks.prompt, hooks.authenticate = sessions.prompt, self._authenticate
         hooks.named, hooks.missing = sessions.named, sessions.missing
@@ -74,7 +98,7 @@ class _AdaptedAgent(Agent):
     async def serve(self, link: FrameLink) -> None:
         """Serve one client until its link ends. The object is connected while there is one."""
         async with self._connected():
-            await super().serve(Ahead(link, self._look))
+            await super().serve(WatchedLink(link, self._look))
 
     @asynccontextmanager
     async def _connected(self) -> AsyncGenerator[None]:
@@ -118,11 +142,400 @@ class _AdaptedAgent(Agent):
             logger.error("the adapted agent failed in `initialize`, so nothing of its own is offered: %s", error)
             return
         self._sessions.abilities = abilities(answer)
-        authored, named = self._authored, child(answer, "agentInfo")
-        authored.options = agent_options(answer, self._given)
-        authored.name = named.get("name") or authored.name
-        authored.title = named.get("title")
-        authored.version = named.get("version") or authored.version
+        definition, named = self._definition, child(answer, "agentInfo")
+        definition.options = agent_options(answer, self._given)
+        definition.name = named.get("name") or definition.name
+        definition.title = named.get("title")
+        definition.version = named.get("version") or definition.version
 
     async def _authenticate(self, method_id: str) -> None:
         await self._sessions.ask("authenticate", {"methodId": method_id})
+
+
+class AdaptedSessions:
+    """Between one object and the runtime."""
+
+    def __init__(self, definition: AgentDefinition) -> None:
+        self._definition = definition
+        self.abilities = official_sdk.Abilities()
+        self.turns: dict[str, Turn] = {}
+        """The turn of each prompt that the object has, by session."""
+        self.peer: OfficialPeer | None = None
+        self._known: set[str] = set()
+        """Sessions that are open at the object."""
+        self._answers: dict[str, Json] = {}
+        """How the object opened a session that is not open here yet."""
+        self._early: dict[str, list[Json]] = {}
+        self._replays: dict[str, list[Json]] = {}
+        self._stop: Callable[[str], None] = lambda session_id: None
+        self._mode_is_option: set[str] = set()
+
+    def stop_with(self, stop: Callable[[str], None]) -> None:
+        """How a prompt that does not heed a cancel is stopped."""
+        self._stop = stop
+
+    async def ask(self, method: str, params: Json) -> Json:
+        """Ask the object. Raises `AgentFailure`, `LinkBroken`."""
+        if self.peer is None:
+            raise NotOffered("the adapted agent serves nobody now", what="agent")
+        return await self.peer.ask(method, params)
+
+    # -- opening -------------------------------------------------------------------------------------------------
+
+    async def named(self, asked: Opening, meta: Json, forked: Kept | None) -> str:
+        """Open a new session at the object, and give it the object's name."""
+        if forked is None:
+            answer = await self.ask("session/new", _params(asked, meta))
+        elif self.abilities.fork:
+            answer = await self.ask("session/fork", _params(asked, meta, sessionId=forked.id))
+        else:
+            raise AgentFailure("this agent cannot fork a session; open a new one", jsonrpc=METHOD_NOT_FOUND)
+        session_id = str(answer["sessionId"])
+        if session_id not in self._definition.live:
+            # Otherwise the name is refused, and the session that has it stays as it is.
+            self._known.add(session_id)
+            self._answers[session_id] = answer
+        return session_id
+
+    async def missing(self, asked: Opening, meta: Json) -> Kept | None:
+        """A session that only the object may have, with the history that it replays."""
+        session_id = str(asked.session_id)
+        try:
+            answer, replayed = await self._reopen(session_id, _params(asked, meta, sessionId=session_id))
+        except AgentFailure as failure:
+            if failure.jsonrpc == RESOURCE_NOT_FOUND:
+                return None
+            raise
+        if answer is None:
+            return None
+        self._answers[session_id] = answer
+        return Kept(
+            id=session_id,
+            cwd=asked.cwd,
+            directories=asked.setup.additional_directories,
+            updated_at=self._definition.timestamp(),
+            history=official_sdk.history(replayed),
+        )
+
+    async def opened(self, session: Session) -> None:
+        """Show what the object offers. A session that it has let go is opened there again; its history is ours."""
+        answer = self._answers.pop(session.id, None)
+        if answer is None and session.id not in self._known:
+            directories = [str(each) for each in session.directories]
+            params = official_sdk.session_params(
+                str(session.cwd), raw(session.mcp_servers), directories, session.meta, sessionId=session.id
+            )
+            answer, _ = await self._reopen(session.id, params)
+            if answer is None:
+                raise SessionNotFound("the agent cannot bring the session back", session_id=session.id)
+        if answer is not None:
+            self._offer(session, answer)
+        for update in self._early.pop(session.id, ()):
+            await self._tell(session, update)
+
+    async def _reopen(self, session_id: str, params: Json) -> tuple[Json | None, list[Json]]:
+        """The object's answer, and what it replayed. No answer if it can do neither."""
+        if not (self.abilities.load or self.abilities.resume):
+            return None, []
+        replayed = self._replays[session_id] = []
+        try:
+            answer = await self.ask("session/load" if self.abilities.load else "session/resume", params)
+        finally:
+            del self._replays[session_id]
+        self._known.add(session_id)
+        return answer, replayed
+
+    async def closed(self, session: Session) -> None:
+        """Nobody has it open here. An object that cannot close keeps it."""
+        self._mode_is_option.discard(session.id)
+        if self.abilities.close:
+            self._known.discard(session.id)
+            with suppress(AgentFailure, LinkError):
+                await self.ask("session/close", {"sessionId": session.id})
+
+    def _offer(self, session: Session, answer: Json) -> None:
+        modes, mode = official_sdk.modes(answer)
+        listed: list[Json] = answer.get("configOptions") or []
+        standing = next(
+            (each for each in listed if each.get("id") == official_sdk.MODE and "options" in each), None
+        )
+        if not modes and standing is not None:
+            self._mode_is_option.add(session.id)
+            [option] = official_sdk.options([standing])
+            modes = official_sdk.modes_of(option)
+            mode = str(option.value)
+        if modes:
+            session.modes = modes
+        if mode is not None:
+            self._choose(session, mode)
+        if listed:
+            session.options = official_sdk.options(each for each in listed if each.get("id") != official_sdk.MODE)
+
+    def _choose(self, session: Session, mode: str) -> None:
+        with suppress(InvalidOption):
+            session.mode = mode
+
+    async def changed(self, session: Session, option_id: str, value: str | bool) -> None:
+        """The client chose something."""
+        named: Json = {"sessionId": session.id}
+        if option_id == official_sdk.MODE and session.id not in self._mode_is_option:
+            await self.ask("session/set_mode", {**named, "modeId": value})
+            return
+        kind = {"type": "boolean"} if isinstance(value, bool) else {}
+        await self.ask("session/set_config_option", {**named, **kind, "configId": option_id, "value": value})
+
+    # -- prompting -----------------------------------------------------------------------------------------------
+
+    async def prompt(self, turn: Turn) -> str | None:
+        """Have the object answer a prompt."""
+        if self.peer is None:
+            raise AgentFailure("the adapted agent serves nobody now")
+        session_id = turn.session.id
+        params: Json = {"sessionId": session_id, "prompt": official_sdk.prompt_blocks(turn.content)}
+        if turn.meta:
+            params["_meta"] = turn.meta
+        self.turns[session_id] = turn
+        waiting = self.peer.begin("session/prompt", params)
+        try:
+            answer = await waiting.result()
+        except anyio.get_cancelled_exc_class():
+            # What it says until it has stopped still belongs to the turn.
+            with anyio.move_on_after(self._definition.options.max_cancel_s / 2, shield=True):
+                self.peer.notify("session/cancel", {"sessionId": session_id})
+                with suppress(AgentFailure, LinkError):
+                    await waiting.result()
+            if not waiting.is_done:
+                logger.warning("the prompt of session %s did not heed its cancel; it is stopped", session_id)
+                self._stop(session_id)
+            raise
+        finally:
+            if self.turns.get(session_id) is turn:
+                del self.turns[session_id]
+        usage: Json = answer.get("usage") or {}
+        turn.usage(
+            input_tokens=usage.get("inputTokens") or 0,
+            output_tokens=usage.get("outputTokens") or 0,
+            cached_tokens=usage.get("cachedReadTokens") or 0,
+            thought_tokens=usage.get("thoughtTokens") or 0,
+        )
+        return answer.get("stopReason")
+
+    # -- what the object says ------------------------------------------------------------------------------------
+
+    async def told(self, method: str, params: Json) -> None:
+        """A notification of the object."""
+        session_id, live = self._of(params)
+        if method != "session/update":
+            client = self._client_of(live)
+            if client is not None and (live is None or live.is_opened):
+                client.connected.put(Notification(method, raw(params)))
+            return
+        update: Json = params["update"]
+        if session_id in self._replays:
+            self._replays[session_id].append(update)
+        elif live is not None:
+            await self._tell(live.session, update)
+        elif len(early := self._early.setdefault(session_id, [])) < EARLY:
+            early.append(update)
+
+    async def _tell(self, session: Session, update: Json) -> None:
+        match update.get("sessionUpdate"):
+            case "available_commands_update":
+                session.commands = official_sdk.commands(update.get("availableCommands") or ())
+            case "current_mode_update":
+                self._choose(session, update["currentModeId"])
+            case "config_option_update":
+                self._offer(session, update)
+            case "session_info_update" if "title" in update:
+                session.title = update["title"]
+            case _:
+                # A worker that one prompt started may go on for the next, so the turn that runs comes first.
+                turn = session.running or current_turn.get()
+                if turn is not None and turn.session is session:
+                    await turn.update(update, version=1)
+                else:
+                    await session.notify(update, version=1)
+
+    async def asked(self, method: str, params: Json) -> Json:
+        """A request of the object to its client. Raises `NotOffered`, `AgentFailure`."""
+        session_id, live = self._of(params)
+        client = self._client_of(live)
+        if client is None:
+            raise NotOffered("no client has this session open, so there is nobody to ask", what=method)
+        version = client.connected.profile.version
+        if version == 2 and method.startswith(OF_V1):
+            raise NotOffered(f"the client does not offer `{method}`", what=method)
+        question = translate_question(method, raw(params), 1, version, SessionId(session_id))
+        run = None if live is None else live.turns.running
+        with run.blocked() if run is not None and method in QUESTIONS else nullcontext():
+            answer = await client.request(method, as_object(question))
+        if isinstance(answer, Failure):
+            raise AgentFailure(answer.error.message, jsonrpc=answer.error.code)
+        return as_object(translate_answer(method, answer.result, version, 1))
+
+    def _of(self, params: Json) -> tuple[str, LiveSession | None]:
+        session_id = params.get("sessionId")
+        return (session_id, self._definition.live.get(session_id)) if isinstance(session_id, str) else ("", None)
+
+    def _client_of(self, live: LiveSession | None) -> SessionClient | None:
+        """The client to talk to: the one that prompted, the first that has the session, or any."""
+        if live is not None:
+            run = live.turns.running
+            return run.asked_client if run is not None else next(iter(live.clients), None)
+        return next((client for each in self._definition.live.values() for client in each.clients), None)
+
+
+def _params(asked: Opening, meta: Json, **more: Any) -> Json:
+    setup = asked.setup
+    return official_sdk.session_params(
+        asked.cwd, Raw(setup.mcp_servers), setup.additional_directories, meta, **more
+    )
+
+
+# -- what is looked at on its way: prompts, the link, extensions -----------------------------------------------
+
+
+class WatchedPrompts:
+    """Prompts of an object: each knows its turn, and can be stopped."""
+
+    def __init__(self, turns: Mapping[str, Turn]) -> None:
+        self._turns = turns
+        self._scopes: dict[str, anyio.CancelScope] = {}
+
+    def around(self, to_agent: Any) -> Any:
+        """The object with its prompts watched; or what makes it, made so."""
+        if not callable(to_agent):
+            return _WatchedObject(to_agent, self)
+        make: Callable[[Any], Any] = to_agent
+
+        def around(connection: Any) -> Any:
+            return _WatchedObject(make(connection), self)
+
+        return around
+
+    def stop(self, session_id: str) -> None:
+        """Cancel the prompt that runs in a session."""
+        scope = self._scopes.get(session_id)
+        if scope is not None:
+            scope.cancel()
+
+    async def prompt(self, function: Callable[..., Awaitable[Any]], given: tuple[Any, ...], named: Json) -> Any:
+        """Run a prompt of the object."""
+        session_id = str(named["session_id"] if "session_id" in named else getattr(given[0], "session_id", ""))
+        current_turn.set(self._turns.get(session_id))
+        with anyio.CancelScope() as scope:
+            self._scopes[session_id] = scope
+            try:
+                return await function(*given, **named)
+            finally:
+                if self._scopes.get(session_id) is scope:
+                    del self._scopes[session_id]
+
+
+class _WatchedObject:
+    """The object, as the SDK sees it."""
+
+    def __init__(self, agent: Any, watched: WatchedPrompts) -> None:
+        self._agent = agent
+        self._watched = watched
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._agent, name)
+        if name != "prompt":
+            return found
+
+        async def prompt(*given: Any, **named: Any) -> Any:
+            return await self._watched.prompt(found, given, named)
+
+        # The SDK tells the old form of a method from the new one by what the function takes.
+        prompt.__func__ = getattr(found, "__func__", found)  # pyright: ignore[reportFunctionMemberAccess]
+        return prompt
+
+
+class WatchedLink:
+    """A link whose messages somebody looks at before they are taken."""
+
+    def __init__(self, link: FrameLink, look: Callable[[bytes], Awaitable[bool]]) -> None:
+        self._link = link
+        self._look = look
+
+    async def receive(self) -> list[bytes]:
+        """What has arrived and is for the reader. Raises `LinkBroken`, `LinkClosed`."""
+        while True:
+            lines = [line for line in await self._link.receive() if await self._look(line)]
+            if lines:
+                return lines
+
+    async def send(self, frame: bytes) -> None:
+        """Send one frame, waiting for room."""
+        await self._link.send(frame)
+
+    def send_nowait(self, frame: bytes) -> None:
+        """Send one frame or refuse."""
+        self._link.send_nowait(frame)
+
+    async def aclose(self) -> None:
+        """Close our side."""
+        await self._link.aclose()
+
+
+class AnyExtension(dict[str, Function]):
+    """Every method of an extension is the object's to answer."""
+
+    def __init__(self, ask: Callable[[str, Json], Awaitable[Json]]) -> None:
+        super().__init__()
+        self._ask = ask
+
+    def __contains__(self, method: object) -> bool:
+        return isinstance(method, str) and method.startswith("_")
+
+    def __missing__(self, method: str) -> Function:
+        async def answer(params: Json, session: object) -> Json:
+            return await self._ask(method, params)
+
+        return answer
+
+
+# -- what the object keeps itself is listed by the object ------------------------------------------------------
+
+
+class AdaptedStore:
+    """A store whose list is the object's, if it has one."""
+
+    def __init__(self, inner: SessionStore, sessions: AdaptedSessions) -> None:
+        self._inner = inner
+        self._sessions = sessions
+
+    async def save(self, record: Kept) -> None:
+        """Keep a session."""
+        await self._inner.save(record)
+
+    async def append(self, session_id: str, updates: Sequence[bytes]) -> None:
+        """Add to a history. Raises `SessionNotFound`."""
+        await self._inner.append(session_id, updates)
+
+    async def load(self, session_id: str) -> Kept | None:
+        """A session with its history."""
+        return await self._inner.load(session_id)
+
+    async def list(self, cwd: str | None = None, cursor: str | None = None, limit: int = PAGE) -> Page:
+        """A page of sessions. Raises `RequestRefused`, `AgentFailure` for a bad cursor."""
+        if not self._sessions.abilities.list:
+            return await self._inner.list(cwd, cursor, limit)
+        asked = {name: value for name, value in (("cwd", cwd), ("cursor", cursor)) if value is not None}
+        answer = await self._sessions.ask("session/list", asked)
+        return Page([_kept(each) for each in answer.get("sessions") or ()], answer.get("nextCursor"))
+
+    async def delete(self, session_id: str) -> None:
+        """Forget a session. v1 has no word for it, so the object keeps what it keeps."""
+        await self._inner.delete(session_id)
+
+
+def _kept(listed: Json) -> Kept:
+    return Kept(
+        id=listed["sessionId"],
+        cwd=listed["cwd"],
+        directories=tuple(listed.get("additionalDirectories") or ()),
+        title=listed.get("title"),
+        updated_at=listed.get("updatedAt") or "",
+    )

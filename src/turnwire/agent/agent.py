@@ -1,27 +1,39 @@
-"""An agent, as its author writes it: one object with a function for prompts.
+"""An agent, as its author writes it: one object with a function for prompts, and the ways to serve it.
 
-Takes functions by decorators; serves any number of clients, in ACP v1 and v2. `turnwire.agent` gives the names
-that an author needs.
+It takes the author's functions by decorators and serves any number of clients, in ACP v1 and v2: over any link,
+over standard input and output, inside this process. Never ends a process of its own accord. `turnwire.agent` gives
+the names that an author needs.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable
+import asyncio
+import logging
+import signal
+import sys
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any, TypeAlias, TypeVar
 
-from turnwire.agent import serving
-from turnwire.agent.authored import Authored
+import anyio
+
+from turnwire.agent.connection import Connection
+from turnwire.agent.definition import AgentDefinition
 from turnwire.agent.options import AgentOptions, Command
 from turnwire.agent.session import Session
 from turnwire.agent.store import MemoryStore, SessionStore
 from turnwire.agent.turn import Turn
 from turnwire.errors import ConfigError, SessionNotFound
+from turnwire.limits import Limits
 from turnwire.link.base import FrameLink
+from turnwire.link.memory import memory_pair
+from turnwire.link.stdio import StdioLink, open_pipes
 from turnwire.runtime.clock import Clock, SystemClock
-from turnwire.runtime.source import AgentSource
+from turnwire.runtime.source import AgentSource, LinkedAgent
 
+logger = logging.getLogger(__name__)
 Json: TypeAlias = dict[str, Any]
+Serve: TypeAlias = Callable[[FrameLink], Awaitable[None]]
 OnTurn = TypeVar("OnTurn", bound=Callable[[Turn], Any])
 OnSession = TypeVar("OnSession", bound=Callable[[Session], Any])
 OnCommand = TypeVar("OnCommand", bound=Callable[[Turn, str], Any])
@@ -44,7 +56,7 @@ class Agent:
         options: AgentOptions | None = None,
         clock: Clock | None = None,
     ) -> None:
-        self._authored = Authored(
+        self._definition = AgentDefinition(
             name, title, version, store or MemoryStore(), options or AgentOptions(), clock or SystemClock()
         )
 
@@ -52,17 +64,17 @@ class Agent:
 
     def prompt(self, function: OnTurn) -> OnTurn:
         """`(turn)`: answers a prompt. Gives None for `end_turn`, or another stop reason."""
-        self._authored.hooks.prompt = function
+        self._definition.hooks.prompt = function
         return function
 
     def opened(self, function: OnSession) -> OnSession:
         """`(session)`: called before the answer to new, load, resume and fork."""
-        self._authored.hooks.opened = function
+        self._definition.hooks.opened = function
         return function
 
     def closed(self, function: OnSession) -> OnSession:
         """`(session)`: called when nobody has the session open any more."""
-        self._authored.hooks.closed = function
+        self._definition.hooks.closed = function
         return function
 
     def command(self, name: str, description: str, hint: str | None = None) -> Callable[[OnCommand], OnCommand]:
@@ -70,24 +82,24 @@ class Agent:
         command = Command(name, description, hint)
 
         def decorate(function: OnCommand) -> OnCommand:
-            self._authored.hooks.commands[name] = (command, function)
+            self._definition.hooks.commands[name] = (command, function)
             return function
 
         return decorate
 
     def authenticate(self, function: OnLogin) -> OnLogin:
         """`(method_id)`: logs the user in, or raises `AgentFailure`."""
-        self._authored.hooks.authenticate = function
+        self._definition.hooks.authenticate = function
         return function
 
     def changed(self, function: OnChange) -> OnChange:
         """`(session, option_id, value)`: the client set a mode or an option. `AgentFailure` takes it back."""
-        self._authored.hooks.changed = function
+        self._definition.hooks.changed = function
         return function
 
     def steer(self, function: OnSteer) -> OnSteer:
         """`(turn, blocks)`: takes a prompt into the running turn; whether it did."""
-        self._authored.hooks.steer = function
+        self._definition.hooks.steer = function
         return function
 
     def extension(self, method: str) -> Callable[[OnExtension], OnExtension]:
@@ -96,7 +108,7 @@ class Agent:
             raise ConfigError("the name of a method of your own begins with `_`", method=method)
 
         def decorate(function: OnExtension) -> OnExtension:
-            self._authored.hooks.extensions[method] = function
+            self._definition.hooks.extensions[method] = function
             return function
 
         return decorate
@@ -109,7 +121,7 @@ class Agent:
 
     @asynccontextmanager
     async def _own_turn(self, session: Session) -> AsyncGenerator[Turn]:
-        live = self._authored.live.get(session.id)
+        live = self._definition.live.get(session.id)
         if live is None or live.is_ending:
             raise SessionNotFound("the session is closed; no turn can begin in it", session_id=session.id)
         async with live.turns.own() as turn:
@@ -120,7 +132,7 @@ class Agent:
     async def serve(self, link: FrameLink) -> None:
         """Serve one client until its link ends. Raises `ConfigError` if there is no function for prompts."""
         self._check()
-        await serving.serve(self._authored, link)
+        await serve_client(self._definition, link)
 
     def run(self) -> None:
         """Serve the client that started this process, over standard input and output, until it leaves.
@@ -128,13 +140,93 @@ class Agent:
         What is printed meanwhile goes to stderr. Raises `ConfigError` if there is no function for prompts.
         """
         self._check()
-        serving.run(self.serve)
+        serve_stdio(self.serve)
 
     def source(self) -> AgentSource:
         """For `turnwire.connect(agent.source())`, and a daemon in this process. Raises `ConfigError`, as `run`."""
         self._check()
-        return serving.AgentInProcess(self.serve, self._authored.options.max_cancel_s)
+        return AgentInProcess(self.serve, self._definition.options.max_cancel_s)
 
     def _check(self) -> None:
-        if self._authored.hooks.prompt is None:
+        if self._definition.hooks.prompt is None:
             raise ConfigError("the agent has no function for prompts; give it one with `@agent.prompt`")
+
+
+# -- ways to serve: one client over its link, whoever started this process, this process itself ----------------
+
+
+DRAIN_S = 2.0
+"""How long the last frames may take to a client that has stopped talking."""
+
+
+async def serve_client(definition: AgentDefinition, link: FrameLink) -> None:
+    """Serve one client until its link ends. The link stays open."""
+    async with anyio.create_task_group() as tasks:
+        connection = Connection(definition, link, tasks)
+        await connection.serve()
+        with anyio.move_on_after(DRAIN_S):
+            await connection.drained()
+        tasks.cancel_scope.cancel()
+
+
+def serve_stdio(serve_link: Serve) -> None:
+    """Serve whoever started this process, until it leaves."""
+    if not logging.getLogger().handlers:
+        logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
+    anyio.run(_serve_stdio, serve_link)
+
+
+async def _serve_stdio(serve_link: Serve) -> None:
+    link = open_pipes(Limits())
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(_stop_on_signal, link)
+        try:
+            await serve_link(link)
+        finally:
+            await link.aclose()
+        tasks.cancel_scope.cancel()
+
+
+async def _stop_on_signal(link: StdioLink) -> None:
+    """An end from outside is like a client that leaves: turns are ended, and what they say last is sent."""
+    with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
+        async for _ in signals:
+            link.end_input()
+            return
+
+
+class _Served(LinkedAgent):
+    """An agent in this process, served as long as its link is open."""
+
+    def __init__(self, link: FrameLink, theirs: FrameLink, serve_link: Serve, patience: float) -> None:
+        super().__init__(link)
+        self._patience = patience
+        # Its owner is this handle, which is closed by whoever connected; there is no task group around both.
+        self._task = asyncio.get_running_loop().create_task(self._serve(serve_link, theirs))
+
+    async def _serve(self, serve_link: Serve, theirs: FrameLink) -> None:
+        try:
+            await serve_link(theirs)
+        except Exception:  # nobody awaits this task but `aclose`, which has nothing to do about it
+            logger.exception("an agent in this process failed")
+        finally:
+            await theirs.aclose()
+
+    async def aclose(self) -> None:
+        await super().aclose()
+        with anyio.move_on_after(self._patience):
+            await asyncio.wait([self._task])
+        self._task.cancel()
+
+
+class AgentInProcess:
+    """Gives the same agent to everybody, over a link of their own. An `AgentSource`."""
+
+    def __init__(self, serve_link: Serve, max_cancel_s: float) -> None:
+        self._serve = serve_link
+        self._patience = max_cancel_s + DRAIN_S
+
+    async def connect(self) -> LinkedAgent:
+        """A fresh connection to the agent."""
+        ours, theirs = memory_pair()
+        return _Served(ours, theirs, self._serve, self._patience)

@@ -13,19 +13,18 @@ from typing import Any
 import anyio
 from anyio.abc import TaskGroup
 
-from turnwire.agent.authored import Authored
-from turnwire.agent.client_side import ClientSide
+from turnwire.agent.client_sessions import Answered, ClientSessions
+from turnwire.agent.connected_client import ConnectedClient
+from turnwire.agent.definition import AgentDefinition, initialize_result
+from turnwire.agent.failures import CANCELLED, error_of
 from turnwire.agent.methods import NOTIFICATIONS, PROMPT, REQUESTS, extension
-from turnwire.agent.offering import initialize_result
-from turnwire.agent.open_sessions import Answered, OpenSessions
-from turnwire.agent.refusals import CANCELLED, error_of
 from turnwire.core.correlation import ExactId, exact
 from turnwire.core.dialect import read_cancel_request
 from turnwire.core.translate.handshake import read_client, unsupported_version
 from turnwire.errors import LinkError, RemoteProtocolError, TurnwireError
 from turnwire.ids import RequestId
 from turnwire.link.base import FrameLink
-from turnwire.runtime.containing import contained
+from turnwire.runtime.cancellation import contained
 from turnwire.wire.jsonrpc import (
     AUTH_REQUIRED,
     INVALID_REQUEST,
@@ -47,9 +46,9 @@ _FREE = frozenset({"authenticate", "logout", "auth/login", "auth/logout"})
 class Connection:
     """One client."""
 
-    def __init__(self, authored: Authored, link: FrameLink, tasks: TaskGroup) -> None:
-        self._client = ClientSide(authored, link, tasks)
-        self._sessions = OpenSessions(self._client)
+    def __init__(self, definition: AgentDefinition, link: FrameLink, tasks: TaskGroup) -> None:
+        self._client = ConnectedClient(definition, link, tasks)
+        self._sessions = ClientSessions(self._client)
         self._is_initialized = False
         self._has_begun = False
         """It has asked for something after `initialize`, so the agreement stands."""
@@ -114,7 +113,7 @@ class Connection:
         try:
             if action is not None:
                 action(self._sessions, frame.params)
-            elif frame.method in self._client.authored.hooks.extensions:
+            elif frame.method in self._client.definition.hooks.extensions:
                 self._client.tasks.start_soon(self._extension, frame)
         except TurnwireError as error:
             # Nobody waits for an answer.
@@ -164,7 +163,7 @@ class Connection:
         row = REQUESTS.get(method)
         if row is not None:
             return self._version in row.versions and row.is_there(self._sessions)
-        return method == PROMPT or method in self._client.authored.hooks.extensions
+        return method == PROMPT or method in self._client.definition.hooks.extensions
 
     def _initialize(self, request: Request) -> None:
         if self._has_begun:
@@ -181,7 +180,7 @@ class Connection:
                 self._client.refuse(request.id, told)
             return
         self._is_initialized = True
-        self._client.respond(request.id, initialize_result(self._client.authored, self._client.profile))
+        self._client.respond(request.id, initialize_result(self._client.definition, self._client.profile))
 
     def _perform(self, request: Request) -> None:
         if request.method == PROMPT:

@@ -13,7 +13,7 @@ from typing import Any, Final
 import msgspec
 from msgspec import Raw, Struct
 
-from turnwire.agent.words import Json, text_block
+from turnwire.agent.v2_updates import Json, text_block
 from turnwire.wire.jsonrpc import raw
 
 _OF_THE_MOMENT: Final = frozenset(

@@ -12,12 +12,12 @@ from typing import Any, Final, NamedTuple
 
 from msgspec import Raw
 
-from turnwire.agent.hooks import call
-from turnwire.agent.offers import MODE
-from turnwire.agent.open_sessions import Answered, OpenSessions
-from turnwire.agent.refusals import invalid
+from turnwire.agent.client_sessions import Answered, ClientSessions
+from turnwire.agent.definition import call
+from turnwire.agent.failures import invalid
+from turnwire.agent.options import MODE
 from turnwire.agent.store import Kept
-from turnwire.agent.words import Json, user_message
+from turnwire.agent.v2_updates import Json, user_message
 from turnwire.core.translate.members import as_object, members, text_of
 from turnwire.core.translate.sessions import Opening, read_opening
 from turnwire.core.view.patch import is_null, read_entries
@@ -30,71 +30,71 @@ PROMPT: Final = "session/prompt"
 class Row(NamedTuple):
     """One method."""
 
-    act: Callable[[OpenSessions, Raw], Awaitable[Answered]]
+    act: Callable[[ClientSessions, Raw], Awaitable[Answered]]
     versions: tuple[int, ...] = (1, 2)
-    is_there: Callable[[OpenSessions], bool] = lambda sessions: True
+    is_there: Callable[[ClientSessions], bool] = lambda sessions: True
 
 
 # -- sessions ------------------------------------------------------------------------------------------------------
 
 
-async def new_session(sessions: OpenSessions, params: Raw) -> Answered:
+async def new_session(sessions: ClientSessions, params: Raw) -> Answered:
     return await sessions.open_new(_opening(sessions, "session/new", params), _meta(params))
 
 
-async def load_session(sessions: OpenSessions, params: Raw) -> Answered:
+async def load_session(sessions: ClientSessions, params: Raw) -> Answered:
     return await sessions.reopen(_opening(sessions, "session/load", params), _meta(params))
 
 
-async def resume_session(sessions: OpenSessions, params: Raw) -> Answered:
+async def resume_session(sessions: ClientSessions, params: Raw) -> Answered:
     return await sessions.reopen(_opening(sessions, "session/resume", params), _meta(params))
 
 
-async def fork_session(sessions: OpenSessions, params: Raw) -> Answered:
+async def fork_session(sessions: ClientSessions, params: Raw) -> Answered:
     asked = _opening(sessions, "session/fork", params)
     assert asked.session_id is not None, "the shape of the params has it"
     kept = await sessions.kept(asked.session_id)
     return await sessions.open_new(asked, _meta(params), kept)
 
 
-async def list_sessions(sessions: OpenSessions, params: Raw) -> Answered:
+async def list_sessions(sessions: ClientSessions, params: Raw) -> Answered:
     given = members(params)
     for name in ("cwd", "cursor"):
         if name in given and not is_null(given[name]) and text_of(given, name) is None:
             raise invalid(f"`{name}` is a string")
-    page = await sessions.authored.store.list(text_of(given, "cwd"), text_of(given, "cursor"))
+    page = await sessions.definition.store.list(text_of(given, "cwd"), text_of(given, "cursor"))
     result: Json = {"sessions": [_listed(each) for each in page.sessions]}
     return Answered(result if page.next_cursor is None else {**result, "nextCursor": page.next_cursor})
 
 
-async def close_session(sessions: OpenSessions, params: Raw) -> Answered:
+async def close_session(sessions: ClientSessions, params: Raw) -> Answered:
     try:
         live, _ = sessions.find(_session_id(params))
     except SessionNotFound:
-        if sessions.client.profile.version == 2:
+        if sessions.connected.profile.version == 2:
             return Answered({})
         raise
     await sessions.end(live)
     return Answered({})
 
 
-async def delete_session(sessions: OpenSessions, params: Raw) -> Answered:
+async def delete_session(sessions: ClientSessions, params: Raw) -> Answered:
     session_id = _session_id(params)
-    live = sessions.authored.live.get(session_id)
+    live = sessions.definition.live.get(session_id)
     if live is not None:
         live.is_kept = False
         await sessions.end(live)
-    await sessions.authored.store.delete(session_id)
+    await sessions.definition.store.delete(session_id)
     return Answered({})
 
 
-def _opening(sessions: OpenSessions, method: str, params: Raw) -> Opening:
+def _opening(sessions: ClientSessions, method: str, params: Raw) -> Opening:
     """What a client asks when it opens a session, checked."""
-    asked = read_opening(method, params, sessions.client.profile.version)
+    asked = read_opening(method, params, sessions.connected.profile.version)
     for name, paths in (("cwd", (asked.cwd,)), ("additionalDirectories", asked.setup.additional_directories)):
         if not all(PurePath(each).is_absolute() for each in paths):
             raise invalid(f"`{name}` takes absolute paths only")
-    options = sessions.authored.options
+    options = sessions.definition.options
     taken = {"stdio", *(["http"] if options.mcp_http else []), *(["sse"] if options.mcp_sse else [])}
     for each in read_entries(asked.setup.mcp_servers) or ():
         kind = text_of(members(each), "type")
@@ -113,79 +113,79 @@ def _listed(kept: Kept) -> Json:
 # -- settings ------------------------------------------------------------------------------------------------------
 
 
-async def set_mode(sessions: OpenSessions, params: Raw) -> Answered:
+async def set_mode(sessions: ClientSessions, params: Raw) -> Answered:
     given = members(params)
     await _set(sessions, _session_id(params), MODE, text_of(given, "modeId"))
     return Answered({})
 
 
-async def set_config_option(sessions: OpenSessions, params: Raw) -> Answered:
+async def set_config_option(sessions: ClientSessions, params: Raw) -> Answered:
     given = as_object(params)
     option_id, value = given.get("configId"), given.get("value")
     if not isinstance(option_id, str):
         raise invalid("`configId` is a string")
-    if sessions.client.profile.version == 2 and given.get("type") != (
+    if sessions.connected.profile.version == 2 and given.get("type") != (
         "boolean" if isinstance(value, bool) else "id"
     ):
         raise invalid("`type` must be `id` for a value of a list and `boolean` for on and off")
     return await _set(sessions, _session_id(params), option_id, value)
 
 
-async def _set(sessions: OpenSessions, session_id: str, option_id: str, value: Any) -> Answered:
-    live, seat = sessions.find(session_id)
+async def _set(sessions: ClientSessions, session_id: str, option_id: str, value: Any) -> Answered:
+    live, client = sessions.find(session_id)
     async with live.settling:
         before = live.offers.value(option_id)
         if live.offers.choose(option_id, value):
             try:
-                await call(sessions.authored.hooks.changed, live.session, option_id, value)
+                await call(sessions.definition.hooks.changed, live.session, option_id, value)
             except BaseException:
                 live.offers.choose(option_id, before)
                 raise
             live.tell_options()
-    return Answered({"configOptions": seat.voice.options(raw(live.offers.listed_options()))})
+    return Answered({"configOptions": client.voice.options(raw(live.offers.listed_options()))})
 
 
 # -- the rest ------------------------------------------------------------------------------------------------------
 
 
-async def authenticate(sessions: OpenSessions, params: Raw) -> Answered:
+async def authenticate(sessions: ClientSessions, params: Raw) -> Answered:
     method_id = text_of(members(params), "methodId")
-    listed = {each.id for each in sessions.authored.options.auth_methods if each.type == "agent"}
+    listed = {each.id for each in sessions.definition.options.auth_methods if each.type == "agent"}
     if method_id not in listed:
         raise invalid("`methodId` must be one of the agent's authMethods that are not for a terminal")
-    await call(sessions.authored.hooks.authenticate, method_id)
+    await call(sessions.definition.hooks.authenticate, method_id)
     sessions.is_logged_in = True
     return Answered({})
 
 
-async def logout(sessions: OpenSessions, params: Raw) -> Answered:
-    sessions.is_logged_in = not sessions.authored.options.auth_required
+async def logout(sessions: ClientSessions, params: Raw) -> Answered:
+    sessions.is_logged_in = not sessions.definition.options.auth_required
     return Answered({})
 
 
-async def steer(sessions: OpenSessions, params: Raw) -> Answered:
+async def steer(sessions: ClientSessions, params: Raw) -> Answered:
     """Offer a prompt to the turn that runs."""
     live, _ = sessions.find(_session_id(params))
     content = sessions.content(members(params).get("prompt"))
     turn = live.session.running
-    if turn is None or not await call(sessions.authored.hooks.steer, turn, content):
+    if turn is None or not await call(sessions.definition.hooks.steer, turn, content):
         return Answered({"outcome": "promptRequired"})
     turn.publish(user_message(turn.new_id("u"), content))
     return Answered({"outcome": "injected"})
 
 
-async def extension(sessions: OpenSessions, method: str, params: Raw) -> Any:
+async def extension(sessions: ClientSessions, method: str, params: Raw) -> Any:
     """A method of the author's own."""
     given = as_object(params)
     live = sessions.peek(given.get("sessionId"))
-    return await call(sessions.authored.hooks.extensions[method], given, None if live is None else live.session)
+    return await call(sessions.definition.hooks.extensions[method], given, None if live is None else live.session)
 
 
-def cancel(sessions: OpenSessions, params: Raw) -> None:
+def cancel(sessions: ClientSessions, params: Raw) -> None:
     sessions.find(_session_id(params))[0].turns.cancel()
 
 
-def ready(sessions: OpenSessions, params: Raw) -> None:
+def ready(sessions: ClientSessions, params: Raw) -> None:
     sessions.be_ready(_session_id(params))
 
 
@@ -201,12 +201,12 @@ def _meta(params: Raw) -> Json:
     return as_object(given["_meta"]) if "_meta" in given else {}
 
 
-def _steers(sessions: OpenSessions) -> bool:
-    return sessions.authored.hooks.steer is not None
+def _steers(sessions: ClientSessions) -> bool:
+    return sessions.definition.hooks.steer is not None
 
 
-def _logs_in(sessions: OpenSessions) -> bool:
-    return bool(sessions.authored.options.auth_methods)
+def _logs_in(sessions: ClientSessions) -> bool:
+    return bool(sessions.definition.options.auth_methods)
 
 
 REQUESTS: Final[dict[str, Row]] = {
@@ -226,7 +226,7 @@ REQUESTS: Final[dict[str, Row]] = {
     "_session/steering": Row(steer, is_there=_steers),
 }
 
-NOTIFICATIONS: Final[dict[str, Callable[[OpenSessions, Raw], None]]] = {
+NOTIFICATIONS: Final[dict[str, Callable[[ClientSessions, Raw], None]]] = {
     "session/cancel": cancel,
     "session/ready": ready,
     "_session/ready": ready,

@@ -19,12 +19,9 @@ from msgspec import Struct
 from turnwire.limits import Limits
 from turnwire.link.environment import agent_environment
 from turnwire.runtime.services.files import Files
-from turnwire.runtime.services.output import Output
 from turnwire.runtime.services.roots import Roots
-from turnwire.runtime.services.terminal import Terminal, start_terminal
-from turnwire.runtime.services.terminals import command_line
+from turnwire.runtime.services.terminals import Output, Terminal, prepare, start_terminal
 from turnwire.wire.schema.common import TerminalExit
-from turnwire.wire.schema.v1 import CreateTerminalRequest, ReadTextFileRequest, WriteTextFileRequest
 
 Heard: TypeAlias = Callable[[str], Awaitable[object]]
 """Takes a piece of output, and the next one once that has returned."""
@@ -58,13 +55,11 @@ class OwnWorkplace:
 
     async def read_file(self, path: str, line: int | None = None, limit: int | None = None) -> str:
         """A text file, or `limit` lines of it from `line` on. Raises `RequestRefused`."""
-        return await self._files.read_text_file(
-            ReadTextFileRequest(session_id="", path=path, line=line, limit=limit)
-        )
+        return await self._files.read_text_file(path, line, limit)
 
     async def write_file(self, path: str, text: str) -> None:
         """Create or replace a file, whole or not at all. Raises `RequestRefused`."""
-        await self._files.write_text_file(WriteTextFileRequest(session_id="", path=path, content=text))
+        await self._files.write_text_file(path, text)
 
     async def run(
         self,
@@ -78,8 +73,9 @@ class OwnWorkplace:
     ) -> Ran:
         """Run a command to its end. Raises `RequestRefused` if it cannot start or its directory is outside."""
         environment = agent_environment(os.environ, additions=[f"{name}={value}" for name, value in env.items()])
-        request = CreateTerminalRequest(session_id="", command=command, args=list(arguments), cwd=cwd)
-        words, where = await to_thread.run_sync(self._prepare, request, environment, limiter=self._threads)
+        words, where = await to_thread.run_sync(
+            prepare, self._roots, command, arguments, environment, cwd, limiter=self._threads
+        )
         terminal = start_terminal(words, where, environment, output_bytes)
         # Nothing has been read yet: that begins when this task first waits.
         output = terminal.output = _Listened(output_bytes)
@@ -91,11 +87,6 @@ class OwnWorkplace:
         return Ran(
             exit_code=ended.exit_code, signal=ended.signal, output=output.text(), truncated=output.is_truncated
         )
-
-    def _prepare(self, request: CreateTerminalRequest, environment: Mapping[str, str]) -> tuple[list[str], str]:
-        """Looks at the disk, so it runs in a worker thread."""
-        cwd = self._roots.directory(request.cwd)
-        return command_line(request, environment.get("PATH", os.defpath), cwd), cwd
 
 
 class _Listened(Output):

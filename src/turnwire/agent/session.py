@@ -12,16 +12,15 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from turnwire.agent.hooks import Function
-from turnwire.agent.offers import MODE
-from turnwire.agent.options import Command, Mode, Option
-from turnwire.agent.outbox import Sent
+from turnwire.agent.connected_client import Sent
+from turnwire.agent.definition import Function
+from turnwire.agent.options import MODE, Command, Mode, Option
 from turnwire.agent.store import Kept
-from turnwire.agent.words import Json
-from turnwire.core.translate.profile import ClientProfile
+from turnwire.agent.v2_updates import Json
+from turnwire.core.translate.handshake import ClientProfile
 
 if TYPE_CHECKING:
-    from turnwire.agent.live import LiveSession
+    from turnwire.agent.live_session import LiveSession
     from turnwire.agent.turn import Turn
 
 

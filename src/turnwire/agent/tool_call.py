@@ -13,9 +13,9 @@ from typing import Any, Self
 
 import anyio
 
-from turnwire.agent.course import Course
-from turnwire.agent.outbox import Sent
-from turnwire.agent.words import Json, client_terminal_item, content_item, diff_item
+from turnwire.agent.connected_client import Sent
+from turnwire.agent.turn_run import TurnRun
+from turnwire.agent.v2_updates import Json, client_terminal_item, content_item, diff_item
 
 PENDING, IN_PROGRESS, COMPLETED, FAILED, CANCELLED = "pending", "in_progress", "completed", "failed", "cancelled"
 
@@ -23,10 +23,10 @@ PENDING, IN_PROGRESS, COMPLETED, FAILED, CANCELLED = "pending", "in_progress", "
 class ToolCall:
     """One call of a tool. Make it with `turn.tool`."""
 
-    def __init__(self, course: Course, title: str, kind: str, call_id: str | None, described: Json) -> None:
-        self.id = call_id or course.new_id("t")
+    def __init__(self, run: TurnRun, title: str, kind: str, call_id: str | None, described: Json) -> None:
+        self.id = call_id or run.new_id("t")
         self.status = PENDING
-        self._course = course
+        self._run = run
         self._title = title
         self._described: Json = {"kind": kind, **described}
         self._shown: list[Json] = []
@@ -43,7 +43,7 @@ class ToolCall:
     ) -> None:
         if kind is None:
             self._finish(FAILED if self._is_denied else COMPLETED)
-        elif issubclass(kind, anyio.get_cancelled_exc_class()) or self._course.is_cancelled:
+        elif issubclass(kind, anyio.get_cancelled_exc_class()) or self._run.is_cancelled:
             self._finish(CANCELLED)
         else:
             self._finish(FAILED)
@@ -55,7 +55,7 @@ class ToolCall:
         if self._is_announced:
             return Sent(None)
         self._is_announced = True
-        self._course.open_calls[self.id] = self._finish
+        self._run.open_calls[self.id] = self._finish
         return self._patch(title=self._title, status=PENDING, **self._described)
 
     def start(self) -> Sent:
@@ -78,7 +78,7 @@ class ToolCall:
 
     def _finish(self, status: str) -> Sent:
         """Its last status, once."""
-        self._course.open_calls.pop(self.id, None)
+        self._run.open_calls.pop(self.id, None)
         if self.status not in {PENDING, IN_PROGRESS}:
             return Sent(None)
         if status == COMPLETED and self.status == PENDING:
@@ -107,7 +107,7 @@ class ToolCall:
             self.start()
         self._shown.append(item)
         told = {"sessionUpdate": "tool_call_content_chunk", "toolCallId": self.id, "content": item}
-        return self._course.publish(told)
+        return self._run.publish(told)
 
     def locate(self, path: str | Path, line: int | None = None) -> Sent:
         """Say which file it works on."""
@@ -144,7 +144,7 @@ class ToolCall:
         if not self._is_announced:
             return Sent(None)
         patch = {"sessionUpdate": "tool_call_update", "toolCallId": self.id, **members}
-        return self._course.publish(patch, must=must)
+        return self._run.publish(patch, must=must)
 
 
 def location(path: str | Path, line: int | None = None) -> Json:

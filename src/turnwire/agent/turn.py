@@ -1,37 +1,95 @@
-"""A turn as the author of an agent sees it.
+"""A turn as the author of an agent sees it: everything it can tell, ask and do.
 
-Takes words, questions and work; gives what the user asked for. It is the argument of the author's function, and
-ends when that returns. What is said through it later goes out in nobody's name, marked as late.
+It is the argument of the author's function, and ends when that returns. What it tells goes out in order and at
+once; each call gives something to await, which waits until the client takes more. What is said through it later
+goes out in nobody's name, marked as late. While a question is open, a v2 client sees that the turn waits for its
+user; nothing but a selected allow option counts as consent.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+
+import msgspec
+from anyio.lowlevel import checkpoint
+from msgspec import Raw
 
 from turnwire.agent import workplace
-from turnwire.agent.asking import Asking
-from turnwire.agent.course import Course
+from turnwire.agent.connected_client import Sent
 from turnwire.agent.own_workplace import Ran
-from turnwire.agent.saying import Saying
 from turnwire.agent.session import Session
-from turnwire.agent.tool_call import ToolCall
-from turnwire.agent.words import Json
+from turnwire.agent.session_client import SessionClient
+from turnwire.agent.tool_call import ToolCall, described
+from turnwire.agent.turn_run import TurnRun
+from turnwire.agent.v2_updates import MESSAGE, THOUGHT, Json, as_block, for_v1, for_v2
+from turnwire.core.translate.members import as_object, child
+from turnwire.errors import LocalProtocolError, NotOffered, RequestRefused
+from turnwire.wire.jsonrpc import METHOD_NOT_FOUND, Failure, Result, raw
+from turnwire.wire.methods import SESSION_REQUEST_PERMISSION
+
+PLAN = "main"
+"""The one plan of a turn."""
+ELICITATION = "elicitation/create"
 
 
-class Turn(Saying, Asking):
+@dataclass(frozen=True)
+class Entry:
+    """One step of a plan."""
+
+    content: str
+    status: str = "pending"
+    priority: str = "medium"
+
+
+@dataclass(frozen=True)
+class PermissionOption:
+    """Something the user may answer."""
+
+    id: str
+    name: str
+    kind: str
+    """allow_once, allow_always, reject_once or reject_always."""
+
+
+USUAL = (
+    PermissionOption("allow_once", "Allow", "allow_once"),
+    PermissionOption("allow_always", "Always allow", "allow_always"),
+    PermissionOption("reject_once", "Reject", "reject_once"),
+)
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What the user answered. True if that allows it."""
+
+    option_id: str | None = None
+    kind: str | None = None
+
+    def __bool__(self) -> bool:
+        return self.kind in {"allow_once", "allow_always"}
+
+    @property
+    def always(self) -> bool:
+        """It was meant for all that is like it, too."""
+        return self.kind in {"allow_always", "reject_always"}
+
+
+class Turn:
     """One turn: what was asked, and every way to answer."""
 
-    def __init__(self, course: Course) -> None:
-        super().__init__(course)
-        self.session: Session = course.live.session
-        self.content: list[Json] = course.content
+    def __init__(self, run: TurnRun) -> None:
+        self._run = run
+        self.session: Session = run.live.session
+        self.content: list[Json] = run.content
         """The blocks of the prompt; none if the agent began the turn."""
-        self.message_id = course.message_id
-        self.meta: Json = course.meta
+        self.message_id = run.message_id
+        self.meta: Json = run.meta
 
     def __repr__(self) -> str:
-        return f"<Turn {self._course.prompt_id}>"
+        return f"<Turn {self._run.prompt_id}>"
 
     @property
     def text(self) -> str:
@@ -41,7 +99,172 @@ class Turn(Saying, Asking):
     @property
     def cancelled(self) -> bool:
         """The client has cancelled it; its work is being stopped."""
-        return self._course.is_cancelled
+        return self._run.is_cancelled
+
+    # -- telling -----------------------------------------------------------------------------------------------
+
+    def say(self, content: str | Json) -> Sent:
+        """Text for the user, or a content block."""
+        return self._run.speak(MESSAGE, as_block(content))
+
+    def think(self, content: str | Json) -> Sent:
+        """What the agent thinks."""
+        return self._run.speak(THOUGHT, as_block(content))
+
+    def plan(self, entries: Sequence[str | Entry]) -> Sent:
+        """What it is going to do: all of it, each time."""
+        listed = [Entry(each) if isinstance(each, str) else each for each in entries]
+        items = [{"content": each.content, "priority": each.priority, "status": each.status} for each in listed]
+        plan = {"type": "items", "planId": PLAN, "entries": items}
+        return self._run.publish({"sessionUpdate": "plan_update", "plan": plan})
+
+    def tool(
+        self,
+        title: str,
+        *,
+        kind: str = "other",
+        id: str | None = None,
+        input: Any = None,
+        locations: Sequence[str | Path | tuple[str | Path, int]] = (),
+    ) -> ToolCall:
+        """A tool call, for `async with`."""
+        return ToolCall(self._run, title, kind, id, described(input, locations))
+
+    def usage(
+        self,
+        *,
+        input_tokens: int = 0,
+        output_tokens: int = 0,
+        cached_tokens: int = 0,
+        thought_tokens: int = 0,
+        context_used: int | None = None,
+        context_size: int | None = None,
+        cost: tuple[float, str] | None = None,
+    ) -> None:
+        """Tokens, which add up and are told at the end; and how full the context is, told now."""
+        tally = {
+            "inputTokens": input_tokens,
+            "outputTokens": output_tokens,
+            "cachedReadTokens": cached_tokens,
+            "thoughtTokens": thought_tokens,
+        }
+        for name, tokens in tally.items():
+            if tokens:
+                self._run.usage[name] = self._run.usage.get(name, 0) + tokens
+        if context_used is None or context_size is None:
+            if cost is not None or context_used is not context_size:
+                raise LocalProtocolError("a cost or a context needs both context_used and context_size")
+            return
+        told: Json = {"sessionUpdate": "usage_update", "used": context_used, "size": context_size}
+        if cost is not None:
+            told["cost"] = {"amount": cost[0], "currency": cost[1]}
+        self._run.publish(told)
+
+    def update(self, update: Json, version: int | None = None) -> Sent:
+        """Any update. `version`: in whose words it is; the client's by default."""
+        sent = Sent(None)
+        for each in self._run.live.canonical(update, version):
+            sent = self._run.publish(each)
+        return sent
+
+    def new_id(self, letter: str) -> str:
+        """A name that nothing else in the session has."""
+        return self._run.new_id(letter)
+
+    def publish(self, update: Json) -> Sent:
+        """Any update in the words of v2, whatever the client speaks."""
+        return self._run.publish(update)
+
+    # -- asking ------------------------------------------------------------------------------------------------
+
+    async def ask(
+        self,
+        about: ToolCall | str,
+        options: Sequence[PermissionOption] | None = None,
+        description: str | None = None,
+    ) -> Choice:
+        """Ask for permission. Granted, the tool call starts; refused, it fails when it is left."""
+        offered = tuple(USUAL if options is None else options)
+        if not offered or len({each.id for each in offered}) < len(offered):
+            raise LocalProtocolError("a question needs at least one option, and each its own id")
+        if isinstance(about, ToolCall):
+            about.announce()
+        run = self._run
+        with run.blocked():
+            client = run.asked_client
+            answer = None
+            if client is not None:
+                answer = await client.request(
+                    SESSION_REQUEST_PERMISSION, self._question(client, about, offered, description)
+                )
+        if run.is_cancelled:
+            await checkpoint()
+        choice = _read_choice(answer, offered)
+        if isinstance(about, ToolCall):
+            if choice:
+                about.start()
+            else:
+                about.deny()
+        return choice
+
+    def _question(
+        self,
+        client: SessionClient,
+        about: ToolCall | str,
+        offered: Sequence[PermissionOption],
+        description: str | None,
+    ) -> Json:
+        options = [{"optionId": each.id, "name": each.name, "kind": each.kind} for each in offered]
+        asked: Json = {"sessionId": client.session_id, "options": options}
+        described = about.described if isinstance(about, ToolCall) else None
+        if client.connected.profile.version == 2:
+            asked["title"] = about.title if isinstance(about, ToolCall) else about
+            if description is not None:
+                asked["description"] = description
+            if described is not None:
+                asked["subject"] = {"type": "tool_call", "toolCall": _items(described, for_v2)}
+            return asked
+        if described is None:
+            made = {"toolCallId": self._run.new_id("q"), "title": about, "kind": "other", "status": "pending"}
+            shown = [] if description is None else [{"type": "text", "text": description}]
+            described = {**made, "content": [{"type": "content", "content": each} for each in shown]}
+        return {**asked, "toolCall": _items(described, for_v1)}
+
+    async def elicit(self, message: str, schema: Json) -> Json | None:
+        """Have the user fill in a form; None if they did not. Raises `NotOffered`."""
+        client = self._asked()
+        if not client.connected.profile.elicitation_form:
+            raise NotOffered("the client shows no forms; ask in words instead", what="elicitation.form")
+        answer = await self._elicit(client, {"message": message, "mode": "form", "requestedSchema": schema})
+        content = answer.get("content")
+        if answer.get("action") != "accept":
+            return None
+        return content if isinstance(content, dict) else {}  # pyright: ignore[reportUnknownVariableType]  JSON
+
+    async def elicit_url(self, message: str, url: str) -> bool:
+        """Have the user visit a page; whether they agreed to. Raises `NotOffered`."""
+        client = self._asked()
+        if not client.connected.profile.elicitation_url:
+            raise NotOffered("the client opens no pages; ask in words instead", what="elicitation.url")
+        named = {"elicitationId": self._run.new_id("e"), "url": url}
+        answer = await self._elicit(client, {"message": message, "mode": "url", **named})
+        return answer.get("action") == "accept"
+
+    async def _elicit(self, client: SessionClient, params: Json) -> Json:
+        with self._run.blocked():
+            answer = await client.request(ELICITATION, {"sessionId": client.session_id, **params})
+        return _result(answer, ELICITATION)
+
+    async def request(self, method: str, params: Json | None = None) -> Json:
+        """Ask the client anything. `sessionId` is added. Raises `NotOffered` and `RequestRefused`."""
+        client = self._asked()
+        return _result(await client.request(method, {"sessionId": client.session_id, **(params or {})}), method)
+
+    def _asked(self) -> SessionClient:
+        client = self._run.asked_client
+        if client is None:
+            raise NotOffered("no client has this session open, so there is nobody to ask", what="client")
+        return client
 
     # -- work ----------------------------------------------------------------------------------------------------
 
@@ -64,3 +287,27 @@ class Turn(Saying, Asking):
     ) -> Ran:
         """Run a command to its end; with `call`, its output is shown there. Raises `RequestRefused`."""
         return await workplace.run(self, command, args, cwd=cwd, env=env, call=call, limit=limit)
+
+
+def _items(described: Json, written: Any) -> Json:
+    """A tool call with its content in the words of the client."""
+    told: Raw = written(raw({"sessionUpdate": "tool_call_update", **described}))
+    call = msgspec.json.decode(told, type=dict[str, Any])
+    del call["sessionUpdate"]
+    return call
+
+
+def _read_choice(answer: Result | Failure | None, offered: Sequence[PermissionOption]) -> Choice:
+    if not isinstance(answer, Result):
+        return Choice()
+    outcome = child(as_object(answer.result), "outcome")
+    chosen = outcome.get("optionId") if outcome.get("outcome") == "selected" else None
+    return next((Choice(each.id, each.kind) for each in offered if each.id == chosen), Choice())
+
+
+def _result(answer: Result | Failure, method: str) -> Json:
+    if isinstance(answer, Result):
+        return as_object(answer.result)
+    if answer.error.code == METHOD_NOT_FOUND:
+        raise NotOffered(f"the client does not know `{method}`", what=method)
+    raise RequestRefused(f"the client refused `{method}`", jsonrpc=answer.error.code, reason="client_refused")

@@ -16,17 +16,17 @@ from typing import Any
 
 import anyio
 
-from turnwire.agent.course import Course
-from turnwire.agent.hooks import call
-from turnwire.agent.live import LiveSession
-from turnwire.agent.refusals import FAILED, NOT_INSERTED, error_of, is_expected
-from turnwire.agent.seat import Seat
+from turnwire.agent.definition import call
+from turnwire.agent.failures import FAILED, NOT_INSERTED, error_of, is_expected
+from turnwire.agent.live_session import LiveSession
+from turnwire.agent.session_client import SessionClient
 from turnwire.agent.turn import Turn
-from turnwire.agent.words import user_message
+from turnwire.agent.turn_run import TurnRun
+from turnwire.agent.v2_updates import user_message
 from turnwire.core.correlation import same_id
 from turnwire.errors import QueueFull, SessionNotFound
 from turnwire.ids import RequestId
-from turnwire.runtime.containing import contained
+from turnwire.runtime.cancellation import contained
 from turnwire.wire.jsonrpc import raw
 
 logger = logging.getLogger(__name__)
@@ -37,75 +37,75 @@ class Turns:
 
     def __init__(self, live: LiveSession) -> None:
         self._live = live
-        self._waiting: deque[Course] = deque()
-        self._running: Course | None = None
+        self._waiting: deque[TurnRun] = deque()
+        self._running: TurnRun | None = None
         self._idle = anyio.Event()
         self._is_closed = False
 
     @property
-    def running(self) -> Course | None:
+    def running(self) -> TurnRun | None:
         """The turn that runs and is not over."""
         return self._running
 
     # -- from clients --------------------------------------------------------------------------------------------
 
-    def submit(self, course: Course) -> None:
+    def submit(self, run: TurnRun) -> None:
         """Run a prompt, now or behind others. Raises `QueueFull`."""
         if self._running is None:
-            self._begin(course)
+            self._begin(run)
             return
-        most = self._live.authored.options.max_queued
+        most = self._live.definition.options.max_queued
         if len(self._waiting) >= most:
             raise QueueFull(f"{most} prompts wait already; wait for an end or cancel", waiting=most)
-        self._waiting.append(course)
+        self._waiting.append(run)
 
     def cancel(self) -> None:
         """Stop the turn that runs, and take back the prompts behind it."""
-        for course in tuple(self._waiting):
-            if course.seat is not None:
-                self._take_back(course)
+        for run in tuple(self._waiting):
+            if run.client is not None:
+                self._take_back(run)
         if self._running is not None:
             self._running.cancel()
 
-    def cancel_request(self, seat: Seat, request_id: RequestId) -> None:
+    def cancel_request(self, client: SessionClient, request_id: RequestId) -> None:
         """Stop the one turn that this request prompted."""
-        for course in self._prompts_of(seat):
-            if course.request_id is None or not same_id(course.request_id, request_id):
+        for run in self._prompts_of(client):
+            if run.request_id is None or not same_id(run.request_id, request_id):
                 continue
-            if course is not self._running:
-                self._take_back(course, is_request=True)
-            elif not (course.is_inserted and seat.client.profile.version == 2):
+            if run is not self._running:
+                self._take_back(run, is_request=True)
+            elif not (run.is_inserted and client.connected.profile.version == 2):
                 # On v2 the request has its answer already, so there is nothing to cancel.
-                course.cancel()
+                run.cancel()
 
-    def _prompts_of(self, seat: Seat) -> list[Course]:
-        return [each for each in (*self._waiting, self._running) if each is not None and each.seat is seat]
+    def _prompts_of(self, client: SessionClient) -> list[TurnRun]:
+        return [each for each in (*self._waiting, self._running) if each is not None and each.client is client]
 
-    def has_prompts_of(self, seat: Seat) -> bool:
+    def has_prompts_of(self, client: SessionClient) -> bool:
         """Whether this client waits for an end."""
-        return bool(self._prompts_of(seat))
+        return bool(self._prompts_of(client))
 
-    def move(self, seat: Seat, to: Seat) -> None:
-        """A client has another seat from here on."""
-        for course in self._prompts_of(seat):
-            course.seat = to
+    def move(self, client: SessionClient, to: SessionClient) -> None:
+        """A client has another client from here on."""
+        for run in self._prompts_of(client):
+            run.client = to
 
-    def is_prompted_by(self, seat: Seat, request_id: RequestId) -> bool:
+    def is_prompted_by(self, client: SessionClient, request_id: RequestId) -> bool:
         """Whether this request of this client is a prompt that has no answer yet."""
-        is_v2 = seat.client.profile.version == 2
+        is_v2 = client.connected.profile.version == 2
         return any(
             same_id(each.request_id, request_id)
-            for each in self._prompts_of(seat)
+            for each in self._prompts_of(client)
             if each.request_id is not None and not (is_v2 and each.is_inserted)
         )
 
-    def leave(self, seat: Seat) -> None:
+    def leave(self, client: SessionClient) -> None:
         """A client has left: nobody waits for its prompts."""
-        for course in self._prompts_of(seat):
-            if course is self._running:
-                course.cancel()
+        for run in self._prompts_of(client):
+            if run is self._running:
+                run.cancel()
             else:
-                self._waiting.remove(course)
+                self._waiting.remove(run)
 
     def close(self) -> None:
         """The session ends: stop everything, and begin nothing any more."""
@@ -119,70 +119,70 @@ class Turns:
         while self._running is not None:
             await self._idle.wait()
 
-    def _take_back(self, course: Course, *, is_request: bool = False) -> None:
+    def _take_back(self, run: TurnRun, *, is_request: bool = False) -> None:
         """A prompt that never entered the conversation: an error on v2; on v1 a turn that was cancelled at once."""
-        self._waiting.remove(course)
-        course.cancel()
-        self._end_unheard(course, is_refused=is_request)
+        self._waiting.remove(run)
+        run.cancel()
+        self._end_unheard(run, is_refused=is_request)
 
-    def _end_unheard(self, course: Course, *, is_refused: bool = False) -> None:
-        end, seat = course.end(None), course.seat
-        assert seat is not None, "only prompts of clients wait for insertion"
-        assert course.request_id is not None, "and these are requests"
-        if is_refused or seat.client.profile.version == 2:
-            seat.client.refuse(course.request_id, NOT_INSERTED)
+    def _end_unheard(self, run: TurnRun, *, is_refused: bool = False) -> None:
+        end, client = run.end(None), run.client
+        assert client is not None, "only prompts of clients wait for insertion"
+        assert run.request_id is not None, "and these are requests"
+        if is_refused or client.connected.profile.version == 2:
+            client.connected.refuse(run.request_id, NOT_INSERTED)
         else:
-            seat.end(end, own=True)
+            client.end(end, own=True)
 
     # -- running -------------------------------------------------------------------------------------------------
 
-    def _begin(self, course: Course) -> None:
-        self._running = course
+    def _begin(self, run: TurnRun) -> None:
+        self._running = run
         self._idle = anyio.Event()
-        if course.seat is None:
-            course.admitted.set()
+        if run.client is None:
+            run.admitted.set()
         else:
-            course.seat.client.tasks.start_soon(self._run, course, course.seat)
+            run.client.connected.tasks.start_soon(self._drive, run, run.client)
 
-    async def _run(self, course: Course, seat: Seat) -> None:
+    async def _drive(self, run: TurnRun, client: SessionClient) -> None:
         done = anyio.Event()
         try:
-            with course.stoppable():
+            with run.stoppable():
                 # Settings that came before the prompt are made before it runs.
                 async with self._live.settling:
                     await self._live.claim()
-            if course.is_cancelled:
+            if run.is_cancelled:
                 done.set()
                 return
-            self._insert(course)
-            turn = Turn(course)
+            self._insert(run)
+            turn = Turn(run)
             self._live.session.running = turn
-            function, args = self._chosen(course)
-            seat.client.tasks.start_soon(self._work, course, partial(call, function, turn, *args), done)
-            await self._done_or_given_up(course, done)
+            function, args = self._chosen(run)
+            client.connected.tasks.start_soon(self._work, run, partial(call, function, turn, *args), done)
+            await self._done_or_given_up(run, done)
         except BaseException:
             # The connection ends: so does its turn, for everybody else who watches.
-            course.cancel()
+            run.cancel()
             raise
         finally:
             with anyio.CancelScope(shield=True):
-                with anyio.move_on_after(self._live.authored.options.max_cancel_s):
+                with anyio.move_on_after(self._live.definition.options.max_cancel_s):
                     await done.wait()
-                await self._finish(course)
+                await self._finish(run)
 
-    def _insert(self, course: Course) -> None:
+    def _insert(self, run: TurnRun) -> None:
         """The prompt enters the conversation: message, answer, running, in this order."""
-        assert course.seat is not None, "a client's prompt has a client"
-        assert course.request_id is not None, "and a request"
-        course.is_inserted = True
-        self._live.publish(user_message(course.message_id, course.content), by=course.seat, must=True)
-        course.seat.accepted(course.request_id, course.message_id)
+        assert run.client is not None, "a client's prompt has a client"
+        assert run.request_id is not None, "and a request"
+        run.is_inserted = True
+        self._live.publish(user_message(run.message_id, run.content), by=run.client, must=True)
+        run.client.accepted(run.request_id, run.message_id)
         self._live.set_foreground("running")
 
-    def _chosen(self, course: Course) -> tuple[Any, list[str]]:
+    def _chosen(self, run: TurnRun) -> tuple[Any, list[str]]:
         """The author's function for this prompt: that of its slash command, or the one for prompts."""
-        hooks = self._live.authored.hooks
-        first = course.content[0].get("text") if course.content else None
+        hooks = self._live.definition.hooks
+        first = run.content[0].get("text") if run.content else None
         if isinstance(first, str) and first.startswith("/"):
             # Any white space ends the name; in front of it there is no name.
             name, *rest = first[1:].split(None, 1) if first[1:2].strip() else [""]
@@ -190,53 +190,53 @@ class Turns:
                 return hooks.commands[name][1], [" ".join(rest).strip()]
         return hooks.prompt, []
 
-    async def _work(self, course: Course, work: Callable[[], Awaitable[Any]], done: anyio.Event) -> None:
+    async def _work(self, run: TurnRun, work: Callable[[], Awaitable[Any]], done: anyio.Event) -> None:
         try:
-            with contained(), course.stoppable():
-                course.returned(await work())
+            with contained(), run.stoppable():
+                run.returned(await work())
         except Exception as error:  # noqa: BLE001  the author's own; it ends the turn, not the agent
-            course.error = error
+            run.error = error
         finally:
             done.set()
 
-    async def _done_or_given_up(self, course: Course, done: anyio.Event) -> None:
+    async def _done_or_given_up(self, run: TurnRun, done: anyio.Event) -> None:
         """Wait for the author's function; once cancelled, not for ever."""
         async with anyio.create_task_group() as waiting:
-            waiting.start_soon(self._give_up, course, waiting.cancel_scope, done)
+            waiting.start_soon(self._give_up, run, waiting.cancel_scope, done)
             await done.wait()
             waiting.cancel_scope.cancel()
 
-    async def _give_up(self, course: Course, waiting: anyio.CancelScope, done: anyio.Event) -> None:
-        await course.cancelled.wait()
-        options = self._live.authored.options
-        await self._live.authored.clock.sleep(options.max_cancel_s)
+    async def _give_up(self, run: TurnRun, waiting: anyio.CancelScope, done: anyio.Event) -> None:
+        await run.cancelled.wait()
+        options = self._live.definition.options
+        await self._live.definition.clock.sleep(options.max_cancel_s)
         logger.error("a cancelled turn did not stop within %s s; it ends without it", options.max_cancel_s)
         done.set()
         waiting.cancel()
 
     # -- ending --------------------------------------------------------------------------------------------------
 
-    async def _finish(self, course: Course) -> None:
-        course.close_calls()
+    async def _finish(self, run: TurnRun) -> None:
+        run.close_calls()
         self._live.touch()
         # Kept first, told second: a client that heard of an end finds its turn in the history.
         await self._live.save()
-        self._end(course)
+        self._end(run)
         await self._live.save()
 
-    def _end(self, course: Course) -> None:
+    def _end(self, run: TurnRun) -> None:
         """The one end. Nothing here waits, so nothing comes between its parts."""
         # What was left to itself may have opened another call while the store was busy.
-        course.close_calls()
-        live, seat = self._live, course.seat
-        if course.is_inserted or seat is None:
-            end = course.end(self._error(course))
+        run.close_calls()
+        live, client = self._live, run.client
+        if run.is_inserted or client is None:
+            end = run.end(self._error(run))
             live.history.keep(raw(end.as_kept()))
             live.foreground = end.as_idle()
-            for each in live.seats:
-                each.end(end, own=each is seat)
+            for each in live.clients:
+                each.end(end, own=each is client)
         else:
-            self._end_unheard(course)
+            self._end_unheard(run)
         live.session.running = None
         self._next()
 
@@ -246,59 +246,59 @@ class Turns:
         if self._waiting:
             self._begin(self._waiting.popleft())
 
-    def _error(self, course: Course) -> Any:
-        if course.is_cancelled:
-            if course.error is not None:
-                logger.info("a cancelled turn failed while it stopped", exc_info=course.error)
+    def _error(self, run: TurnRun) -> Any:
+        if run.is_cancelled:
+            if run.error is not None:
+                logger.info("a cancelled turn failed while it stopped", exc_info=run.error)
             return None
-        if course.error is not None:
-            if not is_expected(course.error):
-                logger.error("a turn failed", exc_info=course.error)
-            return error_of(course.error) if is_expected(course.error) else FAILED
+        if run.error is not None:
+            if not is_expected(run.error):
+                logger.error("a turn failed", exc_info=run.error)
+            return error_of(run.error) if is_expected(run.error) else FAILED
         # Neither a reason nor an error: the author's function cancelled itself.
-        return None if course.stop_reason is not None else FAILED
+        return None if run.stop_reason is not None else FAILED
 
     # -- turns of the agent's own --------------------------------------------------------------------------------
 
     @asynccontextmanager
     async def own(self) -> AsyncGenerator[Turn]:
         """A turn that no prompt began. Waits for its turn like a prompt."""
-        course = Course(self._live, [])
+        run = TurnRun(self._live, [])
         if self._is_closed:
             raise _closed()
         if self._running is None:
-            self._begin(course)
+            self._begin(run)
         else:
-            self._waiting.append(course)
+            self._waiting.append(run)
         try:
-            await course.admitted.wait()
-            if course is self._running:
+            await run.admitted.wait()
+            if run is self._running:
                 await self._live.claim()
         except BaseException:
-            self._forget(course)
+            self._forget(run)
             raise
-        if course is not self._running:
+        if run is not self._running:
             raise _closed()
-        turn = self._live.session.running = Turn(course)
+        turn = self._live.session.running = Turn(run)
         self._live.set_foreground("running")
         try:
-            with course.stoppable():
+            with run.stoppable():
                 yield turn
-                course.returned(None)
+                run.returned(None)
         except Exception as error:
-            course.error = error
+            run.error = error
             raise
         except BaseException:
-            course.cancel()
+            run.cancel()
             raise
         finally:
             with anyio.CancelScope(shield=True):
-                await self._finish(course)
+                await self._finish(run)
 
-    def _forget(self, course: Course) -> None:
-        if course in self._waiting:
-            self._waiting.remove(course)
-        elif self._running is course:
+    def _forget(self, run: TurnRun) -> None:
+        if run in self._waiting:
+            self._waiting.remove(run)
+        elif self._running is run:
             self._next()
 
 

@@ -13,11 +13,11 @@ from typing import Any, Protocol, TypeAlias
 from msgspec import UNSET, Raw, Struct, UnsetType
 
 from turnwire.agent.options import AgentOptions
-from turnwire.agent.words import Json, for_v1, for_v2
+from turnwire.agent.v2_updates import Json, for_v1, for_v2
 from turnwire.core.dialect import VENDOR
+from turnwire.core.translate.handshake import ClientProfile
 from turnwire.core.translate.members import as_object, child
-from turnwire.core.translate.options import Options
-from turnwire.core.translate.profile import ClientProfile
+from turnwire.core.translate.offers import Options
 from turnwire.core.translate.updates import UpdatesV2ToV1
 from turnwire.ids import PromptId, RequestId
 from turnwire.wire.jsonrpc import ErrorObject, Failure, Notification, Result, raw

@@ -22,7 +22,7 @@ from anyio.lowlevel import checkpoint
 from turnwire.agent.own_workplace import OwnWorkplace, Ran
 from turnwire.errors import RemoteProtocolError, TurnwireError
 from turnwire.limits import Limits
-from turnwire.runtime import mint
+from turnwire.runtime import new_ids
 
 if TYPE_CHECKING:
     from turnwire.agent.session import Session
@@ -182,7 +182,7 @@ class _Shown:
 
     def __init__(self, turn: Turn, call: ToolCall, params: dict[str, Any]) -> None:
         self._turn = turn
-        self._named = {"terminalId": mint.terminal_id()}
+        self._named = {"terminalId": new_ids.terminal_id()}
         line = shlex.join((params["command"], *params["args"])) if params["args"] else params["command"]
         turn.publish({"sessionUpdate": "terminal_update", **self._named, "command": line, "cwd": params["cwd"]})
         call.show({"type": "terminal", **self._named})

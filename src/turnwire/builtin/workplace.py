@@ -16,7 +16,7 @@ from turnwire.agent import ToolCall, Turn
 from turnwire.builtin.tools.tool import Call, Ran
 from turnwire.builtin.tools.workplace import LocalWorkplace
 from turnwire.errors import RequestRefused
-from turnwire.runtime import mint
+from turnwire.runtime import new_ids
 from turnwire.runtime.services.refusals import not_found
 from turnwire.wire.jsonrpc import RESOURCE_NOT_FOUND
 
@@ -81,7 +81,7 @@ class _Shown:
     def __init__(self, turn: Turn, call: ToolCall) -> None:
         self._turn = turn
         self._call = call
-        self._id = mint.terminal_id()
+        self._id = new_ids.terminal_id()
 
     async def begin(self, command: str, cwd: str) -> None:
         await self._turn.update({**self._update(), "command": command, "cwd": cwd})

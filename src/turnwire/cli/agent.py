@@ -44,7 +44,7 @@ def _option(*words: str, about: str, **more: Any) -> Any:
 @_option("--max-requests", type=click.IntRange(1, 10_000), default=100, about="Requests to the model in one turn.")
 @_option("--max-tokens", type=click.IntRange(1), about="Tokens of one answer.")
 @_option("--mode", type=click.Choice(MODES), default="ask", about="The mode of new sessions.")
-def agent(models: tuple[str, ...], model_url: str | None, **given: Any) -> None:
+def agent(models: tuple[str, ...], model_url: str | None, **flags: Any) -> None:
     """Be the built-in agent, on stdin and stdout.
 
     It speaks ACP, so an editor can start it as its agent; `turnwire serve` starts it when it is given no other.
@@ -54,11 +54,11 @@ def agent(models: tuple[str, ...], model_url: str | None, **given: Any) -> None:
     from turnwire.builtin.work import Bounds
 
     settings = BuiltInSettings(
-        data=_folder(given["data"]),
-        rules=_read_rules(given["system"]),
-        allows_fetch=given["allow_fetch"],
-        bounds=Bounds(max_requests=given["max_requests"], max_tokens=given["max_tokens"]),
-        mode=given["mode"],
+        data=_folder(flags["data"]),
+        rules=_read_rules(flags["system"]),
+        allows_fetch=flags["allow_fetch"],
+        bounds=Bounds(max_requests=flags["max_requests"], max_tokens=flags["max_tokens"]),
+        mode=flags["mode"],
     )
     BuiltIn(_chosen(models, model_url), settings).agent.run()
 
@@ -71,11 +71,11 @@ def _chosen(models: tuple[str, ...], url: str | None) -> list[Model]:
     return [choose_model(each, url=url) for each in dict.fromkeys(models)]
 
 
-def _folder(given: str | None) -> Path | None:
-    if given == IN_MEMORY:
+def _folder(data: str | None) -> Path | None:
+    if data == IN_MEMORY:
         return None
-    if given:
-        return Path(given).absolute()
+    if data:
+        return Path(data).absolute()
     from turnwire.cli.config import settings_from
 
     # The folder in which the daemon of this user keeps its own. Where sessions work is the client's to say.

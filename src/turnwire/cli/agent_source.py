@@ -48,7 +48,7 @@ async def agent_source(settings: Settings, limits: Limits) -> AsyncGenerator[Age
     if settings.agent_url is None:
         yield ProcessSource(settings.agent, limits=limits) if settings.agent else builtin_source(settings, limits)
         return
-    from turnwire.runtime.remote import RemoteSource
+    from turnwire.runtime.remote_agent import RemoteSource
 
     async with RemoteSource(settings.agent_url, token=settings.agent_token, limits=limits) as remote:
         yield remote
@@ -96,10 +96,10 @@ def builtin_source(settings: Settings, limits: Limits) -> ProcessSource:
     return ProcessSource(COMMAND, env={**env, PREFIX + "DATA": kept, **own}, limits=limits)
 
 
-def agent_name(given: Sequence[str]) -> str:
+def agent_name(command: Sequence[str]) -> str:
     """The agent in words, without its arguments: they may hold secrets."""
-    if given:
-        return given[0]
+    if command:
+        return command[0]
     models = _models()
     if models:
         return f"built-in, with the model {', '.join(models)}"

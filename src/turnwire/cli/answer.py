@@ -21,7 +21,7 @@ from turnwire.cli.failure import tell, tell_next
 from turnwire.cli.output import print_table, printable
 from turnwire.cli.reach import Reach, ask, run, with_reach
 from turnwire.client.http import Http, segment
-from turnwire.client.question import REJECT, Option, Question, Reply
+from turnwire.client.permission import REJECT, Option, PermissionRequest, Reply
 from turnwire.client.remote import RemoteDaemon
 from turnwire.core.events import PermissionRequested
 from turnwire.errors import PermissionNotFound
@@ -43,18 +43,18 @@ turnwire answer SESSION REQUEST --form '{"action": "accept", "content": {"name":
 @with_reach
 def answer(reach: Reach, session: str, request: str | None, option: str | None, form: str | None) -> None:
     """Answer a permission request of the agent."""
-    questions = open_questions(reach, session)
+    permissions = open_permissions(reach, session)
     if request is None or (option is None and form is None):
-        rows = [(each.request_id, subject(each), answer_command(each)) for each in questions]
+        rows = [(each.request_id, subject(each), answer_command(each)) for each in permissions]
         print_table(("request", "asks", "answer"), rows)
         if not rows:
             tell("nothing is asked")
         return
-    question = next((each for each in questions if each.request_id == request), None)
-    if question is None:
+    permission = next((each for each in permissions if each.request_id == request), None)
+    if permission is None:
         raise PermissionNotFound(f"no open question {request!r}; `turnwire answer {session}` lists what is asked")
-    reply = question.reply(_form(form) if option is None else option)
-    has_won = run(reach, lambda http: _answer(http, question, reply))
+    reply = permission.reply(_form(form) if option is None else option)
+    has_won = run(reach, lambda http: _answer(http, permission, reply))
     tell("answered" if has_won else "somebody else had answered before")
 
 
@@ -65,9 +65,9 @@ def _form(text: str | None) -> dict[str, Any]:
         raise click.UsageError("--form is no JSON object") from None
 
 
-async def _answer(http: Http, question: Question, reply: Reply) -> bool:
-    session = await RemoteDaemon(http).find(question.session_id)
-    return await session.answer(question.request_id, reply.answer, reply.option_id)
+async def _answer(http: Http, permission: PermissionRequest, reply: Reply) -> bool:
+    session = await RemoteDaemon(http).find(permission.session_id)
+    return await session.answer(permission.request_id, reply.answer, reply.option_id)
 
 
 class _Listed(Struct, rename="camel"):
@@ -77,17 +77,17 @@ class _Listed(Struct, rename="camel"):
     options: list[Option] = []
 
 
-class _Questions(Struct):
+class _OpenPermissions(Struct):
     permissions: list[_Listed]
 
 
-def open_questions(reach: Reach, session: str) -> list[Question]:
+def open_permissions(reach: Reach, session: str) -> list[PermissionRequest]:
     """What the agent of a session asks now."""
-    found = ask(reach, "GET", f"/session/{segment(session)}/permissions", shape=_Questions)
-    return [_question(each, SessionId(session)) for each in found.permissions]
+    found = ask(reach, "GET", f"/session/{segment(session)}/permissions", shape=_OpenPermissions)
+    return [_permission(each, SessionId(session)) for each in found.permissions]
 
 
-def _question(listed: _Listed, session_id: SessionId) -> Question:
+def _permission(listed: _Listed, session_id: SessionId) -> PermissionRequest:
     event = PermissionRequested(
         at=0,
         request_id=listed.request_id,
@@ -97,7 +97,7 @@ def _question(listed: _Listed, session_id: SessionId) -> Question:
         params=listed.params,
         options=tuple(each.option_id for each in listed.options),
     )
-    return Question(event, session_id)
+    return PermissionRequest(event, session_id)
 
 
 class _Titled(Struct, frozen=True):
@@ -109,29 +109,29 @@ class _Asked(Struct, rename="camel"):
     message: str = ""
 
 
-def subject(question: Question) -> str:
+def subject(permission: PermissionRequest) -> str:
     """What is asked, in a line."""
     try:
-        asked = msgspec.json.decode(question.params, type=_Asked)
+        asked = msgspec.json.decode(permission.params, type=_Asked)
     except msgspec.DecodeError:
-        return question.method
-    return " ".join((asked.tool_call.title or asked.message or question.method).split())
+        return permission.method
+    return " ".join((asked.tool_call.title or asked.message or permission.method).split())
 
 
-def answer_command(question: Question) -> str:
+def answer_command(permission: PermissionRequest) -> str:
     """How to answer from another shell."""
-    ids = "|".join(shlex.quote(each.option_id) for each in question.options) or "--form JSON"
-    return f"turnwire answer {question.session_id} {question.request_id} {ids}"
+    ids = "|".join(shlex.quote(each.option_id) for each in permission.options) or "--form JSON"
+    return f"turnwire answer {permission.session_id} {permission.request_id} {ids}"
 
 
-def tell_open(question: Question) -> None:
+def tell_open(permission: PermissionRequest) -> None:
     """Say what is asked, and how to answer."""
-    tell(f"the agent asks: {subject(question)}; it waits for an answer")
-    tell_next(answer_command(question))
+    tell(f"the agent asks: {subject(permission)}; it waits for an answer")
+    tell_next(answer_command(permission))
 
 
 class Asker:
-    """Asks one question at a time."""
+    """Asks one permission request at a time."""
 
     def __init__(self, *, alone: bool) -> None:
         self._alone = alone
@@ -139,21 +139,21 @@ class Asker:
         self._turn = anyio.Lock()
 
     async def ask(self, event: PermissionRequested, session_id: SessionId) -> Reply | None:
-        """The answer; none leaves the question open."""
-        question = Question(event, session_id)
-        if question.options and sys.stdin.isatty() and sys.stderr.isatty():
+        """The answer; none leaves the request open."""
+        permission = PermissionRequest(event, session_id)
+        if permission.options and sys.stdin.isatty() and sys.stderr.isatty():
             async with self._turn:
-                return await _ask_here(question)
+                return await _ask_here(permission)
         if self._alone:
-            tell(f"the agent asks: {subject(question)}; nobody can answer here, so it hears no")
-            return question.reply(REJECT)
-        tell_open(question)
+            tell(f"the agent asks: {subject(permission)}; nobody can answer here, so it hears no")
+            return permission.reply(REJECT)
+        tell_open(permission)
         return None
 
 
-async def _ask_here(question: Question) -> Reply | None:
-    options = question.options
-    click.echo(f"the agent asks: {printable(subject(question))}", err=True)
+async def _ask_here(permission: PermissionRequest) -> Reply | None:
+    options = permission.options
+    click.echo(f"the agent asks: {printable(subject(permission))}", err=True)
     for number, option in enumerate(options, 1):
         click.echo(f"  {number}. {printable(option.name or option.option_id)}", err=True)
     while True:
@@ -161,15 +161,15 @@ async def _ask_here(question: Question) -> Reply | None:
         line = await _line()
         if line is None:
             tell("the question stays open")
-            tell_next(answer_command(question))
+            tell_next(answer_command(permission))
             return None
         if line.isdecimal() and 1 <= int(line) <= len(options):
-            return question.reply(options[int(line) - 1].option_id)
+            return permission.reply(options[int(line) - 1].option_id)
 
 
 async def _line() -> str | None:
     """A line of the terminal, without a thread that would outlive us; none at its end."""
     await anyio.wait_readable(sys.stdin)
     # A terminal gives whole lines.
-    given = os.read(sys.stdin.fileno(), 4096)
-    return given.decode(errors="replace").strip() if given else None
+    line = os.read(sys.stdin.fileno(), 4096)
+    return line.decode(errors="replace").strip() if line else None

@@ -21,8 +21,8 @@ from turnwire.cli.commands import Command
 from turnwire.cli.output import printable
 from turnwire.cli.reach import Reach, open_http, with_reach
 from turnwire.cli.screen import TextScreen
-from turnwire.client.content import to_raw
-from turnwire.client.port import Asking
+from turnwire.client.arguments import to_raw
+from turnwire.client.port import NewPrompt
 from turnwire.client.remote import RemoteDaemon
 from turnwire.client.stream import EventStream, Frame
 from turnwire.ids import SessionId
@@ -58,7 +58,7 @@ async def _attach(reach: Reach, session_id: SessionId, live: bool, text: str | N
         await http.capabilities(patient=False)
         session = await RemoteDaemon(http).find(session_id)
         if text is not None:
-            await session.prompt(Asking(to_raw(text)))
+            await session.prompt(NewPrompt(to_raw(text)))
         async with aclosing(session.follow(session.start if live else 0)) as pages:
             async for page in pages:
                 for offset, event in enumerate(page.events, page.offset - len(page.events) + 1):

@@ -26,7 +26,6 @@ turnwire config --json                for programs
 """
 
 LIMITS = "limits"
-
 CONFIG = "config"
 
 
@@ -69,9 +68,9 @@ def _metavar(row: Setting) -> str:
 
 def settings_from(flags: dict[str, Any], agent: Sequence[str]) -> Loaded:
     """The settings in force. Raises `ConfigError`."""
-    given = {name: value for name, value in flags.items() if name != CONFIG}
+    values = {name: value for name, value in flags.items() if name != CONFIG}
     config = flags.get(CONFIG)
-    return load_settings({**given, "agent": tuple(agent)}, os.environ, None if config is None else Path(config))
+    return load_settings({**values, "agent": tuple(agent)}, os.environ, None if config is None else Path(config))
 
 
 @click.command(cls=WithAgent, examples=EXAMPLES, params=setting_options())

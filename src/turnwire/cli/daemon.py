@@ -30,8 +30,7 @@ from turnwire.server.access.origins import check_bind
 from turnwire.server.access.tokens import read_records
 from turnwire.server.app import create_app
 from turnwire.server.daemon import Daemon, open_daemon
-from turnwire.server.listening.listen import Tls, check_tls, listen, run
-from turnwire.server.listening.sockets import open_listener
+from turnwire.server.listener import Tls, check_tls, listen, open_listener, run
 from turnwire.server.settings.declared import Settings
 from turnwire.server.settings.sources import Loaded, Source
 from turnwire.server.telemetry.logs import configure_logging
@@ -39,12 +38,9 @@ from turnwire.server.telemetry.tracing import configure_tracing
 
 USUAL = "http://127.0.0.1:4170"
 """Where commands look for a daemon when nobody says where it is."""
-
 FORCED = 128
 """Added to the number of the second signal, as a shell does."""
-
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
-
 STOPPING = {"event": "stopping"}
 
 logger = logging.getLogger(__name__)

@@ -37,11 +37,11 @@ from turnwire.cli.reach import (
 )
 from turnwire.errors import ConfigError, TurnwireError, Unauthenticated
 from turnwire.limits import Limits
+from turnwire.runtime.agent_connection import AgentConnection
 from turnwire.runtime.clock import SystemClock
-from turnwire.runtime.connection import AgentConnection
 from turnwire.runtime.source import AgentSource
 from turnwire.server.access.tokens import read_records
-from turnwire.server.listening.sockets import open_listener
+from turnwire.server.listener import open_listener
 from turnwire.server.settings.declared import Settings
 from turnwire.server.settings.sources import Loaded
 
@@ -52,10 +52,8 @@ turnwire doctor --json
 """
 
 COLOURS = {"ok": "green", "warn": "yellow", "fail": "red"}
-
 OLDEST_SQLITE = (3, 35, 0)
 """The first with all that the log's statements use."""
-
 OLDEST_NOW_MS = 1_735_689_600_000
 """The beginning of 2025: a clock before that was never set."""
 

@@ -12,13 +12,13 @@ from typing import Any, NamedTuple
 import click
 from msgspec import Struct
 
-from turnwire.cli.answer import answer_command, open_questions, subject
+from turnwire.cli.answer import answer_command, open_permissions, subject
 from turnwire.cli.commands import Command
 from turnwire.cli.output import print_json, printable
 from turnwire.cli.queue import Queue, read_queue
 from turnwire.cli.reach import Reach, ask, with_reach
 from turnwire.client.http import segment
-from turnwire.client.question import Question
+from turnwire.client.permission import PermissionRequest
 
 EXAMPLES = """
 turnwire explain SESSION           why does nothing happen?
@@ -75,9 +75,9 @@ def explain(reach: Reach, session: str, as_json: bool) -> None:
         print_json(ask(reach, "GET", path, shape=dict[str, Any]))
         return
     known = ask(reach, "GET", path, shape=Explanation)
-    questions, queue = open_questions(reach, session), read_queue(reach, session)
+    permissions, queue = open_permissions(reach, session), read_queue(reach, session)
     click.echo(f"session {session}: {known.state}{_quiet(known)}")
-    for number, each in enumerate(findings(session, known, questions, queue), 1):
+    for number, each in enumerate(findings(session, known, permissions, queue), 1):
         click.echo(f"{number}. {printable(each.words)}")
         if each.next is not None:
             click.echo(f"   next: {printable(each.next)}")
@@ -85,9 +85,9 @@ def explain(reach: Reach, session: str, as_json: bool) -> None:
         click.echo(f"{name}: {printable(value)}")
 
 
-def findings(session: str, known: Explanation, questions: list[Question], queue: Queue) -> list[Finding]:
+def findings(session: str, known: Explanation, permissions: list[PermissionRequest], queue: Queue) -> list[Finding]:
     """What keeps the session from going on, the likeliest cause first."""
-    found = [*_waits_for_people(session, questions, queue), *_waits_for_agent(session, known, bool(questions))]
+    found = [*_waits_for_people(session, permissions, queue), *_waits_for_agent(session, known, bool(permissions))]
     if found:
         return found
     if known.state == "idle":
@@ -95,8 +95,8 @@ def findings(session: str, known: Explanation, questions: list[Question], queue:
     return [Finding("nothing looks stuck: the agent works", f"turnwire attach {session}")]
 
 
-def _waits_for_people(session: str, questions: list[Question], queue: Queue) -> Iterator[Finding]:
-    for each in questions:
+def _waits_for_people(session: str, permissions: list[PermissionRequest], queue: Queue) -> Iterator[Finding]:
+    for each in permissions:
         yield Finding(f"the agent waits for an answer: {subject(each)}", answer_command(each))
     if queue.held and queue.prompts:
         count = len(queue.prompts)

@@ -20,7 +20,7 @@ from turnwire.cli.daemon import check_folders, drain, log_secrets, stop_on_signa
 from turnwire.cli.failure import tell
 from turnwire.errors import LogLocked
 from turnwire.limits import Limits
-from turnwire.link.pipes import open_pipes
+from turnwire.link.stdio import open_pipes
 from turnwire.runtime.clock import SystemClock
 from turnwire.runtime.source import AgentSource
 from turnwire.server.acp.stdio import serve_stdio

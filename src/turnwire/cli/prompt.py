@@ -27,10 +27,10 @@ from turnwire.cli.failure import INTERRUPTED, stop_code, tell, tell_next
 from turnwire.cli.output import print_json
 from turnwire.cli.reach import Reach, find_daemon, open_http, reach_options
 from turnwire.cli.screen import JsonLines, Screen, TextScreen
-from turnwire.client.content import to_raw
+from turnwire.client.arguments import to_raw
 from turnwire.client.embedded import open_embedded
 from turnwire.client.http import Http, segment
-from turnwire.client.port import Accepted, Asking, DaemonSession, EventPage
+from turnwire.client.port import Accepted, DaemonSession, EventPage, NewPrompt
 from turnwire.client.remote import RemoteDaemon, key_header
 from turnwire.core import events as ev
 from turnwire.core.inputs import WhenBusy
@@ -88,7 +88,7 @@ def prompt(
     requests are asked here if this is a terminal. The exit code says how the turn ended: 0 for end_turn.
     """
     _check_key(key)
-    asking = Asking(to_raw(_text(text)), WhenBusy(when_busy), key)
+    new_prompt = NewPrompt(to_raw(_text(text)), WhenBusy(when_busy), key)
     reach = tuple(options.pop(name) for name in ("url", "token_file", "data"))
     wanted = WantedSession(**options)._replace(cwd=sendable_folder(options["cwd"]))
     agent = agent_of(ctx)
@@ -96,7 +96,7 @@ def prompt(
         raise click.UsageError(
             "an agent behind `--` is started for this one prompt; it has no daemon and no sessions"
         )
-    sys.exit(anyio.run(_prompt, asking, wanted, agent or find_daemon(*reach), as_json))
+    sys.exit(anyio.run(_prompt, new_prompt, wanted, agent or find_daemon(*reach), as_json))
 
 
 def _text(words: tuple[str, ...]) -> str:
@@ -111,9 +111,9 @@ def read_stdin() -> str:
     stdin = sys.stdin
     if isinstance(stdin, io.TextIOWrapper):
         stdin.reconfigure(errors="surrogateescape")
-    given = stdin.read()
-    text = given.encode(stdin.encoding, "surrogateescape").decode(stdin.encoding, "replace")
-    if text != given:
+    content = stdin.read()
+    text = content.encode(stdin.encoding, "surrogateescape").decode(stdin.encoding, "replace")
+    if text != content:
         tell(f"stdin is not all {stdin.encoding.upper()} text; what is not is sent as U+FFFD")
     return text
 
@@ -126,12 +126,14 @@ def _check_key(key: str | None) -> None:
         raise click.UsageError(f"--key is {key!a}: {error}") from None
 
 
-async def _prompt(asking: Asking, wanted: WantedSession, where: Reach | tuple[str, ...], as_json: bool) -> int:
+async def _prompt(
+    new_prompt: NewPrompt, wanted: WantedSession, where: Reach | tuple[str, ...], as_json: bool
+) -> int:
     opening = _at_daemon(where, wanted) if isinstance(where, Reach) else _with_agent(where, wanted)
     async with opening as session:
         screen = JsonLines(session.session_id) if as_json else TextScreen(whole=False)
         try:
-            end = await PromptedTurn(session, screen, Asker(alone=not isinstance(where, Reach))).run(asking)
+            end = await PromptedTurn(session, screen, Asker(alone=not isinstance(where, Reach))).run(new_prompt)
         except TurnError as error:
             if as_json:
                 _print_result(
@@ -199,14 +201,14 @@ class PromptedTurn:
         self._screen = screen
         self._asker = asker
         self._view = View()
-        self._questions: dict[PermissionId, anyio.CancelScope] = {}
+        self._open_permissions: dict[PermissionId, anyio.CancelScope] = {}
         self._asked: set[PermissionId] = set()
         self._host: PromptId | None = None
         """The turn that the agent took our prompt into."""
 
-    async def run(self, asking: Asking) -> End:
+    async def run(self, new_prompt: NewPrompt) -> End:
         """Send the prompt and stay to its end. Raises `TurnError`, and what refuses the prompt."""
-        accepted = await self._session.prompt(asking)
+        accepted = await self._session.prompt(new_prompt)
         terminal: ev.TurnCompleted | ev.TurnFailed | None = None
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._hear_ctrl_c, accepted.prompt_id, tasks)
@@ -263,10 +265,10 @@ class PromptedTurn:
         """Ask what is asked, and stop asking once it is answered."""
         if isinstance(event, ev.PermissionRequested) and event.request_id not in self._asked:
             self._asked.add(event.request_id)
-            scope = self._questions[event.request_id] = anyio.CancelScope()
+            scope = self._open_permissions[event.request_id] = anyio.CancelScope()
             tasks.start_soon(self._ask, event, scope)
         elif isinstance(event, ev.PermissionResolved):
-            scope = self._questions.pop(event.request_id, None)
+            scope = self._open_permissions.pop(event.request_id, None)
             if scope is not None:
                 scope.cancel()
 
@@ -276,8 +278,8 @@ class PromptedTurn:
             reply = await self._asker.ask(event, self._session.session_id)
             if reply is None:
                 return
-            # Our own answer closes the question, and with it this scope.
-            self._questions.pop(event.request_id, None)
+            # Our own answer closes the request, and with it this scope.
+            self._open_permissions.pop(event.request_id, None)
             if not await self._session.answer(event.request_id, reply.answer, reply.option_id):
                 tell("somebody else had answered before")
             return

@@ -55,11 +55,11 @@ from turnwire.ids import RequestId
 from turnwire.limits import Limits
 from turnwire.link.address import agent_headers, shown
 from turnwire.link.backoff import Backoff
-from turnwire.link.pipes import open_pipes
-from turnwire.link.stdio import StdioLink
+from turnwire.link.stdio import StdioLink, open_pipes
 from turnwire.link.websocket import WebSocketLink, open_websocket
 from turnwire.runtime.clock import Clock, SystemClock
 from turnwire.server.telemetry.logs import configure_logging
+from turnwire.wire import methods as acp
 from turnwire.wire.jsonrpc import (
     INTERNAL_ERROR,
     ErrorObject,
@@ -74,48 +74,32 @@ from turnwire.wire.jsonrpc import (
 )
 from turnwire.wire.peek import peek_session_id
 
-OPENS = frozenset({"session/new", "session/load", "session/resume", "session/attach", "session/fork"})
-
-MAKES = frozenset({"session/new", "session/fork"})
+MAKES = frozenset({acp.SESSION_NEW, acp.SESSION_FORK})
 """Of a session that is new, nothing has come yet when its answer comes."""
-
-LEAVES = frozenset({"session/close", "session/detach", "session/delete"})
-
-PROMPT = "session/prompt"
-
+OPENS = MAKES | {acp.SESSION_LOAD, acp.SESSION_RESUME, acp.SESSION_ATTACH}
+LEAVES = frozenset({acp.SESSION_CLOSE, acp.SESSION_DETACH, acp.SESSION_DELETE})
 AGAIN = frozenset(
     {
-        *(PROMPT, "session/list", *LEAVES),
-        *("session/set_mode", "session/set_model", "session/set_config_option"),
+        *(acp.SESSION_PROMPT, acp.SESSION_LIST, *LEAVES),
+        *(acp.SESSION_SET_MODE, acp.SESSION_SET_MODEL, acp.SESSION_SET_CONFIG_OPTION),
     }
 )
 """Requests that may be asked twice, and do the same as once."""
-
 STILL_OPEN = "request_open"
 """How a daemon refuses a request whose id belongs to one that it works on."""
-
 POSITION_LOST = "position_lost"
 """How a daemon refuses to go on behind an event that it cannot honour."""
-
-RESYNC = "_turnwire/state_resync_required"
-"""How a client hears that it has missed something, and loads the session anew."""
-
 KEPT_ANSWERS = 16
 """More questions than a client answers between a loss and its discovery."""
-
 OWN = "turnwire-"
 """What ids of our own requests begin with."""
-
 LOST = (
     "the way to the daemon was lost before the answer came; what was accepted goes on; load the session to see it"
 )
-
 FIRST_S, MOST_S = 0.2, 10.0
 """The waits between two tries."""
-
 PASSING = frozenset({408, 425, 429, 500, 502, 503, 504})
 """What a daemon that starts or stops, or a proxy in front of it, says of a moment that passes."""
-
 NOT_FOUND = 404
 
 logger = logging.getLogger(__name__)
@@ -318,7 +302,7 @@ class Relay:
     @property
     def is_waiting(self) -> bool:
         """Whether the client waits for an answer that does not take a whole turn."""
-        return any(each.method != PROMPT for each in self._open.values())
+        return any(each.method != acp.SESSION_PROMPT for each in self._open.values())
 
     # -- from the client -----------------------------------------------------------------------------------
 
@@ -340,13 +324,13 @@ class Relay:
 
     def _request(self, request: Request, frame: bytes) -> bytes:
         key, sent = exact(request.id), request
-        if request.method == "initialize":
+        if request.method == acp.INITIALIZE:
             self._hello = sent = self._numbered(request)
-        elif request.method == "session/new" and self._session_id is not None:
+        elif request.method == acp.SESSION_NEW and self._session_id is not None:
             wanted = raw({"sessionId": self._session_id, "historyPolicy": "full"})
-            sent = Request(request.id, "session/attach", wanted)
+            sent = Request(request.id, acp.SESSION_ATTACH, wanted)
             self._held[key] = []
-        elif request.method == PROMPT:
+        elif request.method == acp.SESSION_PROMPT:
             sent = self._keyed(request)
         self._open[key] = sent
         return frame if sent is request else encode(sent)
@@ -355,11 +339,11 @@ class Relay:
         """The prompt with a key of its own, unless its client gave it one."""
         params = _members(prompt.params)
         meta = _members(params.get("_meta", Raw(b"{}")))
-        ours = _members(meta.get("turnwire", Raw(b"{}")))
+        ours = _members(meta.get(acp.VENDOR, Raw(b"{}")))
         if "idempotencyKey" in ours:
             return prompt
         key = self._keys.setdefault(exact(prompt.id), f"{self._key}-{self._own_number()}")
-        meta["turnwire"] = raw({**ours, "idempotencyKey": key})
+        meta[acp.VENDOR] = raw({**ours, "idempotencyKey": key})
         return Request(prompt.id, prompt.method, raw({**params, "_meta": meta}))
 
     def _numbered(self, hello: Request) -> Request:
@@ -368,10 +352,10 @@ class Relay:
         name = "capabilities" if "info" in params else "clientCapabilities"
         capabilities = _members(params.get(name, Raw(b"{}")))
         meta = _members(capabilities.get("_meta", Raw(b"{}")))
-        ours = _members(meta.get("turnwire", Raw(b"{}")))
+        ours = _members(meta.get(acp.VENDOR, Raw(b"{}")))
         self._shows_offsets = "eventIds" in ours
         ours = {**ours, "eventIds": Raw(b"true")}
-        wanted = {**capabilities, "_meta": {**meta, "turnwire": ours}}
+        wanted = {**capabilities, "_meta": {**meta, acp.VENDOR: ours}}
         return Request(hello.id, hello.method, raw({**params, name: wanted}))
 
     def _answer(self, answer: Result | Failure, frame: bytes) -> bytes | None:
@@ -434,15 +418,16 @@ class Relay:
         why = _members(answer.error.data or Raw(b"{}"))
         if session_id is None or _text(why, "code") != POSITION_LOST:
             return []
-        # Else the client would take for the rest what is not.
+        # Else the client would take for the rest what is not; so it loads the session anew.
         last, self._sessions[session_id] = self._sessions.get(session_id), None
         told = {"sessionId": session_id, "reason": _text(why, "why"), "lastDeliveredId": last}
-        return [encode(Notification(RESYNC, raw({**told, "earliestAvailableId": why.get("first")})))]
+        return [
+            encode(Notification(acp.STATE_RESYNC_REQUIRED, raw({**told, "earliestAvailableId": why.get("first")})))
+        ]
 
     def _note_last(self, session_id: str | None, answer: Result) -> None:
         """Everything up to the event that the answer names has come before it."""
-        meta = _members(_members(answer.result).get("_meta", Raw(b"{}")))
-        named = _members(meta.get("turnwire", Raw(b"{}"))).get("lastEventId", Raw(b"null"))
+        named = _of_daemon(answer).get("lastEventId", Raw(b"null"))
         with suppress(msgspec.DecodeError):
             last = json.decode(named, type=int)
             if session_id is not None:
@@ -450,13 +435,12 @@ class Relay:
 
     def _note_connection(self, answer: Result | Failure) -> None:
         if isinstance(answer, Result):
-            meta = _members(_members(answer.result).get("_meta", Raw(b"{}")))
-            named = _members(meta.get("turnwire", Raw(b"{}"))).get("connectionId")
+            named = _of_daemon(answer).get("connectionId")
             with suppress(msgspec.DecodeError):
                 self.connection_id = self.connection_id if named is None else json.decode(named, type=str)
 
     def _note_session(self, request: Request, answer: Result | Failure) -> None:
-        if request.method == "initialize":
+        if request.method == acp.INITIALIZE:
             self._note_connection(answer)
         if isinstance(answer, Failure):
             return
@@ -478,7 +462,7 @@ class Relay:
                 return None
             self._asked[exact(named)] = shown.id
             shown = msgspec.structs.replace(shown, id=named)
-        elif shown.method == "$/cancel_request":
+        elif shown.method == acp.CANCEL_REQUEST:
             shown = self._withdrawn(shown)
         return frame if shown == message else encode(shown)
 
@@ -494,14 +478,14 @@ class Relay:
             return message
         params = _members(message.params)
         meta = _members(params.get("_meta", Raw(b"{}")))
-        ours = _members(meta.pop("turnwire", Raw(b"{}")))
+        ours = _members(meta.pop(acp.VENDOR, Raw(b"{}")))
         session_id = peek_session_id(message.params)
         with suppress(msgspec.DecodeError):
             offset = json.decode(ours.pop("eventId", Raw(b"null")), type=int)
             if session_id is not None:
                 self._sessions[session_id] = offset
             if not self._shows_offsets:
-                kept = {**meta, **({"turnwire": ours} if ours else {})}
+                kept = {**meta, **({acp.VENDOR: ours} if ours else {})}
                 params = {**params, "_meta": raw(kept)} if kept else _without(params, "_meta")
                 return msgspec.structs.replace(message, params=raw(params))
         return message
@@ -515,12 +499,12 @@ class Relay:
         self._attaching.clear()
         frames = [*self._answers.values(), *(self._attach(*each) for each in self._sessions.items())]
         for key, request in self._open.items():
-            if request.method == "initialize":
+            if request.method == acp.INITIALIZE:
                 frames.append(encode(request))
                 continue
             self._probes.add(key)
             is_safe = request.method in AGAIN
-            frames.append(encode(request if is_safe else Request(request.id, "session/list", Raw(b"{}"))))
+            frames.append(encode(request if is_safe else Request(request.id, acp.SESSION_LIST, Raw(b"{}"))))
         return frames, failed
 
     def restarted(self) -> tuple[list[bytes], list[bytes]]:
@@ -530,10 +514,10 @@ class Relay:
         self._answers.clear()
         self._attaching.clear()
         self._probes.clear()
-        withdrawn = [encode(Notification("$/cancel_request", raw({"requestId": key[1]}))) for key in self._asked]
+        withdrawn = [encode(Notification(acp.CANCEL_REQUEST, raw({"requestId": key[1]}))) for key in self._asked]
         self._asked.clear()
         self._held.clear()
-        failed = self._lose_all({each.method for each in self._open.values()} - AGAIN - {"initialize"})
+        failed = self._lose_all({each.method for each in self._open.values()} - AGAIN - {acp.INITIALIZE})
         if self._hello is None:
             return [], [*withdrawn, *failed]
         hello = self._hello
@@ -547,10 +531,10 @@ class Relay:
         """Come back to a session, behind the last event that came. Its setup stays as it is."""
         params: dict[str, Any] = {"sessionId": session_id, "historyPolicy": "pending_only"}
         if after is not None:
-            params["_meta"] = {"turnwire": {"after": after}}
+            params["_meta"] = {acp.VENDOR: {"after": after}}
         own_id = self._own_id()
         self._attaching[own_id] = session_id
-        return encode(Request(own_id, "session/attach", raw(params)))
+        return encode(Request(own_id, acp.SESSION_ATTACH, raw(params)))
 
     def _lose_all(self, methods: Collection[str]) -> list[bytes]:
         lost = [key for key, each in self._open.items() if each.method in methods]
@@ -589,6 +573,12 @@ def _members(value: Raw) -> dict[str, Raw]:
         return json.decode(value or b"{}", type=dict[str, Raw])
     except msgspec.DecodeError:
         return {}
+
+
+def _of_daemon(answer: Result) -> dict[str, Raw]:
+    """What the daemon says of itself in an answer, beside what ACP has members for."""
+    meta = _members(_members(answer.result).get("_meta", Raw(b"{}")))
+    return _members(meta.get(acp.VENDOR, Raw(b"{}")))
 
 
 def _text(members: dict[str, Raw], name: str) -> str | None:

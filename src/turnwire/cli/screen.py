@@ -21,7 +21,7 @@ from rich.text import Text
 
 from turnwire.cli.answer import tell_open
 from turnwire.cli.output import printable
-from turnwire.client.question import Question
+from turnwire.client.permission import PermissionRequest
 from turnwire.core import events as ev
 from turnwire.core.codec import encode
 from turnwire.core.envelope import to_envelope
@@ -102,7 +102,7 @@ class _Answer(Struct):
 class TextScreen:
     """For a person. `whole` shows what others asked, too, and how each turn ended.
 
-    Questions of the agent are told if `session_id` says whose they are; without it somebody else asks them.
+    Permission requests are told if `session_id` says whose they are; without it somebody else asks them.
     """
 
     def __init__(self, *, whole: bool, session_id: SessionId | None = None) -> None:
@@ -140,7 +140,7 @@ class TextScreen:
             case ev.TurnStarted():
                 self._working("working")
             case ev.PermissionRequested() | ev.PermissionResolved() if self._session_id is not None:
-                self._question(event, self._session_id)
+                self._permission(event, self._session_id)
             case ev.AgentExited() if self._whole:
                 self._line(f"{event.message or 'the agent is gone'} ({event.reason})")
             case ev.CancelEscalated():
@@ -224,10 +224,10 @@ class TextScreen:
         elif self._whole and isinstance(event, ev.TurnCompleted):
             self._line(f"turn ended: {event.stop_reason}")
 
-    def _question(self, event: ev.PermissionRequested | ev.PermissionResolved, session_id: SessionId) -> None:
+    def _permission(self, event: ev.PermissionRequested | ev.PermissionResolved, session_id: SessionId) -> None:
         self.pause()
         if isinstance(event, ev.PermissionRequested):
-            tell_open(Question(event, session_id))
+            tell_open(PermissionRequest(event, session_id))
         else:
             self._line(f"question {event.request_id}: {_outcome(event)}")
 
@@ -241,7 +241,7 @@ class TextScreen:
 
 
 def _outcome(event: ev.PermissionResolved) -> str:
-    """What became of a question, and through whom."""
+    """What became of a permission request, and through whom."""
     if event.end is not ev.PermissionEnd.ANSWERED:
         return f"closed without an answer ({event.end})"
     who = event.author or event.client_id or "somebody"

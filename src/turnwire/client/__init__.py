@@ -1,12 +1,19 @@
 """The client half of the SDK: connect to an agent or a daemon, prompt, hear every update, await every end."""
 
 from turnwire.client.client import Client, connect
-from turnwire.client.daemon_client import DaemonClient
+from turnwire.client.daemon_client import (
+    DaemonClient,
+    Envelope,
+    OpenedSession,
+    PromptResult,
+    SessionStatus,
+    TurnStatus,
+)
+from turnwire.client.permission import Option
+from turnwire.client.permission import PermissionRequest as Question
 from turnwire.client.port import Accepted
 from turnwire.client.progress import TurnResult
-from turnwire.client.question import Option, Question
 from turnwire.client.session import Session
-from turnwire.client.shapes import Envelope, OpenedSession, PromptResult, SessionStatus, TurnStatus
 from turnwire.client.turn import Turn
 from turnwire.client.update import Update
 

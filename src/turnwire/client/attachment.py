@@ -1,8 +1,7 @@
 """A client's attachment to one session: what its turns, its loops and its handlers share.
 
-Takes prompts and submits them in the order in which they came; finds how far an accepted turn has come, and gives
-pages to whoever reads. Lets go of old events that nobody can ask for any more. When it ends, everybody who waits
-for something here hears why. Never waits by time, never polls.
+Prompts are submitted in the order in which they came. Old events that nobody can ask for any more are let go of.
+When the attachment ends, everybody who waits for something here hears why. Nothing waits by time, nothing polls.
 """
 
 from __future__ import annotations
@@ -15,10 +14,19 @@ from weakref import WeakSet
 import anyio
 from anyio.abc import TaskGroup
 
-from turnwire.client.calls import let_go_on, result_of
 from turnwire.client.dispatch import Dispatch, Listeners
-from turnwire.client.port import Accepted, Asking, DaemonSession, EventPage
-from turnwire.client.progress import Bell, Progress, Terminal, TurnResult, Turns, find_request, restored
+from turnwire.client.port import Accepted, DaemonSession, EventPage, NewPrompt
+from turnwire.client.progress import (
+    Progress,
+    Terminal,
+    TurnResult,
+    Turns,
+    Wakeup,
+    find_request,
+    progress_from_view,
+    release_current_call,
+    result_of,
+)
 from turnwire.errors import PositionLost, SessionClosed, TurnwireError
 from turnwire.ids import RequestId
 from turnwire.limits import Limits
@@ -57,11 +65,11 @@ class Attachment:
     """One session, attached."""
 
     def __init__(
-        self, port: DaemonSession, tasks: TaskGroup, bell: Bell, listeners: Listeners, limits: Limits
+        self, port: DaemonSession, tasks: TaskGroup, wakeup: Wakeup, listeners: Listeners, limits: Limits
     ) -> None:
         self.port = port
         self.listeners = Listeners(listeners)
-        self.turns = Turns(bell, limits.remembered_turns)
+        self.turns = Turns(wakeup, limits.remembered_turns)
         self.dispatch = Dispatch(port, tasks, self.turns, self.listeners, self._forgettable)
         self._tasks = tasks
         self._kept_events = limits.kept_events
@@ -84,7 +92,7 @@ class Attachment:
             return SessionClosed("the session was closed", session_id=self.port.session_id)
         return self.failure
 
-    def submit(self, asking: Asking) -> Acceptance:
+    def submit(self, new_prompt: NewPrompt) -> Acceptance:
         """Hand a prompt over, behind all that were handed over before."""
         acceptance = Acceptance()
         if self.failure is not None:
@@ -92,15 +100,15 @@ class Attachment:
             return acceptance
         self._held.add(acceptance)
         self._submitting.add(acceptance)
-        self._tasks.start_soon(self._submit, asking, acceptance)
+        self._tasks.start_soon(self._submit, new_prompt, acceptance)
         self.dispatch.start()
         return acceptance
 
-    async def _submit(self, asking: Asking, acceptance: Acceptance) -> None:
+    async def _submit(self, new_prompt: NewPrompt, acceptance: Acceptance) -> None:
         try:
             async with self._order:
                 with self.turns.expecting():
-                    accepted = await self.port.prompt(asking)
+                    accepted = await self.port.prompt(new_prompt)
                     acceptance.give(accepted, self._begun(accepted))
         except TurnwireError as error:
             extra = {"event": "prompt_refused", "session": self.port.session_id, "code": error.code}
@@ -137,7 +145,7 @@ class Attachment:
             progress = await self._fold(accepted)
         except PositionLost:
             # Its events are forgotten. If it has ended, the view still knows how.
-            progress = restored(await self.port.view(), accepted.prompt_id)
+            progress = progress_from_view(await self.port.view(), accepted.prompt_id)
         return self.turns.adopt(progress)
 
     async def _fold(self, accepted: Accepted) -> Progress:
@@ -195,7 +203,7 @@ async def completed(
     request_id: RequestId,
     sessions: Callable[[], list[Attachment]],
     over: Callable[[], TurnwireError | None],
-    bell: Bell,
+    wakeup: Wakeup,
 ) -> TurnResult:
     """The end of the turn of one of the sessions that a request id names, waiting for one that is yet to come.
 
@@ -208,5 +216,5 @@ async def completed(
         failure = over()
         if failure is not None:
             raise failure
-        let_go_on()
-        await bell.wait()
+        release_current_call()
+        await wakeup.wait()

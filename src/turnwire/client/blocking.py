@@ -1,45 +1,164 @@
-"""The client for programs without an event loop: the same calls, each waiting for its answer.
+"""The clients for programs without an event loop: the same calls, each waiting for its answer.
 
-Takes what `turnwire.client` takes; gives the same results. Everything happens in the asyncio client, on a thread of
-its own; here is only the way there and back. Handlers run in worker threads, so one may wait for a turn; they
-are still called in the order of the log, one after the other. Never implements a rule of its own.
+Everything happens in the asyncio clients, on a thread of their own; here is only the way there and back, and no
+rule. Handlers run in worker threads, so one may wait for a turn; they are still called in the order of the log,
+one after the other.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapping, Sequence
+from concurrent.futures import Future
+from contextlib import AbstractAsyncContextManager, ExitStack, contextmanager
 from functools import partial
-from typing import Any, TypeVar
+from inspect import iscoroutine, iscoroutinefunction
+from math import inf
+from types import TracebackType
+from typing import Any, Self, TypeVar
 
-from turnwire.client import client as asynchronous
-from turnwire.client.blocking_daemon_client import DaemonClient
-from turnwire.client.content import Content
+from anyio import CapacityLimiter, to_thread
+from anyio.from_thread import BlockingPortal, start_blocking_portal
+
+from turnwire.client.arguments import Content
+from turnwire.client.client import Client as AsyncClient
+from turnwire.client.client import connect as async_connect
+from turnwire.client.daemon_client import DaemonClient as AsyncDaemonClient
+from turnwire.client.daemon_client import Envelope, OpenedSession, PromptResult, SessionStatus, TurnStatus
+from turnwire.client.permission import Answer, PermissionRequest
 from turnwire.client.port import Accepted
 from turnwire.client.progress import TurnResult
-from turnwire.client.question import Answer, Question
 from turnwire.client.session import Busy
 from turnwire.client.session import Session as AsyncSession
-from turnwire.client.thread import Thread, plainly, running_thread
 from turnwire.client.turn import Turn as AsyncTurn
 from turnwire.client.update import Update
 from turnwire.core.view import View
+from turnwire.errors import ClientClosed, LocalProtocolError
 from turnwire.ids import PromptId, RequestId, SessionId
 from turnwire.limits import Limits
 from turnwire.log import EventLog
 from turnwire.runtime.source import AgentSource
 
+__all__ = ["Client", "DaemonClient", "Session", "Turn", "connect"]
+
 _Any = TypeVar("_Any")
+
 _Answer = TypeVar("_Answer", bound=Answer)
 
-__all__ = ["Client", "DaemonClient", "Session", "Turn", "connect"]
+_Result = TypeVar("_Result")
+
+_Value = TypeVar("_Value")
+
+NOT_PLAIN = "there is no event loop here to run an `async` function; give a plain one, or use `turnwire.connect`"
+
+
+@contextmanager
+def connect(
+    agent: str | Sequence[str] | AgentSource,
+    *,
+    token: str | None = None,
+    env: dict[str, str] | None = None,
+    log: EventLog | None = None,
+    limits: Limits | None = None,
+) -> Generator[Client]:
+    """A client of a daemon, or with an agent of its own, for use in `with`.
+
+    Takes and raises what `turnwire.client.connect` does.
+    """
+    opening = async_connect(agent, token=token, env=env, log=log, limits=limits)
+    with running_thread(opening) as (thread, client):
+        yield Client(thread, client)
+
+
+class Client:
+    """Sessions on one daemon. See `turnwire.client.Client`."""
+
+    def __init__(self, thread: LoopThread, client: AsyncClient) -> None:
+        self._thread = thread
+        self._client = client
+
+    def new_session(
+        self, cwd: str | os.PathLike[str] = ".", *, mcp_servers: Sequence[Mapping[str, Any]] = ()
+    ) -> Session:
+        opened = self._thread.call(partial(self._client.new_session, cwd, mcp_servers=mcp_servers))
+        return Session(self._thread, opened)
+
+    def authenticate(self, method_id: str) -> None:
+        self._thread.call(self._client.authenticate, method_id)
+
+    def attach(self, session_id: str) -> Session:
+        return Session(self._thread, self._thread.call(self._client.attach, session_id))
+
+    def sessions(self) -> list[SessionId]:
+        return self._thread.call(self._client.sessions)
+
+    def on_update(self, function: Callable[[Update], _Any]) -> Callable[[Update], _Any]:
+        self._thread.call(plainly, self._client.on_update, self._thread.in_worker(function))
+        return function
+
+    def on_permission(
+        self, function: Callable[[PermissionRequest], _Answer]
+    ) -> Callable[[PermissionRequest], _Answer]:
+        self._thread.call(plainly, self._client.on_permission, self._thread.in_worker(function, abandon=True))
+        return function
+
+    def completed(self, request_id: RequestId) -> TurnResult:
+        return self._thread.call(self._client.completed, request_id)
+
+
+class Session:
+    """One session. See `turnwire.client.Session`."""
+
+    def __init__(self, thread: LoopThread, session: AsyncSession) -> None:
+        self._thread = thread
+        self._session = session
+        self.handler_errors = session.handler_errors
+
+    @property
+    def session_id(self) -> SessionId:
+        return self._session.session_id
+
+    def prompt(
+        self,
+        content: Content,
+        *,
+        when_busy: Busy = "queue",
+        key: str | None = None,
+        request_id: RequestId | None = None,
+    ) -> Turn:
+        ask = partial(self._session.prompt, content, when_busy=when_busy, key=key, request_id=request_id)
+        return Turn(self._thread, self._thread.call(plainly, ask))
+
+    def cancel(self) -> None:
+        self._thread.call(self._session.cancel)
+
+    def completed(self, request_id: RequestId) -> TurnResult:
+        return self._thread.call(self._session.completed, request_id)
+
+    def on_update(self, function: Callable[[Update], _Any]) -> Callable[[Update], _Any]:
+        self._thread.call(plainly, self._session.on_update, self._thread.in_worker(function))
+        return function
+
+    def on_permission(
+        self, function: Callable[[PermissionRequest], _Answer]
+    ) -> Callable[[PermissionRequest], _Answer]:
+        self._thread.call(plainly, self._session.on_permission, self._thread.in_worker(function, abandon=True))
+        return function
+
+    def answer(self, question: PermissionRequest, answer: str | Mapping[str, Any]) -> bool:
+        return self._thread.call(self._session.answer, question, answer)
+
+    def view(self) -> View:
+        return self._thread.call(self._session.view)
+
+    def close(self) -> None:
+        self._thread.call(self._session.close)
 
 
 class Turn:
     """One prompt and what comes of it. See `turnwire.client.Turn`."""
 
-    def __init__(self, thread: Thread, turn: AsyncTurn) -> None:
+    def __init__(self, thread: LoopThread, turn: AsyncTurn) -> None:
         self._thread = thread
         self._turn = turn
 
@@ -91,100 +210,143 @@ async def _next_page(pages: Any) -> list[Update] | None:
     return await anext(pages, None)
 
 
-class Session:
-    """One session. See `turnwire.client.Session`."""
+class DaemonClient:
+    """A daemon at a URL, for use in `with`. See `turnwire.client.DaemonClient`."""
 
-    def __init__(self, thread: Thread, session: AsyncSession) -> None:
-        self._thread = thread
-        self._session = session
-        self.handler_errors = session.handler_errors
+    def __init__(self, url: str, token: str | None = None, *, limits: Limits | None = None) -> None:
+        self._client = AsyncDaemonClient(url, token, limits=limits)
+        self._stack = ExitStack()
+        self._running: LoopThread | None = None
 
-    @property
-    def session_id(self) -> SessionId:
-        return self._session.session_id
+    def create_session(self, cwd: str | None = None, **more: Any) -> OpenedSession:
+        return self._thread.call(partial(self._client.create_session, cwd, **more))
+
+    def load(self, session_id: str, cwd: str | None = None) -> OpenedSession:
+        return self._thread.call(self._client.load, session_id, cwd)
+
+    def resume(self, session_id: str, cwd: str | None = None) -> OpenedSession:
+        return self._thread.call(self._client.resume, session_id, cwd)
+
+    def status(self, session_id: str) -> SessionStatus:
+        return self._thread.call(self._client.status, session_id)
 
     def prompt(
         self,
+        session_id: str,
         content: Content,
         *,
-        when_busy: Busy = "queue",
+        when_busy: str | None = None,
         key: str | None = None,
         request_id: RequestId | None = None,
-    ) -> Turn:
-        ask = partial(self._session.prompt, content, when_busy=when_busy, key=key, request_id=request_id)
-        return Turn(self._thread, self._thread.call(plainly, ask))
+        client_id: str | None = None,
+        meta: Mapping[str, Any] | None = None,
+    ) -> PromptResult:
+        ask = partial(
+            self._client.prompt,
+            session_id,
+            content,
+            when_busy=when_busy,
+            key=key,
+            request_id=request_id,
+            client_id=client_id,
+            meta=meta,
+        )
+        return self._thread.call(ask)
 
-    def cancel(self) -> None:
-        self._thread.call(self._session.cancel)
+    def turns(self, session_id: str) -> list[TurnStatus]:
+        return self._thread.call(self._client.turns, session_id)
 
-    def completed(self, request_id: RequestId) -> TurnResult:
-        return self._thread.call(self._session.completed, request_id)
+    def turn(self, session_id: str, prompt_id: str) -> TurnStatus:
+        return self._thread.call(self._client.turn, session_id, prompt_id)
 
-    def on_update(self, function: Callable[[Update], _Any]) -> Callable[[Update], _Any]:
-        self._thread.call(plainly, self._session.on_update, self._thread.in_worker(function))
-        return function
+    def cancel(self, session_id: str, prompt_id: str | None = None) -> None:
+        self._thread.call(self._client.cancel, session_id, prompt_id)
 
-    def on_permission(self, function: Callable[[Question], _Answer]) -> Callable[[Question], _Answer]:
-        self._thread.call(plainly, self._session.on_permission, self._thread.in_worker(function, abandon=True))
-        return function
+    def answer_permission(
+        self, session_id: str, request_id: str, option_id: str | None, *, client_id: str | None = None
+    ) -> bool:
+        answer = partial(self._client.answer_permission, session_id, request_id, option_id, client_id=client_id)
+        return self._thread.call(answer)
 
-    def answer(self, question: Question, answer: str | Mapping[str, Any]) -> bool:
-        return self._thread.call(self._session.answer, question, answer)
+    def events(self, session_id: str, after: int | None = None) -> Generator[Envelope]:
+        """As they come. Close it, or loop to its end."""
+        thread, events = self._thread, self._client.events(session_id, after)
+        try:
+            while (envelope := thread.call(_next, events)) is not None:
+                yield envelope
+        finally:
+            if not thread.is_over:
+                thread.call(events.aclose)
 
-    def view(self) -> View:
-        return self._thread.call(self._session.view)
+    @property
+    def _thread(self) -> LoopThread:
+        if self._running is None:
+            raise ClientClosed("the client is not open; use it inside `with`")
+        return self._running
 
-    def close(self) -> None:
-        self._thread.call(self._session.close)
+    def __enter__(self) -> Self:
+        self._running, _ = self._stack.enter_context(running_thread(self._client))
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stack.close()
 
 
-class Client:
-    """Sessions on one daemon. See `turnwire.client.Client`."""
+async def _next(events: AsyncGenerator[Envelope]) -> Envelope | None:
+    return await anext(events, None)
 
-    def __init__(self, thread: Thread, client: asynchronous.Client) -> None:
-        self._thread = thread
-        self._client = client
 
-    def new_session(
-        self, cwd: str | os.PathLike[str] = ".", *, mcp_servers: Sequence[Mapping[str, Any]] = ()
-    ) -> Session:
-        opened = self._thread.call(partial(self._client.new_session, cwd, mcp_servers=mcp_servers))
-        return Session(self._thread, opened)
+class LoopThread:
+    """The event loop of the client, on its thread."""
 
-    def authenticate(self, method_id: str) -> None:
-        self._thread.call(self._client.authenticate, method_id)
+    def __init__(self, portal: BlockingPortal) -> None:
+        self._portal = portal
+        self._workers = CapacityLimiter(inf)
+        """No bound: a function may wait for a turn that ends only after another function was called."""
+        self.is_over = False
 
-    def attach(self, session_id: str) -> Session:
-        return Session(self._thread, self._thread.call(self._client.attach, session_id))
+    def start(self, function: Callable[..., Awaitable[_Result]], *arguments: object) -> Future[_Result]:
+        if self.is_over:
+            raise ClientClosed("the client is closed; use it inside `with`")
+        return self._portal.start_task_soon(function, *arguments)
 
-    def sessions(self) -> list[SessionId]:
-        return self._thread.call(self._client.sessions)
+    def call(self, function: Callable[..., Awaitable[_Result]], *arguments: object) -> _Result:
+        return self.start(function, *arguments).result()
 
-    def on_update(self, function: Callable[[Update], _Any]) -> Callable[[Update], _Any]:
-        self._thread.call(plainly, self._client.on_update, self._thread.in_worker(function))
-        return function
+    def in_worker(
+        self, function: Callable[[_Value], _Result], *, abandon: bool = False
+    ) -> Callable[[_Value], Awaitable[_Result]]:
+        """The function, called in a worker thread: there it may wait for the client without holding it up.
 
-    def on_permission(self, function: Callable[[Question], _Answer]) -> Callable[[Question], _Answer]:
-        self._thread.call(plainly, self._client.on_permission, self._thread.in_worker(function, abandon=True))
-        return function
+        Raises `LocalProtocolError` for an `async` function, which would never run.
+        """
+        if iscoroutinefunction(function) or iscoroutinefunction(getattr(function, "__call__", None)):  # noqa: B004
+            raise LocalProtocolError(NOT_PLAIN)
 
-    def completed(self, request_id: RequestId) -> TurnResult:
-        return self._thread.call(self._client.completed, request_id)
+        async def call(value: _Value) -> _Result:
+            outcome = await to_thread.run_sync(function, value, abandon_on_cancel=abandon, limiter=self._workers)
+            if iscoroutine(outcome):
+                # Not to be seen before the call, as of a lambda.
+                outcome.close()
+                raise LocalProtocolError(NOT_PLAIN)
+            return outcome
+
+        return call
 
 
 @contextmanager
-def connect(
-    agent: str | Sequence[str] | AgentSource,
-    *,
-    token: str | None = None,
-    env: dict[str, str] | None = None,
-    log: EventLog | None = None,
-    limits: Limits | None = None,
-) -> Generator[Client]:
-    """A client of a daemon, or with an agent of its own, for use in `with`.
+def running_thread(opening: AbstractAsyncContextManager[_Result]) -> Generator[tuple[LoopThread, _Result]]:
+    """A thread in which `opening` is entered, and what that gave."""
+    with start_blocking_portal(name="turnwire") as portal, portal.wrap_async_context_manager(opening) as opened:
+        thread = LoopThread(portal)
+        try:
+            yield thread, opened
+        finally:
+            thread.is_over = True
 
-    Takes and raises what `turnwire.client.connect` does.
-    """
-    opening = asynchronous.connect(agent, token=token, env=env, log=log, limits=limits)
-    with running_thread(opening) as (thread, client):
-        yield Client(thread, client)
+
+async def plainly(function: Callable[..., _Result], *arguments: object) -> _Result:
+    """A plain call on the client's thread. Not awaited there: what it gives may be a turn."""
+    return function(*arguments)

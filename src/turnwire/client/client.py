@@ -18,13 +18,13 @@ from weakref import WeakValueDictionary
 import anyio
 from anyio.abc import TaskGroup
 
+from turnwire.client.arguments import to_json, to_list, to_request_id, to_text
 from turnwire.client.attachment import Attachment, completed
 from turnwire.client.dispatch import Listeners
 from turnwire.client.embedded import open_embedded
-from turnwire.client.given import to_json, to_list, to_request_id, to_text
+from turnwire.client.permission import Answer, PermissionRequest
 from turnwire.client.port import Daemon, DaemonSession
-from turnwire.client.progress import Bell, TurnResult
-from turnwire.client.question import Answer, Question
+from turnwire.client.progress import TurnResult, Wakeup
 from turnwire.client.session import Session
 from turnwire.client.update import Update
 from turnwire.errors import ClientClosed, ConfigError, SessionClosed, TurnwireError
@@ -45,7 +45,7 @@ class _Running:
     def __init__(self, daemon: Daemon, tasks: TaskGroup) -> None:
         self.daemon = daemon
         self.tasks = tasks
-        self.bell = Bell()
+        self.wakeup = Wakeup()
         self.attachments: WeakValueDictionary[SessionId, Attachment] = WeakValueDictionary()
         """An attachment lives as long as its walk over the log, or as the program holds something of it."""
         self.failure: TurnwireError | None = None
@@ -105,7 +105,7 @@ class Client:
         running, wanted = self._open(), SessionId(to_text(session_id, "a session id"))
         known = running.attached(wanted)
         if known is not None:
-            return Session(known, running.bell)
+            return Session(known, running.wakeup)
         return self._attach(running, await running.daemon.find(wanted))
 
     async def sessions(self) -> list[SessionId]:
@@ -115,11 +115,11 @@ class Client:
     def _attach(self, running: _Running, port: DaemonSession) -> Session:
         known = running.attached(port.session_id)
         if known is None:
-            known = Attachment(port, running.tasks, running.bell, self._listeners, self._limits)
+            known = Attachment(port, running.tasks, running.wakeup, self._listeners, self._limits)
             running.attachments[port.session_id] = known
-            if self._listeners.updates or self._listeners.questions:
+            if self._listeners.updates or self._listeners.permissions:
                 known.dispatch.start()
-        return Session(known, running.bell)
+        return Session(known, running.wakeup)
 
     # -- all sessions at once ------------------------------------------------------------------------------
 
@@ -129,9 +129,11 @@ class Client:
         self._start_all()
         return function
 
-    def on_permission(self, function: Callable[[Question], _Answer]) -> Callable[[Question], _Answer]:
+    def on_permission(
+        self, function: Callable[[PermissionRequest], _Answer]
+    ) -> Callable[[PermissionRequest], _Answer]:
         """Ask `function(question)` when no function of the session itself has answered."""
-        self._listeners.own_questions += (function,)
+        self._listeners.own_permissions += (function,)
         self._start_all()
         return function
 
@@ -139,7 +141,7 @@ class Client:
         """As `Session.completed`, for whichever session has a turn with this request id."""
         running, wanted = self._open(), to_request_id(request_id)
         self._start_all()
-        return await completed(wanted, lambda: list(running.attachments.values()), running.over, running.bell)
+        return await completed(wanted, lambda: list(running.attachments.values()), running.over, running.wakeup)
 
     def _start_all(self) -> None:
         for each in list(self._running.attachments.values()) if self._running is not None else ():
@@ -172,7 +174,7 @@ class Client:
         running.failure = ClientClosed("the client was closed before this came to its end")
         for attachment in list(running.attachments.values()):
             attachment.fail(running.failure)
-        running.bell.ring()
+        running.wakeup.wake()
         running.tasks.cancel_scope.cancel()
         if isinstance(error, anyio.get_cancelled_exc_class()):
             return await self._stack.__aexit__(kind, error, trace)
@@ -182,8 +184,8 @@ class Client:
 
 
 def _absolute(path: str | os.PathLike[str]) -> str:
-    given: object = path.__fspath__() if isinstance(path, os.PathLike) else path
-    return os.path.abspath(to_text(given, "`cwd`"))
+    plain: object = path.__fspath__() if isinstance(path, os.PathLike) else path
+    return os.path.abspath(to_text(plain, "`cwd`"))
 
 
 def _command(agent: str | Sequence[str]) -> Sequence[str]:
@@ -204,7 +206,7 @@ def _open_behind_url(
     url: str, token: str | None, log: EventLog | None, limits: Limits, clock: Clock | None
 ) -> AbstractAsyncContextManager[Daemon]:
     # Imported here: a program with a command of its own needs no HTTP.
-    from turnwire.runtime.remote import RemoteSource
+    from turnwire.runtime.remote_agent import RemoteSource
 
     source = RemoteSource(url, token=token, limits=limits)
 

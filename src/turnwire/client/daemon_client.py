@@ -1,9 +1,11 @@
 """The plain client of a daemon: one call for each route, and a prompt that is a request with a result.
 
-Takes session ids and content; gives the answers of the daemon's contract. `prompt` returns when the turn has ended,
-whatever happens to connections meanwhile: it reads the event stream from the position that came with the
-acceptance, reopens it as often as needed, and asks for the turn's state if streams do not come through at all.
-Never calls functions for updates: for those use `turnwire.connect`.
+`prompt` returns when the turn has ended, whatever happens to connections meanwhile: it reads the event stream
+from the position that came with the acceptance, reopens it as often as needed, and asks for the turn's state if
+streams do not come through at all. It calls no functions for updates: for those use `turnwire.connect`.
+
+The answers of the daemon's contract are structs, camelCase outside and snake_case here. Members that are not
+known are ignored, and those that an older daemon does not send have a default.
 """
 
 from __future__ import annotations
@@ -16,13 +18,11 @@ from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 from urllib.parse import urlencode
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, field
 
-from turnwire.client.content import Content, to_raw
-from turnwire.client.given import to_request_id
-from turnwire.client.shapes import Envelope, Failure, OpenedSession, PromptResult, SessionStatus, TurnStatus
+from turnwire.client.arguments import Content, to_raw, to_request_id
 from turnwire.errors import DaemonUnreachable, RemoteProtocolError, TurnError, TurnwireError
-from turnwire.ids import PromptId, RequestId
+from turnwire.ids import ClientId, PromptId, RequestId, SessionId
 from turnwire.limits import Limits
 from turnwire.link.backoff import Backoff
 
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from turnwire.client.http import Answer
     from turnwire.client.stream import Frame
     from turnwire.runtime.clock import Clock
+
 
 IDEMPOTENT: Final = "idempotency_key"
 """The feature of a daemon that takes a prompt with the same key as the same prompt."""
@@ -44,6 +45,97 @@ _ENDS: Final = frozenset({"turn_complete", "turn_error"})
 _Shape = TypeVar("_Shape")
 
 logger = logging.getLogger(__name__)
+
+
+class Envelope(Struct, rename="camel"):
+    """One event of a session, or one frame that was made for this stream."""
+
+    type: str
+    data: dict[str, Any] = {}
+    id: int | None = None
+    """Its place in the session's log; none for a frame that was made for this stream."""
+    v: int = 1
+    prompt_id: PromptId | None = None
+    late: bool = False
+    author: str | None = None
+    originator_client_id: ClientId | None = None
+    meta: dict[str, Any] = field(name="_meta", default_factory=dict[str, Any])
+
+
+class PromptResult(Struct, frozen=True, kw_only=True):
+    """How a prompt's turn ended."""
+
+    stop_reason: str
+    prompt_id: PromptId | None = None
+    """None from an old daemon, which gives prompts no id."""
+    usage: dict[str, Any] | None = None
+    ending: str | None = None
+    """Which fact ended it, if the daemon says so."""
+    event_id: int | None = None
+    """Where its end is in the log; none if it was heard in another way than by the stream."""
+
+
+class OpenedSession(Struct, rename="camel"):
+    """A session that was created, loaded or resumed."""
+
+    session_id: SessionId
+    client_id: ClientId | None = None
+    workspace_cwd: str | None = None
+    attached: bool = False
+    created_at: int | str | None = None
+    has_active_prompt: bool = False
+    last_event_id: int = 0
+    event_epoch: str | None = None
+    state: Any = None
+    """Models, modes and config options, as the agent offers them."""
+    compacted_replay: list[Envelope] = []
+    live_journal: list[Envelope] = []
+    prompt_terminals: list[dict[str, Any]] = []
+
+
+class SessionStatus(Struct, rename="camel"):
+    """What goes on in a session."""
+
+    client_count: int = 0
+    has_active_prompt: bool = False
+    is_waiting_for_permission: bool = False
+    pending_interactions: list[Any] = []
+    has_turn_error: bool = False
+    turn_error: Any = None
+    created_at: int | str | None = None
+    updated_at: int | str | None = None
+
+
+class Failure(Struct, kw_only=True, rename="camel"):
+    """Why a turn failed."""
+
+    code: str = "turn_error"
+    message: str = "no reason was given"
+    exit_code: int | None = None
+    signal: str | None = None
+    stderr_tail: str | None = None
+    agent_error: Any = None
+    """The error object of the agent."""
+
+
+class TurnStatus(Struct, rename="camel"):
+    """One turn, as far as it has come."""
+
+    state: str
+    """`idle`, `queued`, `running`, `completed`, `cancelled`, `error`."""
+    prompt_id: PromptId | None = None
+    stop_reason: str | None = None
+    prompt_text: str | None = None
+    result_text: str | None = None
+    usage: dict[str, Any] | None = None
+    error: Failure | None = None
+    queued_at: int | str | None = None
+    started_at: int | str | None = None
+    ended_at: int | str | None = None
+
+    @property
+    def is_over(self) -> bool:
+        return self.state in ("completed", "cancelled", "error")
 
 
 class _Accepted(Struct, rename="camel"):

@@ -1,8 +1,8 @@
 """Handlers of one session, called in the order of its log, one after the other.
 
-Takes the session's events; calls the functions that want updates and questions, and tells each turn when it is
-passed and drained. Never calls two update handlers of a session at once, never drops an event, never lets one
-handler's error reach another.
+It walks the session's events, calls the functions that want updates and permission requests, and tells each turn
+when it is passed and drained. Two update handlers of a session are never called at once, no event is dropped, and
+one handler's error does not reach another.
 
 Theory of operation
 -------------------
@@ -13,12 +13,12 @@ turn's end only after every call before it has finished. That is all of "await m
 A handler may await a turn of its own session. The turn's end is behind the handler in the log, so the walk must
 go on while the handler waits. It is then *released*: a new runner takes the walk over where it stands, and the
 old one is left with that one call. The turn of the released call counts it as unfinished, so nobody who awaits
-that turn is let go too early. How handlers are kept from waiting for each other is in `client.calls`.
+that turn is let go too early. How handlers are kept from waiting for each other is in `client.progress`.
 
     D1  Update handlers of a session are called in log order, each after the one before it finished or was released.
     D2  A turn is passed after every call for an event before its end has finished or was released.
     D3  A turn is drained after every call for one of its own events has finished.
-    D4  A question is asked in a task of its own, begun in log order, and given up when the question is closed.
+    D4  A permission request is asked in a task of its own, begun in log order, and given up when it is closed.
 """
 
 from __future__ import annotations
@@ -32,18 +32,17 @@ from typing import NamedTuple, TypeAlias
 import anyio
 from anyio.abc import TaskGroup
 
-from turnwire.client.calls import Call, current
+from turnwire.client.permission import Answer, PermissionRequest
 from turnwire.client.port import DaemonSession, EventPage
-from turnwire.client.progress import Progress, Terminal, Turns
-from turnwire.client.question import Answer, Question
-from turnwire.client.update import Speaker, Update
+from turnwire.client.progress import Call, Progress, Terminal, Turns, handler_call
+from turnwire.client.update import Update, UpdateOrigin
 from turnwire.core import events as ev
 from turnwire.errors import LocalProtocolError, SessionClosed, TurnwireError
 from turnwire.ids import PermissionId
-from turnwire.runtime.containing import is_cancelled
+from turnwire.runtime.cancellation import is_cancelled
 
 OnUpdate: TypeAlias = Callable[[Update], Awaitable[object] | object]
-OnPermission: TypeAlias = Callable[[Question], Awaitable[Answer] | Answer]
+OnPermission: TypeAlias = Callable[[PermissionRequest], Awaitable[Answer] | Answer]
 
 logger = logging.getLogger(__name__)
 
@@ -51,13 +50,13 @@ logger = logging.getLogger(__name__)
 class Listeners:
     """Functions that want to hear, in the order in which they came. Those of `beyond` come after our own."""
 
-    __slots__ = ("_beyond", "own_questions", "own_updates")
+    __slots__ = ("_beyond", "own_permissions", "own_updates")
 
     def __init__(self, beyond: Listeners | None = None) -> None:
         self._beyond = beyond
         # Tuples, so that whoever walks one is not disturbed by a newcomer.
         self.own_updates: tuple[OnUpdate, ...] = ()
-        self.own_questions: tuple[OnPermission, ...] = ()
+        self.own_permissions: tuple[OnPermission, ...] = ()
 
     @property
     def updates(self) -> tuple[OnUpdate, ...]:
@@ -65,8 +64,8 @@ class Listeners:
         return self.own_updates + beyond if beyond else self.own_updates
 
     @property
-    def questions(self) -> tuple[OnPermission, ...]:
-        return self.own_questions if self._beyond is None else self.own_questions + self._beyond.questions
+    def permissions(self) -> tuple[OnPermission, ...]:
+        return self.own_permissions if self._beyond is None else self.own_permissions + self._beyond.permissions
 
 
 class _Calls(NamedTuple):
@@ -89,7 +88,7 @@ class Dispatch:
         self._listeners = listeners
         self._forget = forget
         """Gives the offset up to which nothing is needed any more."""
-        self.speaker = Speaker(port.session_id)
+        self.origin = UpdateOrigin(port.session_id)
         self.offset = port.start
         """The event at which the walk stands."""
         self.errors: Counter[str] = Counter()
@@ -120,7 +119,7 @@ class Dispatch:
 
     async def _run(self) -> None:
         """Walk until the session is over or somebody else takes over."""
-        current.set(None)
+        handler_call.set(None)
         try:
             while True:
                 while (waiting := self._walk()) is not None:
@@ -150,7 +149,7 @@ class Dispatch:
         waiting = self._call(*self._interrupted)
         if waiting is not None:
             return waiting
-        listeners, opened, speaker = self._listeners, self._turns.opened, self.speaker
+        listeners, opened, origin = self._listeners, self._turns.opened, self.origin
         for event in self._events:
             self.offset += 1
             if type(event) is not ev.SessionUpdated:
@@ -161,7 +160,7 @@ class Dispatch:
                 progress.apply(event)
             functions = listeners.updates
             if functions:
-                waiting = self._call(Update(event, self.offset, speaker), progress, iter(functions))
+                waiting = self._call(Update(event, self.offset, origin), progress, iter(functions))
                 if waiting is not None:
                     return waiting
         return None
@@ -186,13 +185,13 @@ class Dispatch:
         """See one call to its end. False if the walk was taken over meanwhile."""
         progress = self._interrupted.progress
         call = Call(progress, self._go_on)
-        token = current.set(call)
+        token = handler_call.set(call)
         try:
             await waiting
         except (Exception, anyio.get_cancelled_exc_class()) as error:  # noqa: BLE001 anything is theirs
             self._note(_theirs(error), progress)
         finally:
-            current.reset(token)
+            handler_call.reset(token)
             call.finish()
         return not call.is_released
 
@@ -219,7 +218,7 @@ class Dispatch:
                     scope.cancel()
             case ev.AgentStarted():
                 self._turns.started = event
-                self.speaker.protocol_version = event.protocol_version
+                self.origin.protocol_version = event.protocol_version
             case ev.TurnEvent():
                 self._learn_of_turn(event)
             case ev.SessionClosed():
@@ -243,35 +242,37 @@ class Dispatch:
         if isinstance(event, ev.PromptSent):
             turns.name(progress, event.agent_request_id)
 
-    # -- questions -----------------------------------------------------------------------------------------
+    # -- permission requests -------------------------------------------------------------------------------
 
     def _ask(self, event: ev.PermissionRequested) -> None:
-        functions = self._listeners.questions
+        functions = self._listeners.permissions
         if not functions:
             return
         progress = self._turns.opened.get(event.prompt_id)
         call = Call(progress, _nothing)
         call.release()
         scope = self._asking[event.request_id] = anyio.CancelScope()
-        self._tasks.start_soon(self._answer, Question(event, self._port.session_id), functions, call, scope)
+        self._tasks.start_soon(
+            self._answer, PermissionRequest(event, self._port.session_id), functions, call, scope
+        )
 
     async def _answer(
-        self, question: Question, functions: tuple[OnPermission, ...], call: Call, scope: anyio.CancelScope
+        self, request: PermissionRequest, functions: tuple[OnPermission, ...], call: Call, scope: anyio.CancelScope
     ) -> None:
-        progress = self._turns.opened.get(question.prompt_id)
-        current.set(call)
+        progress = self._turns.opened.get(request.prompt_id)
+        handler_call.set(call)
         try:
             answer: Answer = None
             with scope:
                 if not scope.cancel_called:
-                    answer = await _first_answer(question, functions)
-            if answer is not None and self._asking.pop(question.request_id, None) is not None:
-                reply = question.reply(answer)
-                await self._port.answer(question.request_id, reply.answer, reply.option_id)
+                    answer = await _first_answer(request, functions)
+            if answer is not None and self._asking.pop(request.request_id, None) is not None:
+                reply = request.reply(answer)
+                await self._port.answer(request.request_id, reply.answer, reply.option_id)
         except (Exception, anyio.get_cancelled_exc_class()) as error:  # noqa: BLE001 anything is theirs
             self._note(_theirs(error), progress)
         finally:
-            self._asking.pop(question.request_id, None)
+            self._asking.pop(request.request_id, None)
             call.finish()
 
 
@@ -292,10 +293,10 @@ def _theirs(error: BaseException) -> Exception:
     return told
 
 
-async def _first_answer(question: Question, functions: tuple[OnPermission, ...]) -> Answer:
+async def _first_answer(request: PermissionRequest, functions: tuple[OnPermission, ...]) -> Answer:
     """Ask one after the other until somebody answers."""
     for function in functions:
-        answer = function(question)
+        answer = function(request)
         if isawaitable(answer):
             answer = await answer
         if answer is not None:
@@ -304,4 +305,4 @@ async def _first_answer(question: Question, functions: tuple[OnPermission, ...])
 
 
 def _nothing() -> None:
-    """A question does not hold the walk up, so nothing has to go on."""
+    """A permission request does not hold the walk up, so nothing has to go on."""

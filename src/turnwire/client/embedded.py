@@ -14,7 +14,7 @@ from typing import cast
 import anyio
 from msgspec import Raw
 
-from turnwire.client.port import Accepted, Asking, EventPage
+from turnwire.client.port import Accepted, EventPage, NewPrompt
 from turnwire.core.codec import decode_all
 from turnwire.core.inputs import (
     AnswerPermission,
@@ -35,10 +35,9 @@ from turnwire.ids import ClientId, Epoch, PermissionId, PromptId, SessionId
 from turnwire.limits import Limits
 from turnwire.log import EventLog, MemoryEventLog
 from turnwire.log.base import Position, SessionHead
-from turnwire.runtime import mint
+from turnwire.runtime import new_ids
 from turnwire.runtime.clock import Clock, SystemClock
-from turnwire.runtime.node import Node, open_node
-from turnwire.runtime.opening import opening
+from turnwire.runtime.node import Node, open_node, opening_failure
 from turnwire.runtime.source import AgentSource
 
 _US = ClientId("sdk")
@@ -55,43 +54,43 @@ class EmbeddedSession:
         self._daemon = daemon
         self._clock = clock
 
-    async def prompt(self, asking: Asking) -> Accepted:
-        digest = None if asking.key is None else hashlib.sha256(asking.content).hexdigest()
-        given = Prompt(
+    async def prompt(self, new_prompt: NewPrompt) -> Accepted:
+        digest = None if new_prompt.key is None else hashlib.sha256(new_prompt.content).hexdigest()
+        session_input = Prompt(
             at=self._clock.now_ms(),
             client_id=_US,
-            prompt_id=mint.prompt_id(),
-            content=asking.content,
-            when_busy=asking.when_busy,
-            prompt_request_id=asking.request_id,
-            key=asking.key,
+            prompt_id=new_ids.prompt_id(),
+            content=new_prompt.content,
+            when_busy=new_prompt.when_busy,
+            prompt_request_id=new_prompt.request_id,
+            key=new_prompt.key,
             digest=digest,
         )
-        recorded = cast("Recorded", await self._submit(given))
+        recorded = cast("Recorded", await self._submit(session_input))
         return Accepted(recorded.prompt_id, recorded.after_offset, recorded.repeated)
 
     async def cancel(self, prompt_id: PromptId | None) -> None:
-        given = Cancel(at=self._clock.now_ms(), client_id=_US, prompt_id=prompt_id)
-        await self._submit(given)
+        session_input = Cancel(at=self._clock.now_ms(), client_id=_US, prompt_id=prompt_id)
+        await self._submit(session_input)
 
     async def edit(self, prompt_id: PromptId, content: Raw | None, place: int | None) -> None:
         now = self._clock.now_ms()
-        given = UpdatePrompt(at=now, client_id=_US, prompt_id=prompt_id, content=content, position=place)
-        await self._submit(given)
+        session_input = UpdatePrompt(at=now, client_id=_US, prompt_id=prompt_id, content=content, position=place)
+        await self._submit(session_input)
 
     async def remove(self, prompt_id: PromptId) -> None:
-        given = RemovePrompt(at=self._clock.now_ms(), client_id=_US, prompt_id=prompt_id)
-        await self._submit(given)
+        session_input = RemovePrompt(at=self._clock.now_ms(), client_id=_US, prompt_id=prompt_id)
+        await self._submit(session_input)
 
     async def settle(self, prompt_id: PromptId) -> None:
-        given = Settle(at=self._clock.now_ms(), client_id=_US, prompt_id=prompt_id)
-        await self._submit(given)
+        session_input = Settle(at=self._clock.now_ms(), client_id=_US, prompt_id=prompt_id)
+        await self._submit(session_input)
 
     async def answer(self, request_id: PermissionId, answer: Raw, option_id: str | None) -> bool:
-        given = AnswerPermission(
+        session_input = AnswerPermission(
             at=self._clock.now_ms(), client_id=_US, request_id=request_id, answer=answer, option_id=option_id
         )
-        return cast("PermissionAnswer", await self._submit(given)).won
+        return cast("PermissionAnswer", await self._submit(session_input)).won
 
     async def close(self) -> None:
         await self._submit(Close(at=self._clock.now_ms(), client_id=_US))
@@ -112,9 +111,9 @@ class EmbeddedSession:
                 head = (await node.session(self.session_id)).head
                 await node.retain(self.session_id, keep_events=head - upto)
 
-    async def _submit(self, given: AnyInput) -> object:
+    async def _submit(self, session_input: AnyInput) -> object:
         with self._daemon.open() as node:
-            return await node.submit(self.session_id, given)
+            return await node.submit(self.session_id, session_input)
 
 
 class EmbeddedDaemon:
@@ -158,7 +157,7 @@ class EmbeddedDaemon:
     async def create(self, cwd: str, mcp_servers: Raw) -> EmbeddedSession:
         with self.open() as node:
             session = await self._session(await node.create(cwd, setup=Setup(mcp_servers)), 0)
-            failure = await opening(node, session.session_id)
+            failure = await opening_failure(node, session.session_id)
             if failure is not None:
                 await node.delete(session.session_id)
                 raise failure

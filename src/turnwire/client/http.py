@@ -1,31 +1,45 @@
 """The way to a daemon over HTTP: one place for its address, the credential, retries and what errors mean.
 
-Takes requests by method and path; gives answers, or the body of a stream piece by piece. What the daemon refuses is
-raised as the error that it is inside one process. Never repeats a request that may have been done, unless the
-caller says that doing it twice is doing it once. Never sends the credential anywhere but to this one address.
+A request that may have been done is never repeated, unless the caller says that doing it twice is doing it once.
+The credential goes nowhere but to this one address. What the daemon refuses is raised as the error that it is
+inside one process, found by its `code`; a code that is not known here becomes `DaemonRefused`. Text of a body
+that is no problem of the daemon's contract is not shown.
 """
 
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
-from typing import Final, NamedTuple, TypeVar, cast
+from typing import Any, Final, NamedTuple, TypeAlias, TypeVar, cast
 from urllib.parse import quote, urlsplit
 
 import anyio
 import httpx
 import msgspec
 
-from turnwire.client.given import to_json, to_text
-from turnwire.client.refusal import is_passing, refusal_of, retry_after_of
+from turnwire.client.arguments import to_json, to_text
 from turnwire.errors import (
+    AgentError,
+    AgentFailure,
+    AgentLaunchFailed,
+    AuthRequired,
     ClientClosed,
     ConfigError,
+    DaemonRefused,
     DaemonUnreachable,
+    Forbidden,
+    ModelFailed,
     NotFound,
     RemoteProtocolError,
+    RequestRefused,
+    SessionError,
+    TooManyRequests,
+    TurnError,
     TurnwireError,
+    Unauthenticated,
+    tree,
 )
 from turnwire.limits import Limits
 from turnwire.link.address import is_loopback
@@ -47,10 +61,30 @@ _IDLE_S: Final = 2.0
 _RETRY_FIRST_S, _RETRY_MOST_S = 0.1, 2.0
 
 _NOT_SENT = (httpx.ConnectError, httpx.ConnectTimeout)
-_REFUSED_AT_THE_DOOR = frozenset({429, 503})
+_NOTHING_DONE = frozenset({429, 503})
 """Statuses that say that nothing was done."""
 
 _Shape = TypeVar("_Shape")
+
+
+_Context: TypeAlias = dict[str, str | int | float | bool | None]
+
+_OWN_MEMBERS: Final = frozenset({"error", "code", "type", "title", "status", "detail", "message", "self"})
+"""What every problem has, and what would be taken for another argument."""
+_NOT_OVER_HTTP: Final = (TurnError, RequestRefused, AgentFailure, ModelFailed)
+"""A turn's end, an answer to an agent, and what only an agent raises: none of them refuses a request."""
+_MOST_RETRY_AFTER_S: Final = 3600.0
+_PASSING: Final = frozenset({408, 425, 429, 502, 503, 504})
+"""What servers and proxies say of a moment that passes."""
+
+
+_BY_CODE: Final = {each.code: each for each in tree() if each not in _NOT_OVER_HTTP}
+_BY_STATUS: Final[Mapping[int, type[TurnwireError]]] = {
+    401: Unauthenticated,
+    403: Forbidden,
+    404: NotFound,
+    429: TooManyRequests,
+}
 
 
 class Answer(NamedTuple):
@@ -150,7 +184,7 @@ class Http:
                 if answer.is_success:
                     return Answer(answer.status_code, answer.content)
                 refusal = refusal_of(answer.status_code, answer.headers.get("retry-after"), answer.content)
-                again = is_passing(refusal) and (repeatable or answer.status_code in _REFUSED_AT_THE_DOOR)
+                again = is_passing(refusal) and (repeatable or answer.status_code in _NOTHING_DONE)
             wait_s = max(pause.next_s(), retry_after_of(refusal))
             if not again or self.clock.monotonic() + wait_s >= give_up_at:
                 raise refusal
@@ -243,3 +277,74 @@ def _headers(token: str | None) -> dict[str, str]:
             raise ConfigError("the token has characters that no token has; copy it again")
         headers["Authorization"] = f"Bearer {token}"
     return headers
+
+
+def refusal_of(status: int, retry_after: str | None, body: bytes) -> TurnwireError:
+    """The error that an answer tells of. `context` has its `status`, and its `retry_after` in seconds if any."""
+    members = _members(body)
+    code = members.get("code")
+    found = _BY_CODE.get(code) if isinstance(code, str) else None
+    context: _Context = {
+        _snake(name): value
+        for name, value in members.items()
+        if name not in _OWN_MEMBERS and isinstance(value, str | int | float | bool)
+    }
+    context["status"] = status
+    seconds = _seconds(retry_after)
+    if seconds is not None:
+        context["retry_after"] = seconds
+    text = members.get("detail") or members.get("error")
+    message = text if isinstance(text, str) else _what_to_do(status)
+    return _make(found or _BY_STATUS.get(status, DaemonRefused), message, context, members)
+
+
+def is_passing(error: TurnwireError) -> bool:
+    """Whether the same request may be taken a moment later, whatever becomes of any session or agent."""
+    if isinstance(error, DaemonRefused):
+        return error.context.get("status") in _PASSING
+    return error.retryable and not isinstance(error, SessionError | AgentError)
+
+
+def retry_after_of(error: TurnwireError) -> float:
+    """How long the daemon asks to wait."""
+    seconds = error.context.get("retry_after")
+    return float(seconds) if isinstance(seconds, int | float) else 0.0
+
+
+def _make(kind: type[TurnwireError], message: str, context: _Context, members: Mapping[str, Any]) -> TurnwireError:
+    if kind is AuthRequired:
+        return AuthRequired(message, methods=msgspec.json.encode(members.get("methods", [])))
+    if kind is AgentLaunchFailed:
+        said, definite = members.get("agentError"), context.pop("definite", False)
+        agent_error = None if said is None else msgspec.json.encode(said)
+        return AgentLaunchFailed(message, definite=bool(definite), agent_error=agent_error, **context)
+    if kind is DaemonRefused:
+        code = members.get("code")
+        context["reason"] = code if isinstance(code, str) else None
+    return kind(message, **context)
+
+
+def _members(body: bytes) -> Mapping[str, Any]:
+    try:
+        return msgspec.json.decode(body, type=dict[str, Any])
+    except UNREADABLE:
+        return {}
+
+
+def _seconds(text: str | None) -> float | None:
+    """`Retry-After` in its form of seconds; a date is left alone, because clocks differ."""
+    if text is None or not re.fullmatch(r"[0-9]{1,9}(\.[0-9]{1,3})?", text.strip()):
+        return None
+    return min(float(text), _MOST_RETRY_AFTER_S)
+
+
+def _snake(name: str) -> str:
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower()
+
+
+def _what_to_do(status: int) -> str:
+    if status == 401:
+        return "the daemon wants a token; give `token=…` or set TURNWIRE_TOKEN"
+    if 300 <= status < 400:
+        return f"the daemon's URL redirects elsewhere (HTTP {status}); give the URL it redirects to"
+    return f"the request was refused with HTTP {status} and no reason; is there a turnwire daemon at this URL?"

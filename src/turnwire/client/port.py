@@ -24,7 +24,7 @@ from turnwire.core.view import View
 from turnwire.ids import Epoch, PermissionId, PromptId, RequestId, SessionId
 
 
-class Asking(NamedTuple):
+class NewPrompt(NamedTuple):
     """A prompt before it is accepted."""
 
     content: Raw
@@ -60,7 +60,7 @@ class DaemonSession(Protocol):
     start: int
     """The offset after which this client begins: 0 in a session it created, the head of one it found."""
 
-    async def prompt(self, asking: Asking) -> Accepted: ...
+    async def prompt(self, new_prompt: NewPrompt) -> Accepted: ...
 
     async def cancel(self, prompt_id: PromptId | None) -> None: ...
 
@@ -71,7 +71,7 @@ class DaemonSession(Protocol):
     async def settle(self, prompt_id: PromptId) -> None: ...
 
     async def answer(self, request_id: PermissionId, answer: Raw, option_id: str | None) -> bool:
-        """Answer a question of the agent. False if somebody else had answered before."""
+        """Answer a permission request of the agent. False if somebody else had answered before."""
         ...
 
     async def close(self) -> None: ...

@@ -1,18 +1,23 @@
 """How far each turn of a session has come on the client's side, and who waits for it.
 
-Takes the events of turns in log order; gives results, and finds a turn by the id of its prompt or of its request.
-A turn is *passed* when the dispatcher has come to its end, and *drained* when besides that no handler call for
-one of its updates is unfinished. Keeps a bounded number of drained turns, and each that somebody else keeps. Never
-reads the log itself.
+The dispatcher gives the events of turns in log order. A turn is *passed* when the dispatcher has come to its end,
+and *drained* when besides that no handler call for one of its updates is unfinished. `Turns` keeps a bounded
+number of drained turns, and each that somebody else keeps; it finds a turn by the id of its prompt or of its
+request. The log itself is not read here.
+
+A handler call may itself wait for a turn: turns and unfinished calls form a graph. Whoever would close a circle
+in it waits for the end of the turn only, and not for the handlers of that turn. So no two handlers ever wait for
+each other, and every other `await turn` means drained, inside of a handler too.
 """
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from itertools import chain, groupby, islice
 from operator import attrgetter
-from typing import Any, Protocol
+from typing import Any
 from weakref import WeakValueDictionary
 
 import anyio
@@ -63,12 +68,6 @@ class _Chunk(Struct, frozen=True, rename="camel", gc=False):
 _read_chunks = msgspec.json.Decoder(list[_Chunk]).decode
 
 
-class Unfinished(Protocol):
-    """A handler call that goes on beside the dispatcher."""
-
-    awaits: list[Progress]
-
-
 class Progress:
     """One turn."""
 
@@ -83,7 +82,7 @@ class Progress:
             self._view.apply(started)
         self._pieces: list[ev.SessionUpdated] = []
         """Of the agent's message, not in the view yet."""
-        self.calls: set[Unfinished] = set()
+        self.calls: set[Call] = set()
         """Handler calls for this turn that the dispatcher did not wait for."""
         self._terminal: Terminal | None = None
         self._text = ""
@@ -118,11 +117,11 @@ class Progress:
             joined = _Chunk(PlainText("text", "".join([each.content.text for each in said])), message_id)
             self._view.apply(replace(pieces[0], update=raw(joined)))
 
-    def begin_call(self, call: Unfinished) -> None:
+    def begin_call(self, call: Call) -> None:
         """A handler call goes on beside the dispatcher; the turn is not drained before it is finished."""
         self.calls.add(call)
 
-    def finish_call(self, call: Unfinished) -> None:
+    def finish_call(self, call: Call) -> None:
         self.calls.discard(call)
         self._settle()
 
@@ -194,7 +193,7 @@ class Progress:
                 raise AssertionError("who waits is woken by an end or by a failure")
 
 
-def restored(view: View, prompt_id: PromptId) -> Progress:
+def progress_from_view(view: View, prompt_id: PromptId) -> Progress:
     """A turn whose events are forgotten, as far as the session's view knows it."""
     record, progress = view.turns[prompt_id], Progress(prompt_id, None, None)
     progress.request_id = record.prompt_request_id
@@ -227,25 +226,103 @@ def restored(view: View, prompt_id: PromptId) -> Progress:
     return progress
 
 
-class Bell:
+class Call:
+    """One handler call that is not finished."""
+
+    __slots__ = ("_go_on", "_progress", "awaits", "is_over", "is_released")
+
+    def __init__(self, progress: Progress | None, go_on: Callable[[], None]) -> None:
+        self._progress = progress
+        self._go_on = go_on
+        self.awaits: list[Progress] = []
+        """Turns that it waits for to be drained."""
+        self.is_over = False
+        self.is_released = False
+
+    def release(self) -> None:
+        """The call waits for a turn: let the walk over the log go on without it."""
+        if not self.is_released and not self.is_over:
+            self.is_released = True
+            if self._progress is not None:
+                self._progress.begin_call(self)
+            self._go_on()
+
+    def finish(self) -> None:
+        self.is_over = True
+        if self.is_released and self._progress is not None:
+            self._progress.finish_call(self)
+
+    async def result_of(self, progress: Progress) -> TurnResult:
+        """The result of a turn, awaited inside of this call."""
+        if progress.is_drained:
+            return await progress.drained()
+        self.release()
+        if _leads_to(progress, self):
+            return await progress.passed()
+        self.awaits.append(progress)
+        try:
+            return await progress.drained()
+        finally:
+            self.awaits.remove(progress)
+
+
+def _leads_to(progress: Progress, call: Call) -> bool:
+    """Whether a turn can be drained only after this call has finished."""
+    seen: set[int] = set()
+    waiting = [progress]
+    while waiting:
+        turn = waiting.pop()
+        if id(turn) in seen:
+            continue
+        seen.add(id(turn))
+        if call in turn.calls:
+            return True
+        waiting.extend(each for unfinished in turn.calls for each in unfinished.awaits)
+    return False
+
+
+handler_call: ContextVar[Call | None] = ContextVar("turnwire_handler_call", default=None)
+"""The handler call that the running code belongs to. Tasks that a handler starts inherit it."""
+
+
+def current_call() -> Call | None:
+    """The handler call in which the caller runs, if it is in one that has not returned."""
+    call = handler_call.get()
+    return None if call is None or call.is_over else call
+
+
+def release_current_call() -> None:
+    """Whoever calls is about to wait for something that comes later in the log."""
+    call = current_call()
+    if call is not None:
+        call.release()
+
+
+async def result_of(progress: Progress) -> TurnResult:
+    """The result of a turn, drained; see above for calls inside of a handler."""
+    call = current_call()
+    return await (progress.drained() if call is None else call.result_of(progress))
+
+
+class Wakeup:
     """Wakes everybody who waits for something to have changed."""
 
     def __init__(self) -> None:
-        self._rung = anyio.Event()
+        self._changed = anyio.Event()
 
-    def ring(self) -> None:
-        self._rung.set()
-        self._rung = anyio.Event()
+    def wake(self) -> None:
+        self._changed.set()
+        self._changed = anyio.Event()
 
     async def wait(self) -> None:
-        await self._rung.wait()
+        await self._changed.wait()
 
 
 class Turns:
     """The turns of a session that are open or not drained, the newest ended ones, and those that somebody holds."""
 
-    def __init__(self, bell: Bell, remembered: int) -> None:
-        self._bell = bell
+    def __init__(self, wakeup: Wakeup, remembered: int) -> None:
+        self._wakeup = wakeup
         self._remembered = remembered
         self.opened: dict[PromptId | None, Progress] = {}
         """Turns that have not ended. Background updates name none and so find none."""
@@ -268,7 +345,7 @@ class Turns:
             self.opened[prompt_id] = self._known[prompt_id] = progress
         if request_id is not None:
             progress.request_id = request_id
-            self._bell.ring()
+            self._wakeup.wake()
         return progress
 
     def adopt(self, progress: Progress) -> Progress:
@@ -293,7 +370,7 @@ class Turns:
     def name(self, progress: Progress, agent_request_id: RequestId) -> None:
         """The agent was asked under this id."""
         progress.agent_request_id = agent_request_id
-        self._bell.ring()
+        self._wakeup.wake()
 
     def end(self, progress: Progress, terminal: Terminal) -> None:
         progress.end(terminal)
@@ -314,11 +391,11 @@ class Turns:
         for progress in self:
             progress.fail(error)
         self.opened.clear()
-        self._bell.ring()
+        self._wakeup.wake()
 
     def close(self) -> None:
         """No turn is yet to come: whoever waits for one looks again."""
-        self._bell.ring()
+        self._wakeup.wake()
 
     def __iter__(self) -> Iterator[Progress]:
         """Newest first: an id that is used again means the newer turn."""

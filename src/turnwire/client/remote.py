@@ -14,9 +14,9 @@ from urllib.parse import urlencode
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
-from turnwire.client.given import to_key
+from turnwire.client.arguments import to_key
 from turnwire.client.http import Answer, Http, segment
-from turnwire.client.port import Accepted, Asking, EventPage
+from turnwire.client.port import Accepted, EventPage, NewPrompt
 from turnwire.client.stream import EventStream, Frame
 from turnwire.core.envelope import read_envelope
 from turnwire.core.events import AnyEvent
@@ -31,7 +31,7 @@ from turnwire.errors import (
 )
 from turnwire.ids import ClientId, Epoch, PermissionId, PromptId, SessionId
 from turnwire.limits import Limits
-from turnwire.runtime import mint
+from turnwire.runtime import new_ids
 from turnwire.runtime.clock import Clock
 from turnwire.wire.ndjson import LineReader, Oversized
 
@@ -81,11 +81,11 @@ class RemoteSession:
         self._client_id = opened.client_id
         self._path = f"/session/{segment(opened.session_id)}"
 
-    async def prompt(self, asking: Asking) -> Accepted:
-        body: dict[str, object] = {"prompt": asking.content, "whenBusy": asking.when_busy.value}
-        if asking.request_id is not None:
-            body["promptRequestId"] = asking.request_id
-        answer = await self._post("/prompt", body, headers=key_header(asking.key), repeatable=True)
+    async def prompt(self, new_prompt: NewPrompt) -> Accepted:
+        body: dict[str, object] = {"prompt": new_prompt.content, "whenBusy": new_prompt.when_busy.value}
+        if new_prompt.request_id is not None:
+            body["promptRequestId"] = new_prompt.request_id
+        answer = await self._post("/prompt", body, headers=key_header(new_prompt.key), repeatable=True)
         recorded = answer.read(_Recorded)
         return Accepted(recorded.prompt_id, recorded.last_event_id, recorded.repeated)
 
@@ -150,7 +150,7 @@ class RemoteSession:
     async def forget(self, upto: int) -> None:
         """The daemon keeps what it keeps; nothing is held here."""
 
-    # -- asking --------------------------------------------------------------------------------------------
+    # -- requests ----------------------------------------------------------------------------------------------
 
     async def _post(
         self, path: str, body: object, *, headers: dict[str, str] | None = None, repeatable: bool = False
@@ -185,7 +185,7 @@ class RemoteDaemon:
 
     async def create(self, cwd: str, mcp_servers: Raw) -> RemoteSession:
         # The id is ours, so that asking again after a lost answer cannot make two sessions.
-        session_id = mint.session_id()
+        session_id = new_ids.session_id()
         body = {"cwd": cwd, "mcpServers": mcp_servers, "sessionId": session_id}
         try:
             answer = await self._http.ask("POST", "/session", body, repeatable=True)
@@ -224,7 +224,7 @@ def key_header(key: str | None) -> dict[str, str]:
     key = to_key(key)
     if key is not None and not (key.isascii() and key.isprintable() and key):
         raise LocalProtocolError("an idempotency key is text of ASCII characters in one line; give such a one")
-    return {"Idempotency-Key": key or f"sdk-{mint.prompt_id()}"}
+    return {"Idempotency-Key": key or f"sdk-{new_ids.prompt_id()}"}
 
 
 def _pages(after: int, batch: list[Frame]) -> list[EventPage]:

@@ -9,12 +9,11 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Literal, TypeAlias, TypeVar
 
+from turnwire.client.arguments import Content, to_key, to_raw, to_request_id, to_when_busy
 from turnwire.client.attachment import Attachment, completed
-from turnwire.client.content import Content, to_raw
-from turnwire.client.given import to_key, to_request_id, to_when_busy
-from turnwire.client.port import Asking
-from turnwire.client.progress import Bell, TurnResult
-from turnwire.client.question import Answer, Option, Question
+from turnwire.client.permission import Answer, Option, PermissionRequest
+from turnwire.client.port import NewPrompt
+from turnwire.client.progress import TurnResult, Wakeup
 from turnwire.client.turn import Turn
 from turnwire.client.update import Update
 from turnwire.core.view import View
@@ -29,9 +28,9 @@ _Answer = TypeVar("_Answer", bound=Answer | Awaitable[Answer])
 class Session:
     """One session. Get one from a `Client`."""
 
-    def __init__(self, attachment: Attachment, bell: Bell) -> None:
+    def __init__(self, attachment: Attachment, wakeup: Wakeup) -> None:
         self._attachment = attachment
-        self._bell = bell
+        self._wakeup = wakeup
         self.handler_errors = attachment.dispatch.errors
         """How many handler calls of this session have raised, by the name of the exception."""
 
@@ -54,8 +53,8 @@ class Session:
         and for a key or an id of another type.
         """
         named = None if request_id is None else to_request_id(request_id)
-        asking = Asking(to_raw(content), to_when_busy(when_busy), to_key(key), named)
-        return Turn(self._attachment, self._attachment.submit(asking))
+        new_prompt = NewPrompt(to_raw(content), to_when_busy(when_busy), to_key(key), named)
+        return Turn(self._attachment, self._attachment.submit(new_prompt))
 
     async def cancel(self) -> None:
         """Ask for whichever turn runs to be stopped. Prompts in the queue stay there."""
@@ -69,7 +68,7 @@ class Session:
         """
         attachment, wanted = self._attachment, to_request_id(request_id)
         attachment.dispatch.start()
-        return await completed(wanted, lambda: [attachment], lambda: attachment.over, self._bell)
+        return await completed(wanted, lambda: [attachment], lambda: attachment.over, self._wakeup)
 
     def on_update(self, function: Callable[[Update], _Any]) -> Callable[[Update], _Any]:
         """Call `function(update)` for every update of the session, in order. Usable as a decorator."""
@@ -77,16 +76,18 @@ class Session:
         self._attachment.dispatch.start()
         return function
 
-    def on_permission(self, function: Callable[[Question], _Answer]) -> Callable[[Question], _Answer]:
+    def on_permission(
+        self, function: Callable[[PermissionRequest], _Answer]
+    ) -> Callable[[PermissionRequest], _Answer]:
         """Call `function(question)` for every question: it returns an option or its id, `"reject"`, or `None`.
 
         With `None` the next function is asked, and after the last the question stays open for `answer`.
         """
-        self._attachment.listeners.own_questions += (function,)
+        self._attachment.listeners.own_permissions += (function,)
         self._attachment.dispatch.start()
         return function
 
-    async def answer(self, question: Question, answer: str | Option | Mapping[str, Any]) -> bool:
+    async def answer(self, question: PermissionRequest, answer: str | Option | Mapping[str, Any]) -> bool:
         """Answer a question that was left open. False if it had been answered before.
 
         Raises `InvalidOption` for an option that was not offered, `LocalProtocolError` for what is no answer.

@@ -27,8 +27,7 @@ from typing import Final, NamedTuple
 import msgspec
 from msgspec import Struct
 
-from turnwire.client.http import Http, segment
-from turnwire.client.refusal import is_passing, retry_after_of
+from turnwire.client.http import Http, is_passing, retry_after_of, segment
 from turnwire.errors import DaemonUnreachable, PositionLost, RemoteProtocolError, SessionNotFound, TurnwireError
 from turnwire.link.backoff import Backoff
 from turnwire.wire.sse import SseEvent, SseReader

@@ -12,12 +12,10 @@ from collections.abc import AsyncGenerator, Awaitable, Generator
 from contextlib import aclosing
 from typing import Any
 
+from turnwire.client.arguments import Content, to_place, to_raw
 from turnwire.client.attachment import Acceptance, Attachment
-from turnwire.client.calls import let_go_on, result_of
-from turnwire.client.content import Content, to_raw
-from turnwire.client.given import to_place
 from turnwire.client.port import Accepted, EventPage
-from turnwire.client.progress import Terminal, TurnResult
+from turnwire.client.progress import Terminal, TurnResult, release_current_call, result_of
 from turnwire.client.update import Update
 from turnwire.core.events import SessionUpdated
 from turnwire.ids import PromptId
@@ -65,7 +63,7 @@ class Turn:
     async def pages(self) -> AsyncGenerator[list[Update]]:
         """The same updates, as many at a time as are there."""
         accepted = await self._acceptance.wait()
-        let_go_on()
+        release_current_call()
         async with aclosing(self._attachment.port.follow(accepted.after_offset)) as pages:
             is_over = False
             while not is_over:
@@ -75,12 +73,12 @@ class Turn:
 
     def _pick(self, page: EventPage, prompt_id: PromptId) -> tuple[list[Update], bool]:
         """The updates of this turn in a page, and whether it ends there."""
-        speaker = self._attachment.dispatch.speaker
+        origin = self._attachment.dispatch.origin
         updates: list[Update] = []
         for offset, event in enumerate(page.events, page.offset - len(page.events) + 1):
             if isinstance(event, SessionUpdated):
                 if event.prompt_id == prompt_id:
-                    updates.append(Update(event, offset, speaker))
+                    updates.append(Update(event, offset, origin))
             elif isinstance(event, Terminal) and event.prompt_id == prompt_id:
                 return updates, True
         return updates, False

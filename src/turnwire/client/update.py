@@ -15,7 +15,7 @@ from turnwire.wire.schema import Update as TypedUpdate
 from turnwire.wire.schema import decode_update
 
 
-class Speaker:
+class UpdateOrigin:
     """The session whose updates these are, and the version of ACP that its agent speaks."""
 
     __slots__ = ("protocol_version", "session_id")
@@ -43,7 +43,7 @@ class Update(Struct, frozen=True, eq=False, gc=False):
     _event: SessionUpdated
     offset: int
     """Its number in the session's log."""
-    _speaker: Speaker
+    _origin: UpdateOrigin
 
     @property
     def kind(self) -> str:
@@ -68,11 +68,11 @@ class Update(Struct, frozen=True, eq=False, gc=False):
     @property
     def typed(self) -> TypedUpdate:
         """The update as a struct of `turnwire.wire.schema`. Raises `RemoteProtocolError` if it is malformed."""
-        return decode_update(self._event.update, self._speaker.protocol_version)
+        return decode_update(self._event.update, self._origin.protocol_version)
 
     @property
     def session_id(self) -> SessionId:
-        return self._speaker.session_id
+        return self._origin.session_id
 
     @property
     def prompt_id(self) -> PromptId | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import anyio
 
 from turnwire.errors import LimitExceeded, LinkBroken, LinkClosed, LocalProtocolError
-from turnwire.link.senders import Senders
+from turnwire.link.queues import Senders
 
 
 class _Lane:

@@ -5,7 +5,8 @@ outlives its owner: the tree goes when the agent exits, when it is stopped, and 
 
 What is hard is that a process can end in many ways at once, and that its children need not end with it. The
 one strategy is the guard (`turnwire.link.guard`), a small process between us and the agent: it alone is the
-agent's parent, so it alone knows how the agent ended and who is left; and it lives when we are killed.
+agent's parent, so it alone knows how the agent ended and who is left; and it lives when we are killed. The guard
+serves the terminals of `turnwire.runtime.services` as well, so its end here knows nothing of agents.
 
 I1  Nothing of the tree outlives the agent, nor us. The guard kills it; should the guard be killed, we kill the
     agent's group, and on Linux the kernel kills the agent.
@@ -27,23 +28,270 @@ import logging
 import os
 import signal
 import subprocess
+import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from pathlib import Path
+from typing import Literal, NamedTuple, TypeAlias
 
 import anyio
+import msgspec
 
 from turnwire.errors import AgentLaunchFailed
 from turnwire.limits import Limits
 from turnwire.link.environment import redacted, secrets
-from turnwire.link.process_guard import Ends, GuardEnd, Report, start_guard
-from turnwire.link.process_stderr import StderrTail
 from turnwire.link.stdio import StdioLink
-
-Rung: TypeAlias = Literal["eof", "term", "kill"]
-Sleep: TypeAlias = Callable[[float], Awaitable[None]]
+from turnwire.wire.ndjson import LineReader, Oversized
 
 log = logging.getLogger("turnwire.agent")
+
+
+# -- the guard, from our end. Nothing here waits: what comes back is a callback -------------------------------
+
+GUARD = Path(__file__).with_name("guard.py")
+
+REPORT_BYTES = 4096
+"""A report is some forty bytes."""
+
+FIRST_LOOK_S, LONGEST_LOOK_S = 0.001, 0.05
+"""How soon a guard that has closed its pipe is looked for among the dead."""
+
+NO_END = -1
+"""In place of an end of a pipe that was not made."""
+
+Report: TypeAlias = dict[str, int | str]
+
+_reports = msgspec.json.Decoder(Report)
+
+
+class Ends(NamedTuple):
+    """Our ends of the pipes."""
+
+    stdin: int
+    stdout: int
+    stderr: int
+    control: int
+    status: int
+
+
+def start_guard(
+    command: Sequence[str], cwd: str | os.PathLike[str], env: Mapping[str, str], *, output_only: bool = False
+) -> tuple[subprocess.Popen[bytes], Ends]:
+    """Start a guard that starts the command. Raises `OSError`, `ValueError` when not even that is possible.
+
+    With `output_only` the command gets no input, and its two output streams are one pipe, so they keep order.
+
+    Call it in the thread that runs the event loop: the kernel signals a guard when the thread that started it ends.
+    """
+    ours: list[int] = []
+    theirs: list[int] = []
+
+    def pipe(*, we_read: bool) -> tuple[int, int]:
+        reading, writing = os.pipe()
+        our_end, their_end = (reading, writing) if we_read else (writing, reading)
+        ours.append(our_end)
+        theirs.append(their_end)
+        return our_end, their_end
+
+    try:
+        from_stdout, stdout = pipe(we_read=True)
+        to_control, control = pipe(we_read=False)
+        from_status, status = pipe(we_read=True)
+        to_stdin, stdin = (NO_END, subprocess.DEVNULL) if output_only else pipe(we_read=False)
+        from_stderr, stderr = (NO_END, stdout) if output_only else pipe(we_read=True)
+        guard = subprocess.Popen(
+            [
+                *(sys.executable, "-I", "-S", str(GUARD), str(control), str(status), os.path.abspath(cwd), "--"),
+                *command,
+            ],
+            stdin=stdin,
+            stdout=stdout,
+            stderr=stderr,
+            pass_fds=(control, status),
+            env=env,
+            cwd="/",
+            start_new_session=True,
+        )
+    except BaseException:
+        _close_all(ours)
+        raise
+    finally:
+        _close_all(theirs)
+    return guard, Ends(to_stdin, from_stdout, from_stderr, to_control, from_status)
+
+
+def _close_all(fds: list[int]) -> None:
+    for fd in fds:
+        os.close(fd)
+
+
+class GuardEnd:
+    """Orders to one guard, and its reports. `ended` is called once, when the guard is dead and buried."""
+
+    def __init__(
+        self,
+        guard: subprocess.Popen[bytes],
+        ends: Ends,
+        heard: Callable[[Report], None],
+        ended: Callable[[], None],
+    ) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._guard = guard
+        self._control = ends.control
+        self._status = ends.status
+        self._heard = heard
+        self._ended = ended
+        self._lines = LineReader(REPORT_BYTES)
+        self._is_open = True
+        os.set_blocking(self._control, False)
+        os.set_blocking(self._status, False)
+        self._loop.add_reader(self._status, self._read)
+
+    def order(self, what: bytes) -> bool:
+        """Whether there is still a guard to take the order."""
+        if not self._is_open:
+            return False
+        try:
+            os.write(self._control, what)
+        except OSError:
+            return False
+        return True
+
+    def kill(self) -> None:
+        """Kill a guard that does not answer. The kernel then kills its agent, where it can."""
+        self._guard.kill()
+
+    def _read(self) -> None:
+        try:
+            chunk = os.read(self._status, REPORT_BYTES)
+        except BlockingIOError:
+            return
+        for line in self._lines.feed(chunk):
+            # The guard writes short lines of JSON and nothing else; a broken one would be a fault of ours.
+            assert isinstance(line, bytes)
+            self._heard(_reports.decode(line))
+        if not chunk:
+            self._is_open = False
+            self._loop.remove_reader(self._status)
+            os.close(self._status)
+            os.close(self._control)
+            self._bury(FIRST_LOOK_S)
+
+    def _bury(self, again_s: float) -> None:
+        # A pipe ends a moment before its process can be waited for.
+        if self._guard.poll() is None:
+            self._loop.call_later(again_s, self._bury, min(2 * again_s, LONGEST_LOOK_S))
+        else:
+            self._ended()
+
+
+# -- standard error: kept at its end, and logged line by line -------------------------------------------------
+
+STDERR_READ_BYTES = 16 * 1024
+"""Taken in one turn of the loop."""
+
+STDERR_LAST_READS = 8
+"""Reads at most before it is closed while somebody may still write: twice a pipe's usual buffer."""
+
+STDERR_LINE_BYTES = 8 * 1024
+"""Of a longer line only its size is logged."""
+
+BLOT = b"[redacted]"
+
+
+class StderrTail:
+    """The end of an agent's standard error. Owns the descriptor; holds no more than the tail.
+
+    Values of secret variables are blotted out in the tail and in the log. It takes a little per turn of the loop,
+    so that a flood of text delays no frame.
+    """
+
+    def __init__(self, fd: int, max_bytes: int, secrets: Sequence[bytes], ended: Callable[[], None]) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._fd = fd
+        self._max_bytes = max_bytes
+        self._secrets = secrets
+        self._longest = max(map(len, secrets), default=0)
+        self._ended = ended
+        self._lines = LineReader(STDERR_LINE_BYTES)
+        self._tail = bytearray()
+        self._is_cut = False
+        self.is_ended = False
+        os.set_blocking(fd, False)
+        self._loop.add_reader(fd, self._read)
+
+    def text(self) -> str:
+        """The last of it, safe to show."""
+        seen = self._blotted(bytes(self._tail))
+        if self._is_cut:
+            # The cut may have gone through a secret, and half of one is not found.
+            seen = seen[self._longest :]
+        return seen[-self._max_bytes :].decode(errors="replace")
+
+    def close(self) -> None:
+        """Take what there is and read no more, whoever holds the far end."""
+        reads = 0
+        while reads < STDERR_LAST_READS and not self.is_ended and self._take():
+            reads += 1
+        self._end()
+
+    def _read(self) -> None:
+        self._take()
+        if self.is_ended:
+            self._ended()
+
+    def _end(self) -> None:
+        if not self.is_ended:
+            self.is_ended = True
+            self._loop.remove_reader(self._fd)
+            os.close(self._fd)
+            self._log(self._lines.end())
+
+    def _take(self) -> bool:
+        """Take one chunk; whether there was one."""
+        try:
+            chunk = os.read(self._fd, STDERR_READ_BYTES)
+        except BlockingIOError:
+            return False
+        if not chunk:
+            self._end()
+            return False
+        self._tail += chunk
+        excess = len(self._tail) - self._max_bytes - self._longest
+        if excess > 0:
+            self._is_cut = True
+            del self._tail[:excess]
+        self._log(self._lines.feed(chunk))
+        return True
+
+    def _log(self, lines: list[bytes | Oversized]) -> None:
+        if not log.isEnabledFor(logging.DEBUG):
+            return
+        for line in lines:
+            if isinstance(line, Oversized):
+                log.debug("stderr: a line of %d bytes", line.size)
+            else:
+                log.debug("stderr: %s", self._blotted(line).decode(errors="replace"))
+
+    def _blotted(self, text: bytes) -> bytes:
+        for secret in self._secrets:
+            text = text.replace(secret, BLOT)
+        return text
+
+
+# -- the agent ------------------------------------------------------------------------------------------------
+
+Rung: TypeAlias = Literal["eof", "term", "kill"]
+
+Sleep: TypeAlias = Callable[[float], Awaitable[None]]
+
+
+def signal_name(number: int) -> str:
+    """`SIGKILL` and its like; `SIG35` for one that has only its number."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"SIG{number}"
 
 
 @dataclass(frozen=True, slots=True)

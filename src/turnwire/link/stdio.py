@@ -17,6 +17,7 @@ from __future__ import annotations
 import asyncio
 import os
 import stat
+import sys
 from collections import Counter, deque
 from contextlib import suppress
 
@@ -24,9 +25,8 @@ import anyio
 
 from turnwire.errors import LimitExceeded, LinkBroken, LinkClosed
 from turnwire.limits import Limits
-from turnwire.link.arrivals import next_frames
 from turnwire.link.peer import KEPT_BREACHES, Breach
-from turnwire.link.senders import Senders
+from turnwire.link.queues import Senders, next_frames
 from turnwire.wire.ndjson import LineReader, Oversized
 
 OVERSIZED = "oversized"
@@ -324,3 +324,20 @@ def _close(fd: int, was_blocking: bool) -> None:
             # The other holders of an inherited descriptor get it back as it was.
             os.set_blocking(fd, True)
         os.close(fd)
+
+
+STDIN, STDOUT, STDERR = 0, 1, 2
+
+
+def open_pipes(limits: Limits) -> StdioLink:
+    """The link to whoever started us. Once, and inside a running event loop.
+
+    Kept clean: what anybody prints from here on goes to stderr, and who reads standard input finds it empty.
+    """
+    sys.stdout.flush()
+    read_fd, write_fd = os.dup(STDIN), os.dup(STDOUT)
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, STDIN)
+    os.close(nothing)
+    os.dup2(STDERR, STDOUT)
+    return StdioLink(read_fd, write_fd, limits)

@@ -32,10 +32,9 @@ from turnwire.core.dialect import read_cancel_request
 from turnwire.errors import RemoteProtocolError
 from turnwire.ids import RequestId
 from turnwire.limits import Limits
-from turnwire.link.acp_http import GONE, AcpHttp, is_header
+from turnwire.link.acp_http import GONE, AcpHttp, EventStream, Standing, is_header
 from turnwire.link.address import shown
-from turnwire.link.event_stream import EventStream, Standing
-from turnwire.link.pumped import PumpedLink
+from turnwire.link.network import NetworkLink
 from turnwire.link.websocket import refused
 from turnwire.wire.jsonrpc import (
     INTERNAL_ERROR,
@@ -79,7 +78,7 @@ class _Opened(msgspec.Struct):
     meta: _Vendors | None = msgspec.field(default=None, name="_meta")
 
 
-class StreamableLink(PumpedLink):
+class StreamableLink(NetworkLink):
     """Frames to an agent behind Streamable HTTP. The first that is sent must be `initialize`."""
 
     def __init__(self, url: str, client: httpx.AsyncClient, limits: Limits | None = None) -> None:

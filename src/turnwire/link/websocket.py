@@ -25,7 +25,7 @@ from websockets.http11 import Response
 from turnwire.errors import AgentLaunchFailed
 from turnwire.limits import Limits
 from turnwire.link.address import is_loopback, shown
-from turnwire.link.pumped import PumpedLink
+from turnwire.link.network import NetworkLink
 
 BINARY = "binary"
 """The reason under which a skipped message is counted."""
@@ -33,7 +33,7 @@ BINARY = "binary"
 MISSED_PONGS = 2
 
 
-class WebSocketLink(PumpedLink):
+class WebSocketLink(NetworkLink):
     """Frames over a WebSocket that is open already. See `open_websocket`."""
 
     def __init__(self, connection: Connection, limits: Limits | None = None) -> None:

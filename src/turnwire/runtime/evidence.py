@@ -14,7 +14,7 @@ from turnwire.core.evolve import FINAL_TOOL_STATUS
 from turnwire.core.state import SessionState, Turn
 from turnwire.core.turn import TurnState
 from turnwire.ids import PermissionId, PromptId
-from turnwire.runtime.connection import AgentConnection
+from turnwire.runtime.agent_connection import AgentConnection
 
 
 class AgentEvidence(Struct, frozen=True, rename="camel", omit_defaults=True):
@@ -53,7 +53,7 @@ class Seen(Struct, frozen=True):
 
     response_seen: bool = False
     """The agent answered `session/prompt`, but its end is another signal."""
-    errands: list[str] = []
+    requests: list[str] = []
     """Files and terminals that the agent asked for and waits for, by method."""
 
 
@@ -110,7 +110,7 @@ def _what_it_waits_for(
         found.append("a permission request waits for an answer")
     if tools:
         found.append("a tool call is not finished")
-    found += [f"the agent waits for {each}" for each in seen.errands]
+    found += [f"the agent waits for {each}" for each in seen.requests]
     if turn.state is TurnState.CANCELLING:
         found.append("a cancel was asked for and is not confirmed")
     if not agent.connected:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import AsyncGenerator, Callable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager, suppress
 from functools import partial
 from types import MappingProxyType
 from typing import cast
@@ -19,29 +19,42 @@ import anyio
 import anyio.lowlevel
 from anyio.abc import TaskGroup
 
-from turnwire.core.codec import check_asked
-from turnwire.core.inputs import AnyInput, Asked, Close, CreateSession, Prompt, Recover
-from turnwire.core.queue import Accepted
-from turnwire.core.state import NO_SETUP, NOTHING, Phase, Setup
+from turnwire.core.codec import check_asked, decode_all
+from turnwire.core.events import AgentExited, AgentStarted
+from turnwire.core.inputs import AgentGone, AnyInput, Asked, Close, CreateSession, HoldQueue, Prompt, Recover
+from turnwire.core.queue import STOPPING, Accepted
+from turnwire.core.setup import NO_SETUP, Setup
+from turnwire.core.state import NOTHING, Phase
 from turnwire.core.view import View
-from turnwire.errors import LimitExceeded, LocalProtocolError, LogUnavailable, SessionClosed, TurnwireError
+from turnwire.errors import (
+    AgentError,
+    LimitExceeded,
+    LocalProtocolError,
+    LogUnavailable,
+    SessionClosed,
+    TurnwireError,
+)
 from turnwire.ids import AgentSessionId, SessionId
 from turnwire.limits import Limits
 from turnwire.log.base import EventLog, Position, SessionHead
-from turnwire.runtime import mint
-from turnwire.runtime.agent_side import AgentSide
-from turnwire.runtime.agents import AgentPolicy, Agents
+from turnwire.runtime import new_ids
+from turnwire.runtime.agent_driver import AgentDriver
+from turnwire.runtime.agent_exit import failure_of
+from turnwire.runtime.agent_pool import AgentPolicy, AgentPool
+from turnwire.runtime.client_requests import ClientRequests
 from turnwire.runtime.clock import Clock, SystemClock
-from turnwire.runtime.errands import Errands
-from turnwire.runtime.follow import Page, follow
-from turnwire.runtime.hosting import Hosting
+from turnwire.runtime.follow import Page, follow, start_of
 from turnwire.runtime.hydrate import keep_view, open_state, open_view
-from turnwire.runtime.rules import Rules
+from turnwire.runtime.node_agents import NodeAgents
+from turnwire.runtime.permission_rules import Rules
 from turnwire.runtime.session import STATE, Opened, Session, Watch
 from turnwire.runtime.source import AgentSource
 from turnwire.runtime.tail import Projection, Tail, stored
 
 logger = logging.getLogger(__name__)
+
+
+STOPPED = "daemon_stopped"
 
 
 class Node:
@@ -63,15 +76,15 @@ class Node:
         self._clock = clock
         self._limits = limits
         self._policy = policy
-        self._agents = Agents(source, tasks, clock, limits, policy)
+        self._pool = AgentPool(source, tasks, clock, limits, policy)
         self._loaded: dict[SessionId, Session] = {}
         self.loaded: Mapping[SessionId, Session] = MappingProxyType(self._loaded)
         """Sessions that are in memory."""
-        self._hostings: dict[SessionId, Hosting] = {}
+        self._drivers: dict[SessionId, AgentDriver] = {}
         self._opening: dict[SessionId, anyio.Lock] = {}
         self._owned: set[SessionId] = set()
         """Sessions that this process has opened before: what was owed to them has been paid."""
-        self.agents = AgentSide(self._hosting, self._agents, clock, limits)
+        self.agents = NodeAgents(self._driver, self._pool, clock, limits)
         """What can be asked of and for a session's agent."""
         self._rules = rules
         self._watch = watch
@@ -100,7 +113,7 @@ class Node:
                 "too many sessions are open; close one, or raise the limit", limit="loaded_sessions"
             )
         parent = None if fork_of is None else await self._known_as(fork_of)
-        session_id = session_id or mint.session_id()
+        session_id = session_id or new_ids.session_id()
         async with self._alone(session_id):
             head = await self._log.create(session_id)
             self._owned.add(session_id)
@@ -117,7 +130,7 @@ class Node:
                     author=author,
                 )
             )
-            self._hostings[session_id].open(parent)
+            self._drivers[session_id].open(parent)
         return session_id
 
     async def _known_as(self, session_id: SessionId) -> AgentSessionId:
@@ -247,20 +260,20 @@ class Node:
             tail.end()
         session = Session(opened, self._log, tail, self._clock, self._limits)
         session.watch = self._watch or session.watch
-        hosting = self._hostings.get(opened.session_id)
-        if hosting is None:
-            hosting = Hosting(
+        driver = self._drivers.get(opened.session_id)
+        if driver is None:
+            driver = AgentDriver(
                 opened.session_id,
-                self._agents,
+                self._pool,
                 self._clock,
                 self._tasks,
                 reopen=partial(self._come_back, opened.session_id),
                 view=self.view,
-                errands=Errands(self._tasks, self._limits, own=self._policy.services),
+                requests=ClientRequests(self._tasks, self._limits, own=self._policy.services),
                 rules=self._rules,
             )
-            self._hostings[opened.session_id] = hosting
-        hosting.attach(session)
+            self._drivers[opened.session_id] = driver
+        driver.attach(session)
         self._loaded[opened.session_id] = session
         self._tasks.start_soon(self._run, session)
         return session
@@ -283,16 +296,16 @@ class Node:
         if self._loaded.get(session.session_id) is not session:
             return
         del self._loaded[session.session_id]
-        hosting = self._hostings[session.session_id]
-        hosting.detach()
-        if not hosting.has_agent:
-            del self._hostings[session.session_id]
+        driver = self._drivers[session.session_id]
+        driver.detach()
+        if not driver.has_agent:
+            del self._drivers[session.session_id]
         session.stop()
 
     def _abandon(self, session_id: SessionId) -> None:
-        hosting = self._hostings.pop(session_id, None)
-        if hosting is not None:
-            hosting.leave()
+        driver = self._drivers.pop(session_id, None)
+        if driver is not None:
+            driver.leave()
 
     def _come_back(self, session_id: SessionId) -> None:
         self._tasks.start_soon(self._bring_back, session_id)
@@ -316,9 +329,9 @@ class Node:
         # Only the session knows whether there will be more.
         return (await self.session(session_id)).tail if tail is None else tail
 
-    async def _hosting(self, session_id: SessionId) -> tuple[Session, Hosting]:
+    async def _driver(self, session_id: SessionId) -> tuple[Session, AgentDriver]:
         session = await self.session(session_id)
-        return session, self._hostings[session_id]
+        return session, self._drivers[session_id]
 
     # -- the node's own tasks ------------------------------------------------------------------------------
 
@@ -343,11 +356,11 @@ class Node:
             for session in self._loaded.values():
                 if session.state.unsettled:
                     # A v2 turn runs without an open request, so only the session knows that its agent works.
-                    self._agents.used(session.session_id)
-            await self._agents.recycle()
+                    self._pool.used(session.session_id)
+            await self._pool.recycle()
             now = self._clock.monotonic()
             for session in list(self._loaded.values()):
-                is_lent = self._hostings[session.session_id].errands.has_offers
+                is_lent = self._drivers[session.session_id].requests.has_offers
                 if session.is_idle and not is_lent and now - session.busy_at >= self._limits.idle_unload_s:
                     self._put_away(session)
                     await session.save_snapshot()
@@ -369,7 +382,7 @@ class Node:
             self._stop()
             self._tasks.cancel_scope.cancel()
             with anyio.CancelScope(shield=True):
-                await self._agents.aclose()
+                await self._pool.aclose()
 
 
 @asynccontextmanager
@@ -392,3 +405,63 @@ async def open_node(
         node = Node(log, source, tasks, clock, limits, policy or AgentPolicy(), rules or Rules(), watch)
         async with node.running():
             yield node
+
+
+# -- waiting for an opening, and stopping ------------------------------------------------------------------------
+
+
+async def opening_failure(node: Node, session_id: SessionId) -> AgentError | None:
+    """Wait until the agent has a new session, or cannot have it; then why, as the log tells it.
+
+    Whoever asks puts a bound around it. Raises `SessionNotFound`.
+    """
+    start = start_of((await node.head(session_id)).epoch)
+    async with aclosing(node.follow(session_id, start)) as pages:
+        async for page in pages:
+            for event in decode_all(page.frames):
+                if isinstance(event, AgentStarted):
+                    return None
+                if isinstance(event, AgentExited):
+                    return failure_of(event)
+    return None
+
+
+async def drain(node: Node, clock: Clock, seconds: float) -> None:
+    """Hold every queue, let running turns end, then end the rest with `daemon_stopped`.
+
+    What waits stays in the queue for the next start. The caller has stopped taking prompts.
+    """
+    async with anyio.create_task_group() as tasks:
+        for session_id in list(node.loaded):
+            tasks.start_soon(_drain_session, node, clock, session_id, seconds)
+
+
+async def _drain_session(node: Node, clock: Clock, session_id: SessionId, seconds: float) -> None:
+    with suppress(TurnwireError):
+        session = await node.session(session_id)
+        if not session.state.unsettled:
+            return
+        await node.submit(session_id, HoldQueue(at=clock.now_ms(), reason=STOPPING))
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(_stop_at, clock, seconds, tasks.cancel_scope)
+            await _until_quiet(node, session_id)
+            tasks.cancel_scope.cancel()
+        if (await node.session(session_id)).state.turn is not None:
+            message = "the daemon was stopped before the turn ended"
+            gone = AgentGone(at=clock.now_ms(), code=STOPPED, message=message)
+            await node.submit(session_id, gone)
+
+
+async def _stop_at(clock: Clock, seconds: float, scope: anyio.CancelScope) -> None:
+    await clock.sleep(seconds)
+    scope.cancel()
+
+
+async def _until_quiet(node: Node, session_id: SessionId) -> None:
+    """Until no turn is active. Every step of a turn is an event, so the session's tail tells."""
+    while True:
+        session = await node.session(session_id)
+        head = session.tail.head
+        if session.state.turn is None:
+            return
+        await session.tail.wait(head)

@@ -20,8 +20,7 @@ from turnwire.server.acp.registry import AcpConnections
 from turnwire.server.acp.websocket import Sockets
 from turnwire.server.daemon import Daemon
 from turnwire.server.endpoint import DAEMON, Endpoint, refuse, serve_endpoint
-from turnwire.server.routes import health
-from turnwire.server.routes.table import ENDPOINTS
+from turnwire.server.routes.table import ALWAYS, ENDPOINTS
 
 
 class _Path:
@@ -46,7 +45,7 @@ async def _nowhere(scope: Scope, receive: Receive, send: Send) -> None:
 def create_app(daemon: Daemon) -> ASGIApp:
     """What the daemon serves, as its settings say."""
     settings = daemon.settings
-    endpoints = list(ENDPOINTS if settings.rest else health.ENDPOINTS)
+    endpoints = list(ENDPOINTS if settings.rest else ALWAYS)
     routes: list[BaseRoute] = []
     if settings.acp:
         connections = AcpConnections(daemon)

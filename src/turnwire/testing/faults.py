@@ -1,7 +1,8 @@
-"""Faults on purpose: any link or log, with something going wrong at a place the test names.
+"""Faults on purpose: any link or log, and SQLite itself, with something going wrong at a place the test names.
 
-Takes a healthy link or log and a plan of faults; gives the same interface with those faults in it. Never fails
-by chance and never twice for one entry of the plan. Counting starts at 1.
+A healthy link or log and a plan of faults give the same interface with those faults in it. Nothing fails by chance,
+and nothing twice for one entry of the plan. Counting starts at 1. Under `sqlite_faults` a test watches, holds or
+breaks every connection of SQLite that is opened meanwhile, statement by statement.
 
     FaultyLink(link, [Cut(after=3), Duplicate(at=2)])
     FaultyLog(log, [Fail(call="append", at=2, error=LogUnavailable("the disk is gone"))])
@@ -9,10 +10,14 @@ by chance and never twice for one entry of the plan. Counting starts at 1.
 
 from __future__ import annotations
 
+import sqlite3
+import threading
 from collections import Counter, deque
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Generator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Literal, TypeAlias, TypeVar
+from typing import Any, Literal, TypeAlias, TypeVar
+from unittest.mock import patch
 
 import anyio
 
@@ -21,6 +26,7 @@ from turnwire.ids import SessionId
 from turnwire.link.base import FrameLink
 from turnwire.log.base import EventLog, Position, SessionHead, Snapshot, Stored
 from turnwire.runtime.clock import Clock
+from turnwire.testing.patience import WAIT_S
 
 T = TypeVar("T")
 Side: TypeAlias = Literal["receive", "send"]
@@ -269,3 +275,58 @@ class FaultyLog:
         if failure is not None:
             raise failure.error
         return result
+
+
+class SqliteFaults:
+    """What happens to the statements of the connections opened under `sqlite_faults`."""
+
+    def __init__(self) -> None:
+        self.before: Callable[[sqlite3.Connection, str], None] | None = None
+        """Called with every single statement; not with those that run many times."""
+        self.reached = threading.Event()
+        self._go_on = threading.Event()
+
+    def fail(self, statement: str, code: int) -> None:
+        """From now on a statement that begins so fails with this result code of SQLite."""
+
+        def raise_it(_: sqlite3.Connection, sql: str) -> None:
+            if sql.strip().startswith(statement):
+                error = sqlite3.OperationalError("words of SQLite")
+                error.sqlite_errorcode = code
+                raise error
+
+        self.before = raise_it
+
+    def hold(self, statement: str) -> None:
+        """The next statement that begins so sets `reached` and waits for `release`."""
+
+        def wait(_: sqlite3.Connection, sql: str) -> None:
+            if sql.strip().startswith(statement) and not self.reached.is_set():
+                self.reached.set()
+                assert self._go_on.wait(WAIT_S), "nobody released the statement"
+
+        self.before = wait
+
+    def release(self) -> None:
+        """Let what is held go on, and whatever comes after."""
+        self._go_on.set()
+
+
+@contextmanager
+def sqlite_faults() -> Generator[SqliteFaults]:
+    """Every connection opened inside is under these faults."""
+    faults = SqliteFaults()
+    connect = sqlite3.connect
+
+    class Faulty(sqlite3.Connection):
+        def execute(self, sql: str, parameters: Any = (), /) -> sqlite3.Cursor:
+            if faults.before is not None:
+                faults.before(self, sql)
+            return super().execute(sql, parameters)
+
+    def connect_faulty(path: str, **options: Any) -> sqlite3.Connection:
+        return connect(path, factory=Faulty, **options)
+
+    with patch.object(sqlite3, "connect", connect_faulty):
+        yield faults
+    faults.before = None

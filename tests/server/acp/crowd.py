@@ -16,9 +16,9 @@ from typing import Any, NamedTuple, TypeAlias
 import anyio
 from anyio.abc import TaskGroup, TaskStatus
 from tests.interop.schema_check import Frame, check_frames
-from tests.server.acp.sockets import open_socket
-from tests.server.acp.talking import WAIT_S, Heard, initialize, request
-from tests.server.acp.talking import connect as connect_http
+from tests.server.acp.http_client import WAIT_S, Heard, initialize, request
+from tests.server.acp.http_client import connect as connect_http
+from tests.server.acp.socket_client import open_socket
 from tests.support.daemons import Running
 
 from turnwire.limits import MiB

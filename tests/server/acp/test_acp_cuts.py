@@ -9,8 +9,8 @@ from typing import Any
 
 import anyio
 import pytest
-from tests.server.acp.sockets import Socket, started
-from tests.server.acp.talking import EVENTS, PATH, WAIT_S, Client, Heard, Ids, connect, is_answer, load, talking
+from tests.server.acp.http_client import EVENTS, PATH, WAIT_S, Client, Heard, Ids, connect, is_answer, load, talking
+from tests.server.acp.socket_client import Socket, started
 from tests.server.reading import VERSIONS, Wire, ended, open_session, prompt
 from tests.support.daemons import Running, running_daemon
 

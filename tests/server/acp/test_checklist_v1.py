@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.server.acp.recording import V2_AGENT, Recorder, recorded, v1_agent
+from tests.server.acp.recorder import V2_AGENT, Recorder, recorded, v1_agent
 from tests.support.acp import V1, V2, Client, Json, Place, acp_daemon, connected
 
 from turnwire.ids import SessionId

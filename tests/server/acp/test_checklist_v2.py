@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.server.acp.recording import V2_AGENT, recorded, v1_agent
+from tests.server.acp.recorder import V2_AGENT, recorded, v1_agent
 from tests.support.acp import V1, V2, Client, Json, acp_daemon, connected
 
 from turnwire.testing import AgentOptions, Profile

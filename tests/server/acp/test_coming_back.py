@@ -7,8 +7,8 @@ from typing import Any
 
 import anyio
 import pytest
-from tests.server.acp.sockets import started
-from tests.server.acp.talking import PATH, WAIT_S, request, talking
+from tests.server.acp.http_client import PATH, WAIT_S, request, talking
+from tests.server.acp.socket_client import started
 from tests.support.daemons import running_daemon
 
 from turnwire.core.state import SessionState

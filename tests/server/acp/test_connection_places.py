@@ -1,16 +1,13 @@
-"""Where a client's place in a session may be lost: trimmed logs, agents that go, readers that fall behind."""
+"""Where a client's place in a session may be lost: trimmed logs, agents that go, limits."""
 
 from __future__ import annotations
 
-import anyio
 import pytest
 from tests.support.acp import V1, V2, acp_daemon, connected
 
 from turnwire.limits import Limits
-from turnwire.server.acp.notes import Notes
 from turnwire.server.acp.reader import RESYNC
 from turnwire.testing import AgentOptions
-from turnwire.testing.patience import WAIT_S, quiet
 
 pytestmark = pytest.mark.anyio
 
@@ -100,60 +97,3 @@ async def test_while_the_daemon_stops_nothing_new_is_taken() -> None:
         place.daemon.stopping.set()
         error = (await client.answer(await client.prompt(session_id, "say 1 x")))["error"]
         assert error["data"]["code"] == "shutting_down"
-
-
-# -- frames that are in no log -------------------------------------------------------------------------------
-
-
-async def test_what_was_held_goes_to_the_first_reader_and_then_to_all() -> None:
-    notes = Notes(100)
-    notes.put(b"held")
-    with notes.open() as one, notes.open() as two:
-        notes.put(b"both")
-        assert [one.next(), one.next(), one.next()] == [b"held", b"both", None]
-        assert [two.next(), two.next()] == [b"both", None]
-    notes.put(b"later")
-    with notes.open() as three:
-        assert [three.next(), three.next()] == [b"later", None]
-
-
-async def test_a_frame_waits_behind_its_event() -> None:
-    notes = Notes(100)
-    notes.put(b"answer", after=7)
-    with notes.open() as reader:
-        assert reader.next(upto=6) is None
-        assert reader.next(upto=7) == b"answer"
-
-
-async def test_a_reader_that_falls_behind_is_let_go_and_delays_nobody() -> None:
-    notes = Notes(64)
-    with notes.open() as slow, notes.open() as fast:
-        for number in range(200):
-            await notes.room()
-            notes.put(b"%d" % number)
-            assert fast.next() == b"%d" % number
-        assert slow.is_late
-        assert slow.next() is None
-        assert not notes.is_lost
-
-
-async def test_whoever_puts_frames_of_the_log_waits_for_room() -> None:
-    notes = Notes(1000)
-    put = 0
-
-    async def fill() -> None:
-        nonlocal put
-        for number in range(200):
-            await notes.room()
-            notes.put(b"%d" % number)
-            put += 1
-
-    with anyio.fail_after(WAIT_S), notes.open() as reader:
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(fill)
-            await quiet()
-            assert put == 64
-            while reader.position < 200:
-                if reader.next() is None:
-                    await reader.wake.wait()
-    assert put == 200

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from tests.server.acp.talking import (
+from tests.server.acp.http_client import (
     EVENTS,
     PATH,
     YES,

@@ -8,7 +8,7 @@ from typing import Any
 
 import httpx
 import pytest
-from tests.server.acp.talking import (
+from tests.server.acp.http_client import (
     EVENTS,
     PATH,
     Client,

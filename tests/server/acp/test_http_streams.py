@@ -6,7 +6,7 @@ from pathlib import Path
 
 import anyio
 import pytest
-from tests.server.acp.talking import (
+from tests.server.acp.http_client import (
     EVENTS,
     PATH,
     YES,

@@ -8,8 +8,8 @@ from typing import Any
 
 import anyio
 import pytest
-from tests.server.acp.sockets import Socket, open_socket, started
-from tests.server.acp.talking import YES, Client, Heard, connect, is_answer, load, request
+from tests.server.acp.http_client import YES, Client, Heard, connect, is_answer, load, request
+from tests.server.acp.socket_client import Socket, open_socket, started
 from tests.server.reading import ended
 from tests.support.daemons import Running, running_daemon
 from websockets.exceptions import InvalidStatus

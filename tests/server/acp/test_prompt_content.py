@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.server.acp.sockets import started
-from tests.server.acp.talking import request
+from tests.server.acp.http_client import request
+from tests.server.acp.socket_client import started
 from tests.support.daemons import running_daemon
 
 from turnwire.ids import SessionId

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.server.acp.sockets import Socket, started
-from tests.server.acp.talking import request, talking
+from tests.server.acp.http_client import request, talking
+from tests.server.acp.socket_client import Socket, started
 from tests.support.daemons import Running, running_daemon
 
 from turnwire.core import events as ev

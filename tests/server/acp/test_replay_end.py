@@ -11,7 +11,7 @@ from typing import Any
 import anyio
 import httpx
 import pytest
-from tests.server.acp.talking import initialize, load, new, prompt, request
+from tests.server.acp.http_client import initialize, load, new, prompt, request
 from tests.support.daemons import Running, running_daemon
 
 from turnwire.limits import Limits

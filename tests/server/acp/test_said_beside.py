@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.server.acp.sockets import Socket, started
-from tests.server.acp.talking import Heard, connect, load
+from tests.server.acp.http_client import Heard, connect, load
+from tests.server.acp.socket_client import Socket, started
 from tests.support.daemons import running_daemon
 
 from turnwire.server.access.identity import Role

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.server.acp.sockets import Socket, open_socket, started
-from tests.server.acp.talking import load, request
+from tests.server.acp.http_client import load, request
+from tests.server.acp.socket_client import Socket, open_socket, started
 from tests.support.daemons import Running, running_daemon
 
 from turnwire.ids import SessionId

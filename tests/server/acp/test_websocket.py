@@ -12,9 +12,9 @@ from typing import Any
 
 import anyio
 import pytest
-from tests.server.acp import talking
-from tests.server.acp.sockets import open_socket, started, url_of
-from tests.server.acp.talking import WAIT_S, YES, is_answer, load, new, prompt
+from tests.server.acp import http_client
+from tests.server.acp.http_client import WAIT_S, YES, is_answer, load, new, prompt
+from tests.server.acp.socket_client import open_socket, started, url_of
 from tests.server.reading import ended
 from tests.server.seats import Seat
 from tests.support.daemons import Running, running_daemon
@@ -26,7 +26,7 @@ from turnwire.ids import SessionId
 from turnwire.limits import Limits
 from turnwire.server.access.identity import Role
 from turnwire.server.app import create_app
-from turnwire.server.listening.listen import listen
+from turnwire.server.listener import listen
 
 pytestmark = pytest.mark.anyio
 
@@ -366,7 +366,7 @@ async def test_a_socket_that_nobody_reads_is_let_go_and_delays_nobody(tmp_path: 
 async def test_a_prompt_over_the_socket_is_seen_by_streamable_http(tmp_path: Path) -> None:
     async with running_daemon(tmp_path / "d") as running, started(running) as socket, running.client() as http:
         session_id = await socket.new()
-        client = await talking.connect(running, http)
+        client = await http_client.connect(running, http)
         async with client.stream() as connection, client.stream(session_id) as stream:
             params = load(session_id, client.cwd, 0)["params"]
             await client.call(connection, "session/load", params, session_id)

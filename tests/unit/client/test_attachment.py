@@ -13,10 +13,9 @@ from msgspec import Raw
 
 from turnwire.client import Session, Update
 from turnwire.client.attachment import Attachment
-from turnwire.client.calls import current_call
 from turnwire.client.dispatch import Listeners
-from turnwire.client.port import Accepted, Asking, EventPage
-from turnwire.client.progress import Bell
+from turnwire.client.port import Accepted, EventPage, NewPrompt
+from turnwire.client.progress import Wakeup, current_call
 from turnwire.core import events as ev
 from turnwire.core.view import View
 from turnwire.errors import LogCorrupt
@@ -40,15 +39,15 @@ class PlayedSession:
         self.is_broken = False
         self.fault: Exception | None = None
         self._events: list[ev.AnyEvent] = []
-        self._bell = Bell()
+        self._changed = Wakeup()
 
     def tell(self, *events: ev.AnyEvent) -> None:
         self._events.extend(events)
-        self._bell.ring()
+        self._changed.wake()
 
-    async def prompt(self, asking: Asking) -> Accepted:
+    async def prompt(self, new_prompt: NewPrompt) -> Accepted:
         number = len(self.asked)
-        self.asked.append(msgspec.json.decode(asking.content)[0]["text"])
+        self.asked.append(msgspec.json.decode(new_prompt.content)[0]["text"])
         await self.accepts[number].wait()
         if self.fault is not None:
             raise self.fault
@@ -56,7 +55,9 @@ class PlayedSession:
         prompt_id = PromptId(f"p{number}")
         self.tell(
             ev.PromptAccepted(at=1, prompt_id=prompt_id, after_offset=after),
-            ev.UserMessage(at=1, prompt_id=prompt_id, message_id=MessageId(f"m{number}"), content=asking.content),
+            ev.UserMessage(
+                at=1, prompt_id=prompt_id, message_id=MessageId(f"m{number}"), content=new_prompt.content
+            ),
             ev.TurnStarted(at=1, prompt_id=prompt_id),
         )
         return Accepted(prompt_id, after)
@@ -64,7 +65,7 @@ class PlayedSession:
     async def follow(self, after: int) -> AsyncGenerator[EventPage]:
         while True:
             while len(self._events) <= after:
-                await self._bell.wait()
+                await self._changed.wait()
             if self.is_broken:
                 raise LogCorrupt("the log is broken")
             events = self._events[after:]
@@ -105,8 +106,8 @@ async def attached(
 ) -> AsyncGenerator[tuple[Session, PlayedSession]]:
     with anyio.fail_after(WAIT_S):
         async with anyio.create_task_group() as tasks:
-            played, bell = played or PlayedSession(), Bell()
-            yield Session(Attachment(played, tasks, bell, Listeners(), limits or Limits()), bell), played
+            played, wakeup = played or PlayedSession(), Wakeup()
+            yield Session(Attachment(played, tasks, wakeup, Listeners(), limits or Limits()), wakeup), played
             tasks.cancel_scope.cancel()
 
 
@@ -163,7 +164,7 @@ async def test_a_log_that_breaks_fails_the_turns_and_what_is_asked_afterwards() 
 class HastySession(PlayedSession):
     """Tells of the turn's end, and of a turn of somebody else, before the prompt is answered."""
 
-    async def prompt(self, asking: Asking) -> Accepted:
+    async def prompt(self, new_prompt: NewPrompt) -> Accepted:
         for prompt_id in ("p0", "another"):
             accepted = ev.PromptAccepted(at=1, prompt_id=PromptId(prompt_id), after_offset=len(self._events))
             self.tell(accepted, said(prompt_id, prompt_id), ended(prompt_id))

@@ -5,8 +5,7 @@ from __future__ import annotations
 import anyio
 import pytest
 
-from turnwire.client.calls import Call
-from turnwire.client.progress import Bell, Progress, Turns, find_request
+from turnwire.client.progress import Call, Progress, Turns, Wakeup, find_request
 from turnwire.core import events as ev
 from turnwire.errors import ClientClosed, TurnError
 from turnwire.ids import PromptId, RequestId
@@ -86,7 +85,7 @@ async def test_a_failure_is_heard_by_whoever_is_not_drained_and_changes_no_resul
     done.end(END)
     call(undrained).release()
     undrained.end(END)
-    turns = Turns(Bell(), 8)
+    turns = Turns(Wakeup(), 8)
     for each in (done, open_turn, undrained):
         turns.adopt(each)
     turns.fail(ClientClosed("closed"))

@@ -13,7 +13,7 @@ from msgspec import Raw
 from tests.support.played import Play, Request, frame, playing, said, streamed, told
 
 from turnwire.client.http import Http
-from turnwire.client.port import Asking
+from turnwire.client.port import NewPrompt
 from turnwire.client.remote import RemoteSession, open_remote
 from turnwire.client.stream import EventStream
 from turnwire.core.events import SessionUpdated
@@ -221,7 +221,7 @@ async def test_a_prompt_whose_answer_is_lost_is_sent_again_with_the_same_key() -
     plays = iter([Play(202, (b"{",), {"content-length": "99"}, breaks=True), told(accepted, 202)])
     async with found(a_daemon(lambda _: streamed(), lambda _: next(plays))) as (session, asked):
         content = Raw(b'[{"type":"text","text":"hi"}]')
-        given = await session.prompt(Asking(content, WhenBusy.REJECT, request_id="mine"))
+        given = await session.prompt(NewPrompt(content, WhenBusy.REJECT, request_id="mine"))
         assert (given.prompt_id, given.after_offset) == ("p1", 7)
         assert len(asked) == 2
         assert asked[0].headers["idempotency-key"] == asked[1].headers["idempotency-key"]
@@ -231,7 +231,7 @@ async def test_a_prompt_whose_answer_is_lost_is_sent_again_with_the_same_key() -
             "promptRequestId": "mine",
         }
         with pytest.raises(LocalProtocolError, match="key"):
-            await session.prompt(Asking(content, key="gr\u00fcn"))
+            await session.prompt(NewPrompt(content, key="gr\u00fcn"))
 
 
 async def test_calls_about_a_session_go_to_their_routes() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from msgspec import Raw
 
-from turnwire.client.update import Speaker, Update
+from turnwire.client.update import Update, UpdateOrigin
 from turnwire.core.events import SessionUpdated
 from turnwire.ids import PromptId, SessionId
 
@@ -18,7 +18,7 @@ def update(kind: str, body: str, prompt_id: str | None = "p1", after: str | None
         prompt_id=None if prompt_id is None else PromptId(prompt_id),
         after=None if after is None else PromptId(after),
     )
-    return Update(event, 7, Speaker(SessionId("s1")))
+    return Update(event, 7, UpdateOrigin(SessionId("s1")))
 
 
 CHUNK = '{"sessionUpdate":"agent_message_chunk","content":%s}'
@@ -48,9 +48,9 @@ def test_the_typed_view_follows_the_version_that_the_agent_speaks() -> None:
     body = '{"sessionUpdate":"state_update","state":"idle"}'
     one = update("state_update", body)
     assert type(one.typed).__name__ == "Unknown"
-    speaker = Speaker(SessionId("s1"))
-    speaker.protocol_version = 2
-    two = Update(SessionUpdated(at=1, kind="state_update", update=Raw(body.encode())), 1, speaker)
+    origin = UpdateOrigin(SessionId("s1"))
+    origin.protocol_version = 2
+    two = Update(SessionUpdated(at=1, kind="state_update", update=Raw(body.encode())), 1, origin)
     assert type(two.typed).__name__ == "StateUpdate"
 
 

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from turnwire.link.guard import descendants, parent_of
-from turnwire.link.process_guard import GUARD
+from turnwire.link.process import GUARD
 from turnwire.testing.patience import WAIT_S
 
 needs_linux = pytest.mark.skipif(sys.platform != "linux", reason="looks at the table of processes of Linux")

@@ -13,7 +13,7 @@ from websockets.http11 import Request, Response
 from turnwire.errors import AgentLaunchFailed, LinkBroken
 from turnwire.limits import KiB, Limits
 from turnwire.link.websocket import BINARY, WebSocketLink, open_websocket
-from turnwire.runtime.remote import RemoteSource
+from turnwire.runtime.remote_agent import RemoteSource
 from turnwire.testing.patience import WAIT_S
 
 pytestmark = pytest.mark.anyio

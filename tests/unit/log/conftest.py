@@ -6,11 +6,11 @@ from collections.abc import Generator
 
 import pytest
 
-from turnwire.testing.sqlite_faults import Faults, sqlite_faults
+from turnwire.testing.faults import SqliteFaults, sqlite_faults
 
 
 @pytest.fixture
-def faults() -> Generator[Faults]:
-    """Faults for every connection that the test opens."""
+def faults() -> Generator[SqliteFaults]:
+    """SqliteFaults for every connection that the test opens."""
     with sqlite_faults() as given:
         yield given

@@ -11,7 +11,7 @@ from turnwire.ids import SessionId
 from turnwire.limits import Limits
 from turnwire.log import Durability, SqliteEventLog
 from turnwire.log.sqlite_wal import SYNC_FULL, SYNC_NORMAL, SYNC_OFF, sync_for
-from turnwire.testing.sqlite_faults import Faults
+from turnwire.testing.faults import SqliteFaults
 
 A = SessionId("a")
 SYNC_NAMES = {0: SYNC_OFF, 1: SYNC_NORMAL, 2: SYNC_FULL}
@@ -36,7 +36,9 @@ def test_a_commit_that_may_restart_the_wal_is_never_off() -> None:
 @pytest.mark.anyio
 @pytest.mark.requirement("G2")
 @pytest.mark.parametrize("level", list(Durability))
-async def test_the_level_holds_when_the_commit_runs(tmp_path: Path, faults: Faults, level: Durability) -> None:
+async def test_the_level_holds_when_the_commit_runs(
+    tmp_path: Path, faults: SqliteFaults, level: Durability
+) -> None:
     seen: list[str] = []
 
     def note(connection: sqlite3.Connection, sql: str) -> None:

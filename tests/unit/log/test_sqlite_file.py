@@ -17,8 +17,8 @@ from turnwire.ids import Epoch, SessionId
 from turnwire.limits import Limits
 from turnwire.log import Durability, Position, SqliteEventLog
 from turnwire.log import sqlite_file as sql
+from turnwire.testing.faults import SqliteFaults
 from turnwire.testing.patience import WAIT_S
-from turnwire.testing.sqlite_faults import Faults
 
 pytestmark = pytest.mark.anyio
 
@@ -201,7 +201,7 @@ async def test_a_directory_that_cannot_be_made_says_what_to_do(tmp_path: Path) -
         await opened(tmp_path)
 
 
-async def test_a_full_disk_does_not_keep_a_log_from_being_read(tmp_path: Path, faults: Faults) -> None:
+async def test_a_full_disk_does_not_keep_a_log_from_being_read(tmp_path: Path, faults: SqliteFaults) -> None:
     epoch = await filled(tmp_path / "log.db")
     faults.fail("PRAGMA wal_checkpoint(TRUNCATE)", sqlite3.SQLITE_FULL)
     async with await opened(tmp_path / "log.db") as log:

@@ -14,7 +14,7 @@ from turnwire.ids import Epoch, SessionId
 from turnwire.limits import Limits
 from turnwire.log import Durability, Position, SqliteEventLog, Stored
 from turnwire.log.sqlite import READERS
-from turnwire.testing.sqlite_faults import WAIT_S, Faults
+from turnwire.testing.faults import WAIT_S, SqliteFaults
 
 pytestmark = pytest.mark.anyio
 
@@ -36,7 +36,7 @@ async def read(log: SqliteEventLog, epoch: Epoch, after: int = 0) -> list[Stored
     return await log.read(A, Position(epoch, after), max_events=100, max_bytes=1000)
 
 
-async def test_a_slow_read_delays_neither_the_loop_nor_the_writer(tmp_path: Path, faults: Faults) -> None:
+async def test_a_slow_read_delays_neither_the_loop_nor_the_writer(tmp_path: Path, faults: SqliteFaults) -> None:
     pages: list[list[Stored]] = []
     async with await opened(tmp_path) as log:
         epoch = await filled(log)
@@ -57,7 +57,7 @@ async def test_a_slow_read_delays_neither_the_loop_nor_the_writer(tmp_path: Path
 
 @pytest.mark.parametrize(("deleted", "error"), [(False, PositionLost), (True, SessionNotFound)])
 async def test_a_read_overtaken_by_a_trim_or_delete_says_so(
-    tmp_path: Path, faults: Faults, deleted: bool, error: type[Exception]
+    tmp_path: Path, faults: SqliteFaults, deleted: bool, error: type[Exception]
 ) -> None:
     raised: list[type[BaseException]] = []
     async with await opened(tmp_path) as log:
@@ -78,7 +78,7 @@ async def test_a_read_overtaken_by_a_trim_or_delete_says_so(
     assert raised == [error]
 
 
-async def test_closing_waits_for_a_read_that_runs(tmp_path: Path, faults: Faults) -> None:
+async def test_closing_waits_for_a_read_that_runs(tmp_path: Path, faults: SqliteFaults) -> None:
     pages: list[list[Stored]] = []
     log = await opened(tmp_path)
     epoch = await filled(log)
@@ -98,7 +98,7 @@ async def test_closing_waits_for_a_read_that_runs(tmp_path: Path, faults: Faults
     assert len(pages[0]) == 10
 
 
-async def test_reads_are_bounded_in_number(tmp_path: Path, faults: Faults) -> None:
+async def test_reads_are_bounded_in_number(tmp_path: Path, faults: SqliteFaults) -> None:
     running: set[int] = set()
     full, go_on = threading.Event(), threading.Event()
 
@@ -121,7 +121,9 @@ async def test_reads_are_bounded_in_number(tmp_path: Path, faults: Faults) -> No
     assert len(running) == READERS
 
 
-async def test_an_error_of_a_read_is_a_log_error_and_the_next_read_works(tmp_path: Path, faults: Faults) -> None:
+async def test_an_error_of_a_read_is_a_log_error_and_the_next_read_works(
+    tmp_path: Path, faults: SqliteFaults
+) -> None:
     async with await opened(tmp_path) as log:
         epoch = await filled(log)
         for code, error in ((sqlite3.SQLITE_CORRUPT, LogCorrupt), (sqlite3.SQLITE_IOERR_READ, LogUnavailable)):

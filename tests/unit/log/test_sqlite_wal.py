@@ -15,7 +15,7 @@ from turnwire.ids import SessionId
 from turnwire.limits import KiB, Limits
 from turnwire.log import Durability, Position, SqliteEventLog
 from turnwire.log.sqlite_wal import WalGate
-from turnwire.testing.sqlite_faults import WAIT_S, Faults
+from turnwire.testing.faults import WAIT_S, SqliteFaults
 
 pytestmark = pytest.mark.anyio
 
@@ -123,7 +123,7 @@ async def test_a_reader_that_stays_stops_nobody_and_the_wal_is_short_after_it(tm
 
 
 async def test_a_failing_checkpoint_is_told_and_appends_go_on(
-    tmp_path: Path, faults: Faults, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, faults: SqliteFaults, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.WARNING, "turnwire.log")
     async with await opened(tmp_path) as log:
@@ -141,7 +141,7 @@ async def test_a_failing_checkpoint_is_told_and_appends_go_on(
 
 
 async def test_a_checkpoint_whose_sync_failed_stops_the_log(
-    tmp_path: Path, faults: Faults, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, faults: SqliteFaults, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with await opened(tmp_path) as log:
         await log.create(A)

@@ -18,7 +18,7 @@ from turnwire.errors import AppendConflict, LogError, LogFull, LogLocked, LogUna
 from turnwire.ids import SessionId
 from turnwire.limits import Limits
 from turnwire.log import Durability, Position, SqliteEventLog
-from turnwire.testing.sqlite_faults import WAIT_S, Faults
+from turnwire.testing.faults import WAIT_S, SqliteFaults
 
 pytestmark = pytest.mark.anyio
 
@@ -36,7 +36,7 @@ async def append(log: SqliteEventLog, session_id: SessionId, count: int = 1, siz
     return await log.append(session_id, [b"x" * size] * count, expected=head, unsettled=False, durable=False)
 
 
-async def test_what_gathers_during_a_commit_is_the_next_commit(tmp_path: Path, faults: Faults) -> None:
+async def test_what_gathers_during_a_commit_is_the_next_commit(tmp_path: Path, faults: SqliteFaults) -> None:
     names = [SessionId(f"s{number:03}") for number in range(100)]
     async with await opened(tmp_path) as log:
         for name in names:
@@ -56,7 +56,7 @@ async def test_what_gathers_during_a_commit_is_the_next_commit(tmp_path: Path, f
         assert [head.head for head in await log.sessions()] == [1] * 100
 
 
-async def test_a_refused_job_does_not_fail_its_group(tmp_path: Path, faults: Faults) -> None:
+async def test_a_refused_job_does_not_fail_its_group(tmp_path: Path, faults: SqliteFaults) -> None:
     results: dict[str, object] = {}
     async with await opened(tmp_path) as log:
         await log.create(A)
@@ -86,7 +86,7 @@ async def test_a_refused_job_does_not_fail_its_group(tmp_path: Path, faults: Fau
 
 
 @pytest.mark.requirement("G1", "G2")
-async def test_a_full_disk_loses_nothing_and_works_again_with_room(tmp_path: Path, faults: Faults) -> None:
+async def test_a_full_disk_loses_nothing_and_works_again_with_room(tmp_path: Path, faults: SqliteFaults) -> None:
     pages = [20]
 
     def bound(connection: sqlite3.Connection, sql: str) -> None:
@@ -145,7 +145,7 @@ async def test_another_writer_makes_it_locked_after_the_timeout(tmp_path: Path) 
 )
 @pytest.mark.parametrize("statement", ["BEGIN IMMEDIATE", "COMMIT"])
 async def test_a_failed_transaction_fails_every_job_and_shows_nothing(
-    tmp_path: Path, faults: Faults, code: int, error: type[LogError], statement: str
+    tmp_path: Path, faults: SqliteFaults, code: int, error: type[LogError], statement: str
 ) -> None:
     async with await opened(tmp_path) as log:
         before = [await log.create(A), await log.create(B)]
@@ -167,7 +167,7 @@ async def test_a_failed_transaction_fails_every_job_and_shows_nothing(
         assert await append(log, A) == 1
 
 
-async def test_after_a_failed_sync_nothing_is_called_durable(tmp_path: Path, faults: Faults) -> None:
+async def test_after_a_failed_sync_nothing_is_called_durable(tmp_path: Path, faults: SqliteFaults) -> None:
     async with await opened(tmp_path) as log:
         await log.create(A)
         await append(log, A, 3)
@@ -203,7 +203,7 @@ async def test_an_event_that_cannot_be_stored_fails_alone(tmp_path: Path) -> Non
         assert await append(log, A) == 1
 
 
-async def test_a_stalled_disk_is_heard_when_the_queue_is_full(tmp_path: Path, faults: Faults) -> None:
+async def test_a_stalled_disk_is_heard_when_the_queue_is_full(tmp_path: Path, faults: SqliteFaults) -> None:
     names = [SessionId(f"s{number}") for number in range(16)]
     async with await opened(tmp_path, Limits(append_queue=16)) as log:
         faults.hold("COMMIT")
@@ -219,7 +219,7 @@ async def test_a_stalled_disk_is_heard_when_the_queue_is_full(tmp_path: Path, fa
         assert log.statistics().waiting == 0
 
 
-async def test_a_cancelled_append_is_finished_and_nobody_complains(tmp_path: Path, faults: Faults) -> None:
+async def test_a_cancelled_append_is_finished_and_nobody_complains(tmp_path: Path, faults: SqliteFaults) -> None:
     complaints: list[object] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: complaints.append(context))
     async with await opened(tmp_path) as log:
@@ -252,7 +252,7 @@ async def test_closing_ends_the_threads_and_refuses_what_comes_later(tmp_path: P
         await append(log, A)
 
 
-def test_the_writer_survives_a_loop_that_is_gone(tmp_path: Path, faults: Faults) -> None:
+def test_the_writer_survives_a_loop_that_is_gone(tmp_path: Path, faults: SqliteFaults) -> None:
     async def leave() -> SqliteEventLog:
         log = await opened(tmp_path)
         await log.create(A)

@@ -12,7 +12,7 @@ from turnwire.core.events import TurnEnd
 from turnwire.core.state import SessionState
 from turnwire.limits import Limits
 from turnwire.link.memory import memory_pair
-from turnwire.runtime.connection import AgentConnection
+from turnwire.runtime.agent_connection import AgentConnection
 from turnwire.runtime.evidence import Explanation, Seen, explain
 from turnwire.runtime.source import LinkedAgent
 from turnwire.testing.patience import quiet
@@ -74,14 +74,14 @@ async def test_an_agent_that_has_not_begun_is_not_taken_for_one_that_is_done() -
     assert late.reasons[0] == "the agent reports that it is idle"
 
 
-async def test_an_open_tool_call_or_question_or_errand_speaks_against_it() -> None:
+async def test_an_open_tool_call_or_question_or_request_speaks_against_it() -> None:
     session = running()
     session.take(tool("t1", "in_progress"), tool("t2", "completed"))
     found = explained(session.state, 1e6)
     assert (found.suspected_complete, found.tools_in_flight) == (False, ["t1"])
     session.take(tool("t1", "failed"))
     assert explained(session.state, 1e6).suspected_complete
-    waits = explained(session.state, 1e6, Seen(errands=["terminal/wait_for_exit"]))
+    waits = explained(session.state, 1e6, Seen(requests=["terminal/wait_for_exit"]))
     assert (waits.suspected_complete, waits.reasons) == (False, ["the agent waits for terminal/wait_for_exit"])
     session.take(asks("q1"))
     asked = explained(session.state, 1e6)

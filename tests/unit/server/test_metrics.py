@@ -18,13 +18,11 @@ from turnwire.errors import AppendConflict, LogError, LogFull
 from turnwire.ids import AgentSessionId, PermissionId, PromptId, SessionId
 from turnwire.log import EventLog, MemoryEventLog
 from turnwire.runtime.node import open_node
-from turnwire.server.telemetry.metrics import CONTENT_TYPE, HELP, Metrics
-from turnwire.server.telemetry.timed_log import Trouble
-from turnwire.server.telemetry.turn_meter import Distribution, TurnMeter
+from turnwire.server.telemetry.metrics import CONTENT_TYPE, HELP, Distribution, Metrics, Trouble, TurnMeter
 from turnwire.testing import ManualClock
 from turnwire.testing.contracts.event_log import CHECKS, Check
 from turnwire.testing.faults import Fail, FaultyLog
-from turnwire.testing.source import ScriptedSource
+from turnwire.testing.scripted.agent import ScriptedSource
 
 pytestmark = pytest.mark.anyio
 
@@ -277,7 +275,6 @@ async def test_what_the_log_could_not_take_is_known_until_something_as_large_is_
     full = [Fail(call="append", at=each, error=LogFull("the disk is full")) for each in (2, 5)]
     log = metrics.timed(FaultyLog(MemoryEventLog(), full))
     timed = metrics.log
-    assert timed is not None
 
     async def append(*bodies: bytes, expected: int = 1) -> Trouble | None:
         with suppress(LogError):
@@ -303,7 +300,6 @@ async def test_what_the_log_could_not_take_is_known_until_something_as_large_is_
 async def test_a_session_that_the_log_could_not_begin_is_known_until_one_is_begun() -> None:
     metrics = metered()
     log = metrics.timed(FaultyLog(MemoryEventLog(), [Fail(call="create", at=1, error=LogFull("the disk is full"))]))
-    assert metrics.log is not None
     with pytest.raises(LogFull):
         await log.create(S1)
     assert metrics.log.trouble == Trouble("log_full", 0)

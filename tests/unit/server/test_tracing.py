@@ -30,7 +30,7 @@ from turnwire.log import MemoryEventLog
 from turnwire.runtime.node import open_node
 from turnwire.server.telemetry.tracing import MOST_BEGUN, TurnTrace, TurnTraces, configure_tracing
 from turnwire.testing import ManualClock
-from turnwire.testing.source import ScriptedSource
+from turnwire.testing.scripted.agent import ScriptedSource
 
 pytestmark = pytest.mark.anyio
 

@@ -12,7 +12,7 @@ import pytest
 from turnwire.errors import LinkBroken, RemoteProtocolError
 from turnwire.testing import AgentOptions, BareClient, Gates, Profile, scripted_agent
 from turnwire.testing.patience import quiet
-from turnwire.testing.scripted.breaking import GARBAGE, UNKNOWN_ID
+from turnwire.testing.scripted.actions import GARBAGE, UNKNOWN_ID
 from turnwire.testing.scripted.client import prompt_params
 from turnwire.testing.scripted.options import PROFILES
 from turnwire.wire.jsonrpc import decode

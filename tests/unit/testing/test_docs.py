@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from turnwire.testing import AgentOptions
+from turnwire.testing.agent import EPILOG, read_arguments
 from turnwire.testing.scripted.commands import COMMANDS, usage_of
-from turnwire.testing.scripted.program import EPILOG, read_arguments
 
 PAGE = (Path(__file__).resolve().parents[3] / "docs" / "testing.md").read_text(encoding="utf-8")
 EXAMPLES = re.findall(r"^```python\n(.*?)^```", PAGE, re.M | re.S)

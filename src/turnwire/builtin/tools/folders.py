@@ -26,7 +26,7 @@ from turnwire.builtin.tools.paths import absolute_path, shown_path
 from turnwire.builtin.tools.tool import Call, Workplace
 from turnwire.errors import RequestRefused
 from turnwire.limits import Limits
-from turnwire.runtime.services.terminal import start_terminal
+from turnwire.runtime.services.terminals import start_terminal
 
 PROGRAM = Path(__file__).with_name("folder_program.py")
 

@@ -12,7 +12,7 @@ from inspect import isawaitable
 import anyio
 
 from turnwire.builtin.tools.tool import Call
-from turnwire.runtime.services.output import Output
+from turnwire.runtime.services.terminals import Output
 
 HEAD_BYTES, TAIL_BYTES = 32 * 1024, 32 * 1024
 """A build's first error and its last word both fit; more fills the model's context with noise."""

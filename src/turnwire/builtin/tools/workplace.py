@@ -23,9 +23,7 @@ from turnwire.limits import Limits
 from turnwire.link.environment import agent_environment
 from turnwire.runtime.services import Roots
 from turnwire.runtime.services.files import Files
-from turnwire.runtime.services.terminal import start_terminal
-from turnwire.runtime.services.terminals import SHELL
-from turnwire.wire.schema.v1 import ReadTextFileRequest, WriteTextFileRequest
+from turnwire.runtime.services.terminals import SHELL, start_terminal
 
 
 class LocalWorkplace:
@@ -52,10 +50,10 @@ class LocalWorkplace:
         self._files = Files(self.roots, self._limits, CapacityLimiter(self._limits.file_threads))
 
     async def read_text(self, path: str) -> str:
-        return await self._files.read_text_file(ReadTextFileRequest(session_id="", path=path))
+        return await self._files.read_text_file(path)
 
     async def write_text(self, path: str, text: str) -> None:
-        await self._files.write_text_file(WriteTextFileRequest(session_id="", path=path, content=text))
+        await self._files.write_text_file(path, text)
 
     async def run(self, command: str, call: Call, timeout_s: float) -> Ran:
         cwd = await to_thread.run_sync(self.roots.directory)

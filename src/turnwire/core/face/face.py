@@ -34,7 +34,7 @@ from turnwire.core.face.dialect import Dialect, Known
 from turnwire.core.face.outgoing import Ask, Outgoing, Tell, Withdraw
 from turnwire.core.translate.members import members, raw
 from turnwire.core.translate.messages import CHUNKS, WHOLE, in_life
-from turnwire.core.translate.options import with_mode, without_booleans
+from turnwire.core.translate.offers import with_mode, without_booleans
 from turnwire.core.translate.permissions import translate_question
 from turnwire.core.translate.sessions import updates_after
 from turnwire.core.translate.updates import Translator, translator_for

@@ -1,21 +1,20 @@
 """`initialize` between a client and us: what the client can take, and what it is offered.
 
-Takes the client's params; gives its profile. Takes what the agent behind us offers; gives the answer for this
-client: the agent's capabilities in the client's words, and what turnwire adds to every agent. Never offers what
-neither has: a client that relies on an offer must not be refused later.
+The answer is the agent's capabilities in the client's words, with what turnwire adds to every agent: it lists,
+resumes, closes and deletes sessions and replays their history itself. Never offers what neither has: a client that
+relies on an offer must not be refused later. A profile does not change after the handshake: one connection speaks
+one version.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any, Final
 
-from msgspec import Raw
+from msgspec import Raw, Struct
 
 from turnwire.core.dialect import NEWEST_VERSION, VENDOR, AgentProfile
-from turnwire.core.translate.auth import auth_methods, can_log_out
-from turnwire.core.translate.capabilities import Host, capabilities_v1, capabilities_v2, read_offered
-from turnwire.core.translate.members import as_object, child, is_offered, raw
-from turnwire.core.translate.profile import ClientProfile
+from turnwire.core.translate.members import as_object, child, entries, is_offered, members, raw, text_of
 from turnwire.errors import RemoteProtocolError
 from turnwire.wire.jsonrpc import INVALID_PARAMS, UNSUPPORTED_VERSION
 
@@ -32,8 +31,32 @@ _GATED: Final[dict[str, tuple[tuple[str, ...], str]]] = {
 }
 """Updates that a v1 client must ask for, and where in its capabilities it does."""
 
+# -- what the client can take -----------------------------------------------------------------------------------
 
-# -- what the client can take --------------------------------------------------------------------------------
+
+class ClientProfile(Struct, frozen=True, kw_only=True):
+    """What a client can take. `version` is the one that the connection speaks from here on."""
+
+    version: int
+    turn_complete: bool = False
+    """It asked for the `turn_complete` update."""
+    lifecycle: bool = False
+    """It asked for the draft of the prompt lifecycle on v1."""
+    ready: bool = False
+    """It said that it sends `session/ready`."""
+    elicitation_form: bool = False
+    elicitation_url: bool = False
+    fs_read: bool = False
+    fs_write: bool = False
+    terminal: bool = False
+    boolean_options: bool = True
+    terminal_login: bool = False
+    """It can run the agent's program for its user to log in there."""
+    withheld: frozenset[str] = frozenset()
+    """Kinds of update that it did not ask for and must not be sent."""
+    name: str | None = None
+    raw: Raw = Raw(b"{}")
+    """Its capabilities, as they came."""
 
 
 def read_client(params: Raw, *, newest: int = NEWEST_VERSION) -> ClientProfile:
@@ -118,7 +141,64 @@ def _name(named: dict[str, Any]) -> str | None:
     return name if isinstance(name, str) else None
 
 
-# -- what it is offered --------------------------------------------------------------------------------------
+# -- what it is offered -----------------------------------------------------------------------------------------
+
+
+_BLOCKS: Final = ("image", "audio", "embeddedContext")
+_SERVERS: Final = ("stdio", "http", "sse")
+_SERVED: Final[dict[str, Any]] = {"list": {}, "resume": {}, "close": {}, "delete": {}}
+"""What v1 clients find at every session. On v2 all but deleting need no word."""
+
+
+class Host(Struct, frozen=True, kw_only=True):
+    """What the node itself brings to every session."""
+
+    version: str
+    """Of turnwire."""
+    turn_complete: bool = True
+    """Offer the `turn_complete` update."""
+    ready: bool = True
+    """Offer to wait for `session/ready`."""
+    strict: bool = False
+    """Name what is only a draft of ACP nowhere but in `_meta`."""
+    passed: frozenset[str] = frozenset()
+    """Session capabilities of agents that the node passes on, such as `additionalDirectories`."""
+
+    def drafts(self, ready: Any) -> dict[str, Any]:
+        """The drafts that are switched on. `ready`: the value that stands for it."""
+        drafts: dict[str, Any] = {"turnComplete": {}} if self.turn_complete else {}
+        return {**drafts, "ready": ready} if self.ready else drafts
+
+
+class Offered(Struct, frozen=True, kw_only=True):
+    """What an agent offers, in the words of neither version."""
+
+    blocks: tuple[str, ...]
+    """Types of content in prompts beyond text and links."""
+    servers: tuple[str, ...]
+    """Transports of MCP servers."""
+    session: dict[str, Any]
+    """Markers that are spelt the same in both versions."""
+    meta: dict[str, Any]
+
+
+def read_offered(capabilities: Raw, version: int) -> Offered:
+    """The capabilities of an agent of that version."""
+    given = as_object(capabilities)
+    if version == 2:
+        session = child(given, "session")
+        prompt, servers = child(session, "prompt"), child(session, "mcp")
+        markers = session
+    else:
+        prompt, servers = child(given, "promptCapabilities"), child(given, "mcpCapabilities")
+        markers = child(given, "sessionCapabilities")
+    return Offered(
+        blocks=tuple(each for each in _BLOCKS if is_offered(prompt, each)),
+        # v1 has no word for stdio: every agent takes it.
+        servers=tuple(each for each in _SERVERS if is_offered(servers, each) or (each, version) == ("stdio", 1)),
+        session={name: value for name, value in markers.items() if isinstance(value, dict)},
+        meta=child(given, "_meta"),
+    )
 
 
 def initialize_result(agent: AgentProfile | None, client: ClientProfile, host: Host) -> Raw:
@@ -143,3 +223,99 @@ def initialize_result(agent: AgentProfile | None, client: ClientProfile, host: H
     # The draft of `session/ready` shows it in the place that v2 has for capabilities.
     mirror = {} if host.strict else host.drafts(True)
     return raw({**result, "capabilities": {"session": mirror}} if mirror else result)
+
+
+def capabilities_v1(offered: Offered, host: Host, *, logout: bool) -> dict[str, Any]:
+    """`agentCapabilities` for a v1 client."""
+    drafts, passed = host.drafts({}), _passed(offered, host)
+    session: dict[str, Any] = {**passed, **_SERVED, **({} if host.strict else drafts)}
+    meta = {**offered.meta, **({VENDOR: drafts} if host.strict and drafts else {})}
+    return {
+        "loadSession": True,
+        "promptCapabilities": dict.fromkeys(offered.blocks, True),
+        "mcpCapabilities": {each: True for each in offered.servers if each != "stdio"},
+        "sessionCapabilities": session,
+        **({"auth": {"logout": {}}} if logout else {}),
+        **({"_meta": meta} if meta else {}),
+    }
+
+
+def capabilities_v2(offered: Offered, host: Host) -> dict[str, Any]:
+    """`capabilities` for a v2 client. The end of a turn is a state there, so no marker of it is offered."""
+    servers: dict[str, Any] = {each: {} for each in offered.servers if each != "sse"}
+    session: dict[str, Any] = {
+        **_passed(offered, host),
+        "delete": {},
+        "prompt": {each: {} for each in offered.blocks},
+        "mcp": servers,
+    }
+    if host.ready and not host.strict:
+        session["ready"] = True
+    drafts = host.drafts({})
+    if host.strict and drafts:
+        session["_meta"] = {VENDOR: drafts}
+    return {"session": session, **({"_meta": offered.meta} if offered.meta else {})}
+
+
+def _passed(offered: Offered, host: Host) -> dict[str, Any]:
+    return {name: value for name, value in offered.session.items() if name in host.passed}
+
+
+# -- ways to log in: by id in v1, by methodId and with a type in v2 ---------------------------------------------
+
+
+def auth_methods(
+    methods: Raw, agent_version: int, client_version: int, *, terminal: bool, losses: Counter[str] | None = None
+) -> list[Raw]:
+    """The methods. `terminal`: the client can run the agent's program to log in there."""
+    counted = Counter[str]() if losses is None else losses
+    found = (members(each) for each in entries(methods))
+    usable = [each for each in found if terminal or text_of(each, "type") != "terminal"]
+    if agent_version == client_version:
+        return [raw(each) for each in usable]
+    translated = (_to_v2(each) if client_version == 2 else _to_v1(each, counted) for each in usable)
+    return [raw(each) for each in translated if each is not None]
+
+
+def is_terminal(methods: Raw, method_id: str) -> bool:
+    """Whether this way to log in is a program that the client runs itself, and so no request to the agent."""
+    found = (members(each) for each in entries(methods))
+    return any(
+        text_of(each, "type") == "terminal" and method_id in (text_of(each, "id"), text_of(each, "methodId"))
+        for each in found
+    )
+
+
+def has_login(agent: AgentProfile) -> bool:
+    """On v2 there are requests for logging in and out only where there is a way to log in."""
+    return agent.version == 1 or bool(entries(agent.auth_methods))
+
+
+def can_log_out(agent: AgentProfile) -> bool:
+    """On v2, logging out belongs to every agent that has a way to log in; on v1 it is offered by itself."""
+    if agent.version == 2:
+        return has_login(agent)
+    return is_offered(child(as_object(agent.capabilities), "auth"), "logout")
+
+
+def _to_v2(method: dict[str, Raw]) -> dict[str, Any]:
+    named: dict[str, Any] = {("methodId" if name == "id" else name): value for name, value in method.items()}
+    if text_of(method, "type") != "terminal":
+        return {**named, "type": "agent"}
+    env = members(method.get("env"))
+    return {**named, "env": [{"name": name, "value": value} for name, value in env.items()]}
+
+
+def _to_v1(method: dict[str, Raw], losses: Counter[str]) -> dict[str, Any] | None:
+    kind = text_of(method, "type")
+    named: dict[str, Any] = {
+        ("id" if name == "methodId" else name): value for name, value in method.items() if name != "type"
+    }
+    if kind == "terminal":
+        env = [members(each) for each in entries(method.get("env"))]
+        pairs = {text_of(each, "name") or "": each["value"] for each in env if "value" in each}
+        return {**named, "type": kind, "env": pairs}
+    if kind == "agent":
+        return named
+    losses["auth_method"] += 1
+    return None

@@ -13,7 +13,7 @@ from msgspec import Raw
 
 from turnwire.core.dialect import VENDOR
 from turnwire.core.translate.members import entries, members, raw, text_of
-from turnwire.core.translate.tool_parts import patch_to_v1, patch_to_v2, text_item
+from turnwire.core.translate.tools import patch_to_v1, patch_to_v2, text_item
 from turnwire.ids import SessionId
 from turnwire.wire.methods import SESSION_REQUEST_PERMISSION
 

@@ -3,23 +3,37 @@
 Takes a session's tool updates in order; gives those of the other version. Remembers which calls the client has
 heard of and, for v1, what they hold, because v1 can only be sent all of a call's content. Never holds back the
 last word: content that grows is sent again when it has grown by a part, and at the latest when `flush` is called.
+A terminal of a v2 agent is shown to a v1 client as text, without control sequences, and of a long output the end.
 """
 
 from __future__ import annotations
 
+import re
 from collections import Counter
-from typing import Final
+from typing import Final, Protocol
 
 from msgspec import Raw
 
-from turnwire.core.translate.members import entries, members, raw, text_of
-from turnwire.core.translate.terminals import Terminals
-from turnwire.core.translate.tool_parts import PATCHED, patch_to_v1, patch_to_v2
+from turnwire.core.events import SessionUpdated
+from turnwire.core.translate.diffs import as_text, changed_file, fenced
+from turnwire.core.translate.members import entries, members, named, raw, text_of, without_nulls
+from turnwire.core.view import terminals
+from turnwire.core.view.patch import is_null
+from turnwire.core.view.terminals import Terminal
 
 _ALWAYS: Final = 4096
 """Content up to this many bytes is sent again with every piece; beyond it, when it has grown by an eighth. So all
 that is sent stays within a small multiple of the content, however small the pieces are."""
 _NULL: Final = Raw(b"null")
+PATCHED: Final = ("name", "title", "kind", "status", "content", "locations", "rawInput", "rawOutput")
+"""Members of a tool call that an update can change, in both versions."""
+V1_KINDS: Final = frozenset(
+    {"read", "edit", "delete", "move", "search", "execute", "think", "fetch", "switch_mode", "other"}
+)
+V1_STATUS: Final = frozenset({"pending", "in_progress", "completed", "failed"})
+V1_BLOCKS: Final = frozenset({"text", "image", "audio", "resource_link", "resource"})
+
+# -- calls, for a v2 client -------------------------------------------------------------------------------------
 
 
 class ToolsToV2:
@@ -51,6 +65,9 @@ class ToolsToV2:
         if not is_new:
             blank = dict.fromkeys(PATCHED, _NULL) | blank
         return {**patch, **{name: value for name, value in blank.items() if name not in patch}}
+
+
+# -- calls, for a v1 client -------------------------------------------------------------------------------------
 
 
 class _Call:
@@ -167,3 +184,185 @@ class ToolsToV1:
 
 def _empty(tool_call_id: str, **patch: object) -> dict[str, object]:
     return {"sessionUpdate": "tool_call_update", "toolCallId": tool_call_id, **patch}
+
+
+# -- their parts, for a v2 client; tool calls in permission requests are translated by the same rules -----------
+
+
+def patch_to_v2(given: dict[str, Raw], losses: Counter[str]) -> dict[str, Raw]:
+    """The members of a v1 patch that change something: null says nothing there."""
+    patch = without_nulls(given)
+    # It says what a client may cancel, and there is nobody behind it who could.
+    patch.pop("capabilities", None)
+    if "content" in patch:
+        patch["content"] = raw([content_to_v2(each, losses) for each in entries(patch["content"])])
+    if "locations" in patch:
+        patch["locations"] = raw([_location_to_v2(each, losses) for each in entries(patch["locations"])])
+    return patch
+
+
+def content_to_v2(item: Raw, losses: Counter[str]) -> Raw:
+    """One item of a tool call's content."""
+    kind = named(item, "type")
+    if kind == "diff":
+        losses["diff_texts"] += 1
+        return changed_file(members(item))
+    if kind == "terminal":
+        losses["terminal_of_client"] += 1
+        return text_item(f"[terminal {named(item, 'terminalId')}]", members(item).get("_meta"))
+    return item
+
+
+def _location_to_v2(location: Raw, losses: Counter[str]) -> Raw:
+    parts = members(location)
+    if parts.get("line") is None or bytes(parts["line"]) != b"0":
+        return location
+    losses["line_zero"] += 1
+    return raw({name: value for name, value in parts.items() if name != "line"})
+
+
+# -- their parts, for a v1 client -------------------------------------------------------------------------------
+
+
+class Shows(Protocol):
+    """What a terminal shows now."""
+
+    def __call__(self, terminal_id: str, /) -> str: ...
+
+
+def patch_to_v1(given: dict[str, Raw], losses: Counter[str], shows: Shows) -> dict[str, Raw]:
+    """The members of a v2 patch, as far as v1 can say them. A cleared list is an empty one."""
+    patch = dict(given)
+    if patch.pop("capabilities", None) is not None:
+        losses["item_capabilities"] += 1
+    for name in ("name", "title", "rawInput", "rawOutput"):
+        if name in patch and is_null(patch[name]):
+            losses["scalar_clear"] += 1
+            del patch[name]
+    if "_meta" in patch and is_null(patch["_meta"]):
+        losses["meta_clear"] += 1
+        del patch["_meta"]
+    if "kind" in patch:
+        patch["kind"] = raw(_kind_to_v1(text_of(patch, "kind"), losses))
+    if "status" in patch:
+        patch["status"] = raw(_status_to_v1(text_of(patch, "status"), losses))
+    if "content" in patch:
+        patch["content"] = raw([content_to_v1(each, losses, shows) for each in entries(patch["content"])])
+    if "locations" in patch:
+        patch["locations"] = raw(entries(patch["locations"]))
+    return patch
+
+
+def _kind_to_v1(kind: str | None, losses: Counter[str]) -> str:
+    if kind is None or kind in V1_KINDS:
+        return kind or "other"
+    losses["tool_kind"] += 1
+    return "other"
+
+
+def _status_to_v1(status: str | None, losses: Counter[str]) -> str:
+    if status is None or status in V1_STATUS:
+        return status or "pending"
+    losses["tool_status"] += 1
+    return "failed" if status == "cancelled" else "in_progress"
+
+
+def content_to_v1(item: Raw, losses: Counter[str], shows: Shows) -> Raw:
+    """One item of a tool call's content."""
+    parts = members(item)
+    match text_of(parts, "type"):
+        case "content":
+            block = parts.get("content")
+            return item if block is None else raw({**parts, "content": block_to_v1(block, losses)})
+        case "diff":
+            losses["diff_changes"] += 1
+            return text_item(as_text(parts), parts.get("_meta"))
+        case "terminal":
+            losses["terminal_of_agent"] += 1
+            return text_item(shows(text_of(parts, "terminalId") or ""), parts.get("_meta"))
+        case other:
+            losses["content_unknown"] += 1
+            return text_item(f"[{other}: content that this version of ACP cannot show]", parts.get("_meta"))
+
+
+def block_to_v1(block: Raw, losses: Counter[str]) -> Raw:
+    """A content block: v1 has five types and no others."""
+    kind = named(block, "type")
+    if kind in V1_BLOCKS:
+        return block
+    losses["content_unknown"] += 1
+    return raw({"type": "text", "text": f"[{kind}: content that this version of ACP cannot show]"})
+
+
+def text_item(text: str, meta: Raw | None) -> Raw:
+    """Text as content of a tool call."""
+    item: dict[str, object] = {"type": "content", "content": {"type": "text", "text": text}}
+    return raw(item if meta is None else {**item, "_meta": meta})
+
+
+# -- terminals of a v2 agent, as text for a v1 client, which knows only terminals of its own --------------------
+
+
+_SHOWN: Final = 64 * 1024
+"""Bytes of output that are shown. All of it goes out again with each change, so it must stay small."""
+_CONTROLS: Final = re.compile(
+    r"\x1b\[[0-?]*[ -/]*[@-~]"  # CSI: colours, cursor
+    r"|\x1b[\]PX^_].*?(?:\x07|\x1b\\|$)"  # OSC and other strings
+    r"|\x1b[ -/]*[0-~]?"  # other escapes, and one that was cut
+    r"|[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]",
+    re.DOTALL,
+)
+_LINE_ENDS: Final = re.compile(r"\r*\n|\r")
+_NO_TIME: Final = 0
+
+
+class Terminals:
+    """The terminals of one session."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, Terminal] = {}
+
+    def take(self, kind: str, update: Raw) -> str | None:
+        """Apply an update; gives the id of its terminal, none if it could not be applied.
+
+        Bytes are joined before they are read, because a piece may end inside a character.
+        """
+        event = SessionUpdated(at=_NO_TIME, kind=kind, update=update)
+        fold = terminals.update if kind == "terminal_update" else terminals.append_output
+        return text_of(members(update), "terminalId") if fold(self._known, event, 0) else None
+
+    def size(self, terminal_id: str) -> int:
+        """How much it has put out."""
+        terminal = self._known.get(terminal_id)
+        return 0 if terminal is None else len(terminal.output)
+
+    def as_text(self, terminal_id: str) -> str:
+        """What it shows now."""
+        terminal = self._known.get(terminal_id)
+        if terminal is None:
+            return f"[terminal {terminal_id}]"
+        output = terminal.output[-_SHOWN:].decode(errors="replace")
+        lines = [] if terminal.command is None else [f"$ {terminal.command}"]
+        if len(terminal.output) > _SHOWN:
+            lines.append("[earlier output is left out]")
+        shown = sanitized(output)
+        if shown:
+            lines.append(shown.removesuffix("\n"))
+        ended = _ended(terminal)
+        return fenced("\n".join(lines if ended is None else [*lines, ended]))
+
+
+def sanitized(output: str) -> str:
+    """Text without what would move the cursor, ring, or pretend to be something else."""
+    return _LINE_ENDS.sub("\n", _CONTROLS.sub("", output))
+
+
+def _ended(terminal: Terminal) -> str | None:
+    if not isinstance(terminal.exit_status, Raw):
+        return None
+    status = members(terminal.exit_status)
+    signal = text_of(status, "signal")
+    if signal is not None:
+        return f"[ended by {signal}]"
+    code = status.get("exitCode")
+    return "[ended]" if code is None else f"[exit code {bytes(code).decode()}]"

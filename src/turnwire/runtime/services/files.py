@@ -1,9 +1,9 @@
 """Files for an agent: reading and writing text inside the roots of a session.
 
-Takes a request of ACP, gives its answer or raises `RequestRefused`. Opens regular files only, and nothing that
-could block: no pipe, no device. A file is replaced whole or not at all, by renaming; whoever reads it meanwhile
-sees the old text or the new. Works in worker threads, a few at a time, and lets none run on alone: a cancelled
-call returns when its thread has. Never follows a link out of the roots; see `turnwire.runtime.services.roots`.
+Only regular files are opened, and nothing that could block: no pipe, no device. A file is replaced whole or not
+at all, by renaming; whoever reads it meanwhile sees the old text or the new. Works in worker threads, a few at a
+time, and lets none run on alone: a cancelled call returns when its thread has. No link is followed out of the
+roots; see `turnwire.runtime.services.roots`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ from anyio import CapacityLimiter, to_thread
 from turnwire.limits import Limits
 from turnwire.runtime.services import refusals
 from turnwire.runtime.services.roots import Place, Roots
-from turnwire.wire.schema.v1 import ReadTextFileRequest, WriteTextFileRequest
 
 _OPEN = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 _CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -40,28 +39,28 @@ class Files:
         self._max_bytes = limits.file_bytes
         self._threads = threads
 
-    async def read_text_file(self, request: ReadTextFileRequest) -> str:
+    async def read_text_file(self, path: str, line: int | None = None, limit: int | None = None) -> str:
         """The text, or `limit` lines of it from `line` on, line ends as they are. Past the end there is no text.
 
         Raises:
             RequestRefused: It is outside, missing, no regular file, too large or no UTF-8 text.
         """
-        check_lines(request)
-        return await to_thread.run_sync(self._read, request, limiter=self._threads)
+        _check_lines(line, limit)
+        return await to_thread.run_sync(self._read, path, line or 1, limit, limiter=self._threads)
 
-    async def write_text_file(self, request: WriteTextFileRequest) -> None:
+    async def write_text_file(self, path: str, text: str) -> None:
         """Create the file, with the directories above it, or replace it. A cancelled call did all or nothing.
 
         Raises:
             RequestRefused: It is outside, no regular file, too large, or the system does not permit it.
         """
-        content = request.content.encode()
+        content = text.encode()
         if len(content) > self._max_bytes:
             raise self._too_large()
-        await to_thread.run_sync(self._write, request.path, content, limiter=self._threads)
+        await to_thread.run_sync(self._write, path, content, limiter=self._threads)
 
-    def _read(self, request: ReadTextFileRequest) -> str:
-        with self._roots.locate(request.path) as place, os.fdopen(_open_regular(place, os.O_RDONLY), "rb") as file:
+    def _read(self, path: str, line: int, limit: int | None) -> str:
+        with self._roots.locate(path) as place, os.fdopen(_open_regular(place, os.O_RDONLY), "rb") as file:
             if os.fstat(file.fileno()).st_size > self._max_bytes:
                 raise self._too_large()
             # The size is no promise: the file may grow, and some of the system's own have none.
@@ -74,7 +73,7 @@ class Files:
             text = "\0"
         if "\0" in text:
             raise refusals.invalid("the file is not UTF-8 text; use a terminal to look into it", "not_text")
-        return cut_lines(text, request.line or 1, request.limit)
+        return cut_lines(text, line, limit)
 
     def _write(self, path: str, content: bytes) -> None:
         with self._roots.locate(path, make_parents=True) as place:
@@ -98,11 +97,11 @@ class Files:
         )
 
 
-def check_lines(request: ReadTextFileRequest) -> None:
-    """Refuse a `line` or `limit` that counts nothing. ACP counts lines from 1."""
-    if request.line is not None and not 1 <= request.line <= UINT32:
+def _check_lines(line: int | None, limit: int | None) -> None:
+    """Refuse what counts nothing. ACP counts lines from 1."""
+    if line is not None and not 1 <= line <= UINT32:
         raise refusals.invalid("`line` is out of range; lines are counted from 1", "malformed")
-    if request.limit is not None and not 0 <= request.limit <= UINT32:
+    if limit is not None and not 0 <= limit <= UINT32:
         raise refusals.invalid("`limit` is out of range; give a number of lines", "malformed")
 
 

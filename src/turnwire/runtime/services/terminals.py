@@ -1,31 +1,231 @@
 """The terminals of one session: created, read, waited for, killed and released by its agent.
 
-Takes a request of ACP, gives its answer or raises `RequestRefused`. An id is good from its creation to its
-release; a terminal that was never released is killed when the session lets go. Bounded in number and in the
-output each one keeps. Never runs a command with more of the daemon's environment than an agent gets.
+A terminal is a command that runs without an input, its output (both streams in the order they were written) and
+its one end. There is no pseudo terminal. It never outlives its owner: the command runs under the guard
+(`turnwire.link.guard`), so its whole tree goes when it exits, when it is killed, and when this process dies. The
+exit is told once the guard has buried the tree and everything that was printed has been read; so whoever knows
+the exit can read all of the output.
+
+An id is good from its creation to its release; a terminal that was never released is killed when the session lets
+go. Terminals are bounded in number and in the output that each one keeps, and no command gets more of the
+daemon's environment than an agent does.
 """
 
 from __future__ import annotations
 
+import asyncio
+import codecs
+import errno
 import os
 import shlex
 import shutil
-from collections.abc import Mapping
+import signal
+import subprocess
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 
+import anyio
 from anyio import CapacityLimiter, create_task_group, to_thread
 
-from turnwire.errors import ConfigError
+from turnwire.errors import ConfigError, RequestRefused
 from turnwire.limits import Limits
 from turnwire.link.environment import agent_environment
-from turnwire.runtime import mint
+from turnwire.link.process import Ends, GuardEnd, Report, signal_name, start_guard
+from turnwire.runtime import new_ids
 from turnwire.runtime.services import refusals
 from turnwire.runtime.services.roots import Roots
-from turnwire.runtime.services.terminal import Terminal, start_terminal
-from turnwire.wire.schema.common import NamedValue, TerminalExit
-from turnwire.wire.schema.v1 import CreateTerminalRequest, TerminalOutputResponse
+from turnwire.wire.schema.common import TerminalExit
+
+READ_BYTES = 64 * 1024
+"""Taken in one turn of the loop; the size of a pipe."""
+
+DRAIN_READS = 32
+"""Reads after the end. A pipe holds sixteen at most; a foreign holder of its other end cannot keep us here."""
 
 SHELL = "/bin/sh"
 """Every system has it."""
+
+
+class Output:
+    """What a command printed, or the end of it, within a number of bytes. It begins and ends at a character.
+
+    What is no UTF-8 is shown as replacement characters. No more is held than the bound and one read.
+    """
+
+    def __init__(self, max_bytes: int) -> None:
+        self._max_bytes = max_bytes
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self._kept = bytearray()
+        """Always whole characters of UTF-8."""
+        self.is_truncated = False
+
+    def feed(self, chunk: bytes) -> None:
+        self._keep(self._decoder.decode(chunk))
+
+    def end(self) -> None:
+        """There is no more: a character that was begun stays unfinished."""
+        self._keep(self._decoder.decode(b"", final=True))
+
+    def text(self) -> str:
+        return self._kept.decode()
+
+    def _keep(self, text: str) -> None:
+        self._kept += text.encode()
+        excess = len(self._kept) - self._max_bytes
+        if excess <= 0:
+            return
+        # The bytes that continue a character are 10xxxxxx; one that lost its first byte goes as a whole.
+        while excess < len(self._kept) and self._kept[excess] & 0xC0 == 0x80:
+            excess += 1
+        del self._kept[:excess]
+        self.is_truncated = True
+
+
+class Terminal:
+    """A command and what it printed. `start_terminal` makes one."""
+
+    def __init__(self, guard: subprocess.Popen[bytes], ends: Ends, max_bytes: int) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._fd = ends.stdout
+        self._is_reading = True
+        self._pid = 0
+        self._failure: Report | None = None
+        self._ending: Report | None = None
+        self._launched = anyio.Event()
+        self._gone = anyio.Event()
+        self.output = Output(max_bytes)
+        self.exit: TerminalExit | None = None
+        """How it ended, once it has."""
+        self._guard = GuardEnd(guard, ends, self._heard, self._guard_ended)
+        os.set_blocking(self._fd, False)
+        self._loop.add_reader(self._fd, self._read)
+
+    async def launched(self, within_s: float) -> None:
+        """Return once the command runs. Raises `RequestRefused`; then, or when cancelled, the owner kills it."""
+        with anyio.move_on_after(within_s):
+            await self._launched.wait()
+        if not self._pid:
+            raise _launch_refusal(self._failure)
+
+    async def exited(self) -> TerminalExit:
+        """Wait for the end. Any number of tasks may wait. Cancel-safe."""
+        await self._gone.wait()
+        assert self.exit is not None, "the exit is known before anybody is woken"
+        return self.exit
+
+    def kill(self) -> None:
+        """SIGKILL to the whole tree, now. Nothing happens if it is gone."""
+        if self.exit is None and not self._guard.order(b"K"):
+            self._kill_group()
+
+    async def stop(self, within_s: float) -> None:
+        """Kill, and wait for the end for a while, also when cancelled. The guard goes on after that by itself."""
+        self.kill()
+        with anyio.move_on_after(within_s, shield=True):
+            await self._gone.wait()
+        if self.exit is None:
+            # A guard that was stopped obeys nobody; the command itself can still be reached.
+            self._kill_group()
+
+    # -- what the guard and the pipe tell ------------------------------------------------------------------
+
+    def _heard(self, report: Report) -> None:
+        if "pid" in report:
+            self._pid = int(report["pid"])
+            self._launched.set()
+        elif "launch_error" in report:
+            self._failure = report
+        elif "exit_code" in report:
+            self._ending = report
+
+    def _guard_ended(self) -> None:
+        if self._ending is None:
+            # Somebody killed the guard. The kernel kills the command where it can; the rest of its group is ours.
+            self._kill_group()
+        for _ in range(DRAIN_READS):
+            if self._read() == 0:
+                break
+        self._close_output()
+        self.output.end()
+        self.exit = _exit_status(self._ending)
+        self._launched.set()
+        self._gone.set()
+
+    def _read(self) -> int:
+        """Take what has arrived; how much that was."""
+        if not self._is_reading:
+            return 0
+        try:
+            chunk = os.read(self._fd, READ_BYTES)
+        except BlockingIOError:
+            return 0
+        if chunk:
+            self.output.feed(chunk)
+        else:
+            self._close_output()
+        return len(chunk)
+
+    def _close_output(self) -> None:
+        if self._is_reading:
+            self._is_reading = False
+            self._loop.remove_reader(self._fd)
+            os.close(self._fd)
+
+    def _kill_group(self) -> None:
+        if self._pid:
+            with suppress(ProcessLookupError, PermissionError):
+                os.killpg(self._pid, signal.SIGKILL)
+
+
+def start_terminal(command: Sequence[str], cwd: str, env: Mapping[str, str], max_bytes: int) -> Terminal:
+    """Start a command under a guard. Both its output streams are one pipe, so they keep their order.
+
+    Call it in the thread that runs the event loop: the kernel signals a guard when the thread that started it ends.
+
+    Raises:
+        RequestRefused: Not even the guard could be started.
+    """
+    try:
+        guard, ends = start_guard(command, cwd, env, output_only=True)
+    except OSError as error:
+        raise _guard_refusal(error) from None
+    return Terminal(guard, ends, max_bytes)
+
+
+def _exit_status(ending: Report | None) -> TerminalExit:
+    """In ACP's words: a code or the name of a signal; neither if nobody saw it end."""
+    if ending is None:
+        return TerminalExit()
+    number = int(ending["signal"])
+    return TerminalExit(signal=signal_name(number)) if number else TerminalExit(exit_code=int(ending["exit_code"]))
+
+
+_LAUNCH = {
+    errno.ENOENT: ("command_not_found", "the command was not found; check its name, or give its full path"),
+    errno.ENOTDIR: ("command_not_found", "the command was not found; check its name, or give its full path"),
+    errno.EACCES: ("not_executable", "the command may not be run; check its permissions"),
+    errno.ENOEXEC: ("not_executable", "the command is no program; run it with its interpreter"),
+    errno.E2BIG: ("too_large", "the command has too many or too long arguments; pass them in a file"),
+}
+
+
+def _launch_refusal(failure: Report | None) -> RequestRefused:
+    if failure is None:
+        return refusals.failed("cannot_start", "the command did not start in time; try again")
+    if failure["at"] == "cwd":
+        return refusals.invalid("the terminal's directory cannot be entered; check that it exists", "bad_cwd")
+    found = _LAUNCH.get(int(failure["launch_error"]))
+    if found is None:
+        return refusals.failed("cannot_start", "the system refused to start the command; try again")
+    reason, message = found
+    return refusals.invalid(message, reason)
+
+
+def _guard_refusal(error: OSError) -> RequestRefused:
+    if error.errno == errno.E2BIG:
+        reason, message = _LAUNCH[errno.E2BIG]
+        return refusals.invalid(message, reason)
+    return refusals.failed("cannot_start", "no further process can be started now; release terminals and try again")
 
 
 class Terminals:
@@ -42,26 +242,38 @@ class Terminals:
         self._starting = 0
         self._is_closed = False
 
-    async def create(self, request: CreateTerminalRequest) -> str:
+    async def create(
+        self,
+        command: str,
+        args: Sequence[str] = (),
+        *,
+        env: Mapping[str, str] | None = None,
+        cwd: str | None = None,
+        output_byte_limit: int | None = None,
+    ) -> str:
         """Start a command and give the terminal's id once it runs. A cancelled call leaves no process.
+
+        `env` comes on top of what every command gets; `cwd` is the session's without one.
 
         Raises:
             RequestRefused: The command cannot be started, its directory is outside, or there are too many.
         """
         self._check_room()
-        max_bytes = self._output_bound(request.output_byte_limit)
-        environment = {**self._environment, **_given_environment(request.env)}
-        if any("\0" in each for each in (request.command, *request.args)) or not request.command:
+        max_bytes = self._output_bound(output_byte_limit)
+        environment = {**self._environment, **_checked_environment(env or {})}
+        if any("\0" in each for each in (command, *args)) or not command:
             raise refusals.invalid("the command is empty or holds a zero byte; name a program", "malformed")
         self._starting += 1
         try:
-            command, cwd = await to_thread.run_sync(self._prepare, request, environment, limiter=self._threads)
+            words, directory = await to_thread.run_sync(
+                prepare, self._roots, command, args, environment, cwd, limiter=self._threads
+            )
             if self._is_closed:
                 raise refusals.closed()
-            terminal = start_terminal(command, cwd, environment, max_bytes)
+            terminal = start_terminal(words, directory, environment, max_bytes)
         finally:
             self._starting -= 1
-        terminal_id = mint.terminal_id()
+        terminal_id = new_ids.terminal_id()
         self._terminals[terminal_id] = terminal
         try:
             await terminal.launched(self._limits.launch_s)
@@ -73,25 +285,20 @@ class Terminals:
             raise
         return terminal_id
 
-    def output(self, terminal_id: str) -> TerminalOutputResponse:
-        """What it has printed so far, and how it ended if it has."""
-        terminal = self._get(terminal_id)
-        output = terminal.output
-        return TerminalOutputResponse(
-            output=output.text(), truncated=output.is_truncated, exit_status=terminal.exit
-        )
-
-    async def wait_for_exit(self, terminal_id: str) -> TerminalExit:
-        """Its end, also if it is released meanwhile. Cancel-safe."""
-        return await self._get(terminal_id).exited()
+    def find(self, terminal_id: str) -> Terminal:
+        """A terminal with its output and its end. Whoever waits for the end gets it also if it is released."""
+        terminal = self._terminals.get(terminal_id)
+        if terminal is None:
+            raise refusals.closed() if self._is_closed else refusals.unknown_terminal()
+        return terminal
 
     async def kill(self, terminal_id: str) -> None:
         """End the command and everything it started. The id stays good."""
-        await self._get(terminal_id).stop(self._limits.stop_kill_s)
+        await self.find(terminal_id).stop(self._limits.stop_kill_s)
 
     async def release(self, terminal_id: str) -> None:
         """End it and forget it: the id is unknown from now on."""
-        terminal = self._get(terminal_id)
+        terminal = self.find(terminal_id)
         del self._terminals[terminal_id]
         await terminal.stop(self._limits.stop_kill_s)
 
@@ -103,12 +310,6 @@ class Terminals:
             for terminal in terminals:
                 terminal.kill()
                 tasks.start_soon(terminal.stop, self._limits.stop_kill_s)
-
-    def _get(self, terminal_id: str) -> Terminal:
-        terminal = self._terminals.get(terminal_id)
-        if terminal is None:
-            raise refusals.closed() if self._is_closed else refusals.unknown_terminal()
-        return terminal
 
     def _check_room(self) -> None:
         if self._is_closed:
@@ -126,36 +327,42 @@ class Terminals:
             raise refusals.invalid("`outputByteLimit` is negative; give a number of bytes", "malformed")
         return min(asked, self._limits.terminal_output_bytes)
 
-    def _prepare(self, request: CreateTerminalRequest, environment: Mapping[str, str]) -> tuple[list[str], str]:
-        """Looks at the disk, so it runs in a worker thread."""
-        cwd = self._roots.directory(request.cwd)
-        return command_line(request, environment.get("PATH", os.defpath), cwd), cwd
+
+def prepare(
+    roots: Roots, command: str, args: Sequence[str], environment: Mapping[str, str], cwd: str | None
+) -> tuple[list[str], str]:
+    """What to start, and where: `cwd` inside the roots. Looks at the disk, so call it in a worker thread.
+
+    Raises:
+        RequestRefused: The directory is missing or outside.
+    """
+    directory = roots.directory(cwd)
+    return command_line(command, args, environment.get("PATH", os.defpath), directory), directory
 
 
-def command_line(request: CreateTerminalRequest, path: str, cwd: str) -> list[str]:
+def command_line(command: str, args: Sequence[str], path: str, cwd: str) -> list[str]:
     """The program to start and its arguments.
 
     Agents send either a program with `args`, or one line for a shell and no `args`. The second is known by
     characters that mean something to a shell, unless there is a program of just that name.
     """
-    command = request.command
-    if request.args or shlex.quote(command) == command:
-        return [command, *request.args]
+    if args or shlex.quote(command) == command:
+        return [command, *args]
     if shutil.which(os.path.join(cwd, command) if "/" in command else command, path=path):
         return [command]
     # The lines that agents write are bash's more often than not.
     return [shutil.which("bash", path=path) or SHELL, "-c", command]
 
 
-def _given_environment(variables: list[NamedValue]) -> dict[str, str]:
+def _checked_environment(variables: Mapping[str, str]) -> dict[str, str]:
     try:
-        given = agent_environment({}, additions=[f"{each.name}={each.value}" for each in variables])
+        checked = agent_environment({}, additions=[f"{name}={value}" for name, value in variables.items()])
     except ConfigError:
-        given = {}
+        checked = {}
     # A name with an equals sign in it would have become another name.
-    if given.keys() != {each.name for each in variables}:
+    if checked.keys() != variables.keys():
         raise refusals.invalid(
             "a variable in `env` cannot be set; use letters, digits and `_`, and no name of the daemon's own",
             "malformed",
         )
-    return given
+    return checked

@@ -1,8 +1,8 @@
 """A session's workspace: the files and terminals that the daemon serves to its agent in place of a client.
 
-Takes a method of ACP and its raw params; gives the raw result or raises `RequestRefused`, whose text, code and
-`uri` may be sent to the agent as they are. Never serves anything outside the session's directories, never blocks
-the event loop, and leaves nothing behind when it is closed or a call is cancelled.
+A method of ACP and its raw params come in, a raw result goes out; or a `RequestRefused`, whose text, code and
+`uri` may be sent to the agent as they are. Nothing outside the session's directories is served, nothing blocks
+the event loop, and nothing is left behind when it is closed or a call is cancelled.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from turnwire.wire.schema.v1 import (
     CreateTerminalResponse,
     ReadTextFileRequest,
     ReadTextFileResponse,
+    TerminalOutputResponse,
     TerminalRequest,
     WriteTextFileRequest,
 )
@@ -96,23 +97,38 @@ class Workspace:
         self._is_closed = True
         await self._terminals.aclose()
 
+    # -- the methods: params of ACP are unpacked here, and nowhere below ------------------------------------------
+
     async def _read_text_file(self, params: Raw) -> Raw:
-        content = await self._files.read_text_file(_read(params, ReadTextFileRequest))
+        request = _read(params, ReadTextFileRequest)
+        content = await self._files.read_text_file(request.path, request.line, request.limit)
         return raw(ReadTextFileResponse(content=content))
 
     async def _write_text_file(self, params: Raw) -> Raw:
-        await self._files.write_text_file(_read(params, WriteTextFileRequest))
+        request = _read(params, WriteTextFileRequest)
+        await self._files.write_text_file(request.path, request.content)
         return DONE
 
     async def _create(self, params: Raw) -> Raw:
-        terminal_id = await self._terminals.create(_read(params, CreateTerminalRequest))
+        request = _read(params, CreateTerminalRequest)
+        terminal_id = await self._terminals.create(
+            request.command,
+            request.args,
+            env={each.name: each.value for each in request.env},
+            cwd=request.cwd,
+            output_byte_limit=request.output_byte_limit,
+        )
         return raw(CreateTerminalResponse(terminal_id=terminal_id))
 
     async def _output(self, params: Raw) -> Raw:
-        return raw(self._terminals.output(_named(params)))
+        terminal = self._terminals.find(_named(params))
+        output = terminal.output
+        return raw(
+            TerminalOutputResponse(output=output.text(), truncated=output.is_truncated, exit_status=terminal.exit)
+        )
 
     async def _wait_for_exit(self, params: Raw) -> Raw:
-        return raw(await self._terminals.wait_for_exit(_named(params)))
+        return raw(await self._terminals.find(_named(params)).exited())
 
     async def _kill(self, params: Raw) -> Raw:
         await self._terminals.kill(_named(params))

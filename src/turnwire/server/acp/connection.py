@@ -9,26 +9,36 @@ from __future__ import annotations
 import secrets
 from collections.abc import AsyncGenerator, Collection
 from contextlib import aclosing
-from functools import partial
+from typing import NamedTuple
 
 import anyio
 from anyio.abc import TaskGroup
-from msgspec import Raw, json
+from msgspec import DecodeError, Raw, Struct, field, json
 
+from turnwire import __version__
 from turnwire.core.dialect import VENDOR
-from turnwire.core.translate.handshake import unsupported_version
+from turnwire.core.face.dialect import Dialect, Emission
+from turnwire.core.translate.handshake import (
+    ClientProfile,
+    Host,
+    initialize_result,
+    read_client,
+    unsupported_version,
+)
 from turnwire.errors import RemoteProtocolError, TurnwireError
 from turnwire.ids import RequestId, SessionId
 from turnwire.log import Position
 from turnwire.server.access.identity import Identity
-from turnwire.server.acp import acting, carrying, methods
-from turnwire.server.acp.agreeing import agree
-from turnwire.server.acp.failures import code_of, failed, failure_of, refusal
-from turnwire.server.acp.front import Front, logger
+from turnwire.server.acp import methods, prompt_methods
+from turnwire.server.acp.client_state import ClientState, logger
+from turnwire.server.acp.frame_writer import SessionFrame
+from turnwire.server.acp.passthrough import lend
 from turnwire.server.acp.reader import Reader
-from turnwire.server.acp.seat import go_on, pause
-from turnwire.server.acp.teller import SessionFrame
+from turnwire.server.acp.rpc import code_of, failed, failure_of, refusal
+from turnwire.server.acp.subscription import Subscription
+from turnwire.server.acp.subscription_state import UNANSWERED
 from turnwire.server.daemon import Daemon
+from turnwire.server.daemon.creation import profile_of
 from turnwire.wire.jsonrpc import (
     INVALID_REQUEST,
     Batch,
@@ -50,6 +60,62 @@ EMPTY_BATCH = "empty_batch"
 NO_BATCHES = "batches are not taken; send one message at a time"
 
 
+# -- initialize ----------------------------------------------------------------------------------------------
+
+
+class Agreed(NamedTuple):
+    """What holds for a connection from its `initialize` on."""
+
+    client: ClientProfile
+    dialect: Dialect
+    shows_offsets: bool
+    result: Raw
+
+
+class _OurCapabilities(Struct, frozen=True, rename="camel"):
+    event_ids: bool | dict[str, Raw] = False
+
+
+class _Vendors(Struct, frozen=True):
+    turnwire: _OurCapabilities = _OurCapabilities()
+
+
+class _Capabilities(Struct):
+    meta: _Vendors = field(default=_Vendors(), name="_meta")
+
+
+async def agree(daemon: Daemon, params: Raw) -> Agreed:
+    """The agreement. Raises `RemoteProtocolError` for a client that speaks no version of ours."""
+    settings = daemon.settings
+    client = read_client(params, newest=settings.protocol)
+    emission = Emission(settings.turn_complete)
+    dialect = Dialect(
+        version=client.version,
+        turn_complete=client.turn_complete,
+        emission=emission,
+        lifecycle=client.lifecycle,
+        boolean_options=client.boolean_options,
+    )
+    host = Host(
+        version=__version__,
+        turn_complete=emission is not Emission.OFF,
+        passed=frozenset({"additionalDirectories", "fork"}),
+    )
+    result = initialize_result(await profile_of(daemon), client, host)
+    return Agreed(client, dialect, _wants_offsets(client.raw), result)
+
+
+def _wants_offsets(capabilities: Raw) -> bool:
+    """Whether the client asked to see the offsets of events, to resume by them where no transport has them."""
+    try:
+        return json.decode(capabilities, type=_Capabilities).meta.turnwire.event_ids is not False
+    except DecodeError:
+        return False
+
+
+# -- the connection ------------------------------------------------------------------------------------------
+
+
 class AcpConnection:
     """One client."""
 
@@ -61,8 +127,7 @@ class AcpConnection:
         self.who = who
         self.is_initialized = False
         self.is_closed = False
-        self._front = Front(daemon, who, tasks)
-        self._front.carriers_changed = partial(carrying.settle, self._front)
+        self._client = ClientState(daemon, who, tasks, self._tend)
         self._has_begun = False
         """The client has asked for something after `initialize`, so the agreement stands."""
 
@@ -72,12 +137,12 @@ class AcpConnection:
         """Take one message. Returns once it is taken; its answer goes out with the frames. Raises nothing."""
         message = self._decode(frame)
         if isinstance(message, bytes):
-            self._front.put(message, None)
+            self._client.put(message, None)
         elif isinstance(message, Request) and message.method == "initialize":
-            self._front.put(await self._initialize(message), None)
+            self._client.put(await self._initialize(message), None)
         elif message is not None and self._is_in_order(message):
             await self._take(message)
-        if self._front.notes.is_lost and not self.is_closed:
+        if self._client.queue.is_lost and not self.is_closed:
             logger.warning("a client reads nothing; its connection ends", extra={"event": "acp_not_read"})
             await self.aclose()
 
@@ -111,14 +176,14 @@ class AcpConnection:
         if self._has_begun:
             return refusal(request.id, INVALID_REQUEST, "the connection is initialized already")
         try:
-            agreed = await agree(self._front.daemon, request.params)
+            agreed = await agree(self._client.daemon, request.params)
         except TurnwireError as error:
             requested = error.context.get("requested")
             if not isinstance(requested, int):
                 return failure_of(request.id, error)
-            return failed(request.id, unsupported_version(requested, newest=self._front.daemon.settings.protocol))
-        front = self._front
-        front.client, front.dialect, front.shows_offsets = agreed.client, agreed.dialect, agreed.shows_offsets
+            return failed(request.id, unsupported_version(requested, newest=self._client.daemon.settings.protocol))
+        client = self._client
+        client.profile, client.dialect, client.shows_offsets = agreed.client, agreed.dialect, agreed.shows_offsets
         self.is_initialized = True
         # A page cannot read the header of an upgrade, so the answer says it too.
         members = json.decode(agreed.result, type=dict[str, Raw])
@@ -131,13 +196,13 @@ class AcpConnection:
             return False
         if not self.is_initialized:
             if isinstance(message, Request):
-                self._front.put(refusal(message.id, INVALID_REQUEST, "`initialize` comes first"), None)
+                self._client.put(refusal(message.id, INVALID_REQUEST, "`initialize` comes first"), None)
             return False
         self._has_begun = True
         return True
 
     async def _take(self, message: Frame) -> None:
-        front = self._front
+        client = self._client
         if isinstance(message, Result | Failure):
             await self._answer(message)
             return
@@ -145,18 +210,18 @@ class AcpConnection:
         if named is None:
             await self._act(message)
             return
-        async with front.lane(SessionId(named)):
+        async with client.lane(SessionId(named)):
             await self._act(message)
 
     async def _act(self, message: Request | Notification) -> None:
         if isinstance(message, Request):
-            await methods.call(self._front, message)
+            await methods.call(self._client, message)
         else:
-            await methods.hear(self._front, message)
+            await methods.hear(self._client, message)
 
     async def _answer(self, message: Result | Failure) -> None:
         try:
-            await acting.answer(self._front, message)
+            await prompt_methods.answer(self._client, message)
         except TurnwireError as error:
             extra = {"event": "acp_answer_refused", "code": error.code}
             logger.info("an answer of a client was not taken", extra=extra)
@@ -169,8 +234,8 @@ class AcpConnection:
         A session that was loaded and has no stream of its own yet is told here as well.
         """
         try:
-            with self._front.notes.open() as notes:
-                self._settle()
+            with self._client.queue.open() as notes:
+                self._tend_all()
                 while not notes.is_late:
                     frames = notes.rest()
                     if frames:
@@ -180,7 +245,7 @@ class AcpConnection:
                     else:
                         await notes.wake.wait()
         finally:
-            self._settle()
+            self._tend_all()
 
     async def session_frames(
         self, session_id: SessionId, after: Position | None
@@ -190,14 +255,14 @@ class AcpConnection:
         Gives some frames at a time, which count as given when the next are asked for. Waits for the session if the
         client has not entered it yet. Raises `PositionLost`, and `SessionNotFound` if the client may not read it.
         """
-        reader = Reader(self._front, self._front.seat(session_id), after, is_stream=True)
+        reader = Reader(self._client, self._client.subscription(session_id), after, is_stream=True)
         async with aclosing(reader.pages()) as pages:
             async for each in pages:
                 yield each
 
     async def all_frames(self) -> AsyncGenerator[list[bytes]]:
         """Everything in one order, some at a time: for transports with one stream."""
-        self._front.is_merged = True
+        self._client.is_merged = True
         async with aclosing(self.connection_frames()) as frames:
             async for each in frames:
                 yield each
@@ -208,22 +273,64 @@ class AcpConnection:
         `attaches`: it will open each session anew behind the last event that it has, and hears none before.
         """
         if attaches:
-            self._front.notes.forget_logged()
-        for seat in self._front.seats.values():
+            self._client.queue.forget_logged()
+        for subscription in self._client.subscriptions.values():
             if attaches:
-                pause(seat)
+                subscription.pause()
             else:
-                go_on(seat)
+                subscription.resume()
 
-    def _settle(self) -> None:
+    # -- sessions on the connection's own stream -----------------------------------------------------------
+
+    def _tend_all(self) -> None:
         """A reader of the connection came or went: sessions without streams of their own follow it."""
-        for seat in list(self._front.seats.values()):
-            seat.wake()
-            carrying.settle(self._front, seat)
+        for subscription in list(self._client.subscriptions.values()):
+            subscription.wake()
+            self._tend(subscription)
+
+    def _tend(self, subscription: Subscription) -> None:
+        """Start or stop what the subscription asks for: a reader on the connection's own stream, and lending.
+
+        On one stream for everything every session is told; on several, only one whose client waits for its answer
+        and has not opened the session's stream yet.
+        """
+        client = self._client
+        is_unread = subscription.is_attached and not subscription.readers and subscription.carrier is None
+        wants_carrier = client.is_merged or (subscription.streams == 0 and subscription.state in UNANSWERED)
+        if is_unread and wants_carrier and client.queue.has_readers:
+            subscription.carrier = client.start(self._carry, subscription)
+        # The agent can ask of the client, and be heard by it, while somebody reads for the client.
+        is_lent = subscription.is_attached and subscription.readers > 0
+        if is_lent and subscription.lending is None:
+            subscription.lending = client.start(lend, client, subscription)
+        elif subscription.lending is not None and not is_lent:
+            subscription.lending.cancel()
+            subscription.lending = None
+
+    async def _carry(self, subscription: Subscription) -> None:
+        queue, is_done = self._client.queue, False
+        try:
+            async with aclosing(Reader(self._client, subscription, None, is_stream=False).pages()) as pages:
+                async for page in pages:
+                    frames, generation = [each.frame for each in page], subscription.generation
+                    while frames:
+                        room = await queue.room()
+                        if generation < subscription.paused_generation:
+                            break
+                        queue.put_all(frames[:room])
+                        frames = frames[room:]
+            is_done = True
+        finally:
+            subscription.carrier = None
+            # One that failed would fail again at once; it is tried again when somebody comes or goes.
+            if is_done:
+                self._tend(subscription)
+
+    # -- the end -------------------------------------------------------------------------------------------
 
     def sessions(self) -> Collection[SessionId]:
         """The sessions that the client has entered here."""
-        return [each.session_id for each in self._front.seats.values() if each.start is not None]
+        return [each.session_id for each in self._client.subscriptions.values() if each.is_attached]
 
     def may_read(self, session_id: SessionId) -> bool:
         """Whether the client may open a stream of the session. Says nothing of whether there is one."""
@@ -237,12 +344,12 @@ class AcpConnection:
         if self.is_closed:
             return
         self.is_closed = True
-        front = self._front
+        client = self._client
         with anyio.CancelScope(shield=True):
-            for seat in list(front.seats.values()):
-                if ends_work and seat.start is not None:
-                    await acting.drop_waiting(front, seat)
-                await acting.leave(front, seat)
-                seat.end()
-        front.stop()
-        front.notes.wake()
+            for subscription in list(client.subscriptions.values()):
+                if ends_work and subscription.is_attached:
+                    await prompt_methods.drop_waiting(client, subscription)
+                await client.leave(subscription)
+                subscription.end()
+        client.stop()
+        client.queue.wake()

@@ -26,13 +26,12 @@ from turnwire.ids import Epoch, SessionId
 from turnwire.log.base import Position
 from turnwire.server.access.identity import Role
 from turnwire.server.acp.connection import EMPTY_BATCH, NO_BATCHES, AcpConnection
-from turnwire.server.acp.failures import failure_of, refusal
 from turnwire.server.acp.pace import Pace
 from turnwire.server.acp.reader import resync
 from turnwire.server.acp.registry import AcpConnections, Held
+from turnwire.server.acp.rpc import failure_of, refusal
 from turnwire.server.endpoint import Call, Endpoint, read_body, refuse
-from turnwire.server.routes.events import EPOCH_HEADERS, read_offset
-from turnwire.server.streams.following import Lost, oldest, why_lost
+from turnwire.server.streams.session_stream import EPOCH_HEADERS, Lost, oldest, read_offset, why_lost
 from turnwire.server.streams.stream import RETRY, Writer, run_stream
 from turnwire.wire.jsonrpc import INVALID_REQUEST, Batch, Frame, Notification, Request, decode
 from turnwire.wire.peek import peek_session_id

@@ -19,7 +19,7 @@ from turnwire.errors import FrameTooLarge, LinkError
 from turnwire.link.stdio import StdioLink
 from turnwire.server.access.identity import Identity, Role
 from turnwire.server.acp.connection import AcpConnection
-from turnwire.server.acp.failures import failure_of
+from turnwire.server.acp.rpc import failure_of
 from turnwire.server.daemon import Daemon
 
 CLIENT = Identity("stdio", Role.OWNER)

@@ -25,9 +25,9 @@ from turnwire.server.acp.http import CONNECTION_ID, PATH
 from turnwire.server.acp.pace import Pace
 from turnwire.server.acp.registry import AcpConnections, Held
 from turnwire.server.daemon import Daemon
-from turnwire.server.endpoint import DAEMON
+from turnwire.server.endpoint import ABORT, DAEMON, SEND_ALL
 from turnwire.server.refusals import problem_of
-from turnwire.server.streams.stream import ABORT, FAREWELL_S, SEND_ALL
+from turnwire.server.streams.stream import FAREWELL_S
 
 METHOD = "CONNECT"
 """What an upgrade is called in the audit."""

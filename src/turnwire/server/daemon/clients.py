@@ -24,7 +24,7 @@ from turnwire.core.inputs import Attach, Detach
 from turnwire.core.state import Phase
 from turnwire.errors import Forbidden, NotFound, RequestRefused, UnknownClient
 from turnwire.ids import ClientId, SessionId
-from turnwire.runtime import mint
+from turnwire.runtime import new_ids
 from turnwire.runtime.clock import Clock
 from turnwire.runtime.node import Node
 from turnwire.server.access.identity import Identity, Role
@@ -66,7 +66,7 @@ class Clients:
 
     async def attach(self, session_id: SessionId, who: Identity) -> ClientId:
         """A new client id for this session. Raises `SessionNotFound`, `SessionClosed`."""
-        client_id = mint.client_id()
+        client_id = new_ids.client_id()
         holder = _holder(who)
         given = Attach(at=self._clock.now_ms(), client_id=client_id, role=holder.role, author=holder.name)
         await self._node.submit(session_id, given)

@@ -1,7 +1,7 @@
 """Making a session, whoever asks for it: its setup is checked, it is recorded, and its agent is waited for.
 
 A session that no agent takes is removed again, so that whoever asked hears the agent's refusal and nothing stays
-behind. An agent that is only slow goes on opening, and what it says early is in the log.
+behind. An agent that is only slow goes on opening_failure, and what it says early is in the log.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from turnwire.core.translate.members import entries
 from turnwire.core.translate.sessions import unwanted_servers
 from turnwire.errors import AgentError, BadRequest, LimitExceeded, SessionLimitReached, TurnwireError
 from turnwire.ids import SessionId
-from turnwire.runtime.opening import opening
+from turnwire.runtime.node import opening_failure
 from turnwire.server.access.directories import check_directories
 from turnwire.server.daemon.daemon import Daemon
 
@@ -56,7 +56,7 @@ async def hear_agent(daemon: Daemon, session_id: SessionId) -> None:
     """Wait for the agent of a new session, not for long. A session that no agent takes is removed again."""
     failure: AgentError | None = None
     with anyio.move_on_after(daemon.limits.opening_s):
-        failure = await opening(daemon.node, session_id)
+        failure = await opening_failure(daemon.node, session_id)
     if failure is not None:
         await daemon.node.delete(session_id)
         raise failure

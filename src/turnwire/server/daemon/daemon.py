@@ -19,11 +19,10 @@ from turnwire.ids import SessionId
 from turnwire.limits import Limits
 from turnwire.log import EventLog, MemoryEventLog, SqliteEventLog
 from turnwire.log.sqlite_wal import Durability
-from turnwire.runtime.agents import AgentPolicy, Sharing
+from turnwire.runtime.agent_pool import AgentPolicy, Sharing
 from turnwire.runtime.clock import Clock, SystemClock
-from turnwire.runtime.draining import drain
-from turnwire.runtime.node import Node, open_node
-from turnwire.runtime.rules import Rules
+from turnwire.runtime.node import Node, drain, open_node
+from turnwire.runtime.permission_rules import Rules
 from turnwire.runtime.source import AgentSource
 from turnwire.server.access.login import Login
 from turnwire.server.access.tokens import Tokens

@@ -17,7 +17,7 @@ from turnwire.core.dialect import PERMISSION_METHODS
 from turnwire.core.state import Phase
 from turnwire.errors import BadRequest, NotFound, RequestRefused, SessionClosed, UnknownClient
 from turnwire.ids import ClientId, SessionId
-from turnwire.runtime import mint
+from turnwire.runtime import new_ids
 from turnwire.server.access.identity import Role
 from turnwire.server.daemon.clients import Offer
 from turnwire.server.endpoint import Call, Endpoint, Reply
@@ -91,7 +91,7 @@ async def serve_agent(call: Call, send: Send) -> None:
 
     async def pump(writer: Writer) -> None:
         # A name for this stream alone: one that a client left behind must not end the offer of its next one.
-        own = mint.client_id()
+        own = new_ids.client_id()
         async with daemon.node.agents.offering(session_id, own, offer), anyio.create_task_group() as tasks:
             await writer.write(RETRY)
             tasks.start_soon(_write_all, offer, writer)

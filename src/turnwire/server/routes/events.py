@@ -19,15 +19,10 @@ from turnwire.log.base import Position
 from turnwire.runtime.session import Session
 from turnwire.server.access.identity import Role
 from turnwire.server.endpoint import Call, Endpoint
-from turnwire.server.streams.cursors import read_cursor
-from turnwire.server.streams.following import SessionStream, oldest, why_lost
-from turnwire.server.streams.many import ManyStream
-from turnwire.server.streams.snapshot import snapshot_of
+from turnwire.server.streams.history import snapshot_of
+from turnwire.server.streams.many_stream import ManyStream, read_cursor
+from turnwire.server.streams.session_stream import EPOCH_HEADERS, SessionStream, oldest, read_offset, why_lost
 from turnwire.server.streams.stream import run_stream
-
-EPOCH_HEADERS = ("Turnwire-Epoch", "X-Qwen-Event-Epoch")
-
-_OFFSET_DIGITS = 18
 
 
 class EventsQuery(Struct):
@@ -77,15 +72,6 @@ async def _snapshot(call: Call, session: Session) -> tuple[bytes, int]:
     view, offset = await call.daemon.node.view_at(call.session_id)
     data = snapshot_of(call.session_id, view, session.epoch, offset, session.state.queue)
     return stream_frame("session_snapshot", data), offset
-
-
-def read_offset(text: str | None) -> int | None:
-    """The offset that a cursor names; none without one. Raises `BadRequest`."""
-    if not text:
-        return None
-    if not (text.isascii() and text.isdigit() and len(text) <= _OFFSET_DIGITS):
-        raise BadRequest("the cursor is no event id; send the id of the last event you have seen, a whole number")
-    return int(text)
 
 
 def _epoch(call: Call) -> Epoch | None:

@@ -1,17 +1,15 @@
-"""Whether the daemon lives and takes work, what it counts, and what its routes are.
+"""Whether the daemon lives and takes work, and what it counts, for load balancers and supervisors.
 
-Takes nothing; gives small answers that load balancers, supervisors and tools read. `health` says that the process
-answers, with `deep` that its log does; `ready` says that new work is welcome. A log that could not take a write
-is of no use until it takes one as large, and is tried at each question: where nobody sends work to a daemon that is
-not ready, nothing else would find out. Never says more than that to strangers.
+`health` says that the process answers, with `deep` that its log does; `ready` says that new work is welcome. A log
+that could not take a write is of no use until it takes one as large, and is tried at each question: where nobody
+sends work to a daemon that is not ready, nothing else would find out. Never says more than that to strangers.
 """
 
 from __future__ import annotations
 
 import secrets
 from contextlib import suppress
-from functools import cache
-from typing import Any, Literal
+from typing import Literal
 
 import anyio
 from msgspec import Struct
@@ -22,10 +20,8 @@ from turnwire.ids import SessionId
 from turnwire.log.base import EventLog, Snapshot
 from turnwire.server.access.identity import Role
 from turnwire.server.daemon import Daemon
-from turnwire.server.document import openapi
 from turnwire.server.endpoint import Call, Endpoint, Reply
-from turnwire.server.telemetry.metrics import CONTENT_TYPE
-from turnwire.server.telemetry.timed_log import TimedLog, Trouble
+from turnwire.server.telemetry.metrics import CONTENT_TYPE, LogMeter, Trouble
 
 DEEP_S = 5.0
 """A log that takes longer is of no use to anybody who waits."""
@@ -75,24 +71,23 @@ async def ready(call: Call) -> Reply:
 
 async def _ask_log(daemon: Daemon) -> tuple[str | None, bool]:
     """Why the log is of no use now, and whether it was written to. The write changes nothing."""
-    timed = daemon.metrics.log
-    trouble = None if timed is None else timed.trouble
+    trouble = daemon.metrics.log.trouble
     with anyio.move_on_after(DEEP_S):
         try:
-            if timed is None or trouble is None:
+            if trouble is None:
                 return None, await _write_nothing(daemon)
-            return await _try_again(timed, daemon.log, trouble), True
+            return await _try_again(daemon.metrics.log, daemon.log, trouble), True
         except TurnwireError as error:
             return error.code, False
     return "log_too_slow" if trouble is None else trouble.code, False
 
 
-async def _try_again(timed: TimedLog, log: EventLog, trouble: Trouble) -> str | None:
+async def _try_again(meter: LogMeter, log: EventLog, trouble: Trouble) -> str | None:
     """What the log suffers from after another try. Raises what the try met."""
     with suppress(SessionNotFound):  # it was deleted meanwhile: nothing was learnt
         await _take_room(log, trouble.size)
-        timed.forget(trouble)
-    return None if timed.trouble is None else timed.trouble.code
+        meter.forget(trouble)
+    return None if meter.trouble is None else meter.trouble.code
 
 
 async def _take_room(log: EventLog, size: int) -> None:
@@ -131,18 +126,6 @@ async def metrics(call: Call, send: Send) -> None:
     await send({"type": "http.response.body", "body": body})
 
 
-async def document(call: Call) -> Reply:
-    return Reply(_document())
-
-
-@cache
-def _document() -> dict[str, Any]:
-    # The table has this route in it, so it cannot be imported before this module is there.
-    from turnwire.server.routes.table import ENDPOINTS as EVERY
-
-    return openapi(EVERY)
-
-
 ENDPOINTS: tuple[Endpoint, ...] = (
     Endpoint(
         method="GET",
@@ -172,15 +155,6 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         summary="Numbers for Prometheus",
         role=Role.OBSERVER,
         media_type="text/plain",
-        tag="daemon",
-    ),
-    Endpoint(
-        method="GET",
-        path="/openapi.json",
-        act=document,
-        summary="This document",
-        role=None,
-        gives=dict,
         tag="daemon",
     ),
 )

@@ -28,7 +28,7 @@ from turnwire.errors import (
     TurnwireError,
 )
 from turnwire.ids import PromptId, RequestId
-from turnwire.runtime import mint
+from turnwire.runtime import new_ids
 from turnwire.server.access.identity import Role
 from turnwire.server.daemon.prompts import KEY_LENGTH, Taken, digest, take_prompt, wait_for
 from turnwire.server.endpoint import Call, Endpoint, Reply
@@ -158,7 +158,7 @@ async def take(call: Call, body: SteerBody, when_busy: WhenBusy) -> Taken:
         at=now,
         author=call.who.name,
         client_id=client_id,
-        prompt_id=mint.prompt_id(),
+        prompt_id=new_ids.prompt_id(),
         content=raw(body.prompt),
         when_busy=when_busy,
         prompt_request_id=body.prompt_request_id,

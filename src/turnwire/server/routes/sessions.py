@@ -45,15 +45,14 @@ from turnwire.errors import (
     UnknownClient,
 )
 from turnwire.ids import ClientId, Epoch, PromptId, SessionId
-from turnwire.runtime.draining import STOPPED
+from turnwire.runtime.node import STOPPED
 from turnwire.server.access.directories import check_cwd, workspace_of
 from turnwire.server.access.identity import Role
 from turnwire.server.daemon import configuration
 from turnwire.server.daemon.creation import checked_setup, create_session
 from turnwire.server.daemon.session_list import SessionEntry, Standing, Wanted, iso
 from turnwire.server.endpoint import Call, Endpoint, Reply
-from turnwire.server.streams.replay import replay
-from turnwire.server.streams.snapshot import snapshot_of
+from turnwire.server.streams.history import replay, snapshot_of
 from turnwire.wire.jsonrpc import raw
 
 TITLE_CHARACTERS = 256

@@ -1,8 +1,11 @@
-"""All routes of the daemon, gathered from the files beside this one."""
+"""All routes of the daemon, gathered from the files beside this one; and the route that tells them to tools."""
 
 from __future__ import annotations
 
-from turnwire.server.endpoint import Endpoint
+from functools import cache
+from typing import Any
+
+from turnwire.server.endpoint import Call, Endpoint, Reply
 from turnwire.server.routes import (
     capabilities,
     clients,
@@ -19,9 +22,34 @@ from turnwire.server.routes import (
     transcripts,
     turns,
 )
+from turnwire.server.routes.document import openapi
+
+
+async def _show_document(call: Call) -> Reply:
+    return Reply(_document())
+
+
+@cache
+def _document() -> dict[str, Any]:
+    return openapi(ENDPOINTS)
+
+
+ALWAYS: tuple[Endpoint, ...] = (
+    *health.ENDPOINTS,
+    Endpoint(
+        method="GET",
+        path="/openapi.json",
+        act=_show_document,
+        summary="This document",
+        role=None,
+        gives=dict,
+        tag="daemon",
+    ),
+)
+"""The routes of the daemon itself, which are there whatever else is."""
 
 ENDPOINTS: tuple[Endpoint, ...] = (
-    *health.ENDPOINTS,
+    *ALWAYS,
     *capabilities.ENDPOINTS,
     *tokens.ENDPOINTS,
     *sessions.ENDPOINTS,

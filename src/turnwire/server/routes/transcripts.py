@@ -23,8 +23,7 @@ from turnwire.log.base import Position
 from turnwire.runtime.evidence import Explanation
 from turnwire.server.access.identity import Role
 from turnwire.server.daemon.session_list import Standing, iso
-from turnwire.server.endpoint import Call, Endpoint, Reply
-from turnwire.server.streams.stream import ABORT
+from turnwire.server.endpoint import ABORT, Call, Endpoint, Reply
 
 _ODD = re.compile(r"[^A-Za-z0-9_.-]")
 

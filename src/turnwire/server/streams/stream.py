@@ -30,13 +30,9 @@ from starlette.types import Send
 
 from turnwire.errors import SessionNotFound, TurnwireError
 from turnwire.limits import Limits
-from turnwire.server.endpoint import Call
+from turnwire.server.endpoint import ABORT, Call
 from turnwire.wire.sse import encode_comment
 
-ABORT = "turnwire.abort"
-"""The ASGI extension by which our HTTP/1.1 server drops a connection with all that it has not sent."""
-SEND_ALL = "turnwire.send_all"
-"""The ASGI extension by which our HTTP/1.1 server writes many messages to a WebSocket in one go."""
 HEARTBEAT = encode_comment("heartbeat")
 RETRY = b"retry: 3000\n\n"
 STOPPING = b"retry: 1000\n: the daemon is about to stop\n\n"

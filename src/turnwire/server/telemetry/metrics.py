@@ -7,10 +7,12 @@ to nothing, and each `Metrics` is its own registry: nothing is shared with other
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
-from typing import NamedTuple
+from itertools import accumulate
+from typing import Any, NamedTuple, cast, get_args
 
 from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
@@ -18,18 +20,32 @@ from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-from turnwire.core.events import AnyEvent
-from turnwire.ids import SessionId
-from turnwire.log.base import EventLog
+from turnwire.core.events import (
+    AgentExited,
+    AgentStarted,
+    AnyEvent,
+    Event,
+    PermissionRequested,
+    PermissionResolved,
+    PromptAccepted,
+    PromptInjected,
+    SessionUpdated,
+    TurnCompleted,
+    TurnFailed,
+    TurnStarted,
+)
+from turnwire.errors import LogCorrupt, LogUnavailable
+from turnwire.ids import PermissionId, PromptId, SessionId
+from turnwire.log.base import EventLog, SessionHead
 from turnwire.runtime.clock import Clock
 from turnwire.runtime.session import Session
-from turnwire.server.telemetry.timed_log import TimedLog
-from turnwire.server.telemetry.turn_meter import Distribution, TurnMeter
+from turnwire.wire.schema.common import STOP_REASONS
 
 CONTENT_TYPE = CONTENT_TYPE_PLAIN_0_0_4
 APPEND_S = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1, 5)
 METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 OTHER = "other"
+"""The label of what an agent or a client made up: the set of labels has to be bounded."""
 
 HELP: Mapping[str, str] = {
     "turnwire_turns_total": "Turns that ended, by stop reason or error code.",
@@ -50,6 +66,21 @@ HELP: Mapping[str, str] = {
     "turnwire_prompts_queued": "Accepted prompts that have not started.",
 }
 """Every metric of ours, by name."""
+AGENT_LOSSES = frozenset(
+    {
+        *("agent_exited", "agent_launch_failed", "agent_recycled", "agent_unavailable", "agent_unresponsive"),
+        *("auth_required", "daemon_restarted", "daemon_stopped"),
+    }
+)
+"""Why an agent is gone, and why turns fail with it."""
+ERRORS = AGENT_LOSSES | {"agent_error"}
+WAYS_TO_OPEN = frozenset({"new", "load", "resume", "fork", "lost"})
+
+SHORT_S = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
+LONG_S = (0.1, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600, 1800, 3600)
+
+SICK = (LogUnavailable, LogCorrupt)
+"""What the log itself suffers from. Other refusals are about one append and say nothing of the next."""
 
 
 class Subscriber:
@@ -77,10 +108,7 @@ class Metrics:
         self.turns = TurnMeter()
         self.sessions: Callable[[], Collection[Session]] = tuple
         """Gives the sessions in memory; asked at each scrape. The daemon sets it once it has a node."""
-        self.log: TimedLog | None = None
-        """The log that is timed, which knows whether it takes anything."""
-        self._clock = clock
-        self._append_s = Distribution(APPEND_S)
+        self.log = LogMeter(clock)
         self._requests: Counter[tuple[str, str, str]] = Counter()
         self._stalled = 0
         self._subscribers: set[Subscriber] = set()
@@ -93,9 +121,8 @@ class Metrics:
         self.turns.take(session_id, events)
 
     def timed(self, log: EventLog) -> EventLog:
-        """The same log, with its appends timed."""
-        self.log = TimedLog(log, self._clock, self._append_s.observe)
-        return self.log
+        """The same log, with its writes told to `self.log`."""
+        return self.log.hooked(log)
 
     def request(self, method: str, route: str | None, status: int) -> None:
         """Count a request. `route` is the template, none if there is no such route."""
@@ -136,7 +163,7 @@ class Metrics:
             _gauge("turnwire_subscriber_lag_events", sum(levels.lags)),
             _gauge("turnwire_subscriber_lag_events_max", max(levels.lags, default=0)),
             _counter("turnwire_subscribers_stalled_total", (), {(): self._stalled}),
-            _histogram("turnwire_log_append_seconds", self._append_s),
+            _histogram("turnwire_log_append_seconds", self.log.append_s),
             _counter("turnwire_http_requests_total", ("method", "route", "status"), requests),
             _gauge("turnwire_sessions_loaded", levels.sessions),
             _gauge("turnwire_prompts_queued", levels.queued),
@@ -184,3 +211,210 @@ def _gauge(name: str, value: float) -> Metric:
 
 def _histogram(name: str, values: Distribution) -> Metric:
     return HistogramMetricFamily(name, HELP[name], buckets=values.buckets(), sum_value=values.total)
+
+
+class Distribution:
+    """How often a value was at most each bound."""
+
+    def __init__(self, bounds: Sequence[float]) -> None:
+        self._bounds = bounds
+        self._counts = [0] * (len(bounds) + 1)
+        self.total = 0.0
+
+    def observe(self, value: float) -> None:
+        self._counts[bisect_left(self._bounds, value)] += 1
+        self.total += value
+
+    def buckets(self) -> list[tuple[str, float]]:
+        """Each bound with the number of values up to it, as Prometheus counts them."""
+        names = [*(f"{each:g}" for each in self._bounds), "+Inf"]
+        return list(zip(names, accumulate(self._counts), strict=True))
+
+
+# -- the log -------------------------------------------------------------------------------------------------
+
+
+class Trouble(NamedTuple):
+    """What the log could not take."""
+
+    code: str
+    size: int
+    """Bytes of the largest write among those that failed."""
+
+
+class _HookedLog:
+    """A log of which some calls are others. All else is the log's own, so nothing stands before its readers."""
+
+    def __init__(self, log: EventLog, **calls: Callable[..., Any]) -> None:
+        self._log = log
+        self.__dict__ |= calls
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._log, name)
+
+
+class LogMeter:
+    """How long a log's appends take, and whether it takes anything."""
+
+    def __init__(self, clock: Clock) -> None:
+        self.append_s = Distribution(APPEND_S)
+        """A failed append counts too: its caller waited as well."""
+        self.trouble: Trouble | None = None
+        """What the log could not take; none once something as large was taken again."""
+        self._clock = clock
+
+    def hooked(self, log: EventLog) -> EventLog:
+        """The same log, whose writes are seen here."""
+
+        async def append(
+            session_id: SessionId, bodies: Sequence[bytes], *, expected: int, unsettled: bool, durable: bool
+        ) -> int:
+            began = self._clock.monotonic()
+            try:
+                head = await log.append(session_id, bodies, expected=expected, unsettled=unsettled, durable=durable)
+            except SICK as error:
+                self._failed(error.code, sum(map(len, bodies)))
+                raise
+            finally:
+                self.append_s.observe(self._clock.monotonic() - began)
+            if bodies and self.trouble is not None:
+                # One without bodies needs no room, so it says nothing.
+                self._stored(sum(map(len, bodies)))
+            return head
+
+        async def create(session_id: SessionId) -> SessionHead:
+            try:
+                created = await log.create(session_id)
+            except SICK as error:
+                self._failed(error.code, 0)
+                raise
+            self._stored(0)
+            return created
+
+        return cast("EventLog", _HookedLog(log, append=append, create=create))
+
+    def forget(self, trouble: Trouble) -> None:
+        """Something as large was written since. A newer trouble stays."""
+        if self.trouble is trouble:
+            self.trouble = None
+
+    def _failed(self, code: str, size: int) -> None:
+        self.trouble = Trouble(code, size if self.trouble is None else max(size, self.trouble.size))
+
+    def _stored(self, size: int) -> None:
+        # On a disk that is nearly full small things still fit, and the prompt after them does not.
+        if self.trouble is not None and size >= self.trouble.size:
+            self.trouble = None
+
+
+# -- turns ---------------------------------------------------------------------------------------------------
+
+
+class TurnMeter:
+    """What turns cost in time and how they end: a fold over events. Readers take the counts as they are.
+
+    Durations are differences of the events' own times, so what was measured can be found in the log. It holds open
+    turns and open questions only. It never raises, and is cheap: an update costs one count and one look-up.
+    """
+
+    def __init__(self) -> None:
+        self.events: dict[type[Event], int] = dict.fromkeys(get_args(AnyEvent), 0)
+        self.outcomes: Counter[str] = Counter()
+        self.agent_opened: Counter[str] = Counter()
+        self.agent_exits: Counter[str] = Counter()
+        self.turn_s = Distribution(LONG_S)
+        self.queue_wait_s = Distribution(LONG_S)
+        self.permission_wait_s = Distribution(LONG_S)
+        self.first_update_s = Distribution(SHORT_S)
+        self._accepted: dict[tuple[SessionId, PromptId], int] = {}
+        """When prompts that have not started were accepted."""
+        self._running: dict[SessionId, tuple[PromptId, int]] = {}
+        """The active turn of each session, and when it started."""
+        self._silent: dict[SessionId, int] = {}
+        """When turns started that have not said anything."""
+        self._asked: dict[tuple[SessionId, PermissionId], int] = {}
+        self._folds: dict[type[Event], Callable[[SessionId, Any], None]] = {
+            PromptAccepted: self._prompt_accepted,
+            PromptInjected: self._prompt_injected,
+            TurnStarted: self._turn_started,
+            PermissionRequested: self._permission_requested,
+            PermissionResolved: self._permission_resolved,
+            TurnCompleted: self._turn_completed,
+            TurnFailed: self._turn_failed,
+            AgentStarted: self._agent_started,
+            AgentExited: self._agent_exited,
+        }
+
+    @property
+    def open(self) -> int:
+        """How much is held: turns and questions without an end."""
+        return len(self._accepted) + len(self._running) + len(self._silent) + len(self._asked)
+
+    def take(self, session_id: SessionId, events: Sequence[AnyEvent]) -> None:
+        """Count a batch of one session."""
+        counts, folds, silent = self.events, self._folds, self._silent
+        for event in events:
+            kind = type(event)
+            counts[kind] += 1
+            if isinstance(event, SessionUpdated):
+                # Nearly every event is one of these, so nothing else is asked of it.
+                if session_id in silent and event.prompt_id is not None and not event.echo:
+                    self.first_update_s.observe(_seconds(silent.pop(session_id), event.at))
+            elif kind in folds:
+                folds[kind](session_id, event)
+
+    def _prompt_accepted(self, session_id: SessionId, event: PromptAccepted) -> None:
+        self._accepted[session_id, event.prompt_id] = event.at
+
+    def _prompt_injected(self, session_id: SessionId, event: PromptInjected) -> None:
+        self._end_wait(session_id, event.prompt_id, event.at)
+
+    def _turn_started(self, session_id: SessionId, event: TurnStarted) -> None:
+        self._end_wait(session_id, event.prompt_id, event.at)
+        self._running[session_id] = (event.prompt_id, event.at)
+        self._silent[session_id] = event.at
+
+    def _permission_requested(self, session_id: SessionId, event: PermissionRequested) -> None:
+        self._asked[session_id, event.request_id] = event.at
+
+    def _permission_resolved(self, session_id: SessionId, event: PermissionResolved) -> None:
+        asked_at = self._asked.pop((session_id, event.request_id), None)
+        if asked_at is not None:
+            self.permission_wait_s.observe(_seconds(asked_at, event.at))
+
+    def _turn_completed(self, session_id: SessionId, event: TurnCompleted) -> None:
+        self.outcomes[_bounded(event.stop_reason, STOP_REASONS, "other_stop_reason")] += 1
+        self._end_turn(session_id, event)
+
+    def _turn_failed(self, session_id: SessionId, event: TurnFailed) -> None:
+        self.outcomes[_bounded(event.code, ERRORS, "other_error")] += 1
+        self._end_turn(session_id, event)
+
+    def _agent_started(self, session_id: SessionId, event: AgentStarted) -> None:
+        self.agent_opened[_bounded(event.how, WAYS_TO_OPEN, OTHER)] += 1
+
+    def _agent_exited(self, session_id: SessionId, event: AgentExited) -> None:
+        self.agent_exits[_bounded(event.reason, AGENT_LOSSES, OTHER)] += 1
+
+    def _end_wait(self, session_id: SessionId, prompt_id: PromptId, at: int) -> None:
+        accepted_at = self._accepted.pop((session_id, prompt_id), None)
+        # One that was accepted before this process began is not known here.
+        if accepted_at is not None:
+            self.queue_wait_s.observe(_seconds(accepted_at, at))
+
+    def _end_turn(self, session_id: SessionId, event: TurnCompleted | TurnFailed) -> None:
+        self._accepted.pop((session_id, event.prompt_id), None)
+        prompt_id, started_at = self._running.get(session_id, (None, 0))
+        if prompt_id == event.prompt_id:
+            del self._running[session_id]
+            self._silent.pop(session_id, None)
+            self.turn_s.observe(_seconds(started_at, event.at))
+
+
+def _seconds(since_ms: int, at_ms: int) -> float:
+    # The wall clock may have been set back in between.
+    return max(at_ms - since_ms, 0) / 1000
+
+
+def _bounded(word: str, known: frozenset[str], other: str) -> str:
+    return word if word in known else other

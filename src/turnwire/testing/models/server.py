@@ -16,8 +16,8 @@ import anyio
 from anyio.abc import TaskGroup
 from starlette.types import Message, Receive, Scope, Send
 
-from turnwire.server.listening.listen import listen
-from turnwire.server.streams.stream import ABORT
+from turnwire.server.endpoint import ABORT
+from turnwire.server.listener import listen
 from turnwire.testing.models.steps import Cut, Fail, Hang, Reply, Script, Step
 
 START_S = 20.0

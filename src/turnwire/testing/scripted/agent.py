@@ -1,7 +1,8 @@
 """The agent itself: reads frames of its client, and has the methods, sessions and turns do the rest.
 
-Takes a link to a client; gives every behaviour an agent can have, good and bad, on command. Never calls a
-model and never decides by chance. `turnwire.testing.agent` is its public face.
+It has every behaviour that an agent can have, good and bad, on command, and calls no model and decides nothing by
+chance. `scripted_agent` gives a test the client's end of one, `ScriptedSource` gives them to a node: each
+connection gets a fresh one, in this process. `turnwire.testing.agent` is its public face.
 """
 
 from __future__ import annotations
@@ -9,7 +10,8 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from itertools import count
-from typing import Any, cast
+from types import TracebackType
+from typing import Any, Self, cast
 
 import anyio
 import msgspec
@@ -18,15 +20,14 @@ from anyio.abc import TaskGroup
 from turnwire.errors import LinkError, RemoteProtocolError
 from turnwire.link.base import FrameLink
 from turnwire.link.memory import MemoryLink, memory_pair
-from turnwire.testing.scripted import asking, breaking, flow, speaking
+from turnwire.runtime.source import LinkedAgent
+from turnwire.testing.scripted.actions import ACTIONS
 from turnwire.testing.scripted.host import Gates, Host, TaskHost
 from turnwire.testing.scripted.methods import ANSWERED, NOTIFICATIONS, REQUESTS, not_found
 from turnwire.testing.scripted.options import AgentOptions, Profile
 from turnwire.testing.scripted.peer import Peer, Refused
-from turnwire.testing.scripted.session import Session
+from turnwire.testing.scripted.session import ClientOffer, Session, Turns, Work
 from turnwire.testing.scripted.shapes import Json, V1Shapes
-from turnwire.testing.scripted.turns import Turns
-from turnwire.testing.scripted.work import ClientOffer, Work
 from turnwire.wire.jsonrpc import (
     AUTH_REQUIRED,
     INVALID_PARAMS,
@@ -38,9 +39,7 @@ from turnwire.wire.jsonrpc import (
     Request,
     decode,
 )
-
-VOCABULARY = (speaking, asking, flow, breaking)
-"""Importing these modules is what teaches the agent its commands."""
+from turnwire.wire.methods import INITIALIZE, SESSION_STEERING
 
 
 class ScriptedAgent:
@@ -80,7 +79,7 @@ class ScriptedAgent:
     def begin(self, session: Session, foreground: bool) -> Work:
         """A new run of commands in a session."""
         shapes = self.session_shapes()
-        return Work(session, self.peer, shapes, self._host, self.offer, foreground=foreground)
+        return Work(session, self.peer, shapes, self._host, self.offer, ACTIONS, foreground=foreground)
 
     def start(self, function: Callable[..., Coroutine[Any, Any, None]], *args: object) -> None:
         """Run something beside the reading of the link."""
@@ -147,9 +146,9 @@ class ScriptedAgent:
             await self.peer.respond(request.id, result)
 
     def _check_allowed(self, method: str) -> None:
-        if method not in REQUESTS or (method == "_session/steering" and not self.options.steering):
+        if method not in REQUESTS or (method == SESSION_STEERING and not self.options.steering):
             raise Refused(METHOD_NOT_FOUND, "unknown method")
-        if self.shapes is None and method != "initialize":
+        if self.shapes is None and method != INITIALIZE:
             raise Refused(INVALID_REQUEST, "initialize first")
         if not self.is_authenticated and method.startswith(("session/", "_session/")):
             raise Refused(AUTH_REQUIRED, "authenticate first")
@@ -190,3 +189,39 @@ async def scripted_agent(
         finally:
             await ours.aclose()
             await theirs.aclose()
+
+
+class ScriptedSource:
+    """A source of scripted agents. `async with` it: its agents end when it does."""
+
+    def __init__(self, profile: Profile = "v1", options: AgentOptions | None = None) -> None:
+        self.profile: Profile = profile
+        self.options = options or AgentOptions()
+        self.gates = Gates()
+        self.started = 0
+        self._newest: FrameLink | None = None
+        self._tasks: TaskGroup = anyio.create_task_group()
+
+    async def connect(self) -> LinkedAgent:
+        """A new agent."""
+        ours, theirs = memory_pair()
+        agent = ScriptedAgent(theirs, self.profile, self.options, TaskHost(theirs, self.gates))
+        self._tasks.start_soon(agent.run)
+        self._newest = theirs
+        self.started += 1
+        return LinkedAgent(ours)
+
+    async def cut(self) -> None:
+        """The newest agent goes away without a word."""
+        if self._newest is not None:
+            await self._newest.aclose()
+
+    async def __aenter__(self) -> Self:
+        await self._tasks.__aenter__()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool | None:
+        self._tasks.cancel_scope.cancel()
+        return await self._tasks.__aexit__(kind, error, trace)

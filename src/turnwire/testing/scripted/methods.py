@@ -1,7 +1,7 @@
-"""What the agent does for each request and notification of its client.
+"""What the agent does for each request and notification of its client, `initialize` first.
 
-Takes decoded params; gives a result, or raises `Refused`. A method that answers for itself returns `ANSWERED`.
-Never reads the link: `turnwire.testing.scripted.agent` does, and looks the method up in the tables below.
+A method gives a result, or raises `Refused`; one that answers for itself gives `ANSWERED`. The link is read by
+`turnwire.testing.scripted.agent`, which looks the method up in the tables here.
 """
 
 from __future__ import annotations
@@ -16,21 +16,16 @@ from msgspec import Raw, Struct
 from turnwire.core.content import check_content
 from turnwire.errors import ContentRefused
 from turnwire.testing.script import parse_script
-from turnwire.testing.scripted.handshake import (
-    AUTH_METHOD,
-    choose_shapes,
-    client_capabilities,
-    initialize_result,
-)
+from turnwire.testing.scripted.options import AgentOptions, Profile
 from turnwire.testing.scripted.peer import Refused
-from turnwire.testing.scripted.session import Session, Waiting
-from turnwire.testing.scripted.shapes import CHOICES, MODES, Json, V2Shapes
-from turnwire.testing.scripted.turns import prompt_text
-from turnwire.testing.scripted.work import ClientOffer
+from turnwire.testing.scripted.session import ClientOffer, PromptRequest, Session, prompt_text
+from turnwire.testing.scripted.shapes import CHOICES, MODES, Json, V1Shapes, V2Shapes, member
+from turnwire.wire import methods as acp
 from turnwire.wire.jsonrpc import (
     INVALID_PARAMS,
     METHOD_NOT_FOUND,
     RESOURCE_NOT_FOUND,
+    UNSUPPORTED_VERSION,
     Request,
 )
 
@@ -42,8 +37,13 @@ ANSWERED = object()
 
 PAGE_SESSIONS = 100
 
+IDENTITY = {"name": "turnwire-scripted-agent", "title": "Scripted agent", "version": "1"}
 
-class _Prompting(Struct):
+AUTH_METHOD = "token"
+"""The one way to authenticate, where that is required."""
+
+
+class _PromptParams(Struct):
     prompt: Raw = Raw(b"null")
 
 
@@ -52,6 +52,76 @@ async def initialize(agent: ScriptedAgent, params: Json, request: Request) -> An
     agent.shapes = shapes
     agent.offer = ClientOffer(client_capabilities(shapes, params))
     return initialize_result(shapes, agent.profile, agent.options)
+
+
+def choose_shapes(profile: Profile, options: AgentOptions, params: Json) -> V1Shapes:
+    """The version this connection speaks. Raises `Refused` if there is none in common."""
+    asked = params.get("protocolVersion")
+    if not isinstance(asked, int) or isinstance(asked, bool):
+        raise Refused(INVALID_PARAMS, "protocolVersion must be an integer")
+    if profile != "v2":
+        return V1Shapes()
+    if asked >= V2Shapes.version:
+        return V2Shapes()
+    if options.accept_v1 and asked == V1Shapes.version:
+        return V1Shapes()
+    supported = [1, 2] if options.accept_v1 else [2]
+    raise Refused(UNSUPPORTED_VERSION, "no common protocol version", {"requested": asked, "supported": supported})
+
+
+def client_capabilities(shapes: V1Shapes, params: Json) -> Json:
+    """What the client offers in the version that was chosen."""
+    key = "capabilities" if isinstance(shapes, V2Shapes) else "clientCapabilities"
+    found = member(params, key)
+    return cast("Json", found) if isinstance(found, dict) else {}
+
+
+def initialize_result(shapes: V1Shapes, profile: Profile, options: AgentOptions) -> Json:
+    """The answer to `initialize`."""
+    return _result_v2(options) if isinstance(shapes, V2Shapes) else _result_v1(profile, options)
+
+
+def _result_v1(profile: Profile, options: AgentOptions) -> Json:
+    session: Json = {"list": {}, "delete": {}, "resume": {}, "close": {}, "fork": {}}
+    capabilities: Json = {
+        "loadSession": True,
+        "promptCapabilities": {"image": True, "audio": True, "embeddedContext": True},
+        "mcpCapabilities": {"http": True, "sse": True},
+        "sessionCapabilities": session,
+    }
+    result: Json = {
+        "protocolVersion": V1Shapes.version,
+        "agentCapabilities": capabilities,
+        "agentInfo": IDENTITY,
+        "authMethods": [{"id": AUTH_METHOD, "name": "Token"}] if options.auth_required else [],
+    }
+    if options.auth_required:
+        capabilities["auth"] = {"logout": {}}
+    if options.steering:
+        capabilities["_meta"] = {"steering": {}}
+    if profile == "v1plus":
+        # The marker stands where either draft puts it; `protocolVersion` alone decides the version.
+        session |= {"turnComplete": {}, "ready": {}}
+        result["capabilities"] = {"session": {"ready": True, "turnComplete": {}}}
+    return result
+
+
+def _result_v2(options: AgentOptions) -> Json:
+    session: Json = {
+        "prompt": {"image": {}, "audio": {}, "embeddedContext": {}},
+        "mcp": {"stdio": {}, "http": {}},
+        "delete": {},
+        "fork": {},
+    }
+    if options.steering:
+        session["_meta"] = {"steering": {}}
+    method = {"type": "agent", "methodId": AUTH_METHOD, "name": "Token"}
+    return {
+        "protocolVersion": V2Shapes.version,
+        "info": IDENTITY,
+        "capabilities": {"session": session},
+        "authMethods": [method] if options.auth_required else [],
+    }
 
 
 async def authenticate(agent: ScriptedAgent, params: Json, request: Request) -> Any:
@@ -158,7 +228,7 @@ async def set_config_option(agent: ScriptedAgent, params: Json, request: Request
 
 async def prompt(agent: ScriptedAgent, params: Json, request: Request) -> Any:
     session = agent.get_session(params)
-    agent.turns.accept(session, Waiting(request, _blocks(params, request)))
+    agent.turns.accept(session, PromptRequest(request, _blocks(params, request)))
     return ANSWERED
 
 
@@ -195,30 +265,32 @@ async def ready(agent: ScriptedAgent, params: Json) -> None:
 
 
 REQUESTS: dict[str, Callable[[ScriptedAgent, Json, Request], Awaitable[Any]]] = {
-    "initialize": initialize,
-    "authenticate": authenticate,
-    "auth/login": authenticate,
-    "logout": logout,
-    "auth/logout": logout,
-    "session/new": new_session,
-    "session/load": load_session,
-    "session/resume": resume_session,
-    "session/fork": fork_session,
-    "session/list": list_sessions,
-    "session/close": close_session,
-    "session/delete": delete_session,
-    "session/set_mode": set_mode,
-    "session/set_config_option": set_config_option,
-    "session/prompt": prompt,
-    "_session/steering": steer,
+    acp.INITIALIZE: initialize,
+    acp.AUTHENTICATE: authenticate,
+    acp.AUTH_LOGIN: authenticate,
+    acp.LOGOUT: logout,
+    acp.AUTH_LOGOUT: logout,
+    acp.SESSION_NEW: new_session,
+    acp.SESSION_LOAD: load_session,
+    acp.SESSION_RESUME: resume_session,
+    acp.SESSION_FORK: fork_session,
+    acp.SESSION_LIST: list_sessions,
+    acp.SESSION_CLOSE: close_session,
+    acp.SESSION_DELETE: delete_session,
+    acp.SESSION_SET_MODE: set_mode,
+    acp.SESSION_SET_CONFIG_OPTION: set_config_option,
+    acp.SESSION_PROMPT: prompt,
+    acp.SESSION_STEERING: steer,
+    # Nobody's method, so that tests have an extension to call.
     "_echo": echo,
 }
+"""Those of `turnwire.wire.methods` that the scripted agent serves, each with its function."""
 
 NOTIFICATIONS: dict[str, Callable[[ScriptedAgent, Json], Awaitable[None]]] = {
-    "session/cancel": cancel,
-    "$/cancel_request": cancel_request,
-    "session/ready": ready,
-    "_session/ready": ready,
+    acp.SESSION_CANCEL: cancel,
+    acp.CANCEL_REQUEST: cancel_request,
+    acp.SESSION_READY: ready,
+    acp.SESSION_READY_DRAFT: ready,
 }
 
 
@@ -260,7 +332,7 @@ def _text(params: Json, key: str) -> str:
 def _blocks(params: Json, request: Request) -> list[Any]:
     """The blocks of a prompt in an open session. Raises `Refused`."""
     try:
-        check_content(msgspec.json.decode(request.params, type=_Prompting).prompt, None)
+        check_content(msgspec.json.decode(request.params, type=_PromptParams).prompt, None)
     except ContentRefused as refusal:
         raise Refused(INVALID_PARAMS, str(refusal)) from None
     return cast("list[Any]", params["prompt"])

@@ -9,10 +9,14 @@ from msgspec import Raw
 from tests.unit.core.translate.speaking import complaints, plain, raw
 
 from turnwire.core.dialect import AgentProfile, read_initialize
-from turnwire.core.translate.auth import auth_methods
-from turnwire.core.translate.capabilities import Host
-from turnwire.core.translate.handshake import initialize_result, read_client, unsupported_version
-from turnwire.core.translate.profile import ClientProfile
+from turnwire.core.translate.handshake import (
+    ClientProfile,
+    Host,
+    auth_methods,
+    initialize_result,
+    read_client,
+    unsupported_version,
+)
 from turnwire.errors import RemoteProtocolError
 
 HOST = Host(version="1.2.3")

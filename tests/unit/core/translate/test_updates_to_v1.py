@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from tests.unit.core.translate.speaking import plain, raw, say, text
 
-from turnwire.core.translate.terminals import sanitized
+from turnwire.core.translate.tools import sanitized
 from turnwire.core.translate.updates import UpdatesV2ToV1
 from turnwire.ids import PromptId
 

@@ -1,0 +1,321 @@
+"""The sessions of one client: opened, prompted, left.
+
+Takes params that name sessions; gives clients in them. A session that another client has open is joined, one that
+only the store has is brought back, and one that nobody has any more is ended. Never starts a turn itself.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import anyio
+import msgspec
+from msgspec import Raw
+
+from turnwire.agent.connected_client import ConnectedClient
+from turnwire.agent.definition import call
+from turnwire.agent.failures import invalid
+from turnwire.agent.live_session import LiveSession
+from turnwire.agent.session_client import SessionClient
+from turnwire.agent.store import Kept
+from turnwire.agent.turn_run import TurnRun
+from turnwire.agent.turns import Turns
+from turnwire.agent.v2_updates import Json
+from turnwire.core.content import check_content
+from turnwire.core.translate.members import as_object, members, text_of
+from turnwire.core.translate.sessions import Opening, session_result, updates_after
+from turnwire.core.view.patch import read_entries
+from turnwire.errors import AgentFailure, AppendConflict, SessionNotFound
+from turnwire.ids import RequestId, SessionId
+from turnwire.runtime import new_ids
+from turnwire.wire.jsonrpc import Request, raw
+
+
+class Answered(NamedTuple):
+    """The result of a request, and what follows its answer at once."""
+
+    value: object
+    then: Callable[[], None] = lambda: None
+
+
+LEAVE_S = 5.0
+"""How long a session that its last client left may take to end, beside what its turn may take to stop."""
+
+logger = logging.getLogger(__name__)
+
+
+class ClientSessions:
+    """What one client has open."""
+
+    def __init__(self, client: ConnectedClient) -> None:
+        self.connected = client
+        self.definition = client.definition
+        self.is_logged_in = not client.definition.options.auth_required
+        self._opened_here: dict[str, SessionClient] = {}
+
+    # -- finding -------------------------------------------------------------------------------------------------
+
+    def find(self, session_id: str) -> tuple[LiveSession, SessionClient]:
+        """A session that this client has open. Raises `SessionNotFound`."""
+        live, client = self.definition.live.get(session_id), self._opened_here.get(session_id)
+        is_here = live is not None and live.is_opened and not live.is_ending
+        if live is None or client is None or not is_here or client not in live.clients:
+            raise SessionNotFound("there is no such session; open it first", session_id=session_id)
+        return live, client
+
+    def peek(self, session_id: object) -> LiveSession | None:
+        """The same, or none."""
+        try:
+            return self.find(session_id)[0] if isinstance(session_id, str) else None
+        except SessionNotFound:
+            return None
+
+    def be_ready(self, session_id: str) -> None:
+        client = self._opened_here.get(session_id)
+        if client is not None:
+            client.be_ready()
+
+    # -- opening -------------------------------------------------------------------------------------------------
+
+    async def open_new(self, asked: Opening, meta: Json, kept: Kept | None = None) -> Answered:
+        """A new session, or one that begins with the history of `kept`."""
+        named: str | None = await call(self.definition.hooks.named, asked, meta, kept)
+        if named is not None and (
+            named in self.definition.live or await self.definition.store.load(named) is not None
+        ):
+            raise _named_twice()
+        record = Kept(
+            id=named or new_ids.session_id(),
+            cwd=asked.cwd,
+            directories=asked.setup.additional_directories,
+            updated_at=self.definition.timestamp(),
+        )
+        if kept is not None:
+            own = {name: getattr(record, name) for name in ("id", "cwd", "directories", "updated_at", "revision")}
+            record = msgspec.structs.replace(kept, **own)
+        try:
+            await self._keep(record)
+        except AppendConflict:
+            # Another client's was kept between the look and now.
+            raise _named_twice() from None
+        live = self._bring(record)
+        try:
+            client = await self._attach(live, asked, meta)
+        except BaseException:
+            # Its author refused it, or its client took the request back: there never was such a session.
+            with anyio.CancelScope(shield=True):
+                await self.definition.store.delete(record.id)
+            raise
+        return self._opened(live, client, SessionId(live.id))
+
+    async def reopen(self, asked: Opening, meta: Json) -> Answered:
+        """A session that there is. Raises `SessionNotFound`."""
+        assert asked.session_id is not None, "only a new session has no id yet"
+        live = await self._found(asked.session_id, asked, meta)
+        client = await self._attach(live, asked, meta)
+        return self._opened(live, client, None)
+
+    async def kept(self, session_id: str) -> Kept:
+        """A session as it is now, with its history. Raises `SessionNotFound`."""
+        live = self.definition.live.get(session_id)
+        if live is not None:
+            record = msgspec.json.decode(msgspec.json.encode(live.record()), type=Kept)
+            return msgspec.structs.replace(record, history=live.history.updates)
+        found = await self.definition.store.load(session_id)
+        if found is None:
+            raise SessionNotFound("there is no such session; list the sessions", session_id=session_id)
+        return found
+
+    async def _found(self, session_id: str, asked: Opening, meta: Json) -> LiveSession:
+        while True:
+            live = self.definition.live.get(session_id)
+            if live is None:
+                kept = await self._kept_or_missing(session_id, asked, meta)
+                # Another client may have brought it back meanwhile.
+                live = self.definition.live.get(session_id) or self._bring(kept)
+            if not live.is_ending:
+                return live
+            await live.ended.wait()
+
+    async def _kept_or_missing(self, session_id: str, asked: Opening, meta: Json) -> Kept:
+        try:
+            return await self.kept(session_id)
+        except SessionNotFound:
+            found = await call(self.definition.hooks.missing, asked, meta)
+            if not isinstance(found, Kept):
+                raise
+        await self._keep(found)
+        return found
+
+    async def _keep(self, record: Kept) -> None:
+        await self.definition.store.save(record)
+        if record.history:
+            await self.definition.store.append(record.id, record.history)
+
+    def _bring(self, kept: Kept) -> LiveSession:
+        live = LiveSession(self.definition, kept, self.connected.profile)
+        self.definition.live[kept.id] = live
+        live.turns = Turns(live)
+        return live
+
+    async def _attach(self, live: LiveSession, asked: Opening, meta: Json) -> SessionClient:
+        session = live.session
+        if not live.clients:
+            session.client = self.connected.profile
+        session.cwd, session.meta = Path(asked.cwd), meta
+        session.directories = tuple(Path(each) for each in asked.setup.additional_directories)
+        session.mcp_servers = [as_object(each) for each in read_entries(asked.setup.mcp_servers) or ()]
+        before = self._opened_here.pop(live.id, None)
+        client = self._opened_here[live.id] = SessionClient(self.connected, live.id)
+        if before is not None:
+            # It opened the session again: its prompts are answered at the new client.
+            live.turns.move(before, client)
+            _detach(live, before)
+        # From here on what is told is held for this client, so that nothing is lost between history and now.
+        history, state = live.history.replayed, raw(live.foreground)
+        live.clients.append(client)
+        try:
+            await call(self.definition.hooks.opened, session)
+            if asked.session_id is not None:
+                await self._catch_up(live, client, history if asked.replay else (), state)
+        except BaseException:
+            with anyio.CancelScope(shield=True):
+                await self._give_up(live, client)
+            raise
+        return client
+
+    async def _catch_up(
+        self, live: LiveSession, client: SessionClient, history: tuple[bytes, ...], state: Raw
+    ) -> None:
+        """What was, and what holds now."""
+        frames = client.replayed(history)
+        if live.title is not None:
+            frames += client.replayed([bytes(raw({"sessionUpdate": "session_info_update", "title": live.title}))])
+        for frame in (*frames, *client.snapshot(state)):
+            client.outbox.put(frame)
+            await client.outbox.room()
+
+    def _opened(self, live: LiveSession, client: SessionClient, session_id: SessionId | None) -> Answered:
+        """The answer that opens a session, and what follows it without a gap."""
+        offers, profile = live.offers.as_opened(), self.connected.profile
+        result = session_result(offers, 2, profile.version, session_id, boolean_options=profile.boolean_options)
+
+        def follow() -> None:
+            if not live.is_opened and session_id is None:
+                live.keeping.only_looked_at()
+            live.is_opened = True
+            client.voice.offers(offers)
+            if live.offers.listed_commands():
+                for update in updates_after(offers, 2, profile.version):
+                    client.tell_plain(update)
+            client.answered()
+            if live.turns.has_prompts_of(client):
+                client.be_ready()
+            self.connected.tasks.start_soon(live.save)
+
+        return Answered(result, follow)
+
+    # -- leaving -------------------------------------------------------------------------------------------------
+
+    async def _give_up(self, live: LiveSession, client: SessionClient) -> None:
+        self._opened_here.pop(live.id, None)
+        if live.clients == [client]:
+            await self.end(live)
+        else:
+            _detach(live, client)
+
+    async def leave(self) -> None:
+        """The client has left: end its turns, and the sessions that nobody else has."""
+        for session_id, client in tuple(self._opened_here.items()):
+            live = self.definition.live.get(session_id)
+            if live is None or client not in live.clients:
+                continue
+            live.turns.leave(client)
+            if live.clients == [client]:
+                await self.end(live)
+                continue
+            with anyio.move_on_after(self._patience):
+                while live.turns.running is not None and live.turns.running.client is client:
+                    await live.turns.stopped()
+            _detach(live, client)
+        self._opened_here.clear()
+
+    async def end(self, live: LiveSession) -> None:
+        """Stop everything in a session, and close it for every client that has it."""
+        if live.is_ending:
+            await live.ended.wait()
+            return
+        live.is_ending = True
+        try:
+            live.turns.close()
+            with anyio.move_on_after(self._patience):
+                await live.turns.stopped()
+            live.stop_background()
+            with anyio.move_on_after(LEAVE_S):
+                await call(self.definition.hooks.closed, live.session)
+        except Exception:  # the author's own; the session ends all the same
+            logger.exception("the function for closed sessions failed")
+        finally:
+            for client in tuple(live.clients):
+                _detach(live, client)
+            if live.is_opened:
+                with anyio.CancelScope(shield=True):
+                    await live.save()
+            self.definition.live.pop(live.id, None)
+            live.ended.set()
+
+    @property
+    def _patience(self) -> float:
+        return self.definition.options.max_cancel_s + LEAVE_S
+
+    # -- prompts -------------------------------------------------------------------------------------------------
+
+    def prompt(self, request: Request) -> None:
+        """Take a prompt. Raises what is wrong with it."""
+        given = members(request.params)
+        session_id = text_of(given, "sessionId")
+        if session_id is None:
+            raise invalid("`session/prompt` needs `sessionId`, a string")
+        live, client = self.find(session_id)
+        content = self.content(given.get("prompt"))
+        meta = as_object(given["_meta"]) if "_meta" in given else {}
+        # Whoever prompts can take what comes.
+        client.be_ready()
+        live.turns.submit(TurnRun(live, content, client, request.id, meta))
+
+    def content(self, given: Raw | None) -> list[Json]:
+        """The blocks of a prompt. Raises `RemoteProtocolError`, `ContentRefused`, which names the block."""
+        if given is None:
+            raise invalid("`prompt` is a list of content blocks")
+        check_content(given, self.definition.options.block_types)
+        return msgspec.json.decode(given, type=list[dict[str, Any]])
+
+    def is_prompting(self, request_id: RequestId) -> bool:
+        """Whether a prompt with this id has no answer yet."""
+        return any(
+            live.turns.is_prompted_by(client, request_id)
+            for session_id, client in self._opened_here.items()
+            if (live := self.definition.live.get(session_id)) is not None
+        )
+
+    def cancel_prompt(self, request_id: RequestId) -> None:
+        """`$/cancel_request` for a prompt, wherever it is."""
+        for session_id, client in self._opened_here.items():
+            live = self.definition.live.get(session_id)
+            if live is not None:
+                live.turns.cancel_request(client, request_id)
+
+
+def _named_twice() -> AgentFailure:
+    return AgentFailure(
+        "the agent gave its new session the id of one that there is; delete that, or have the agent make new ids"
+    )
+
+
+def _detach(live: LiveSession, client: SessionClient) -> None:
+    client.leave()
+    if client in live.clients:
+        live.clients.remove(client)

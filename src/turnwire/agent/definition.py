@@ -1,0 +1,160 @@
+"""What an agent is to all of its connections: its author's functions, its store, its settings, its live sessions.
+
+Also what it says of itself to a client that initializes: every agent of this kit lists, loads, resumes, forks,
+closes and deletes sessions, and offers nothing that is switched off.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from inspect import isawaitable
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from turnwire.agent.options import AgentOptions, AuthMethod, Command
+from turnwire.agent.store import SessionStore
+from turnwire.agent.v2_updates import Json
+from turnwire.core.dialect import VENDOR
+from turnwire.core.translate.handshake import ClientProfile, Host, Offered, capabilities_v1, capabilities_v2
+from turnwire.errors import LocalProtocolError
+from turnwire.runtime.cancellation import contained
+from turnwire.runtime.clock import Clock
+
+if TYPE_CHECKING:
+    from turnwire.agent.live_session import LiveSession
+
+
+Function: TypeAlias = Callable[..., Any]
+
+
+@dataclass
+class Hooks:
+    """The author's functions; None where there is none."""
+
+    prompt: Function | None = None
+    opened: Function | None = None
+    closed: Function | None = None
+    authenticate: Function | None = None
+    changed: Function | None = None
+    steer: Function | None = None
+    named: Function | None = None
+    """`(opening, meta, forked)`: the id of a new session. None has one made."""
+    missing: Function | None = None
+    """`(opening, meta)`: a session that the store has not, as `Kept`; None if there is none."""
+    commands: dict[str, tuple[Command, Function]] = field(default_factory=dict[str, tuple[Command, Function]])
+    extensions: dict[str, Function] = field(default_factory=dict[str, Function])
+
+
+async def call(function: Function | None, *args: Any) -> Any:
+    """Call it, and wait for it if it is async. None if there is none.
+
+    Raises what it raises; `LocalProtocolError` if it cancels itself, which would look like a cancel from outside.
+    """
+    if function is None:
+        return None
+    with contained():
+        result: Any | Awaitable[Any] = function(*args)
+        return await result if isawaitable(result) else result
+    raise LocalProtocolError("the function raised the exception that cancels, and nobody had cancelled it")
+
+
+class AgentDefinition:
+    """One agent."""
+
+    def __init__(
+        self,
+        name: str,
+        title: str | None,
+        version: str,
+        store: SessionStore,
+        options: AgentOptions,
+        clock: Clock,
+    ) -> None:
+        self.name = name
+        self.title = title
+        self.version = version
+        self.store = store
+        self.options = options
+        self.clock = clock
+        self.hooks = Hooks()
+        self.live: dict[str, LiveSession] = {}
+        """Sessions that at least one client has open, by their ids."""
+
+    def timestamp(self) -> str:
+        """Now, in ISO 8601 and UTC, always with the same number of digits."""
+        return datetime.fromtimestamp(self.clock.now_ms() / 1000, UTC).isoformat(timespec="milliseconds")
+
+
+# -- the answer to initialize ----------------------------------------------------------------------------------
+
+
+_MARKERS: Json = {"fork": {}, "additionalDirectories": {}}
+
+
+def initialize_result(definition: AgentDefinition, client: ClientProfile) -> Json:
+    """What the client is told of the agent."""
+    options = definition.options
+    host = Host(
+        version=definition.version,
+        turn_complete=options.offers_turn_complete,
+        ready=options.offers_ready,
+        strict=options.drafts == "strict",
+        passed=frozenset(_MARKERS),
+    )
+    blocks = {"image": options.image, "audio": options.audio, "embeddedContext": options.embedded_context}
+    servers = {"stdio": True, "http": options.mcp_http, "sse": options.mcp_sse}
+    offered = Offered(
+        blocks=tuple(each for each, is_taken in blocks.items() if is_taken),
+        servers=tuple(each for each, is_taken in servers.items() if is_taken),
+        session=_MARKERS,
+        meta={},
+    )
+    named: Json = {"name": definition.name, "version": definition.version}
+    if definition.title is not None:
+        named["title"] = definition.title
+    listed = [each for each in options.auth_methods if each.type == "agent" or client.terminal_login]
+    if client.version == 2:
+        capabilities = capabilities_v2(offered, host)
+        _add_own(capabilities["session"], definition)
+        methods = [_method_v2(each) for each in listed]
+        return {"protocolVersion": 2, "info": named, "capabilities": capabilities, "authMethods": methods}
+    capabilities = capabilities_v1(offered, host, logout=bool(options.auth_methods))
+    _add_own(capabilities, definition)
+    result: Json = {
+        "protocolVersion": 1,
+        "agentCapabilities": capabilities,
+        "authMethods": [_method_v1(each) for each in listed],
+        "agentInfo": named,
+    }
+    # The draft of `session/ready` shows it in the place that v2 has for capabilities.
+    mirror = {} if host.strict else host.drafts(True)
+    return {**result, "capabilities": {"session": mirror}} if mirror else result
+
+
+def _add_own(place: Json, definition: AgentDefinition) -> None:
+    """What is an extension of ACP, in `_meta`."""
+    if definition.hooks.steer is None:
+        return
+    meta: Json = place.setdefault("_meta", {})
+    meta[VENDOR] = {**meta.get(VENDOR, {}), "steering": {}}
+
+
+def _method_v1(method: AuthMethod) -> Json:
+    listed = _named({"id": method.id}, method)
+    if method.type == "agent":
+        return listed
+    return {**listed, "type": "terminal", "args": list(method.args), "env": dict(method.env)}
+
+
+def _method_v2(method: AuthMethod) -> Json:
+    listed = _named({"type": method.type, "methodId": method.id}, method)
+    if method.type == "agent":
+        return listed
+    env = [{"name": name, "value": value} for name, value in method.env]
+    return {**listed, "args": list(method.args), "env": env}
+
+
+def _named(listed: dict[str, Any], method: AuthMethod) -> Json:
+    named = {**listed, "name": method.name}
+    return named if method.description is None else {**named, "description": method.description}

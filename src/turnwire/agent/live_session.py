@@ -1,0 +1,341 @@
+"""A session that is open: what it is, who is told of it, what it remembers, and how its store keeps up.
+
+What its turns and its author say is told to every client that has the session, and kept. A session that was only
+looked at is not written. Of what another process saved since, everything is taken up that did not change here; if
+both changed the state, the one that is in the store stays. Never changes the state of a turn that runs, never
+brings a deleted session back, never decides about a turn: `turnwire.agent.turns` does. `turnwire.agent.session` is
+what the author sees of it.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any
+
+import anyio
+import msgspec
+from msgspec import Raw
+
+from turnwire.agent.connected_client import Sent
+from turnwire.agent.definition import AgentDefinition, Function, call
+from turnwire.agent.history import History
+from turnwire.agent.options import MODE, SessionOffers
+from turnwire.agent.session import Session
+from turnwire.agent.session_client import SessionClient
+from turnwire.agent.store import FIRST, Kept, OptionValue, encoded, unknown_session
+from turnwire.agent.v2_updates import Json, from_v1
+from turnwire.core.translate.handshake import ClientProfile
+from turnwire.core.translate.updates import UpdatesV1ToV2
+from turnwire.errors import AppendConflict, ConfigError, LimitExceeded, LocalProtocolError, SessionNotFound
+from turnwire.runtime.cancellation import contained
+from turnwire.wire.jsonrpc import raw
+
+if TYPE_CHECKING:
+    from turnwire.agent.live_session import LiveSession
+    from turnwire.agent.turns import Turns
+
+
+logger = logging.getLogger(__name__)
+SAVE_AT = 256
+"""Updates that may wait for the store while a turn runs: a crash in a long turn costs no more than these."""
+SAVE_S = 10.0
+"""How long the beginning or the end of a turn waits for the store before it goes on all the same."""
+TRIES = 3
+"""How often a save begins again because another process was faster. The next save goes on from there."""
+
+
+class LiveSession:
+    """One open session."""
+
+    def __init__(self, definition: AgentDefinition, kept: Kept, client: ClientProfile) -> None:
+        self.definition = definition
+        self.id = kept.id
+        self.session = Session(self, kept, client)
+        """What the author sees."""
+        self.title = kept.title
+        self.offers = SessionOffers(
+            {**kept.options, **({} if kept.mode is None else {MODE: kept.mode})},
+            [command for command, _ in definition.hooks.commands.values()],
+        )
+        self.history = History(kept.history)
+        self.clients: list[SessionClient] = []
+        self.settling = anyio.Lock()
+        """Held while a client's setting is made, so that a prompt behind it runs with it."""
+        self.foreground: Json = {"sessionUpdate": "state_update", "state": "idle"}
+        """What it does now, in the words of v2."""
+        self.turns: Turns
+        """Set by who brings the session up: turns know their session, not the other way round."""
+        self.is_ending = False
+        self.ended = anyio.Event()
+        self.is_opened = False
+        """An answer has told what it offers; changes are told from here on."""
+        self.is_kept = True
+        """The store is to have it. Not any more once it was deleted."""
+        self._updated_at = kept.updated_at
+        self._background: set[anyio.CancelScope] = set()
+        self.keeping = SessionSaver(self, kept)
+        self._is_save_due = False
+        self._from_v1: UpdatesV1ToV2 | None = None
+
+    # -- telling -------------------------------------------------------------------------------------------------
+
+    def publish(
+        self, update: Json, *, by: SessionClient | None = None, is_late: bool = False, must: bool = False
+    ) -> Sent:
+        """Tell every client. `by`: the one that prompted it. Raises `LimitExceeded`, having told nobody.
+
+        `must`: a turn cannot go on or end without it, so it is told whatever waits already.
+        """
+        kind: str = update["sessionUpdate"]
+        if not must:
+            self._check_room(kind, by)
+        told = raw(update)
+        self.history.add(update, told)
+        for client in self.clients:
+            client.tell(told, kind, own=client is by, is_late=is_late)
+        self._save_later()
+        waited = by if by is not None else next(iter(self.clients), None)
+        return Sent(None if waited is None else waited.outbox)
+
+    def _check_room(self, kind: str, by: SessionClient | None) -> None:
+        for client in tuple(self.clients):
+            try:
+                client.check_room(kind)
+            except LimitExceeded:
+                if client is by or len(self.clients) == 1:
+                    raise
+                # A client that does not read must not hold up the others.
+                self.clients.remove(client)
+                client.leave()
+                client.connected.tasks.start_soon(client.connected.drop)
+
+    def canonical(self, update: Json, version: int | None) -> list[Json]:
+        """An update of the author in the words of v2. `version`: in whose words it is."""
+        if not isinstance(update.get("sessionUpdate"), str):
+            raise LocalProtocolError("an update names its kind in `sessionUpdate`")
+        if (version or self.session.client.version) == 2:
+            return [update]
+        if self._from_v1 is None:
+            self._from_v1 = UpdatesV1ToV2()
+        return [_decoded(each) for each in self._from_v1.take(raw(from_v1(update)), turn=None)]
+
+    def set_foreground(self, state: str) -> None:
+        """Running, or waiting for the user."""
+        self.foreground = {"sessionUpdate": "state_update", "state": state}
+        told = raw(self.foreground)
+        for client in self.clients:
+            client.tell(told, "state_update", own=False)
+
+    # -- what it offers ------------------------------------------------------------------------------------------
+
+    def tell_commands(self) -> None:
+        if self.is_opened:
+            self.publish(
+                {
+                    "sessionUpdate": "available_commands_update",
+                    "availableCommands": self.offers.listed_commands(),
+                }
+            )
+
+    def tell_options(self) -> None:
+        if self.is_opened:
+            self.publish({"sessionUpdate": "config_option_update", "configOptions": self.offers.listed_options()})
+
+    def rename(self, title: str | None) -> None:
+        self.title = title
+        self._updated_at = self.definition.timestamp()
+        self.publish({"sessionUpdate": "session_info_update", "title": title, "updatedAt": self._updated_at})
+
+    # -- beside its turns ----------------------------------------------------------------------------------------
+
+    def start(self, function: Function, *args: Any) -> None:
+        """Run something until it is done or the session ends."""
+        if not self.clients:
+            raise LocalProtocolError("the session is closed; nothing can be started in it")
+        scope = anyio.CancelScope()
+        self._background.add(scope)
+        self.clients[0].connected.tasks.start_soon(self._run, scope, function, args)
+
+    async def _run(self, scope: anyio.CancelScope, function: Function, args: tuple[Any, ...]) -> None:
+        try:
+            with contained(), scope:
+                await call(function, *args)
+        except Exception:  # the author's own; it must not end the session
+            logger.exception("a background task of session %s failed", self.id)
+        finally:
+            self._background.discard(scope)
+
+    def stop_background(self) -> None:
+        for scope in tuple(self._background):
+            scope.cancel()
+
+    # -- keeping -------------------------------------------------------------------------------------------------
+
+    def record(self) -> Kept:
+        """As a store keeps it, without its history."""
+        options = self.offers.chosen
+        mode = options.pop(MODE, None)
+        return Kept(
+            id=self.id,
+            cwd=str(self.session.cwd),
+            directories=tuple(str(each) for each in self.session.directories),
+            title=self.title,
+            updated_at=self._updated_at,
+            mode=mode if isinstance(mode, str) else None,
+            options=options,
+            state=self.session.state,
+        )
+
+    def touch(self) -> None:
+        """It has changed."""
+        self._updated_at = self.definition.timestamp()
+
+    async def save(self) -> None:
+        """Have the store keep what has changed."""
+        await self.keeping.save()
+
+    async def claim(self) -> None:
+        """A turn is to begin: say so in the store, and take up what another process kept there since."""
+        self.touch()
+        await self.save()
+
+    def _save_later(self) -> None:
+        if self._is_save_due or not self.clients or not self.is_opened:
+            return
+        is_idle = self.foreground["state"] == "idle"
+        if is_idle or self.history.waiting >= SAVE_AT:
+            self._is_save_due = True
+            self.clients[0].connected.tasks.start_soon(self._save_now)
+
+    async def _save_now(self) -> None:
+        self._is_save_due = False
+        await self.save()
+
+
+def _decoded(update: Raw) -> Json:
+    return msgspec.json.decode(update, type=dict[str, Any])
+
+
+# -- its record in the store -----------------------------------------------------------------------------------
+
+
+class SessionSaver:
+    """Of one open session."""
+
+    def __init__(self, live: LiveSession, kept: Kept) -> None:
+        self._live = live
+        self._revision = kept.revision
+        self._stored = _plain(kept)
+        """The record as the store has it, as far as is known here."""
+        self._opened: bytes | None = None
+        """The record after it was opened. What opening does is done again next time, so it is no change."""
+        self._unsure: bytes | None = None
+        """What the store was given last, without a word from it that it was kept."""
+        self._turn = anyio.Lock()
+
+    def only_looked_at(self) -> None:
+        """It was brought back, and nothing has happened in it yet."""
+        try:
+            self._opened = encoded(self._live.record())
+        except ConfigError:
+            logger.exception("session %s cannot be kept", self._live.id)
+
+    async def save(self) -> None:
+        """Have the store keep everything, within a bound. A store that fails is logged: turns go on."""
+        live = self._live
+        with anyio.move_on_after(SAVE_S) as bound:
+            async with self._turn:
+                if not live.is_kept:
+                    return
+                try:
+                    await self._save_record()
+                    await self._save_history()
+                except SessionNotFound:
+                    live.is_kept = False
+                    logger.warning("session %s was deleted meanwhile; nothing of it is kept any more", live.id)
+                except Exception:  # a store may raise anything; the session is still good
+                    logger.exception("the store did not keep session %s", live.id)
+        if bound.cancelled_caught:
+            logger.error("the store took longer than %s s for session %s", SAVE_S, live.id)
+
+    async def _save_history(self) -> None:
+        unsaved = self._live.history.unsaved
+        if unsaved:
+            await self._live.definition.store.append(self._live.id, unsaved)
+            self._live.history.saved(len(unsaved))
+
+    async def _save_record(self) -> None:
+        for _ in range(TRIES):
+            mine = encoded(self._live.record())
+            if mine in (self._stored, self._opened):
+                return
+            before, self._unsure = self._unsure, mine
+            record = msgspec.json.decode(mine, type=Kept)
+            try:
+                await self._live.definition.store.save(msgspec.structs.replace(record, revision=self._revision + 1))
+            except AppendConflict:
+                if not await self._take_up(before):
+                    return
+            else:
+                self._know(mine, self._revision + 1)
+                return
+        logger.error("others save session %s all the time; it is tried again with the next change", self._live.id)
+
+    def _know(self, stored: bytes, revision: int) -> None:
+        self._stored, self._revision = stored, revision
+        self._opened = self._unsure = None
+
+    # -- what changed elsewhere ----------------------------------------------------------------------------------
+
+    async def _take_up(self, unsure: bytes | None) -> bool:
+        """Somebody saved it since. Whether a save on top of that can be tried now."""
+        theirs = await self._live.definition.store.load(self._live.id)
+        if theirs is None:
+            raise unknown_session()
+        stored = _plain(theirs)
+        if stored == unsure:
+            # It was this very session: its store was only too slow, or failed after it had written.
+            self._know(stored, theirs.revision)
+            return True
+        known = [msgspec.json.decode(each, type=Kept) for each in (self._stored, self._opened) if each is not None]
+        if self._live.session.running is not None and theirs.state != known[0].state:
+            # A turn works with the state that it has. It is looked at again after the turn.
+            self._unsure = None
+            return False
+        self._know(stored, theirs.revision)
+        self._merge(theirs, known)
+        return True
+
+    def _merge(self, theirs: Kept, known: list[Kept]) -> None:
+        """`known`: how it was here before anything changed."""
+        live, mine = self._live, msgspec.json.decode(encoded(self._live.record()), type=Kept)
+        live.history.take_up(theirs.history)
+        if theirs.state != known[0].state:
+            if all(mine.state != each.state for each in known):
+                logger.error(
+                    "two processes changed the state of session %s at the same time; the change of this one came"
+                    " second and is not kept. The history has both; prompt it in one process only",
+                    live.id,
+                )
+            # In place: an author may hold on to it.
+            live.session.state.clear()
+            live.session.state.update(theirs.state)
+        ours, before = _choices(mine), [_choices(each) for each in known]
+        taken = {
+            name: value
+            for name, value in _choices(theirs).items()
+            if any(ours.get(name) == each.get(name) for each in before)
+        }
+        if live.offers.take_up(taken):
+            live.tell_options()
+        if mine.title == known[0].title and theirs.title != mine.title:
+            live.rename(theirs.title)
+
+
+def _plain(kept: Kept) -> bytes:
+    """A record by what it says: without its history, and whatever its revision."""
+    return encoded(msgspec.structs.replace(kept, history=(), revision=FIRST))
+
+
+def _choices(kept: Kept) -> dict[str, OptionValue]:
+    return kept.options if kept.mode is None else {**kept.options, MODE: kept.mode}

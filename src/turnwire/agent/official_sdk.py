@@ -1,0 +1,319 @@
+"""An object written for the official Python SDK, reached as the v1 agent that it is, without a pipe between.
+
+The SDK's own connection stands in front of the object, so it gets the SDK's models and its `conn` is the SDK's;
+only what would be bytes on a pipe are messages here. They come one after the other in the order they were sent, and
+what the object asks is done inside the task that asks, so that what is cancelled there is cancelled here. What it
+says of itself is read into the values of `turnwire.agent`, and the other way round. Needs the package
+`agent-client-protocol`, and never imports it before an object is adapted.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from itertools import count
+from typing import Any, NamedTuple, Protocol
+
+import anyio
+import msgspec
+from msgspec import Raw
+
+from turnwire.agent.options import AgentOptions, AuthMethod, Command, Mode, Option, Value
+from turnwire.agent.v2_updates import Json, from_v1
+from turnwire.core.translate.handshake import ClientProfile
+from turnwire.core.translate.members import as_object, child, entries, is_offered
+from turnwire.core.translate.sessions import mcp_servers
+from turnwire.core.translate.tools import block_to_v1
+from turnwire.core.translate.updates import UpdatesV1ToV2
+from turnwire.errors import AgentFailure, ConfigError, LinkBroken, NotOffered, TurnwireError
+from turnwire.wire.jsonrpc import INTERNAL_ERROR, METHOD_NOT_FOUND, raw
+
+PACKAGE = "agent-client-protocol"
+MODE = "mode"
+
+
+def official() -> Any:
+    """The official SDK. Raises `ConfigError` if it is not installed."""
+    try:
+        import acp  # pyright: ignore[reportMissingImports]
+    except ImportError:
+        raise ConfigError(f"adapting needs the official SDK; install it: pip install {PACKAGE}") from None
+    if not hasattr(acp, "AgentSideConnection"):
+        raise ConfigError(f"the module `acp` is not the official SDK; install it: pip install {PACKAGE}")
+    return acp
+
+
+# -- the object behind the SDK's own connection ----------------------------------------------------------------
+
+
+class Listener(Protocol):
+    """Who hears the object."""
+
+    async def told(self, method: str, params: Json) -> None:
+        """A notification."""
+        ...
+
+    async def asked(self, method: str, params: Json) -> Json:
+        """A request; gives its result. Raises what `AgentFailure` and others say."""
+        ...
+
+
+class OfficialPeer:
+    """One object of the official SDK. `open` it inside a running event loop; `aclose` it there."""
+
+    def __init__(self, listener: Listener) -> None:
+        self._listener = listener
+        self._numbers = count(1)
+        self._waiting: dict[int, PendingResult] = {}
+        self._to_it, self._from_us = anyio.create_memory_object_stream[Json | None](float("inf"))
+        self._connection: Any = None
+
+    def open(self, to_agent: Any) -> None:
+        """Put the SDK's connection in front of the object, which hears of it in `on_connect`."""
+        connect: Callable[..., Any] = official().AgentSideConnection
+        self._connection = connect(to_agent, self, use_unstable_protocol=True)
+
+    async def aclose(self) -> None:
+        """End it: its tasks are cancelled."""
+        for waiting in self._waiting.values():
+            waiting.give(None)
+        if self._connection is not None:
+            await self._connection.close()
+        self._to_it.close()
+        self._from_us.close()
+
+    # -- to the object ---------------------------------------------------------------------------------------
+
+    def begin(self, method: str, params: Json) -> PendingResult:
+        """Send a request; its answer can be waited for."""
+        number = next(self._numbers)
+        self._waiting[number] = waiting = PendingResult(method)
+        self._to_it.send_nowait({"jsonrpc": "2.0", "id": number, "method": method, "params": params})
+        return waiting
+
+    async def ask(self, method: str, params: Json) -> Json:
+        """Send a request and give its result. Raises `AgentFailure`, `LinkBroken`."""
+        return await self.begin(method, params).result()
+
+    def notify(self, method: str, params: Json) -> None:
+        """Send a notification."""
+        self._to_it.send_nowait({"jsonrpc": "2.0", "method": method, "params": params})
+
+    # -- what the SDK calls: it takes this for its pipe ----------------------------------------------------------
+
+    async def receive(self) -> Json | None:
+        """The next message for the object; none when there will be no more."""
+        try:
+            return await self._from_us.receive()
+        except (anyio.EndOfStream, anyio.ClosedResourceError):
+            return None
+
+    async def send(self, message: Json) -> None:
+        """A message of the object. Returns when it was heard, and a request when it was answered."""
+        method, number = message.get("method"), message.get("id")
+        if method is None:
+            if (waiting := self._waiting.pop(number or 0, None)) is not None:
+                waiting.give(message)
+        elif number is None:
+            await self._listener.told(method, message.get("params") or {})
+        else:
+            answer = {"jsonrpc": "2.0", "id": number}
+            self._to_it.send_nowait({**answer, **await self._outcome(method, message.get("params") or {})})
+
+    async def close(self) -> None:
+        """The SDK has closed its side."""
+        self._to_it.close()
+
+    async def _outcome(self, method: str, params: Json) -> Json:
+        try:
+            return {"result": await self._listener.asked(method, params)}
+        except NotOffered as error:
+            return {"error": {"code": METHOD_NOT_FOUND, "message": str(error)}}
+        except TurnwireError as error:
+            code = error.context.get("jsonrpc")
+            return {"error": {"code": code if isinstance(code, int) else INTERNAL_ERROR, "message": str(error)}}
+
+
+class PendingResult:
+    """A request to the object. Any number of tasks may wait for its answer, one after the other."""
+
+    def __init__(self, method: str) -> None:
+        self._method = method
+        self._came = anyio.Event()
+        self._message: Json | None = None
+
+    @property
+    def is_done(self) -> bool:
+        return self._came.is_set()
+
+    def give(self, message: Json | None) -> None:
+        """The answer; None if there will be none."""
+        self._message = message
+        self._came.set()
+
+    async def result(self) -> Json:
+        """What it answers.
+
+        Raises:
+            AgentFailure: An error.
+            LinkBroken: It was ended first.
+        """
+        await self._came.wait()
+        if self._message is None:
+            raise LinkBroken("the agent was ended before it answered", method=self._method)
+        if "error" in self._message:
+            raise _failure(self._message["error"])
+        return self._message.get("result") or {}
+
+
+def _failure(error: Json) -> AgentFailure:
+    """What the object's author said, but nothing of an exception that was nobody's word."""
+    code = int(error.get("code", INTERNAL_ERROR))
+    details = error.get("data")
+    if code == INTERNAL_ERROR or details is None:
+        return AgentFailure(str(error.get("message") or "the agent failed"), jsonrpc=code)
+    return AgentFailure(
+        str(error.get("message") or "the agent refused"), jsonrpc=code, data=msgspec.json.encode(details)
+    )
+
+
+# -- what it says of itself in initialize, and what it is told there -------------------------------------------
+
+
+class Abilities(NamedTuple):
+    """What the object can do with its sessions."""
+
+    load: bool = False
+    resume: bool = False
+    list: bool = False
+    close: bool = False
+    fork: bool = False
+
+
+def initialize_params(given: Json, client: ClientProfile) -> Json:
+    """The client's `initialize` for a v1 agent. A v2 client has neither files nor terminals to offer."""
+    if client.version == 1:
+        named = given.get("clientInfo")
+        offered: Json = child(given, "clientCapabilities")
+    else:
+        named = given.get("info")
+        forms = {"form": client.elicitation_form, "url": client.elicitation_url}
+        offered = {"elicitation": {name: {} for name, is_there in forms.items() if is_there}}
+        offered = {name: value for name, value in offered.items() if value}
+    params: Json = {"protocolVersion": 1, "clientCapabilities": offered}
+    return {**params, "clientInfo": named} if isinstance(named, dict) else params
+
+
+def abilities(answer: Json) -> Abilities:
+    """From the answer to `initialize`."""
+    offered = child(answer, "agentCapabilities")
+    session = child(offered, "sessionCapabilities")
+    return Abilities(
+        load=offered.get("loadSession") is True,
+        **{name: is_offered(session, name) for name in ("resume", "list", "close", "fork")},
+    )
+
+
+def agent_options(answer: Json, given: AgentOptions) -> AgentOptions:
+    """The settings of the author with what the object offers."""
+    offered = child(answer, "agentCapabilities")
+    prompt, mcp = child(offered, "promptCapabilities"), child(offered, "mcpCapabilities")
+    return replace(
+        given,
+        image=prompt.get("image") is True,
+        audio=prompt.get("audio") is True,
+        embedded_context=prompt.get("embeddedContext") is True,
+        mcp_http=mcp.get("http") is True,
+        mcp_sse=mcp.get("sse") is True,
+        auth_methods=tuple(_auth_method(each) for each in answer.get("authMethods") or ()),
+    )
+
+
+def _auth_method(given: Json) -> AuthMethod:
+    env: Json = given.get("env") or {}
+    return AuthMethod(
+        id=given["id"],
+        name=given.get("name") or given["id"],
+        description=given.get("description"),
+        type="terminal" if given.get("type") == "terminal" else "agent",
+        args=tuple(given.get("args") or ()),
+        env=tuple((str(name), str(value)) for name, value in env.items()) if isinstance(env, dict) else (),  # pyright: ignore[reportUnnecessaryIsInstance]  JSON
+    )
+
+
+# -- sessions: their params, histories and offers --------------------------------------------------------------
+
+
+def session_params(cwd: str, servers: Raw, directories: Sequence[str], meta: Json, **more: Any) -> Json:
+    """The params that open a session."""
+    params: Json = {
+        **more,
+        "cwd": cwd,
+        "mcpServers": [as_object(each) for each in entries(mcp_servers(servers, 1))],
+    }
+    if directories:
+        params["additionalDirectories"] = list(directories)
+    return {**params, "_meta": meta} if meta else params
+
+
+def prompt_blocks(blocks: Iterable[Json]) -> list[Json]:
+    """The blocks of a prompt as v1 has them."""
+    losses: Counter[str] = Counter()
+    return [as_object(block_to_v1(raw(each), losses)) for each in blocks]
+
+
+def history(updates: Iterable[Json]) -> tuple[bytes, ...]:
+    """A history as a v1 agent replays it, in the words of v2."""
+    translator = UpdatesV1ToV2()
+    told = [each for update in updates for each in translator.take(raw(from_v1(update)), turn=None)]
+    return tuple(bytes(each) for each in (*told, *translator.part()))
+
+
+def modes(offers: Json) -> tuple[list[Mode], str | None]:
+    """The modes, and which one it is in."""
+    given = child(offers, "modes")
+    found = [
+        Mode(each["id"], each.get("name") or each["id"], each.get("description"))
+        for each in _all(given, "availableModes")
+    ]
+    return found, given.get("currentModeId")
+
+
+def modes_of(option: Option) -> list[Mode]:
+    """The modes that an option stands for."""
+    return [Mode(each.id, each.name, each.description) for each in option.values if isinstance(each, Value)]
+
+
+def options(listed: Iterable[Json]) -> list[Option]:
+    """Config options. Groups of values are one list here."""
+    return [_option(each) for each in listed]
+
+
+def _option(given: Json) -> Option:
+    values = [
+        Value(each["value"], each.get("name") or each["value"], each.get("description")) for each in _values(given)
+    ]
+    return Option(
+        given["id"],
+        given.get("name") or given["id"],
+        given["currentValue"],
+        values,
+        given.get("description"),
+        given.get("category"),
+    )
+
+
+def _values(given: Json) -> list[Json]:
+    return [each for found in _all(given, "options") for each in found.get("options", [found])]
+
+
+def commands(listed: Iterable[Json]) -> list[Command]:
+    """Slash commands."""
+    return [
+        Command(each["name"], each.get("description") or "", child(each, "input").get("hint")) for each in listed
+    ]
+
+
+def _all(given: Json, name: str) -> list[Json]:
+    return given.get(name) or []

@@ -1,0 +1,166 @@
+"""One turn from its beginning to its end, as the runtime sees it.
+
+What is said in its name is told, marked as late once the turn is over. Knows what is open in it: tool calls and
+questions. Never ends itself: `turnwire.agent.turns` does. `turnwire.agent.turn` is what the author sees of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from itertools import count
+from typing import Any
+
+import anyio
+from msgspec import UNSET, UnsetType
+
+from turnwire.agent.connected_client import Sent
+from turnwire.agent.live_session import LiveSession
+from turnwire.agent.session_client import SessionClient
+from turnwire.agent.v2_updates import MESSAGE, THOUGHT, Json, marked_late
+from turnwire.agent.voice import STOP_REASONS, End
+from turnwire.errors import AgentFailure, LocalProtocolError
+from turnwire.ids import RequestId
+from turnwire.runtime import new_ids
+from turnwire.wire.jsonrpc import ErrorObject
+
+_SPEECH = frozenset({MESSAGE, THOUGHT})
+
+
+class TurnRun:
+    """One turn."""
+
+    def __init__(
+        self,
+        live: LiveSession,
+        content: list[Json],
+        client: SessionClient | None = None,
+        request_id: RequestId | None = None,
+        meta: Json | None = None,
+    ) -> None:
+        self.live = live
+        self.content = content
+        self.client = client
+        """The client that prompted it; None if the agent began it."""
+        self.request_id = request_id
+        self.meta = meta or {}
+        self.prompt_id = new_ids.prompt_id()
+        self.message_id = f"{self.prompt_id}.u"
+        self.is_inserted = False
+        """Its message is in the conversation."""
+        self.is_over = False
+        self.cancelled = anyio.Event()
+        self.admitted = anyio.Event()
+        """It is this turn's turn, where the agent waits for it."""
+        self.stop_reason: str | None = None
+        self.error: BaseException | None = None
+        self.open_calls: dict[str, Callable[[str], object]] = {}
+        """Tool calls that have no final status, with what gives them one."""
+        self.usage: dict[str, int] = {}
+        self._scopes: set[anyio.CancelScope] = set()
+        self._asked = 0
+        self._numbers = count(1)
+        self._message: tuple[str, str] | None = None
+
+    # -- saying --------------------------------------------------------------------------------------------------
+
+    @property
+    def asked_client(self) -> SessionClient | None:
+        """The client that is asked: the one that prompted, else the first one there is."""
+        return self.client if self.client is not None else next(iter(self.live.clients), None)
+
+    def publish(self, update: Json, *, must: bool = False) -> Sent:
+        """Tell an update in this turn's name; in nobody's, and marked as late, once it is over.
+
+        Raises `LimitExceeded` if the client does not read, unless it `must` be told.
+        """
+        if update["sessionUpdate"] not in _SPEECH:
+            # A message that something else follows does not go on.
+            self._message = None
+        told = marked_late(update) if self.is_over else update
+        return self.live.publish(told, by=self.client, is_late=self.is_over, must=must)
+
+    def speak(self, kind: str, block: Json) -> Sent:
+        """A piece of a message. Pieces of one kind that follow each other are one message."""
+        if self._message is None or self._message[0] != kind:
+            self._message = (kind, self.new_id("m"))
+        return self.publish({"sessionUpdate": kind, "messageId": self._message[1], "content": block})
+
+    def new_id(self, letter: str) -> str:
+        """A name that nothing else in the session has."""
+        return f"{self.prompt_id}.{letter}{next(self._numbers)}"
+
+    # -- being stopped -------------------------------------------------------------------------------------------
+
+    @property
+    def is_cancelled(self) -> bool:
+        return self.cancelled.is_set()
+
+    def cancel(self) -> None:
+        """Stop its work. It still ends, with `cancelled`."""
+        self.cancelled.set()
+        for scope in tuple(self._scopes):
+            scope.cancel()
+
+    @contextmanager
+    def stoppable(self) -> Generator[None]:
+        """Work that `cancel` stops."""
+        with anyio.CancelScope() as scope:
+            self._scopes.add(scope)
+            try:
+                if self.is_cancelled:
+                    scope.cancel()
+                yield
+            finally:
+                self._scopes.discard(scope)
+
+    @contextmanager
+    def blocked(self) -> Generator[None]:
+        """The user is asked something. Raises `LocalProtocolError` if the turn is over."""
+        if self.is_over:
+            raise LocalProtocolError("this turn is over; start one with `agent.turn(session)` to ask")
+        self._asked += 1
+        if self._asked == 1:
+            self.live.set_foreground("requires_action")
+        try:
+            yield
+        finally:
+            self._asked -= 1
+            if self._asked == 0 and not self.is_over and not self.is_cancelled:
+                self.live.set_foreground("running")
+
+    # -- its end -------------------------------------------------------------------------------------------------
+
+    def returned(self, reason: Any) -> None:
+        """The author's function is done."""
+        if reason is None or reason in STOP_REASONS:
+            self.stop_reason = reason or "end_turn"
+        else:
+            self.error = AgentFailure("the agent ended its turn with a stop reason that ACP does not have")
+
+    def close_calls(self) -> None:
+        """No turn ends with a tool call open."""
+        for close in tuple(self.open_calls.values()):
+            close("cancelled" if self.is_cancelled else "failed")
+
+    def end(self, error: ErrorObject | None) -> End:
+        """How it ended. `error`: what the client is told of its failure."""
+        self.is_over = True
+        self._message = None
+        if self.is_cancelled:
+            reason, error = "cancelled", None
+        else:
+            reason = None if error is not None else self.stop_reason
+        return End(
+            prompt_id=self.prompt_id,
+            request_id=self.request_id,
+            stop_reason=reason,
+            error=error,
+            usage=self._usage(),
+        )
+
+    def _usage(self) -> Json | UnsetType:
+        if not self.usage:
+            return UNSET
+        total = self.usage.get("inputTokens", 0) + self.usage.get("outputTokens", 0)
+        return {"totalTokens": total, "inputTokens": 0, "outputTokens": 0, **self.usage}

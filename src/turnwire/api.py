@@ -1,0 +1,29 @@
+"""What `import turnwire` gives: `connect`, the call most programs begin with.
+
+The client is imported when it is called, so that `import turnwire` costs next to nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from turnwire.client.client import Client
+    from turnwire.limits import Limits
+    from turnwire.log.base import EventLog
+    from turnwire.runtime.source import AgentSource
+
+
+def connect(
+    agent: str | Sequence[str] | AgentSource,
+    *,
+    token: str | None = None,
+    env: dict[str, str] | None = None,
+    log: EventLog | None = None,
+    limits: Limits | None = None,
+) -> Client:
+    """A client of a daemon, or with an agent of its own, for `async with`. See `turnwire.client.connect`."""
+    from turnwire.client import client
+
+    return client.connect(agent, token=token, env=env, log=log, limits=limits)

@@ -1,0 +1,381 @@
+"""One connection to an agent: the handshake, and which frame belongs to which session.
+
+Each session that lives here has an `AgentInbound`, which hears its frames in the order the agent wrote them.
+Updates of a session whose `session/new` is not answered yet are held and follow its answer. No update is
+interpreted here.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Protocol, TypeAlias
+
+import anyio
+from msgspec import Raw
+
+from turnwire import __version__
+from turnwire.core.correlation import ExactId, exact
+from turnwire.core.dialect import (
+    NEWEST_VERSION,
+    QUESTIONS,
+    UNKNOWN_MODE,
+    AgentProfile,
+    initialize_params,
+    is_offered_question,
+    read_cancel_request,
+    read_initialize,
+    session_params,
+)
+from turnwire.core.translate.handshake import is_terminal
+from turnwire.errors import LimitExceeded, LinkBroken, LinkError, LocalProtocolError, RemoteProtocolError
+from turnwire.ids import AgentSessionId, RequestId
+from turnwire.limits import Limits
+from turnwire.link.peer import Peer
+from turnwire.link.process import Exit
+from turnwire.runtime.agent_exit import in_words, one_line
+from turnwire.runtime.agent_inbound import AgentInbound
+from turnwire.runtime.source import AgentHandle
+from turnwire.wire.jsonrpc import Failure, Notification, Request, Result, raw
+from turnwire.wire.methods import is_extension
+from turnwire.wire.peek import UpdateParams, peek_session_id, peek_update_params
+
+UPDATE = "session/update"
+
+
+Opened: TypeAlias = Callable[[Result | Failure], AgentSessionId | None]
+"""Hears the answer to a request that opens a session; says under which id the session lives here, if it does."""
+
+COMPLETE = "elicitation/complete"
+
+
+class Listener(Protocol):
+    """A client of a session, which hears what its agent says beside updates. Hands over and returns.
+
+    A protocol, because clients are of a layer above: `server/acp` has them.
+    """
+
+    @property
+    def client(self) -> object:
+        """Who listens: one client may listen for several sessions of the agent."""
+        ...
+
+    def heard(self, said: Notification) -> None:
+        """About the session, by a method of the agent's own."""
+        ...
+
+    def heard_by_all(self, said: Notification) -> None:
+        """About no session, by a method of the agent's own. Told to each client once."""
+        ...
+
+    def completed(self, said: Notification) -> None:
+        """An elicitation is over, which this client may have been asked in the session or not."""
+        ...
+
+
+KEPT_STRAYS = 64
+"""Kinds of frames for nobody that are counted apart; an agent makes up as many as it likes."""
+
+
+class AgentConnection:
+    """An agent at the other end of a link, and the sessions it serves."""
+
+    def __init__(self, agent: AgentHandle, limits: Limits, *, services: bool = False) -> None:
+        self.agent = agent
+        self.limits = limits
+        self._services = services
+        self._sessions: dict[str, AgentInbound] = {}
+        self._asked: dict[ExactId, AgentInbound] = {}
+        """Requests of the agent that are not answered, with whom they concern."""
+        self._touched: dict[int, AgentInbound] = {}
+        """Sessions that the current burst went to."""
+        self._openings = 0
+        """Requests on their way that may make a session known here."""
+        self._orphans: list[AgentInbound] = []
+        """Sessions that were being opened when the agent went."""
+        self._held: dict[str, list[Request | UpdateParams]] = {}
+        self._held_frames = 0
+        self.listeners: dict[AgentSessionId, list[Listener]] = {}
+        """The clients of each session."""
+        self.peer = Peer(agent.link, self._incoming, self._settled, self._update)
+        self.profile: AgentProfile | None = None
+        self.is_alive = True
+        self.is_dismissed = False
+        """We let it go; it did not go by itself."""
+        self._why_gone = "agent_exited"
+        self.strays: Counter[str] = Counter()
+        """Frames that belong to no session, by method."""
+
+    @property
+    def sessions(self) -> int:
+        """How many sessions live here."""
+        return len(self._sessions)
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether the agent owes an answer, or waits for one."""
+        return bool(self.peer.open_requests or self._asked)
+
+    async def run(self) -> None:
+        """Serve until the agent is gone; then every session hears how it went."""
+        try:
+            await self.peer.run()
+        except LimitExceeded:
+            # It asks and does not read the answers: nobody can talk to it any more.
+            self._why_gone = "agent_unresponsive"
+        finally:
+            self.is_alive = False
+            with anyio.CancelScope(shield=True):
+                how = await self._last_words()
+                self._tell_gone(how, self._why_gone)
+                await self.agent.aclose()
+
+    def _tell_gone(self, how: Exit | None, code: str) -> None:
+        everybody, self._sessions, self._orphans = [*self._sessions.values(), *self._orphans], {}, []
+        for each in everybody:
+            each.gone(how, code)
+
+    async def _last_words(self) -> Exit | None:
+        """How the agent ended. One that only closed its output has not ended, and is not waited for."""
+        if not self.agent.pid:
+            return None
+        with anyio.move_on_after(self.limits.exit_drain_s):
+            return await self.agent.exited()
+        return None
+
+    async def handshake(self) -> AgentProfile:
+        """`initialize`, asking for the newest version and, if that is refused, for the oldest.
+
+        Raises `RemoteProtocolError` if the agent refuses both or is too slow, `LinkBroken` if it goes.
+        """
+        try:
+            profile = await self._initialize()
+            if not self.is_alive:
+                raise LinkBroken("the agent went away right after its handshake")
+            return profile
+        except LinkBroken as broken:
+            # The end of a process says more than the end of its pipe.
+            why = in_words(await self._last_words()) if self.agent.pid else str(broken)
+            raise LinkBroken(why or "the agent closed its output and answered nothing; is it ACP?") from None
+
+    async def _initialize(self) -> AgentProfile:
+        refusal: Failure | None = None
+        with anyio.move_on_after(self.limits.initialize_s):
+            for protocol in (NEWEST_VERSION, 1):
+                params = initialize_params(__version__, protocol=protocol, services=self._services)
+                answer = await self.peer.call("initialize", params)
+                if isinstance(answer, Result):
+                    self.profile = read_initialize(answer.result)
+                    return self.profile
+                refusal = answer
+        if refusal is None:
+            raise RemoteProtocolError("the agent did not answer `initialize` in time; is it an ACP agent?")
+        said = one_line(refusal.error.message)
+        raise RemoteProtocolError(f"the agent refused to initialize: {said}", jsonrpc=refusal.error.code)
+
+    async def authenticate(self, method_id: str) -> None:
+        """`authenticate`, or `auth/login` on v2.
+
+        Raises `LocalProtocolError` if no agent is asked for this, `RemoteProtocolError` if the agent refuses.
+        """
+        assert self.profile is not None, "authentication follows the handshake"
+        if is_terminal(self.profile.auth_methods, method_id):
+            raise LocalProtocolError("this login is a program of the agent; run it in a terminal, then try again")
+        method = "auth/login" if self.profile.version == NEWEST_VERSION else "authenticate"
+        answer = await self.peer.call(method, raw({"methodId": method_id}))
+        if isinstance(answer, Failure):
+            raise RemoteProtocolError("the agent refused the authentication", jsonrpc=answer.error.code)
+
+    def open_session(
+        self, inbound: AgentInbound, method: str, params: Raw, opened: Opened, known_as: AgentSessionId | None
+    ) -> None:
+        """`session/new`, `load` or `resume`. The answer is heard before any frame that the agent wrote after it.
+
+        A session whose id is known lives here from the asking on, so that it hears what comes before the answer.
+        Nobody else may have that id here.
+        If the agent goes instead of answering, the session hears how it went.
+        """
+        if known_as is not None:
+            assert not self.has(known_as), "the caller looked whether the id is free"
+            self._sessions[known_as] = inbound
+
+        def answered(frame: Result | Failure | None) -> None:
+            self._openings -= 1
+            if known_as is not None:
+                self.forget(known_as, inbound)
+            if frame is None:
+                self._orphans.append(inbound)
+                return
+            agent_session_id = opened(frame)
+            if agent_session_id is not None:
+                self._register(agent_session_id, inbound)
+            if not self._openings and self._held_frames:
+                self.strays["held"] += self._held_frames
+                self._held, self._held_frames = {}, 0
+
+        self.peer.ask(method, params, answered)
+        self._openings += 1
+
+    def _register(self, agent_session_id: AgentSessionId, inbound: AgentInbound) -> None:
+        self._sessions[agent_session_id] = inbound
+        held = self._held.pop(agent_session_id, [])
+        self._held_frames -= len(held)
+        for frame in held:
+            if isinstance(frame, Request):
+                self._ask_users(inbound, frame)
+            else:
+                inbound.updated(frame.update)
+        self._touch(inbound)
+        if self.profile is not None and self.profile.ready:
+            # Only now: the session is known here, so nothing the agent sends after it can be dropped.
+            self.peer.notify("session/ready", session_params(agent_session_id))
+        inbound.registered()
+
+    def has(self, agent_session_id: AgentSessionId) -> bool:
+        """Whether a session lives here under this id. Agents that count anew in each life give ids twice."""
+        return agent_session_id in self._sessions
+
+    def forget(self, agent_session_id: AgentSessionId, inbound: AgentInbound) -> None:
+        """The session does not live here any more; another that has the same id stays."""
+        if self._sessions.get(agent_session_id) is inbound:
+            del self._sessions[agent_session_id]
+
+    def end_now(self, *, kill: bool) -> bool:
+        """Signal the agent's process. False if it has none: then only `aclose` ends it."""
+        self.is_dismissed = True
+        if kill:
+            # It will not come back from this, so nobody is given this connection from now on.
+            self.is_alive = False
+            self.agent.kill()
+        else:
+            self.agent.terminate()
+        return bool(self.agent.pid)
+
+    def dismiss(self, why: str) -> None:
+        """The agent is about to be let go: nobody is given this connection, and its sessions hear it now."""
+        self.is_alive = False
+        self.is_dismissed = True
+        self._tell_gone(None, why)
+
+    async def aclose(self, why: str = "agent_exited") -> None:
+        """Let the agent go, in good order. Nobody is given this connection from now on."""
+        self.is_alive = False
+        self.is_dismissed = True
+        self._why_gone = why
+        await self.agent.aclose()
+
+    # -- incoming ------------------------------------------------------------------------------------------
+
+    def _incoming(self, frame: Request | Notification) -> None:
+        if isinstance(frame, Request):
+            self._request(frame)
+        elif frame.method == UPDATE:
+            self._update_the_long_way(frame)
+        elif frame.method == "$/cancel_request":
+            self._cancel_request(frame)
+        elif not self._is_heard(frame):
+            name = frame.method[:KEPT_STRAYS]
+            self.strays[name if name in self.strays or len(self.strays) < KEPT_STRAYS else "other"] += 1
+
+    def _is_heard(self, frame: Notification) -> bool:
+        """Tell the clients whom it concerns; False if there are none."""
+        named = peek_session_id(frame.params)
+        everybody = [each for some in self.listeners.values() for each in some]
+        if frame.method == COMPLETE:
+            # It names no session: only who was asked knows the elicitation.
+            for each in everybody:
+                each.completed(frame)
+            return bool(everybody)
+        if not is_extension(frame.method):
+            return False
+        if named is None:
+            for one in {id(each.client): each for each in everybody}.values():
+                one.heard_by_all(frame)
+            return bool(everybody)
+        listeners = self.listeners.get(AgentSessionId(named), [])
+        for each in list(listeners):
+            each.heard(frame)
+        return bool(listeners)
+
+    def _update_the_long_way(self, frame: Notification) -> None:
+        """One that the peer's short cut did not take: it is very long, or malformed."""
+        try:
+            params = peek_update_params(frame.params)
+        except RemoteProtocolError:
+            self.strays[UPDATE] += 1
+            return
+        self._update(params)
+
+    def _update(self, params: UpdateParams) -> None:
+        inbound = self._sessions.get(params.session_id)
+        if inbound is None:
+            self._hold(params.session_id, params)
+            return
+        inbound.updated(params.update)
+        self._touch(inbound)
+
+    def _request(self, frame: Request) -> None:
+        session_id = peek_session_id(frame.params) or ""
+        inbound = self._sessions.get(session_id)
+        if not is_offered_question(frame):
+            self.peer.refuse(frame.id, UNKNOWN_MODE)
+        elif inbound is not None and frame.method in QUESTIONS:
+            self._ask_users(inbound, frame)
+        elif frame.method not in QUESTIONS:
+            self._ask_client(inbound, frame)
+        elif not self._hold(session_id, frame):
+            self.peer.refuse(frame.id)
+
+    def _ask_client(self, inbound: AgentInbound | None, frame: Request) -> None:
+        def answer(outcome: Result | Failure) -> None:
+            self._asked.pop(exact(frame.id), None)
+            with suppress(LinkError, LimitExceeded):
+                if not self.peer.has_asked(frame.id):
+                    return
+                if isinstance(outcome, Result):
+                    self.peer.answer(frame.id, outcome.result)
+                else:
+                    self.peer.refuse(frame.id, outcome.error)
+
+        if inbound is None or not inbound.asked_client(frame, answer):
+            self.peer.refuse(frame.id)
+        else:
+            self._asked[exact(frame.id)] = inbound
+
+    def _ask_users(self, inbound: AgentInbound, frame: Request) -> None:
+        self._asked[exact(frame.id)] = inbound
+        inbound.asked_users(frame)
+        self._touch(inbound)
+
+    def answer(self, request_id: RequestId, answer: Raw) -> None:
+        """Answer a question, unless the agent has stopped waiting for it."""
+        self._asked.pop(exact(request_id), None)
+        if self.peer.has_asked(request_id):
+            self.peer.answer(request_id, answer)
+
+    def _cancel_request(self, frame: Notification) -> None:
+        request_id = read_cancel_request(frame.params)
+        if request_id is None:
+            return
+        inbound = self._asked.get(exact(request_id))
+        if inbound is not None:
+            inbound.withdrew(request_id)
+
+    def _hold(self, session_id: str, frame: Request | UpdateParams) -> bool:
+        """Keep a frame of a session that may be about to exist. False, and counted, if it cannot be one."""
+        if not self._openings or self._held_frames >= self.limits.agent_inputs:
+            self.strays["unknown_session"] += 1
+            return False
+        self._held.setdefault(session_id, []).append(frame)
+        self._held_frames += 1
+        return True
+
+    def _touch(self, inbound: AgentInbound) -> None:
+        self._touched[id(inbound)] = inbound
+
+    async def _settled(self) -> None:
+        """Between bursts: wait for room where this one went, so that a full inbox holds the agent back."""
+        touched, self._touched = self._touched, {}
+        for inbound in touched.values():
+            await inbound.room()

@@ -1,0 +1,182 @@
+"""What one agent says about one session: each frame becomes an input, in the order of the frames.
+
+History that an agent replays on `session/load` is folded aside and not told as news. Nothing about a turn is
+decided here: that is for the session, which gets the inputs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from enum import Enum, auto
+from typing import NamedTuple
+
+from msgspec import Raw
+
+from turnwire.core.correlation import names
+from turnwire.core.dialect import read_question
+from turnwire.core.events import SessionUpdated
+from turnwire.core.evolve import MARKERS
+from turnwire.core.inputs import AgentGone, AgentUpdate, AgentWithdraws, AnyInput
+from turnwire.core.view import View
+from turnwire.errors import RemoteProtocolError
+from turnwire.ids import AgentSessionId, PromptId, RequestId
+from turnwire.link.process import Exit
+from turnwire.runtime import new_ids
+from turnwire.runtime.agent_exit import agent_gone
+from turnwire.runtime.client_requests import ClientRequests
+from turnwire.runtime.clock import Clock
+from turnwire.wire.jsonrpc import Failure, Request, Result
+from turnwire.wire.peek import peek_update
+
+_ANOTHER = PromptId("")
+"""What a marker names that names none of our open requests."""
+
+LATEST = frozenset(
+    {
+        "available_commands_update",
+        "config_option_update",
+        "current_mode_update",
+        "session_info_update",
+        "state_update",
+        "usage_update",
+    }
+)
+"""Updates that say what is now. In a replay they are news; everything else in it is history."""
+
+
+_GONE = {
+    "agent_exited": "the agent is gone",
+    "agent_unresponsive": "the agent does not read what it is sent",
+    "agent_recycled": "the agent was let go because nobody used it",
+}
+
+
+class OwedBy(Enum):
+    """What an agent still gives before it takes the next prompt."""
+
+    ANSWER = auto()
+    """The answer to `session/prompt` (v1)."""
+    IDLE = auto()
+    """A `state_update` that says idle (v2); the answer alone only says that the prompt was taken."""
+
+
+class Owed(NamedTuple):
+    """A prompt that the agent has not finished with, whatever ended its turn here."""
+
+    prompt_id: PromptId
+    by: OwedBy
+
+
+class AgentInbound:
+    """The inbound half of one session at one agent, from the asking to the end of either.
+
+    What is known of the agent's side is written here and by `AgentSession`, its outbound half. It is silent once
+    it `is_over`: nothing that an old agent still says can be taken for a new one's words.
+    """
+
+    def __init__(
+        self,
+        requests: ClientRequests,
+        clock: Clock,
+        *,
+        put: Callable[[AnyInput], None],
+        room: Callable[[], Awaitable[None]],
+        ready: Callable[[], None],
+        lost: Callable[[AgentGone], None],
+    ) -> None:
+        """What the session's side is told: `put` what happened, `ready` for a prompt, `lost` for good."""
+        self._requests = requests
+        self._clock = clock
+        self._put = put
+        self._room = room
+        self._ready = ready
+        self._lost = lost
+        self.agent_session_id: AgentSessionId | None = None
+        """What the agent calls the session, once it is open there."""
+        self.how = "new"
+        """The way in which it is, or was, opened there."""
+        self.asked: tuple[RequestId, PromptId] | None = None
+        """The newest `session/prompt`."""
+        self.answered: PromptId | None = None
+        """The last `session/prompt` that the agent answered, whatever that means in its dialect."""
+        self.owed: Owed | None = None
+        """So long as it owes, the agent takes no other prompt."""
+        self.replay: View | None = None
+        """The history that the agent tells on `session/load`, folded aside."""
+        self.news: list[Raw] = []
+        """What is true now, said before the answer to load or resume: it is told after it."""
+        self.is_over = False
+
+    # -- called by the connection, in the order of the agent's frames; each hands over and returns ---------------
+
+    def registered(self) -> None:
+        """The session is open at the agent, which was told so and can be asked things from now on."""
+        self.ready()
+
+    def updated(self, update: Raw) -> None:
+        """A `session/update`. One that cannot be read is no news to anybody."""
+        if self.is_over:
+            return
+        try:
+            peek = peek_update(update)
+        except RemoteProtocolError:
+            return
+        if self.agent_session_id is None and self.how in {"load", "resume"}:
+            self._before_the_answer(update, peek.kind)
+            return
+        ends = None
+        if peek.kind in MARKERS and peek.prompt_request_id is not None:
+            asked = self.asked
+            ends = asked[1] if asked is not None and names(peek.prompt_request_id, asked[0]) else _ANOTHER
+        self._put(AgentUpdate(at=self._clock.now_ms(), update=update, peek=peek, ends=ends))
+        if peek.state == "idle" and self.owed is not None and self.owed.by is OwedBy.IDLE:
+            self.owed = None
+            self._ready()
+
+    def _before_the_answer(self, update: Raw, kind: str) -> None:
+        """A load tells history first. Only what is true now is new to the log, and it waits for the answer."""
+        if self.replay is None or kind in LATEST:
+            self.news.append(update)
+        else:
+            self.replay.apply(SessionUpdated(at=0, kind=kind, update=update))
+
+    def asked_users(self, request: Request) -> None:
+        """A question for the session's users."""
+        self.put(read_question(self._clock.now_ms(), request, new_ids.permission_id()))
+
+    def asked_client(self, request: Request, answer: Callable[[Result | Failure], None]) -> bool:
+        """A file or a terminal. False if there is nobody who does it."""
+        return not self.is_over and self._requests.begin(request, answer)
+
+    def withdrew(self, request_id: RequestId) -> None:
+        """The agent does not want an answer to this request any more."""
+        self._requests.withdraw(request_id)
+        self.put(AgentWithdraws(at=self._clock.now_ms(), agent_request_id=request_id))
+
+    def gone(self, how: Exit | None, code: str) -> None:
+        """The agent is gone."""
+        self.lost(code, _GONE.get(code, _GONE["agent_exited"]), how)
+
+    async def room(self) -> None:
+        """Wait until the session can take more."""
+        if not self.is_over:
+            await self._room()
+
+    # -- to the session's side -------------------------------------------------------------------------------
+
+    def put(self, happened: AnyInput) -> None:
+        """Something happened."""
+        if not self.is_over:
+            self._put(happened)
+
+    def ready(self) -> None:
+        """The agent can be prompted."""
+        if not self.is_over:
+            self._ready()
+
+    def lost(self, code: str, message: str, how: Exit | None = None, error: Raw | None = None) -> None:
+        """The agent, or its hold on the session, is gone, and not by our wish. Told once."""
+        if self.is_over:
+            return
+        self.is_over = True
+        self._lost(agent_gone(self._clock.now_ms(), code, message, how, error))

@@ -1,0 +1,231 @@
+"""The agents that serve a node's sessions: started when first needed, shared or one per session, let go when
+idle.
+
+A connection that is given has shaken hands. The same agent is never started twice at once, and not at all while
+the breaker says that it only dies. A connection that broke is forgotten, and the next session that needs an agent
+gets a new one.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from dataclasses import dataclass
+from enum import StrEnum
+
+import anyio
+from anyio.abc import TaskGroup
+
+from turnwire.errors import AgentLaunchFailed, AgentUnavailable, LimitExceeded, TurnwireError
+from turnwire.ids import SessionId
+from turnwire.limits import Limits
+from turnwire.link.process import Exit
+from turnwire.runtime.agent_connection import AgentConnection
+from turnwire.runtime.clock import Clock
+from turnwire.runtime.source import AgentSource
+
+logger = logging.getLogger(__name__)
+
+
+DOUBLINGS = 32
+"""Beyond this the wait is the longest one anyway."""
+
+
+class Sharing(StrEnum):
+    """How many sessions one agent process serves."""
+
+    SHARED = "shared"
+    """All of them."""
+    SESSION = "session"
+    """One each: more memory, but one agent's crash is one session's."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class AgentPolicy:
+    """What an operator decides about agents."""
+
+    sharing: Sharing = Sharing.SHARED
+    services: bool = True
+    """Whether the daemon itself serves files and terminals to agents whose clients do not."""
+
+
+_ALL = SessionId("")
+
+
+class _Place:
+    """Where the agent of one session, or of all, is."""
+
+    def __init__(self) -> None:
+        self.lock = anyio.Lock()
+        self.connection: AgentConnection | None = None
+        self.is_starting = False
+        self.ended: Exit | None = None
+        """How the newest agent ended that never came to serve."""
+        self.started_at = 0.0
+        self.used_at = 0.0
+
+
+class AgentPool:
+    """The running agents of a node."""
+
+    def __init__(
+        self, source: AgentSource, tasks: TaskGroup, clock: Clock, limits: Limits, policy: AgentPolicy
+    ) -> None:
+        self._source = source
+        self._tasks = tasks
+        self._clock = clock
+        self._limits = limits
+        self._policy = policy
+        self._places: dict[SessionId, _Place] = {}
+        self._breaker = Breaker(clock, limits)
+
+    async def connection(self, session_id: SessionId) -> AgentConnection:
+        """The connection that a session uses now.
+
+        Raises:
+            AgentUnavailable: it keeps failing, and is not tried again yet.
+            AgentLaunchFailed, LinkError, RemoteProtocolError: this try failed.
+            LimitExceeded: too many agents run.
+        """
+        place = self._places.setdefault(self._key(session_id), _Place())
+        async with place.lock:
+            place.used_at = self._clock.monotonic()
+            if place.connection is not None and not place.connection.is_alive:
+                self._bury(place, place.connection)
+            if place.connection is None:
+                place.connection = await self._start(place)
+            return place.connection
+
+    def _key(self, session_id: SessionId) -> SessionId:
+        return session_id if self._policy.sharing is Sharing.SESSION else _ALL
+
+    def used(self, session_id: SessionId) -> None:
+        """A session works with its agent: it is not idle."""
+        place = self._places.get(self._key(session_id))
+        if place is not None:
+            place.used_at = self._clock.monotonic()
+
+    def last_words(self, session_id: SessionId) -> Exit | None:
+        """How the newest agent for the session ended, if it never came to serve."""
+        place = self._places.get(self._key(session_id))
+        return None if place is None else place.ended
+
+    def release(self, session_id: SessionId) -> None:
+        """The session is over. An agent of its own goes with it."""
+        if self._policy.sharing is Sharing.SESSION and (place := self._places.pop(session_id, None)) is not None:
+            self._tasks.start_soon(self._close, place)
+
+    async def _close(self, place: _Place) -> None:
+        async with place.lock:
+            if place.connection is not None:
+                await place.connection.aclose()
+
+    async def _start(self, place: _Place) -> AgentConnection:
+        self._breaker.check()
+        self._check_room()
+        place.is_starting = True
+        # How another one ended says nothing of this one.
+        place.ended = None
+        try:
+            connection = AgentConnection(await self._source.connect(), self._limits, services=self._policy.services)
+            place.started_at = self._clock.monotonic()
+            self._tasks.start_soon(self._serve, place, connection)
+            await self._shake_hands(connection, place)
+        except TurnwireError as error:
+            definite = isinstance(error, AgentLaunchFailed) and error.definite
+            if self._breaker.failed(str(error), definite=definite):
+                extra = {"event": "agent_not_started", "code": error.code}
+                logger.error("no agent could be started: %s", error, extra=extra)
+            raise
+        finally:
+            place.is_starting = False
+        return connection
+
+    def _check_room(self) -> None:
+        running = sum(1 for each in self._places.values() if each.is_starting or each.connection is not None)
+        if running >= self._limits.agent_processes:
+            raise LimitExceeded("too many agents run; close a session or raise the limit", limit="agent_processes")
+
+    async def _shake_hands(self, connection: AgentConnection, place: _Place) -> None:
+        try:
+            await connection.handshake()
+        except BaseException:
+            with anyio.CancelScope(shield=True):
+                await connection.aclose()
+            place.ended = connection.agent.exit
+            raise
+
+    async def _serve(self, place: _Place, connection: AgentConnection) -> None:
+        try:
+            await connection.run()
+        finally:
+            # Its sessions have heard of it, so somebody may have come for the next one already.
+            if place.connection is connection:
+                self._bury(place, connection)
+
+    def _bury(self, place: _Place, connection: AgentConnection) -> None:
+        """An agent that has served is gone: count it, once, before the next is started."""
+        place.connection = None
+        if connection.is_dismissed or self._clock.monotonic() - place.started_at >= self._limits.agent_young_s:
+            self._breaker.succeeded()
+        else:
+            self._breaker.failed("the agent dies soon after it is started")
+
+    async def recycle(self) -> None:
+        """Let agents go that nobody has used for a while, if they can bring their sessions back."""
+        now = self._clock.monotonic()
+        for place in list(self._places.values()):
+            connection = place.connection
+            if connection is None or connection.profile is None or now - place.used_at < self._limits.agent_idle_s:
+                continue
+            profile = connection.profile
+            if not connection.is_busy and (profile.load or profile.resume or not connection.sessions):
+                # First of all, so that a prompt that comes while it ends finds a new one.
+                connection.dismiss("agent_recycled")
+                await connection.aclose("agent_recycled")
+
+    async def aclose(self) -> None:
+        """Let all agents go. Their sessions hear that they are gone."""
+        async with anyio.create_task_group() as closing:
+            for place in self._places.values():
+                if place.connection is not None:
+                    closing.start_soon(place.connection.aclose)
+
+
+class Breaker:
+    """Keeps an agent that only dies from being started again at once. It waits for nobody: it only says no.
+
+    The wait doubles with every failure in a row and ends with the first success. A command that cannot be started
+    at all is remembered with its reason, so that it is reported once and not tried for every prompt.
+    """
+
+    def __init__(self, clock: Clock, limits: Limits) -> None:
+        self._clock = clock
+        self._limits = limits
+        self._failures = 0
+        self._closed_until = 0.0
+        self._reason = ""
+
+    def check(self) -> None:
+        """Raises `AgentUnavailable` while the agent is not to be started."""
+        left = self._closed_until - self._clock.monotonic()
+        if left > 0:
+            raise AgentUnavailable(
+                f"{self._reason}; it is not started again for {math.ceil(left)} s", retry_after_s=round(left, 1)
+            )
+
+    def failed(self, reason: str, *, definite: bool = False) -> bool:
+        """A start failed, or the agent died young. True if it is news: the first of its kind in a row."""
+        is_news = not self._failures or reason != self._reason
+        self._failures += 1
+        self._reason = reason
+        tolerated = 0 if definite else self._limits.breaker_failures
+        if self._failures > tolerated:
+            wait = self._limits.breaker_first_s * 2 ** min(self._failures - tolerated - 1, DOUBLINGS)
+            self._closed_until = self._clock.monotonic() + min(wait, self._limits.breaker_most_s)
+        return is_news
+
+    def succeeded(self) -> None:
+        """The agent works."""
+        self._failures = 0
+        self._closed_until = 0.0

@@ -1,0 +1,267 @@
+"""One session on one agent connection: from opening it there to the end of either.
+
+This is the outbound half: it opens the session at the agent, in the best way that the agent offers, and hands over
+prompts, cancels and answers without waiting. What the agent says comes through its other half, `AgentInbound`. Both
+are made anew for each connection. Nothing about a turn is decided here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from anyio.abc import TaskGroup
+from msgspec import UNSET, Raw, UnsetType
+from msgspec.structs import replace
+
+from turnwire.core.content import check_content, content_types
+from turnwire.core.dialect import (
+    AgentProfile,
+    opening_params,
+    prompt_params,
+    read_prompt_result,
+    read_session_id,
+    read_steer_result,
+    session_params,
+)
+from turnwire.core.events import CancelRung, TurnEnd
+from turnwire.core.inputs import AgentHasPrompt, AgentReady, AgentRefused, SteerAnswered
+from turnwire.core.state import SessionState
+from turnwire.core.translate.sessions import mcp_servers
+from turnwire.core.view import View
+from turnwire.errors import ContentRefused
+from turnwire.ids import AgentSessionId, PromptId, RequestId
+from turnwire.runtime.agent_connection import AgentConnection
+from turnwire.runtime.agent_inbound import AgentInbound, Owed, OwedBy
+from turnwire.runtime.clock import Clock
+from turnwire.wire.jsonrpc import AUTH_REQUIRED, Failure, Result, raw
+
+NO_OFFERS = Raw(b"{}")
+
+
+class AgentSession:
+    """A session at one agent."""
+
+    def __init__(
+        self,
+        connection: AgentConnection,
+        inbound: AgentInbound,
+        clock: Clock,
+        tasks: TaskGroup,
+        *,
+        replayed: Callable[[View], None],
+    ) -> None:
+        """`replayed` hears the history of the session as the agent remembers it, if it tells one."""
+        self._connection = connection
+        self._inbound = inbound
+        self._clock = clock
+        self._tasks = tasks
+        self._replayed = replayed
+        self._hurried: PromptId | None = None
+        """The prompt whose answer somebody waits for already."""
+
+    @property
+    def is_open(self) -> bool:
+        return self._inbound.agent_session_id is not None
+
+    def takes_prompts(self, *, hurry: bool = False) -> bool:
+        """Whether the agent can be prompted. A turn can end before its answer: by a mark, or settled by a person.
+
+        With `hurry` a prompt waits for that answer: an agent that never gives it is prompted after a while.
+        """
+        owed = self._inbound.owed
+        if hurry and owed is not None and owed.prompt_id != self._hurried:
+            self._hurried = owed.prompt_id
+            self._tasks.start_soon(self._forgive, owed.prompt_id)
+        return self.is_open and owed is None
+
+    @property
+    def connection(self) -> AgentConnection:
+        return self._connection
+
+    @property
+    def _profile(self) -> AgentProfile:
+        profile = self._connection.profile
+        assert profile is not None, "a session opens after the handshake"
+        return profile
+
+    def has_answered(self, prompt_id: PromptId) -> bool:
+        """Whether the agent has answered this `session/prompt`, whatever that means in its dialect."""
+        return self._inbound.answered == prompt_id
+
+    # -- opening -------------------------------------------------------------------------------------------
+
+    def begin(self, state: SessionState, fork_of: AgentSessionId | None = None) -> None:
+        """Open the session at the agent: the one it knows, if it can bring that back, else a new one.
+
+        With `fork_of` it goes on from another session; an agent that cannot do that opens none.
+        """
+        profile, known_as = self._profile, state.known_as
+        if state.setup.additional_directories and not profile.directories:
+            # Roots are granted or refused, never left out.
+            self._inbound.lost("agent_launch_failed", "this agent takes no additional directories; load without")
+            return
+        ways = ["new"]
+        if fork_of is not None:
+            ways, known_as = ["fork"], fork_of
+        elif known_as is not None:
+            ways = [way for way, offered in (("resume", profile.resume), ("load", profile.load)) if offered]
+            ways.append("lost")
+        self._try(ways, state, known_as)
+
+    def _try(self, ways: list[str], state: SessionState, named: AgentSessionId | None) -> None:
+        """Open it the first way; if the agent refuses, the next. `named` is what load, resume and fork name."""
+        if named is not None and self._connection.has(named):
+            # An id that another session has here is not ours: this agent counts anew, and knows nothing of us.
+            ways = [way for way in ways if way not in {"load", "resume"}]
+        how = self._inbound.how = ways[0]
+        self._inbound.replay = View() if how == "load" else None
+        self._inbound.news = []
+        known_as = named if how in {"load", "resume"} else None
+        servers = mcp_servers(state.setup.mcp_servers, self._profile.version)
+        setup = replace(state.setup, mcp_servers=servers)
+        method = "session/new" if how in {"new", "lost"} or named is None else f"session/{how}"
+        params = opening_params(None if method == "session/new" else named, state.cwd, setup)
+
+        def answered(frame: Result | Failure) -> AgentSessionId | None:
+            if self._inbound.is_over:
+                return None
+            agent_session_id = (known_as or read_session_id(frame.result)) if isinstance(frame, Result) else None
+            if agent_session_id is not None and self._connection.has(agent_session_id):
+                agent_session_id = None
+                self._inbound.lost("agent_launch_failed", "the agent gave the session an id that another one has")
+            elif agent_session_id is not None:
+                self._opened(agent_session_id, frame.result if isinstance(frame, Result) else NO_OFFERS)
+            elif isinstance(frame, Failure) and frame.error.code != AUTH_REQUIRED and len(ways) > 1:
+                self._try(ways[1:], state, named)
+            else:
+                self._refused(frame if isinstance(frame, Failure) else None)
+            return agent_session_id
+
+        self._connection.open_session(self._inbound, method, params, answered, known_as)
+
+    def _opened(self, agent_session_id: AgentSessionId, offers: Raw) -> None:
+        profile = self._profile
+        self._inbound.agent_session_id = agent_session_id
+        self._inbound.put(
+            AgentReady(
+                at=self._clock.now_ms(),
+                agent_session_id=agent_session_id,
+                protocol_version=profile.version,
+                turn_end=profile.turn_end,
+                steering=profile.steering,
+                how=self._inbound.how,
+                capabilities=profile.capabilities,
+                offers=offers,
+            )
+        )
+        if self._inbound.replay is not None:
+            replay, self._inbound.replay = self._inbound.replay, None
+            self._replayed(replay)
+        news, self._inbound.news = self._inbound.news, []
+        for update in news:
+            self._inbound.updated(update)
+
+    def _refused(self, failure: Failure | None) -> None:
+        """The agent does not open the session: it said so, or its answer names none."""
+        profile = self._connection.profile
+        if failure is not None and failure.error.code == AUTH_REQUIRED and profile is not None:
+            methods = {"authMethods": profile.auth_methods}
+            error = raw({"code": AUTH_REQUIRED, "message": failure.error.message, "data": methods})
+            self._inbound.lost("auth_required", "the agent wants its user to authenticate first", error=error)
+        elif failure is not None:
+            self._inbound.lost(
+                "agent_launch_failed", "the agent refused to open the session", error=raw(failure.error)
+            )
+        else:
+            self._inbound.lost("agent_launch_failed", "the agent opened a session without an id")
+
+    # -- to the agent; raises `LinkError`, `LimitExceeded` -------------------------------------------------
+
+    def ask(self, prompt_id: PromptId, content: Raw, meta: Raw | UnsetType = UNSET) -> None:
+        """`session/prompt`."""
+
+        def answered(frame: Result | Failure | None) -> None:
+            now = self._clock.now_ms()
+            self._inbound.answered = prompt_id
+            # An agent that refuses the prompt owes nothing; one that takes it may owe more than the answer.
+            owed = self._inbound.owed
+            is_enough = not isinstance(frame, Result) or (owed is not None and owed.by is OwedBy.ANSWER)
+            if owed is not None and owed.prompt_id == prompt_id and is_enough:
+                self._inbound.owed = None
+            if isinstance(frame, Result):
+                self._inbound.put(read_prompt_result(now, prompt_id, frame.result))
+            elif frame is not None:
+                self._inbound.put(AgentRefused(at=now, prompt_id=prompt_id, error=raw(frame.error)))
+            if frame is not None:
+                self._inbound.ready()
+
+        profile = self._profile
+        try:
+            # A prompt accepted before any agent was there meets what this agent takes only now.
+            check_content(content, content_types(profile.capabilities, profile.version))
+        except ContentRefused as refusal:
+            self._inbound.put(AgentRefused(at=self._clock.now_ms(), prompt_id=prompt_id, unsent=str(refusal)))
+            return
+        request_id = self._connection.peer.ask("session/prompt", self._prompt(content, meta), answered)
+        self._inbound.asked = (request_id, prompt_id)
+        self._inbound.owed = Owed(prompt_id, OwedBy.IDLE if profile.turn_end is TurnEnd.IDLE else OwedBy.ANSWER)
+        self._inbound.put(AgentHasPrompt(at=self._clock.now_ms(), prompt_id=prompt_id, agent_request_id=request_id))
+
+    async def _forgive(self, prompt_id: PromptId) -> None:
+        await self._clock.sleep(self._connection.limits.cancel_grace_s)
+        owed = self._inbound.owed
+        if owed is not None and owed.prompt_id == prompt_id:
+            self._inbound.owed = None
+            self._inbound.ready()
+
+    async def call(self, method: str, params: dict[str, object]) -> Result | Failure:
+        """A request about the open session. Raises `LinkError` if the agent goes instead of answering."""
+        return await self._connection.peer.call(
+            method, raw({"sessionId": self._inbound.agent_session_id, **params})
+        )
+
+    def steer(self, prompt_id: PromptId, content: Raw, meta: Raw | UnsetType = UNSET) -> None:
+        """`_session/steering`."""
+
+        def answered(frame: Result | Failure | None) -> None:
+            injected = isinstance(frame, Result) and read_steer_result(frame.result)
+            self._inbound.put(SteerAnswered(at=self._clock.now_ms(), prompt_id=prompt_id, injected=injected))
+
+        self._connection.peer.ask("_session/steering", self._prompt(content, meta), answered)
+
+    def cancel(self, prompt_id: PromptId, rung: CancelRung) -> None:
+        """One rung of the ladder."""
+        if self._inbound.agent_session_id is None:
+            return
+        if rung is CancelRung.NOTIFY:
+            self._connection.peer.notify("session/cancel", session_params(self._inbound.agent_session_id))
+        elif rung is CancelRung.REQUEST:
+            if self._inbound.asked is not None and self._inbound.asked[1] == prompt_id:
+                self._connection.peer.notify("$/cancel_request", raw({"requestId": self._inbound.asked[0]}))
+        elif not self._connection.end_now(kill=rung is CancelRung.KILL):
+            self._tasks.start_soon(self._connection.aclose)
+
+    def answer(self, request_id: RequestId, answer: Raw) -> None:
+        """The users' answer to a question."""
+        self._connection.answer(request_id, answer)
+
+    def leave(self) -> None:
+        """The session is over, or lives elsewhere now. Nothing is heard from here any more."""
+        self._inbound.is_over = True
+        if self._inbound.agent_session_id is not None:
+            self._connection.forget(self._inbound.agent_session_id, self._inbound)
+
+    def close(self) -> None:
+        """Tell the agent that it may forget the session, and leave."""
+        profile = self._connection.profile
+        if profile is not None and profile.close and self._inbound.agent_session_id is not None:
+            self._connection.peer.ask("session/close", session_params(self._inbound.agent_session_id), _unheard)
+        self.leave()
+
+    def _prompt(self, content: Raw, meta: Raw | UnsetType) -> Raw:
+        assert self._inbound.agent_session_id is not None, "prompts go to an open session"
+        return prompt_params(self._inbound.agent_session_id, content, meta)
+
+
+def _unheard(frame: Result | Failure | None) -> None:
+    """Nobody waits for this answer."""

@@ -1,0 +1,181 @@
+"""Requests of an agent to its client (files, terminals), each given to exactly one who can do it.
+
+A request goes to the attached client that offered first, or to the daemon's own workspace when none did. A client
+that leaves in the middle hands its requests to the next. Each is answered once. Nothing waits in the agent's way:
+every request is a task of its own, and one that the agent takes back is stopped.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+import anyio
+from anyio.abc import TaskGroup
+from msgspec import Raw
+
+from turnwire.core.correlation import ExactId, exact
+from turnwire.errors import RequestRefused
+from turnwire.ids import ClientId, RequestId
+from turnwire.limits import Limits
+from turnwire.runtime.services import Workspace
+from turnwire.wire.jsonrpc import INTERNAL_ERROR, ErrorObject, Failure, Request, Result, raw
+
+logger = logging.getLogger(__name__)
+
+
+class Provider(Protocol):
+    """Somebody who does what agents ask of their clients."""
+
+    @property
+    def methods(self) -> frozenset[str]: ...
+
+    async def serve(self, method: str, params: Raw) -> Raw:
+        """The result. Raises `RequestRefused`."""
+        ...
+
+
+class _ClientRequest:
+    """One request on its way."""
+
+    def __init__(self, request: Request) -> None:
+        self.request = request
+        self.scope = anyio.CancelScope()
+        self.client_id: ClientId | None = None
+        """Which attached client does it; none while the daemon does."""
+        self.handed_on = anyio.Event()
+
+
+class ClientRequests:
+    """Requests of one session's agent, and who can do them."""
+
+    def __init__(self, tasks: TaskGroup, limits: Limits, *, own: bool) -> None:
+        self._tasks = tasks
+        self._limits = limits
+        self._own = own
+        self._workspace: Workspace | None = None
+        self._offers: dict[ClientId, Provider] = {}
+        self._open: dict[ExactId, _ClientRequest] = {}
+
+    @property
+    def open(self) -> list[str]:
+        """What the agent waits for: the methods it asked for."""
+        return [each.request.method for each in self._open.values()]
+
+    @property
+    def has_offers(self) -> bool:
+        """Whether an attached client does something here."""
+        return bool(self._offers)
+
+    def settle(self, cwd: str, additional_directories: Sequence[str] = ()) -> None:
+        """The session works in these directories: from now on the daemon can serve there itself."""
+        if self._own and self._workspace is None:
+            try:
+                self._workspace = Workspace(cwd, additional_directories, self._limits)
+            except RequestRefused:
+                self._workspace = None
+
+    def offer(self, client_id: ClientId, provider: Provider) -> None:
+        """An attached client can do these."""
+        self._offers[client_id] = provider
+
+    def retract(self, client_id: ClientId) -> None:
+        """That client left; what it was doing goes to the next who can."""
+        self._offers.pop(client_id, None)
+        for asked in self._open.values():
+            if asked.client_id == client_id:
+                asked.handed_on.set()
+
+    def begin(self, request: Request, answer: Callable[[Result | Failure], None]) -> bool:
+        """Have a request done. False if nobody can."""
+        if self._find(request.method)[0] is None:
+            return False
+        asked = _ClientRequest(request)
+        self._open[exact(request.id)] = asked
+        self._tasks.start_soon(self._run, asked, answer)
+        return True
+
+    def withdraw(self, request_id: RequestId) -> None:
+        """The agent does not want it any more."""
+        asked = self._open.get(exact(request_id))
+        if asked is not None:
+            asked.scope.cancel()
+
+    def withdraw_all(self) -> None:
+        """The agent is gone: nobody waits for these."""
+        for asked in list(self._open.values()):
+            asked.scope.cancel()
+        workspace, self._workspace = self._workspace, None
+        if workspace is not None:
+            self._tasks.start_soon(workspace.aclose)
+
+    def _find(self, method: str) -> tuple[Provider | None, ClientId | None]:
+        for client_id, provider in self._offers.items():
+            if method in provider.methods:
+                return provider, client_id
+        own = self._workspace
+        return (own, None) if own is not None and method in own.methods else (None, None)
+
+    async def _run(self, asked: _ClientRequest, answer: Callable[[Result | Failure], None]) -> None:
+        request = asked.request
+        outcome: Result | Failure = _failure(request, -32800, "the request was withdrawn")
+        try:
+            with asked.scope:
+                outcome = await self._do(asked)
+        finally:
+            # A new agent counts its requests from the start, and may be here before the old one's are all stopped.
+            if self._open.get(exact(request.id)) is asked:
+                del self._open[exact(request.id)]
+            answer(outcome)
+
+    async def _do(self, asked: _ClientRequest) -> Result | Failure:
+        request = asked.request
+        while True:
+            provider, asked.client_id = self._find(request.method)
+            if provider is None:
+                return _failure(request, INTERNAL_ERROR, "the client that did this has left, and nobody else can")
+            asked.handed_on = anyio.Event()
+            try:
+                result = await _serve(provider, asked)
+            except RequestRefused as refusal:
+                data = None if refusal.uri is None else {"uri": refusal.uri}
+                return _failure(request, refusal.jsonrpc, str(refusal), data)
+            if result is not None:
+                return Result(request.id, result)
+
+
+async def _serve(provider: Provider, asked: _ClientRequest) -> Raw | None:
+    """The result; none if the client left before it gave one."""
+    results: list[Raw] = []
+    refusals: list[RequestRefused] = []
+
+    async def serve(scope: anyio.CancelScope) -> None:
+        try:
+            results.append(await provider.serve(asked.request.method, asked.request.params))
+        except RequestRefused as refusal:
+            refusals.append(refusal)
+        except Exception:  # a provider may raise anything; its agent must hear of it
+            logger.exception(
+                "a request of an agent to its client failed",
+                extra={"event": "client_request_failed", "method": asked.request.method},
+            )
+            refusals.append(_failed())
+        scope.cancel()
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(serve, tasks.cancel_scope)
+        await asked.handed_on.wait()
+        tasks.cancel_scope.cancel()
+    if refusals:
+        raise refusals[0]
+    return results[0] if results else None
+
+
+def _failed() -> RequestRefused:
+    return RequestRefused("the client could not do this; try again", jsonrpc=INTERNAL_ERROR, reason="failed")
+
+
+def _failure(request: Request, code: int, message: str, data: object = None) -> Failure:
+    error = ErrorObject(code, message) if data is None else ErrorObject(code, message, raw(data))
+    return Failure(request.id, error)

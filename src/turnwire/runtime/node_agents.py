@@ -1,0 +1,169 @@
+"""The agents of a node as clients and operators use them: why one is quiet, logging in, files for it, its settings.
+
+The session is opened if need be. Turns are not touched here: those go through the session's inbox.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import asynccontextmanager
+
+import anyio
+from msgspec import Raw
+
+from turnwire.core.dialect import NEWEST_VERSION, AgentProfile
+from turnwire.core.state import Phase
+from turnwire.errors import LocalProtocolError, RemoteProtocolError, SessionClosed
+from turnwire.ids import ClientId, SessionId
+from turnwire.limits import Limits
+from turnwire.runtime.agent_connection import Listener
+from turnwire.runtime.agent_driver import AgentDriver
+from turnwire.runtime.agent_pool import AgentPool
+from turnwire.runtime.agent_session import AgentSession
+from turnwire.runtime.client_requests import Provider
+from turnwire.runtime.clock import Clock
+from turnwire.runtime.evidence import Explanation, Seen, explain
+from turnwire.runtime.session import Session
+from turnwire.wire.jsonrpc import Failure, Result, raw
+
+Find = Callable[[SessionId], Awaitable[tuple[Session, AgentDriver]]]
+
+NO_SESSION = SessionId("")
+"""For what concerns the agent and no session of it."""
+
+
+class NodeAgents:
+    """The agents of a node's sessions, as clients and operators need them."""
+
+    def __init__(self, find: Find, pool: AgentPool, clock: Clock, limits: Limits) -> None:
+        self._find = find
+        self._pool = pool
+        self._clock = clock
+        self._limits = limits
+        self._profile: AgentProfile | None = None
+
+    async def profile(self) -> AgentProfile:
+        """What the agent says of itself. One is started if none has been there yet.
+
+        Raises `AgentError`, `LinkError`, `RemoteProtocolError`, `LimitExceeded` if none can be had.
+        """
+        if self._profile is None:
+            self._profile = (await self._pool.connection(NO_SESSION)).profile
+            self._pool.release(NO_SESSION)
+        assert self._profile is not None, "a connection has shaken hands"
+        return self._profile
+
+    async def explain(self, session_id: SessionId) -> Explanation:
+        """Why the session stands where it stands, with the evidence. Raises `SessionNotFound`."""
+        session, driver = await self._find(session_id)
+        quiet_s = self._clock.monotonic() - session.busy_at
+        agent_session, turn = driver.agent_session, session.state.turn
+        answered = agent_session is not None and turn is not None and agent_session.has_answered(turn.prompt_id)
+        connection = agent_session.connection if agent_session is not None else None
+        seen = Seen(answered, driver.requests.open)
+        return explain(session.state, connection, seen, quiet_s, self._limits.suspect_after_s)
+
+    async def authenticate(self, session_id: SessionId, method_id: str) -> None:
+        """Log in at the session's agent by one of the methods it offers. Then what failed can be tried again.
+
+        Raises `RemoteProtocolError` if the agent refuses, `AgentError`, `LinkError` if there is none.
+        """
+        connection = await self._pool.connection(session_id)
+        await connection.authenticate(method_id)
+
+    async def logout(self) -> None:
+        """Log out at the agent. Raises as `authenticate` does."""
+        method = "auth/logout" if (await self.profile()).version == NEWEST_VERSION else "logout"
+        answer = await self.call(None, method, {})
+        if isinstance(answer, Failure):
+            raise RemoteProtocolError("the agent refused to log out", jsonrpc=answer.error.code)
+
+    async def configure(self, session_id: SessionId, method: str, params: dict[str, object]) -> Raw:
+        """A request about the session's settings, such as `session/set_mode`; gives the agent's result.
+
+        Raises `LocalProtocolError` if no agent has the session now, `RemoteProtocolError` if the agent refuses,
+        `LinkError` if it goes.
+        """
+        session, driver = await self._find(session_id)
+        agent_session = driver.agent_session
+        if session.state.agent is None or agent_session is None or not agent_session.is_open:
+            raise LocalProtocolError("no agent serves this session now; prompt it first", session_id=session_id)
+        answer = await agent_session.call(method, params)
+        if isinstance(answer, Failure):
+            raise RemoteProtocolError("the agent refused the setting", jsonrpc=answer.error.code)
+        return answer.result
+
+    @asynccontextmanager
+    async def offering(
+        self, session_id: SessionId, client_id: ClientId, provider: Provider
+    ) -> AsyncGenerator[None]:
+        """Meanwhile an attached client does what the session's agent asks of clients. What is left goes on."""
+        _, driver = await self._find(session_id)
+        driver.requests.offer(client_id, provider)
+        try:
+            yield
+        finally:
+            driver.requests.retract(client_id)
+
+    @asynccontextmanager
+    async def listening(self, session_id: SessionId, listener: Listener) -> AsyncGenerator[None]:
+        """Meanwhile a client hears what the session's agent says beside updates. A new agent is another."""
+        session, driver = await self._find(session_id)
+        agent_session, agent = driver.agent_session, session.state.agent
+        if agent_session is None or agent is None:
+            yield
+            return
+        listeners = agent_session.connection.listeners
+        named = agent.agent_session_id
+        listeners.setdefault(named, []).append(listener)
+        try:
+            yield
+        finally:
+            listeners[named].remove(listener)
+            if not listeners[named]:
+                del listeners[named]
+
+    async def wake(self, session_id: SessionId) -> None:
+        """See to it that an agent has the session now, as a prompt would.
+
+        Raises `SessionClosed`, and `LocalProtocolError` if no agent takes it.
+        """
+        session, driver = await self._find(session_id)
+        if session.state.phase is Phase.CLOSED:
+            raise SessionClosed("the session is closed", session_id=session_id)
+        if not driver.has_agent:
+            driver.open()
+        with anyio.move_on_after(self._limits.opening_s):
+            while driver.has_agent and not _is_open(driver.agent_session):
+                await session.tail.wait(session.tail.head)
+        if not _is_open(driver.agent_session):
+            raise LocalProtocolError("no agent takes this session now; try again", session_id=session_id)
+
+    async def call(self, session_id: SessionId | None, method: str, params: dict[str, Raw]) -> Result | Failure:
+        """A request beside ACP, as it is but for the name of the session; gives the agent's answer.
+
+        Raises `LocalProtocolError` if no agent takes the session, `AgentError`, `LinkError` if there is none.
+        """
+        if session_id is None:
+            return await (await self._pool.connection(NO_SESSION)).peer.call(method, raw(params))
+        return await (await self._opened(session_id)).call(method, dict(params))
+
+    async def notify(self, session_id: SessionId | None, method: str, params: dict[str, Raw]) -> None:
+        """A notification beside ACP. Raises as `call` does."""
+        if session_id is None:
+            (await self._pool.connection(NO_SESSION)).peer.notify(method, raw(params))
+            return
+        agent_session = await self._opened(session_id)
+        agent = (await self._find(session_id))[0].state.agent
+        if agent is not None:
+            agent_session.connection.peer.notify(method, raw({**params, "sessionId": agent.agent_session_id}))
+
+    async def _opened(self, session_id: SessionId) -> AgentSession:
+        await self.wake(session_id)
+        agent_session = (await self._find(session_id))[1].agent_session
+        assert agent_session is not None, "an agent has the session"
+        return agent_session
+
+
+def _is_open(agent_session: AgentSession | None) -> bool:
+    return agent_session is not None and agent_session.is_open

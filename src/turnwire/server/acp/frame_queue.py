@@ -1,0 +1,194 @@
+"""Frames for a client that are in no log: answers, questions, refusals. In order, for any number of readers.
+
+Takes frames; gives each of them to every reader that is there. What comes while nobody reads is held for the first
+who does, up to a bound; beyond it there is nobody to talk to, and `is_lost` says so. A reader that falls further
+behind than the bound is let go, so that it delays nobody.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from types import TracebackType
+from typing import NamedTuple, Self
+
+ROOM = 64
+"""Frames of sessions that wait for a reader at most; whoever puts more waits. The log has the rest."""
+
+
+class Wake:
+    """Set by many, waited for by one."""
+
+    def __init__(self) -> None:
+        self._event = asyncio.Event()
+
+    def set(self) -> None:
+        """There is something to look at."""
+        self._event.set()
+
+    async def wait(self) -> None:
+        """Return once `set` was called since the last return. Cancel-safe."""
+        await self._event.wait()
+        self._event.clear()
+
+
+class QueuedFrame(NamedTuple):
+    """A frame, and the offset of the event that it must not overtake; 0 if there is none."""
+
+    after: int
+    frame: bytes
+    is_logged: bool = False
+    """The log has it, so whoever comes back can have it again."""
+
+
+class FrameQueue:
+    """One order of frames."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._held: deque[QueuedFrame] = deque()
+        self._first = 0
+        """How many frames were dropped from `_held`: the number of its first one."""
+        self._read = 0
+        """The first frame that no reader has taken."""
+        self._readers: set[QueueReader] = set()
+        self._room: set[Wake] = set()
+        self.is_lost = False
+        """More waits than may: nobody reads."""
+
+    @property
+    def end(self) -> int:
+        """The number of the next frame."""
+        return self._first + len(self._held)
+
+    @property
+    def has_readers(self) -> bool:
+        """Whether somebody reads now."""
+        return bool(self._readers)
+
+    def wake(self) -> None:
+        """There is something to look at besides frames."""
+        for each in self._readers:
+            each.wake.set()
+
+    def put(self, frame: bytes, after: int = 0) -> None:
+        """Give a frame to all readers, or hold it for the first."""
+        self._put([QueuedFrame(after, frame)])
+
+    def put_all(self, frames: Sequence[bytes]) -> None:
+        """Give some frames that the log has to all readers, or hold them for the first."""
+        self._put([QueuedFrame(0, each, is_logged=True) for each in frames])
+
+    def _put(self, notes: Sequence[QueuedFrame]) -> None:
+        self._held.extend(notes)
+        for each in list(self._readers):
+            if self.end - each.position > self._most:
+                each.is_late = True
+            each.wake.set()
+        self._trim()
+        if len(self._held) > self._most:
+            self.is_lost = True
+
+    def forget_logged(self) -> None:
+        """Frames that the log has are not given any more."""
+        self._held = deque(each._replace(frame=b"") if each.is_logged else each for each in self._held)
+
+    async def room(self) -> int:
+        """Wait until the fastest reader has taken some; how many there is room for. For frames that the log has.
+
+        Cancel-safe.
+        """
+        if (waiting := self.end - self._fastest()) < ROOM:
+            return ROOM - waiting
+        wake = Wake()
+        self._room.add(wake)
+        try:
+            while (waiting := self.end - self._fastest()) >= ROOM:
+                await wake.wait()
+            return ROOM - waiting
+        finally:
+            self._room.discard(wake)
+
+    def open(self, wake: Wake | None = None) -> QueueReader:
+        """A reader: the first one gets what was held, another what comes from now on."""
+        return QueueReader(self, self.end if self._readers else self._read, wake or Wake())
+
+    def since(self, position: int) -> Iterator[QueuedFrame]:
+        """The frames from this number on."""
+        return islice(self._held, max(position - self._first, 0), None)
+
+    def taken(self, position: int) -> None:
+        """A reader has taken the frame with this number."""
+        self._read = max(self._read, position + 1)
+        self._trim()
+        self._look_for_room()
+
+    def enter(self, reader: QueueReader) -> None:
+        """The reader reads from here on."""
+        self._readers.add(reader)
+        # It may stand before all others, and have nothing to take.
+        self._look_for_room()
+
+    def leave(self, reader: QueueReader) -> None:
+        """The reader is gone; what it alone has not read is dropped if others were faster."""
+        self._readers.discard(reader)
+        self._trim()
+
+    def _look_for_room(self) -> None:
+        for each in self._room:
+            each.set()
+
+    def _fastest(self) -> int:
+        return max((each.position for each in self._readers), default=self._read)
+
+    def _trim(self) -> None:
+        late = (each.position for each in self._readers if not each.is_late)
+        keep = min(late, default=self._read)
+        while self._held and self._first < keep:
+            self._held.popleft()
+            self._first += 1
+
+
+class QueueReader:
+    """One reader's place. Use it with `with`."""
+
+    def __init__(self, notes: FrameQueue, position: int, wake: Wake) -> None:
+        self._notes = notes
+        self.position = position
+        self.wake = wake
+        self.is_late = False
+        """It fell too far behind, and gets nothing more."""
+
+    def next(self, upto: int | None = None) -> bytes | None:
+        """The next frame, if there is one that may follow the event `upto`; any may if that is none."""
+        note = None if self.is_late else next(self._notes.since(self.position), None)
+        if note is None or (upto is not None and note.after > upto):
+            return None
+        self.position += 1
+        self._notes.taken(self.position - 1)
+        return note.frame
+
+    def rest(self) -> list[bytes]:
+        """All frames that there are."""
+        frames = [] if self.is_late else [each.frame for each in self._notes.since(self.position)]
+        if frames:
+            self.position += len(frames)
+            self._notes.taken(self.position - 1)
+        return [each for each in frames if each]
+
+    @property
+    def next_after(self) -> int | None:
+        """The event that the next frame waits behind; none if there is no frame."""
+        note = None if self.is_late else next(self._notes.since(self.position), None)
+        return None if note is None else note.after
+
+    def __enter__(self) -> Self:
+        self._notes.enter(self)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._notes.leave(self)

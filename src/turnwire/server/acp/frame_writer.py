@@ -1,0 +1,291 @@
+"""One session's events as frames for one client.
+
+What an event means to the client is `core.face`; the ids of requests, both ways, are the client's. Nearly every
+event is an update that is passed on as it is: its payload is spliced into a frame and never decoded, which is what
+makes many readers cheap. An observer is asked nothing.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Sequence
+from enum import Enum, auto
+from typing import NamedTuple
+from weakref import WeakKeyDictionary
+
+from msgspec import DecodeError, Raw, Struct, json
+
+from turnwire.core import events as ev
+from turnwire.core.codec import decode
+from turnwire.core.face import FOLDED, Answer, Ask, Face, Fail, Notify, Outgoing, Tell, Withdraw
+from turnwire.core.face.dialect import Dialect
+from turnwire.core.translate.members import members, named
+from turnwire.errors import RemoteProtocolError
+from turnwire.runtime.session import Session
+from turnwire.server.access.identity import Role
+from turnwire.server.acp.client_state import ELICITATION_ID, ClientState
+from turnwire.server.acp.rpc import failed
+from turnwire.server.acp.subscription import Subscription
+from turnwire.wire.jsonrpc import Notification, Request, Result, encode, raw
+from turnwire.wire.peek import peek_update
+
+CANCEL_REQUEST = "$/cancel_request"
+
+_STORED_UPDATE = b'{"type":"session_update",'
+"""How the stored form of an update in its current shape begins."""
+
+_LIVE_ONLY = frozenset({"notice"})
+"""Updates that are no part of the history: who was not there does not hear of them."""
+
+_NUMBERED = (Tell, Notify, Ask)
+"""What has params, and so a place for the number of its event."""
+
+WORTH = 1024
+"""Events that are folded again rather than kept: they take some milliseconds."""
+
+
+# -- what a reader knows -------------------------------------------------------------------------------------
+
+
+class Fold(NamedTuple):
+    """What a reader knows of a session behind an event.
+
+    What a client is told depends on the events and on its dialect alone, so a fold is good for every client that
+    speaks the same. Each reader goes on with a copy of its own; all are forgotten when the session is put away.
+    """
+
+    offset: int
+    face: Face
+    open: dict[str, Ask]
+    """Permission requests that nobody has answered."""
+
+    @classmethod
+    def begin(cls, session: Session, dialect: Dialect, first: int, upto: int) -> Fold:
+        """The furthest fold up to this event.
+
+        `first`: the log reaches back to here; a fold before it leads nowhere.
+        """
+        known = _kept.get(session, {}).get(dialect)
+        if known is not None and first <= known.offset <= upto and (copy := known.copy()) is not None:
+            return copy
+        return cls(first, Face(dialect, session.session_id), {})
+
+    def keep(self, session: Session, dialect: Dialect) -> None:
+        """A reader has come here without a word to its client. Kept if it went far enough beyond what is kept."""
+        folds = _kept.setdefault(session, {})
+        known = folds.get(dialect)
+        if self.offset - (0 if known is None else known.offset) >= WORTH and (copy := self.copy()) is not None:
+            folds[dialect] = copy
+
+    def copy(self) -> Fold | None:
+        """None for a client whose agent speaks another version: such a fold is as long as the session."""
+        face = self.face.copy()
+        return None if face is None else Fold(self.offset, face, dict(self.open))
+
+
+_kept: WeakKeyDictionary[Session, dict[Dialect, Fold]] = WeakKeyDictionary()
+
+
+# -- what a client is written --------------------------------------------------------------------------------
+
+
+class SessionFrame(NamedTuple):
+    """A frame of a session. `offset` only on the last frame of an event: a cursor stands behind it.
+
+    An empty frame is none: it says, on a stream of the session's own, that everything up to `offset` was given.
+    """
+
+    offset: int | None
+    frame: bytes
+
+
+class _Stored(Struct, gc=False):
+    """What there is to know of a stored update to pass it on."""
+
+    kind: str
+    update: Raw
+    echo: bool = False
+
+
+_read_stored = json.Decoder(_Stored).decode
+
+
+class Mode(Enum):
+    """What is told of an event."""
+
+    QUIET = auto()
+    """Nothing: the client knows it, or does not want it."""
+    REPLAY = auto()
+    """What it added to the conversation. Answers and permission requests of the past are not given again."""
+    RESUME = auto()
+    """The same for a client that was there before: its own prompts are its own, and it hears what only those do."""
+    LIVE = auto()
+
+
+class FrameWriter:
+    """Writes the frames of one reader, and folds the log as it goes."""
+
+    def __init__(self, client: ClientState, subscription: Subscription, fold: Fold) -> None:
+        self._client = client
+        self._subscription = subscription
+        self._face = fold.face
+        self._is_asked = client.who.role is not Role.OBSERVER
+        kinds = sorted(client.profile.withheld)
+        self._withheld = re.compile(b"|".join(each.encode() for each in kinds)) if kinds else None
+        self._looked_at = FOLDED | client.profile.withheld
+        self._open = fold.open
+        """Permission requests that nobody has answered, as the log stands here."""
+        self._offset = fold.offset
+        """Where the log stands here."""
+        self._asked: set[str] = set()
+        """Those that this reader has asked the client."""
+        self._head = b'{"jsonrpc":"2.0","method":"session/update","params":{"sessionId":%b,"update":' % json.encode(
+            subscription.session_id
+        )
+
+    def take(self, first: int, bodies: Sequence[bytes], mode: Mode) -> list[SessionFrame]:
+        """The frames of some events that follow each other."""
+        page: list[SessionFrame] = []
+        shows = self._client.shows_offsets
+        for offset, body in enumerate(bodies, first):
+            self._offset = offset
+            plain = self._plain(body)
+            if plain is None:
+                page += _marked(offset, self._take(offset, body, mode))
+            elif not (mode is Mode.QUIET or plain.echo or _is_past(plain.kind, mode)):
+                page.append(SessionFrame(offset, self._update(plain.update, offset if shows else None)))
+        return page
+
+    def _plain(self, body: bytes) -> _Stored | None:
+        """The event, if it is an update that is passed on as it is."""
+        if not body.startswith(_STORED_UPDATE) or not self._face.passes_on:
+            return None
+        try:
+            stored = _read_stored(body)
+        except (DecodeError, UnicodeDecodeError):
+            # The codec says what is wrong with it.
+            return None
+        return None if stored.kind in self._looked_at else stored
+
+    def _take(self, offset: int, body: bytes, mode: Mode) -> list[bytes]:
+        """The frames of one event of any kind."""
+        event = decode(body)
+        if isinstance(event, ev.AgentStarted):
+            self._subscription.agent_wake.set()
+        own = mode is not Mode.REPLAY and getattr(event, "prompt_id", None) in self._client.prompts
+        outgoing = [each for each in self._face.take(event, own=own) if not self._is_withheld(each)]
+        self._remember(outgoing)
+        if mode is Mode.QUIET or (isinstance(event, ev.SessionUpdated) and _is_past(event.kind, mode)):
+            return []
+        if mode is not Mode.LIVE:
+            outgoing = [each for each in outgoing if isinstance(each, Tell | Notify)]
+        shown = offset if self._client.shows_offsets else None
+        # An answer has no place for the number; should it get lost behind it, its request is asked again.
+        last = max((place for place, each in enumerate(outgoing) if isinstance(each, _NUMBERED)), default=-1)
+        frames = [self._write(each, shown if place == last else None) for place, each in enumerate(outgoing)]
+        return [each for each in frames if each]
+
+    def fold(self, offset: int) -> Fold:
+        """What it knows, behind this event."""
+        return Fold(offset, self._face, self._open)
+
+    def state(self) -> list[bytes]:
+        """Where the session stands."""
+        return self._write_all(self._face.state())
+
+    def greet(self, updates: Sequence[Raw]) -> list[bytes]:
+        """Updates that are in no log, in the words of the session's agent, for the client."""
+        frames: list[bytes] = []
+        for update in updates:
+            event = ev.SessionUpdated(at=0, kind=peek_update(update).kind, update=update)
+            frames += self._write_all(self._face.take(event, own=False))
+        return frames
+
+    def open_requests(self) -> list[bytes]:
+        """Permission requests that are open here and that this reader has not asked."""
+        return self._write_all([each for each in self._open.values() if each.request_id not in self._asked])
+
+    def settled_requests(self, still_open: Collection[str]) -> list[bytes]:
+        """Takes back what the client was asked before, and what was settled while nobody read.
+
+        `still_open`: what the session waits for now. The events that asked may be forgotten here.
+        """
+        asked = self._client.outgoing.unsettled(self._subscription.session_id, self._offset)
+        return self._write_all([Withdraw(each) for each in asked if each not in {*self._open, *still_open}])
+
+    def _write_all(self, outgoing: Sequence[Outgoing]) -> list[bytes]:
+        return [frame for each in outgoing if not self._is_withheld(each) and (frame := self._write(each, None))]
+
+    def _remember(self, outgoing: Sequence[Outgoing]) -> None:
+        for each in outgoing:
+            if isinstance(each, Ask):
+                self._open[each.request_id] = each
+            elif isinstance(each, Withdraw):
+                self._open.pop(each.request_id, None)
+
+    def _is_withheld(self, outgoing: Outgoing) -> bool:
+        """An update of a kind that the client did not ask for."""
+        if not isinstance(outgoing, Tell) or self._withheld is None or not self._withheld.search(outgoing.update):
+            return False
+        # The word is in it somewhere; whether it is the kind is seldom worth a look.
+        try:
+            return peek_update(outgoing.update).kind in self._client.profile.withheld
+        except RemoteProtocolError:
+            return False
+
+    def _write(self, outgoing: Outgoing, offset: int | None) -> bytes:
+        """The frame; empty if this client is not sent any."""
+        match outgoing:
+            case Tell(update):
+                return self._update(update, offset)
+            case Notify(method, params):
+                return encode(Notification(method, _with_offset(params, offset)))
+            case Answer(prompt_id, result):
+                request_id = self._client.prompts.answer(prompt_id)
+                return b"" if request_id is None else encode(Result(request_id, result))
+            case Fail(prompt_id, error):
+                request_id = self._client.prompts.answer(prompt_id)
+                return b"" if request_id is None else failed(request_id, error)
+            case Ask():
+                return self._ask(outgoing, offset)
+            case Withdraw(permission_id):
+                request_id = self._client.outgoing.settle(permission_id)
+                return b"" if request_id is None else encode(_cancel(request_id))
+
+    def _update(self, update: Raw, offset: int | None) -> bytes:
+        end = b"}}" if offset is None else b',"_meta":{"turnwire":{"eventId":%d}}}}' % offset
+        return b"".join((self._head, update, end))
+
+    def _ask(self, ask: Ask, offset: int | None) -> bytes:
+        if not self._is_asked or not self._client.can_answer(ask.method, ask.params):
+            return b""
+        elicitation_id = named(ask.params, ELICITATION_ID) if ask.method == "elicitation/create" else None
+        request_id = self._client.outgoing.ask(
+            ask.request_id, self._subscription.session_id, ask.method, self._offset, elicitation_id
+        )
+        if request_id is None:
+            return b""
+        self._asked.add(ask.request_id)
+        return encode(Request(request_id, ask.method, _with_offset(ask.params, offset)))
+
+
+def _is_past(kind: str, mode: Mode) -> bool:
+    """Whether an update was for those who were there."""
+    return mode is Mode.REPLAY and kind in _LIVE_ONLY
+
+
+def _marked(offset: int, frames: Sequence[bytes]) -> list[SessionFrame]:
+    """The frames of one event: a cursor stands behind the last."""
+    return [SessionFrame(offset if place == len(frames) else None, each) for place, each in enumerate(frames, 1)]
+
+
+def _cancel(request_id: int) -> Notification:
+    return Notification(CANCEL_REQUEST, raw({"requestId": request_id}))
+
+
+def _with_offset(params: Raw, offset: int | None) -> Raw:
+    if offset is None:
+        return params
+    given = members(params)
+    meta = members(given.get("_meta", Raw(b"{}")))
+    return raw({**given, "_meta": {**meta, "turnwire": {"eventId": offset}}})

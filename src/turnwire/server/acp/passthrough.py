@@ -1,0 +1,240 @@
+"""What passes between a client and the session's agent beside prompts and updates, both ways.
+
+Client to agent: logging in and out, stopping one tool call or terminal, and methods that are somebody's own (`_…`),
+which go there and come back as they are. Agent to client: requests for its files and terminals, for as long as
+somebody reads for the client, and notifications. None of it is in the log.
+"""
+
+from __future__ import annotations
+
+from msgspec import UNSET, Raw, Struct, UnsetType
+
+from turnwire.core.translate.handshake import can_log_out, has_login, is_terminal
+from turnwire.core.translate.members import as_object, is_offered, members, named
+from turnwire.core.view import View
+from turnwire.core.view.items import ToolCall
+from turnwire.errors import RemoteProtocolError, RequestRefused
+from turnwire.ids import SessionId
+from turnwire.server.access.identity import Role
+from turnwire.server.acp.client_state import ELICITATION_ID, ClientState
+from turnwire.server.acp.frame_writer import CANCEL_REQUEST
+from turnwire.server.acp.rpc import EMPTY, invalid, read_params
+from turnwire.server.acp.subscription import Subscription
+from turnwire.server.acp.subscription_state import SubscriptionState
+from turnwire.wire.jsonrpc import METHOD_NOT_FOUND, Failure, Notification, Request, encode, raw
+from turnwire.wire.methods import is_extension
+from turnwire.wire.peek import peek_session_id
+
+CANCEL_TOOL_CALL = "tool_call/cancel"
+TERMINAL = tuple(f"terminal/{each}" for each in ("create", "output", "wait_for_exit", "kill", "release"))
+
+
+# -- client to agent: logging in -----------------------------------------------------------------------------
+
+
+class _Login(Struct, rename="camel"):
+    method_id: str
+
+
+async def login(client: ClientState, request: Request) -> Raw:
+    """`authenticate`, or `auth/login`."""
+    wanted = read_params(request.params, _Login)
+    agents = client.daemon.node.agents
+    agent = await agents.profile()
+    if not has_login(agent):
+        raise _not_offered("this agent has no way to log in")
+    if is_terminal(agent.auth_methods, wanted.method_id):
+        raise invalid("this way to log in is a program that the client runs itself; run it, then connect anew")
+    await agents.authenticate(client.who.session_id or SessionId(""), wanted.method_id)
+    return EMPTY
+
+
+async def logout(client: ClientState, request: Request) -> Raw:
+    """`logout`, or `auth/logout`."""
+    agents = client.daemon.node.agents
+    if not can_log_out(await agents.profile()):
+        raise _not_offered("this agent has no way to log out")
+    await agents.logout()
+    return EMPTY
+
+
+def _not_offered(message: str) -> RemoteProtocolError:
+    return RemoteProtocolError(message, jsonrpc=METHOD_NOT_FOUND, reason="not_offered")
+
+
+# -- client to agent: one tool call, one terminal ------------------------------------------------------------
+
+
+class _Item(Struct, rename="camel"):
+    session_id: SessionId
+    tool_call_id: str | None = None
+    terminal_id: str | None = None
+
+
+async def cancel_item(client: ClientState, request: Request) -> Raw | None:
+    """`tool_call/cancel` and `terminal/cancel` of v2, if the agent offers it for this very item now.
+
+    What became of the item is told by the agent's next update of it. The turn goes on.
+    """
+    wanted = read_params(request.params, _Item)
+    client.attached(wanted.session_id)
+    is_tool = request.method == CANCEL_TOOL_CALL
+    item_id = wanted.tool_call_id if is_tool else wanted.terminal_id
+    node = client.daemon.node
+    agent = (await node.session(wanted.session_id)).state.agent
+    is_v2 = agent is not None and agent.protocol_version == 2
+    if (
+        item_id is None
+        or not is_v2
+        or not _can_cancel(await node.view(wanted.session_id), item_id, is_tool=is_tool)
+    ):
+        raise invalid("the agent does not offer to cancel this now; `session/cancel` ends the whole turn")
+    params = {("toolCallId" if is_tool else "terminalId"): raw(item_id)}
+    return await _ask_agent(client, request, wanted.session_id, params)
+
+
+def _can_cancel(view: View, item_id: str, *, is_tool: bool) -> bool:
+    """Whether the agent says of the item that has this id that it can be cancelled."""
+    offered: Raw | UnsetType = UNSET
+    if is_tool:
+        calls = (each for each in reversed(view.items) if isinstance(each, ToolCall))
+        offered = next((each.capabilities for each in calls if each.tool_call_id == item_id), UNSET)
+    elif item_id in view.terminals:
+        offered = view.terminals[item_id].capabilities
+    return offered is not UNSET and is_offered(as_object(offered), "cancel")
+
+
+# -- client to agent: methods of their own -------------------------------------------------------------------
+
+
+async def request_extension(client: ClientState, request: Request) -> Raw | None:
+    """A request beside ACP: to the agent as it is, and its answer back as it is."""
+    session_id, params = _for_agent(client, request.params)
+    return await _ask_agent(client, request, session_id, params)
+
+
+async def notify_extension(client: ClientState, said: Notification) -> None:
+    """A notification beside ACP."""
+    session_id, params = _for_agent(client, said.params)
+    await client.daemon.node.agents.notify(session_id, said.method, params)
+
+
+async def _ask_agent(
+    client: ClientState, request: Request, session_id: SessionId | None, params: dict[str, Raw]
+) -> Raw | None:
+    """The agent's result; none if it refused, which the client is told in the agent's own words."""
+    answer = await client.daemon.node.agents.call(session_id, request.method, params)
+    if not isinstance(answer, Failure):
+        return answer.result
+    subscription = None if session_id is None else client.subscriptions.get(session_id)
+    client.put(encode(Failure(request.id, answer.error)), subscription)
+    return None
+
+
+def _for_agent(client: ClientState, params: Raw) -> tuple[SessionId | None, dict[str, Raw]]:
+    """The session that it is about, and the rest of the params."""
+    rest = read_params(params, dict[str, Raw])
+    session_id = peek_session_id(params)
+    if session_id is None:
+        return None, rest
+    del rest["sessionId"]
+    return client.attached(SessionId(session_id)).session_id, rest
+
+
+# -- agent to client -----------------------------------------------------------------------------------------
+
+
+async def lend(client: ClientState, subscription: Subscription) -> None:
+    """Meanwhile the client hears what the agent says beside ACP, and does what it asks for."""
+    start, agents = subscription.start, client.daemon.node.agents
+    if start is None:
+        return
+    if client.who.role is Role.OBSERVER:
+        await _listen(client, subscription)
+        return
+    async with agents.offering(subscription.session_id, start.client_id, ClientProvider(client, subscription)):
+        await _listen(client, subscription)
+
+
+async def _listen(client: ClientState, subscription: Subscription) -> None:
+    """Each agent that takes the session is listened to."""
+    while True:
+        listener = _AgentListener(client, subscription)
+        async with client.daemon.node.agents.listening(subscription.session_id, listener):
+            await subscription.agent_wake.wait()
+
+
+class ClientProvider:
+    """A client that serves its files and terminals. Implements `runtime.errands.Provider`."""
+
+    def __init__(self, client: ClientState, subscription: Subscription) -> None:
+        self._client = client
+        self._subscription = subscription
+        profile = client.profile
+        offered = {
+            "fs/read_text_file": profile.fs_read,
+            "fs/write_text_file": profile.fs_write,
+            **dict.fromkeys(TERMINAL, profile.terminal),
+        }
+        self._methods = _Served(name for name, is_offered in offered.items() if is_offered)
+
+    @property
+    def methods(self) -> frozenset[str]:
+        return self._methods
+
+    async def serve(self, method: str, params: Raw) -> Raw:
+        """Ask the client and wait. Raises `RequestRefused`."""
+        client, subscription = self._client, self._subscription
+        request = client.outgoing.send(subscription.session_id, method)
+        client.put(encode(Request(request.id, method, _with_our_id(params, subscription.session_id))), subscription)
+        try:
+            await request.done.wait()
+        finally:
+            client.outgoing.take_back(request)
+            if request.outcome is None and subscription.state is not SubscriptionState.OVER:
+                client.put(encode(Notification(CANCEL_REQUEST, raw({"requestId": request.id}))), subscription)
+        assert request.outcome is not None, "whoever answers leaves an answer"
+        if isinstance(request.outcome, Failure):
+            error = request.outcome.error
+            raise RequestRefused(error.message, jsonrpc=error.code, reason="client")
+        return request.outcome.result
+
+
+class _Served(frozenset[str]):
+    """The methods of ACP that a client serves, and all that are somebody's own."""
+
+    __slots__ = ()
+
+    def __contains__(self, method: object) -> bool:
+        return super().__contains__(method) or (isinstance(method, str) and is_extension(method))
+
+
+class _AgentListener:
+    """What one client hears of a session's agent beside updates. Implements `runtime.connection.Listener`."""
+
+    def __init__(self, client: ClientState, subscription: Subscription) -> None:
+        self._client = client
+        self._subscription = subscription
+
+    @property
+    def client(self) -> object:
+        return self._client
+
+    def heard(self, said: Notification) -> None:
+        session_id = self._subscription.session_id
+        frame = encode(Notification(said.method, _with_our_id(said.params, session_id)))
+        self._client.put(frame, self._subscription)
+
+    def heard_by_all(self, said: Notification) -> None:
+        self._client.put(encode(said), None)
+
+    def completed(self, said: Notification) -> None:
+        elicitation_id = named(said.params, ELICITATION_ID)
+        session_id = self._subscription.session_id
+        if elicitation_id is not None and self._client.outgoing.has_elicited(session_id, elicitation_id):
+            self._client.put(encode(said), None)
+
+
+def _with_our_id(params: Raw, session_id: SessionId) -> Raw:
+    """The params with our name for the session."""
+    return raw({**members(params), "sessionId": session_id})

@@ -1,0 +1,442 @@
+"""The methods by which a client opens, sets, lists and leaves sessions.
+
+Opening attaches the client to the session's log and says from where its readers begin. The agent is not asked to
+load anything: the log knows the session, and the agent gets it back with the next prompt. A new session is answered
+once its agent has it, so that an agent that refuses is heard in its own words. How a setting reaches the agent and
+the other clients is the same as over REST.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from functools import partial
+from os.path import realpath
+from typing import Annotated, Any, Literal, NamedTuple
+
+from anyio import to_thread
+from msgspec import UNSET, Meta, Raw, Struct, field, json
+from msgspec.structs import replace
+
+from turnwire.core.dialect import VENDOR
+from turnwire.core.inputs import ChangeSetup
+from turnwire.core.setup import Setup
+from turnwire.core.state import Phase
+from turnwire.core.translate.members import members
+from turnwire.core.translate.sessions import (
+    SET_MODE,
+    current_offers,
+    read_opening,
+    session_result,
+    translate_setting,
+    translate_setting_result,
+)
+from turnwire.core.view import MAIN_PLAN, View
+from turnwire.errors import (
+    BadRequest,
+    Forbidden,
+    LimitExceeded,
+    SessionClosed,
+    SessionLimitReached,
+    SessionNotFound,
+    TurnwireError,
+)
+from turnwire.ids import Epoch, SessionId
+from turnwire.log.base import Position
+from turnwire.log.rules import check_position
+from turnwire.server.access.directories import check_cwd
+from turnwire.server.access.identity import Role
+from turnwire.server.acp.client_state import ClientState
+from turnwire.server.acp.prompt_methods import answer_from_log, cancel_input, drop_waiting, give_owed, owed_upto
+from turnwire.server.acp.rpc import EMPTY, Named, invalid, read_params
+from turnwire.server.acp.subscription import Start
+from turnwire.server.daemon import configuration
+from turnwire.server.daemon.creation import checked_setup, hear_agent
+from turnwire.server.daemon.session_list import SessionEntry, Wanted
+from turnwire.wire.jsonrpc import Request, raw
+
+PAGE = 100
+"""Sessions in one answer to `session/list`."""
+_AFTER = "after:"
+"""How our cursors into the list begin, so that another one is known as such."""
+
+
+# -- opening -------------------------------------------------------------------------------------------------
+
+
+class _Cursor(Struct, frozen=True):
+    after: Annotated[int, Meta(ge=0)] | None = None
+    epoch: str | None = None
+
+
+class _Vendors(Struct, frozen=True):
+    turnwire: _Cursor = _Cursor()
+
+
+_NO_VENDORS = _Vendors()
+
+
+class _Known(Struct, rename="camel"):
+    """A session that is there, and perhaps the last event of it that the client has."""
+
+    session_id: SessionId
+    meta: _Vendors | None = field(default=None, name="_meta")
+
+    @property
+    def cursor(self) -> _Cursor:
+        return (self.meta or _NO_VENDORS).turnwire
+
+
+class _Attaching(_Known, rename="camel"):
+    history_policy: Literal["full", "pending_only", "none"] = "full"
+
+
+class History(NamedTuple):
+    """What of the past a client wants."""
+
+    after: int | None
+    """Events after this one; none wants no events."""
+    now: bool = True
+    """The latest value of each state-like update, and open permission requests."""
+    epoch: str | None = None
+    """The life of the log that `after` is of; none if the client does not say."""
+    resumes: bool = False
+    """`after` is the last event that the client has."""
+
+
+async def new(client: ClientState, request: Request) -> None:
+    """`session/new`."""
+    daemon = client.daemon
+    daemon.check_open()
+    if client.who.session_id is not None:
+        raise Forbidden("this token is for one session; attach to that one")
+    wanted = read_opening(request.method, request.params, client.profile.version)
+    cwd = await to_thread.run_sync(check_cwd, wanted.cwd, daemon.roots)
+    await _create(client, request, cwd, await _granted(client, wanted.setup))
+
+
+async def fork(client: ClientState, request: Request) -> None:
+    """`session/fork`. What it does not name is as in the session that it goes on from, but for directories."""
+    daemon = client.daemon
+    daemon.check_open()
+    if client.who.session_id is not None:
+        raise Forbidden("this token is for one session; a fork is another one")
+    parent = read_params(request.params, _Known).session_id
+    client.check(parent)
+    state = (await daemon.node.session(parent)).state
+    if state.phase is Phase.CLOSED:
+        raise SessionClosed("the session is closed and its agent has forgotten it", session_id=parent)
+    given = members(request.params)
+    wanted = read_opening(request.method, raw({"cwd": state.cwd} | given), client.profile.version)
+    cwd = state.cwd if "cwd" not in given else await to_thread.run_sync(check_cwd, wanted.cwd, daemon.roots)
+    setup = await _granted(client, wanted.setup)
+    if "mcpServers" not in given:
+        setup = replace(setup, mcp_servers=state.setup.mcp_servers)
+    if setup.meta is UNSET:
+        setup = replace(setup, meta=state.setup.meta)
+    await _create(client, request, cwd, setup, parent)
+
+
+async def _granted(client: ClientState, setup: Setup) -> Setup:
+    """The setup with true paths. Raises if the agent takes no directories, or one of them cannot be granted."""
+    try:
+        return await checked_setup(client.daemon, setup)
+    except BadRequest as refused:
+        raise invalid(str(refused)) from None
+
+
+async def _create(
+    client: ClientState, request: Request, cwd: str, setup: Setup, fork_of: SessionId | None = None
+) -> None:
+    daemon = client.daemon
+    try:
+        session_id = await daemon.node.create(cwd, setup=setup, fork_of=fork_of, author=client.who.name)
+    except LimitExceeded as error:
+        raise SessionLimitReached(str(error), limit=daemon.limits.loaded_sessions) from None
+    await hear_agent(daemon, session_id)
+    subscription = client.subscription(session_id)
+    client_id = await daemon.clients.attach(session_id, client.who)
+    view = await daemon.node.view(session_id)
+    epoch = (await daemon.node.head(session_id)).epoch
+    client.answer(request.id, await _result(client, session_id, view, named=True))
+    client.open(subscription, Start(client_id, epoch, 0, 0))
+
+
+async def load(client: ClientState, request: Request) -> None:
+    """`session/load` and `session/resume`. `_meta.turnwire.after` asks for the events after that one only."""
+    wanted = read_opening(request.method, request.params, client.profile.version)
+    named = read_params(request.params, _Known)
+    client.check(named.session_id)
+    state = (await client.daemon.node.session(named.session_id)).state
+    if await to_thread.run_sync(_true_path, wanted.cwd) != state.cwd:
+        raise invalid("`cwd` is not the directory of this session; give its own, as `session/list` shows it")
+    setup = await _granted(client, wanted.setup)
+    if setup.meta is UNSET:
+        setup = replace(setup, meta=state.setup.meta)
+    await enter(client, request, named.session_id, _history(named.cursor, 0 if wanted.replay else None), setup)
+
+
+def _true_path(path: str) -> str | None:
+    """Sessions know their directory by its true path. None for what is no absolute path."""
+    return realpath(path) if path.startswith("/") and "\0" not in path else None
+
+
+async def attach(client: ClientState, request: Request) -> None:
+    """`session/attach`. A cursor asks for the events after it, as in `load`, whatever the policy says."""
+    wanted = read_params(request.params, _Attaching)
+    policy = wanted.history_policy
+    history = _history(wanted.cursor, 0 if policy == "full" else None, now=policy != "none")
+    await enter(client, request, wanted.session_id, history, named=True)
+
+
+def _history(cursor: _Cursor, after: int | None, *, now: bool = True) -> History:
+    if cursor.after is not None:
+        return History(cursor.after, now=False, epoch=cursor.epoch, resumes=True)
+    return History(after, now=now, epoch=cursor.epoch)
+
+
+async def enter(
+    client: ClientState,
+    request: Request,
+    session_id: SessionId,
+    history: History,
+    setup: Setup | None = None,
+    *,
+    named: bool = False,
+) -> None:
+    """Attach the client to a session that is there. It is answered behind the history.
+
+    `setup`: what its agent is given when it next has to open the session; an observer changes nothing.
+    """
+    try:
+        await _enter(client, request, session_id, history, setup, named=named)
+    except TurnwireError:
+        # Nobody says any more from where a session that is paused goes on, and its answers are owed.
+        if (subscription := client.subscriptions.get(session_id)) is not None:
+            subscription.resume()
+        raise
+
+
+async def _enter(
+    client: ClientState,
+    request: Request,
+    session_id: SessionId,
+    history: History,
+    setup: Setup | None,
+    *,
+    named: bool,
+) -> None:
+    daemon = client.daemon
+    daemon.check_open()
+    client.check(session_id)
+    log = await daemon.node.head(session_id)
+    epoch = log.epoch if history.epoch is None else Epoch(history.epoch)
+    check_position(log, Position(epoch, history.after or log.first - 1))
+    subscription = client.subscription(session_id)
+    was_here = subscription.client_id is not None
+    client_id = subscription.client_id or await daemon.clients.attach(session_id, client.who)
+    if setup is not None and client.who.role.covers(Role.CONTROLLER):
+        now = daemon.clock.now_ms()
+        changed = ChangeSetup(at=now, author=client.who.name, client_id=client_id, setup=setup)
+        await daemon.node.submit(session_id, changed)
+    view, head = await daemon.node.view_at(session_id)
+    after = head if history.after is None else history.after
+    result = await _result(client, session_id, view, named=named, head=head)
+    is_whole = history.after == 0 and log.first <= 1
+    start = Start(
+        client_id,
+        log.epoch,
+        max(after, log.first - 1),
+        head,
+        # Who has every event knows the state.
+        tells_state=not (history.resumes and was_here),
+        greeting=latest_updates(view, await client.agent_version(session_id))
+        if history.now and not is_whole
+        else (),
+        asks=history.now or history.after is not None,
+        resumes=history.resumes,
+        answer=partial(client.answer, request.id, result),
+    )
+    owed = await owed_upto(client, session_id, head)
+    # At once with the opening: from here on readers answer what comes behind the head, and nothing before.
+    give_owed(client, subscription, owed)
+    client.open(subscription, start)
+
+
+async def _result(
+    client: ClientState, session_id: SessionId, view: View, *, named: bool, head: int | None = None
+) -> Raw:
+    """The answer. `head`: the last event of the history before it, so that a client knows when it has all."""
+    version = await client.agent_version(session_id)
+    result = session_result(
+        current_offers(view.latest),
+        version,
+        client.profile.version,
+        session_id if named else None,
+        boolean_options=client.profile.boolean_options,
+    )
+    if head is None:
+        return result
+    given = members(result)
+    meta = {**members(given.get("_meta")), VENDOR: {"lastEventId": head}}
+    return raw({**given, "_meta": meta})
+
+
+# -- what is now ---------------------------------------------------------------------------------------------
+
+
+def latest_updates(view: View, agent_version: int) -> list[Raw]:
+    """What is now, for a client that has not heard how it came about: one update for each thing that is known."""
+    latest = view.latest
+    updates: list[dict[str, Any]] = []
+    if latest.commands is not UNSET:
+        updates.append({"sessionUpdate": "available_commands_update", "availableCommands": latest.commands})
+    if latest.mode is not None and agent_version == 1:
+        updates.append({"sessionUpdate": "current_mode_update", "currentModeId": latest.mode})
+    if latest.config_options is not UNSET:
+        updates.append({"sessionUpdate": "config_option_update", "configOptions": latest.config_options})
+    if latest.usage is not None:
+        updates.append(
+            {"sessionUpdate": "usage_update", **json.decode(json.encode(latest.usage), type=dict[str, Raw])}
+        )
+    if view.session.title is not None:
+        updates.append({"sessionUpdate": "session_info_update", "title": view.session.title})
+    updates += [_plan(plan_id, plan, agent_version) for plan_id, plan in latest.plans.items()]
+    return [raw(each) for each in updates]
+
+
+def _plan(plan_id: str, plan: Raw, agent_version: int) -> dict[str, Any]:
+    if agent_version == 1 and plan_id == MAIN_PLAN:
+        return {"sessionUpdate": "plan", "entries": json.decode(plan, type=dict[str, Raw]).get("entries", [])}
+    return {"sessionUpdate": "plan_update", "plan": plan}
+
+
+# -- settings ------------------------------------------------------------------------------------------------
+
+
+class _Mode(Struct, rename="camel"):
+    mode_id: str
+
+
+class _Model(Named, rename="camel"):
+    model_id: str
+
+
+class _Option(Struct, rename="camel"):
+    config_id: str
+    value: str | bool
+
+
+async def set_option(client: ClientState, request: Request) -> Raw:
+    """`session/set_mode` and `session/set_config_option`."""
+    daemon, version = client.daemon, client.profile.version
+    session_id = read_params(request.params, Named).session_id
+    who = await _chooser(client, session_id)
+    agent = await client.agent_version(session_id)
+    offers = current_offers((await daemon.node.view(session_id)).latest)
+    wanted = translate_setting(request.method, request.params, version, agent, offers)
+    result = EMPTY
+    if wanted.method == SET_MODE:
+        await configuration.set_mode(daemon, session_id, read_params(wanted.params, _Mode).mode_id, who)
+    else:
+        option = read_params(wanted.params, _Option)
+        options = await configuration.set_option(daemon, session_id, option.config_id, option.value)
+        result = raw({"configOptions": options})
+    offers = current_offers((await daemon.node.view(session_id)).latest)
+    takes = client.profile.boolean_options
+    return translate_setting_result(
+        request.method, request.params, result, agent, version, offers, boolean_options=takes
+    )
+
+
+async def set_model(client: ClientState, request: Request) -> Raw:
+    """`session/set_model`."""
+    wanted = read_params(request.params, _Model)
+    who = await _chooser(client, wanted.session_id)
+    await configuration.set_model(client.daemon, wanted.session_id, wanted.model_id, who)
+    return EMPTY
+
+
+async def _chooser(client: ClientState, session_id: SessionId) -> configuration.Chooser:
+    subscription = client.attached(session_id)
+    subscription.open_gate()
+    await client.daemon.node.agents.wake(session_id)
+    return configuration.Chooser(client.who.name, subscription.client_id)
+
+
+# -- listing -------------------------------------------------------------------------------------------------
+
+
+class _Listing(Struct):
+    cwd: str | None = None
+    cursor: str | None = None
+
+
+async def list_sessions(client: ClientState, request: Request) -> Raw:
+    """`session/list`: the sessions that the client may enter, in the order of their ids."""
+    wanted = read_params(request.params, _Listing)
+    if wanted.cwd is not None and (not wanted.cwd.startswith("/") or "\0" in wanted.cwd):
+        raise invalid("`cwd` must be an absolute path")
+    cwd = None if wanted.cwd is None else await to_thread.run_sync(realpath, wanted.cwd)
+    if wanted.cursor is not None and not wanted.cursor.startswith(_AFTER):
+        raise invalid("this is no cursor of ours; list from the start, without one")
+    after = None if wanted.cursor is None else SessionId(wanted.cursor.removeprefix(_AFTER))
+    found, going_on = await client.daemon.sessions.page(client.who, Wanted(cwd, state="open"), after, PAGE)
+    result: dict[str, Any] = {"sessions": [_shown(each) for each in found]}
+    return raw(result if going_on is None else {**result, "nextCursor": _AFTER + going_on})
+
+
+def _shown(entry: SessionEntry) -> dict[str, Any]:
+    shown: dict[str, Any] = {"sessionId": entry.session_id, "cwd": entry.cwd, "updatedAt": entry.updated_at}
+    if entry.additional_directories:
+        shown["additionalDirectories"] = entry.additional_directories
+    return shown if entry.title is None else {**shown, "title": entry.title}
+
+
+# -- leaving -------------------------------------------------------------------------------------------------
+
+
+async def ready(client: ClientState, params: Raw) -> None:
+    """`session/ready`. Repeated, or about a session that is not here, it does nothing."""
+    subscription = client.subscriptions.get(read_params(params, Named).session_id)
+    if subscription is not None:
+        subscription.open_gate()
+
+
+async def detach(client: ClientState, request: Request) -> Raw:
+    """`session/detach`: the client leaves; what it began goes on, and is answered when it ends."""
+    subscription = client.attached(read_params(request.params, Named).session_id)
+    for sent in client.prompts.open_in(subscription.session_id):
+        client.prompts.follow(sent)
+        client.start(answer_from_log, client, subscription, sent)
+    await client.leave(subscription)
+    return EMPTY
+
+
+async def close(client: ClientState, request: Request) -> Raw:
+    """`session/close`: what runs for this client ends, and it leaves. The session stays for others."""
+    session_id = read_params(request.params, Named).session_id
+    subscription = client.subscriptions.get(session_id)
+    if subscription is None or not subscription.is_attached:
+        return EMPTY
+    await drop_waiting(client, subscription)
+    session = await client.daemon.node.session(session_id)
+    turn = session.state.turn
+    others = session.state.clients.keys() - {subscription.client_id}
+    if turn is not None and (turn.client_id == subscription.client_id or not others):
+        await client.daemon.node.submit(session_id, cancel_input(client, subscription, prompt_id=turn.prompt_id))
+        while session.state.turn is not None and session.state.turn.prompt_id == turn.prompt_id:
+            if not await session.tail.wait(session.tail.head):
+                break
+    return EMPTY
+
+
+async def delete(client: ClientState, request: Request) -> Raw:
+    """`session/delete`: the session with its log. One that is not there is deleted already."""
+    session_id = read_params(request.params, Named).session_id
+    if client.who.may_touch(session_id):
+        with suppress(SessionNotFound):
+            await client.daemon.node.delete(session_id)
+    subscription = client.subscriptions.get(session_id)
+    if subscription is not None:
+        subscription.close()
+    return EMPTY

@@ -1,0 +1,205 @@
+"""One session at one client: since when, from where, and who reads it.
+
+Gives every reader of the client the same beginning and remembers how far they came, so that the next one goes on
+there. What comes behind what is in the table of `subscription_state`; the log is read by `reader`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import anyio
+from msgspec import Raw
+
+from turnwire.ids import ClientId, Epoch, SessionId
+from turnwire.server.acp.frame_queue import FrameQueue, Wake
+from turnwire.server.acp.subscription_state import ATTACHED, Signal, SubscriptionState, step
+
+
+class Start(NamedTuple):
+    """How a session begins for a client."""
+
+    client_id: ClientId
+    epoch: Epoch
+    after: int
+    """What the log has up to here is not told."""
+    head: int
+    """What it has up to here is history, and told before the answer."""
+    tells_state: bool = False
+    """Whether the running state is told behind the history."""
+    greeting: Sequence[Raw] = ()
+    """Updates that say what is now. Told behind the answer."""
+    asks: bool = True
+    """Whether questions that are open already are asked."""
+    resumes: bool = False
+    """The client was there before: the history is what it missed, and told as it would have been told then."""
+    answer: Callable[[], None] | None = None
+    """Puts the answer out that the history comes before; none if it was put out before the start."""
+
+
+class Subscription:
+    """A session at a client.
+
+    Its readers come and go; where the client stands is kept here, in a state of `subscription_state`.
+    """
+
+    def __init__(
+        self, session_id: SessionId, most: int, changed: Callable[[Subscription], None] | None = None
+    ) -> None:
+        self.session_id = session_id
+        self.state = SubscriptionState.DETACHED
+        self.queue = FrameQueue(most)
+        """What the client is sent of the session and no log has."""
+        self.start: Start | None = None
+        """None while the client is not attached."""
+        self.gate = anyio.Event()
+        """Set once the client has processed the answer, or if it does not say when it has. One for each opening."""
+        self.generation = 0
+        """Counts openings, closings and pauses: a reader of another generation begins anew."""
+        self.paused_generation = 0
+        """Pages of readers before this generation are not given any more."""
+        self.cursor = 0
+        """The last event that a reader was given whole."""
+        self.readers = 0
+        """All its readers, also those that write to the connection's own stream."""
+        self.streams = 0
+        """Readers that write to a stream of this session alone."""
+        self.carrier: anyio.CancelScope | None = None
+        """What tells it on the connection's own stream, or is about to."""
+        self.lending: anyio.CancelScope | None = None
+        """What lends the client to the session's agent."""
+        self.agent_wake = Wake()
+        """Set when an agent takes the session."""
+        self._changed = changed
+        self._wakes: set[Wake] = set()
+        self._behind_queue: Callable[[], object] | None = None
+        self._last_queued = 0
+
+    @property
+    def is_attached(self) -> bool:
+        """Whether the log knows the client."""
+        return self.state in ATTACHED
+
+    @property
+    def client_id(self) -> ClientId | None:
+        """What the log calls the client here; none while it is not attached."""
+        return None if self.start is None else self.start.client_id
+
+    # -- the client ----------------------------------------------------------------------------------------
+
+    def open(self, start: Start, *, is_gated: bool) -> None:
+        """The client is attached. Readers begin, or begin anew."""
+        self.state = step(self.state, Signal.OPENED)
+        if self.state is SubscriptionState.OVER:
+            # A request that was under way when the connection ended.
+            return
+        self.start = start
+        self.cursor = start.after
+        self.gate = anyio.Event()
+        if not is_gated:
+            self.gate.set()
+        if start.answer is None:
+            self.answer()
+        self._begin_anew()
+        self._tell_change()
+
+    def close(self) -> None:
+        """The client is not attached any more. Readers stay, and are given nothing of the log."""
+        self._leave(Signal.CLOSED)
+
+    def end(self) -> None:
+        """The connection is closed: readers end."""
+        self._leave(Signal.ENDED)
+
+    def _leave(self, signal: Signal) -> None:
+        self.state = step(self.state, signal)
+        self.start = None
+        self._begin_anew()
+        self._tell_change()
+
+    def pause(self) -> None:
+        """Give nothing until the session is opened anew. What was given and not sent is not sent any more."""
+        self.state = step(self.state, Signal.PAUSED)
+        self._begin_anew()
+        self.paused_generation = self.generation
+
+    def resume(self) -> None:
+        """Readers go on where they stood, if they were paused."""
+        before, self.state = self.state, step(self.state, Signal.RESUMED)
+        if self.state is not before:
+            self._begin_anew()
+
+    def _begin_anew(self) -> None:
+        self.generation += 1
+        self.wake()
+
+    def open_gate(self) -> None:
+        """The client is ready: hold nothing back any more."""
+        if not self.gate.is_set():
+            self.gate.set()
+            self.wake()
+
+    # -- what readers have done for all --------------------------------------------------------------------
+
+    def answer(self) -> None:
+        """A reader has told the history: put out the answer, unless one was faster."""
+        if self.state is SubscriptionState.HISTORY:
+            assert self.start is not None, "who is attached has a start"
+            self.state = step(self.state, Signal.TOLD)
+            if self.start.answer is not None:
+                self.start.answer()
+            self.state = step(self.state, Signal.ANSWERED)
+
+    def greet(self) -> Sequence[Raw]:
+        """A reader is behind the gate: the updates that say what is now, unless one was faster."""
+        if self.state is not SubscriptionState.GATE:
+            return ()
+        assert self.start is not None, "who is attached has a start"
+        self.state = step(self.state, Signal.GREETED)
+        return self.start.greeting
+
+    def given(self, offset: int, position: int) -> None:
+        """A reader was given everything up to this event, and all queued frames before this one."""
+        self.cursor = max(self.cursor, offset)
+        if self._behind_queue is not None and position >= self._last_queued:
+            act, self._behind_queue = self._behind_queue, None
+            act()
+
+    # -- frames that are in no log -------------------------------------------------------------------------
+
+    def put(self, frame: bytes, after: int) -> None:
+        """A frame that is in no log, behind what the log has up to `after`."""
+        self.queue.put(frame, after)
+        self.wake()
+
+    def call_behind_queue(self, act: Callable[[], object]) -> None:
+        """Call `act` once a reader was given all queued frames that there are now."""
+        self._behind_queue, self._last_queued = act, self.queue.end
+
+    # -- readers -------------------------------------------------------------------------------------------
+
+    def wake(self) -> None:
+        """There is something to look at, for all readers."""
+        for each in self._wakes:
+            each.set()
+
+    def add_reader(self, wake: Wake, *, is_stream: bool) -> None:
+        """A reader comes."""
+        self._wakes.add(wake)
+        self.readers += 1
+        self.streams += is_stream
+        self.wake()
+        self._tell_change()
+
+    def remove_reader(self, wake: Wake, *, is_stream: bool) -> None:
+        """A reader goes."""
+        self._wakes.discard(wake)
+        self.readers -= 1
+        self.streams -= is_stream
+        self.wake()
+        self._tell_change()
+
+    def _tell_change(self) -> None:
+        if self._changed is not None:
+            self._changed(self)

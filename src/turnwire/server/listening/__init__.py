@@ -1,1 +1,0 @@
-"""Sockets and the two HTTP servers on them. Never knows what is served."""

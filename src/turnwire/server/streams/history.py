@@ -1,0 +1,213 @@
+"""A session at once, for a reader that joins late: where it stands (`snapshot_of`), or its history (`replay`).
+
+A snapshot is what the reader would know had it followed from the start, but for the transcript: that is read as
+events. Payloads of the agent are given as they came.
+
+A history is the newest events as they are, the journal, bounded in events and bytes, and what came before them in
+short: one envelope per message block and tool call, without ids, because no single event says it. Together they are
+the whole history.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import AsyncGenerator, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import msgspec
+from msgspec import UNSET, Raw, Struct, UnsetType
+
+from turnwire.core.codec import decode, encode
+from turnwire.core.envelope import SESSION_UPDATE, to_envelope
+from turnwire.core.events import PermissionRequested
+from turnwire.core.state import Phase, Turn
+from turnwire.core.turn import TurnState
+from turnwire.core.view import AnyItem, Compaction, Message, Role, ToolCall, View, decode_view
+from turnwire.ids import Epoch, SessionId
+from turnwire.limits import Limits
+from turnwire.log.base import EventLog, Position
+from turnwire.runtime.hydrate import VIEW
+from turnwire.wire.jsonrpc import raw
+
+JOURNAL_EVENTS = 2000
+"""Events that are told one by one; a client that wants all of them reads the stream from the start."""
+
+_CHUNKS = {
+    Role.USER: "user_message_chunk",
+    Role.AGENT: "agent_message_chunk",
+    Role.THOUGHT: "agent_thought_chunk",
+}
+
+
+# -- where it stands -----------------------------------------------------------------------------------------
+
+
+class _Envelope(Struct):
+    data: Raw
+
+
+_read_envelope = msgspec.json.Decoder(_Envelope).decode
+
+
+def snapshot_of(
+    session_id: SessionId, view: View, epoch: Epoch, offset: int, queue: Sequence[Turn]
+) -> dict[str, Any]:
+    """The latest values, the running turn, the queue and the open questions, as of `offset`.
+
+    `queue` says in which order prompts wait; which of them do is known from the view.
+    """
+    latest = view.latest
+    known: dict[str, Any] = {
+        "sessionId": session_id,
+        "lastEventId": offset,
+        "eventEpoch": epoch,
+        "isClosed": view.session.phase is Phase.CLOSED,
+        "state": view.state,
+        "hasActivePrompt": view.active is not None,
+        "activePromptId": view.active,
+        "title": view.session.title,
+        "commands": latest.commands,
+        "mode": latest.mode,
+        "modes": latest.modes,
+        "model": latest.model,
+        "models": latest.models,
+        "configOptions": latest.config_options,
+        "usage": latest.usage,
+        "background": view.background,
+    }
+    data = {key: value for key, value in known.items() if value is not None and not isinstance(value, UnsetType)}
+    return data | {
+        # Clients of this contract know the two under these names, and want to see that there is none.
+        "currentModelId": latest.model,
+        "currentApprovalMode": latest.mode,
+        "plans": latest.plans,
+        "queue": _waiting(view, queue),
+        "permissions": [_question(session_id, each) for each in view.permissions.values()],
+    }
+
+
+def _waiting(view: View, queue: Sequence[Turn]) -> list[dict[str, Any]]:
+    places = {each.prompt_id: place for place, each in enumerate(queue)}
+    waiting = [each for each in view.turns.values() if each.state is TurnState.QUEUED]
+    waiting.sort(key=lambda each: places.get(each.prompt_id, len(places)))
+    return [
+        {"promptId": each.prompt_id, "text": view.user_text(each.prompt_id) or "", "queuedAt": each.queued_at}
+        for each in waiting
+    ]
+
+
+def _question(session_id: SessionId, asked: PermissionRequested) -> Raw:
+    """The question as its event showed it."""
+    return _read_envelope(to_envelope(session_id, 1, encode(asked))).data
+
+
+# -- history -------------------------------------------------------------------------------------------------
+
+
+class Replay(NamedTuple):
+    """A history: first `compacted`, then `journal`."""
+
+    compacted: list[Raw]
+    journal: list[Raw]
+
+
+async def replay(log: EventLog, session_id: SessionId, upto: int, limits: Limits) -> Replay:
+    """The history up to an offset. Raises `SessionNotFound`, `PositionLost` if it is trimmed meanwhile."""
+    head = await log.head(session_id)
+    kept = await log.load_snapshot(session_id, VIEW)
+    view, folded = View(), 0
+    cut = max(upto - JOURNAL_EVENTS, 0)
+    if kept is not None and (kept.offset <= cut or head.first > 1):
+        known = decode_view(kept.body, kept.version)
+        if known is not None:
+            view, folded = known, kept.offset
+    # Of a trimmed log only the kept view knows the beginning, so the journal cannot reach behind it.
+    cut = max(cut, folded)
+    journal, cut = await _journal(log, session_id, head.epoch, cut, upto, limits)
+    async for _, body in _bodies(log, session_id, head.epoch, folded, cut, limits):
+        view.apply(decode(body))
+    compacted = [] if not cut else [each for item in view.items for each in _envelopes(session_id, item)]
+    return Replay(compacted, journal)
+
+
+async def _journal(
+    log: EventLog, session_id: SessionId, epoch: Epoch, cut: int, upto: int, limits: Limits
+) -> tuple[list[Raw], int]:
+    """The newest envelopes after `cut` that fit, and the offset after which they begin."""
+    journal: deque[Raw] = deque()
+    size = 0
+    async for offset, body in _bodies(log, session_id, epoch, cut, upto, limits):
+        envelope = to_envelope(session_id, offset, body)
+        journal.append(Raw(envelope))
+        size += len(envelope)
+        while size > limits.ring_bytes and len(journal) > 1:
+            size -= len(bytes(journal.popleft()))
+    return list(journal), max(cut, upto - len(journal))
+
+
+async def _bodies(
+    log: EventLog, session_id: SessionId, epoch: Epoch, after: int, upto: int, limits: Limits
+) -> AsyncGenerator[tuple[int, bytes]]:
+    while after < upto:
+        events = await log.read(
+            session_id,
+            Position(epoch, after),
+            max_events=min(limits.page_events, upto - after),
+            max_bytes=limits.page_bytes,
+        )
+        for each in events:
+            yield each.offset, each.body
+        after = events[-1].offset
+
+
+# -- an item of the transcript as updates --------------------------------------------------------------------
+
+
+def _envelopes(session_id: SessionId, item: AnyItem) -> Iterator[Raw]:
+    for update in _updates(item):
+        envelope: dict[str, object] = {
+            "v": 1,
+            "type": SESSION_UPDATE,
+            "data": {"sessionId": session_id, "update": update},
+        }
+        if item.prompt_id is not None:
+            envelope["promptId"] = item.prompt_id
+        if item.late:
+            envelope["late"] = True
+        if isinstance(item, Message):
+            envelope |= {"author": item.author} if item.author is not None else {}
+            envelope |= {"originatorClientId": item.client_id} if item.client_id is not None else {}
+        envelope["_meta"] = {"serverTimestamp": item.at, "compacted": True}
+        yield raw(envelope)
+
+
+def _updates(item: AnyItem) -> Iterator[object]:
+    if isinstance(item, Message):
+        named = {} if item.message_id is None else {"messageId": item.message_id}
+        for block in item.content:
+            yield {"sessionUpdate": _CHUNKS[item.role], "content": block, **named}
+    elif isinstance(item, ToolCall):
+        yield _tool_call(item)
+    elif isinstance(item, Compaction):
+        yield {
+            "sessionUpdate": "compaction_update",
+            "compactionId": item.compaction_id,
+            "status": item.status,
+            "summary": item.summary,
+        }
+    else:
+        yield item.update
+
+
+def _tool_call(item: ToolCall) -> dict[str, object]:
+    payloads = {"rawInput": item.raw_input, "rawOutput": item.raw_output}
+    return {
+        "sessionUpdate": "tool_call",
+        "toolCallId": item.tool_call_id,
+        "title": item.title or item.tool_call_id,
+        "kind": item.kind,
+        "status": item.status,
+        "content": item.content,
+        "locations": item.locations,
+        **{key: value for key, value in payloads.items() if value is not UNSET},
+    }

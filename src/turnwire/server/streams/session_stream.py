@@ -1,0 +1,148 @@
+"""One session as a stream: what is after a cursor, then what comes; one word if the cursor cannot be honoured.
+
+Takes a position; gives pages of SSE frames, and a `Lost` before it goes on from elsewhere. `SessionStream` is the
+pump of `GET /session/{session_id}/events`. Never skips anything without saying so, never says it twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from typing import Any, NamedTuple
+
+from turnwire.core.envelope import projection_for, stream_frame
+from turnwire.errors import BadRequest, PositionLost
+from turnwire.ids import SessionId
+from turnwire.log import rules
+from turnwire.log.base import Position, SessionHead
+from turnwire.runtime.follow import Page
+from turnwire.runtime.node import Node
+from turnwire.server.endpoint import Call
+from turnwire.server.streams.stream import RETRY, Writer
+
+EPOCH_HEADERS = ("Turnwire-Epoch", "X-Qwen-Event-Epoch")
+"""What names the life of the log that a cursor is of."""
+
+_OFFSET_DIGITS = 18
+
+
+def read_offset(text: str | None) -> int | None:
+    """The offset that a cursor names; none without one. Raises `BadRequest`."""
+    if not text:
+        return None
+    if not (text.isascii() and text.isdigit() and len(text) <= _OFFSET_DIGITS):
+        raise BadRequest("the cursor is no event id; send the id of the last event you have seen, a whole number")
+    return int(text)
+
+
+class Lost(NamedTuple):
+    """The cursor cannot be honoured: the stream goes on from the oldest event that is kept."""
+
+    reason: str
+    """`epoch`, `trimmed`, `ahead`; `deleted` if there is no such session any more."""
+    last: int
+    """Where the reader believed to be."""
+    earliest: int | None
+    """The id of the event that comes next; none for a session that is gone."""
+
+    def frame(self, session_id: SessionId | None) -> bytes:
+        """`state_resync_required`. Without a session it speaks of all sessions that the cursor did not name."""
+        data: dict[str, Any] = {"reason": self.reason, "lastDeliveredId": self.last}
+        if session_id is not None:
+            data["sessionId"] = session_id
+        if self.earliest is not None:
+            data["earliestAvailableId"] = self.earliest
+        return stream_frame("state_resync_required", data)
+
+
+def why_lost(after: Position, head: SessionHead) -> Lost | None:
+    """What is wrong with a position, if anything is."""
+    reason = rules.why_lost(head, after)
+    return None if reason is None else Lost(reason, after.offset, head.first)
+
+
+def oldest(head: SessionHead) -> Position:
+    """The position before the oldest event that is kept."""
+    return Position(head.epoch, head.first - 1)
+
+
+async def follow_kept(node: Node, session_id: SessionId, after: Position) -> AsyncGenerator[Page | Lost]:
+    """Pages of frames after a position that the log has had; `Lost` if it was trimmed meanwhile.
+
+    Raises `SessionNotFound`. Close it when done (`aclosing`).
+    """
+    projection = projection_for(session_id)
+    start = after
+    while True:
+        try:
+            async with aclosing(node.follow(session_id, start, projection)) as pages:
+                async for offset, frames in pages:
+                    fresh = offset - after.offset
+                    if fresh > 0:
+                        yield Page(offset, frames if len(frames) == fresh else frames[-fresh:])
+                        start = after = Position(after.epoch, offset)
+            return
+        except PositionLost as error:
+            why, shown = error.context.get("why"), error.context.get("head")
+            if why == "ahead" and isinstance(shown, int) and start == after:
+                # Stored, and about to be shown: wait behind what is shown, and skip what the reader has.
+                start = Position(after.epoch, shown)
+                continue
+            head = await node.head(session_id)
+            yield Lost(str(why), after.offset, head.first)
+            start = after = oldest(head)
+
+
+class SessionStream:
+    """The stream of one session."""
+
+    def __init__(self, call: Call, head: SessionHead, after: Position, opening: list[bytes], replays: bool) -> None:
+        self._call = call
+        self._session_id = head.session_id
+        self._after = after
+        self._opening = opening
+        self._replayed = 0
+        self._replay_to = head.head if replays else None
+        """Where the replay is complete; none once that was said, or if there is none."""
+
+    async def run(self, writer: Writer) -> None:
+        """Write all there is and will be. Returns when the session is over."""
+        daemon, session_id = self._call.daemon, self._session_id
+        with (
+            daemon.metrics.subscriber(session_id) as subscriber,
+            daemon.clients.streaming(session_id, self._call.who),
+        ):
+            subscriber.at(self._after.offset)
+            await writer.write(self._begin())
+            async with aclosing(follow_kept(daemon.node, session_id, self._after)) as pages:
+                async for page in pages:
+                    frames = self._frames(page)
+                    await writer.write(frames[0] if len(frames) == 1 else b"".join(frames))
+                    if isinstance(page, Page):
+                        subscriber.at(page.offset)
+
+    def _begin(self) -> bytes:
+        # The id alone is no event, but a client that is cut before the first one comes back with it.
+        after = self._after.offset
+        return b"".join([RETRY, *self._opening, b"id: %d\n\n" % after, *self._replay_end(after)])
+
+    def _frames(self, page: Page | Lost) -> list[bytes]:
+        """What to write for a page, with the end of the replay in its place if that is in it."""
+        if isinstance(page, Lost):
+            return [page.frame(self._session_id), *self._replay_end((page.earliest or 1) - 1)]
+        if self._replay_to is None:
+            return page.frames
+        place = max(len(page.frames) - max(page.offset - self._replay_to, 0), 0)
+        self._replayed += place
+        return [*page.frames[:place], *self._replay_end(page.offset), *page.frames[place:]]
+
+    def _replay_end(self, reached: int) -> list[bytes]:
+        """`replay_complete` if the reader has now reached where the log stood when it came."""
+        last = self._replay_to
+        if last is None or reached < last:
+            return []
+        self._replay_to = None
+        data: dict[str, Any] = {"sessionId": self._session_id, "replayedCount": self._replayed}
+        if self._replayed:
+            data["lastReplayedEventId"] = last
+        return [stream_frame("replay_complete", data)]

@@ -1,0 +1,175 @@
+"""Many events at a time: what a page holds is what its events would have given one by one, in the same order."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from tests.server.acp.http_client import is_answer, talking
+from tests.server.acp.socket_client import open_socket
+from tests.server.acp.test_connection_streams import Stream, answers, streaming
+from tests.support.acp import Json, Place, acp_daemon
+from tests.support.daemons import running_daemon
+
+from turnwire.core import events as ev
+from turnwire.core.codec import encode
+from turnwire.core.face import Face, Tell
+from turnwire.core.translate.handshake import ClientProfile
+from turnwire.ids import PromptId, SessionId
+from turnwire.server.access.identity import ANYBODY
+from turnwire.server.acp.client_state import ClientState
+from turnwire.server.acp.frame_writer import Fold, FrameWriter, Mode
+from turnwire.server.acp.subscription import Subscription
+from turnwire.testing.patience import quiet
+from turnwire.wire.jsonrpc import raw
+
+pytestmark = pytest.mark.anyio
+
+SESSION = SessionId("s-1")
+TURN = PromptId("p-1")
+MANY = 1500
+"""More than one page of the log has."""
+NUMBERED = "\n".join(f"say 1 n{number}" for number in range(MANY))
+
+
+def update(kind: str, *, echo: bool = False, late: bool = False, **members: Any) -> ev.SessionUpdated:
+    told = raw({"sessionUpdate": kind, **members})
+    return ev.SessionUpdated(
+        at=1, kind=kind, update=told, prompt_id=None if late else TURN, after=TURN if late else None, echo=echo
+    )
+
+
+def chunk(text: str, **members: Any) -> ev.SessionUpdated:
+    return update("agent_message_chunk", content={"type": "text", "text": text}, **members)
+
+
+EVENTS: list[ev.AnyEvent] = [
+    chunk("one"),
+    chunk("böse \u2028 \U0001f600"),
+    update("user_message_chunk", content={"type": "text", "text": "mine"}, echo=True),
+    update("turn_complete", stopReason="end_turn"),
+    update("state_update", state="running"),
+    update("config_option_update", configOptions=[]),
+    update("_theirs", about="agent_message_chunk"),
+    update("usage_update", used=1),
+    chunk("usage_update"),
+    ev.TurnStarted(at=1, prompt_id=TURN),
+    chunk("late", late=True),
+]
+
+
+def writer(place: Place, **agreed: Any) -> FrameWriter:
+    client = ClientState(place.daemon, ANYBODY, place.tasks)
+    client.profile = ClientProfile(version=1, withheld=frozenset({"usage_update"}))
+    client.shows_offsets = agreed.get("shows_offsets", False)
+    return FrameWriter(client, Subscription(SESSION, 64), Fold(0, Face(client.dialect, SESSION), {}))
+
+
+def expected(offset: int, event: ev.AnyEvent, face: Face) -> list[tuple[int, Json]]:
+    """What the fold says of an event, without anything that makes it fast."""
+    told = [each.update for each in face.take(event, own=False) if isinstance(each, Tell)]
+    updates: list[Json] = [msgspec.json.decode(each) for each in told]
+    heard = [each for each in updates if each["sessionUpdate"] != "usage_update"]
+    return [(offset, {"sessionId": SESSION, "update": each}) for each in heard]
+
+
+@pytest.mark.parametrize("size", [1, 2, 4, len(EVENTS)])
+async def test_a_page_tells_what_the_fold_says_of_each_event(size: int) -> None:
+    async with acp_daemon() as place:
+        paged, client = writer(place), ClientState(place.daemon, ANYBODY, place.tasks)
+        face = Face(client.dialect, SESSION)
+        wanted = [each for offset, event in enumerate(EVENTS, 1) for each in expected(offset, event, face)]
+        bodies = [encode(each) for each in EVENTS]
+        got = [
+            (offset, msgspec.json.decode(frame)["params"])
+            for start in range(0, len(bodies), size)
+            for offset, frame in paged.take(start + 1, bodies[start : start + size], Mode.LIVE)
+        ]
+        assert got == wanted
+        assert [offset for offset, _ in got] == [1, 2, 6, 7, 9, 11]
+
+
+async def test_an_update_that_is_passed_on_keeps_its_bytes() -> None:
+    async with acp_daemon() as place:
+        odd = b'{"sessionUpdate" : "agent_message_chunk","x":1.0e2,"content":{"type":"text","text":"\\u0041"}}'
+        body = b'{"type":"session_update","at":1,"kind":"agent_message_chunk","update":%b}' % odd
+        (given,) = writer(place).take(7, [body], Mode.LIVE)
+        assert odd in given.frame
+        (shown,) = writer(place, shows_offsets=True).take(7, [body], Mode.LIVE)
+        assert msgspec.json.decode(shown.frame)["params"]["_meta"] == {"turnwire": {"eventId": 7}}
+
+
+async def test_what_the_client_knows_is_not_told_again() -> None:
+    async with acp_daemon() as place:
+        assert writer(place).take(1, [encode(each) for each in EVENTS], Mode.QUIET) == []
+
+
+async def test_a_refusal_comes_between_the_events_of_a_page_where_it_belongs() -> None:
+    async with acp_daemon() as place, streaming(place) as client:
+        session_id = await client.new()
+        first = await client.prompt(session_id, "say 5 one")
+        while place.daemon.node.loaded[session_id].state.turn is not None:
+            await quiet()
+        refused = await client.ask("session/prompt", sessionId=session_id, prompt=[])
+        second = await client.prompt(session_id, "say 5 two")
+        while place.daemon.node.loaded[session_id].state.turn is not None:
+            await quiet()
+        stream = Stream(client, session_id)
+        await stream.until(answers(second))
+        await stream.aclose()
+        ids = [each["id"] for each in stream.frames if "id" in each]
+        assert ids == [first, refused, second]
+        at = next(place for place, each in enumerate(stream.frames) if answers(refused)(each))
+        assert sum("one" in str(each) for each in stream.frames[:at]) == 5
+        assert sum("two" in str(each) for each in stream.frames[at:]) == 5
+
+
+@pytest.mark.requirement("G9")
+@pytest.mark.parametrize("server", ["uvicorn", "granian"])
+async def test_a_long_turn_comes_whole_and_in_order_on_a_socket(tmp_path: Path, server: str) -> None:
+    async with running_daemon(tmp_path / "d", server=server) as running, open_socket(running) as socket:
+        await socket.start()
+        asked = await socket.prompt(await socket.new(), NUMBERED)
+        heard = await socket.until(lambda each: is_answer(each, asked))
+        assert [each.text for each in heard if each.text] == [f"n{number}" for number in range(MANY)]
+
+
+async def test_a_message_of_any_size_comes_whole_on_a_socket(tmp_path: Path) -> None:
+    """Around the sizes at which a frame of a WebSocket begins in another way."""
+    async with running_daemon(tmp_path / "d") as running, open_socket(running) as socket:
+        await socket.start()
+        session_id = await socket.new()
+
+        async def said(letters: int) -> int:
+            """The size of the message with a text of so many letters."""
+            asked = await socket.prompt(session_id, f"say 1 {'x' * letters}")
+            heard = await socket.until(lambda each: is_answer(each, asked))
+            (found,) = [each for each in heard if each.text]
+            assert found.text == "x" * letters
+            return len(msgspec.json.encode(found.message))
+
+        async def answered(letters: int) -> int:
+            """The size of the answer to a request with an id of so many letters."""
+            await socket.send({"jsonrpc": "2.0", "id": "x" * letters, "method": "none", "params": {}})
+            return len(msgspec.json.encode(await socket.answer("x" * letters)))
+
+        around = await said(1) - 1
+        for size in (65_535, 65_536, 65_537):
+            assert await said(size - around) == size
+        around = await answered(1) - 1
+        for size in (125, 126, 127):
+            assert await answered(size - around) == size
+
+
+@pytest.mark.requirement("G9")
+@pytest.mark.parametrize("server", ["uvicorn", "granian"])
+async def test_a_long_turn_comes_whole_and_in_order_on_a_stream(tmp_path: Path, server: str) -> None:
+    async with talking(tmp_path / "d", server=server) as talk:
+        asked = await talk.client.prompt(talk.session_id, NUMBERED)
+        heard = await talk.session.until(lambda each: is_answer(each, asked))
+        assert [each.text for each in heard if each.text] == [f"n{number}" for number in range(MANY)]
+        ids = [each.id for each in heard if each.text and each.id is not None]
+        assert len(ids) == MANY
+        assert ids == sorted(set(ids))

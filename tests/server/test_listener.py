@@ -1,0 +1,306 @@
+"""Both servers listen where they are told, say so, bound what strangers can do to them, and stop in good order."""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+import ssl
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any, get_args
+from urllib.parse import urlsplit
+
+import anyio
+import httpx
+import pytest
+from anyio.abc import SocketStream
+from starlette.types import ASGIApp, Receive, Scope, Send
+from tests.patience import SOON_S
+from tests.process.starting import needs_linux
+from tests.support.certificates import self_signed
+from websockets.asyncio.client import connect
+from websockets.exceptions import InvalidStatus
+
+from turnwire.errors import ConfigError
+from turnwire.limits import Limits
+from turnwire.server import listener
+from turnwire.server.listener import ServerKind, Tls, listen, open_listener, run, url_of
+from turnwire.testing.patience import WAIT_S
+
+pytestmark = pytest.mark.anyio
+
+SERVERS = pytest.mark.parametrize("server", get_args(ServerKind))
+
+
+async def hello(scope: Scope, receive: Receive, send: Send) -> None:
+    await send({"type": "http.response.start", "status": 200, "headers": [(b"content-type", b"text/plain")]})
+    await send({"type": "http.response.body", "body": f"hello over {scope['http_version']}".encode()})
+
+
+async def endless(scope: Scope, receive: Receive, send: Send) -> None:
+    """A stream that never ends by itself."""
+    await send({"type": "http.response.start", "status": 200, "headers": []})
+    await send({"type": "http.response.body", "body": b"begun", "more_body": True})
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+class Listening:
+    """A server that listens."""
+
+    def __init__(self, url: str, stop: anyio.Event, scope: anyio.CancelScope) -> None:
+        self.url = url
+        self.stop = stop
+        self.scope = scope
+
+    async def connect(self) -> SocketStream:
+        address = urlsplit(self.url)
+        assert address.hostname
+        assert address.port
+        return await anyio.connect_tcp(address.hostname, address.port)
+
+
+@asynccontextmanager
+async def listening(app: ASGIApp, server: ServerKind, **options: Any) -> AsyncGenerator[Listening]:
+    stop, ready = anyio.Event(), anyio.Event()
+    urls: list[str] = []
+
+    def heard(url: str) -> None:
+        urls.append(url)
+        ready.set()
+
+    serve = partial(listen, app, host="127.0.0.1", port=0, server=server, ready=heard, stop=stop, **options)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(serve)
+        with anyio.fail_after(WAIT_S):
+            await ready.wait()
+        yield Listening(urls[0], stop, tasks.cancel_scope)
+        stop.set()
+
+
+async def read_all(stream: SocketStream) -> bytes:
+    """Until the other side ends or drops the connection."""
+    came = b""
+    with anyio.fail_after(WAIT_S):
+        try:
+            while True:
+                came += await stream.receive()
+        except (anyio.EndOfStream, anyio.BrokenResourceError):
+            return came
+
+
+@SERVERS
+async def test_a_free_port_is_found_and_told(server: ServerKind) -> None:
+    async with listening(hello, server) as server_, httpx.AsyncClient() as client:
+        assert urlsplit(server_.url).port
+        answer = await client.get(server_.url)
+        assert answer.text == "hello over 1.1"
+        assert "uvicorn" not in str(answer.headers)
+
+
+@SERVERS
+async def test_a_port_in_use_is_refused_by_name(server: ServerKind) -> None:
+    async with listening(hello, server) as first:
+        port = urlsplit(first.url).port
+        assert port
+        with pytest.raises(ConfigError, match=f"port {port} on 127.0.0.1 is in use"):
+            await listen(hello, host="127.0.0.1", port=port, server=server, ready=print, stop=anyio.Event())
+
+
+@pytest.mark.parametrize(
+    ("host", "why"), [("no-such-host.invalid", "has no address"), ("192.0.2.1", "not an address of this machine")]
+)
+def test_a_host_that_is_not_ours_is_refused(host: str, why: str) -> None:
+    with pytest.raises(ConfigError, match=why):
+        open_listener(host, 0, Limits())
+
+
+def test_a_listener_on_all_addresses_is_reached_on_this_machine() -> None:
+    with open_listener("0.0.0.0", 0, Limits()) as listener:
+        port = listener.getsockname()[1]
+        assert url_of(listener, "0.0.0.0", is_tls=True) == f"https://127.0.0.1:{port}"
+
+
+@pytest.mark.skipif(not socket.has_ipv6, reason="this machine has no IPv6")
+def test_an_ipv6_address_is_in_brackets() -> None:
+    try:
+        listener = open_listener("::1", 0, Limits())
+    except ConfigError:
+        pytest.skip("this machine has no IPv6 loopback")
+    with listener:
+        assert url_of(listener, "::1", is_tls=False) == f"http://[::1]:{listener.getsockname()[1]}"
+
+
+async def test_a_socket_that_is_neither_accepted_nor_refused_is_an_error(caplog: pytest.LogCaptureFixture) -> None:
+    async def silent(scope: Scope, receive: Receive, send: Send) -> None:
+        """Forgets to answer."""
+
+    async with listening(silent, "uvicorn") as server:
+        with pytest.raises(InvalidStatus, match="500"), anyio.fail_after(WAIT_S):
+            await connect(server.url.replace("http", "ws", 1))
+    assert [each.getMessage() for each in caplog.records if each.levelno >= logging.ERROR] == [
+        "a WebSocket was neither accepted nor refused; it is told 500"
+    ]
+
+
+async def test_granian_speaks_http2_in_the_clear_on_the_same_port() -> None:
+    async with (
+        listening(hello, "granian") as server,
+        httpx.AsyncClient(http1=False, http2=True) as new,
+        httpx.AsyncClient() as old,
+    ):
+        assert (await new.get(server.url)).text == "hello over 2"
+        assert (await old.get(server.url)).text == "hello over 1.1"
+
+
+@pytest.fixture(scope="module")
+def tls(tmp_path_factory: pytest.TempPathFactory) -> Tls:
+    return self_signed(tmp_path_factory.mktemp("tls"))
+
+
+@pytest.mark.parametrize(("server", "version"), [("uvicorn", "1.1"), ("granian", "2")])
+async def test_tls_is_served_and_http2_agreed_upon_where_there_is_one(
+    tls: Tls, server: ServerKind, version: str
+) -> None:
+    trusted = ssl.create_default_context(cafile=str(tls.cert))
+    async with (
+        listening(hello, server, tls=tls) as server_,
+        httpx.AsyncClient(http2=True, verify=trusted) as client,
+    ):
+        assert server_.url.startswith("https://")
+        assert (await client.get(server_.url)).text == f"hello over {version}"
+
+
+async def test_tls_without_its_files_is_refused(tmp_path: Path) -> None:
+    tls = Tls(tmp_path / "cert.pem", tmp_path / "key.pem")
+    with pytest.raises(ConfigError, match=r"cert\.pem"):
+        await listen(hello, host="127.0.0.1", port=0, tls=tls, server="uvicorn", ready=print, stop=anyio.Event())
+
+
+@SERVERS
+async def test_a_server_stops_within_a_second_of_connections_that_rest(server: ServerKind) -> None:
+    async with httpx.AsyncClient() as client:
+        with anyio.fail_after(WAIT_S) as waiting:
+            async with listening(hello, server) as server_, await server_.connect():
+                await client.get(server_.url)  # its connection is kept open
+                waiting.deadline = anyio.current_time() + SOON_S
+                server_.stop.set()
+        with pytest.raises(httpx.ConnectError):
+            await client.get(server_.url)
+
+
+async def test_half_a_request_does_not_hold_up_the_stop() -> None:
+    async with listening(hello, "uvicorn") as server, await server.connect() as half:
+        await half.send(b"GET / HTTP/1.1\r\nHost: x\r\n")
+        server.stop.set()
+        with anyio.fail_after(SOON_S):
+            await read_all(half)
+
+
+@SERVERS
+async def test_cancelling_stops_at_once_whatever_is_open(server: ServerKind) -> None:
+    with anyio.fail_after(WAIT_S) as waiting:
+        async with listening(endless, server) as server_, await server_.connect() as reader:
+            await reader.send(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+            while b"begun" not in await reader.receive():
+                pass
+            waiting.deadline = anyio.current_time() + SOON_S
+            server_.scope.cancel()
+    with pytest.raises(OSError, match="connection"):
+        await server_.connect()
+
+
+def threads() -> set[str]:
+    return set(os.listdir("/proc/self/task"))
+
+
+@needs_linux
+@SERVERS
+async def test_a_server_that_was_cancelled_leaves_no_thread_at_work(server: ServerKind) -> None:
+    """One that is told to end and finds its socket shut first would try to accept for ever."""
+    before = threads()
+    for _ in range(3):
+        async with listening(hello, server) as serving:
+            serving.scope.cancel()
+    with anyio.fail_after(SOON_S):
+        while threads() - before:  # noqa: ASYNC110
+            await anyio.sleep(0.01)
+
+
+@SERVERS
+async def test_a_server_that_was_cancelled_leaves_the_loop_to_the_next(server: ServerKind) -> None:
+    """Its socket gets the same number as the one before, which the loop must have forgotten."""
+    for _ in range(3):
+        async with listening(hello, server) as serving:
+            async with httpx.AsyncClient(timeout=WAIT_S) as client:
+                assert (await client.get(serving.url)).status_code == 200
+            serving.scope.cancel()
+
+
+async def test_a_head_that_never_ends_is_refused_before_it_is_whole() -> None:
+    async with (
+        listening(hello, "uvicorn", limits=Limits(header_bytes=4096)) as server,
+        await server.connect() as peer,
+    ):
+        await peer.send(b"GET / HTTP/1.1\r\nHost: x\r\n")
+        await peer.send(b"x-long: " + b"x" * 8192)
+        assert (await read_all(peer)).startswith(b"HTTP/1.1 431 ")
+
+
+async def test_a_body_is_not_taken_for_a_head() -> None:
+    async with (
+        listening(hello, "uvicorn", limits=Limits(header_bytes=1024)) as server,
+        await server.connect() as peer,
+    ):
+        await peer.send(b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 9000\r\n\r\n" + b"x" * 9000)
+        with anyio.fail_after(WAIT_S):
+            assert (await peer.receive()).startswith(b"HTTP/1.1 200 ")
+
+
+@pytest.mark.parametrize(
+    "begun", [b"", b"GET / HTTP/1.1\r\nHost: x\r\n", b"GET / HTTP/1.1\r\nHost: x\r\n\r\nGET /"]
+)
+async def test_a_head_that_takes_too_long_ends_its_connection(
+    monkeypatch: pytest.MonkeyPatch, begun: bytes
+) -> None:
+    monkeypatch.setattr(listener, "HEAD_S", 0.2)
+    async with listening(hello, "uvicorn") as server, await server.connect() as peer:
+        if begun:
+            await peer.send(begun)
+        answer = await read_all(peer)
+        assert (b"hello over 1.1" in answer) == begun.endswith(b"GET /")
+
+
+async def test_granian_serves_more_streams_than_its_default_allows() -> None:
+    count = 1_100
+    async with listening(endless, "granian") as server, anyio.create_task_group() as tasks:
+        begun = 0
+        all_begun = anyio.Event()
+
+        async def read() -> None:
+            nonlocal begun
+            async with await server.connect() as peer:
+                await peer.send(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+                while b"begun" not in await peer.receive():
+                    pass
+                begun += 1
+                if begun == count:
+                    all_begun.set()
+                await all_begun.wait()
+
+        with anyio.fail_after(WAIT_S):
+            for _ in range(count):
+                tasks.start_soon(read)
+            await all_begun.wait()
+
+
+def test_a_program_runs_on_the_fast_loop() -> None:
+    async def main() -> str:
+        import asyncio
+
+        return type(asyncio.get_running_loop()).__module__
+
+    assert run(main) == "uvloop"

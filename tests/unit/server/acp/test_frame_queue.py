@@ -1,0 +1,65 @@
+"""Frames that are in no log: in order, for any number of readers, and bounded."""
+
+from __future__ import annotations
+
+import anyio
+import pytest
+
+from turnwire.server.acp.frame_queue import FrameQueue
+from turnwire.testing.patience import WAIT_S, quiet
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_what_was_held_goes_to_the_first_reader_and_then_to_all() -> None:
+    queue = FrameQueue(100)
+    queue.put(b"held")
+    with queue.open() as one, queue.open() as two:
+        queue.put(b"both")
+        assert [one.next(), one.next(), one.next()] == [b"held", b"both", None]
+        assert [two.next(), two.next()] == [b"both", None]
+    queue.put(b"later")
+    with queue.open() as three:
+        assert [three.next(), three.next()] == [b"later", None]
+
+
+async def test_a_frame_waits_behind_its_event() -> None:
+    queue = FrameQueue(100)
+    queue.put(b"answer", after=7)
+    with queue.open() as reader:
+        assert reader.next(upto=6) is None
+        assert reader.next(upto=7) == b"answer"
+
+
+async def test_a_reader_that_falls_behind_is_let_go_and_delays_nobody() -> None:
+    queue = FrameQueue(64)
+    with queue.open() as slow, queue.open() as fast:
+        for number in range(200):
+            await queue.room()
+            queue.put(b"%d" % number)
+            assert fast.next() == b"%d" % number
+        assert slow.is_late
+        assert slow.next() is None
+        assert not queue.is_lost
+
+
+async def test_whoever_puts_frames_of_the_log_waits_for_room() -> None:
+    queue = FrameQueue(1000)
+    put = 0
+
+    async def fill() -> None:
+        nonlocal put
+        for number in range(200):
+            await queue.room()
+            queue.put(b"%d" % number)
+            put += 1
+
+    with anyio.fail_after(WAIT_S), queue.open() as reader:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(fill)
+            await quiet()
+            assert put == 64
+            while reader.position < 200:
+                if reader.next() is None:
+                    await reader.wake.wait()
+    assert put == 200
