@@ -1,41 +1,23 @@
 """The ASGI application: REST and ACP behind the guard. Mount it in any ASGI app, or serve it alone.
 
-Takes a running `Daemon`; gives one ASGI callable. Each of the two can be off; what tells the daemon's health is
-always there. Never owns the daemon: whoever opened it closes it.
+Each of the two can be off; what tells the daemon's health is always there. Whoever opened the daemon closes it.
 """
 
 from __future__ import annotations
 
-from functools import partial
-from typing import Any
-
 from starlette.routing import BaseRoute, Route, Router, WebSocketRoute
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from turnwire.errors import MethodNotAllowed, NotFound
-from turnwire.server.access.guard import Guard, refuse_entry
+from turnwire.errors import NotFound
+from turnwire.server.access.guard import Guard
 from turnwire.server.access.origins import Policy
 from turnwire.server.acp.http import PATH, StreamableHttp
 from turnwire.server.acp.registry import AcpConnections
 from turnwire.server.acp.websocket import Sockets
 from turnwire.server.daemon import Daemon
-from turnwire.server.endpoint import DAEMON, Endpoint, refuse, serve_endpoint
+from turnwire.server.endpoint import Endpoint, PathOfEndpoints
+from turnwire.server.refusals import refuse_entry
 from turnwire.server.routes.table import ALWAYS, ENDPOINTS
-
-
-class _Path:
-    """The endpoints of one path as ASGI, in a class because Starlette takes a function for something of its own."""
-
-    def __init__(self) -> None:
-        self.endpoints: dict[str, Endpoint] = {}
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        endpoint = self.endpoints.get("GET" if scope["method"] == "HEAD" else scope["method"])
-        if endpoint is not None:
-            await serve_endpoint(endpoint, scope, receive, send)
-        else:
-            allowed = ", ".join(sorted(self.endpoints))
-            await refuse(send, MethodNotAllowed(f"this path takes {allowed}"), {"Allow": allowed})
 
 
 async def _nowhere(scope: Scope, receive: Receive, send: Send) -> None:
@@ -50,14 +32,14 @@ def create_app(daemon: Daemon) -> ASGIApp:
     if settings.acp:
         connections = AcpConnections(daemon)
         endpoints += StreamableHttp(connections).endpoints
-        routes.append(WebSocketRoute(PATH, Sockets(connections)))
-    paths: dict[str, _Path] = {}
+        routes.append(WebSocketRoute(PATH, Sockets(daemon, connections)))
+    paths: dict[str, dict[str, Endpoint]] = {}
     for each in endpoints:
-        paths.setdefault(each.path, _Path()).endpoints[each.method] = each
-    routes += [Route(path, call) for path, call in paths.items()]
+        paths.setdefault(each.path, {})[each.method] = each
+    routes += [Route(path, PathOfEndpoints(daemon, methods)) for path, methods in paths.items()]
     router = Router(routes, default=_nowhere, redirect_slashes=False)
     return Guard(
-        partial(_with_daemon, daemon, router),
+        router,
         tokens=daemon.tokens,
         policy=Policy.of(
             settings.host, hosts=settings.allow_host, origins=settings.allow_origin, no_auth=settings.no_auth
@@ -66,8 +48,3 @@ def create_app(daemon: Daemon) -> ASGIApp:
         limits=daemon.limits,
         clock=daemon.clock,
     )
-
-
-async def _with_daemon(daemon: Daemon, router: Any, scope: Scope, receive: Receive, send: Send) -> None:
-    scope[DAEMON] = daemon
-    await router(scope, receive, send)

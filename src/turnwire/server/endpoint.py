@@ -1,8 +1,7 @@
-"""One route as a row: what it takes, gives, refuses, and who may call it.
+"""One route as a row: what it takes, gives, refuses, and who may call it; and how a request to it is served.
 
-Takes an `Endpoint`; gives the ASGI application of its route. The OpenAPI document, the check of roles and bodies,
-and the audit read the same row, so none of them can differ from what the code does. Never decides anything about a
-session: `act` translates a call into an input or a view.
+The OpenAPI document, the check of roles and bodies, and the audit read the same row, so none of them can differ
+from what the code does. Nothing is decided about a session: `act` translates a call into an input or a view.
 """
 
 from __future__ import annotations
@@ -19,15 +18,12 @@ from msgspec import Struct
 from starlette.requests import ClientDisconnect, Request
 from starlette.types import Receive, Scope, Send
 
-from turnwire.errors import BadRequest, Forbidden, LimitExceeded, TurnwireError, UnsupportedMedia
+from turnwire.errors import BadRequest, Forbidden, LimitExceeded, MethodNotAllowed, TurnwireError, UnsupportedMedia
 from turnwire.ids import ClientId, SessionId
 from turnwire.server.access.identity import ANYBODY, IDENTITY, Identity, Role, audit
 from turnwire.server.daemon import Daemon
 from turnwire.server.refusals import problem_of
 from turnwire.wire.jsonrpc import UNREADABLE
-
-DAEMON = "turnwire.daemon"
-"""Where the application leaves the daemon."""
 
 LINGERS = "turnwire.lingers"
 """The ASGI extension of a server that leaves it to the client to close a connection that ends."""
@@ -102,34 +98,21 @@ class Endpoint:
 class Call:
     """One request to an endpoint, checked."""
 
-    def __init__(self, endpoint: Endpoint, request: Request, body: Any, query: Any) -> None:
+    def __init__(self, endpoint: Endpoint, daemon: Daemon, request: Request, body: Any, query: Any) -> None:
         self.endpoint = endpoint
+        self.daemon = daemon
         self.request = request
         self.body = body
         """Of the type that the endpoint takes."""
         self.query = query
         """Of the struct that the endpoint names."""
-
-    @property
-    def daemon(self) -> Daemon:
-        return self.request.scope[DAEMON]
-
-    @property
-    def who(self) -> Identity:
-        return self.request.scope.get(IDENTITY, ANYBODY)
-
-    @property
-    def session_id(self) -> SessionId:
-        return SessionId(self.request.path_params["session_id"])
-
-    @property
-    def client_id(self) -> ClientId | None:
-        """The client id that the caller names, not yet known to be the session's. See `Daemon.client_of`."""
-        for name in CLIENT_ID_HEADERS:
-            value = self.request.headers.get(name)
-            if value is not None:
-                return ClientId(value)
-        return None
+        self.who = _who(request)
+        self.session_id = SessionId(request.path_params.get("session_id", ""))
+        """Empty for a route that names none."""
+        named = (request.headers.get(name) for name in CLIENT_ID_HEADERS)
+        client_id = next((each for each in named if each is not None), None)
+        self.client_id = None if client_id is None else ClientId(client_id)
+        """The client id that the caller names, not yet known to be the session's. See `Clients.known`."""
 
     async def left(self) -> None:
         """Return once the client is gone. What it sends meanwhile means nothing."""
@@ -137,7 +120,23 @@ class Call:
             pass
 
 
-async def serve_endpoint(endpoint: Endpoint, scope: Scope, receive: Receive, send: Send) -> None:
+class PathOfEndpoints:
+    """The endpoints of one path as ASGI, in a class because Starlette takes a function for something of its own."""
+
+    def __init__(self, daemon: Daemon, endpoints: Mapping[str, Endpoint]) -> None:
+        self._daemon = daemon
+        self._endpoints = endpoints
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        endpoint = self._endpoints.get("GET" if scope["method"] == "HEAD" else scope["method"])
+        if endpoint is not None:
+            await _serve(endpoint, self._daemon, scope, receive, send)
+        else:
+            allowed = ", ".join(sorted(self._endpoints))
+            await refuse(send, MethodNotAllowed(f"this path takes {allowed}"), {"Allow": allowed})
+
+
+async def _serve(endpoint: Endpoint, daemon: Daemon, scope: Scope, receive: Receive, send: Send) -> None:
     """Answer one request: check, act, write. What is refused is written as a problem; nothing escapes."""
     request = Request(scope, receive)
     status: int | None = None
@@ -148,7 +147,7 @@ async def serve_endpoint(endpoint: Endpoint, scope: Scope, receive: Receive, sen
         await send(message)
 
     try:
-        call = await _checked(endpoint, request)
+        call = await _checked(endpoint, daemon, request)
         if endpoint.stream is not None:
             await endpoint.stream(call, sending)
             return
@@ -173,20 +172,22 @@ async def serve_endpoint(endpoint: Endpoint, scope: Scope, receive: Receive, sen
             await refuse(sending, TurnwireError("something went wrong here; the daemon's log says what"))
     finally:
         if status is not None:
-            _record(endpoint, request, status)
+            _record(endpoint, daemon, request, status)
 
 
-def _record(endpoint: Endpoint, request: Request, status: int) -> None:
-    daemon: Daemon = request.scope[DAEMON]
+def _record(endpoint: Endpoint, daemon: Daemon, request: Request, status: int) -> None:
     daemon.metrics.request(endpoint.method, endpoint.path, status)
     session_id = request.path_params.get("session_id")
     address = request.client.host if request.client is not None else None
-    who: Identity = request.scope.get(IDENTITY, ANYBODY)
-    audit(who, endpoint.method, endpoint.path, status, address, session_id and SessionId(session_id))
+    audit(_who(request), endpoint.method, endpoint.path, status, address, session_id and SessionId(session_id))
 
 
-async def _checked(endpoint: Endpoint, request: Request) -> Call:
-    who: Identity = request.scope.get(IDENTITY, ANYBODY)
+def _who(request: Request) -> Identity:
+    return request.scope.get(IDENTITY, ANYBODY)
+
+
+async def _checked(endpoint: Endpoint, daemon: Daemon, request: Request) -> Call:
+    who = _who(request)
     if endpoint.role is not None:
         if not who.role.covers(endpoint.role):
             raise Forbidden(f"this needs the role {endpoint.role.value!r}; the token has {who.role.value!r}")
@@ -197,8 +198,8 @@ async def _checked(endpoint: Endpoint, request: Request) -> Call:
         elif not who.may_touch(SessionId(session_id)):
             raise Forbidden("this token is for another session")
     query = _query(endpoint, request)
-    body = await _body(endpoint, request) if endpoint.takes is not None else None
-    return Call(endpoint, request, body, query)
+    body = await _body(endpoint, daemon.limits.body_bytes, request) if endpoint.takes is not None else None
+    return Call(endpoint, daemon, request, body, query)
 
 
 def _query(endpoint: Endpoint, request: Request) -> Any:
@@ -210,8 +211,8 @@ def _query(endpoint: Endpoint, request: Request) -> Any:
         raise BadRequest(f"a query parameter is not as documented: {error}") from None
 
 
-async def _body(endpoint: Endpoint, request: Request) -> Any:
-    body = await read_body(request, request.scope[DAEMON].limits.body_bytes)
+async def _body(endpoint: Endpoint, most: int, request: Request) -> Any:
+    body = await read_body(request, most)
     if not body and endpoint.optional_body:
         body = b"{}"
     elif not body:

@@ -332,8 +332,8 @@ async def test_a_running_node_is_seen_in_a_scrape() -> None:
         await world.prompt("gate g", "p1")
         await world.prompt("say 3 x", "p2")
         with metrics.subscriber(session_id) as near, metrics.subscriber(session_id) as far:
-            near.at(session.head - 1)
-            far.at(1)
+            near.offset = session.head - 1
+            far.offset = 1
             found = samples(metrics)
             assert found["turnwire_subscriber_lag_events_max"] == session.head - 1
             assert found["turnwire_subscriber_lag_events"] == session.head

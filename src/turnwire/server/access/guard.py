@@ -1,13 +1,12 @@
-"""Who gets in: the one door in front of every route and every upgrade.
+"""Who gets in: what stands in front of every route and every upgrade.
 
-Takes an ASGI application and its route table; gives one that refuses, in this order: too large headers, a secret in
-the URL, a host that is not ours, a page of an origin that is not allowed, a missing or wrong credential, and too
-many requests. What passes has an `Identity` in its scope. Never wraps what is sent, but for pages of other origins
-that are allowed: a stream to anybody else costs nothing here.
+It refuses, in this order: too large headers, a secret in the URL, a host that is not ours, a page of an origin that
+is not allowed, a missing or wrong credential, and too many requests. What passes has an `Identity` in its scope. A
+stream costs nothing here: what is sent is wrapped only for allowed pages of other origins.
 
 Browsers send a request wherever a page tells them to. So `Host` is checked against rebinding, `Origin` and
 `Sec-Fetch-Site` against pages of others, and a cookie alone changes nothing unless the browser says that our own
-page, or an allowed one, asks.
+page, or an allowed one, asks. No header stands for another: one that may come once only and comes twice is refused.
 """
 
 from __future__ import annotations
@@ -22,7 +21,6 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 from urllib.parse import parse_qsl
 
-import msgspec
 from starlette.routing import compile_path
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -34,16 +32,13 @@ from turnwire.server.access.identity import ANYBODY, IDENTITY, READING, Identity
 from turnwire.server.access.login import cookie_name
 from turnwire.server.access.origins import Host, Policy, origin_of, parse_host, parse_origin
 from turnwire.server.access.tokens import GIVEN_ID, Tokens
-from turnwire.server.refusals import problem_of
+from turnwire.server.refusals import answer_entry, raw_headers, refuse_entry
 
 STRANGER = Identity("stranger", Role.OBSERVER, SessionId(""))
 """Who calls a public route: somebody who may touch no session."""
 
 OWN_SITES = frozenset({"same-origin", "none"})
 """What `Sec-Fetch-Site` says of our own page and of an address that a person typed."""
-
-POLICY_VIOLATION = 1008
-"""The code that closes a socket which was never opened."""
 
 _PREFLIGHT: dict[str, str] = {
     "Access-Control-Allow-Methods": "GET, HEAD, POST, PATCH, PUT, DELETE",
@@ -52,9 +47,6 @@ _PREFLIGHT: dict[str, str] = {
     " X-Qwen-Event-Epoch",
     "Access-Control-Max-Age": "600",
 }
-
-logger = logging.getLogger("turnwire.audit")
-
 
 _ONCE = frozenset(
     {
@@ -67,7 +59,6 @@ _SECRET_VALUE = re.compile(r"tw_[0-9a-f]{12}_.{16,}")
 _HEADER_EXTRA = 4
 """Colon, space and line end of each header."""
 
-
 MOST_KEYS = 10_000
 """Callers remembered at a time, some hundred bytes each."""
 REMEMBERED = 1024
@@ -75,6 +66,8 @@ REMEMBERED = 1024
 MINUTE_S = 60.0
 NETWORK_BITS_V6 = 64
 """One customer of a provider holds a network of this size, so its addresses count as one."""
+
+logger = logging.getLogger("turnwire.audit")
 
 
 class Guard:
@@ -108,7 +101,7 @@ class Guard:
             asked = read_asked(scope, self._header_bytes)
             shared = self._check_origin(asked)
             if shared and asked.preflight is not None and asked.method == "OPTIONS":
-                await _answer(scope, receive, send, 204, shared | _PREFLIGHT, b"")
+                await answer_entry(scope, receive, send, 204, shared | _PREFLIGHT, b"")
                 return
             scope[IDENTITY] = self._identify(asked)
         except TurnwireError as error:
@@ -194,7 +187,7 @@ def _check_own_page(asked: Asked) -> None:
 
 
 def _sharing(send: Send, shared: Mapping[str, str]) -> Send:
-    extra = _raw(shared)
+    extra = raw_headers(shared)
 
     async def sending(message: Message) -> None:
         if message["type"] == "http.response.start":
@@ -204,36 +197,7 @@ def _sharing(send: Send, shared: Mapping[str, str]) -> Send:
     return sending
 
 
-async def refuse_entry(
-    scope: Scope, receive: Receive, send: Send, error: TurnwireError, shared: Mapping[str, str] = {}
-) -> None:
-    """Answer a request, or an upgrade that nobody has taken, with a refusal."""
-    status, headers, body = problem_of(error)
-    if isinstance(error, Unauthenticated):
-        headers["WWW-Authenticate"] = "Bearer"
-    headers |= {"Content-Type": "application/problem+json", **shared}
-    await _answer(scope, receive, send, status, headers, msgspec.json.encode(body))
-
-
-async def _answer(
-    scope: Scope, receive: Receive, send: Send, status: int, headers: Mapping[str, str], body: bytes
-) -> None:
-    raw = [*_raw(headers), (b"cache-control", b"no-store"), (b"x-content-type-options", b"nosniff")]
-    if status != 204:
-        raw.append((b"content-length", str(len(body)).encode()))
-    kind = "http.response"
-    if scope["type"] == "websocket":
-        await receive()
-        kind = "websocket.http.response"
-        if kind not in (scope.get("extensions") or {}):
-            await send({"type": "websocket.close", "code": POLICY_VIOLATION})
-            return
-    await send({"type": f"{kind}.start", "status": status, "headers": raw})
-    await send({"type": f"{kind}.body", "body": body})
-
-
-def _raw(headers: Mapping[str, str]) -> list[tuple[bytes, bytes]]:
-    return [(name.lower().encode(), value.encode("latin-1")) for name, value in headers.items()]
+# -- what a request says of itself ---------------------------------------------------------------------------
 
 
 class Asked(NamedTuple):
@@ -324,13 +288,19 @@ def _refuse_secrets(query: bytes) -> None:
         )
 
 
+# -- how fast one caller may ask, and how often it may be wrong ----------------------------------------------
+
+
 class _Bucket(NamedTuple):
     left: float
     at: float
 
 
 class Buckets:
-    """One token bucket per key: `per_s` requests a second on average, one burst of `burst`."""
+    """One token bucket per key: `per_s` requests a second on average, one burst of `burst`.
+
+    Memory is bounded: the keys that were quiet for the longest are forgotten first.
+    """
 
     def __init__(self, clock: Clock, *, per_s: float, burst: float, keys: int = MOST_KEYS) -> None:
         self._clock = clock

@@ -180,7 +180,7 @@ class _SessionStream:
                 async for page in pages:
                     await writer.write(b"".join([_event(offset, frame) for offset, frame in page]))
                     if (offset := next((each.offset for each in reversed(page) if each.offset), None)) is not None:
-                        subscriber.at(offset)
+                        subscriber.offset = offset
                     await pace.step(len(page))
 
     def _begin(self) -> bytes:

@@ -19,14 +19,13 @@ import anyio
 from starlette.types import Receive, Scope, Send
 
 from turnwire.errors import BadRequest, TurnwireError
-from turnwire.server.access.guard import refuse_entry
 from turnwire.server.access.identity import ANYBODY, IDENTITY, Identity, audit
 from turnwire.server.acp.http import CONNECTION_ID, PATH
 from turnwire.server.acp.pace import Pace
 from turnwire.server.acp.registry import AcpConnections, Held
 from turnwire.server.daemon import Daemon
-from turnwire.server.endpoint import ABORT, DAEMON, SEND_ALL
-from turnwire.server.refusals import problem_of
+from turnwire.server.endpoint import ABORT, SEND_ALL
+from turnwire.server.refusals import problem_of, refuse_entry
 from turnwire.server.streams.stream import FAREWELL_S
 
 METHOD = "CONNECT"
@@ -54,11 +53,12 @@ class Close(IntEnum):
 class Sockets:
     """The endpoint for clients with a socket."""
 
-    def __init__(self, connections: AcpConnections) -> None:
+    def __init__(self, daemon: Daemon, connections: AcpConnections) -> None:
+        self._daemon = daemon
         self._connections = connections
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        daemon: Daemon = scope[DAEMON]
+        daemon = self._daemon
         who: Identity = scope.get(IDENTITY, ANYBODY)
         try:
             held = await self._held(scope, who)

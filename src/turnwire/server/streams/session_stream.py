@@ -112,14 +112,14 @@ class SessionStream:
             daemon.metrics.subscriber(session_id) as subscriber,
             daemon.clients.streaming(session_id, self._call.who),
         ):
-            subscriber.at(self._after.offset)
+            subscriber.offset = self._after.offset
             await writer.write(self._begin())
             async with aclosing(follow_kept(daemon.node, session_id, self._after)) as pages:
                 async for page in pages:
                     frames = self._frames(page)
                     await writer.write(frames[0] if len(frames) == 1 else b"".join(frames))
                     if isinstance(page, Page):
-                        subscriber.at(page.offset)
+                        subscriber.offset = page.offset
 
     def _begin(self) -> bytes:
         # The id alone is no event, but a client that is cut before the first one comes back with it.

@@ -89,10 +89,7 @@ class Subscriber:
     def __init__(self, session_id: SessionId | None) -> None:
         self.session_id = session_id
         self.offset: int | None = None
-
-    def at(self, offset: int) -> None:
-        """Everything up to this offset was written."""
-        self.offset = offset
+        """Everything up to this one was written."""
 
 
 class _Levels(NamedTuple):
