@@ -334,7 +334,7 @@ class _ReadEnvelope(Struct, rename="camel", gc=False):
     meta: _Origin = field(name="_meta", default_factory=_Origin)
 
 
-class _UpdateData(Struct, gc=False):
+class _ReadUpdate(Struct, gc=False):
     update: Raw
     after: PromptId | None = None
     echo: bool = False
@@ -355,7 +355,7 @@ class _MessageParams(Struct):
 
 
 _read = msgspec.json.Decoder(_ReadEnvelope).decode
-_read_update_data = msgspec.json.Decoder(_UpdateData).decode
+_read_update = msgspec.json.Decoder(_ReadUpdate).decode
 _read_update_kind = msgspec.json.Decoder(_UpdateKind).decode
 _read_message = msgspec.json.Decoder(_MessageParams).decode
 _read_members = msgspec.json.Decoder(dict[str, Raw]).decode
@@ -393,7 +393,7 @@ def _event(envelope: _ReadEnvelope) -> ev.AnyEvent | None:
 
 
 def _update(envelope: _ReadEnvelope, at: int) -> ev.SessionUpdated:
-    params = _read_update_data(envelope.data)
+    params = _read_update(envelope.data)
     return ev.SessionUpdated(
         at=at,
         kind=_read_update_kind(params.update).session_update,
