@@ -1,8 +1,8 @@
 """A daemon reached over HTTP, as the port of `client.port`.
 
-Takes the daemon's URL and a token; gives sessions that behave as those of a node in this process. A prompt always
-has an idempotency key, so a prompt whose answer was lost is sent again and is still one prompt. Never keeps events,
-never decides anything: what the daemon refuses is raised as the same error.
+Its sessions behave as those of a node in this process. A prompt always has an idempotency key, so a prompt whose
+answer was lost is sent again and is still one prompt. No events are kept and nothing is decided here: what the
+daemon refuses is raised as the same error.
 """
 
 from __future__ import annotations

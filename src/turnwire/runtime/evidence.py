@@ -1,8 +1,7 @@
 """Why a turn has not ended: what is known of it, laid out for a person to decide.
 
-Takes a session's state and its agent's connection; gives an explanation with the evidence behind it. Silence is
-one piece of evidence and only that: `suspected_complete` is a suspicion to look at, and never ends a turn. What
-ends it is the agent, a cancel, or a person who settles it.
+Silence is one piece of evidence and only that: `suspected_complete` is a suspicion to look at, and never ends a
+turn. What ends it is the agent, a cancel, or a person who settles it.
 """
 
 from __future__ import annotations

@@ -165,7 +165,7 @@ async def _listen(client: ClientState, subscription: Subscription) -> None:
 
 
 class ClientProvider:
-    """A client that serves its files and terminals. Implements `runtime.errands.Provider`."""
+    """A client that serves its files and terminals. Implements `runtime.client_requests.Provider`."""
 
     def __init__(self, client: ClientState, subscription: Subscription) -> None:
         self._client = client
@@ -210,7 +210,7 @@ class _Served(frozenset[str]):
 
 
 class _AgentListener:
-    """What one client hears of a session's agent beside updates. Implements `runtime.connection.Listener`."""
+    """What one client hears of a session's agent beside updates. Implements `runtime.agent_connection.Listener`."""
 
     def __init__(self, client: ClientState, subscription: Subscription) -> None:
         self._client = client

@@ -26,7 +26,7 @@ from turnwire.errors import PositionLost, SessionNotFound
 from turnwire.ids import ClientId, Epoch, SessionId
 from turnwire.limits import Limits
 from turnwire.log.base import EventLog, Position, SessionHead
-from turnwire.runtime.hydrate import VIEW, open_view
+from turnwire.runtime.folds import VIEW, open_view
 from turnwire.runtime.node import Node
 from turnwire.server.access.identity import Identity
 
