@@ -12,7 +12,7 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 from turnwire.core.translate.handshake import can_log_out, has_login, is_terminal
 from turnwire.core.translate.members import as_object, is_offered, members, named
 from turnwire.core.view import View
-from turnwire.core.view.items import ToolCall
+from turnwire.core.view.transcript import ToolCall
 from turnwire.errors import RemoteProtocolError, RequestRefused
 from turnwire.ids import SessionId
 from turnwire.server.access.identity import Role

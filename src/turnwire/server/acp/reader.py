@@ -337,7 +337,7 @@ class _Run:
     def _greet(self) -> list[SessionFrame]:
         self._state = step(self._state, Signal.GREETED)
         frames = self._writer.greet(self._subscription.greet())
-        frames += self._writer.settled_requests({each.request_id for each in self._session.state.questions})
+        frames += self._writer.settled_requests({each.request_id for each in self._session.state.permissions})
         if self._start.asks:
             frames += self._writer.open_requests()
         return [SessionFrame(None, each) for each in frames]

@@ -19,8 +19,7 @@ from msgspec.structs import replace
 
 from turnwire.core.dialect import VENDOR
 from turnwire.core.inputs import ChangeSetup
-from turnwire.core.setup import Setup
-from turnwire.core.state import Phase
+from turnwire.core.state import Phase, Setup
 from turnwire.core.translate.members import members
 from turnwire.core.translate.sessions import (
     SET_MODE,
