@@ -29,7 +29,7 @@ from turnwire.core.inputs import (
 )
 from turnwire.core.permissions import PermissionAnswer
 from turnwire.core.queue import Accepted as Recorded
-from turnwire.core.setup import Setup
+from turnwire.core.state import Setup
 from turnwire.core.view import View
 from turnwire.errors import ClientClosed
 from turnwire.ids import ClientId, Epoch, PermissionId, PromptId, SessionId

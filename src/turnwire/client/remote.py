@@ -18,7 +18,7 @@ from turnwire.client.arguments import to_key
 from turnwire.client.http import Answer, Http, segment
 from turnwire.client.port import Accepted, EventPage, NewPrompt
 from turnwire.client.stream import EventStream, Frame
-from turnwire.core.envelope_read import read_envelope
+from turnwire.core.envelope import read_envelope
 from turnwire.core.events import AnyEvent
 from turnwire.core.view import View
 from turnwire.errors import (
