@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from bench import acp_front, daemon, loop, stdio
+from bench import acp_turn, daemon, loop, stdio
 
 
 def main() -> None:
@@ -16,7 +16,7 @@ def main() -> None:
     print()
     daemon.main()
     print()
-    acp_front.main()
+    acp_turn.main()
 
 
 main()

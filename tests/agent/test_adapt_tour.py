@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 from tests.agent.official import official_python
-from tests.interop.sdk_tour import check_tour
-from tests.interop.touring import CLIENTS_OF_ACP, OFFICIAL_PROMPTS, OfficialClient
+from tests.interop.official_clients import CLIENTS_OF_ACP, OFFICIAL_PROMPTS, OfficialClient, check_tour
 
 pytestmark = pytest.mark.anyio
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator
 
 import pytest
+from tests.interop.node_session import Host, Talk, host
 from tests.interop.peers import OFFICIAL, Peer
-from tests.interop.talking import Host, Talk, host
 
 
 @pytest.fixture(scope="module", params=OFFICIAL, ids=lambda peer: peer.name)

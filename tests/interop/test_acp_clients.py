@@ -6,9 +6,16 @@ from collections.abc import AsyncGenerator
 from pathlib import Path
 
 import pytest
+from tests.interop.official_clients import (
+    CLIENTS_OF_ACP,
+    OFFICIAL_PROMPTS,
+    Connection,
+    OfficialClient,
+    stdio_command,
+    words,
+)
 from tests.interop.peers import Peer, scripted
 from tests.interop.schema_check import check_frames
-from tests.interop.touring import CLIENTS_OF_ACP, OFFICIAL_PROMPTS, Connection, OfficialClient, stdio_command, words
 from tests.support.daemons import Running, running_daemon
 
 pytestmark = pytest.mark.anyio

@@ -9,9 +9,9 @@ from pathlib import Path
 import anyio
 import msgspec
 import pytest
+from tests.interop.official_clients import stdio_command
 from tests.interop.peers import PEERS, ROOT, absent, scripted
 from tests.interop.schema_check import Frame, Json, check_frames
-from tests.interop.touring import stdio_command
 from tests.patience import LONG_S
 
 pytestmark = pytest.mark.anyio

@@ -11,10 +11,9 @@ from pathlib import Path
 import anyio
 import msgspec
 import pytest
+from tests.interop.official_clients import CLIENTS_OF_ACP, OFFICIAL_PROMPTS, OfficialClient, check_tour
 from tests.interop.peers import AGENTS, PEERS, ROOT, absent
 from tests.interop.schema_check import Frame, Json, check_frames
-from tests.interop.sdk_tour import check_tour
-from tests.interop.touring import CLIENTS_OF_ACP, OFFICIAL_PROMPTS, OfficialClient
 from tests.patience import LONG_S
 
 pytestmark = pytest.mark.anyio

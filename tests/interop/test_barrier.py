@@ -13,8 +13,8 @@ from typing import Any, NoReturn
 import anyio
 import pytest
 from anyio.lowlevel import checkpoint
+from tests.interop.node_session import WAIT_S
 from tests.interop.peers import scripted
-from tests.interop.talking import WAIT_S
 
 from turnwire.client import Client, Update
 from turnwire.client.client import connect

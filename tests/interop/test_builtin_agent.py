@@ -9,10 +9,10 @@ from pathlib import Path
 
 import anyio
 import pytest
+from tests.interop.official_clients import CLIENTS_OF_ACP, OfficialClient
 from tests.interop.peers import ROOT, absent
 from tests.interop.schema_check import Json, check_frames
 from tests.interop.test_acpx import ACPX, NODE, frames_of
-from tests.interop.touring import CLIENTS_OF_ACP, OfficialClient
 from tests.patience import LONG_S
 
 pytestmark = pytest.mark.anyio

@@ -8,8 +8,8 @@ from collections.abc import AsyncGenerator
 
 import anyio
 import pytest
+from tests.interop.node_session import WAIT_S
 from tests.interop.peers import Peer
-from tests.interop.talking import WAIT_S
 
 import turnwire
 from turnwire.client import Client, Question, Session, TurnResult, Update

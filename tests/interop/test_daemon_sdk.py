@@ -13,8 +13,8 @@ from urllib.parse import urlsplit
 
 import anyio
 import pytest
+from tests.interop.node_session import Talk
 from tests.interop.programs import cable, need_sdk, outcome, program
-from tests.interop.talking import Talk
 from tests.support.daemons import Running, running_daemon
 
 from turnwire.core import events as ev

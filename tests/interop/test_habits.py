@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import cast
 
 import pytest
+from tests.interop.node_session import host, spoken, updates
 from tests.interop.peers import raw_agent, scripted
-from tests.interop.talking import host, spoken, updates
 from tests.support.driving import Terminal, check_ends, of
 
 from turnwire.core import events as ev

@@ -7,8 +7,8 @@ import signal
 from typing import cast
 
 import pytest
+from tests.interop.node_session import Host, Talk, spoken, updates
 from tests.interop.peers import Peer
-from tests.interop.talking import Host, Talk, spoken, updates
 from tests.support.driving import check_ends, of
 
 from turnwire.core import events as ev

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import anyio
-from tests.interop.talking import WAIT_S, Talk
+from tests.interop.node_session import WAIT_S, Talk
 from tests.support.driving import of, texts
 
 from turnwire.core import events as ev

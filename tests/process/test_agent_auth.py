@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 from msgspec import UNSET
-from tests.interop.talking import Talk
+from tests.interop.node_session import Talk
 from tests.process.hosted import Hosted, hosted, how, scripted, words
 from tests.support.driving import check_ends, of
 

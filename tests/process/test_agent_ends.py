@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tests.interop.talking import Talk, updates
+from tests.interop.node_session import Talk, updates
 from tests.process.hosted import Hosted, hosted, plain, scripted
 from tests.support.driving import check_ends, of, texts
 

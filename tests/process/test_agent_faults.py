@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import anyio
 import pytest
-from tests.interop.talking import WAIT_S
+from tests.interop.node_session import WAIT_S
 from tests.process.hosted import hosted, scripted
 from tests.support.driving import check_ends, of, texts
 

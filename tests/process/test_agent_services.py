@@ -8,7 +8,7 @@ from pathlib import Path
 import anyio
 import pytest
 from msgspec import Raw
-from tests.interop.talking import WAIT_S, Talk
+from tests.interop.node_session import WAIT_S, Talk
 from tests.process.hosted import hosted, scripted, words
 from tests.process.starting import needs_linux, watching
 from tests.support.driving import check_ends

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import anyio
 import pytest
-from tests.interop.talking import WAIT_S, Talk
+from tests.interop.node_session import WAIT_S, Talk
 from tests.process.hosted import LOADS, RESUMES, SESSION, Hosted, hosted, how, plain, scripted, words
 from tests.process.starting import watching
 from tests.support.driving import check_ends, of

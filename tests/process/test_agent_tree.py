@@ -10,7 +10,7 @@ from pathlib import Path
 
 import anyio
 import pytest
-from tests.interop.talking import WAIT_S, Talk
+from tests.interop.node_session import WAIT_S, Talk
 from tests.process.hosted import SESSION, hosted, scripted
 from tests.process.starting import Watched, needs_linux, parent_of, watching
 

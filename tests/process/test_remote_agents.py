@@ -10,9 +10,9 @@ from sysconfig import get_path
 import anyio
 import pytest
 from anyio.streams.text import TextReceiveStream
+from tests.interop.node_session import Host, Talk, spoken
 from tests.interop.peers import AGENTS, NODE, PEERS, absent
 from tests.interop.programs import cable
-from tests.interop.talking import Host, Talk, spoken
 from tests.support.daemons import SCRIPTED, TOKEN, running_daemon
 from tests.support.driving import check_ends, of
 

@@ -12,7 +12,7 @@ import anyio.lowlevel
 import pytest
 from anyio.abc import TaskGroup, TaskStatus
 from tests.patience import LONG_S
-from tests.support.cutting import CuttingProxy, cutting
+from tests.support.cut_proxy import CuttingProxy, cutting
 from tests.support.daemons import TOKEN, Running, running_daemon
 
 import turnwire

@@ -1,7 +1,7 @@
 """The sessions of one client: opened, prompted, left.
 
-Takes params that name sessions; gives clients in them. A session that another client has open is joined, one that
-only the store has is brought back, and one that nobody has any more is ended. Never starts a turn itself.
+A session that another client has open is joined, one that only the store has is brought back, and one that nobody
+has any more is ended. Never starts a turn itself.
 """
 
 from __future__ import annotations
@@ -53,14 +53,14 @@ class ClientSessions:
     def __init__(self, client: ConnectedClient) -> None:
         self.connected = client
         self.definition = client.definition
-        self.is_logged_in = not client.definition.options.auth_required
-        self._opened_here: dict[str, SessionClient] = {}
+        self._open: dict[str, SessionClient] = {}
+        """Its place in each session that it has open, by the session's id."""
 
     # -- finding -------------------------------------------------------------------------------------------------
 
     def find(self, session_id: str) -> tuple[LiveSession, SessionClient]:
         """A session that this client has open. Raises `SessionNotFound`."""
-        live, client = self.definition.live.get(session_id), self._opened_here.get(session_id)
+        live, client = self.definition.live.get(session_id), self._open.get(session_id)
         is_here = live is not None and live.is_opened and not live.is_ending
         if live is None or client is None or not is_here or client not in live.clients:
             raise SessionNotFound("there is no such session; open it first", session_id=session_id)
@@ -74,7 +74,7 @@ class ClientSessions:
             return None
 
     def be_ready(self, session_id: str) -> None:
-        client = self._opened_here.get(session_id)
+        client = self._open.get(session_id)
         if client is not None:
             client.be_ready()
 
@@ -168,8 +168,8 @@ class ClientSessions:
         session.cwd, session.meta = Path(asked.cwd), meta
         session.directories = tuple(Path(each) for each in asked.setup.additional_directories)
         session.mcp_servers = [as_object(each) for each in read_entries(asked.setup.mcp_servers) or ()]
-        before = self._opened_here.pop(live.id, None)
-        client = self._opened_here[live.id] = SessionClient(self.connected, live.id)
+        before = self._open.pop(live.id, None)
+        client = self._open[live.id] = SessionClient(self.connected, live.id)
         if before is not None:
             # It opened the session again: its prompts are answered at the new client.
             live.turns.move(before, client)
@@ -207,7 +207,7 @@ class ClientSessions:
             if not live.is_opened and session_id is None:
                 live.keeping.only_looked_at()
             live.is_opened = True
-            client.voice.offers(offers)
+            client.opened_with(offers)
             if live.offers.listed_commands():
                 for update in updates_after(offers, 2, profile.version):
                     client.tell_plain(update)
@@ -221,7 +221,7 @@ class ClientSessions:
     # -- leaving -------------------------------------------------------------------------------------------------
 
     async def _give_up(self, live: LiveSession, client: SessionClient) -> None:
-        self._opened_here.pop(live.id, None)
+        self._open.pop(live.id, None)
         if live.clients == [client]:
             await self.end(live)
         else:
@@ -229,7 +229,7 @@ class ClientSessions:
 
     async def leave(self) -> None:
         """The client has left: end its turns, and the sessions that nobody else has."""
-        for session_id, client in tuple(self._opened_here.items()):
+        for session_id, client in tuple(self._open.items()):
             live = self.definition.live.get(session_id)
             if live is None or client not in live.clients:
                 continue
@@ -241,7 +241,7 @@ class ClientSessions:
                 while live.turns.running is not None and live.turns.running.client is client:
                     await live.turns.stopped()
             _detach(live, client)
-        self._opened_here.clear()
+        self._open.clear()
 
     async def end(self, live: LiveSession) -> None:
         """Stop everything in a session, and close it for every client that has it."""
@@ -297,13 +297,13 @@ class ClientSessions:
         """Whether a prompt with this id has no answer yet."""
         return any(
             live.turns.is_prompted_by(client, request_id)
-            for session_id, client in self._opened_here.items()
+            for session_id, client in self._open.items()
             if (live := self.definition.live.get(session_id)) is not None
         )
 
     def cancel_prompt(self, request_id: RequestId) -> None:
         """`$/cancel_request` for a prompt, wherever it is."""
-        for session_id, client in self._opened_here.items():
+        for session_id, client in self._open.items():
             live = self.definition.live.get(session_id)
             if live is not None:
                 live.turns.cancel_request(client, request_id)

@@ -17,6 +17,7 @@ from anyio.lowlevel import checkpoint
 from msgspec import Raw
 
 from turnwire.agent.definition import AgentDefinition
+from turnwire.core.admission import Admission
 from turnwire.core.correlation import Correlation
 from turnwire.core.translate.handshake import ClientProfile
 from turnwire.errors import LimitExceeded, LinkBroken, LinkError
@@ -38,6 +39,8 @@ class ConnectedClient:
         self.tasks = tasks
         self.outbox = Outbox(link, definition.options.max_unsent)
         self.calls = ClientRequests()
+        self.admission = Admission()
+        """How far its connection is: what it may call now."""
         self.profile = ClientProfile(version=1)
         """What it said in `initialize`."""
 
@@ -52,11 +55,16 @@ class ConnectedClient:
 
     def fail(self, request_id: RequestId, error: Raw) -> None:
         """Refuse with an error object as it is."""
-        self.outbox.put(b'{"jsonrpc":"2.0","id":%b,"error":%b}' % (bytes(raw(request_id)), bytes(error)))
+        self.outbox.put(failure_frame(request_id, error))
 
     async def drop(self) -> None:
         """It does not read: end its connection, so that it cannot hold up others."""
         await self.link.aclose()
+
+
+def failure_frame(request_id: RequestId, error: Raw) -> bytes:
+    """An error answer with its error object as it is."""
+    return b'{"jsonrpc":"2.0","id":%b,"error":%b}' % (bytes(raw(request_id)), bytes(error))
 
 
 class Outbox:

@@ -17,30 +17,27 @@ from turnwire.agent.client_sessions import Answered, ClientSessions
 from turnwire.agent.connected_client import ConnectedClient
 from turnwire.agent.definition import AgentDefinition, initialize_result
 from turnwire.agent.failures import CANCELLED, error_of
-from turnwire.agent.methods import NOTIFICATIONS, PROMPT, REQUESTS, extension
+from turnwire.agent.methods import LOGIN, NOTIFICATIONS, REQUESTS, extension
+from turnwire.core.admission import REFUSALS, Call, Step, Verdict
 from turnwire.core.correlation import ExactId, exact
 from turnwire.core.dialect import read_cancel_request
-from turnwire.core.translate.handshake import read_client, unsupported_version
+from turnwire.core.translate.handshake import read_client, version_refusal
 from turnwire.errors import LinkError, RemoteProtocolError, TurnwireError
 from turnwire.ids import RequestId
 from turnwire.link.base import FrameLink
 from turnwire.runtime.cancellation import contained
 from turnwire.wire.jsonrpc import (
-    AUTH_REQUIRED,
     INVALID_REQUEST,
     METHOD_NOT_FOUND,
-    UNSUPPORTED_VERSION,
     Batch,
     ErrorObject,
     Notification,
     Request,
     decode,
 )
+from turnwire.wire.methods import CANCEL_REQUEST, INITIALIZE, SESSION_PROMPT, find_method
 
 logger = logging.getLogger(__name__)
-
-_FREE = frozenset({"authenticate", "logout", "auth/login", "auth/logout"})
-"""What a client may ask before it has logged in."""
 
 
 class Connection:
@@ -49,9 +46,6 @@ class Connection:
     def __init__(self, definition: AgentDefinition, link: FrameLink, tasks: TaskGroup) -> None:
         self._client = ConnectedClient(definition, link, tasks)
         self._sessions = ClientSessions(self._client)
-        self._is_initialized = False
-        self._has_begun = False
-        """It has asked for something after `initialize`, so the agreement stands."""
         self._open: dict[ExactId, anyio.CancelScope] = {}
         """Its requests that run, with what stops them."""
 
@@ -104,9 +98,9 @@ class Connection:
         self._client.refuse(request_id, ErrorObject(code, message))
 
     def _notification(self, frame: Notification) -> None:
-        if not self._is_initialized:
+        if self._client.admission.judge(Call.UNANSWERED) is not Verdict.TAKEN:
             return
-        if frame.method == "$/cancel_request":
+        if frame.method == CANCEL_REQUEST:
             self._cancel_request(frame)
             return
         action = NOTIFICATIONS.get(frame.method)
@@ -138,22 +132,28 @@ class Connection:
     # -- requests ------------------------------------------------------------------------------------------------
 
     def _request(self, request: Request) -> None:
-        if request.method == "initialize":
-            self._initialize(request)
-        elif not self._is_initialized:
-            self._refuse(request.id, INVALID_REQUEST, "`initialize` comes first")
-        elif not self._is_known(request.method):
+        verdict = self._client.admission.judge(self._call(request.method))
+        if verdict is Verdict.NO_METHOD:
             self._refuse(
                 request.id, METHOD_NOT_FOUND, f"this agent does not know the method in ACP v{self._version}"
             )
-        elif not self._sessions.is_logged_in and request.method not in _FREE:
-            self._refuse(request.id, AUTH_REQUIRED, "log in first, by one of the agent's authMethods")
+        elif verdict is not Verdict.TAKEN:
+            self._client.refuse(request.id, REFUSALS[verdict])
+        elif request.method == INITIALIZE:
+            self._initialize(request)
         elif exact(request.id) in self._open or self._sessions.is_prompting(request.id):
             # An answer would be taken for that of the first one.
             logger.warning("a client used the id of an open request again; the second one is ignored")
         else:
-            self._has_begun = True
+            self._client.admission.step(Step.BEGIN)
             self._perform(request)
+
+    def _call(self, method: str) -> Call:
+        if method == INITIALIZE:
+            return Call.INITIALIZE
+        if not self._is_known(method):
+            return Call.UNKNOWN
+        return Call.LOGIN if method in LOGIN else Call.REQUEST
 
     @property
     def _version(self) -> int:
@@ -162,28 +162,26 @@ class Connection:
     def _is_known(self, method: str) -> bool:
         row = REQUESTS.get(method)
         if row is not None:
-            return self._version in row.versions and row.is_there(self._sessions)
-        return method == PROMPT or method in self._client.definition.hooks.extensions
+            return find_method(method, self._version) is not None and row.is_there(self._sessions)
+        return method == SESSION_PROMPT or method in self._client.definition.hooks.extensions
 
     def _initialize(self, request: Request) -> None:
-        if self._has_begun:
-            self._refuse(request.id, INVALID_REQUEST, "the connection is initialized already")
-            return
+        client = self._client
         try:
-            self._client.profile = read_client(request.params)
+            client.profile = read_client(request.params)
         except RemoteProtocolError as error:
-            told = error_of(error)
-            requested = error.context.get("requested")
-            if told.code == UNSUPPORTED_VERSION and isinstance(requested, int):
-                self._client.fail(request.id, unsupported_version(requested))
+            unsupported = version_refusal(error)
+            if unsupported is not None:
+                client.fail(request.id, unsupported)
             else:
-                self._client.refuse(request.id, told)
+                client.refuse(request.id, error_of(error))
             return
-        self._is_initialized = True
-        self._client.respond(request.id, initialize_result(self._client.definition, self._client.profile))
+        is_locked = client.definition.options.auth_required
+        client.admission.step(Step.AGREE_LOCKED if is_locked else Step.AGREE)
+        client.respond(request.id, initialize_result(client.definition, client.profile))
 
     def _perform(self, request: Request) -> None:
-        if request.method == PROMPT:
+        if request.method == SESSION_PROMPT:
             try:
                 self._sessions.prompt(request)
             except TurnwireError as error:

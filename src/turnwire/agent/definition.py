@@ -16,7 +16,7 @@ from turnwire.agent.options import AgentOptions, AuthMethod, Command
 from turnwire.agent.store import SessionStore
 from turnwire.agent.v2_updates import Json
 from turnwire.core.dialect import VENDOR
-from turnwire.core.translate.handshake import ClientProfile, Host, Offered, capabilities_v1, capabilities_v2
+from turnwire.core.translate.handshake import ClientProfile, Host, Offered, initialize_answer
 from turnwire.errors import LocalProtocolError
 from turnwire.runtime.cancellation import contained
 from turnwire.runtime.clock import Clock
@@ -114,28 +114,16 @@ def initialize_result(definition: AgentDefinition, client: ClientProfile) -> Jso
     if definition.title is not None:
         named["title"] = definition.title
     listed = [each for each in options.auth_methods if each.type == "agent" or client.terminal_login]
-    if client.version == 2:
-        capabilities = capabilities_v2(offered, host)
-        _add_own(capabilities["session"], definition)
-        methods = [_method_v2(each) for each in listed]
-        return {"protocolVersion": 2, "info": named, "capabilities": capabilities, "authMethods": methods}
-    capabilities = capabilities_v1(offered, host, logout=bool(options.auth_methods))
-    _add_own(capabilities, definition)
-    result: Json = {
-        "protocolVersion": 1,
-        "agentCapabilities": capabilities,
-        "authMethods": [_method_v1(each) for each in listed],
-        "agentInfo": named,
-    }
-    # The draft of `session/ready` shows it in the place that v2 has for capabilities.
-    mirror = {} if host.strict else host.drafts(True)
-    return {**result, "capabilities": {"session": mirror}} if mirror else result
+    described = _method_v2 if client.version == 2 else _method_v1
+    methods = [described(each) for each in listed]
+    result = initialize_answer(client.version, named, offered, host, methods, logout=bool(options.auth_methods))
+    if definition.hooks.steer is not None:
+        _add_steering(result["capabilities"]["session"] if client.version == 2 else result["agentCapabilities"])
+    return result
 
 
-def _add_own(place: Json, definition: AgentDefinition) -> None:
-    """What is an extension of ACP, in `_meta`."""
-    if definition.hooks.steer is None:
-        return
+def _add_steering(place: Json) -> None:
+    """An extension of ACP is offered in `_meta`."""
     meta: Json = place.setdefault("_meta", {})
     meta[VENDOR] = {**meta.get(VENDOR, {}), "steering": {}}
 

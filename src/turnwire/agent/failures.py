@@ -29,7 +29,6 @@ from turnwire.wire.jsonrpc import (
 )
 
 CANCELLED: Final = ErrorObject(REQUEST_CANCELLED, "the request was cancelled")
-NOT_INSERTED: Final = ErrorObject(REQUEST_CANCELLED, "the prompt was cancelled before it entered the conversation")
 FAILED: Final = ErrorObject(INTERNAL_ERROR, "the agent failed; its own log on stderr says why")
 GONE: Final = "there is no such session; list the sessions, or open a new one"
 

@@ -14,7 +14,10 @@ import msgspec
 from msgspec import Raw, Struct
 
 from turnwire.agent.v2_updates import Json, text_block
+from turnwire.core.encoder.encoder import EndedTurn, idle_update
+from turnwire.core.translate.members import as_object, child
 from turnwire.wire.jsonrpc import raw
+from turnwire.wire.methods import VENDOR
 
 _OF_THE_MOMENT: Final = frozenset(
     {
@@ -55,6 +58,11 @@ class History:
         """An update, whatever it is."""
         self._close()
         self._updates.append(bytes(told))
+
+    def keep_end(self, ended: EndedTurn) -> None:
+        """The end of a turn, with the names by which its prompt was known."""
+        named = {"promptId": ended.prompt_id, "promptRequestId": ended.request_id}
+        self.keep(raw({**idle_update(ended), "_meta": {VENDOR: named}}))
 
     @property
     def updates(self) -> tuple[bytes, ...]:
@@ -115,6 +123,13 @@ class History:
         update = {"sessionUpdate": kind, "messageId": message_id, "content": text_block("".join(self._texts))}
         self._updates.append(bytes(raw(update)))
         self._growing, self._texts = None, []
+
+
+def mark_of(kept: Raw) -> Json:
+    """A kept end as the drafts of `turn_complete` name it."""
+    idle = as_object(kept)
+    mark, reason = child(idle, "_meta", VENDOR), idle.get("stopReason")
+    return mark if reason == "error" else {**mark, "stopReason": reason}
 
 
 class _Call(Struct, rename="camel"):

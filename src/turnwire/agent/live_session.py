@@ -24,6 +24,7 @@ from turnwire.agent.session import Session
 from turnwire.agent.session_client import SessionClient
 from turnwire.agent.store import FIRST, Kept, OptionValue, encoded, unknown_session
 from turnwire.agent.v2_updates import Json, from_v1
+from turnwire.core.encoder.encoder import EndedTurn, idle_update, state_update
 from turnwire.core.translate.handshake import ClientProfile
 from turnwire.core.translate.updates import UpdatesV1ToV2
 from turnwire.errors import AppendConflict, ConfigError, LimitExceeded, LocalProtocolError, SessionNotFound
@@ -61,7 +62,7 @@ class LiveSession:
         self.clients: list[SessionClient] = []
         self.settling = anyio.Lock()
         """Held while a client's setting is made, so that a prompt behind it runs with it."""
-        self.foreground: Json = {"sessionUpdate": "state_update", "state": "idle"}
+        self.foreground: Json = state_update("idle")
         """What it does now, in the words of v2."""
         self.turns: Turns
         """Set by who brings the session up: turns know their session, not the other way round."""
@@ -121,10 +122,17 @@ class LiveSession:
 
     def set_foreground(self, state: str) -> None:
         """Running, or waiting for the user."""
-        self.foreground = {"sessionUpdate": "state_update", "state": state}
+        self.foreground = state_update(state)
         told = raw(self.foreground)
         for client in self.clients:
             client.tell(told, "state_update", own=False)
+
+    def end_turn(self, ended: EndedTurn, by: SessionClient | None) -> None:
+        """A turn has ended. Nothing here waits, so nothing comes between the parts of its end."""
+        self.history.keep_end(ended)
+        self.foreground = idle_update(ended)
+        for client in self.clients:
+            client.end(ended, own=client is by)
 
     # -- what it offers ------------------------------------------------------------------------------------------
 

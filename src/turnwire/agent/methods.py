@@ -1,7 +1,7 @@
-"""The methods that an agent answers, in one table.
+"""The methods that an agent answers: what each of them does with the client's open sessions.
 
-Takes params and the client's open sessions; gives results. Each row says in which versions of ACP there is such a
-method, and whether this agent has it. Never reads more of the params than the method needs.
+The table at the end has a row for each; which versions of ACP have the method is said in `wire.methods`. Never
+reads more of the params than a method needs.
 """
 
 from __future__ import annotations
@@ -18,40 +18,58 @@ from turnwire.agent.failures import invalid
 from turnwire.agent.options import MODE
 from turnwire.agent.store import Kept
 from turnwire.agent.v2_updates import Json, user_message
+from turnwire.core.admission import Step
 from turnwire.core.translate.members import as_object, members, text_of
 from turnwire.core.translate.sessions import Opening, read_opening
 from turnwire.core.view.patch import is_null, read_entries
 from turnwire.errors import SessionNotFound
 from turnwire.wire.jsonrpc import raw
-
-PROMPT: Final = "session/prompt"
+from turnwire.wire.methods import (
+    AUTH_LOGIN,
+    AUTH_LOGOUT,
+    AUTHENTICATE,
+    LOGOUT,
+    SESSION_CANCEL,
+    SESSION_CLOSE,
+    SESSION_DELETE,
+    SESSION_FORK,
+    SESSION_LIST,
+    SESSION_LOAD,
+    SESSION_NEW,
+    SESSION_READY,
+    SESSION_READY_DRAFT,
+    SESSION_RESUME,
+    SESSION_SET_CONFIG_OPTION,
+    SESSION_SET_MODE,
+    SESSION_STEERING,
+)
 
 
 class Row(NamedTuple):
     """One method."""
 
     act: Callable[[ClientSessions, Raw], Awaitable[Answered]]
-    versions: tuple[int, ...] = (1, 2)
     is_there: Callable[[ClientSessions], bool] = lambda sessions: True
+    """Whether this agent has it. Which versions of ACP have it, `wire.methods` says."""
 
 
 # -- sessions ------------------------------------------------------------------------------------------------------
 
 
 async def new_session(sessions: ClientSessions, params: Raw) -> Answered:
-    return await sessions.open_new(_opening(sessions, "session/new", params), _meta(params))
+    return await sessions.open_new(_opening(sessions, SESSION_NEW, params), _meta(params))
 
 
 async def load_session(sessions: ClientSessions, params: Raw) -> Answered:
-    return await sessions.reopen(_opening(sessions, "session/load", params), _meta(params))
+    return await sessions.reopen(_opening(sessions, SESSION_LOAD, params), _meta(params))
 
 
 async def resume_session(sessions: ClientSessions, params: Raw) -> Answered:
-    return await sessions.reopen(_opening(sessions, "session/resume", params), _meta(params))
+    return await sessions.reopen(_opening(sessions, SESSION_RESUME, params), _meta(params))
 
 
 async def fork_session(sessions: ClientSessions, params: Raw) -> Answered:
-    asked = _opening(sessions, "session/fork", params)
+    asked = _opening(sessions, SESSION_FORK, params)
     assert asked.session_id is not None, "the shape of the params has it"
     kept = await sessions.kept(asked.session_id)
     return await sessions.open_new(asked, _meta(params), kept)
@@ -142,7 +160,8 @@ async def _set(sessions: ClientSessions, session_id: str, option_id: str, value:
                 live.offers.choose(option_id, before)
                 raise
             live.tell_options()
-    return Answered({"configOptions": client.voice.options(raw(live.offers.listed_options()))})
+    listed = raw({"configOptions": live.offers.listed_options()})
+    return Answered(client.setting_result(listed))
 
 
 # -- the rest ------------------------------------------------------------------------------------------------------
@@ -154,12 +173,13 @@ async def authenticate(sessions: ClientSessions, params: Raw) -> Answered:
     if method_id not in listed:
         raise invalid("`methodId` must be one of the agent's authMethods that are not for a terminal")
     await call(sessions.definition.hooks.authenticate, method_id)
-    sessions.is_logged_in = True
+    sessions.connected.admission.step(Step.LOG_IN)
     return Answered({})
 
 
 async def logout(sessions: ClientSessions, params: Raw) -> Answered:
-    sessions.is_logged_in = not sessions.definition.options.auth_required
+    if sessions.definition.options.auth_required:
+        sessions.connected.admission.step(Step.LOG_OUT)
     return Answered({})
 
 
@@ -210,24 +230,28 @@ def _logs_in(sessions: ClientSessions) -> bool:
 
 
 REQUESTS: Final[dict[str, Row]] = {
-    "session/new": Row(new_session),
-    "session/load": Row(load_session, (1,)),
-    "session/resume": Row(resume_session),
-    "session/fork": Row(fork_session),
-    "session/list": Row(list_sessions),
-    "session/close": Row(close_session),
-    "session/delete": Row(delete_session),
-    "session/set_mode": Row(set_mode, (1,)),
-    "session/set_config_option": Row(set_config_option),
-    "authenticate": Row(authenticate, (1,), _logs_in),
-    "auth/login": Row(authenticate, (2,), _logs_in),
-    "logout": Row(logout, (1,), _logs_in),
-    "auth/logout": Row(logout, (2,), _logs_in),
-    "_session/steering": Row(steer, is_there=_steers),
+    SESSION_NEW: Row(new_session),
+    SESSION_LOAD: Row(load_session),
+    SESSION_RESUME: Row(resume_session),
+    SESSION_FORK: Row(fork_session),
+    SESSION_LIST: Row(list_sessions),
+    SESSION_CLOSE: Row(close_session),
+    SESSION_DELETE: Row(delete_session),
+    SESSION_SET_MODE: Row(set_mode),
+    SESSION_SET_CONFIG_OPTION: Row(set_config_option),
+    AUTHENTICATE: Row(authenticate, _logs_in),
+    AUTH_LOGIN: Row(authenticate, _logs_in),
+    LOGOUT: Row(logout, _logs_in),
+    AUTH_LOGOUT: Row(logout, _logs_in),
+    SESSION_STEERING: Row(steer, is_there=_steers),
 }
+"""Every request that an agent answers, but for `initialize` and `session/prompt`, which the connection takes."""
+
+LOGIN: Final = frozenset({AUTHENTICATE, AUTH_LOGIN, LOGOUT, AUTH_LOGOUT})
+"""What a client may ask before it has logged in."""
 
 NOTIFICATIONS: Final[dict[str, Callable[[ClientSessions, Raw], None]]] = {
-    "session/cancel": cancel,
-    "session/ready": ready,
-    "_session/ready": ready,
+    SESSION_CANCEL: cancel,
+    SESSION_READY: ready,
+    SESSION_READY_DRAFT: ready,
 }

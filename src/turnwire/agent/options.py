@@ -14,6 +14,8 @@ from typing import Any, Final, Literal
 from msgspec import Raw
 
 from turnwire.agent.v2_updates import Json
+from turnwire.core.encoder import Dialect, Emission
+from turnwire.core.translate.handshake import ClientProfile
 from turnwire.errors import ConfigError, InvalidOption
 from turnwire.limits import MiB
 from turnwire.wire.jsonrpc import raw
@@ -79,6 +81,18 @@ class AgentOptions:
     @property
     def offers_turn_complete(self) -> bool:
         return self.drafts != "off" and self.turn_complete != "off"
+
+    def dialect_for(self, client: ClientProfile) -> Dialect:
+        """How a client is spoken to."""
+        return Dialect(
+            version=client.version,
+            turn_complete=client.turn_complete,
+            emission=Emission.OFF if self.drafts == "off" else Emission(self.turn_complete),
+            strict=self.drafts == "strict",
+            # Where v2 has it on the idle state. A client that waits for the mark has ended the turn by then.
+            usage_in_mark=True,
+            boolean_options=client.boolean_options,
+        )
 
     @property
     def block_types(self) -> tuple[str, ...]:

@@ -17,12 +17,17 @@ import anyio
 import msgspec
 from msgspec import Raw
 
-from turnwire.agent.connected_client import ConnectedClient, Outbox
-from turnwire.agent.v2_updates import Json, marked_late
-from turnwire.agent.voice import End, Told, voice_for
+from turnwire.agent.connected_client import ConnectedClient, Outbox, failure_frame
+from turnwire.agent.history import mark_of
+from turnwire.agent.v2_updates import Json, for_v1, for_v2, marked_late
+from turnwire.core.encoder import Answer, EndedTurn, Fail, Notify, Outgoing, Tell, encoder_for
+from turnwire.core.encoder.encoder import NOT_INSERTED, turn_complete_update
+from turnwire.core.translate.sessions import translate_setting_result
+from turnwire.core.translate.updates import NO_OFFERS, translator_for
 from turnwire.errors import LimitExceeded
-from turnwire.ids import RequestId
+from turnwire.ids import PromptId, RequestId, SessionId
 from turnwire.wire.jsonrpc import Failure, Notification, Request, Result, encode, raw
+from turnwire.wire.methods import SESSION_SET_CONFIG_OPTION
 
 logger = logging.getLogger(__name__)
 REQUEST_S = 2.0
@@ -35,7 +40,12 @@ class SessionClient:
     def __init__(self, client: ConnectedClient, session_id: str) -> None:
         self.connected = client
         self.session_id = session_id
-        self.voice = voice_for(client.profile, client.definition.options)
+        profile = client.profile
+        self._dialect = client.definition.options.dialect_for(profile)
+        self._encoder = encoder_for(self._dialect, SessionId(session_id))
+        # What is said inside is v2, so a v2 client needs no translation.
+        self._translator = translator_for(2, profile.version, NO_OFFERS, boolean_options=profile.boolean_options)
+        self._withheld = profile.withheld
         self.is_left = False
         self._gate = Gate(client.definition.options.held)
         self._head = b'{"jsonrpc":"2.0","method":"session/update","params":{"sessionId":%b,"update":' % (
@@ -93,10 +103,10 @@ class SessionClient:
 
     def tell(self, update: Raw, kind: str, *, own: bool, is_late: bool = False) -> None:
         """An update, live."""
-        told = self.voice.update(update, kind, own=own)
+        told = self._told(update, kind, own=own)
         if is_late:
             # Nothing of an ended turn is held back for later, and each piece says what it is.
-            told = [_late(each) for each in [*told, *self.voice.part()]]
+            told = [_late(each) for each in [*told, *self._held_back()]]
         for each in told:
             self._pass(kind, self._update(each))
 
@@ -104,32 +114,112 @@ class SessionClient:
         """An update that is in the client's words already."""
         self._pass(_kind(update), self._update(update))
 
+    def _told(self, update: Raw, kind: str, *, own: bool) -> list[Raw]:
+        """An update in the client's words. `own`: this client prompted the turn that it belongs to."""
+        if kind == "user_message" and not self._encoder.shows_prompt(own=own):
+            return []
+        if self._translator is None:
+            return [for_v2(update)]
+        told = [for_v1(each) for each in self._translator.take(update, turn=None)]
+        if kind in self._withheld:
+            # It may have become something that every client takes, such as a plan.
+            told = [each for each in told if _kind(each) not in self._withheld]
+        return told
+
+    def _held_back(self) -> list[Raw]:
+        """Something that is no update comes next: what the translation held back."""
+        return [] if self._translator is None else [for_v1(each) for each in self._translator.part()]
+
+    # -- opening -------------------------------------------------------------------------------------------------
+
+    def opened_with(self, offers: Raw) -> None:
+        """What the session offers, as the answer that opened it says."""
+        if self._translator is not None:
+            self._translator.offers(offers)
+
+    def setting_result(self, result: Raw) -> Raw:
+        """The answer to a setting, which lists the options in the client's words."""
+        profile = self.connected.profile
+        return translate_setting_result(
+            SESSION_SET_CONFIG_OPTION,
+            NO_OFFERS,
+            result,
+            2,
+            profile.version,
+            NO_OFFERS,
+            boolean_options=profile.boolean_options,
+        )
+
     def replayed(self, history: Iterable[bytes]) -> list[bytes]:
         """Frames with the history, for before the answer that opens the session."""
         told: list[Raw] = []
         for each in history:
             kind = _kind(each)
             if kind == "state_update":
-                told += [*self.voice.part(), *self.voice.replayed_end(Raw(each))]
+                told += [*self._held_back(), *self._replayed_end(Raw(each))]
             else:
-                told += self.voice.update(Raw(each), kind, own=False)
-        return [self._update(each) for each in [*told, *self.voice.part()]]
+                told += self._told(Raw(each), kind, own=False)
+        return [self._update(each) for each in [*told, *self._held_back()]]
+
+    def _replayed_end(self, idle: Raw) -> list[Raw]:
+        """A turn had ended, long ago."""
+        if self._translator is None:
+            return [idle]
+        # Waiters for live prompts ignore it: it comes before the load is answered.
+        return [raw(turn_complete_update(mark_of(idle)))] if self._dialect.marks else []
 
     def snapshot(self, state: Raw) -> list[bytes]:
         """Frames with what holds now, for before that answer."""
-        return [self._update(each) for each in self.voice.update(state, "state_update", own=False)]
+        return [self._update(each) for each in self._told(state, "state_update", own=False)]
 
-    def accepted(self, request_id: RequestId, message_id: str) -> None:
+    # -- turns ---------------------------------------------------------------------------------------------------
+
+    def accepted(self, request_id: RequestId, prompt_id: PromptId, message_id: str) -> None:
         """The client's prompt is in the conversation."""
-        self._put_told(self.voice.accepted(request_id, message_id))
+        self._send(self._encoder.accepted(prompt_id, message_id), request_id)
 
-    def end(self, end: End, *, own: bool) -> None:
+    def end(self, ended: EndedTurn, *, own: bool) -> None:
         """A turn has ended."""
-        self._put_told([*self.voice.part(), *self.voice.end(self.session_id, end, own=own)])
+        self._end(self._encoder.end(ended, own=own), ended)
+
+    def take_back(self, ended: EndedTurn, *, is_refused: bool) -> None:
+        """The client's prompt never entered the conversation. `is_refused`: its request was cancelled."""
+        told = self._encoder.end(ended, own=True, is_inserted=False)
+        refusals = [each for each in told if isinstance(each, Fail)]
+        assert ended.request_id is not None, "a prompt of a client is a request"
+        if is_refused or refusals:
+            # A refusal is of no use to the session, so it does not wait for its gate.
+            self.connected.fail(ended.request_id, refusals[0].error if refusals else raw(NOT_INSERTED))
+        else:
+            self._end(told, ended)
+
+    def _end(self, told: Iterable[Outgoing], ended: EndedTurn) -> None:
+        for each in self._held_back():
+            self._pass("", self._update(each))
+        self._send(told, ended.request_id)
+
+    def _send(self, told: Iterable[Outgoing], request_id: RequestId | None) -> None:
+        """What the encoder says. `request_id`: of the prompt that it is about."""
+        for each in told:
+            match each:
+                case Tell(update):
+                    self._pass("", self._update(update))
+                case Notify(method, params):
+                    self._pass("", encode(Notification(method, params)))
+                case Answer(_, result):
+                    assert request_id is not None, "only a request is answered"
+                    self._pass("", encode(Result(request_id, result)))
+                case Fail(_, error):
+                    assert request_id is not None, "only a request is refused"
+                    self._pass("", failure_frame(request_id, error))
+                case _:
+                    raise AssertionError("an agent asks its client by `request`")
+
+    # -- asking --------------------------------------------------------------------------------------------------
 
     async def request(self, method: str, params: Json) -> Result | Failure:
         """Ask the client and wait. Taken back if nobody waits any more. Raises `LinkBroken`."""
-        for each in self.voice.part():
+        for each in self._held_back():
             self._pass("", self._update(each))
         request_id, answer = self.connected.calls.begin()
         self._pass("", encode(Request(request_id, method, raw(params))))
@@ -141,10 +231,6 @@ class SessionClient:
             if self.connected.calls.withdraw(request_id):
                 self._pass("", encode(Notification("$/cancel_request", raw({"requestId": request_id}))))
             raise
-
-    def _put_told(self, told: Iterable[Told]) -> None:
-        for each in told:
-            self._pass("", self._update(each) if isinstance(each, Raw) else encode(each))
 
     def _pass(self, kind: str, frame: bytes) -> None:
         if not self.is_left and self._gate.take(kind, frame):

@@ -28,11 +28,10 @@ from turnwire.agent.v2_updates import MESSAGE, THOUGHT, Json, as_block, for_v1, 
 from turnwire.core.translate.members import as_object, child
 from turnwire.errors import LocalProtocolError, NotOffered, RequestRefused
 from turnwire.wire.jsonrpc import METHOD_NOT_FOUND, Failure, Result, raw
-from turnwire.wire.methods import SESSION_REQUEST_PERMISSION
+from turnwire.wire.methods import ELICITATION_CREATE, SESSION_REQUEST_PERMISSION
 
 PLAN = "main"
 """The one plan of a turn."""
-ELICITATION = "elicitation/create"
 
 
 @dataclass(frozen=True)
@@ -252,8 +251,8 @@ class Turn:
 
     async def _elicit(self, client: SessionClient, params: Json) -> Json:
         with self._run.blocked():
-            answer = await client.request(ELICITATION, {"sessionId": client.session_id, **params})
-        return _result(answer, ELICITATION)
+            answer = await client.request(ELICITATION_CREATE, {"sessionId": client.session_id, **params})
+        return _result(answer, ELICITATION_CREATE)
 
     async def request(self, method: str, params: Json | None = None) -> Json:
         """Ask the client anything. `sessionId` is added. Raises `NotOffered` and `RequestRefused`."""

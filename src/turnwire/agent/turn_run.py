@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
+from enum import Enum
 from itertools import count
-from typing import Any
+from typing import Any, Final
 
 import anyio
 from msgspec import UNSET, UnsetType
@@ -18,13 +19,57 @@ from turnwire.agent.connected_client import Sent
 from turnwire.agent.live_session import LiveSession
 from turnwire.agent.session_client import SessionClient
 from turnwire.agent.v2_updates import MESSAGE, THOUGHT, Json, marked_late
-from turnwire.agent.voice import STOP_REASONS, End
+from turnwire.core.encoder import EndedTurn
 from turnwire.errors import AgentFailure, LocalProtocolError
 from turnwire.ids import RequestId
 from turnwire.runtime import new_ids
 from turnwire.wire.jsonrpc import ErrorObject
+from turnwire.wire.schema.common import STOP_REASONS
 
 _SPEECH = frozenset({MESSAGE, THOUGHT})
+
+
+class TurnStage(Enum):
+    """Where a turn is on its way to its one end."""
+
+    WAITING = "waiting"
+    """Behind others."""
+    STARTING = "starting"
+    """It is its turn. What was set before it is settled, and the store is told."""
+    RUNNING = "running"
+    """Its prompt is in the conversation, and the author's function works on it."""
+    TAKEN_BACK = "taken_back"
+    """Cancelled before its prompt was in the conversation."""
+    STOPPING = "stopping"
+    """Cancelled after that: its work is being stopped, and still ends it."""
+    OVER = "over"
+
+
+class TurnStep(Enum):
+    """What moves a turn on."""
+
+    START = "start"
+    BEGIN = "begin"
+    CANCEL = "cancel"
+    END = "end"
+
+
+TABLE: Final[dict[tuple[TurnStage, TurnStep], TurnStage]] = {
+    (TurnStage.WAITING, TurnStep.START): TurnStage.STARTING,
+    (TurnStage.WAITING, TurnStep.CANCEL): TurnStage.TAKEN_BACK,
+    (TurnStage.STARTING, TurnStep.BEGIN): TurnStage.RUNNING,
+    (TurnStage.STARTING, TurnStep.CANCEL): TurnStage.TAKEN_BACK,
+    (TurnStage.RUNNING, TurnStep.CANCEL): TurnStage.STOPPING,
+    (TurnStage.RUNNING, TurnStep.END): TurnStage.OVER,
+    # A turn that the agent began has no prompt to take back: its author is told in the turn itself.
+    (TurnStage.TAKEN_BACK, TurnStep.BEGIN): TurnStage.STOPPING,
+    (TurnStage.TAKEN_BACK, TurnStep.CANCEL): TurnStage.TAKEN_BACK,
+    (TurnStage.TAKEN_BACK, TurnStep.END): TurnStage.OVER,
+    (TurnStage.STOPPING, TurnStep.CANCEL): TurnStage.STOPPING,
+    (TurnStage.STOPPING, TurnStep.END): TurnStage.OVER,
+    (TurnStage.OVER, TurnStep.CANCEL): TurnStage.OVER,
+}
+"""Which stage follows. Pairs that are not here cannot happen: nothing begins twice, and nothing ends twice."""
 
 
 class TurnRun:
@@ -46,12 +91,10 @@ class TurnRun:
         self.meta = meta or {}
         self.prompt_id = new_ids.prompt_id()
         self.message_id = f"{self.prompt_id}.u"
-        self.is_inserted = False
-        """Its message is in the conversation."""
-        self.is_over = False
+        self.stage = TurnStage.WAITING
         self.cancelled = anyio.Event()
         self.admitted = anyio.Event()
-        """It is this turn's turn, where the agent waits for it."""
+        """Wakes who waits for a turn of the agent's own: it starts, or never will."""
         self.stop_reason: str | None = None
         self.error: BaseException | None = None
         self.open_calls: dict[str, Callable[[str], object]] = {}
@@ -61,6 +104,21 @@ class TurnRun:
         self._asked = 0
         self._numbers = count(1)
         self._message: tuple[str, str] | None = None
+
+    def step(self, step: TurnStep) -> None:
+        """Move on."""
+        after = TABLE.get((self.stage, step))
+        assert after is not None, f"a turn that is {self.stage.value} cannot {step.value}"
+        self.stage = after
+
+    @property
+    def is_begun(self) -> bool:
+        """Its prompt is in the conversation, or it has none, and it is not over."""
+        return self.stage in {TurnStage.RUNNING, TurnStage.STOPPING}
+
+    @property
+    def is_over(self) -> bool:
+        return self.stage is TurnStage.OVER
 
     # -- saying --------------------------------------------------------------------------------------------------
 
@@ -98,6 +156,7 @@ class TurnRun:
 
     def cancel(self) -> None:
         """Stop its work. It still ends, with `cancelled`."""
+        self.step(TurnStep.CANCEL)
         self.cancelled.set()
         for scope in tuple(self._scopes):
             scope.cancel()
@@ -143,17 +202,18 @@ class TurnRun:
         for close in tuple(self.open_calls.values()):
             close("cancelled" if self.is_cancelled else "failed")
 
-    def end(self, error: ErrorObject | None) -> End:
+    def end(self, error: ErrorObject | None) -> EndedTurn:
         """How it ended. `error`: what the client is told of its failure."""
-        self.is_over = True
+        self.step(TurnStep.END)
         self._message = None
         if self.is_cancelled:
             reason, error = "cancelled", None
         else:
             reason = None if error is not None else self.stop_reason
-        return End(
+        return EndedTurn(
             prompt_id=self.prompt_id,
             request_id=self.request_id,
+            by_agent=self.request_id is None,
             stop_reason=reason,
             error=error,
             usage=self._usage(),

@@ -17,17 +17,16 @@ from typing import Any
 import anyio
 
 from turnwire.agent.definition import call
-from turnwire.agent.failures import FAILED, NOT_INSERTED, error_of, is_expected
+from turnwire.agent.failures import FAILED, error_of, is_expected
 from turnwire.agent.live_session import LiveSession
 from turnwire.agent.session_client import SessionClient
 from turnwire.agent.turn import Turn
-from turnwire.agent.turn_run import TurnRun
+from turnwire.agent.turn_run import TurnRun, TurnStep
 from turnwire.agent.v2_updates import user_message
 from turnwire.core.correlation import same_id
 from turnwire.errors import QueueFull, SessionNotFound
 from turnwire.ids import RequestId
 from turnwire.runtime.cancellation import contained
-from turnwire.wire.jsonrpc import raw
 
 logger = logging.getLogger(__name__)
 
@@ -52,7 +51,7 @@ class Turns:
     def submit(self, run: TurnRun) -> None:
         """Run a prompt, now or behind others. Raises `QueueFull`."""
         if self._running is None:
-            self._begin(run)
+            self._start(run)
             return
         most = self._live.definition.options.max_queued
         if len(self._waiting) >= most:
@@ -74,7 +73,7 @@ class Turns:
                 continue
             if run is not self._running:
                 self._take_back(run, is_request=True)
-            elif not (run.is_inserted and client.connected.profile.version == 2):
+            elif not (run.is_begun and client.connected.profile.version == 2):
                 # On v2 the request has its answer already, so there is nothing to cancel.
                 run.cancel()
 
@@ -96,7 +95,7 @@ class Turns:
         return any(
             same_id(each.request_id, request_id)
             for each in self._prompts_of(client)
-            if each.request_id is not None and not (is_v2 and each.is_inserted)
+            if each.request_id is not None and not (is_v2 and each.is_begun)
         )
 
     def leave(self, client: SessionClient) -> None:
@@ -120,23 +119,19 @@ class Turns:
             await self._idle.wait()
 
     def _take_back(self, run: TurnRun, *, is_request: bool = False) -> None:
-        """A prompt that never entered the conversation: an error on v2; on v1 a turn that was cancelled at once."""
+        """A prompt that never entered the conversation. `is_request`: it was the request that was cancelled."""
         self._waiting.remove(run)
         run.cancel()
         self._end_unheard(run, is_refused=is_request)
 
     def _end_unheard(self, run: TurnRun, *, is_refused: bool = False) -> None:
-        end, client = run.end(None), run.client
-        assert client is not None, "only prompts of clients wait for insertion"
-        assert run.request_id is not None, "and these are requests"
-        if is_refused or client.connected.profile.version == 2:
-            client.connected.refuse(run.request_id, NOT_INSERTED)
-        else:
-            client.end(end, own=True)
+        assert run.client is not None, "only prompts of clients wait for insertion"
+        run.client.take_back(run.end(None), is_refused=is_refused)
 
     # -- running -------------------------------------------------------------------------------------------------
 
-    def _begin(self, run: TurnRun) -> None:
+    def _start(self, run: TurnRun) -> None:
+        run.step(TurnStep.START)
         self._running = run
         self._idle = anyio.Event()
         if run.client is None:
@@ -174,9 +169,9 @@ class Turns:
         """The prompt enters the conversation: message, answer, running, in this order."""
         assert run.client is not None, "a client's prompt has a client"
         assert run.request_id is not None, "and a request"
-        run.is_inserted = True
+        run.step(TurnStep.BEGIN)
         self._live.publish(user_message(run.message_id, run.content), by=run.client, must=True)
-        run.client.accepted(run.request_id, run.message_id)
+        run.client.accepted(run.request_id, run.prompt_id, run.message_id)
         self._live.set_foreground("running")
 
     def _chosen(self, run: TurnRun) -> tuple[Any, list[str]]:
@@ -229,12 +224,8 @@ class Turns:
         # What was left to itself may have opened another call while the store was busy.
         run.close_calls()
         live, client = self._live, run.client
-        if run.is_inserted or client is None:
-            end = run.end(self._error(run))
-            live.history.keep(raw(end.as_kept()))
-            live.foreground = end.as_idle()
-            for each in live.clients:
-                each.end(end, own=each is client)
+        if run.is_begun:
+            live.end_turn(run.end(self._error(run)), client)
         else:
             self._end_unheard(run)
         live.session.running = None
@@ -244,7 +235,7 @@ class Turns:
         self._running = None
         self._idle.set()
         if self._waiting:
-            self._begin(self._waiting.popleft())
+            self._start(self._waiting.popleft())
 
     def _error(self, run: TurnRun) -> Any:
         if run.is_cancelled:
@@ -267,7 +258,7 @@ class Turns:
         if self._is_closed:
             raise _closed()
         if self._running is None:
-            self._begin(run)
+            self._start(run)
         else:
             self._waiting.append(run)
         try:
@@ -279,6 +270,7 @@ class Turns:
             raise
         if run is not self._running:
             raise _closed()
+        run.step(TurnStep.BEGIN)
         turn = self._live.session.running = Turn(run)
         self._live.set_foreground("running")
         try:

@@ -15,7 +15,7 @@ from tests.support.daemons import running_daemon
 
 from turnwire.core import events as ev
 from turnwire.core.codec import encode
-from turnwire.core.face import Face, Tell
+from turnwire.core.encoder import SessionEncoder, Tell
 from turnwire.core.translate.handshake import ClientProfile
 from turnwire.ids import PromptId, SessionId
 from turnwire.server.access.identity import ANYBODY
@@ -64,10 +64,10 @@ def writer(place: Place, **agreed: Any) -> FrameWriter:
     client = ClientState(place.daemon, ANYBODY, place.tasks)
     client.profile = ClientProfile(version=1, withheld=frozenset({"usage_update"}))
     client.shows_offsets = agreed.get("shows_offsets", False)
-    return FrameWriter(client, Subscription(SESSION, 64), Fold(0, Face(client.dialect, SESSION), {}))
+    return FrameWriter(client, Subscription(SESSION, 64), Fold(0, SessionEncoder(client.dialect, SESSION), {}))
 
 
-def expected(offset: int, event: ev.AnyEvent, face: Face) -> list[tuple[int, Json]]:
+def expected(offset: int, event: ev.AnyEvent, face: SessionEncoder) -> list[tuple[int, Json]]:
     """What the fold says of an event, without anything that makes it fast."""
     told = [each.update for each in face.take(event, own=False) if isinstance(each, Tell)]
     updates: list[Json] = [msgspec.json.decode(each) for each in told]
@@ -79,7 +79,7 @@ def expected(offset: int, event: ev.AnyEvent, face: Face) -> list[tuple[int, Jso
 async def test_a_page_tells_what_the_fold_says_of_each_event(size: int) -> None:
     async with acp_daemon() as place:
         paged, client = writer(place), ClientState(place.daemon, ANYBODY, place.tasks)
-        face = Face(client.dialect, SESSION)
+        face = SessionEncoder(client.dialect, SESSION)
         wanted = [each for offset, event in enumerate(EVENTS, 1) for each in expected(offset, event, face)]
         bodies = [encode(each) for each in EVENTS]
         got = [

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.support.acp import DIALECTS, Json, acp_daemon, connected
 
-from turnwire.core.face.dialect import Dialect
+from turnwire.core.encoder.encoder import Dialect
 from turnwire.server.acp.frame_writer import WORTH, Fold
 from turnwire.testing import Profile
 

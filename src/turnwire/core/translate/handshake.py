@@ -9,13 +9,14 @@ one version.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from typing import Any, Final
 
 from msgspec import Raw, Struct
 
 from turnwire.core.dialect import NEWEST_VERSION, VENDOR, AgentProfile
 from turnwire.core.translate.members import as_object, child, entries, is_offered, members, raw, text_of
-from turnwire.errors import RemoteProtocolError
+from turnwire.errors import RemoteProtocolError, TurnwireError
 from turnwire.wire.jsonrpc import INVALID_PARAMS, UNSUPPORTED_VERSION
 
 OLDEST_VERSION: Final = 1
@@ -83,6 +84,12 @@ def read_client(params: Raw, *, newest: int = NEWEST_VERSION) -> ClientProfile:
     if min(requested, newest) >= NEWEST_VERSION and isinstance(given.get("info"), dict):
         return _read_v2(given)
     return _read_v1(given)
+
+
+def version_refusal(error: TurnwireError, *, newest: int = NEWEST_VERSION) -> Raw | None:
+    """The error object if `read_client` found no version that both sides speak; none if it had another reason."""
+    requested = error.context.get("requested")
+    return unsupported_version(requested, newest=newest) if isinstance(requested, int) else None
 
 
 def unsupported_version(requested: int, *, newest: int = NEWEST_VERSION) -> Raw:
@@ -210,19 +217,26 @@ def initialize_result(agent: AgentProfile | None, client: ClientProfile, host: H
     methods = auth_methods(listed, version, client.version, terminal=client.terminal_login)
     title = VENDOR if agent is None or agent.name is None else agent.name
     us = {"name": VENDOR, "title": title, "version": host.version}
-    if client.version == 2:
-        capabilities = capabilities_v2(offered, host)
-        return raw({"protocolVersion": 2, "info": us, "capabilities": capabilities, "authMethods": methods})
     logout = agent is not None and can_log_out(agent)
+    return raw(initialize_answer(client.version, us, offered, host, methods, logout=logout))
+
+
+def initialize_answer(
+    version: int, named: dict[str, Any], offered: Offered, host: Host, methods: Sequence[Any], *, logout: bool
+) -> dict[str, Any]:
+    """The answer in a version of ACP, by whoever is the agent to the client."""
+    if version == 2:
+        capabilities = capabilities_v2(offered, host)
+        return {"protocolVersion": 2, "info": named, "capabilities": capabilities, "authMethods": methods}
     result = {
         "protocolVersion": 1,
         "agentCapabilities": capabilities_v1(offered, host, logout=logout),
         "authMethods": methods,
-        "agentInfo": us,
+        "agentInfo": named,
     }
     # The draft of `session/ready` shows it in the place that v2 has for capabilities.
     mirror = {} if host.strict else host.drafts(True)
-    return raw({**result, "capabilities": {"session": mirror}} if mirror else result)
+    return {**result, "capabilities": {"session": mirror}} if mirror else result
 
 
 def capabilities_v1(offered: Offered, host: Host, *, logout: bool) -> dict[str, Any]:

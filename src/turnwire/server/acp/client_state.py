@@ -19,7 +19,7 @@ from anyio.abc import TaskGroup
 from msgspec import Raw
 
 from turnwire.core.correlation import ExactId, exact, same_id
-from turnwire.core.face.dialect import Dialect
+from turnwire.core.encoder.encoder import Dialect
 from turnwire.core.translate.handshake import ClientProfile
 from turnwire.core.translate.members import members, text_of
 from turnwire.errors import Forbidden, SessionError, SessionNotFound, TurnwireError

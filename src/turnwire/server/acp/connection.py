@@ -16,14 +16,15 @@ from anyio.abc import TaskGroup
 from msgspec import DecodeError, Raw, Struct, field, json
 
 from turnwire import __version__
+from turnwire.core.admission import REFUSALS, Admission, Call, Step, Verdict
 from turnwire.core.dialect import VENDOR
-from turnwire.core.face.dialect import Dialect, Emission
+from turnwire.core.encoder.encoder import Dialect, Emission
 from turnwire.core.translate.handshake import (
     ClientProfile,
     Host,
     initialize_result,
     read_client,
-    unsupported_version,
+    version_refusal,
 )
 from turnwire.errors import RemoteProtocolError, TurnwireError
 from turnwire.ids import RequestId, SessionId
@@ -125,11 +126,14 @@ class AcpConnection:
         self.connection_id = connection_id or secrets.token_urlsafe(24)
         """Unguessable, and no credential."""
         self.who = who
-        self.is_initialized = False
         self.is_closed = False
         self._client = ClientState(daemon, who, tasks, self._tend)
-        self._has_begun = False
-        """The client has asked for something after `initialize`, so the agreement stands."""
+        self._admission = Admission()
+
+    @property
+    def is_initialized(self) -> bool:
+        """The client and we have agreed on how to speak."""
+        return self._admission.is_initialized
 
     # -- from the client -----------------------------------------------------------------------------------
 
@@ -173,18 +177,17 @@ class AcpConnection:
         return message
 
     async def _initialize(self, request: Request) -> bytes:
-        if self._has_begun:
-            return refusal(request.id, INVALID_REQUEST, "the connection is initialized already")
+        verdict = self._admission.judge(Call.INITIALIZE)
+        if verdict is not Verdict.TAKEN:
+            return encode(Failure(request.id, REFUSALS[verdict]))
         try:
             agreed = await agree(self._client.daemon, request.params)
         except TurnwireError as error:
-            requested = error.context.get("requested")
-            if not isinstance(requested, int):
-                return failure_of(request.id, error)
-            return failed(request.id, unsupported_version(requested, newest=self._client.daemon.settings.protocol))
+            unsupported = version_refusal(error, newest=self._client.daemon.settings.protocol)
+            return failure_of(request.id, error) if unsupported is None else failed(request.id, unsupported)
         client = self._client
         client.profile, client.dialect, client.shows_offsets = agreed.client, agreed.dialect, agreed.shows_offsets
-        self.is_initialized = True
+        self._admission.step(Step.AGREE)
         # A page cannot read the header of an upgrade, so the answer says it too.
         members = json.decode(agreed.result, type=dict[str, Raw])
         meta = json.decode(members.get("_meta", b"{}"), type=dict[str, Raw])
@@ -192,14 +195,18 @@ class AcpConnection:
         return encode(Result(request.id, raw(members | named)))
 
     def _is_in_order(self, message: Frame) -> bool:
+        """Whether a message other than `initialize` comes in a stage that has a place for it.
+
+        What is unknown, and who has to log in, the methods say: the daemon's clients log in at its agent.
+        """
         if self.is_closed:
             return False
-        if not self.is_initialized:
-            if isinstance(message, Request):
-                self._client.put(refusal(message.id, INVALID_REQUEST, "`initialize` comes first"), None)
-            return False
-        self._has_begun = True
-        return True
+        verdict = self._admission.judge(Call.REQUEST if isinstance(message, Request) else Call.UNANSWERED)
+        if verdict is Verdict.TAKEN:
+            self._admission.step(Step.BEGIN)
+        elif isinstance(message, Request):
+            self._client.put(encode(Failure(message.id, REFUSALS[verdict])), None)
+        return verdict is Verdict.TAKEN
 
     async def _take(self, message: Frame) -> None:
         client = self._client

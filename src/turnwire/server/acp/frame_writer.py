@@ -1,6 +1,6 @@
 """One session's events as frames for one client.
 
-What an event means to the client is `core.face`; the ids of requests, both ways, are the client's. Nearly every
+What an event means to the client is `core.encoder`; the ids of requests, both ways, are the client's. Nearly every
 event is an update that is passed on as it is: its payload is spliced into a frame and never decoded, which is what
 makes many readers cheap. An observer is asked nothing.
 """
@@ -17,8 +17,8 @@ from msgspec import DecodeError, Raw, Struct, json
 
 from turnwire.core import events as ev
 from turnwire.core.codec import decode
-from turnwire.core.face import FOLDED, Answer, Ask, Face, Fail, Notify, Outgoing, Tell, Withdraw
-from turnwire.core.face.dialect import Dialect
+from turnwire.core.encoder import FOLDED, Answer, Ask, Fail, Notify, Outgoing, SessionEncoder, Tell, Withdraw
+from turnwire.core.encoder.encoder import Dialect
 from turnwire.core.translate.members import members, named
 from turnwire.errors import RemoteProtocolError
 from turnwire.runtime.session import Session
@@ -55,7 +55,7 @@ class Fold(NamedTuple):
     """
 
     offset: int
-    face: Face
+    encoder: SessionEncoder
     open: dict[str, Ask]
     """Permission requests that nobody has answered."""
 
@@ -68,7 +68,7 @@ class Fold(NamedTuple):
         known = _kept.get(session, {}).get(dialect)
         if known is not None and first <= known.offset <= upto and (copy := known.copy()) is not None:
             return copy
-        return cls(first, Face(dialect, session.session_id), {})
+        return cls(first, SessionEncoder(dialect, session.session_id), {})
 
     def keep(self, session: Session, dialect: Dialect) -> None:
         """A reader has come here without a word to its client. Kept if it went far enough beyond what is kept."""
@@ -79,8 +79,8 @@ class Fold(NamedTuple):
 
     def copy(self) -> Fold | None:
         """None for a client whose agent speaks another version: such a fold is as long as the session."""
-        face = self.face.copy()
-        return None if face is None else Fold(self.offset, face, dict(self.open))
+        encoder = self.encoder.copy()
+        return None if encoder is None else Fold(self.offset, encoder, dict(self.open))
 
 
 _kept: WeakKeyDictionary[Session, dict[Dialect, Fold]] = WeakKeyDictionary()
@@ -128,7 +128,7 @@ class FrameWriter:
     def __init__(self, client: ClientState, subscription: Subscription, fold: Fold) -> None:
         self._client = client
         self._subscription = subscription
-        self._face = fold.face
+        self._encoder = fold.encoder
         self._is_asked = client.who.role is not Role.OBSERVER
         kinds = sorted(client.profile.withheld)
         self._withheld = re.compile(b"|".join(each.encode() for each in kinds)) if kinds else None
@@ -158,7 +158,7 @@ class FrameWriter:
 
     def _plain(self, body: bytes) -> _Stored | None:
         """The event, if it is an update that is passed on as it is."""
-        if not body.startswith(_STORED_UPDATE) or not self._face.passes_on:
+        if not body.startswith(_STORED_UPDATE) or not self._encoder.passes_on:
             return None
         try:
             stored = _read_stored(body)
@@ -173,7 +173,7 @@ class FrameWriter:
         if isinstance(event, ev.AgentStarted):
             self._subscription.agent_wake.set()
         own = mode is not Mode.REPLAY and getattr(event, "prompt_id", None) in self._client.prompts
-        outgoing = [each for each in self._face.take(event, own=own) if not self._is_withheld(each)]
+        outgoing = [each for each in self._encoder.take(event, own=own) if not self._is_withheld(each)]
         self._remember(outgoing)
         if mode is Mode.QUIET or (isinstance(event, ev.SessionUpdated) and _is_past(event.kind, mode)):
             return []
@@ -187,18 +187,18 @@ class FrameWriter:
 
     def fold(self, offset: int) -> Fold:
         """What it knows, behind this event."""
-        return Fold(offset, self._face, self._open)
+        return Fold(offset, self._encoder, self._open)
 
     def state(self) -> list[bytes]:
         """Where the session stands."""
-        return self._write_all(self._face.state())
+        return self._write_all(self._encoder.state())
 
     def greet(self, updates: Sequence[Raw]) -> list[bytes]:
         """Updates that are in no log, in the words of the session's agent, for the client."""
         frames: list[bytes] = []
         for update in updates:
             event = ev.SessionUpdated(at=0, kind=peek_update(update).kind, update=update)
-            frames += self._write_all(self._face.take(event, own=False))
+            frames += self._write_all(self._encoder.take(event, own=False))
         return frames
 
     def open_requests(self) -> list[bytes]:

@@ -19,7 +19,7 @@ from turnwire.core import events as ev
 from turnwire.core.codec import decode
 from turnwire.core.correlation import exact
 from turnwire.core.dialect import VENDOR, read_cancel_request
-from turnwire.core.face import Answer, Face, Fail
+from turnwire.core.encoder import Answer, Fail, SessionEncoder
 from turnwire.core.inputs import AnswerPermission, Cancel, Prompt, WhenBusy
 from turnwire.core.permissions import NOT_ANSWERED
 from turnwire.core.queue import Accepted
@@ -285,10 +285,10 @@ def _is_to_come(client: ClientState, state: SessionState, sent: SentPrompt) -> b
 
 
 async def _found(client: ClientState, sent: SentPrompt, upto: int | None = None) -> Owed | None:
-    face = Face(client.dialect, sent.session_id)
+    encoder = SessionEncoder(client.dialect, sent.session_id)
     async with aclosing(_events(client, sent, upto)) as events:
         async for offset, body in events:
-            frame = None if body.startswith(_UPDATE) else _take(face, decode(body), sent)
+            frame = None if body.startswith(_UPDATE) else _take(encoder, decode(body), sent)
             if frame is not None:
                 return Owed(sent, frame, offset)
     return None
@@ -308,13 +308,13 @@ async def _events(client: ClientState, sent: SentPrompt, upto: int | None) -> As
                     return
 
 
-def _take(face: Face, event: ev.AnyEvent, sent: SentPrompt) -> bytes | None:
+def _take(encoder: SessionEncoder, event: ev.AnyEvent, sent: SentPrompt) -> bytes | None:
     """The answer, if this event gives it."""
     own = getattr(event, "prompt_id", None) == sent.prompt_id
     if own and isinstance(event, ev.TurnCompleted | ev.TurnFailed):
         # Ids are local to a connection: this one knows the prompt by its own request.
         event = replace(event, prompt_request_id=sent.request_id)
-    for each in face.take(event, own=own):
+    for each in encoder.take(event, own=own):
         if isinstance(each, Answer) and each.prompt_id == sent.prompt_id:
             return encode(Result(sent.request_id, each.result))
         if isinstance(each, Fail) and each.prompt_id == sent.prompt_id:

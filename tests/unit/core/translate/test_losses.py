@@ -19,7 +19,7 @@ BY_DESIGN = {"client_files", "outcome_unknown", "not_asked_for"}
 def counted() -> set[str]:
     """Every code that the code counts: `losses["code"] += …`."""
     found: set[str] = set()
-    for path in (*CORE.glob("translate/*.py"), *CORE.glob("face/*.py")):
+    for path in (*CORE.glob("translate/*.py"), *CORE.glob("encoder/*.py")):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Subscript):
                 owner, key = ast.unparse(node.target.value), node.target.slice
@@ -48,7 +48,7 @@ def test_the_papers_list_every_loss_in_the_words_of_the_code() -> None:
 def test_every_row_that_a_test_names_is_in_the_papers() -> None:
     paper = (ROOT / "docs" / "dialects.md").read_text(encoding="utf-8")
     listed = {int(each) for each in re.findall(r"^\| (\d+) \|", paper, re.MULTILINE)}
-    tests = [*Path(__file__).parent.glob("test_*.py"), *Path(__file__).parents[1].glob("test_face*.py")]
+    tests = [*Path(__file__).parent.glob("test_*.py"), *Path(__file__).parents[1].glob("encoder/test_*.py")]
     named = {
         int(number)
         for path in tests

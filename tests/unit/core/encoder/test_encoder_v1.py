@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 from tests.unit.core import driving as d
-from tests.unit.core.facing import (
+from tests.unit.core.encoder.encoding import (
     ALWAYS,
     ASKED,
     DIALECTS,
@@ -22,8 +22,8 @@ from tests.unit.core.facing import (
 )
 
 from turnwire.core import events as ev
-from turnwire.core.face import Answer, Face
-from turnwire.core.face.dialect import Dialect
+from turnwire.core.encoder import Answer, SessionEncoder
+from turnwire.core.encoder.encoder import Dialect
 from turnwire.ids import PromptId, SessionId
 
 v1_dialects = pytest.mark.parametrize("dialect", [SILENT, ASKED, ALWAYS, OFF, LIFECYCLE], ids=list(DIALECTS)[:5])
@@ -119,12 +119,12 @@ def test_a_v1_client_is_shown_the_prompts_of_others_and_not_its_own(dialect: Dia
     [("max_tokens", "answer p1", "max_tokens"), ("later", "answer p1", "end_turn"), ("_own", "fail p1", None)],
 )
 def test_row_9_a_v1_client_hears_of_five_stop_reasons(reason: str, word: str, given: str | None) -> None:
-    face = Face(ASKED, SessionId("s1"))
+    encoder = SessionEncoder(ASKED, SessionId("s1"))
     end = ev.TurnCompleted(at=1, prompt_id=PromptId("p1"), stop_reason=reason, ending=ev.Ending.IDLE)
-    outgoing = face.take(end, own=True)
+    outgoing = encoder.take(end, own=True)
     assert words(outgoing)[-1] == word
     assert told(outgoing, "turn_complete")[0].get("stopReason") == given
-    assert face.losses["stop_reason"] == (reason != "max_tokens")
+    assert encoder.losses["stop_reason"] == (reason != "max_tokens")
 
 
 def test_work_that_the_agent_began_is_marked_by_no_turn_complete() -> None:

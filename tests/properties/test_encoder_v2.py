@@ -1,8 +1,8 @@
 """What a v2 client is told, held against an executable model of the v2 prompt lifecycle.
 
-A run is a session under random inputs: `core.decide` gives the events, a `Face` gives the frames, and the model
-reads nothing but the frames, in the order in which the client does. Agents of all three dialects come and go within
-a run. Each example of hypothesis is one seed for many runs, so that ten thousand of them take seconds.
+A run is a session under random inputs: `core.decide` gives the events, a `SessionEncoder` gives the frames, and the
+model reads nothing but the frames, in the order in which the client does. Agents of all three dialects come and go
+within a run. Each example of hypothesis is one seed for many runs, so that ten thousand of them take seconds.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from tests.unit.core import driving as d
 from turnwire.core import events as ev
 from turnwire.core import inputs as i
 from turnwire.core.decide import decide
-from turnwire.core.face import Answer, Ask, Face, Fail, Outgoing, Tell, Withdraw
-from turnwire.core.face.dialect import Dialect
+from turnwire.core.encoder import Answer, Ask, Fail, Outgoing, SessionEncoder, Tell, Withdraw
+from turnwire.core.encoder.encoder import Dialect
 from turnwire.core.state import NOTHING, SessionState
 from turnwire.errors import TurnwireError
 from turnwire.ids import SessionId
@@ -112,7 +112,7 @@ class Run:
         self.random = random
         self.state: SessionState = NOTHING
         self.log: list[ev.AnyEvent] = []
-        self.face = Face(Dialect(version=2), SessionId("s1"))
+        self.encoder = SessionEncoder(Dialect(version=2), SessionId("s1"))
         self.model = Lifecycle()
         self.own: set[str] = set()
         self.minted = 0
@@ -131,7 +131,7 @@ class Run:
 
     def read(self, event: ev.AnyEvent) -> None:
         prompt_id = getattr(event, "prompt_id", None)
-        frames = self.face.take(event, own=prompt_id in self.own)
+        frames = self.encoder.take(event, own=prompt_id in self.own)
         for frame in frames:
             self.model.take(frame)
         if isinstance(event, ev.SessionUpdated) and event.prompt_id is not None and frames:

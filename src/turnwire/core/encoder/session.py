@@ -1,7 +1,7 @@
 """One session as one client sees it over ACP: a fold over the log that gives that client's frames.
 
 Takes the session's events in order; gives, for each, what the client is sent because of it, in the order in which
-it is sent. One class for all dialects: what differs between them is in `v1` and `v2`, and what an agent of another
+it is sent. One class for all dialects: what differs between them is in `encoder`, and what an agent of another
 version says goes through a translator (`core.translate`). Never skips an event and never looks ahead, so every
 client of one dialect is sent the same, and a client that resumes from a cursor is sent what it missed.
 
@@ -25,44 +25,79 @@ from __future__ import annotations
 from collections import Counter
 from copy import deepcopy
 
-from msgspec import Raw
+from msgspec import UNSET, Raw, Struct, UnsetType, field, json, structs
 
 from turnwire.core import events as ev
+from turnwire.core.encoder.encoder import Dialect, EndedTurn, encoder_for
+from turnwire.core.encoder.outgoing import Ask, Outgoing, Tell, Withdraw
 from turnwire.core.evolve import MARKERS
-from turnwire.core.face import v1, v2
-from turnwire.core.face.dialect import Dialect, Known
-from turnwire.core.face.outgoing import Ask, Outgoing, Tell, Withdraw
 from turnwire.core.translate.members import members, raw
 from turnwire.core.translate.messages import CHUNKS, WHOLE, in_life
 from turnwire.core.translate.offers import with_mode, without_booleans
 from turnwire.core.translate.permissions import translate_question
 from turnwire.core.translate.sessions import updates_after
 from turnwire.core.translate.updates import Translator, translator_for
-from turnwire.ids import PromptId, SessionId
+from turnwire.errors import ContentRefused
+from turnwire.ids import AgentSessionId, PromptId, SessionId
+from turnwire.wire.jsonrpc import INTERNAL_ERROR, INVALID_PARAMS
+from turnwire.wire.peek import peek_update
 
+AGENT_FAILED = INTERNAL_ERROR
 _OF_ANOTHER_PARTY = MARKERS | {"state_update"}
 """Updates whose meaning the turn's own events carry."""
 FOLDED = _OF_ANOTHER_PARTY | {"config_option_update"}
 """Updates that the fold looks at, whatever version their agent speaks."""
 _PARTS = (ev.UserMessage, ev.TurnCompleted, ev.TurnFailed)
 """Events behind which a message without a name does not go on, and before which nothing may be held back."""
+_NOTHING = Raw(b"[]")
 
 
-class Face:
+class Known(Struct):
+    """What the fold of one session remembers."""
+
+    session_id: SessionId
+    agent_version: int | None = None
+    agent_session_id: AgentSessionId | None = None
+    life: int = 0
+    """How often the agent's ids began to mean something new."""
+    active: PromptId | None = None
+    """The turn that the agent works on."""
+    state: str = "idle"
+    background: Raw | UnsetType = UNSET
+    """The agent's last list of background work, as it came."""
+    last: EndedTurn | None = None
+    """How the last turn ended."""
+    waiting: set[PromptId] = set()
+    """Prompts that are accepted and whose message is not in the conversation yet."""
+    options: Raw = _NOTHING
+    """The agent's config options, as it said them last."""
+    losses: Counter[str] = field(default_factory=Counter[str])
+    """What could not be said in the client's version, by the codes of `core.translate.losses`."""
+
+    def ends(self, prompt_id: PromptId) -> bool:
+        """Whether the end of this prompt ends the foreground's work. One that waited or had joined does not."""
+        if self.active != prompt_id:
+            return False
+        self.active = None
+        return True
+
+
+class SessionEncoder:
     """The fold."""
 
     def __init__(self, dialect: Dialect, session_id: SessionId) -> None:
         self._dialect = dialect
-        self._writer = v2 if dialect.version == 2 else v1
         self._known = Known(session_id)
+        self._encoder = encoder_for(dialect, session_id, self._known.losses)
         self._translator: Translator | None = None
 
-    def copy(self) -> Face | None:
+    def copy(self) -> SessionEncoder | None:
         """A fold that stands where this one does, and goes on by itself. None if it translates: that is long."""
         if self._translator is not None:
             return None
-        other = Face(self._dialect, self._known.session_id)
+        other = SessionEncoder(self._dialect, self._known.session_id)
         other._known = deepcopy(self._known)
+        other._encoder = encoder_for(self._dialect, self._known.session_id, other._known.losses)
         return other
 
     @property
@@ -99,11 +134,65 @@ class Face:
         if isinstance(event, ev.PermissionResolved):
             return [Withdraw(event.request_id)]
         held = self._translator.part() if self._translator is not None and isinstance(event, _PARTS) else []
-        return [Tell(each) for each in held] + self._writer.take(self._dialect, self._known, event, own=own)
+        return [Tell(each) for each in held] + self._turn(event, own=own)
 
     def state(self) -> list[Outgoing]:
         """Where the session stands, for a client that has just heard its history (R44)."""
-        return self._writer.state(self._dialect, self._known)
+        return self._encoder.standing(self._known.state, self._known.last, self._known.background)
+
+    # -- turns ---------------------------------------------------------------------------------------------------
+
+    def _turn(self, event: ev.AnyEvent, *, own: bool) -> list[Outgoing]:
+        """Frames of an event that is no update and no question."""
+        known = self._known
+        match event:
+            case ev.PromptAccepted():
+                known.waiting.add(event.prompt_id)
+                return []
+            case ev.UserMessage():
+                known.waiting.discard(event.prompt_id)
+                blocks = json.decode(event.content, type=list[Raw])
+                return self._encoder.user_message(event.prompt_id, event.message_id, blocks, own=own)
+            case ev.TurnStarted():
+                known.active = event.prompt_id
+                return self._state("running")
+            case ev.TurnBlocked():
+                return self._state("requires_action")
+            case ev.TurnUnblocked():
+                return self._state("running")
+            case ev.TurnCompleted() | ev.TurnFailed():
+                return self._ended(event, own=own)
+            case ev.AgentExited():
+                return self._background(_NOTHING) if known.background is not UNSET else []
+            case ev.SessionRenamed():
+                return [Tell(raw({"sessionUpdate": "session_info_update", "title": event.title}))]
+            case _:
+                return []
+
+    def _state(self, state: str) -> list[Outgoing]:
+        self._known.state = state
+        return self._encoder.state(state, self._known.background)
+
+    def _ended(self, event: ev.TurnCompleted | ev.TurnFailed, *, own: bool) -> list[Outgoing]:
+        known, ended = self._known, _ended_turn(event)
+        is_inserted, is_foreground = event.prompt_id not in known.waiting, known.ends(event.prompt_id)
+        known.waiting.discard(event.prompt_id)
+        if is_foreground:
+            # The usage is told once, with the end itself.
+            known.state, known.last = "idle", structs.replace(ended, usage=UNSET)
+        return self._encoder.end(
+            ended, own=own, is_inserted=is_inserted, is_foreground=is_foreground, background=known.background
+        )
+
+    def _background(self, background: Raw) -> list[Outgoing]:
+        """What runs in the agent's background now. Of an agent that is gone, nothing does."""
+        known = self._known
+        if known.background is not UNSET and bytes(known.background) == bytes(background):
+            return []
+        known.background = background
+        return self.state()
+
+    # -- what the agent says -------------------------------------------------------------------------------------
 
     def _started(self, event: ev.AgentStarted) -> list[Outgoing]:
         known = self._known
@@ -141,7 +230,9 @@ class Face:
             if self._translator is not None:
                 # It gives nothing and counts what is lost.
                 self._translator.take(event.update, turn=None)
-            return self._writer.heard_state(self._dialect, self._known, event.update)
+            # Of its foreground the turn's own events tell; new is only what it says of the background.
+            background = peek_update(event.update).background
+            return self._background(background) if background is not None and self._encoder.tells_background else []
         if event.echo or event.kind in _OF_ANOTHER_PARTY:
             return []
         if self._translator is None:
@@ -170,3 +261,30 @@ class Face:
         return translate_question(
             method, params, version, self._dialect.version, self._known.session_id, self._known.losses
         )
+
+
+def _ended_turn(event: ev.TurnCompleted | ev.TurnFailed) -> EndedTurn:
+    failed = isinstance(event, ev.TurnFailed)
+    return EndedTurn(
+        prompt_id=event.prompt_id,
+        request_id=event.prompt_request_id,
+        by_agent=event.prompt_id.startswith("agent-"),
+        stop_reason=None if failed else event.stop_reason,
+        error=error_of(event) if failed else None,
+        usage=UNSET if failed else event.usage,
+    )
+
+
+def error_of(event: ev.TurnFailed) -> Raw:
+    """The failure as a JSON-RPC error: the agent's own if it gave one, else with how the agent ended."""
+    if event.agent_error is not UNSET:
+        return event.agent_error
+    data = {
+        "code": event.code,
+        "exitCode": event.exit_code,
+        "signal": event.signal,
+        "stderrTail": event.stderr_tail,
+    }
+    known = {name: value for name, value in data.items() if value is not None}
+    code = INVALID_PARAMS if event.code == ContentRefused.code else AGENT_FAILED
+    return raw({"code": code, "message": event.message, "data": known})

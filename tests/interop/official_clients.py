@@ -1,7 +1,8 @@
 """The official SDKs as clients of turnwire: each takes one tour, and what it said and heard comes back.
 
 Takes a client's name, a transport and where turnwire is; gives the frames of both of its connections. Without the
-SDK the test is skipped with the reason (see `peers.absent`). A program that does not end is killed.
+SDK the test is skipped with the reason (see `peers.absent`). A program that does not end is killed. `check_tour`
+says what each must have seen after its tour with an agent that understands `agents/words.md`.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import Any, NamedTuple
 import anyio
 import msgspec
 from tests.interop.peers import NODE, PEERS, ROOT, absent
-from tests.interop.schema_check import Frame, Json
+from tests.interop.schema_check import Frame, Json, check_frames
 from tests.patience import LONG_S
 
 CLIENTS = Path(__file__).parent / "clients"
@@ -131,3 +132,28 @@ CLIENTS_OF_ACP = (
 def stdio_command(data: Path, agent: Sequence[str]) -> list[str]:
     """How an editor starts turnwire in place of this agent."""
     return [*STDIO, "--data", str(data), "--", *agent]
+
+
+def check_tour(connections: Sequence[Connection]) -> None:
+    """A turn with a permission and one that is cancelled; then in a new process all of it again and one more."""
+    first, second = connections
+    assert first.answers("initialize")[0]["protocolVersion"] == first.version
+    opening, _ = first.split(first.place("session/new"))
+    assert not opening.updates(), "the answer to session/new comes before everything of that session"
+    assert len([each for each in first.received if each.get("method") == "session/request_permission"]) == 1
+    assert first.stop_reasons() == ["end_turn", "cancelled"]
+    assert first.said() == "editedwaiting"
+    at = second.place("session/load" if second.version == 1 else "session/resume")
+    history, more = second.split(at)
+    assert history.said() == "editedwaiting"
+    assert more.said() == "You said: hello again."
+    assert second.stop_reasons()[-1] == "end_turn"
+    if first.version == 1:
+        turn, _ = first.split(first.place("session/prompt"))
+        assert turn.received[-1]["method"] == "_turnwire/turn_complete", (
+            "the answer stands behind the mark of its end"
+        )
+    for each in connections:
+        assert each.handled == len(each.updates()), "the SDK has taken every update"
+        seen = check_frames(each.version, each.frames).seen
+        assert {"initialize answered", "session/update", "session/prompt answered"} <= seen

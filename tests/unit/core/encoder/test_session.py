@@ -6,7 +6,7 @@ import msgspec
 import pytest
 from msgspec import Raw
 from tests.unit.core import driving as d
-from tests.unit.core.facing import (
+from tests.unit.core.encoder.encoding import (
     ASKED,
     DIALECTS,
     MARK,
@@ -19,8 +19,8 @@ from tests.unit.core.facing import (
 )
 
 from turnwire.core import events as ev
-from turnwire.core.face import Ask, Face, Tell
-from turnwire.core.face.dialect import Dialect
+from turnwire.core.encoder import Ask, SessionEncoder, Tell
+from turnwire.core.encoder.encoder import Dialect
 from turnwire.ids import AgentSessionId, PermissionId, PromptId, SessionId
 
 every_dialect = pytest.mark.parametrize("dialect", DIALECTS.values(), ids=DIALECTS.keys())
@@ -28,12 +28,12 @@ every_dialect = pytest.mark.parametrize("dialect", DIALECTS.values(), ids=DIALEC
 
 @every_dialect
 def test_an_update_of_an_agent_of_the_same_version_passes_byte_for_byte(dialect: Dialect) -> None:
-    face = Face(dialect, SessionId("s1"))
+    encoder = SessionEncoder(dialect, SessionId("s1"))
     end = ev.TurnEnd.IDLE if dialect.version == 2 else ev.TurnEnd.RESPONSE
     for event in d.Session(end).log:
-        face.take(event, own=False)
+        encoder.take(event, own=False)
     given = Raw(b'{ "sessionUpdate":"plan_update", "x":1.0,"x":2 }')
-    assert face.take(ev.SessionUpdated(at=1, kind="plan_update", update=given), own=False) == [Tell(given)]
+    assert encoder.take(ev.SessionUpdated(at=1, kind="plan_update", update=given), own=False) == [Tell(given)]
 
 
 @every_dialect
@@ -41,20 +41,20 @@ def test_an_update_of_an_agent_of_the_same_version_passes_byte_for_byte(dialect:
 def test_markers_and_copies_of_prompts_are_not_told_again(dialect: Dialect, kind: str) -> None:
     update = d.raw({"sessionUpdate": kind, "messageId": "m"})
     event = ev.SessionUpdated(at=1, kind=kind, update=update, echo=kind == "user_message")
-    assert Face(dialect, SessionId("s1")).take(event, own=True) == []
+    assert SessionEncoder(dialect, SessionId("s1")).take(event, own=True) == []
 
 
 @every_dialect
 def test_every_kind_of_event_is_taken(dialect: Dialect) -> None:
-    face = Face(dialect, SessionId("s1"))
+    encoder = SessionEncoder(dialect, SessionId("s1"))
     for event in d.SAMPLES:
         for own in (True, False):
-            assert isinstance(face.take(event, own=own), list)
+            assert isinstance(encoder.take(event, own=own), list)
 
 
 @every_dialect
 def test_a_new_name_is_told_as_the_sessions_title(dialect: Dialect) -> None:
-    outgoing = Face(dialect, SessionId("s1")).take(ev.SessionRenamed(at=1, title="new"), own=False)
+    outgoing = SessionEncoder(dialect, SessionId("s1")).take(ev.SessionRenamed(at=1, title="new"), own=False)
     assert told(outgoing, "session_info_update") == [{"sessionUpdate": "session_info_update", "title": "new"}]
 
 
@@ -75,10 +75,10 @@ def started(version: int, offers: object, agent_session_id: str = "a1") -> ev.Ag
 @pytest.mark.parametrize("agent", [1, 2])
 @pytest.mark.parametrize("client", [1, 2])
 def test_row_23_a_mode_that_a_client_set_is_told_to_all(agent: int, client: int) -> None:
-    face = Face(Dialect(version=client), SessionId("s1"))
+    encoder = SessionEncoder(Dialect(version=client), SessionId("s1"))
     options = [{**MODE_OPTION, "options": [{"value": "ask", "name": "Ask"}]}]
-    face.take(started(agent, {"modes": MODES} if agent == 1 else {"configOptions": options}), own=False)
-    outgoing = face.take(ev.ModeChanged(at=1, mode="code"), own=False)
+    encoder.take(started(agent, {"modes": MODES} if agent == 1 else {"configOptions": options}), own=False)
+    outgoing = encoder.take(ev.ModeChanged(at=1, mode="code"), own=False)
     if client == 1:
         assert [each["currentModeId"] for each in told(outgoing, "current_mode_update")] == ["code"]
     else:
@@ -87,22 +87,22 @@ def test_row_23_a_mode_that_a_client_set_is_told_to_all(agent: int, client: int)
 
 
 def test_options_that_the_agent_changed_are_the_ones_that_a_new_mode_is_told_with() -> None:
-    face = Face(V2, SessionId("s1"))
-    face.take(started(2, {}), own=False)
+    encoder = SessionEncoder(V2, SessionId("s1"))
+    encoder.take(started(2, {}), own=False)
     update = d.raw({"sessionUpdate": "config_option_update", "configOptions": [{**MODE_OPTION, "name": "Newer"}]})
-    face.take(ev.SessionUpdated(at=1, kind="config_option_update", update=update), own=False)
-    [after] = told(face.take(ev.ModeChanged(at=1, mode="code"), own=False), "config_option_update")
+    encoder.take(ev.SessionUpdated(at=1, kind="config_option_update", update=update), own=False)
+    [after] = told(encoder.take(ev.ModeChanged(at=1, mode="code"), own=False), "config_option_update")
     assert [(each["name"], each["currentValue"]) for each in after["configOptions"]] == [("Newer", "code")]
 
 
 def test_row_5_commands_that_a_v2_agent_opened_with_are_told_to_a_v1_client() -> None:
     commands = [{"type": "command", "name": "go", "description": "Go"}]
-    face = Face(SILENT, SessionId("s1"))
-    outgoing = face.take(started(2, {"availableCommands": commands}), own=False)
+    encoder = SessionEncoder(SILENT, SessionId("s1"))
+    outgoing = encoder.take(started(2, {"availableCommands": commands}), own=False)
     assert told(outgoing, "available_commands_update")[0]["availableCommands"] == [
         {"name": "go", "description": "Go"}
     ]
-    assert Face(V2, SessionId("s1")).take(started(2, {"availableCommands": commands}), own=False) == []
+    assert SessionEncoder(V2, SessionId("s1")).take(started(2, {"availableCommands": commands}), own=False) == []
 
 
 def chunk(message_id: str | None, words: str) -> ev.SessionUpdated:
@@ -112,31 +112,31 @@ def chunk(message_id: str | None, words: str) -> ev.SessionUpdated:
 
 
 def test_row_13_a_v1_agent_that_comes_back_and_counts_anew_writes_into_no_old_message() -> None:
-    face, ids = Face(V2, SessionId("s1")), list[str]()
+    encoder, ids = SessionEncoder(V2, SessionId("s1")), list[str]()
     for event in (started(1, {}), chunk("m1", "a"), started(1, {}), chunk("m1", "b")):
-        ids += [each["messageId"] for each in told(face.take(event, own=False), "agent_message_chunk")]
+        ids += [each["messageId"] for each in told(encoder.take(event, own=False), "agent_message_chunk")]
     assert len(set(ids)) == 2
 
 
 def test_row_14_a_v2_agent_that_resumes_goes_on_with_what_a_v1_client_was_sent() -> None:
-    face = Face(SILENT, SessionId("s1"))
+    encoder = SessionEncoder(SILENT, SessionId("s1"))
     whole = {"sessionUpdate": "agent_message", "messageId": "m1", "content": [{"type": "text", "text": "a"}]}
     again = ev.SessionUpdated(at=1, kind="agent_message", update=d.raw(whole))
     for event in (started(2, {}), chunk("m1", "a"), started(2, {})):
-        face.take(event, own=False)
-    assert face.take(again, own=False) == []
-    face.take(started(2, {}, "another"), own=False)
-    assert len(face.take(again, own=False)) == 1
+        encoder.take(event, own=False)
+    assert encoder.take(again, own=False) == []
+    encoder.take(started(2, {}, "another"), own=False)
+    assert len(encoder.take(again, own=False)) == 1
 
 
 def test_row_13_words_after_the_end_of_a_turn_are_another_message() -> None:
-    face, ids = Face(V2, SessionId("s1")), list[str]()
+    encoder, ids = SessionEncoder(V2, SessionId("s1")), list[str]()
     end = ev.TurnCompleted(at=1, prompt_id=PromptId("p1"), stop_reason="end_turn", ending=ev.Ending.RESPONSE)
     late = chunk(None, "late")
     late = msgspec.structs.replace(late, prompt_id=None, after=PromptId("p1"))
     begun = ev.TurnStarted(at=1, prompt_id=PromptId("p1"))
     for event in (started(1, {}), begun, chunk(None, "a"), chunk(None, "b"), end, late):
-        ids += [each["messageId"] for each in told(face.take(event, own=False), "agent_message_chunk")]
+        ids += [each["messageId"] for each in told(encoder.take(event, own=False), "agent_message_chunk")]
     assert ids[0] == ids[1] != ids[2]
 
 
@@ -161,9 +161,9 @@ def test_a_question_is_asked_about_our_session_in_the_clients_words() -> None:
         method=d.PERMISSION,
         params=d.raw({"sessionId": "theirs", "toolCall": {"toolCallId": "t", "title": "Rm"}, "options": []}),
     )
-    face = Face(V2, SessionId("s1"))
-    face.take(started(1, {}), own=False)
-    [ask] = face.take(question, own=False)
+    encoder = SessionEncoder(V2, SessionId("s1"))
+    encoder.take(started(1, {}), own=False)
+    [ask] = encoder.take(question, own=False)
     assert isinstance(ask, Ask)
     params = msgspec.json.decode(ask.params)
     assert (params["sessionId"], params["title"]) == ("s1", "Rm")

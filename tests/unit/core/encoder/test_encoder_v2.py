@@ -6,7 +6,7 @@ import msgspec
 import pytest
 from msgspec import Raw
 from tests.unit.core import driving as d
-from tests.unit.core.facing import (
+from tests.unit.core.encoder.encoding import (
     LIFECYCLE,
     SILENT,
     V2,
@@ -21,7 +21,7 @@ from tests.unit.core.facing import (
 
 from turnwire.core import events as ev
 from turnwire.core import inputs as i
-from turnwire.core.face import Face, Fail
+from turnwire.core.encoder import Fail, SessionEncoder
 from turnwire.ids import PromptId, SessionId
 
 V2_TURN = ["user_message", "answer p1", "state_update running", "agent_message_chunk", "state_update idle"]
@@ -63,14 +63,14 @@ def test_a_question_is_asked_and_the_state_says_that_the_turn_waits() -> None:
 
 @pytest.mark.requirement("R38")
 def test_usage_is_on_the_idle_and_not_in_what_is_repeated_of_it() -> None:
-    face = Face(V2, SessionId("s1"))
+    encoder = SessionEncoder(V2, SessionId("s1"))
     usage = Raw(b'{"totalTokens":3}')
     end = ev.TurnCompleted(
         at=1, prompt_id=PromptId("p1"), stop_reason="end_turn", ending=ev.Ending.IDLE, usage=usage
     )
-    face.take(ev.TurnStarted(at=1, prompt_id=PromptId("p1")), own=True)
-    assert told(face.take(end, own=True), "state_update")[0]["usage"] == {"totalTokens": 3}
-    assert told(face.state(), "state_update") == [
+    encoder.take(ev.TurnStarted(at=1, prompt_id=PromptId("p1")), own=True)
+    assert told(encoder.take(end, own=True), "state_update")[0]["usage"] == {"totalTokens": 3}
+    assert told(encoder.state(), "state_update") == [
         {"sessionUpdate": "state_update", "state": "idle", "stopReason": "end_turn"}
     ]
 
@@ -99,10 +99,10 @@ def test_a_prompt_that_is_removed_before_insertion_is_refused_as_cancelled() -> 
 
 @pytest.mark.requirement("R33")
 def test_a_prompt_that_fails_before_insertion_is_refused_with_the_error() -> None:
-    face = Face(V2, SessionId("s1"))
-    face.take(ev.PromptAccepted(at=1, prompt_id=PromptId("p1"), after_offset=0), own=True)
+    encoder = SessionEncoder(V2, SessionId("s1"))
+    encoder.take(ev.PromptAccepted(at=1, prompt_id=PromptId("p1"), after_offset=0), own=True)
     failed = ev.TurnFailed(at=1, prompt_id=PromptId("p1"), code="agent_exited", message="it is gone")
-    assert words(face.take(failed, own=True)) == ["fail p1"]
+    assert words(encoder.take(failed, own=True)) == ["fail p1"]
 
 
 @pytest.mark.parametrize("last", [d.answered("p1"), d.refused("p1")])
@@ -121,15 +121,15 @@ def test_a_prompt_that_joined_ends_no_work_of_its_own(last: i.AnyInput) -> None:
 def test_one_who_attaches_learns_the_state_after_the_history() -> None:
     session = d.Session()
     session.take(d.prompt("p1"))
-    face = Face(V2, SessionId("s1"))
-    history = [word for event in session.log for word in words(face.take(event, own=False))]
+    encoder = SessionEncoder(V2, SessionId("s1"))
+    history = [word for event in session.log for word in words(encoder.take(event, own=False))]
     assert history == ["user_message", "state_update running"]
-    assert words(face.state()) == ["state_update running"]
+    assert words(encoder.state()) == ["state_update running"]
     session.take(d.answered("p1"))
-    assert words(face.take(session.log[-1], own=False)) == ["state_update idle"]
-    lifecycle = Face(LIFECYCLE, SessionId("s1"))
+    assert words(encoder.take(session.log[-1], own=False)) == ["state_update idle"]
+    lifecycle = SessionEncoder(LIFECYCLE, SessionId("s1"))
     assert words(lifecycle.state()) == ["state_change idle"]
-    assert Face(SILENT, SessionId("s1")).state() == []
+    assert SessionEncoder(SILENT, SessionId("s1")).state() == []
 
 
 @pytest.mark.requirement("R55")
@@ -145,10 +145,10 @@ def test_row_11_background_work_of_a_v2_agent_is_on_every_state() -> None:
     outgoing = seen(V2, session.log)
     assert words(outgoing)[-2:] == ["state_update running", "state_update running"]
     assert told(outgoing, "state_update")[-1]["background"] == [{"type": "tool_call", "toolCallId": "t"}]
-    face = Face(SILENT, SessionId("s1"))
+    encoder = SessionEncoder(SILENT, SessionId("s1"))
     for event in session.log:
-        face.take(event, own=True)
-    assert face.losses == {"background": 1}
+        encoder.take(event, own=True)
+    assert encoder.losses == {"background": 1}
 
 
 def test_what_ran_in_the_background_of_an_agent_that_is_gone_does_not_run_any_more() -> None:

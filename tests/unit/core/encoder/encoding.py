@@ -12,8 +12,8 @@ from tests.unit.core import driving as d
 
 from turnwire.core import events as ev
 from turnwire.core import inputs as i
-from turnwire.core.face import Answer, Ask, Face, Fail, Notify, Outgoing, Tell, Withdraw
-from turnwire.core.face.dialect import Dialect, Emission
+from turnwire.core.encoder import Answer, Ask, Fail, Notify, Outgoing, SessionEncoder, Tell, Withdraw
+from turnwire.core.encoder.encoder import Dialect, Emission
 from turnwire.ids import SessionId
 
 SILENT = Dialect(version=1)
@@ -26,8 +26,8 @@ DIALECTS = {"silent": SILENT, "asked": ASKED, "always": ALWAYS, "off": OFF, "lif
 
 
 def seen(dialect: Dialect, log: list[ev.AnyEvent], *, own: tuple[str, ...] = ("p1",)) -> list[Outgoing]:
-    face = Face(dialect, SessionId("s1"))
-    return [out for event in log for out in face.take(event, own=getattr(event, "prompt_id", None) in own)]
+    encoder = SessionEncoder(dialect, SessionId("s1"))
+    return [out for event in log for out in encoder.take(event, own=getattr(event, "prompt_id", None) in own)]
 
 
 def words(outgoing: list[Outgoing]) -> list[str]:

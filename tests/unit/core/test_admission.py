@@ -1,0 +1,67 @@
+"""The stages of a client's connection: every call and every step in every stage."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import pytest
+
+from turnwire.core.admission import CALLS, REFUSALS, STEPS, Admission, Call, ConnectionStage, Step, Verdict
+
+NEW, AGREED, BEGUN = ConnectionStage.NEW, ConnectionStage.AGREED, ConnectionStage.BEGUN
+AGREED_LOCKED, BEGUN_LOCKED = ConnectionStage.AGREED_LOCKED, ConnectionStage.BEGUN_LOCKED
+LOCKED = {AGREED_LOCKED, BEGUN_LOCKED}
+
+
+def verdict(stage: ConnectionStage, call: Call) -> Verdict:
+    """The rules in words, to hold the table against."""
+    if call is Call.INITIALIZE:
+        return Verdict.TOO_LATE if stage in {BEGUN, BEGUN_LOCKED} else Verdict.TAKEN
+    if stage is NEW:
+        return Verdict.IGNORED if call is Call.UNANSWERED else Verdict.TOO_EARLY
+    if call is Call.UNKNOWN:
+        return Verdict.NO_METHOD
+    return Verdict.LOCKED if stage in LOCKED and call is Call.REQUEST else Verdict.TAKEN
+
+
+@pytest.mark.parametrize(("stage", "call"), list(product(ConnectionStage, Call)))
+def test_each_call_has_one_verdict_in_each_stage(stage: ConnectionStage, call: Call) -> None:
+    assert CALLS[stage, call] is verdict(stage, call)
+
+
+def after(stage: ConnectionStage, step: Step) -> ConnectionStage | None:
+    """The same for steps. None: it cannot happen."""
+    has_begun, is_locked = stage in {BEGUN, BEGUN_LOCKED}, stage in LOCKED
+    if step in {Step.AGREE, Step.AGREE_LOCKED}:
+        if has_begun:
+            return stage if is_locked is (step is Step.AGREE_LOCKED) else None
+        return AGREED if step is Step.AGREE else AGREED_LOCKED
+    if step is Step.BEGIN:
+        return None if stage is NEW else BEGUN_LOCKED if is_locked else BEGUN
+    return None if not has_begun else BEGUN if step is Step.LOG_IN else BEGUN_LOCKED
+
+
+@pytest.mark.parametrize(("stage", "step"), list(product(ConnectionStage, Step)))
+def test_a_step_leads_on_or_cannot_happen(stage: ConnectionStage, step: Step) -> None:
+    admission = Admission()
+    admission.stage = stage
+    expected = after(stage, step)
+    assert STEPS.get((stage, step)) is expected
+    if expected is None:
+        with pytest.raises(AssertionError):
+            admission.step(step)
+    else:
+        admission.step(step)
+    assert admission.stage is (expected or stage)
+
+
+def test_every_refusal_has_its_words() -> None:
+    refusals = {each for each in Verdict if each not in {Verdict.TAKEN, Verdict.IGNORED, Verdict.NO_METHOD}}
+    assert REFUSALS.keys() == refusals
+
+
+def test_nothing_is_agreed_at_first() -> None:
+    admission = Admission()
+    assert not admission.is_initialized
+    admission.step(Step.AGREE)
+    assert admission.is_initialized
