@@ -5,7 +5,7 @@ from turnwire.core.view.items import (
     Compaction,
     Item,
     Message,
-    Role,
+    MessageRole,
     ToolCall,
     Unknown,
 )
@@ -23,8 +23,8 @@ __all__ = [
     "Item",
     "Latest",
     "Message",
+    "MessageRole",
     "Outcome",
-    "Role",
     "Session",
     "Terminal",
     "ToolCall",

@@ -19,7 +19,7 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 from turnwire.ids import ClientId, PromptId
 
 
-class Role(StrEnum):
+class MessageRole(StrEnum):
     """Whose words a message has."""
 
     USER = "user"
@@ -44,7 +44,7 @@ class Item(Struct, kw_only=True, omit_defaults=True, rename="camel", tag_field="
 
 
 class Message(Item, tag="message"):
-    role: Role
+    role: MessageRole
     message_id: str | None = None
     content: list[Raw] = []
     meta: dict[str, Raw] = {}

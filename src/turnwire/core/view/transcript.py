@@ -15,7 +15,7 @@ from typing import NamedTuple
 from msgspec import Struct
 
 from turnwire.core.events import AgentStarted, SessionUpdated
-from turnwire.core.view.items import AnyItem, Compaction, Item, Message, Role, ToolCall, Unknown
+from turnwire.core.view.items import AnyItem, Compaction, Item, Message, MessageRole, ToolCall, Unknown
 from turnwire.core.view.text import GrowingText
 from turnwire.ids import AgentSessionId, PromptId
 
@@ -31,7 +31,7 @@ class Speaker(Struct, omit_defaults=True, rename="camel"):
 class Current(NamedTuple):
     """The message that the last text chunk went to, and what the next one must match to follow it."""
 
-    role: Role
+    role: MessageRole
     message_id: str | None
     prompt_id: PromptId | None
     after: PromptId | None
@@ -49,7 +49,7 @@ class Transcript:
         """The items; the text of the newest may still be growing."""
         self.text = GrowingText()
         self.current: Current | None = None
-        self.messages: dict[tuple[Role, str], Message] = {}
+        self.messages: dict[tuple[MessageRole, str], Message] = {}
         self.tools: dict[str, ToolCall] = {}
         self.compactions: dict[str, Compaction] = {}
         for item in self.stored:
@@ -94,7 +94,7 @@ class Transcript:
 
     def bind(self, prompt: Message, agent_message_id: str) -> None:
         """Learn the agent's id for a prompt, unless the id means something else already."""
-        if (Role.USER, agent_message_id) in self.messages or prompt.agent_message_id is not None:
+        if (MessageRole.USER, agent_message_id) in self.messages or prompt.agent_message_id is not None:
             return
         prompt.agent_message_id = agent_message_id
         prompt.life = self.speaker.life

@@ -23,7 +23,7 @@ from turnwire.core.evolve import MARKERS, background_ids
 from turnwire.core.state import Phase
 from turnwire.core.turn import TurnState
 from turnwire.core.view import compactions, messages, terminals, tools, turns
-from turnwire.core.view.items import AnyItem, Message, Role
+from turnwire.core.view.items import AnyItem, Message, MessageRole
 from turnwire.core.view.latest import LATEST_FOLDS, Latest, take_offers
 from turnwire.core.view.patch import read_entries, read_members
 from turnwire.core.view.terminals import Terminal
@@ -164,7 +164,7 @@ def find_answer(items: list[AnyItem], prompt_id: PromptId, place: Place) -> int 
         return None
     for index in range(len(items) - 1, place.first - 1, -1):
         item = items[index]
-        if isinstance(item, Message) and item.role is Role.AGENT and item.prompt_id == prompt_id:
+        if isinstance(item, Message) and item.role is MessageRole.AGENT and item.prompt_id == prompt_id:
             return index
     return None
 
