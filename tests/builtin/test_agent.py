@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import AsyncGenerator
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +12,10 @@ import anyio
 import pytest
 from tests.builtin.talk import WAIT_S, openai_model, talking
 
-from turnwire.builtin.agent import BuiltInSettings
-from turnwire.builtin.model import Model
+from turnwire.builtin.agent import BuiltIn, BuiltInSettings
+from turnwire.builtin.model import Model, Piece, Text
+from turnwire.builtin.script_model import Asked, ScriptModel
+from turnwire.link.memory import memory_pair
 from turnwire.testing.models import CallTool, Fail, FakeOpenAI, Hang, Reply, Say, Spend
 
 pytestmark = pytest.mark.anyio
@@ -201,3 +204,24 @@ def add(a: int, b: int) -> int:
 
 server.run()
 """
+
+
+async def test_the_models_connections_are_let_go_when_the_client_has_left() -> None:
+    closed = anyio.Event()
+
+    class Noting(ScriptModel):
+        async def aclose(self) -> None:
+            closed.set()
+
+    ours, theirs = memory_pair()
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(BuiltIn([Noting("noting", no_script)]).serve, theirs)
+        await anyio.wait_all_tasks_blocked()
+        assert not closed.is_set()
+        await ours.aclose()
+        with anyio.fail_after(WAIT_S):
+            await closed.wait()
+
+
+async def no_script(asked: Asked) -> AsyncGenerator[Piece]:
+    yield Text(asked.text)

@@ -5,10 +5,26 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+import pytest
+
 from turnwire.builtin.model import ToolSpec
-from turnwire.builtin.system_prompt import MAX_NOTE_BYTES, RULES, Note, read_notes, system_prompt
+from turnwire.builtin.system_prompt import MAX_FOLDERS, MAX_NOTE_BYTES, RULES, Note, read_notes, system_prompt
 
 TOOLS = [ToolSpec("read", "", {}), ToolSpec("run", "", {})]
+
+
+@pytest.fixture
+def deep(tmp_path: Path) -> Path:
+    """A folder so far down that notes are looked for in the test's own folders only, whatever lies above them."""
+    folder = tmp_path.joinpath(*(["down"] * MAX_FOLDERS))
+    folder.mkdir(parents=True)
+    return folder
+
+
+def make_repository(folder: Path) -> None:
+    """What git needs to see one."""
+    (folder / ".git").mkdir()
+    (folder / ".git" / "HEAD").write_text("ref: refs/heads/main\n")
 
 
 def test_the_prompt_names_the_folders_the_tools_and_the_mode(tmp_path: Path) -> None:
@@ -30,19 +46,43 @@ def test_notes_are_read_from_the_root_of_the_repository_down_and_not_above(tmp_p
     repository = tmp_path / "repository"
     inner = repository / "a" / "b"
     inner.mkdir(parents=True)
-    (repository / ".git").mkdir()
+    make_repository(repository)
     for folder in (tmp_path, repository, inner):
         (folder / "AGENTS.md").write_text(f"notes of {folder.name}")
     assert [note.text for note in read_notes(inner)] == ["notes of repository", "notes of b"]
 
 
-def test_without_a_repository_only_the_folder_itself_has_notes(tmp_path: Path) -> None:
-    (tmp_path / "AGENTS.md").write_text("above")
-    inner = tmp_path / "inner"
+def test_without_a_repository_only_the_folder_itself_has_notes(deep: Path) -> None:
+    (deep / "AGENTS.md").write_text("above")
+    inner = deep / "inner"
     inner.mkdir()
     assert read_notes(inner) == []
     (inner / "AGENTS.md").write_text("mine")
     assert [note.text for note in read_notes(inner)] == ["mine"]
+
+
+@pytest.mark.parametrize("kind", ["folder", "file", "pipe", "words"])
+def test_what_is_called_git_and_holds_no_repository_makes_none(deep: Path, kind: str) -> None:
+    mark = deep / ".git"
+    match kind:
+        case "folder":
+            mark.mkdir()
+        case "pipe":
+            os.mkfifo(mark)
+        case _:
+            mark.write_text("some words" if kind == "words" else "")
+    (deep / "AGENTS.md").write_text("above")
+    inner = deep / "inner"
+    inner.mkdir()
+    assert read_notes(inner) == []
+
+
+def test_a_worktree_is_a_repository(deep: Path) -> None:
+    (deep / ".git").write_text("gitdir: /somewhere/.git/worktrees/one\n")
+    (deep / "AGENTS.md").write_text("above")
+    inner = deep / "inner"
+    inner.mkdir()
+    assert [note.text for note in read_notes(inner)] == ["above"]
 
 
 def test_notes_that_are_long_are_cut_and_those_that_are_none_are_passed_over(tmp_path: Path) -> None:
@@ -59,7 +99,7 @@ def test_notes_that_lead_out_of_the_repository_are_not_read(tmp_path: Path) -> N
     repository = tmp_path / "repository"
     inner = repository / "inner"
     inner.mkdir(parents=True)
-    (repository / ".git").mkdir()
+    make_repository(repository)
     (tmp_path / "secret").write_text("a secret")
     (repository / "AGENTS.md").symlink_to(tmp_path / "secret")
     (inner / "AGENTS.md").symlink_to("../../secret")
@@ -70,11 +110,11 @@ def test_notes_that_lead_out_of_the_repository_are_not_read(tmp_path: Path) -> N
     assert read_notes(inner) == []
 
 
-def test_without_a_repository_notes_that_lead_out_of_the_folder_are_not_read(tmp_path: Path) -> None:
-    folder = tmp_path / "folder"
+def test_without_a_repository_notes_that_lead_out_of_the_folder_are_not_read(deep: Path) -> None:
+    folder = deep / "folder"
     folder.mkdir()
-    (tmp_path / "secret").write_text("a secret")
-    (folder / "AGENTS.md").symlink_to(tmp_path / "secret")
+    (deep / "secret").write_text("a secret")
+    (folder / "AGENTS.md").symlink_to(deep / "secret")
     assert read_notes(folder) == []
 
 
@@ -82,7 +122,7 @@ def test_notes_may_be_a_link_inside_the_repository(tmp_path: Path) -> None:
     repository = tmp_path / "repository"
     inner = repository / "inner"
     inner.mkdir(parents=True)
-    (repository / ".git").mkdir()
+    make_repository(repository)
     (repository / "RULES.md").write_text("use tabs")
     (inner / "AGENTS.md").symlink_to("../RULES.md")
     (repository / "AGENTS.md").symlink_to(repository / "RULES.md")

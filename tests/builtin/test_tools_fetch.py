@@ -14,7 +14,7 @@ import pytest
 from anyio import to_thread
 from tests.builtin.tool_kit import WAIT_S, Heard, refused, use
 
-from turnwire.builtin.tools import LocalWorkplace
+from turnwire.builtin.tools import Workplace
 from turnwire.builtin.tools.fetch import Fetch, html_text
 
 pytestmark = pytest.mark.anyio
@@ -86,14 +86,14 @@ def web() -> Generator[Web]:
 
 
 @pytest.fixture
-def where(tmp_path: Path) -> LocalWorkplace:
-    return LocalWorkplace(tmp_path, allows_fetch=True)
+def where(tmp_path: Path) -> Workplace:
+    return Workplace(tmp_path, allows_fetch=True)
 
 
 OPEN = Fetch(["localhost"])
 
 
-async def test_a_page_is_given_as_text(web: Web, where: LocalWorkplace) -> None:
+async def test_a_page_is_given_as_text(web: Web, where: Workplace) -> None:
     web.put("/page", PAGE, "text/html; charset=utf-8")
     assert await use(OPEN, where, url=f"{web.url}/page#part") == (
         f"(From {web.url}/page)\n\n# Title\n\nSome text & more, on two lines. [A link]({web.url}/next?a=1) "
@@ -102,14 +102,14 @@ async def test_a_page_is_given_as_text(web: Web, where: LocalWorkplace) -> None:
     assert web.asked == [("/page", web.url.removeprefix("http://"))]
 
 
-async def test_text_and_json_are_given_as_they_are(web: Web, where: LocalWorkplace) -> None:
+async def test_text_and_json_are_given_as_they_are(web: Web, where: Workplace) -> None:
     web.put("/a", '{"a": "é"}', "application/json")
     web.put("/b", "é".encode("latin-1"), "text/plain; charset=iso-8859-1")
     assert '{"a": "é"}' in await use(OPEN, where, url=f"{web.url}/a")
     assert (await use(OPEN, where, url=f"{web.url}/b")).endswith("\n\né\n")
 
 
-async def test_a_long_page_is_read_in_parts(web: Web, where: LocalWorkplace) -> None:
+async def test_a_long_page_is_read_in_parts(web: Web, where: Workplace) -> None:
     web.put("/long", "x" * 40_000 + "the rest")
     call = Heard()
     first = await use(OPEN, where, call, url=f"{web.url}/long")
@@ -119,14 +119,14 @@ async def test_a_long_page_is_read_in_parts(web: Web, where: LocalWorkplace) -> 
     assert "40008 characters" in str(await refused(OPEN, where, url=f"{web.url}/long", offset=50_000))
 
 
-async def test_a_huge_page_is_read_to_a_bound(web: Web, where: LocalWorkplace) -> None:
+async def test_a_huge_page_is_read_to_a_bound(web: Web, where: Workplace) -> None:
     web.put("/huge", b"x" * 6_000_000)
     text = await use(OPEN, where, url=f"{web.url}/huge")
     assert "of 4194304." in text
     assert "longer than what was read" in text
 
 
-async def test_redirects_are_followed_and_each_is_checked(web: Web, where: LocalWorkplace) -> None:
+async def test_redirects_are_followed_and_each_is_checked(web: Web, where: Workplace) -> None:
     web.put("/a", "", status=302, Location="/b")
     web.put("/b", "", status=307, Location=f"{web.url}/c")
     web.put("/c", "here")
@@ -153,12 +153,12 @@ async def test_redirects_are_followed_and_each_is_checked(web: Web, where: Local
         *("[2001:0:4136:e378:8000:63bf:3fff:fdd2]", "[fec0::1]", "[5f00::1]"),
     ],
 )
-async def test_private_addresses_are_refused(where: LocalWorkplace, host: str) -> None:
+async def test_private_addresses_are_refused(where: Workplace, host: str) -> None:
     assert (await refused(Fetch(), where, url=f"http://{host}:9/")).reason == "private_address"
 
 
 async def test_nothing_is_fetched_unless_it_is_allowed(tmp_path: Path, web: Web) -> None:
-    error = await refused(OPEN, LocalWorkplace(tmp_path), url=f"{web.url}/a")
+    error = await refused(OPEN, Workplace(tmp_path), url=f"{web.url}/a")
     assert error.reason == "not_allowed"
     assert web.asked == []
 
@@ -178,11 +178,11 @@ async def test_nothing_is_fetched_unless_it_is_allowed(tmp_path: Path, web: Web)
         ("", "only http and https"),
     ],
 )
-async def test_what_is_no_address_is_told_in_words(where: LocalWorkplace, url: str, words: str) -> None:
+async def test_what_is_no_address_is_told_in_words(where: Workplace, url: str, words: str) -> None:
     assert words in str(await refused(Fetch(), where, url=url))
 
 
-async def test_failures_of_a_server_are_told_in_words(web: Web, where: LocalWorkplace) -> None:
+async def test_failures_of_a_server_are_told_in_words(web: Web, where: Workplace) -> None:
     web.put("/gone", "nothing", status=404)
     web.put("/image", b"\x89PNG", "image/png")
     web.put("/cut", "short", length=100)
@@ -197,7 +197,7 @@ async def test_failures_of_a_server_are_told_in_words(web: Web, where: LocalWork
     assert "cannot be reached" in str(await refused(OPEN, where, url="http://no-such-host.invalid/"))
 
 
-async def test_a_server_that_never_answers_is_not_waited_for(where: LocalWorkplace) -> None:
+async def test_a_server_that_never_answers_is_not_waited_for(where: Workplace) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         error = await refused(
             Fetch(["localhost"], within_s=0.2), where, url=f"http://localhost:{silent.getsockname()[1]}/"
@@ -205,7 +205,7 @@ async def test_a_server_that_never_answers_is_not_waited_for(where: LocalWorkpla
     assert "within 0.2 s" in str(error)
 
 
-async def test_a_cancelled_fetch_lets_go_at_once(where: LocalWorkplace) -> None:
+async def test_a_cancelled_fetch_lets_go_at_once(where: Workplace) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent, anyio.fail_after(WAIT_S), ExitStack() as stack:
         connections: list[socket.socket] = []
         async with anyio.create_task_group() as tasks:

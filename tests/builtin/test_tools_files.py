@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from tests.builtin.tool_kit import Heard, refused, use
 
-from turnwire.builtin.tools import LocalWorkplace
+from turnwire.builtin.tools import Workplace
 from turnwire.builtin.tools.files import Edit, Read, Write
 from turnwire.errors import RequestRefused
 
@@ -161,7 +161,7 @@ async def test_further_directories_of_the_session_are_inside(tmp_path: Path) -> 
     (tmp_path / "cwd").mkdir()
     (tmp_path / "more").mkdir()
     (tmp_path / "more" / "a.txt").write_text("here")
-    where = LocalWorkplace(tmp_path / "cwd", [tmp_path / "more"])
+    where = Workplace(tmp_path / "cwd", [tmp_path / "more"])
     assert "here" in await use(Read(), where, path="../more/a.txt")
     assert await use(Write(), where, path=str(tmp_path / "more/b.txt"), content="x\n") == (
         f"Made the file with 1 lines: {tmp_path}/more/b.txt\n"
@@ -178,7 +178,7 @@ async def test_writing_makes_a_file_with_its_folders_and_shows_it_first(tmp_path
 
 async def test_preparing_changes_nothing(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("old")
-    call, where = Heard(), LocalWorkplace(tmp_path)
+    call, where = Heard(), Workplace(tmp_path)
     await Write().prepare(where, {"path": "a.txt", "content": "new"}, call)
     await Write().prepare(where, {"path": "new/b.txt", "content": "new"}, call)
     await Edit().prepare(where, {"path": "a.txt", "old": "old", "new": "new"}, call)
@@ -209,7 +209,7 @@ async def test_a_binary_file_is_not_replaced(tmp_path: Path) -> None:
 
 
 async def test_a_file_that_a_client_refuses_to_read_is_new_if_the_disk_has_none(tmp_path: Path) -> None:
-    class Refusing(LocalWorkplace):
+    class Refusing(Workplace):
         async def read_text(self, path: str) -> str:
             raise RequestRefused("the client refused", jsonrpc=-32603, reason="client_refused")
 
@@ -264,7 +264,7 @@ async def test_an_edit_keeps_the_line_ends_of_the_file(tmp_path: Path) -> None:
 
 async def test_an_edit_looks_again_when_it_is_made(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("old")
-    where, arguments = LocalWorkplace(tmp_path), {"path": "a.txt", "old": "old", "new": "new"}
+    where, arguments = Workplace(tmp_path), {"path": "a.txt", "old": "old", "new": "new"}
     await Edit().prepare(where, arguments, Heard())
     (tmp_path / "a.txt").write_text("changed by somebody")
     assert "is not in a.txt" in str(await refused(Edit(), where, **arguments))

@@ -17,7 +17,7 @@ import pytest
 from tests.builtin.tool_kit import Heard, refused, use
 from tests.process.starting import needs_linux
 
-from turnwire.builtin.tools import LocalWorkplace, folder_program
+from turnwire.builtin.tools import Workplace, folder_program
 from turnwire.builtin.tools.folders import List, Search
 from turnwire.testing.plugin import find_tool
 
@@ -205,7 +205,7 @@ def children() -> set[str]:
 async def test_a_cancelled_search_leaves_no_process(tmp_path: Path) -> None:
     make(tmp_path, {"b.txt": "a" * 60 + "!\n"})
     before = children()
-    where = LocalWorkplace(tmp_path)
+    where = Workplace(tmp_path)
     with anyio.move_on_after(0.5) as scope:
         await Search().run(where, {"pattern": r"^(a+)+b$"}, Heard())
     assert scope.cancelled_caught
@@ -257,7 +257,7 @@ async def test_a_link_that_is_swapped_in_meanwhile_leads_nowhere(trap: Path) -> 
 
 async def test_a_further_directory_is_searched_by_its_absolute_path(tmp_path: Path) -> None:
     make(tmp_path, {"more/a.txt": "needle\n", "cwd/b.txt": "needle\n"})
-    where = LocalWorkplace(tmp_path / "cwd", [tmp_path / "more"])
+    where = Workplace(tmp_path / "cwd", [tmp_path / "more"])
     assert await use(Search(), where, pattern="needle", path="../more") == f"{tmp_path}/more/a.txt\n1:needle\n"
     assert await use(Search(), where, pattern="needle") == "b.txt\n1:needle\n"
 

@@ -12,9 +12,10 @@ from anyio import to_thread
 from tests.builtin.tool_kit import WAIT_S, Heard, refused, use
 from tests.process.starting import is_listed, needs_linux, watching
 
-from turnwire.builtin.tools import LocalWorkplace
-from turnwire.builtin.tools.output import TwoEnds, shortened
+from turnwire.builtin.tools import Workplace
 from turnwire.builtin.tools.run import Run
+from turnwire.builtin.tools.tool import shortened
+from turnwire.builtin.tools.workplace import TwoEnds
 from turnwire.errors import LinkBroken
 
 pytestmark = pytest.mark.anyio
@@ -80,7 +81,7 @@ async def test_of_long_output_both_ends_are_kept(tmp_path: Path) -> None:
 async def test_a_command_that_takes_too_long_is_ended_with_its_tree(tmp_path: Path) -> None:
     call = Heard()
     with anyio.fail_after(WAIT_S):
-        text = await Run().run(LocalWorkplace(tmp_path), {"command": TREE, "timeout": 2}, call)
+        text = await Run().run(Workplace(tmp_path), {"command": TREE, "timeout": 2}, call)
     assert text.startswith("Ended after 2 s, before it was done.")
     pids = [int(word) for word in text.splitlines()[1:4]]
     assert [pid for pid in pids if is_listed(pid)] == []
@@ -91,7 +92,7 @@ async def test_a_cancelled_command_is_ended_with_its_tree(tmp_path: Path) -> Non
     call, pids = Heard(), list[int]()
     with watching() as tree:
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(Run().run, LocalWorkplace(tmp_path), {"command": TREE}, call)
+            tasks.start_soon(Run().run, Workplace(tmp_path), {"command": TREE}, call)
             pids += [int(word) for word in (await call.until("ready")).split()[:3]]
             tree.add(*pids)
             tasks.cancel_scope.cancel()
@@ -136,7 +137,7 @@ async def test_a_command_whose_output_cannot_be_told_ends_with_the_reason(tmp_pa
 
     call = Broken()
     with anyio.fail_after(WAIT_S), pytest.raises(LinkBroken):
-        await Run().run(LocalWorkplace(tmp_path), {"command": "echo $$; sleep 600"}, call)
+        await Run().run(Workplace(tmp_path), {"command": "echo $$; sleep 600"}, call)
     assert not is_listed(int(call.text))
 
 

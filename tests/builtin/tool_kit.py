@@ -8,7 +8,7 @@ from typing import Any
 import anyio
 import pytest
 
-from turnwire.builtin.tools import LocalWorkplace, Tool, Workplace
+from turnwire.builtin.tools import Tool, Workplace
 from turnwire.errors import RequestRefused
 from turnwire.testing.patience import WAIT_S
 
@@ -43,7 +43,7 @@ class Heard:
 
 async def use(tool: Tool, where: Workplace | Path, call: Heard | None = None, **arguments: Any) -> str:
     """As the loop does it when everything is allowed."""
-    place = LocalWorkplace(where) if isinstance(where, Path) else where
+    place = Workplace(where) if isinstance(where, Path) else where
     heard = call or Heard()
     with anyio.fail_after(WAIT_S):
         await tool.prepare(place, arguments, heard)
@@ -52,7 +52,7 @@ async def use(tool: Tool, where: Workplace | Path, call: Heard | None = None, **
 
 async def refused(tool: Tool, where: Workplace | Path, **arguments: Any) -> RequestRefused:
     """The refusal of a call; it is the same without `prepare`, for time may pass between the two."""
-    place = LocalWorkplace(where) if isinstance(where, Path) else where
+    place = Workplace(where) if isinstance(where, Path) else where
     with anyio.fail_after(WAIT_S), pytest.raises(RequestRefused) as found:
         await tool.run(place, arguments, Heard())
     return found.value

@@ -22,8 +22,8 @@ from turnwire.ids import AgentSessionId, MessageId, PromptId, SessionId
 from turnwire.limits import Limits
 from turnwire.log import Durability, SqliteEventLog
 from turnwire.log.base import Snapshot
+from turnwire.runtime.folds import open_state, open_view
 from turnwire.runtime.follow import follow, start_of
-from turnwire.runtime.hydrate import open_state, open_view
 from turnwire.runtime.session import STATE
 from turnwire.runtime.tail import Tail, stored
 from turnwire.testing.faults import FaultyLog

@@ -31,7 +31,7 @@ from turnwire.agent.session_client import SessionClient
 from turnwire.agent.store import PAGE, Kept, Page, SessionStore
 from turnwire.agent.turn import Turn
 from turnwire.agent.v2_updates import Json
-from turnwire.core.dialect import QUESTIONS
+from turnwire.core.dialect import PERMISSION_METHODS
 from turnwire.core.translate.handshake import read_client
 from turnwire.core.translate.members import as_object, child
 from turnwire.core.translate.permissions import translate_answer, translate_question
@@ -367,7 +367,7 @@ class AdaptedSessions:
             raise NotOffered(f"the client does not offer `{method}`", what=method)
         question = translate_question(method, raw(params), 1, version, SessionId(session_id))
         run = None if live is None else live.turns.running
-        with run.blocked() if run is not None and method in QUESTIONS else nullcontext():
+        with run.blocked() if run is not None and method in PERMISSION_METHODS else nullcontext():
             answer = await client.request(method, as_object(question))
         if isinstance(answer, Failure):
             raise AgentFailure(answer.error.message, jsonrpc=answer.error.code)

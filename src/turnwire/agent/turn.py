@@ -19,12 +19,12 @@ from msgspec import Raw
 
 from turnwire.agent import workplace
 from turnwire.agent.connected_client import Sent
-from turnwire.agent.own_workplace import Ran
 from turnwire.agent.session import Session
 from turnwire.agent.session_client import SessionClient
 from turnwire.agent.tool_call import ToolCall, described
 from turnwire.agent.turn_run import TurnRun
 from turnwire.agent.v2_updates import MESSAGE, THOUGHT, Json, as_block, for_v1, for_v2
+from turnwire.agent.workplace import Ran
 from turnwire.core.translate.members import as_object, child
 from turnwire.errors import LocalProtocolError, NotOffered, RequestRefused
 from turnwire.wire.jsonrpc import METHOD_NOT_FOUND, Failure, Result, raw

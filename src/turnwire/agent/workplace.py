@@ -1,9 +1,10 @@
 """Files and commands for an agent's author: the client's where it offers them, otherwise the agent's own.
 
-Takes a turn, and what its author wants; gives text and how commands ended. A path may be relative to the session's
-working directory. Beyond the session's directories the agent's own refuse; what a client gives is the client's to
-decide. A cancelled command is killed, at the client too. With a tool call the output is shown while it is written:
-as a terminal of the client, or as one of the agent. Never asks a client for what it did not offer.
+A path may be relative to the session's working directory. Beyond the session's directories the agent's own refuse;
+what a client gives is the client's to decide. A cancelled command is killed with its whole tree, at the client
+too. With a tool call the output is shown while it is written: as a terminal of the client, or as one of the agent.
+Never asks a client for what it did not offer, and never gives a command more of the environment than an agent
+gets.
 """
 
 from __future__ import annotations
@@ -11,18 +12,25 @@ from __future__ import annotations
 import base64
 import os
 import shlex
-from collections.abc import Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeAlias
 from weakref import WeakKeyDictionary
 
 import anyio
+from anyio import CapacityLimiter, to_thread
 from anyio.lowlevel import checkpoint
+from msgspec import Struct
 
-from turnwire.agent.own_workplace import OwnWorkplace, Ran
 from turnwire.errors import RemoteProtocolError, TurnwireError
 from turnwire.limits import Limits
+from turnwire.link.environment import agent_environment
 from turnwire.runtime import new_ids
+from turnwire.runtime.services.files import Files
+from turnwire.runtime.services.roots import Roots
+from turnwire.runtime.services.terminals import Output, prepare, start_terminal
+from turnwire.wire.schema.common import TerminalExit
 
 if TYPE_CHECKING:
     from turnwire.agent.session import Session
@@ -37,8 +45,26 @@ Together less than `max_cancel_s`, so that the turn does not end before its comm
 
 AnyPath: TypeAlias = str | os.PathLike[str]
 
-_own: WeakKeyDictionary[Session, OwnWorkplace] = WeakKeyDictionary()
-"""One per session: it fixes the session's directories when they are first used."""
+Heard: TypeAlias = Callable[[str], Awaitable[object]]
+"""Takes a piece of output, and the next one once that has returned."""
+
+
+class Ran(Struct, frozen=True, kw_only=True):
+    """A command that has ended."""
+
+    exit_code: int | None
+    """`None` if a signal ended it."""
+    signal: str | None
+    output: str
+    """Both of its streams in the order they were written, or the end of that."""
+    truncated: bool
+    timed_out: bool = False
+    """It was ended because its time was up. `Turn.run` sets it no time."""
+
+    @property
+    def ok(self) -> bool:
+        """Whether it ended with 0."""
+        return self.exit_code == 0
 
 
 async def read_file(turn: Turn, path: AnyPath, line: int | None = None, limit: int | None = None) -> str:
@@ -99,6 +125,25 @@ async def run(
     return await (_run_there if turn.session.client.terminal else _run_here)(turn, params, call)
 
 
+def _absolute(turn: Turn, path: AnyPath) -> str:
+    return os.path.join(turn.session.cwd, path)
+
+
+_own: WeakKeyDictionary[Session, OwnWorkplace] = WeakKeyDictionary()
+"""One per session: it fixes the session's directories when they are first used."""
+
+
+def _own_of(turn: Turn) -> OwnWorkplace:
+    session = turn.session
+    own = _own.get(session)
+    if own is None:
+        own = _own[session] = OwnWorkplace(str(session.cwd), [str(each) for each in session.directories], LIMITS)
+    return own
+
+
+# -- at the client -----------------------------------------------------------------------------------------
+
+
 async def _run_there(turn: Turn, params: dict[str, Any], call: ToolCall | None) -> Ran:
     """In a terminal of the client."""
     named = {"terminalId": _text(await _made(turn, params), "terminalId")}
@@ -155,59 +200,6 @@ async def _let_go(turn: Turn, method: str, named: dict[str, Any]) -> None:
         await turn.request(method, named)
 
 
-async def _run_here(turn: Turn, params: dict[str, Any], call: ToolCall | None) -> Ran:
-    """In a process of our own, shown as a terminal of the agent."""
-    shown = None if call is None else _Shown(turn, call, params)
-    try:
-        ran = await _own_of(turn).run(
-            params["command"],
-            params["args"],
-            cwd=params["cwd"],
-            env={each["name"]: each["value"] for each in params["env"]},
-            output_bytes=params["outputByteLimit"],
-            heard=None if shown is None else shown.heard,
-        )
-    except BaseException:
-        if shown is not None:
-            shown.end({"signal": "SIGKILL"})
-        raise
-    if shown is not None:
-        status = {"exitCode": ran.exit_code, "signal": ran.signal}
-        shown.end({name: value for name, value in status.items() if value is not None})
-    return ran
-
-
-class _Shown:
-    """A command of ours in a tool call."""
-
-    def __init__(self, turn: Turn, call: ToolCall, params: dict[str, Any]) -> None:
-        self._turn = turn
-        self._named = {"terminalId": new_ids.terminal_id()}
-        line = shlex.join((params["command"], *params["args"])) if params["args"] else params["command"]
-        turn.publish({"sessionUpdate": "terminal_update", **self._named, "command": line, "cwd": params["cwd"]})
-        call.show({"type": "terminal", **self._named})
-
-    async def heard(self, text: str) -> None:
-        piece = base64.b64encode(text.encode()).decode()
-        await self._turn.publish({"sessionUpdate": "terminal_output_chunk", **self._named, "data": piece})
-
-    def end(self, status: dict[str, Any]) -> None:
-        """Tell its end. Only enqueued: the turn may be ending."""
-        self._turn.publish({"sessionUpdate": "terminal_update", **self._named, "exitStatus": status})
-
-
-def _own_of(turn: Turn) -> OwnWorkplace:
-    session = turn.session
-    own = _own.get(session)
-    if own is None:
-        own = _own[session] = OwnWorkplace(str(session.cwd), [str(each) for each in session.directories], LIMITS)
-    return own
-
-
-def _absolute(turn: Turn, path: AnyPath) -> str:
-    return os.path.join(turn.session.cwd, path)
-
-
 def _text(result: dict[str, Any], name: str) -> str:
     value = result.get(name)
     if not isinstance(value, str):
@@ -217,3 +209,190 @@ def _text(result: dict[str, Any], name: str) -> str:
 
 def _maybe(value: object, kind: type[Any]) -> Any:
     return value if isinstance(value, kind) and not isinstance(value, bool) else None
+
+
+# -- on this machine ---------------------------------------------------------------------------------------
+
+
+async def _run_here(turn: Turn, params: dict[str, Any], call: ToolCall | None) -> Ran:
+    """In a process of our own, shown as a terminal of the agent."""
+
+    async def run(heard: Heard | None) -> Ran:
+        return await _own_of(turn).run(
+            params["command"],
+            params["args"],
+            cwd=params["cwd"],
+            env={each["name"]: each["value"] for each in params["env"]},
+            output_bytes=params["outputByteLimit"],
+            heard=heard,
+        )
+
+    if call is None:
+        return await run(None)
+    line = shlex.join((params["command"], *params["args"])) if params["args"] else params["command"]
+    return await show_terminal(turn, call, line, params["cwd"], run)
+
+
+async def show_terminal(
+    turn: Turn, call: ToolCall, line: str, cwd: str, run: Callable[[Heard], Awaitable[Ran]]
+) -> Ran:
+    """Run a command of ours, and show it as a terminal of the agent in its tool call."""
+    named = {"terminalId": new_ids.terminal_id()}
+    turn.publish({"sessionUpdate": "terminal_update", **named, "command": line, "cwd": cwd})
+    call.show({"type": "terminal", **named})
+
+    async def heard(text: str) -> None:
+        piece = base64.b64encode(text.encode()).decode()
+        await turn.publish({"sessionUpdate": "terminal_output_chunk", **named, "data": piece})
+
+    status: dict[str, Any] = {"signal": "SIGKILL"}
+    try:
+        ran = await run(heard)
+        ended = {"exitCode": ran.exit_code, "signal": ran.signal}
+        status = {name: value for name, value in ended.items() if value is not None}
+        return ran
+    finally:
+        # Only enqueued: the turn may be ending.
+        turn.publish({"sessionUpdate": "terminal_update", **named, "exitStatus": status})
+
+
+class OwnWorkplace:
+    """Files and commands of one session. Made without a look at the disk."""
+
+    def __init__(self, cwd: str, directories: Sequence[str] = (), limits: Limits | None = None) -> None:
+        """Raises `RequestRefused` if a directory is not an absolute path."""
+        self._limits = limits or Limits()
+        self._threads = CapacityLimiter(self._limits.file_threads)
+        self.roots = Roots(cwd, directories)
+        self._files = Files(self.roots, self._limits, self._threads)
+
+    async def read_file(self, path: str, line: int | None = None, limit: int | None = None) -> str:
+        """A text file, or `limit` lines of it from `line` on. Raises `RequestRefused`."""
+        return await self._files.read_text_file(path, line, limit)
+
+    async def write_file(self, path: str, text: str) -> None:
+        """Create or replace a file, whole or not at all. Raises `RequestRefused`."""
+        await self._files.write_text_file(path, text)
+
+    async def run(
+        self,
+        command: str,
+        arguments: Sequence[str],
+        *,
+        cwd: str,
+        env: Mapping[str, str],
+        output_bytes: int,
+        heard: Heard | None = None,
+    ) -> Ran:
+        """Run a command to its end. Raises `RequestRefused` if it cannot start or its directory is outside."""
+        environment = agent_environment(os.environ, additions=[f"{name}={value}" for name, value in env.items()])
+        words, where = await to_thread.run_sync(
+            prepare, self.roots, command, arguments, environment, cwd, limiter=self._threads
+        )
+        return await self.perform(words, where, environment, NewestOutput(output_bytes), heard)
+
+    async def perform(
+        self,
+        words: Sequence[str],
+        cwd: str,
+        environment: Mapping[str, str],
+        output: LiveOutput,
+        heard: Heard | None = None,
+        timeout_s: float | None = None,
+    ) -> Ran:
+        """Run a program to its end, or until its time is up; with it goes everything that it started.
+
+        Raises `RequestRefused` if it cannot start. When `heard` raises an error of ours, nobody hears the program
+        any more: it is ended, and the error raised.
+        """
+        terminal = start_terminal(words, cwd, environment, 0)
+        # Nothing has been read yet: that begins when this task first waits.
+        terminal.output = output
+        timed_out, failures = False, list[TurnwireError]()
+        try:
+            await terminal.launched(self._limits.launch_s)
+            async with anyio.create_task_group() as tasks:
+                if heard is not None:
+                    tasks.start_soon(_tell, output, heard, tasks.cancel_scope, failures)
+                with anyio.move_on_after(timeout_s) as waiting:
+                    await terminal.exited()
+                timed_out = waiting.cancelled_caught
+                await terminal.stop(self._limits.stop_kill_s)
+                if terminal.exit is None:
+                    # Something of it hangs in the kernel. What it has printed is all there is.
+                    output.end()
+        finally:
+            await terminal.stop(self._limits.stop_kill_s)
+        if failures:
+            raise failures[0]
+        ended = terminal.exit or TerminalExit()
+        return Ran(
+            exit_code=ended.exit_code,
+            signal=ended.signal,
+            output=output.text(),
+            truncated=output.is_truncated,
+            timed_out=timed_out,
+        )
+
+
+# -- what a command prints, told while it comes ------------------------------------------------------------
+
+
+class LiveOutput(Output, ABC):
+    """Output that is told piece by piece while it comes. A subclass says what of it is told, and when."""
+
+    def __init__(self, max_bytes: int) -> None:
+        super().__init__(max_bytes)
+        self.has_ended = False
+        self._news = anyio.Event()
+
+    def end(self) -> None:
+        super().end()
+        self.has_ended = True
+        self._news.set()
+
+    @abstractmethod
+    def take(self) -> str:
+        """What was not told yet; with `has_ended` all that is left."""
+
+    def wake(self) -> None:
+        """There is something to take."""
+        self._news.set()
+
+    async def tell(self, heard: Heard) -> None:
+        """Tell it as it comes, and return when all is told. Waits for one who is slow to hear."""
+        is_last = False
+        while not is_last:
+            await self._news.wait()
+            self._news = anyio.Event()
+            is_last = self.has_ended
+            if text := self.take():
+                await heard(text)
+
+
+class NewestOutput(LiveOutput):
+    """The newest part is kept. What is not heard in time is cut like the whole."""
+
+    def __init__(self, max_bytes: int) -> None:
+        super().__init__(max_bytes)
+        self._fresh = Output(max_bytes)
+        self._max = max_bytes
+
+    def take(self) -> str:
+        taken, self._fresh = self._fresh, Output(self._max)
+        return f"[...]\n{taken.text()}" if taken.is_truncated else taken.text()
+
+    def _keep(self, text: str) -> None:
+        super()._keep(text)
+        # Whole characters only, so the decoder of each buffer starts and ends clean.
+        self._fresh.feed(text.encode())
+        self.wake()
+
+
+async def _tell(output: LiveOutput, heard: Heard, scope: anyio.CancelScope, failures: list[TurnwireError]) -> None:
+    """The error is handed over, not raised: out of a task group it would come wrapped."""
+    try:
+        await output.tell(heard)
+    except TurnwireError as error:
+        failures.append(error)
+        scope.cancel()

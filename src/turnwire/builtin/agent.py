@@ -15,6 +15,7 @@ from anyio import to_thread
 
 from turnwire import __version__
 from turnwire.agent import Agent, AgentOptions, FolderStore, MemoryStore, Option, Session, Turn
+from turnwire.agent.agent import serve_stdio
 from turnwire.builtin import slash_commands
 from turnwire.builtin.context import KEPT, compact, is_nearly_full
 from turnwire.builtin.conversation import Conversation, title_of, user_message
@@ -26,9 +27,10 @@ from turnwire.builtin.offline_model import offline_model
 from turnwire.builtin.permits import ASK, MODES
 from turnwire.builtin.system_prompt import read_notes
 from turnwire.builtin.tools import offered_tools
+from turnwire.builtin.tools.workplace import TurnWorkplace
 from turnwire.builtin.work import Bounds, Work
-from turnwire.builtin.workplace import TurnWorkplace
 from turnwire.errors import ModelFailed
+from turnwire.link.base import FrameLink
 from turnwire.runtime.clock import Clock, SystemClock
 
 NAME = "turnwire-agent"
@@ -76,7 +78,8 @@ class BuiltIn:
                 mcp_sse=True,
             ),
         )
-        self._stage = Stage(agent, clock or SystemClock())
+        self._clock = clock or SystemClock()
+        self._stage = Stage(agent, self._clock)
         agent.opened(self._opened)
         agent.closed(self._closed)
         agent.prompt(self._prompt)
@@ -86,6 +89,18 @@ class BuiltIn:
         )
         for each in slash_commands.COMMANDS:
             agent.command(each.name, each.about, hint=each.hint)(self._command(each))
+
+    def run(self) -> None:
+        """Serve the client that started this process, until it leaves."""
+        serve_stdio(self.serve)
+
+    async def serve(self, link: FrameLink) -> None:
+        """Serve one client until its link ends, then let go of the models' connections."""
+        try:
+            await self.agent.serve(link)
+        finally:
+            for each in self._models.values():
+                await each.aclose()
 
     # -- sessions ------------------------------------------------------------------------------------------------
 
@@ -115,7 +130,7 @@ class BuiltIn:
             await held.stop()
         # Whoever opened it meanwhile has started what it names now.
         if session.mcp_servers and session.id not in self._servers:
-            self._servers[session.id] = servers = McpServers(session.mcp_servers, session.cwd)
+            self._servers[session.id] = servers = McpServers(session.mcp_servers, session.cwd, clock=self._clock)
             session.background(servers.run)
 
     # -- turns ---------------------------------------------------------------------------------------------------

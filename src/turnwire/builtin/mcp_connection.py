@@ -44,15 +44,15 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from msgspec import UNSET, UnsetType
 
 from turnwire import __version__
-from turnwire.builtin.tools.arguments import failed
-from turnwire.builtin.tools.output import shortened, show, shown
-from turnwire.builtin.tools.tool import Call
+from turnwire.builtin.tools.tool import failed, shortened, shown
+from turnwire.builtin.tools.workplace import Call, show
 from turnwire.errors import AgentLaunchFailed, ConfigError, LinkError, leaves
 from turnwire.limits import Limits
 from turnwire.link.address import is_loopback
 from turnwire.link.base import FrameLink
 from turnwire.link.environment import agent_environment
 from turnwire.link.process import AgentProcess, Exit, spawn
+from turnwire.runtime.clock import Clock
 from turnwire.wire.schema.common import NamedValue
 from turnwire.wire.schema.v1 import McpServer
 
@@ -77,7 +77,7 @@ PROGRESS_LINES, WORDS = 100, 500
 class McpConnection:
     """One server."""
 
-    def __init__(self, server: McpServer, cwd: Path, *, connect_s: float, call_s: float) -> None:
+    def __init__(self, server: McpServer, cwd: Path, *, clock: Clock, connect_s: float, call_s: float) -> None:
         self.name = server.name
         self.offers: list[Tool] = []
         self.failure: str | None = None
@@ -87,6 +87,7 @@ class McpConnection:
         """It was connected once. If there is a `failure` now, it may come back."""
         self._server = server
         self._cwd = cwd
+        self._clock = clock
         self._connect_s = connect_s
         self._call_s = call_s
         self._client: Client | None = None
@@ -108,7 +109,9 @@ class McpConnection:
 
     def again(self) -> McpConnection:
         """The same server, to be connected to anew."""
-        fresh = McpConnection(self._server, self._cwd, connect_s=self._connect_s, call_s=self._call_s)
+        fresh = McpConnection(
+            self._server, self._cwd, clock=self._clock, connect_s=self._connect_s, call_s=self._call_s
+        )
         fresh.was_there = self.was_there
         return fresh
 
@@ -192,7 +195,7 @@ class McpConnection:
                 return
             except (SubscriptionLost, TimeoutError):
                 logger.debug("the MCP server %r broke off its stream of changes", self.name)
-            await anyio.sleep(wait_s)
+            await self._clock.sleep(wait_s)
             wait_s = min(2 * wait_s, LISTEN_MOST_S)
             # What changed meanwhile was not told.
             self._stale.set()

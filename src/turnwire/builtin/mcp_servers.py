@@ -21,9 +21,10 @@ from anyio import to_thread
 from anyio.abc import TaskGroup
 
 from turnwire.builtin.model import NAME_LENGTH, ToolSpec, in_letters
-from turnwire.builtin.tools.arguments import failed, wrong
-from turnwire.builtin.tools.tool import Call, Tool, Workplace
+from turnwire.builtin.tools.tool import Tool, failed, wrong
+from turnwire.builtin.tools.workplace import Call, Workplace
 from turnwire.errors import RemoteProtocolError
+from turnwire.runtime.clock import Clock, SystemClock
 from turnwire.wire.jsonrpc import raw
 from turnwire.wire.schema.reading import read
 from turnwire.wire.schema.v1 import McpServer
@@ -65,11 +66,13 @@ class McpServers:
         *,
         connect_s: float = CONNECT_S,
         call_s: float = CALL_S,
+        clock: Clock | None = None,
     ) -> None:
         self._servers = servers
         self._cwd = cwd
         self._connect_s = connect_s
         self._call_s = call_s
+        self._clock = clock or SystemClock()
         self._connections: list[McpConnection] = []
         self._failures: list[tuple[str, str]] = []
         self._begun = anyio.Event()
@@ -158,7 +161,11 @@ class McpServers:
                     (_name(each), "its description is malformed; give a name with a command or a URL")
                 )
             else:
-                made.append(McpConnection(server, self._cwd, connect_s=self._connect_s, call_s=self._call_s))
+                made.append(
+                    McpConnection(
+                        server, self._cwd, clock=self._clock, connect_s=self._connect_s, call_s=self._call_s
+                    )
+                )
         return made
 
 

@@ -23,6 +23,7 @@ NOTES = "AGENTS.md"
 MAX_FOLDERS = 16
 """Folders above the session's own in which notes are looked for."""
 MAX_NOTE_BYTES = 32 * 1024
+_LEADS_TO = b"gitdir:"
 _OPEN = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 
 RULES = """\
@@ -85,10 +86,26 @@ def _place(cwd: Path, directories: Sequence[Path], tools: Sequence[ToolSpec]) ->
 def read_notes(cwd: Path) -> list[Note]:
     """The project's notes, the outermost first. Blocks: call it in a worker thread."""
     folders = [cwd, *cwd.parents][: MAX_FOLDERS + 1]
-    root = next((at for at, each in enumerate(folders) if (each / ".git").exists()), 0)
+    root = next((at for at, each in enumerate(folders) if _is_repository(each)), 0)
     # The session's folder by itself as well: its own name may be a link.
     roots = Roots(str(folders[root]), [str(cwd)])
     return [note for each in reversed(folders[: root + 1]) if (note := _read(roots, each / NOTES)) is not None]
+
+
+def _is_repository(folder: Path) -> bool:
+    """As git itself sees it, roughly. An empty `.git`, such as tools leave behind, makes no repository of what is
+    below it."""
+    mark = folder / ".git"
+    try:
+        if mark.is_dir():
+            return os.path.lexists(mark / "HEAD")
+        # A worktree or a submodule has a file that says where its repository is.
+        if mark.is_file():
+            with mark.open("rb") as file:
+                return file.read(len(_LEADS_TO)) == _LEADS_TO
+    except OSError:
+        pass
+    return False
 
 
 def _read(roots: Roots, path: Path) -> Note | None:

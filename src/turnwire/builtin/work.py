@@ -14,7 +14,8 @@ from turnwire.builtin.conversation import Conversation
 from turnwire.builtin.model import Model, ToolSpec, UserMessage
 from turnwire.builtin.permits import PLAN
 from turnwire.builtin.system_prompt import Note, system_prompt
-from turnwire.builtin.tools.tool import Tool, Workplace
+from turnwire.builtin.tools.tool import Tool
+from turnwire.builtin.tools.workplace import Workplace
 
 ALLOWED = "allowed"
 """Where in a session's state the permissions are that its user gave for good."""

@@ -60,7 +60,7 @@ def agent(models: tuple[str, ...], model_url: str | None, **flags: Any) -> None:
         bounds=Bounds(max_requests=flags["max_requests"], max_tokens=flags["max_tokens"]),
         mode=flags["mode"],
     )
-    BuiltIn(_chosen(models, model_url), settings).agent.run()
+    BuiltIn(_chosen(models, model_url), settings).run()
 
 
 def _chosen(models: tuple[str, ...], url: str | None) -> list[Model]:

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import msgspec
 
 from turnwire.core.view import View
-from turnwire.core.view.items import Message, MessageRole, ToolCall
+from turnwire.core.view.transcript import Message, MessageRole, ToolCall
 from turnwire.ids import PromptId
 
 

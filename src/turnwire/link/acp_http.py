@@ -3,7 +3,7 @@
 `AcpHttp` uses the credentials and cookies of an HTTP client, and knows the connection's id and version once there
 is one. It gives answers with a bounded body, never follows a redirect and never judges a status.
 
-`EventStream` is what the agent sends for one scope, the whole connection or one session, over as many connections
+`AcpStream` is what the agent sends for one scope, the whole connection or one session, over as many connections
 as it takes. It comes back where it was cut, if the agent numbers its events; nothing is given twice and nothing
 left out. Without a number it comes back only if its owner expects nothing from it; else nobody knows what was
 lost, and it ends as lost. What that means is decided by its owner, `turnwire.link.streamable`.
@@ -21,6 +21,7 @@ import httpx
 
 from turnwire.errors import FrameTooLarge
 from turnwire.limits import Limits
+from turnwire.link.backoff import Sleep
 from turnwire.wire.sse import SseReader
 
 CONNECTION_ID, SESSION_ID, VERSION = "Acp-Connection-Id", "Acp-Session-Id", "Acp-Protocol-Version"
@@ -84,12 +85,12 @@ class AcpHttp:
         return await self._client.send(request, stream=True)
 
     def _headers(self, session_id: str | None) -> dict[str, str]:
-        given = {
+        headers = {
             CONNECTION_ID: self.connection_id,
             SESSION_ID: session_id,
             VERSION: None if self.version is None else str(self.version),
         }
-        return {name: value for name, value in given.items() if value is not None}
+        return {name: value for name, value in headers.items() if value is not None}
 
     async def _ask(self, request: httpx.Request) -> Answer:
         response = await self._client.send(request, stream=True)
@@ -110,9 +111,9 @@ def is_header(text: str) -> bool:
     return bool(text) and text.isascii() and text.isprintable() and text == text.strip()
 
 
-Arrived: TypeAlias = Callable[["EventStream", bytes], Awaitable[None]]
+Arrived: TypeAlias = Callable[["AcpStream", bytes], Awaitable[None]]
 
-Expecting: TypeAlias = Callable[["EventStream"], bool]
+Expecting: TypeAlias = Callable[["AcpStream"], bool]
 """Whether a cut that is not numbered may have cost something."""
 
 
@@ -128,11 +129,17 @@ class Standing(StrEnum):
     LOST = "lost"
 
 
-class EventStream:
+class AcpStream:
     """The frames of one scope."""
 
     def __init__(
-        self, session_id: str | None, http: AcpHttp, limits: Limits, arrived: Arrived, expecting: Expecting
+        self,
+        session_id: str | None,
+        http: AcpHttp,
+        limits: Limits,
+        arrived: Arrived,
+        expecting: Expecting,
+        sleep: Sleep,
     ) -> None:
         self.session_id = session_id
         self.standing = Standing.OPENING
@@ -142,6 +149,7 @@ class EventStream:
         self._limits = limits
         self._arrived = arrived
         self._expecting = expecting
+        self._sleep = sleep
         self._last_event_id: str | None = None
         self._retry_s = RETRY_S
         self._away_s = 0.0
@@ -207,7 +215,7 @@ class EventStream:
         if self._away_s + wait_s > self._limits.reconnect_s:
             return False
         self._away_s += wait_s
-        await anyio.sleep(wait_s)
+        await self._sleep(wait_s)
         return True
 
     async def _read(self) -> bool:

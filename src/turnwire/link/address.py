@@ -1,7 +1,4 @@
-"""Where a remote agent is, and what every request to it carries.
-
-Takes a URL, a token and headers as a person gives them; gives them checked. Never sends anything.
-"""
+"""Where a remote agent is, and what every request to it carries: checked, as a person gave it."""
 
 from __future__ import annotations
 

@@ -1,14 +1,17 @@
 """How long to wait before the next try.
 
-Takes failures one by one; gives waits whose ceiling doubles with each, spread over all of it by chance, so that
-many clients of one daemon do not come back in step. Never waits itself.
+The ceiling doubles with each failure in a row. The wait is spread over all of it by chance, so that many clients
+of one daemon do not come back in step.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from random import random
 from typing import TypeAlias
+
+Sleep: TypeAlias = Callable[[float], Awaitable[None]]
+"""Returns when so many seconds have passed: how a wait is waited out, so that a test can decide it."""
 
 Chance: TypeAlias = Callable[[], float]
 """A number from 0 up to 1."""

@@ -1,8 +1,7 @@
 """The environment of an agent: what it needs to run on this machine, and nothing it was not given.
 
-Takes the daemon's own environment and what the operator adds; gives the agent's. A list of what passes, never
-a list of what does not: a secret that nobody thought of stays here. Nothing named `TURNWIRE_…` ever passes,
-those are the daemon's own. Names may be logged, values never.
+There is a list of what passes, and none of what does not: a secret that nobody thought of stays here. Nothing named
+`TURNWIRE_…` ever passes, those are the daemon's own. Names may be logged, values never.
 """
 
 from __future__ import annotations
@@ -61,8 +60,8 @@ def agent_environment(
     Raises:
         ConfigError: A name is none, or is one of the daemon's own.
     """
-    given = {name: value for name, value in own.items() if _passes(name)}
-    given |= {name: own[name] for name in map(_checked, pass_through) if name in own}
+    variables = {name: value for name, value in own.items() if _passes(name)}
+    variables |= {name: own[name] for name in map(_checked, pass_through) if name in own}
     for addition in additions:
         name, equals, value = addition.partition("=")
         if not equals:
@@ -70,8 +69,8 @@ def agent_environment(
             raise ConfigError("an addition to the agent's environment has no `=`; write KEY=VALUE")
         if "\0" in value:
             raise ConfigError(f"the value of {_checked(name)} holds a zero byte; no program can be given that")
-        given[_checked(name)] = value
-    return given
+        variables[_checked(name)] = value
+    return variables
 
 
 def redacted(env: Mapping[str, str]) -> list[str]:

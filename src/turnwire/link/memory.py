@@ -1,7 +1,6 @@
-"""A link inside one process: two crossed ends that hand frames over without a system call.
+"""A link inside one process: two crossed ends that hand frames over without a system call, and without a copy.
 
-Takes frames on one end and gives them on the other, a burst as one list. Never copies a frame, never looks
-into one. Tests and embedded agents use it; it keeps the obligations of `turnwire.link.base` like any other.
+Tests and embedded agents use it; it keeps the obligations of `turnwire.link.base` like any other.
 """
 
 from __future__ import annotations
@@ -9,7 +8,7 @@ from __future__ import annotations
 import anyio
 
 from turnwire.errors import LimitExceeded, LinkBroken, LinkClosed, LocalProtocolError
-from turnwire.link.queues import Senders
+from turnwire.link.queues import Senders, next_frames
 
 
 class _Lane:
@@ -32,6 +31,10 @@ class _Lane:
     def put(self, frame: bytes) -> None:
         self.frames.append(frame)
         self.wake_reader()
+
+    @property
+    def is_ended(self) -> bool:
+        return self.writer_gone
 
     def take(self) -> list[bytes]:
         taken, self.frames = self.frames, []
@@ -63,20 +66,7 @@ class MemoryLink:
     async def receive(self) -> list[bytes]:
         """Everything that has arrived, at least one frame. Cancel-safe: a cancelled call took nothing."""
         lane = self._inbound
-        if lane.arrived is not None:
-            raise LocalProtocolError("another task is already in receive(); a link has one reader")
-        while True:
-            if lane.reader_gone:
-                raise LinkClosed("this end of the link is closed; open a new pair")
-            if lane.frames:
-                return lane.take()
-            if lane.writer_gone:
-                raise LinkBroken("the peer closed its end and everything it sent has been read")
-            lane.arrived = anyio.Event()
-            try:
-                await lane.arrived.wait()
-            finally:
-                lane.arrived = None
+        return await next_frames(lane, lambda: lane.reader_gone, lambda: _READ_TO_THE_END)
 
     async def send(self, frame: bytes) -> None:
         """Send one frame, waiting for room in order. Cancel-safe: a cancelled call sent all or nothing."""
@@ -113,6 +103,9 @@ class MemoryLink:
             raise LinkClosed("this end of the link is closed; open a new pair")
         if self._outbound.reader_gone:
             raise LinkBroken("the peer closed its end; the frame was not sent")
+
+
+_READ_TO_THE_END = "the peer closed its end and everything it sent has been read"
 
 
 def memory_pair(max_frames: int = 1024) -> tuple[MemoryLink, MemoryLink]:

@@ -29,7 +29,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, NamedTuple, TypeAlias
@@ -39,6 +39,7 @@ import msgspec
 
 from turnwire.errors import AgentLaunchFailed
 from turnwire.limits import Limits
+from turnwire.link.backoff import Sleep
 from turnwire.link.environment import redacted, secrets
 from turnwire.link.stdio import StdioLink
 from turnwire.wire.ndjson import LineReader, Oversized
@@ -282,8 +283,6 @@ class StderrTail:
 # -- the agent ------------------------------------------------------------------------------------------------
 
 Rung: TypeAlias = Literal["eof", "term", "kill"]
-
-Sleep: TypeAlias = Callable[[float], Awaitable[None]]
 
 
 def signal_name(number: int) -> str:

@@ -1,8 +1,8 @@
 """Frames as lines over two file descriptors: an agent's pipes, or our own standard input and output.
 
-Takes a descriptor to read and one to write, and owns both; gives a `FrameLink`. Whole chunks are cut into
-lines as they come, so a burst costs one wake-up; what is sent in one turn of the event loop goes out in one
-write. Never blocks the loop on a pipe or socket, whatever the peer does:
+The link owns both descriptors. Whole chunks are cut into lines as they come, so a burst costs one wake-up; what is
+sent in one turn of the event loop goes out in one write. The loop never blocks on a pipe or socket, whatever the
+peer does:
 
 * a peer that never reads: `link_buffer_bytes` wait for it, then `send` waits and `send_nowait` refuses;
 * a peer that never stops: reading pauses while `link_buffer_bytes` wait to be received;

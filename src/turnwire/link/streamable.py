@@ -1,7 +1,7 @@
 """Frames over Streamable HTTP: each of ours is a POST, the peer's come on event streams.
 
-Takes the address of an agent; gives a `FrameLink`. There is one event stream for the connection and one for each
-session that lives on it. What they bring is one sequence here, in the order it arrived, and that is made safe:
+There is one event stream for the connection and one for each session that lives on it. What they bring is one
+sequence here, in the order it arrived, and that is made safe:
 
 S1  One POST at a time, in order: the next goes out when the agent has accepted the last.
 S2  No frame about a session is sent before the session's stream is open, so no answer can be missed. The stream of
@@ -32,8 +32,9 @@ from turnwire.core.dialect import read_cancel_request
 from turnwire.errors import RemoteProtocolError
 from turnwire.ids import RequestId
 from turnwire.limits import Limits
-from turnwire.link.acp_http import GONE, AcpHttp, EventStream, Standing, is_header
+from turnwire.link.acp_http import GONE, AcpHttp, AcpStream, Standing, is_header
 from turnwire.link.address import shown
+from turnwire.link.backoff import Sleep
 from turnwire.link.network import NetworkLink
 from turnwire.link.websocket import refused
 from turnwire.wire.jsonrpc import (
@@ -81,12 +82,15 @@ class _Opened(msgspec.Struct):
 class StreamableLink(NetworkLink):
     """Frames to an agent behind Streamable HTTP. The first that is sent must be `initialize`."""
 
-    def __init__(self, url: str, client: httpx.AsyncClient, limits: Limits | None = None) -> None:
+    def __init__(
+        self, url: str, client: httpx.AsyncClient, limits: Limits | None = None, sleep: Sleep = anyio.sleep
+    ) -> None:
         limits = limits or Limits()
         super().__init__(limits)
         self._http = AcpHttp(url, client, limits.frame_bytes)
+        self._sleep = sleep
         self._tasks: TaskGroup = anyio.create_task_group()
-        self._streams: dict[str | None, EventStream] = {}
+        self._streams: dict[str | None, AcpStream] = {}
         """By session; that of the connection under none."""
         self._open: dict[ExactId, tuple[Request, str | None]] = {}
         """Our requests that are not answered, with their sessions."""
@@ -181,16 +185,16 @@ class StreamableLink(NetworkLink):
 
     # -- from the agent ------------------------------------------------------------------------------------
 
-    def _stream(self, session_id: str | None) -> EventStream:
+    def _stream(self, session_id: str | None) -> AcpStream:
         """The stream of a scope; asked for again if it could not be had."""
         stream = self._streams.get(session_id)
         if stream is None or stream.standing not in (Standing.OPENING, Standing.OPEN):
-            stream = EventStream(session_id, self._http, self._limits, self._arrived, self._is_expecting)
+            stream = AcpStream(session_id, self._http, self._limits, self._arrived, self._is_expecting, self._sleep)
             self._streams[session_id] = stream
             self._tasks.start_soon(self._follow, stream)
         return stream
 
-    async def _follow(self, stream: EventStream) -> None:
+    async def _follow(self, stream: AcpStream) -> None:
         await stream.run()
         session_id = stream.session_id
         if self._streams.get(session_id) is not stream:
@@ -203,7 +207,7 @@ class StreamableLink(NetworkLink):
         elif session_id is None or (stream.standing is Standing.LOST and not self._is_ending(session_id)):
             self._lose("an event stream of the agent was cut, and what it would have brought is lost")
 
-    def _is_expecting(self, stream: EventStream) -> bool:
+    def _is_expecting(self, stream: AcpStream) -> bool:
         """Whether an answer may come on this stream, or the agent is one that forgets what it could not tell."""
         if not any(each.is_numbered for each in self._streams.values()):
             return True
@@ -217,7 +221,7 @@ class StreamableLink(NetworkLink):
             about == session_id and request.method in _ENDS_A_SESSION for request, about in self._open.values()
         )
 
-    async def _arrived(self, stream: EventStream, frame: bytes) -> None:
+    async def _arrived(self, stream: AcpStream, frame: bytes) -> None:
         if read_update_line(frame) is None:
             message = _read(frame)
             if isinstance(message, Request):
@@ -234,7 +238,7 @@ class StreamableLink(NetworkLink):
         self._inbound.put(frame)
         await self._inbound.room()
 
-    def _answered(self, message: Result | Failure, came_on: EventStream) -> EventStream | None:
+    def _answered(self, message: Result | Failure, came_on: AcpStream) -> AcpStream | None:
         """Note the answer to a request of ours; gives the stream that it must not overtake, if there is one."""
         asked = None if message.id is None else self._open.pop(exact(message.id), None)
         if asked is None or isinstance(message, Failure):
@@ -253,7 +257,7 @@ class StreamableLink(NetworkLink):
             self._streams.pop(about).end()
         return None
 
-    async def _hold(self, answer: bytes, history: EventStream, last: int | None) -> None:
+    async def _hold(self, answer: bytes, history: AcpStream, last: int | None) -> None:
         if last is None:
             await history.quiet(self._limits.replay_quiet_s, REPLAY_MOST_S)
         else:

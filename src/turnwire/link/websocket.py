@@ -1,8 +1,8 @@
 """Frames as text messages of a WebSocket.
 
-Takes an open WebSocket, of either side, and owns it; gives a `FrameLink`. Binary messages are skipped and counted.
-A message beyond `frame_bytes` ends the connection, as the standard wants it. Never follows a redirect: the
-credential goes to the one address that was given.
+The link owns an open WebSocket, of either side. Binary messages are skipped and counted. A message beyond
+`frame_bytes` ends the connection, as the standard wants it. No redirect is followed: the credential goes to the one
+address that was given.
 
 A peer that is silent is asked for a sign of life each `heartbeat_s`, and is gone when it has not answered two of
 them. A peer that we ourselves hold back, because nobody receives, is not asked: its answers wait behind its frames.

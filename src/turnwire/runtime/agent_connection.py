@@ -19,7 +19,7 @@ from turnwire import __version__
 from turnwire.core.correlation import ExactId, exact
 from turnwire.core.dialect import (
     NEWEST_VERSION,
-    QUESTIONS,
+    PERMISSION_METHODS,
     UNKNOWN_MODE,
     AgentProfile,
     initialize_params,
@@ -320,9 +320,9 @@ class AgentConnection:
         inbound = self._sessions.get(session_id)
         if not is_offered_question(frame):
             self.peer.refuse(frame.id, UNKNOWN_MODE)
-        elif inbound is not None and frame.method in QUESTIONS:
+        elif inbound is not None and frame.method in PERMISSION_METHODS:
             self._ask_users(inbound, frame)
-        elif frame.method not in QUESTIONS:
+        elif frame.method not in PERMISSION_METHODS:
             self._ask_client(inbound, frame)
         elif not self._hold(session_id, frame):
             self.peer.refuse(frame.id)

@@ -58,7 +58,7 @@ class AgentDriver:
         requests: ClientRequests,
         rules: Rules,
     ) -> None:
-        self._rules = SessionRules(rules, session_id)
+        self._rules = SessionRules(rules, session_id) if rules.rules else None
         self._session_id = session_id
         self._session: Session | None = None
         self._cwd = ""
@@ -236,7 +236,9 @@ class AgentDriver:
         """Hand it to the session, or keep it until the session is back."""
         if self._is_left:
             return
-        happened = self._rules.hear(happened, self._cwd if self._session is None else self._session.state.cwd)
+        if self._rules is not None:
+            cwd = self._cwd if self._session is None else self._session.state.cwd
+            happened = self._rules.judged(happened, cwd)
         if self._session is not None:
             self._session.inbox.put(happened)
             return

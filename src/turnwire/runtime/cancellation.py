@@ -1,6 +1,5 @@
-"""Cancelling, where functions of a program run among our own tasks.
-
-Takes what such a function raised; tells a real cancel from one that the function made up. Never keeps a real one.
+"""Cancelling, where functions of a program run among our own tasks: a real cancel, or one that the function made
+up.
 """
 
 from __future__ import annotations

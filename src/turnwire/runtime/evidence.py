@@ -1,8 +1,7 @@
 """Why a turn has not ended: what is known of it, laid out for a person to decide.
 
-Takes a session's state and its agent's connection; gives an explanation with the evidence behind it. Silence is
-one piece of evidence and only that: `suspected_complete` is a suspicion to look at, and never ends a turn. What
-ends it is the agent, a cancel, or a person who settles it.
+Silence is one piece of evidence and only that: `suspected_complete` is a suspicion to look at, and never ends a
+turn. What ends it is the agent, a cancel, or a person who settles it.
 """
 
 from __future__ import annotations
@@ -70,7 +69,7 @@ def explain(
     agent = _agent(connection)
     if turn is None:
         return Explanation("idle", queued=queued, agent=agent)
-    waiting = [each.request_id for each in state.questions if each.prompt_id == turn.prompt_id]
+    waiting = [each.request_id for each in state.permissions if each.prompt_id == turn.prompt_id]
     tools = [each for each, status in turn.tools.items() if status not in FINAL_TOOL_STATUS]
     against = _what_it_waits_for(turn, waiting, tools, seen, agent)
     reasons = against or _what_speaks_for_it(state, seen, quiet_s, suspect_after_s)

@@ -33,19 +33,19 @@ class Inbox:
     def __len__(self) -> int:
         return len(self._entries)
 
-    def put(self, given: AnyInput) -> None:
+    def put(self, input: AnyInput) -> None:
         """Take an input that nobody waits for: the agent's words, deadlines. The caller then awaits `room`."""
-        self._entries.append((given, None))
+        self._entries.append((input, None))
         self._wake()
 
-    def ask(self, given: AnyInput) -> Reply:
+    def ask(self, input: AnyInput) -> Reply:
         """Take a client's input; its reply holds the answer or refusal. Raises `LimitExceeded`, `SessionClosed`."""
         if self.is_closed:
             raise SessionClosed("the session is being put away; ask again")
         if self._replies >= self._limits.client_inputs:
             raise LimitExceeded("too many requests wait for this session; try again", limit="client_inputs")
         reply: Reply = asyncio.get_running_loop().create_future()
-        self._entries.append((given, reply))
+        self._entries.append((input, reply))
         self._replies += 1
         self._wake()
         return reply

@@ -1,8 +1,8 @@
 """A node: the sessions of one process, assembled. No rules of its own.
 
-Takes a log, a source of agents and a clock; gives sessions by id, opening each from the log when it is first
-touched and putting it away when nobody has touched it for a while. On start it opens what the log marks as
-unsettled, so that what a crash left open gets its end without anybody asking. One session's failure is its own.
+A session is opened from the log when it is first touched, and put away when nobody has touched it for a while. On
+start the node opens what the log marks as unsettled, so that what a crash left open gets its end without anybody
+asking. One session's failure is its own.
 """
 
 from __future__ import annotations
@@ -23,8 +23,7 @@ from turnwire.core.codec import check_asked, decode_all
 from turnwire.core.events import AgentExited, AgentStarted
 from turnwire.core.inputs import AgentGone, AnyInput, Asked, Close, CreateSession, HoldQueue, Prompt, Recover
 from turnwire.core.queue import STOPPING, Accepted
-from turnwire.core.setup import NO_SETUP, Setup
-from turnwire.core.state import NOTHING, Phase
+from turnwire.core.state import NO_SETUP, NOTHING, Phase, Setup
 from turnwire.core.view import View
 from turnwire.errors import (
     AgentError,
@@ -43,8 +42,8 @@ from turnwire.runtime.agent_exit import failure_of
 from turnwire.runtime.agent_pool import AgentPolicy, AgentPool
 from turnwire.runtime.client_requests import ClientRequests
 from turnwire.runtime.clock import Clock, SystemClock
+from turnwire.runtime.folds import keep_view, open_state, open_view
 from turnwire.runtime.follow import Page, follow, start_of
-from turnwire.runtime.hydrate import keep_view, open_state, open_view
 from turnwire.runtime.node_agents import NodeAgents
 from turnwire.runtime.permission_rules import Rules
 from turnwire.runtime.session import STATE, Opened, Session, Watch
@@ -139,32 +138,32 @@ class Node:
             raise LocalProtocolError("no agent has had this session yet; prompt it first", session_id=session_id)
         return known_as
 
-    async def accept(self, session_id: SessionId, given: Prompt) -> tuple[Accepted, Callable[[], None]]:
+    async def accept(self, session_id: SessionId, prompt: Prompt) -> tuple[Accepted, Callable[[], None]]:
         """`submit` for a prompt whose agent is not asked before its client was told: the second part says that.
 
         Call it once the answer is written, or cannot be. Raises what `submit` raises.
         """
         session = await self.session(session_id)
-        session.hold(given.prompt_id)
+        session.hold(prompt.prompt_id)
 
         def told() -> None:
-            session.answered(given.prompt_id)
+            session.answered(prompt.prompt_id)
 
         try:
-            accepted = cast("Accepted", await self.submit(session_id, given))
+            accepted = cast("Accepted", await self.submit(session_id, prompt))
         except BaseException:
             told()
             raise
         return accepted, told
 
-    async def submit(self, session_id: SessionId, given: AnyInput) -> object:
+    async def submit(self, session_id: SessionId, input: AnyInput) -> object:
         """Hand an input to a session and give its answer. Raises `SessionNotFound` and what the session refuses."""
-        if isinstance(given, Asked):
-            check_asked(given)
+        if isinstance(input, Asked):
+            check_asked(input)
         while True:
             session = await self.session(session_id)
             try:
-                return await session.submit(given)
+                return await session.submit(input)
             except SessionClosed:
                 # Put away between finding it and asking it: the log brings it back. A closed one says so itself.
                 if not session.inbox.is_closed:

@@ -1,8 +1,8 @@
 """The operator's rules, asked before the users are.
 
-Takes the rules, who is present and what a session's agent says; gives its questions back, with a verdict or
-without. Remembers the tool calls of the running turn, because a question may name its call by no more than the id.
-With no rule that fits, the question waits for a user: never allowed by default, nor when its call was forgotten.
+A session's agent is listened to in its order, and its questions get a verdict if a rule fits. The tool calls of
+the running turn are remembered, because a question may name its call by no more than the id. With no rule that
+fits, the question waits for a user: nothing is allowed by default, nor when its call was forgotten.
 """
 
 from __future__ import annotations
@@ -73,22 +73,21 @@ class SessionRules:
         self._session_id = session_id
         self._calls = KnownCalls()
 
-    def hear(self, given: AnyInput, cwd: str) -> AnyInput:
+    def judged(self, happened: AnyInput, cwd: str) -> AnyInput:
         """What happened at the agent, in its order. A question comes back with its verdict."""
-        if not self._rules.rules:
-            return given
-        match given:
-            case AgentUpdate() if given.peek.kind in _TELLING:
-                self._calls.told(given.peek.tool_call_id, given.update, anew=given.peek.kind == "tool_call")
+        match happened:
+            case AgentUpdate() if happened.peek.kind in _TELLING:
+                peek = happened.peek
+                self._calls.told(peek.tool_call_id, happened.update, anew=peek.kind == "tool_call")
             case AgentAsks():
-                return replace(given, verdict=self._verdict(given, cwd))
+                return replace(happened, verdict=self._verdict(happened, cwd))
             case AgentReady():
-                self._calls.opened(given.protocol_version)
+                self._calls.opened(happened.protocol_version)
             case AgentHasPrompt() | AgentGone():
                 self._calls.forget()
             case _:
                 pass
-        return given
+        return happened
 
     def _verdict(self, asks: AgentAsks, cwd: str) -> Verdict | None:
         request = read_request(asks.method, asks.params)

@@ -1,8 +1,8 @@
 """Agents that run elsewhere, behind Streamable HTTP or a WebSocket.
 
-Takes a URL, a token and headers; gives handles to agents, each a link of its own. An agent here has no process: it
-is gone when its link is, and the next one that is needed is a new connection, on which its sessions are resumed or
-loaded. `async with` it: what carries the frames lives inside. Never restarts one: that is for `runtime.agents`.
+An agent here has no process: it is gone when its link is, and the next one that is needed is a new connection, on
+which its sessions are resumed or loaded. `async with` the source: what carries the frames lives inside. Whether
+another connection is tried is for `runtime.agent_pool` to decide.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from turnwire.link.address import (
 from turnwire.link.network import NetworkLink
 from turnwire.link.streamable import StreamableLink
 from turnwire.link.websocket import WebSocketLink, open_websocket, refused, unreachable
+from turnwire.runtime.clock import Clock, SystemClock
 from turnwire.runtime.source import LinkedAgent
 
 CONNECT_S = 10.0
@@ -48,10 +49,12 @@ class RemoteSource:
         token: str | None = None,
         headers: Mapping[str, str] | None = None,
         limits: Limits | None = None,
+        clock: Clock | None = None,
     ) -> None:
         self.url = checked_agent_url(url)
         self._headers = agent_headers(token, headers)
         self._limits = limits or Limits()
+        self._clock = clock or SystemClock()
         self._client = _http_client(self.url, self._headers, self._limits)
         self._tasks: TaskGroup | None = None
 
@@ -64,7 +67,7 @@ class RemoteSource:
             link = await self._open_socket()
         else:
             await self._look()
-            link = StreamableLink(self.url, self._client, self._limits)
+            link = StreamableLink(self.url, self._client, self._limits, self._clock.sleep)
         self._tasks.start_soon(link.run)
         return LinkedAgent(link)
 

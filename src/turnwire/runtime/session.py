@@ -94,12 +94,12 @@ class Session:
         self.inbox.close()
         self._scope.cancel()
 
-    async def submit(self, given: AnyInput) -> object:
+    async def submit(self, input: AnyInput) -> object:
         """What a client wants: its answer, once it is stored. Raises the refusal, or the failure of the log.
 
         If the caller is cancelled, the input may still be taken.
         """
-        return await self.inbox.ask(given)
+        return await self.inbox.ask(input)
 
     def hold(self, prompt_id: PromptId) -> None:
         """Do nothing for this prompt before `answered`: its client shall hear of it first (S5)."""
@@ -133,7 +133,7 @@ class Session:
         while draft.events and not await self._append(draft, answers):
             # What clients asked has been refused; the rest are facts, tried again with what came since. In place,
             # so that `run` knows who waits if the loop ends here.
-            batch[:] = [(given, reply) for given, reply in batch if reply is None]
+            batch[:] = [(input, reply) for input, reply in batch if reply is None]
             await self._clock.sleep(self._limits.log_retry_s)
             batch.extend(self.inbox.take_nowait())
             draft, answers = self._decide(batch)
@@ -154,13 +154,13 @@ class Session:
     def _decide(self, batch: list[Entry]) -> tuple[Draft, list[tuple[Reply, object]]]:
         draft = Draft(self.state, self.head, self._limits)
         answers: list[tuple[Reply, object]] = []
-        for given, reply in batch:
+        for input, reply in batch:
             try:
-                answer = take(draft, given)
+                answer = take(draft, input)
             except TurnwireError as error:
                 if reply is None:
                     extra = {"event": "input_refused", "session": self.session_id, "code": error.code}
-                    logger.warning("an input was refused: %s", type(given).__name__, extra=extra)
+                    logger.warning("an input was refused: %s", type(input).__name__, extra=extra)
                 _refuse(reply, error)
             else:
                 if reply is not None:

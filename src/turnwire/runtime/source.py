@@ -1,7 +1,6 @@
 """Where agents come from: a command that is started, or a link that somebody else has made.
 
-Takes a command; gives handles to agents, each with its link and its way to end. Never restarts one: that is
-for `runtime.agents` to decide.
+Each agent has its link and its way to end. Whether one is started again is for `runtime.agent_pool` to decide.
 """
 
 from __future__ import annotations

@@ -23,8 +23,8 @@ from turnwire.ids import SessionId
 from turnwire.limits import Limits
 from turnwire.log import MemoryEventLog
 from turnwire.log.base import Position
+from turnwire.runtime.folds import open_state
 from turnwire.runtime.follow import start_of
-from turnwire.runtime.hydrate import open_state
 from turnwire.testing import AgentOptions
 from turnwire.testing.faults import Delay, Fail, FaultyLog
 from turnwire.testing.patience import WAIT_S, quiet

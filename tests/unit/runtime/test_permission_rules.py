@@ -41,7 +41,7 @@ class Heard:
         self.hear(ready(version))
 
     def hear(self, given: AnyInput) -> AnyInput:
-        return self._rules.hear(given, "/w")
+        return self._rules.judged(given, "/w")
 
     def update(self, kind: str = "tool_call_update", call: str = "t", /, **said: Any) -> None:
         update = raw({"sessionUpdate": kind, "toolCallId": call, **said})

@@ -28,9 +28,8 @@ import httpx
 from anyio import to_thread
 from msgspec import Meta
 
-from turnwire.builtin.tools.arguments import Arguments, checked, failed, told, tool_spec, wrong
-from turnwire.builtin.tools.output import shown
-from turnwire.builtin.tools.tool import Call, Workplace
+from turnwire.builtin.tools.tool import Arguments, checked, failed, shown, told, tool_spec, wrong
+from turnwire.builtin.tools.workplace import Call, Workplace
 
 FETCH_S, REDIRECTS = 30.0, 5
 

@@ -11,9 +11,8 @@ from typing import Annotated, Any, NamedTuple
 
 from msgspec import Meta
 
-from turnwire.builtin.tools.arguments import Arguments, checked, told, tool_spec, wrong
-from turnwire.builtin.tools.paths import file_path, is_there, shown_path
-from turnwire.builtin.tools.tool import Call, Workplace
+from turnwire.builtin.tools.tool import Arguments, checked, file_path, is_there, shown_path, told, tool_spec, wrong
+from turnwire.builtin.tools.workplace import Call, Workplace
 from turnwire.errors import RequestRefused
 
 READ_LINES, READ_CHARACTERS, LINE_CHARACTERS = 2000, 100_000, 2000

@@ -20,10 +20,18 @@ import anyio
 from anyio import to_thread
 from msgspec import Meta
 
-from turnwire.builtin.tools.arguments import Arguments, checked, failed, told, tool_spec, wrong
-from turnwire.builtin.tools.output import shown
-from turnwire.builtin.tools.paths import absolute_path, shown_path
-from turnwire.builtin.tools.tool import Call, Workplace
+from turnwire.builtin.tools.tool import (
+    Arguments,
+    absolute_path,
+    checked,
+    failed,
+    shown,
+    shown_path,
+    told,
+    tool_spec,
+    wrong,
+)
+from turnwire.builtin.tools.workplace import Call, Workplace
 from turnwire.errors import RequestRefused
 from turnwire.limits import Limits
 from turnwire.runtime.services.terminals import start_terminal

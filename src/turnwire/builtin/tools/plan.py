@@ -10,8 +10,8 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct
 
-from turnwire.builtin.tools.arguments import Arguments, checked, tool_spec, wrong
-from turnwire.builtin.tools.tool import Call, Workplace
+from turnwire.builtin.tools.tool import Arguments, checked, tool_spec, wrong
+from turnwire.builtin.tools.workplace import Call, Workplace
 
 MOST_ENTRIES = 50
 

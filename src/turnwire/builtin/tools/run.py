@@ -11,9 +11,9 @@ from typing import Annotated, Any
 
 from msgspec import Meta
 
-from turnwire.builtin.tools.arguments import Arguments, checked, told, tool_spec, wrong
-from turnwire.builtin.tools.output import shortened
-from turnwire.builtin.tools.tool import Call, Ran, Workplace
+from turnwire.agent.workplace import Ran
+from turnwire.builtin.tools.tool import Arguments, checked, shortened, told, tool_spec, wrong
+from turnwire.builtin.tools.workplace import Call, Workplace
 
 TIMEOUT_S, LONGEST_S = 120, 3600
 OUTPUT_CHARACTERS = 40_000

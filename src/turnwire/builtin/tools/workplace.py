@@ -1,96 +1,165 @@
-"""A workplace on this machine: own files and own processes, for a session whose client offers neither.
+"""What a tool of the built-in agent has to work with: the session's files and commands, and the call the user sees.
 
-Takes the session's directories; gives `Workplace`. Files are read and written as the daemon does it for agents
-(`turnwire.runtime.services.files`), commands run under a guard that ends their whole tree. Never leaves the
-session's directories by a path, and never gives a command more of our environment than an agent gets: a model's key
-stays here. A command itself may go anywhere that its user may; that is what permission is asked for.
+On this machine they are the SDK's own (`turnwire.agent.workplace`): never outside of the session's directories by a
+path, and without our environment, so that a model's key stays here. A command itself may go anywhere that its user
+may; that is what permission is asked for. In a turn the client's are used instead, where it offers them.
 """
 
 from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from inspect import isawaitable
 from pathlib import Path
+from typing import Protocol
 
 import anyio
-from anyio import CapacityLimiter, to_thread
+from anyio import to_thread
 
-from turnwire.builtin.tools.output import TwoEnds
-from turnwire.builtin.tools.tool import Call, Ran
-from turnwire.errors import TurnwireError
-from turnwire.limits import Limits
+from turnwire.agent import Ran, ToolCall, Turn
+from turnwire.agent.workplace import Heard, LiveOutput, OwnWorkplace, show_terminal
+from turnwire.errors import RequestRefused
 from turnwire.link.environment import agent_environment
-from turnwire.runtime.services import Roots
-from turnwire.runtime.services.files import Files
-from turnwire.runtime.services.terminals import SHELL, start_terminal
+from turnwire.runtime.services.refusals import not_found
+from turnwire.runtime.services.terminals import SHELL
+from turnwire.wire.jsonrpc import RESOURCE_NOT_FOUND
+
+NOT_ENDED = "It was still running. What it printed is in the terminal."
+
+HEAD_BYTES, TAIL_BYTES = 32 * 1024, 32 * 1024
+"""A build's first error and its last word both fit; more fills the model's context with noise."""
 
 
-class LocalWorkplace:
-    """Files and commands of one session. A workplace over a client's files or terminals derives from it."""
+class Call(Protocol):
+    """The tool call as the user sees it. What these give back may be awaited, to wait for a slow client."""
 
-    def __init__(
-        self,
-        cwd: Path,
-        directories: Sequence[Path] = (),
-        *,
-        allows_fetch: bool = False,
-        environment: Mapping[str, str] | None = None,
-        limits: Limits | None = None,
-    ) -> None:
-        """Looks at nothing on disk yet. Raises `RequestRefused` for a directory that is not absolute.
+    def say(self, text: str, /) -> object: ...
 
-        `environment` is what commands get; by default what an agent gets.
-        """
+    def diff(self, path: str, old: str | None, new: str, /) -> object: ...
+
+    def locate(self, path: str, line: int | None = None, /) -> object: ...
+
+
+async def show(call: Call, text: str) -> None:
+    """Tell the user, and wait for a client that is slow."""
+    sent = call.say(text)
+    if isawaitable(sent):
+        await sent
+
+
+class Workplace:
+    """Where a session's tools work: this machine. Paths here are absolute."""
+
+    def __init__(self, cwd: Path, directories: Sequence[Path] = (), *, allows_fetch: bool = False) -> None:
+        """Looks at nothing on disk yet. Raises `RequestRefused` for a directory that is not absolute."""
         self.cwd = cwd
-        self.roots = Roots(os.fspath(cwd), [os.fspath(each) for each in directories])
         self.allows_fetch = allows_fetch
-        self._limits = limits or Limits()
-        self._environment = agent_environment(os.environ) if environment is None else environment
-        self._files = Files(self.roots, self._limits, CapacityLimiter(self._limits.file_threads))
+        self._own = OwnWorkplace(os.fspath(cwd), [os.fspath(each) for each in directories])
+        self.roots = self._own.roots
+        """The session's cwd and further directories, as the one judge of what is inside them."""
 
     async def read_text(self, path: str) -> str:
-        return await self._files.read_text_file(path)
+        """The whole file. Raises `RequestRefused`; its reason is `not_found` if there is none."""
+        return await self._own.read_file(path)
 
     async def write_text(self, path: str, text: str) -> None:
-        await self._files.write_text_file(path, text)
+        """Make the file, with the directories above it, or replace it. Raises `RequestRefused`."""
+        await self._own.write_file(path, text)
 
     async def run(self, command: str, call: Call, timeout_s: float) -> Ran:
+        """Run a line of shell in `cwd`, telling its output as it comes. Raises `RequestRefused` if it cannot start.
+
+        After `timeout_s`, and when cancelled, everything that the command started is ended first.
+        """
+        return await self._run_here(command, lambda text: show(call, text), timeout_s)
+
+    async def _run_here(self, command: str, heard: Heard, timeout_s: float) -> Ran:
         cwd = await to_thread.run_sync(self.roots.directory)
-        shell = shutil.which("bash", path=self._environment.get("PATH", os.defpath)) or SHELL
-        output, timed_out, failures = TwoEnds(), False, list[TurnwireError]()
-        terminal = start_terminal([shell, "-c", command], cwd, self._environment, 0)
-        # Nothing can have been read yet: the loop has not had a turn since.
-        terminal.output = output
+        environment = agent_environment(os.environ)
+        shell = shutil.which("bash", path=environment.get("PATH", os.defpath)) or SHELL
+        return await self._own.perform([shell, "-c", command], cwd, environment, TwoEnds(), heard, timeout_s)
+
+
+class TurnWorkplace(Workplace):
+    """Where the tools of one turn work: at the client where it offers files and terminals, otherwise here."""
+
+    def __init__(self, turn: Turn, *, allows_fetch: bool) -> None:
+        session = turn.session
+        super().__init__(session.cwd, session.directories, allows_fetch=allows_fetch)
+        self._turn = turn
+
+    async def read_text(self, path: str) -> str:
+        if not self._turn.session.client.fs_read:
+            return await super().read_text(path)
         try:
-            await terminal.launched(self._limits.launch_s)
-            async with anyio.create_task_group() as tasks:
-                tasks.start_soon(_tell, output, call, tasks.cancel_scope, failures)
-                with anyio.move_on_after(timeout_s) as waiting:
-                    await terminal.exited()
-                timed_out = waiting.cancelled_caught
-                await terminal.stop(self._limits.stop_kill_s)
-                if terminal.exit is None:
-                    # Something of it hangs in the kernel. What it has printed is all there is.
-                    output.end()
-        finally:
-            await terminal.stop(self._limits.stop_kill_s)
-        if failures:
-            raise failures[0]
-        ended = terminal.exit
-        return Ran(
-            exit_code=ended.exit_code if ended else None,
-            signal=ended.signal if ended else None,
-            output=output.text(),
-            truncated=output.is_truncated,
-            timed_out=timed_out,
+            return await self._turn.read_file(path)
+        except RequestRefused as error:
+            # Not every client has a code of its own for a file that is not there.
+            if error.jsonrpc == RESOURCE_NOT_FOUND or not await to_thread.run_sync(Path(path).exists):
+                raise not_found(path) from None
+            raise
+
+    async def write_text(self, path: str, text: str) -> None:
+        if self._turn.session.client.fs_write:
+            await self._turn.write_file(path, text)
+        else:
+            await super().write_text(path, text)
+
+    async def run(self, command: str, call: Call, timeout_s: float) -> Ran:
+        client = self._turn.session.client
+        if client.terminal and isinstance(call, ToolCall):
+            return await self._run_there(command, call, timeout_s)
+        # v1 has no terminals of an agent: there the output is text of the tool call.
+        if client.version == 1 or not isinstance(call, ToolCall):
+            return await super().run(command, call, timeout_s)
+        return await show_terminal(
+            self._turn, call, command, str(self.cwd), lambda heard: self._run_here(command, heard, timeout_s)
         )
 
+    async def _run_there(self, command: str, call: ToolCall, timeout_s: float) -> Ran:
+        """In the client's own terminal. Cancelling kills it there."""
+        with anyio.move_on_after(timeout_s):
+            return await self._turn.run(command, call=call)
+        return Ran(exit_code=None, signal=None, output=NOT_ENDED, truncated=False, timed_out=True)
 
-async def _tell(output: TwoEnds, call: Call, scope: anyio.CancelScope, failures: list[TurnwireError]) -> None:
-    """Without anybody to tell, the command ends; why is told as it is, not wrapped in a group."""
-    try:
-        await output.tell(call)
-    except TurnwireError as error:
-        failures.append(error)
-        scope.cancel()
+
+class TwoEnds(LiveOutput):
+    """Output whose beginning and end are kept, with a line between that says what was left out.
+
+    The beginning is told as it comes, the rest when it has ended. Never holds more than its two bounds and one
+    read, however slowly the user's client takes it.
+    """
+
+    def __init__(self, head_bytes: int = HEAD_BYTES, tail_bytes: int = TAIL_BYTES) -> None:
+        super().__init__(tail_bytes)
+        self._room = head_bytes
+        self._head: list[str] = []
+        self._told = 0
+        """How many pieces of the head were told."""
+        self._left_out = 0
+
+    def text(self) -> str:
+        return "".join(self._head) + self._rest()
+
+    def take(self) -> str:
+        pieces, self._told = self._head[self._told :], len(self._head)
+        return "".join(pieces) + (self._rest() if self.has_ended else "")
+
+    def _keep(self, text: str) -> None:
+        if not text:
+            return
+        if self._room:
+            # By characters, not bytes: a bound need not be exact, and this never cuts one in two.
+            taken, text = text[: self._room], text[self._room :]
+            self._room = max(0, self._room - len(taken.encode()))
+            self._head.append(taken)
+            self.wake()
+        before = len(self._kept) + len(text.encode())
+        super()._keep(text)
+        self._left_out += before - len(self._kept)
+
+    def _rest(self) -> str:
+        if not self._left_out:
+            return super().text()
+        return f"\n[… {self._left_out} bytes of output are left out here …]\n{super().text()}"

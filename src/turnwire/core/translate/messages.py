@@ -16,7 +16,7 @@ from msgspec import Raw
 from turnwire.core.translate.members import entries, members, raw, text_of
 from turnwire.core.translate.tools import block_to_v1
 from turnwire.core.view.patch import is_null
-from turnwire.core.view.text import read_plain
+from turnwire.core.view.transcript import read_plain
 from turnwire.ids import PromptId
 
 WHOLE: Final = {

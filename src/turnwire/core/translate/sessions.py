@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 from msgspec import UNSET, Raw, Struct, UnsetType
 
 from turnwire.core.dialect import VENDOR, AgentProfile
-from turnwire.core.setup import NO_SETUP, Setup
+from turnwire.core.state import NO_SETUP, Setup
 from turnwire.core.translate.handshake import read_offered
 from turnwire.core.translate.members import entries, members, raw, text_of
 from turnwire.core.translate.offers import Modes, Options, commands_to_v1, commands_to_v2, without_booleans

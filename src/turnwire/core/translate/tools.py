@@ -17,9 +17,9 @@ from msgspec import Raw
 from turnwire.core.events import SessionUpdated
 from turnwire.core.translate.diffs import as_text, changed_file, fenced
 from turnwire.core.translate.members import entries, members, named, raw, text_of, without_nulls
-from turnwire.core.view import terminals
+from turnwire.core.view import tools
 from turnwire.core.view.patch import is_null
-from turnwire.core.view.terminals import Terminal
+from turnwire.core.view.tools import Terminal
 
 _ALWAYS: Final = 4096
 """Content up to this many bytes is sent again with every piece; beyond it, when it has grown by an eighth. So all
@@ -328,7 +328,7 @@ class Terminals:
         Bytes are joined before they are read, because a piece may end inside a character.
         """
         event = SessionUpdated(at=_NO_TIME, kind=kind, update=update)
-        fold = terminals.update if kind == "terminal_update" else terminals.append_output
+        fold = tools.update_terminal if kind == "terminal_update" else tools.append_output
         return text_of(members(update), "terminalId") if fold(self._known, event, 0) else None
 
     def size(self, terminal_id: str) -> int:

@@ -1,7 +1,7 @@
 """The words of a refusal: what the agent is told when it cannot have a file or a terminal.
 
-Takes what went wrong, gives a `RequestRefused` with a code, a stable reason and a sentence that says what to do.
-Never repeats the text of a foreign exception, and never tells anything about what lies outside the roots.
+Each has a code, a stable reason and a sentence that says what to do. None repeats the text of a foreign
+exception, or tells anything about what lies outside the roots.
 """
 
 from __future__ import annotations

@@ -175,7 +175,7 @@ class Offers:
 
 
 class Offer:
-    """One client's offer, while its stream is open. Implements `runtime.errands.Provider`."""
+    """One client's offer, while its stream is open. Implements `runtime.client_requests.Provider`."""
 
     def __init__(
         self, waiting: dict[str, _Waiting], session_id: SessionId, methods: frozenset[str], most: int

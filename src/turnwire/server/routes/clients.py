@@ -13,7 +13,7 @@ import anyio
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 from starlette.types import Send
 
-from turnwire.core.dialect import QUESTIONS
+from turnwire.core.dialect import PERMISSION_METHODS
 from turnwire.core.state import Phase
 from turnwire.errors import BadRequest, NotFound, RequestRefused, SessionClosed, UnknownClient
 from turnwire.ids import ClientId, SessionId
@@ -85,7 +85,7 @@ async def serve_agent(call: Call, send: Send) -> None:
     if session.state.phase is Phase.CLOSED:
         raise SessionClosed("the session is closed; its agent asks for nothing any more", session_id=session_id)
     methods = frozenset(each.strip() for each in query.methods.split(",") if each.strip())
-    if not methods or methods & QUESTIONS:
+    if not methods or methods & PERMISSION_METHODS:
         raise BadRequest("name what the client does for the agent; questions to users are answered elsewhere")
     offer = daemon.clients.offers.offer(session_id, methods, daemon.limits.client_inputs)
 

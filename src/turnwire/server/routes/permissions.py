@@ -106,7 +106,7 @@ class _Answered(Struct):
 
 async def list_questions(call: Call) -> Reply:
     state = (await call.daemon.node.session(call.session_id)).state
-    if not state.questions:
+    if not state.permissions:
         return Reply(QuestionList([]))
     view = await call.daemon.node.view(call.session_id)
     return Reply(QuestionList([_question(call.session_id, each) for each in view.permissions.values()]))
@@ -168,7 +168,7 @@ async def _answer(call: Call, session_id: SessionId) -> PermissionAnswer:
     body: AnswerBody = call.body
     request_id = _named(call)
     state = (await call.daemon.node.session(session_id)).state
-    asked = next((each for each in state.questions if each.request_id == request_id), None)
+    asked = next((each for each in state.permissions if each.request_id == request_id), None)
     answered = AnswerPermission(
         at=call.daemon.clock.now_ms(),
         author=call.who.name,
@@ -205,7 +205,7 @@ def _named(call: Call) -> PermissionId:
 
 
 def _knows(state: SessionState, request_id: PermissionId) -> bool:
-    return any(each.request_id == request_id for each in (*state.questions, *state.resolved))
+    return any(each.request_id == request_id for each in (*state.permissions, *state.resolved))
 
 
 _COMPAT_REFUSES = (

@@ -19,10 +19,9 @@ from anyio import to_thread
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType, field
 from msgspec.structs import asdict, fields, replace
 
+from turnwire.core.ending import RESTARTED
 from turnwire.core.inputs import Close, Rename
-from turnwire.core.recovery import RESTARTED
-from turnwire.core.setup import Setup
-from turnwire.core.state import Phase
+from turnwire.core.state import Phase, Setup
 from turnwire.core.view import Latest, TurnRecord, Usage, View
 from turnwire.errors import (
     AgentLaunchFailed,

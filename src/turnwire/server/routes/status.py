@@ -70,7 +70,7 @@ async def show(call: Call) -> Reply:
     state = (await daemon.node.session(session_id)).state
     entry = await daemon.sessions.entry(session_id)
     has_error = state.last is not None and state.last.stop_reason is None
-    view = await daemon.node.view(session_id) if has_error or state.questions else View()
+    view = await daemon.node.view(session_id) if has_error or state.permissions else View()
     return Reply(
         SessionStatus(
             session_id=session_id,
@@ -78,7 +78,7 @@ async def show(call: Call) -> Reply:
             state=entry.state,
             client_count=entry.client_count,
             has_active_prompt=entry.has_active_prompt,
-            is_waiting_for_permission=bool(state.questions),
+            is_waiting_for_permission=bool(state.permissions),
             pending_interactions=[_interaction(each) for each in view.permissions.values()],
             has_turn_error=has_error,
             turn_error=_error(view, None if state.last is None else state.last.prompt_id),

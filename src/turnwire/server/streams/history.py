@@ -26,7 +26,7 @@ from turnwire.core.view import AnyItem, Compaction, Message, MessageRole, ToolCa
 from turnwire.ids import Epoch, SessionId
 from turnwire.limits import Limits
 from turnwire.log.base import EventLog, Position
-from turnwire.runtime.hydrate import VIEW
+from turnwire.runtime.folds import VIEW
 from turnwire.wire.jsonrpc import raw
 
 JOURNAL_EVENTS = 2000

@@ -1,7 +1,7 @@
 """A fake model server: takes requests on a loopback socket and plays a script.
 
-Takes a script and an `Api`, which knows the shapes; gives a URL and what was asked (`Exchange`). A request that the
-real server would refuse is refused and uses up no reply. Never sleeps: it waits for events only.
+Takes a script and an `Api`, which knows the shapes; gives a URL and what was asked (`Exchange`). A request that
+the real server would refuse is refused and uses up no reply. Never sleeps: it waits for events only.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol, Self, TypeAlias, cast
+from typing import Any, NamedTuple, Protocol, Self, TypeAlias, TypeGuard, cast
 
 import anyio
 from anyio.abc import TaskGroup
@@ -24,6 +24,7 @@ START_S = 20.0
 """What the server gets to take its port, on a machine that does much else."""
 
 Body: TypeAlias = dict[str, Any]
+
 Headers: TypeAlias = Mapping[str, str]
 
 
@@ -237,3 +238,23 @@ async def _send_error(send: Send, refusal: Refusal, retry_after: float | None = 
 
 def _abort(scope: Scope) -> None:
     scope["extensions"][ABORT]["call"]()
+
+
+# -- JSON of which nothing is known yet; what has another shape is empty -----------------------------------
+
+
+def is_objects(value: object) -> TypeGuard[list[dict[str, Any]]]:
+    """Whether this is a list of JSON objects."""
+    return isinstance(value, list) and all(isinstance(each, dict) for each in cast("list[object]", value))
+
+
+def inner(body: Mapping[str, Any], key: str) -> dict[str, Any]:
+    """The object below `key`."""
+    value: object = body.get(key)
+    return cast("dict[str, Any]", value) if isinstance(value, dict) else {}
+
+
+def rows(body: Mapping[str, Any], key: str) -> list[dict[str, Any]]:
+    """The list of objects below `key`."""
+    value: object = body.get(key)
+    return value if is_objects(value) else []

@@ -361,7 +361,3 @@ def test_roles_are_kept_apart_by_kind() -> None:
     )
     told = [message.role for message in messages(view)]
     assert told == [MessageRole.USER, MessageRole.AGENT, MessageRole.THOUGHT]
-        MessageRole.USER,
-        MessageRole.AGENT,
-        MessageRole.THOUGHT,
-    ]

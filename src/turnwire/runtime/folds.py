@@ -1,8 +1,7 @@
-"""Opening a session from its log: the newest snapshot, then a fold over what came after it.
+"""The folds of a session, from its log: the newest snapshot, then what came after it.
 
-Takes a session id; gives its state and head, or its view. Reads page by page, so memory is bounded by what
-is folded and not by the length of the log. Never appends: what an interrupted session owes is decided
-afterwards by the session itself (`Recover`).
+The log is read page by page, so memory is bounded by what is folded and not by the length of the log. Nothing is
+appended here: what an interrupted session owes is decided afterwards by the session itself (`Recover`).
 """
 
 from __future__ import annotations

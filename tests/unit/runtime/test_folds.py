@@ -16,7 +16,7 @@ from turnwire.ids import AgentSessionId, MessageId, PromptId, SessionId
 from turnwire.limits import Limits
 from turnwire.log import MemoryEventLog
 from turnwire.log.base import SessionHead, Snapshot
-from turnwire.runtime.hydrate import VIEW, keep_view, open_state, open_view
+from turnwire.runtime.folds import VIEW, keep_view, open_state, open_view
 from turnwire.runtime.session import STATE
 from turnwire.testing.faults import FaultyLog
 

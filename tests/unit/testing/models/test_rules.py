@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from turnwire.testing.models import anthropic_rules, openai_rules
+from turnwire.testing.models import anthropic, openai
 
 USER: dict[str, Any] = {"role": "user", "content": "Hello"}
 OPENAI: dict[str, Any] = {"model": "a", "stream": True, "messages": [USER]}
@@ -49,14 +49,14 @@ OPENAI_FAULTS: list[tuple[dict[str, Any], str]] = [
 
 @pytest.mark.parametrize(("changes", "words"), OPENAI_FAULTS)
 def test_openai_refuses_what_is_malformed(changes: dict[str, Any], words: str) -> None:
-    fail = openai_rules.ask_refusal({**OPENAI, **changes})
+    fail = openai.ask_refusal({**OPENAI, **changes})
     assert fail is not None
     assert words in fail.text
 
 
 def test_openai_takes_results_in_any_order() -> None:
     messages = [USER, CALLS, result("two"), result("one"), USER]
-    assert openai_rules.ask_refusal({**OPENAI, "messages": messages}) is None
+    assert openai.ask_refusal({**OPENAI, "messages": messages}) is None
 
 
 def block(role: str, *blocks: dict[str, Any]) -> dict[str, Any]:
@@ -112,7 +112,7 @@ ANTHROPIC_FAULTS: list[tuple[dict[str, Any], str]] = [
 
 @pytest.mark.parametrize(("changes", "words"), ANTHROPIC_FAULTS)
 def test_anthropic_refuses_what_is_malformed(changes: dict[str, Any], words: str) -> None:
-    fail = anthropic_rules.ask_refusal({**ANTHROPIC, **changes}, set())
+    fail = anthropic.ask_refusal({**ANTHROPIC, **changes}, set())
     assert fail is not None
     assert words in fail.text
 
@@ -120,4 +120,4 @@ def test_anthropic_refuses_what_is_malformed(changes: dict[str, Any], words: str
 def test_anthropic_takes_back_the_thinking_that_it_has_signed() -> None:
     thought = {"type": "thinking", "thinking": "Hm", "signature": "seal"}
     messages = [USER, block("assistant", thought, USE), block("user", RESULT)]
-    assert anthropic_rules.ask_refusal({**ANTHROPIC, "thinking": THINKING, "messages": messages}, {"seal"}) is None
+    assert anthropic.ask_refusal({**ANTHROPIC, "thinking": THINKING, "messages": messages}, {"seal"}) is None

@@ -336,7 +336,7 @@ async def test_a_body_that_is_no_json_is_refused() -> None:
 
 
 def test_the_program_of_the_page_runs(tmp_path: Path) -> None:
-    page = (Path(__file__).resolve().parents[2] / "docs" / "fake-models.md").read_text()
+    page = (Path(__file__).resolve().parents[4] / "docs" / "fake-models.md").read_text()
     [program] = re.findall(r"^```python\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
     (tmp_path / "program.py").write_text(program)
     subprocess.run([sys.executable, "-W", "error", tmp_path / "program.py"], cwd=tmp_path, timeout=60, check=True)
