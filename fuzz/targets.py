@@ -19,9 +19,9 @@ MAX_BYTES = 64
 """A line may have so many bytes here, so that short inputs reach the bound."""
 
 
-def jsonrpc(given: bytes) -> None:
+def jsonrpc(data: bytes) -> None:
     """A line is a frame, which is the same once it is encoded, or is refused with a reason and a code."""
-    frame = _decoded(given)
+    frame = _decoded(data)
     if isinstance(frame, RemoteProtocolError):
         assert frame.context["reason"]
         assert frame.context["jsonrpc"] in {-32700, -32600}
@@ -31,29 +31,29 @@ def jsonrpc(given: bytes) -> None:
         assert decode(line) == frame
 
 
-def ndjson(given: bytes) -> None:
+def ndjson(data: bytes) -> None:
     """How the bytes are cut makes no difference, and no line is longer than the bound."""
     whole = LineReader(MAX_BYTES)
-    lines = [*whole.feed(given), *whole.end()]
-    step = given[0] % 7 + 1 if given else 1
+    lines = [*whole.feed(data), *whole.end()]
+    step = data[0] % 7 + 1 if data else 1
     cut = LineReader(MAX_BYTES)
-    pieces = [line for at in range(0, len(given), step) for line in cut.feed(given[at : at + step])]
+    pieces = [line for at in range(0, len(data), step) for line in cut.feed(data[at : at + step])]
     assert [*pieces, *cut.end()] == lines
     assert all(len(line) <= MAX_BYTES for line in lines if isinstance(line, bytes))
 
 
-def peek(given: bytes) -> None:
+def peek(data: bytes) -> None:
     """The params of any frame can be looked into, and what they are not is refused."""
-    frame = _decoded(given)
+    frame = _decoded(data)
     if isinstance(frame, Request | Notification):
         peek_session_id(frame.params)
         kind = _kind(frame.params)
         assert isinstance(kind, str) or kind.context["reason"]
 
 
-def _decoded(given: bytes) -> Frame | Batch | RemoteProtocolError:
+def _decoded(data: bytes) -> Frame | Batch | RemoteProtocolError:
     try:
-        return decode(given)
+        return decode(data)
     except RemoteProtocolError as error:
         return error
 

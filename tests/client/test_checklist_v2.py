@@ -11,7 +11,7 @@ from tests.support.acp import V1, V2, Json, connected
 
 from turnwire.core.events import AgentStarted, SessionUpdated, TurnEnd
 from turnwire.core.view import View
-from turnwire.core.view.items import ToolCall
+from turnwire.core.view.transcript import ToolCall
 from turnwire.ids import AgentSessionId
 
 pytestmark = pytest.mark.anyio

@@ -23,7 +23,7 @@ from tests.interop.schema_check import SCHEMAS, SchemaCheck
 from tests.support.heard import WAIT_S, Json
 
 from turnwire.client import Session
-from turnwire.core.view.items import ToolCall
+from turnwire.core.view.transcript import ToolCall
 
 
 def _hold_against_schema(client: Client) -> None:

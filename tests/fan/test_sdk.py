@@ -18,7 +18,7 @@ from tests.fan.programs import TOKEN, Way
 from tests.support.heard import WAIT_S
 
 from turnwire.client import Client, Question, Update, connect
-from turnwire.core.view.items import Message
+from turnwire.core.view.transcript import Message
 from turnwire.errors import ContentRefused
 
 pytestmark = pytest.mark.anyio

@@ -12,7 +12,7 @@ from tests.interop.peers import raw_agent, scripted
 from tests.support.driving import Terminal, check_ends, of
 
 from turnwire.core import events as ev
-from turnwire.core.view.items import ToolCall
+from turnwire.core.view.transcript import ToolCall
 
 pytestmark = pytest.mark.anyio
 

@@ -100,7 +100,7 @@ class Ledger:
         assert self.open_turns == self.active | waiting | joined
         assert joined == self.joined - set(self.ended)
         assert not joined or self.active, "a joined prompt without the turn it joined"
-        assert {each.request_id for each in state.questions} == self.questions - self.resolved
+        assert {each.request_id for each in state.permissions} == self.questions - self.resolved
         assert state.unsettled == bool(self.open_turns or self.questions - self.resolved)
         assert self.asked == Counter(each for each in self.begun if each not in self.by_agent)
         assert state.turn or not state.queue or any(each.steering for each in state.queue), "nothing starts"

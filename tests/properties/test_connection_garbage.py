@@ -12,8 +12,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from msgspec import Raw
 
-from turnwire.core.dialect import QUESTIONS, opening_params, read_session_id
-from turnwire.core.setup import NO_SETUP
+from turnwire.core.dialect import PERMISSION_METHODS, opening_params, read_session_id
+from turnwire.core.state import NO_SETUP
 from turnwire.errors import LinkBroken, RemoteProtocolError
 from turnwire.ids import AgentSessionId, RequestId
 from turnwire.limits import KiB, Limits
@@ -134,7 +134,7 @@ class Account:
         key = isinstance(found.id, str), found.id
         if key in self._asked:
             self.breaches += 1
-        elif found.method in QUESTIONS:
+        elif found.method in PERMISSION_METHODS:
             if peek_session_id(found.params) == BROKEN:
                 self._asked.add(key)
             else:

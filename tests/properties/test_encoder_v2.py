@@ -153,7 +153,7 @@ class Run:
         return self.state.turn.prompt_id if self.state.turn is not None else "never"
 
     def question(self) -> str:
-        return next((each.request_id for each in self.state.questions), "never")
+        return next((each.request_id for each in self.state.permissions), "never")
 
     def step(self) -> None:
         self.give(self.random.choices(_STEPS, _WEIGHTS)[0](self))

@@ -308,7 +308,7 @@ class SessionMachine(RuleBasedStateMachine):
     def agent_withdraws(self, agent_id: RequestId) -> None:
         meant = {
             each.request_id
-            for each in self.state.questions
+            for each in self.state.permissions
             if each.agent_request_id == agent_id and type(each.agent_request_id) is type(agent_id)
         }
         plan = self.give(i.AgentWithdraws(at=self.now(), agent_request_id=agent_id))

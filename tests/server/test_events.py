@@ -183,7 +183,7 @@ async def test_a_snapshot_and_the_events_after_it_have_no_seam(tmp_path: Path, s
         await prompt(running, session_id, "later", "p2")
         session = await running.daemon.node.session(session_id)
         with anyio.fail_after(WAIT_S):
-            while not session.state.questions:
+            while not session.state.permissions:
                 await session.tail.wait(session.tail.head)
         async with reading(client, f"/session/{session_id}/events?snapshot=1") as stream:
             snapshot = await stream.next()
@@ -197,7 +197,7 @@ async def test_a_snapshot_and_the_events_after_it_have_no_seam(tmp_path: Path, s
             assert [each["promptId"] for each in data["queue"]] == ["p2"]
             assert [each["text"] for each in data["queue"]] == ["later"]
             (question,) = data["permissions"]
-            assert question["requestId"] == session.state.questions[0].request_id
+            assert question["requestId"] == session.state.permissions[0].request_id
             assert [each["optionId"] for each in question["options"]] == ["yes", "no"]
             assert list(data["plans"]) == ["main"]
             assert data["lastEventId"] == session.head

@@ -11,7 +11,7 @@ from tests.server.seats import answer, seated
 from tests.support.daemons import running_daemon
 
 from turnwire.core import events as ev
-from turnwire.core.envelope_read import read_envelope
+from turnwire.core.envelope import read_envelope
 from turnwire.core.view import View, encode_view
 from turnwire.limits import KiB, Limits
 from turnwire.server.access.identity import Role

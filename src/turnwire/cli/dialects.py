@@ -1,6 +1,6 @@
 """`turnwire dialects`: what one version of ACP has no words for, and what is said instead.
 
-Takes nothing; prints the list that translation keeps to, as a table or as JSON.
+It is the list that translation keeps to, as a table or as JSON.
 """
 
 from __future__ import annotations

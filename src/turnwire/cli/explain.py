@@ -1,7 +1,7 @@
 """`turnwire explain`: why a session is stuck, and the command to run next.
 
-Takes what the daemon knows of a session; gives findings, the likeliest cause first, then the evidence. Never
-guesses that a turn is over: it says what speaks for it, and a person settles it.
+What the daemon knows of a session becomes findings, the likeliest cause first, then the evidence. That a turn is
+over is never guessed: it says what speaks for it, and a person settles it.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """`turnwire queue`: the prompts that wait, and what can be done about them.
 
-Takes a session, an action and its words; the daemon keeps the queue and decides.
+The daemon keeps the queue and decides.
 """
 
 from __future__ import annotations

@@ -347,7 +347,7 @@ class Relay:
         return Request(prompt.id, prompt.method, raw({**params, "_meta": meta}))
 
     def _numbered(self, hello: Request) -> Request:
-        """`initialize` with the wish to see the numbers of events."""
+        """`initialize` that also asks for the numbers of events."""
         params = _members(hello.params)
         name = "capabilities" if "info" in params else "clientCapabilities"
         capabilities = _members(params.get(name, Raw(b"{}")))

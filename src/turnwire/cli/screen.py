@@ -26,7 +26,7 @@ from turnwire.core import events as ev
 from turnwire.core.codec import encode
 from turnwire.core.envelope import to_envelope
 from turnwire.core.evolve import FINAL_TOOL_STATUS
-from turnwire.core.view.text import join_text
+from turnwire.core.view.transcript import join_text
 from turnwire.ids import SessionId
 
 LONGEST = 100

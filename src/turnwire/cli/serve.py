@@ -1,7 +1,7 @@
 """`turnwire serve`: run the daemon.
 
-Takes the settings as flags and the agent's command behind `--`; runs until a signal. What it prints is one block
-for a person, or with `--json` one line for a program.
+The module of the command is small, so that its help does not load the server; the work is in
+`turnwire.cli.daemon`.
 """
 
 from __future__ import annotations

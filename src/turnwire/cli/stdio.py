@@ -1,7 +1,7 @@
 """`turnwire stdio`: turnwire as an agent on stdin and stdout, for an editor.
 
-Takes an agent's command, which it hosts with a log of its own; or a daemon's address, to which it carries every
-frame. Nothing but ACP is ever on stdout; what it has to say goes to stderr.
+It hosts an agent's command with a log of its own, or carries every frame to a daemon. Nothing but ACP is ever on
+stdout; what it has to say goes to stderr.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """`turnwire token` and `turnwire login`: credentials for programs and for browsers.
 
-Takes names and roles; asks the daemon, or changes its file when no daemon runs: two writers would undo each other.
-A secret is printed once, to stdout, and nothing else is.
+The daemon is asked; its file is changed only when no daemon runs, because two writers would undo each other. A
+secret is printed once, to stdout, and nothing else is.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The client: an agent or a daemon, and the sessions on it.
 
-Takes a command, a source of agents, or the URL of an agent or a daemon; gives sessions. `async with` it: its tasks
-live inside. Leaving stops an agent of its own; a daemon and its turns go on. Turns that are still awaited then
-raise `ClientClosed`. What the program itself raises inside comes out as it is, not wrapped in a group.
+`async with` it: its tasks live inside. Leaving stops an agent of its own; a daemon and its turns go on. Turns
+that are still awaited then raise `ClientClosed`. What the program itself raises inside comes out as it is, not
+wrapped in a group.
 """
 
 from __future__ import annotations

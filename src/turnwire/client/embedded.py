@@ -1,7 +1,8 @@
 """The daemon inside this process: a node of its own, over a log in memory or one that the caller gives.
 
-Takes a source of agents; gives the port of `client.port`. Everything that a session does here is what it does in
-a daemon: the same loop, the same log, the same ends. Forgets old events only in a log of its own.
+It is the other implementation of `client.port`. Everything that a session does here is what it does in a daemon:
+the same loop, the same log, the same ends. Old events are forgotten only in a log of its own: one that the caller
+gives is the caller's.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from turnwire.core.inputs import (
 )
 from turnwire.core.permissions import PermissionAnswer
 from turnwire.core.queue import Accepted as Recorded
-from turnwire.core.setup import Setup
+from turnwire.core.state import Setup
 from turnwire.core.view import View
 from turnwire.errors import ClientClosed
 from turnwire.ids import ClientId, Epoch, PermissionId, PromptId, SessionId

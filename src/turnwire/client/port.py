@@ -1,7 +1,7 @@
 """The port between the SDK and the place where its sessions live.
 
-Takes what a client may ask of a daemon and of one session; gives events, answers and views. The runtime in this
-process is one implementation (`client.embedded`); a daemon reached over HTTP is another. Nothing above knows which.
+The runtime in this process is one implementation (`client.embedded`); a daemon reached over HTTP is another.
+Nothing above knows which.
 
 Obligations of an implementation:
 

@@ -28,7 +28,7 @@ from msgspec.structs import replace
 from turnwire.core import events as ev
 from turnwire.core.correlation import same_id
 from turnwire.core.view import View
-from turnwire.core.view.text import PlainText
+from turnwire.core.view.transcript import PlainText
 from turnwire.errors import TurnError, TurnwireError
 from turnwire.ids import PromptId, RequestId
 from turnwire.wire.jsonrpc import UNREADABLE, raw

@@ -1,8 +1,8 @@
 """A daemon reached over HTTP, as the port of `client.port`.
 
-Takes the daemon's URL and a token; gives sessions that behave as those of a node in this process. A prompt always
-has an idempotency key, so a prompt whose answer was lost is sent again and is still one prompt. Never keeps events,
-never decides anything: what the daemon refuses is raised as the same error.
+Its sessions behave as those of a node in this process. A prompt always has an idempotency key, so a prompt whose
+answer was lost is sent again and is still one prompt. No events are kept and nothing is decided here: what the
+daemon refuses is raised as the same error.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from turnwire.client.arguments import to_key
 from turnwire.client.http import Answer, Http, segment
 from turnwire.client.port import Accepted, EventPage, NewPrompt
 from turnwire.client.stream import EventStream, Frame
-from turnwire.core.envelope_read import read_envelope
+from turnwire.core.envelope import read_envelope
 from turnwire.core.events import AnyEvent
 from turnwire.core.view import View
 from turnwire.errors import (

@@ -1,7 +1,7 @@
 """A session as a client holds it: prompt, listen, answer, look.
 
-Takes content; gives turns at once. Everything it tells comes from the session's log. Never ends a turn by itself:
-a turn goes on without its client, and only a cancel stops it.
+Everything it tells comes from the session's log. No turn ends with it: a turn goes on without its client, and
+only a cancel stops it.
 """
 
 from __future__ import annotations

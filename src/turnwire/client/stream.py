@@ -1,7 +1,7 @@
 """The events of one session of a daemon, over as many connections as it takes.
 
-Takes a cursor; gives what comes after it, once each and in order, as the daemon sends it. Comes back by itself when
-a connection is cut, held back or silent. Never skips: a cursor that the daemon cannot honour raises `PositionLost`.
+What comes after a cursor is given once each and in order, as the daemon sends it, also when a connection is cut,
+held back or silent. Nothing is skipped: a cursor that the daemon cannot honour raises `PositionLost`.
 
 Theory of operation
 -------------------

@@ -1,9 +1,8 @@
 """A turn as the program that prompted it holds it.
 
-Takes a prompt that is on its way; gives its acceptance, its updates and its result. `await turn` returns when the
-turn has ended and every handler call for it has finished. A loop over a turn is a cursor of its own over the log:
-it may begin late, run twice, or run beside others, and sees every update of the turn each time. Never buffers
-updates, never ends a turn by itself.
+`await turn` returns when the turn has ended and every handler call for it has finished. A loop over a turn is a
+cursor of its own over the log: it may begin late, run twice, or run beside others, and sees every update of the
+turn each time. Updates are not buffered, and no turn is ended by itself.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """One update as handlers and loops over a turn see it.
 
-Takes the stored event; gives its fields, its text and its typed view, each read only when asked for. Never
-changes the payload: `raw` is what the agent wrote.
+Its fields, its text and its typed view are read only when asked for. `raw` is what the agent wrote, byte for
+byte.
 """
 
 from __future__ import annotations

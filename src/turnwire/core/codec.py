@@ -15,8 +15,7 @@ import msgspec
 
 from turnwire.core.events import AnyEvent, Event, SessionUpdated
 from turnwire.core.inputs import Asked
-from turnwire.core.setup import Setup
-from turnwire.core.state import STATE_VERSION, SessionState
+from turnwire.core.state import STATE_VERSION, SessionState, Setup
 from turnwire.errors import LocalProtocolError, LogCorrupt, LogTooNew
 from turnwire.wire.jsonrpc import UNREADABLE
 
@@ -50,18 +49,18 @@ def encode_all(events: Iterable[AnyEvent]) -> list[bytes]:
     return list(map(_encoder.encode, events))
 
 
-def check_asked(given: Asked) -> None:
+def check_asked(asked: Asked) -> None:
     """Refuse what a client asks if the log could not give it back. Payloads of peers are JSON already.
 
     Raises `LocalProtocolError`.
     """
-    payloads = {name: _NOTHING for name in given.__struct_fields__ if isinstance(getattr(given, name), msgspec.Raw)}
+    payloads = {name: _NOTHING for name in asked.__struct_fields__ if isinstance(getattr(asked, name), msgspec.Raw)}
     try:
-        msgspec.json.decode(_encoder.encode(msgspec.structs.replace(given, **payloads)), type=type(given))
+        msgspec.json.decode(_encoder.encode(msgspec.structs.replace(asked, **payloads)), type=type(asked))
     except (*UNREADABLE, TypeError, ValueError, OverflowError):
         raise LocalProtocolError(
             "what was asked for has a value of a wrong type, or text that UTF-8 cannot hold; give other values",
-            input=type(given).__name__,
+            input=type(asked).__name__,
         ) from None
 
 

@@ -13,7 +13,7 @@ from turnwire.errors import LocalProtocolError
 from turnwire.ids import RequestId
 
 Context = TypeVar("Context")
-Question = TypeVar("Question")
+Incoming = TypeVar("Incoming")
 
 ExactId: TypeAlias = tuple[bool, RequestId]
 """An id with its JSON type, as a key."""
@@ -38,13 +38,13 @@ def names(written: RequestId, ours: RequestId) -> bool:
     return same_id(written, ours) or (isinstance(written, str) and written == str(ours))
 
 
-class Correlation(Generic[Context, Question]):
+class Correlation(Generic[Context, Incoming]):
     """Open requests of one connection, both ways."""
 
     def __init__(self) -> None:
         self._count = 0
         self._ours: dict[ExactId, Context] = {}
-        self._theirs: dict[ExactId, Question] = {}
+        self._theirs: dict[ExactId, Incoming] = {}
 
     def open(self, context: Context) -> RequestId:
         """A new id for a request of ours. `context` comes back with its answer."""
@@ -56,14 +56,14 @@ class Correlation(Generic[Context, Question]):
         """An answer came: whose it is, or none if no such request is open (unknown, or answered before)."""
         return None if request_id is None else self._ours.pop(exact(request_id), None)
 
-    def asked(self, request_id: RequestId, question: Question) -> bool:
+    def asked(self, request_id: RequestId, request: Incoming) -> bool:
         """A request of theirs came. False if one with this id is still open: it cannot be answered apart."""
         if exact(request_id) in self._theirs:
             return False
-        self._theirs[exact(request_id)] = question
+        self._theirs[exact(request_id)] = request
         return True
 
-    def find_asked(self, request_id: RequestId) -> Question | None:
+    def find_asked(self, request_id: RequestId) -> Incoming | None:
         """Their open request with this id."""
         return self._theirs.get(exact(request_id))
 

@@ -13,14 +13,14 @@ from msgspec import UNSET, Raw, Struct, UnsetType, field
 
 from turnwire.core.events import TurnEnd
 from turnwire.core.inputs import AgentAnswered, AgentAsks
-from turnwire.core.setup import Setup
+from turnwire.core.state import Setup
 from turnwire.errors import RemoteProtocolError
 from turnwire.ids import AgentSessionId, PermissionId, PromptId
 from turnwire.wire.jsonrpc import INVALID_PARAMS, UNSUPPORTED_VERSION, ErrorObject, Request, raw
 from turnwire.wire.methods import ELICITATION_CREATE, SESSION_REQUEST_PERMISSION, VENDOR
 
 NEWEST_VERSION = 2
-QUESTIONS = frozenset({SESSION_REQUEST_PERMISSION, ELICITATION_CREATE})
+PERMISSION_METHODS = frozenset({SESSION_REQUEST_PERMISSION, ELICITATION_CREATE})
 """Requests of the agent that users answer."""
 
 

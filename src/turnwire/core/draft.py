@@ -1,4 +1,4 @@
-"""A decision in the making: the state so far, the events recorded and the effects wished for.
+"""A decision in the making: the state so far, the events recorded and the effects that will follow them.
 
 Takes events and effects one after another; gives the state as it will be once they are stored, so that a
 later step of the same decision, or the next input of the same batch, sees what the earlier ones did. Never
@@ -37,7 +37,7 @@ class Draft:
         self.state = evolve(self.state, event)
         self.events.append(event)
 
-    def wish(self, effect: AnyEffect) -> None:
+    def add_effect(self, effect: AnyEffect) -> None:
         """Add something to do once the facts are stored."""
         self.effects.append(effect)
 

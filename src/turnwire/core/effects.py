@@ -1,6 +1,6 @@
 """What the machine wants done once its events are stored.
 
-Takes nothing but values; gives one frozen struct per wish. Never done by the core itself: the runtime
+Takes nothing but values; gives one frozen struct per effect. Never done by the core itself: the runtime
 performs them, in order, and never waits for a peer's answer; outcomes come back as inputs.
 """
 
@@ -57,7 +57,7 @@ class ArmTimeLimit(Effect, frozen=True):
 
 
 class AnswerAgent(Effect, frozen=True):
-    """Answer a question of the agent with a JSON-RPC result."""
+    """Answer a permission request of the agent with a JSON-RPC result."""
 
     agent_request_id: RequestId
     answer: Raw

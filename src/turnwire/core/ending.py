@@ -1,6 +1,7 @@
-"""How turns end: the one way to an end, cancelling and its ladder, settling, and losing the agent.
+"""How turns end: the one way to an end, cancelling and its ladder, settling, losing the agent, and what a restart
+owes.
 
-Takes a draft; records what an end owes in the order it is owed: open questions are resolved, then the
+Takes a draft; records what an end owes in the order it is owed: open permission requests are resolved, then the
 terminal event, then the terminals of prompts that had joined, then the next prompt starts. Never ends a turn
 because of silence, and by time only if the prompt came with a deadline: that is a cancel like any other.
 """
@@ -15,9 +16,9 @@ from msgspec import UNSET, Raw
 from turnwire.core import events as ev
 from turnwire.core.draft import Draft
 from turnwire.core.effects import ArmDeadline, CancelAgent, CloseAgentSession
-from turnwire.core.inputs import AgentGone, Asked, Cancel, Close, DeadlinePassed, Settle, TimeLimitPassed
+from turnwire.core.inputs import AgentGone, Asked, Cancel, Close, DeadlinePassed, Recover, Settle, TimeLimitPassed
 from turnwire.core.permissions import resolve_all
-from turnwire.core.queue import remove, start_next
+from turnwire.core.queue import STOPPING, arm_time_limit, remove, start_next
 from turnwire.core.state import Phase, Turn, find_turn
 from turnwire.core.turn import TurnState
 from turnwire.errors import PromptNotFound
@@ -127,113 +128,129 @@ def _end(draft: Draft, at: int, turn: Turn, terminal: Callable[[Turn], ev.TurnCo
     start_next(draft, at)
 
 
-def _who(given: Asked) -> str | None:
-    return given.author or given.client_id
+def _who(input: Asked) -> str | None:
+    return input.author or input.client_id
 
 
 # -- cancelling ----------------------------------------------------------------------------------------------
 
 
-def cancel(draft: Draft, given: Cancel) -> Cancelled:
+def cancel(draft: Draft, input: Cancel) -> Cancelled:
     """A client wants a turn stopped. One that has ended, or is being cancelled already, is left alone."""
     turn = draft.state.turn
-    if given.prompt_id is not None:
-        named = find_turn(draft.state, given.prompt_id)
+    if input.prompt_id is not None:
+        named = find_turn(draft.state, input.prompt_id)
         if named is None:
             return Cancelled(None)
         if named.state is TurnState.QUEUED:
-            remove(draft, given, named)
-            start_next(draft, given.at)
+            remove(draft, input, named)
+            start_next(draft, input.at)
             return Cancelled(named.prompt_id)
     if turn is None:
         return Cancelled(None)
-    ask_cancel(draft, given, turn)
+    ask_cancel(draft, input, turn)
     return Cancelled(turn.prompt_id)
 
 
-def ask_cancel(draft: Draft, given: Asked, turn: Turn) -> None:
+def ask_cancel(draft: Draft, input: Asked, turn: Turn) -> None:
     """Put the first foot on the ladder."""
     if turn.state is TurnState.CANCELLING:
         return
-    asked = ev.CancelAsked(at=given.at, prompt_id=turn.prompt_id, author=given.author, client_id=given.client_id)
+    asked = ev.CancelAsked(at=input.at, prompt_id=turn.prompt_id, author=input.author, client_id=input.client_id)
     draft.record(asked)
-    resolve_all(draft, given.at, ev.PermissionEnd.CANCELLED, prompt_id=turn.prompt_id)
-    draft.wish(CancelAgent(turn.prompt_id, ev.CancelRung.NOTIFY))
-    draft.wish(ArmDeadline(turn.prompt_id, ev.CancelRung.NOTIFY, draft.limits.cancel_grace_s))
+    resolve_all(draft, input.at, ev.PermissionEnd.CANCELLED, prompt_id=turn.prompt_id)
+    draft.add_effect(CancelAgent(turn.prompt_id, ev.CancelRung.NOTIFY))
+    draft.add_effect(ArmDeadline(turn.prompt_id, ev.CancelRung.NOTIFY, draft.limits.cancel_grace_s))
 
 
-def deadline_passed(draft: Draft, given: DeadlinePassed) -> None:
+def deadline_passed(draft: Draft, input: DeadlinePassed) -> None:
     """The agent did not answer a rung in time: take the next, unless the turn has ended meanwhile."""
-    turn, rung = draft.state.turn, LADDER.get(given.rung)
-    if turn is None or turn.prompt_id != given.prompt_id or turn.state is not TurnState.CANCELLING or rung is None:
+    turn, rung = draft.state.turn, LADDER.get(input.rung)
+    if turn is None or turn.prompt_id != input.prompt_id or turn.state is not TurnState.CANCELLING or rung is None:
         return
-    draft.record(ev.CancelEscalated(at=given.at, prompt_id=turn.prompt_id, rung=rung))
-    draft.wish(CancelAgent(turn.prompt_id, rung))
+    draft.record(ev.CancelEscalated(at=input.at, prompt_id=turn.prompt_id, rung=rung))
+    draft.add_effect(CancelAgent(turn.prompt_id, rung))
     if rung in LADDER:
-        draft.wish(ArmDeadline(turn.prompt_id, rung, draft.limits.cancel_rung_s))
+        draft.add_effect(ArmDeadline(turn.prompt_id, rung, draft.limits.cancel_rung_s))
 
 
-def time_limit_passed(draft: Draft, given: TimeLimitPassed) -> None:
+def time_limit_passed(draft: Draft, input: TimeLimitPassed) -> None:
     """The prompt's own deadline cancels it, as its client would."""
-    cancel(draft, Cancel(at=given.at, prompt_id=given.prompt_id, author=DEADLINE))
+    cancel(draft, Cancel(at=input.at, prompt_id=input.prompt_id, author=DEADLINE))
 
 
-def settle(draft: Draft, given: Settle) -> None:
+def settle(draft: Draft, input: Settle) -> None:
     """A person says that a turn is over although its agent never said so."""
     turn, last = draft.state.turn, draft.state.last
-    if turn is None or turn.prompt_id != given.prompt_id:
-        if last is not None and last.prompt_id == given.prompt_id:
+    if turn is None or turn.prompt_id != input.prompt_id:
+        if last is not None and last.prompt_id == input.prompt_id:
             return
         raise PromptNotFound(
-            "only the running turn can be settled; ask for the session's turns", prompt_id=given.prompt_id
+            "only the running turn can be settled; ask for the session's turns", prompt_id=input.prompt_id
         )
     reason = CANCELLED if turn.state is TurnState.CANCELLING else "end_turn"
     # An agent that still works on it lets go, and can take the next prompt.
-    draft.wish(CancelAgent(turn.prompt_id, ev.CancelRung.NOTIFY))
-    complete(draft, given.at, stop_reason=reason, ending=ev.Ending.SETTLED, by=_who(given))
+    draft.add_effect(CancelAgent(turn.prompt_id, ev.CancelRung.NOTIFY))
+    complete(draft, input.at, stop_reason=reason, ending=ev.Ending.SETTLED, by=_who(input))
 
 
 # -- losing the agent, closing -------------------------------------------------------------------------------
 
 
-def lose_agent(draft: Draft, given: AgentGone) -> None:
+def lose_agent(draft: Draft, input: AgentGone) -> None:
     """The agent is gone: nothing it was asked will be answered."""
-    if draft.state.agent is not None or given.code in NEVER_THERE or _was_opening(draft, given):
+    if draft.state.agent is not None or input.code in NEVER_THERE or _was_opening(draft, input):
         draft.record(
             ev.AgentExited(
-                at=given.at,
-                reason=given.code,
-                message=given.message,
-                exit_code=given.exit_code,
-                signal=given.signal,
-                stderr_tail=given.stderr_tail,
-                agent_error=UNSET if given.error is None else given.error,
+                at=input.at,
+                reason=input.code,
+                message=input.message,
+                exit_code=input.exit_code,
+                signal=input.signal,
+                stderr_tail=input.stderr_tail,
+                agent_error=UNSET if input.error is None else input.error,
             )
         )
-    resolve_all(draft, given.at, ev.PermissionEnd.WITHDRAWN)
+    resolve_all(draft, input.at, ev.PermissionEnd.WITHDRAWN)
     for each in draft.state.queue:
         if each.steering:
-            draft.record(ev.SteerDeclined(at=given.at, prompt_id=each.prompt_id))
+            draft.record(ev.SteerDeclined(at=input.at, prompt_id=each.prompt_id))
     if draft.state.turn is not None:
-        fail(draft, given.at, given, error=given.error)
+        fail(draft, input.at, input, error=input.error)
     else:
-        start_next(draft, given.at)
+        start_next(draft, input.at)
 
 
-def _was_opening(draft: Draft, given: AgentGone) -> bool:
+def _was_opening(draft: Draft, input: AgentGone) -> bool:
     """No agent has had the session yet, and one was to open it: whoever waits for that must hear of it."""
     state = draft.state
-    return state.phase is Phase.OPEN and state.known_as is None and given.code != RESTARTED
+    return state.phase is Phase.OPEN and state.known_as is None and input.code != RESTARTED
 
 
-def close(draft: Draft, given: Close) -> None:
+def close(draft: Draft, input: Close) -> None:
     """End everything that is open, then the session. Closing twice is harmless."""
-    resolve_all(draft, given.at, ev.PermissionEnd.CANCELLED)
+    resolve_all(draft, input.at, ev.PermissionEnd.CANCELLED)
     for each in draft.state.queue:
-        remove(draft, given, each)
+        remove(draft, input, each)
     turn = draft.state.turn
     if turn is not None:
-        draft.wish(CancelAgent(turn.prompt_id, ev.CancelRung.NOTIFY))
-        complete(draft, given.at, stop_reason=CANCELLED, ending=ev.Ending.CANCELLED, by=_who(given))
-    draft.record(ev.SessionClosed(at=given.at, reason=given.reason, author=given.author))
-    draft.wish(CloseAgentSession())
+        draft.add_effect(CancelAgent(turn.prompt_id, ev.CancelRung.NOTIFY))
+        complete(draft, input.at, stop_reason=CANCELLED, ending=ev.Ending.CANCELLED, by=_who(input))
+    draft.record(ev.SessionClosed(at=input.at, reason=input.reason, author=input.author))
+    draft.add_effect(CloseAgentSession())
+
+
+def recover(draft: Draft, input: Recover) -> None:
+    """A new owner has the session: record what the death of the old one means; nothing if nothing is owed.
+
+    Its agent is gone, the open turn ends with `daemon_restarted`, and the queue goes on, also one that was held for
+    the stop. Clients keep their ids: they come back with them. How the old owner died makes no difference, so a
+    crash at any instant, also during an earlier recovery, ends in the same facts.
+    """
+    if draft.state.held == STOPPING:
+        draft.record(ev.QueueReleased(at=input.at))
+    during = "" if draft.state.turn is None else " while the turn ran"
+    lose_agent(draft, AgentGone(at=input.at, code=RESTARTED, message=f"the daemon was restarted{during}"))
+    for each in (draft.state.turn, *draft.state.queue):
+        if each is not None:
+            arm_time_limit(draft, input.at, each)

@@ -4,27 +4,27 @@ Takes stored events with their offset and session, gives envelopes
 
     {id, v, type, data, promptId?, late?, author?, originatorClientId?, _meta: {serverTimestamp, event?}}
 
-`data` has the session's id and every field of the event, so that nothing is lost (`core.envelope_read` is the way
-back). The exceptions are in one table, `_ROWS`: kinds that go by another `type`, whose own name is then in
-`_meta.event`, members under the names that clients of this contract know, and what is kept from all readers. A
-`session_update` is nearly every event of a session: its payload is spliced in as it is, never decoded. An envelope
-is one line: line ends between the tokens of a payload become spaces. Never holds state, never makes two envelopes
-of one event.
+`data` has the session's id and every field of the event, so that nothing is lost: `read_envelope` is the way back.
+The exceptions are in one table, `_ROWS`: kinds that go by another `type`, whose own name is then in `_meta.event`,
+members under the names that clients of this contract know, and what is kept from all readers. A `session_update` is
+nearly every event of a session: its payload is spliced in as it is, never decoded. An envelope is one line: line
+ends between the tokens of a payload become spaces. Never holds state, never makes two envelopes of one event.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Annotated, Any, Final, Literal, NamedTuple, TypeAlias
 
 import msgspec
-from msgspec import UNSET, Raw, Struct, UnsetType
+from msgspec import UNSET, Meta, Raw, Struct, UnsetType, field
 from msgspec.structs import fields
 
 from turnwire.core import events as ev
 from turnwire.core.codec import STORED_UPDATE, decode, encode
-from turnwire.core.view.text import join_text
-from turnwire.ids import SessionId
+from turnwire.core.view.transcript import join_text
+from turnwire.errors import RemoteProtocolError
+from turnwire.ids import ClientId, MessageId, PromptId, SessionId
 from turnwire.wire.jsonrpc import UNREADABLE
 from turnwire.wire.sse import encode_event
 
@@ -122,7 +122,7 @@ TYPES: Final[Mapping[str, str]] = {each.stored: each.type for each in _KINDS.val
 # -- envelopes -----------------------------------------------------------------------------------------------
 
 
-class _Update(Struct, rename="camel", gc=False):
+class _StoredUpdate(Struct, rename="camel", gc=False):
     """A stored `session_update` in pieces of JSON, to be joined again in another order."""
 
     at: Raw
@@ -132,7 +132,7 @@ class _Update(Struct, rename="camel", gc=False):
     echo: bool = False
 
 
-class _Question(Struct, rename="camel"):
+class _PermissionParams(Struct, rename="camel"):
     """What clients look for in a permission request."""
 
     tool_call: Raw | UnsetType = UNSET
@@ -143,8 +143,8 @@ class _Answer(Struct):
     outcome: Raw | UnsetType = UNSET
 
 
-_read_update = msgspec.json.Decoder(_Update).decode
-_read_question = msgspec.json.Decoder(_Question).decode
+_read_stored_update = msgspec.json.Decoder(_StoredUpdate).decode
+_read_permission_params = msgspec.json.Decoder(_PermissionParams).decode
 _read_answer = msgspec.json.Decoder(_Answer).decode
 _read_blocks = msgspec.json.Decoder(list[Raw]).decode
 _write = msgspec.json.Encoder().encode
@@ -193,21 +193,21 @@ class _Session(Struct, frozen=True):
         if _LF in body or _CR in body:
             body = body.translate(_LINE_ENDS)
         try:
-            given = _read_update(body)
+            stored = _read_stored_update(body)
         except UNREADABLE:
             # The codec says what is wrong with it.
-            given = _read_update(encode(decode(body)))
-        if given.prompt_id is not UNSET and given.after is UNSET and not given.echo:
-            after = b'},"promptId":', given.prompt_id
+            stored = _read_stored_update(encode(decode(body)))
+        if stored.prompt_id is not UNSET and stored.after is UNSET and not stored.echo:
+            after = b'},"promptId":', stored.prompt_id
         else:
-            after = _after_update(given)
+            after = _after_update(stored)
         return b"".join(
-            (before, self.before_update, given.update, *after, b',"_meta":{"serverTimestamp":', given.at, behind)
+            (before, self.before_update, stored.update, *after, b',"_meta":{"serverTimestamp":', stored.at, behind)
         )
 
     def _shown(self, event: ev.AnyEvent, kind: _Kind, members: _Members) -> _Members:
         if isinstance(event, ev.UserMessage):
-            return {"sessionId": self.session_id, "update": _message(event)}
+            return {"sessionId": self.session_id, "update": _shown_message(event)}
         copied = {name: members[key] for name, key in kind.row.copied.items() if key in members}
         return {"sessionId": self.session_id, **members, **kind.row.fixed, **copied, **_derived(event)}
 
@@ -240,17 +240,17 @@ def _session(session_id: SessionId) -> _Session:
 # -- parts of an envelope ------------------------------------------------------------------------------------
 
 
-def _after_update(given: _Update) -> list[bytes | Raw]:
+def _after_update(stored: _StoredUpdate) -> list[bytes | Raw]:
     """What follows the payload of an update that is not plain output of a turn."""
     parts: list[bytes | Raw] = []
-    if given.after is not UNSET:
-        parts += (b',"after":', given.after)
-    if given.echo:
+    if stored.after is not UNSET:
+        parts += (b',"after":', stored.after)
+    if stored.echo:
         parts.append(b',"echo":true')
     parts.append(b"}")
-    if given.prompt_id is not UNSET:
-        parts += (b',"promptId":', given.prompt_id)
-    if given.after is not UNSET:
+    if stored.prompt_id is not UNSET:
+        parts += (b',"promptId":', stored.prompt_id)
+    if stored.after is not UNSET:
         parts.append(b',"late":true')
     return parts
 
@@ -273,7 +273,7 @@ def _derived(event: ev.AnyEvent) -> _Members:
         case ev.PromptUpdated(content=Raw() as content):
             return {"text": _text(content)}
         case ev.PermissionRequested():
-            return _parts(_read_question, event.params)
+            return _parts(_read_permission_params, event.params)
         case ev.PermissionResolved():
             return _parts(_read_answer, event.answer)
         case _:
@@ -290,7 +290,7 @@ def _parts(read: Callable[[Raw], Struct], payload: Raw) -> _Members:
     return {key: value for key, value in named if value is not UNSET}
 
 
-def _message(event: ev.UserMessage) -> _Members:
+def _shown_message(event: ev.UserMessage) -> _Members:
     """A user message as an update: one event is one envelope, whatever the number of its blocks."""
     blocks = _blocks(event.content)
     is_piece = len(blocks) == 1
@@ -310,3 +310,114 @@ def _blocks(content: Raw) -> list[Raw]:
         return _read_blocks(content)
     except UNREADABLE:
         return []
+
+
+# -- the way back: what a client of the REST contract does with a frame --------------------------------------
+#
+# An event comes back as it was, payloads byte for byte; only white space around the blocks of a user message is not
+# kept. A type that is not known, or made for one stream only, is no event and no error: a newer daemon may send it.
+
+
+class _Origin(Struct, rename="camel", gc=False):
+    server_timestamp: int | None = None
+    event: str | None = None
+
+
+class _ReadEnvelope(Struct, rename="camel", gc=False):
+    v: Literal[1]
+    type: str
+    data: Raw
+    id: Annotated[int, Meta(ge=1)] | None = None
+    prompt_id: PromptId | None = None
+    author: str | None = None
+    originator_client_id: ClientId | None = None
+    meta: _Origin = field(name="_meta", default_factory=_Origin)
+
+
+class _ReadUpdate(Struct, gc=False):
+    update: Raw
+    after: PromptId | None = None
+    echo: bool = False
+
+
+class _UpdateKind(Struct, rename="camel", gc=False):
+    session_update: str
+
+
+class _Message(Struct, rename="camel"):
+    session_update: str
+    content: Raw
+    message_id: MessageId
+
+
+class _MessageParams(Struct):
+    update: _Message
+
+
+_read = msgspec.json.Decoder(_ReadEnvelope).decode
+_read_update = msgspec.json.Decoder(_ReadUpdate).decode
+_read_update_kind = msgspec.json.Decoder(_UpdateKind).decode
+_read_message = msgspec.json.Decoder(_MessageParams).decode
+_read_members = msgspec.json.Decoder(dict[str, Raw]).decode
+_read_event: msgspec.json.Decoder[ev.AnyEvent] = msgspec.json.Decoder(ev.AnyEvent)
+
+
+def read_envelope(data: bytes | str) -> tuple[int | None, ev.AnyEvent | None]:
+    """The id and the event of an envelope; no event if its type is not known here.
+
+    Raises:
+        RemoteProtocolError: it is no envelope, or lacks what its type needs.
+    """
+    try:
+        envelope = _read(data)
+        return envelope.id, _event(envelope)
+    except UNREADABLE:
+        raise _malformed("an event of the stream is not as its type promises; is it a turnwire daemon?") from None
+
+
+def _event(envelope: _ReadEnvelope) -> ev.AnyEvent | None:
+    stored = envelope.meta.event or envelope.type
+    if TYPES.get(stored) != envelope.type:
+        return None
+    at = envelope.meta.server_timestamp
+    if at is None:
+        raise _malformed("an event of the stream has no `serverTimestamp`; is it a turnwire daemon?")
+    if stored == SESSION_UPDATE:
+        return _update(envelope, at)
+    if envelope.type == SESSION_UPDATE:
+        return _message(envelope, at)
+    members = _read_members(envelope.data)
+    if OPTION_IDS in members:
+        members["options"] = members[OPTION_IDS]
+    return _read_event.decode(_write({**members, "type": stored, "at": at}))
+
+
+def _update(envelope: _ReadEnvelope, at: int) -> ev.SessionUpdated:
+    params = _read_update(envelope.data)
+    return ev.SessionUpdated(
+        at=at,
+        kind=_read_update_kind(params.update).session_update,
+        update=params.update,
+        prompt_id=envelope.prompt_id,
+        after=params.after,
+        echo=params.echo,
+    )
+
+
+def _message(envelope: _ReadEnvelope, at: int) -> ev.UserMessage:
+    message, prompt_id = _read_message(envelope.data).update, envelope.prompt_id
+    if prompt_id is None:
+        raise _malformed("a user message of the stream names no prompt; is it a turnwire daemon?")
+    is_piece = message.session_update == MESSAGE_PIECE
+    return ev.UserMessage(
+        at=at,
+        prompt_id=prompt_id,
+        message_id=message.message_id,
+        content=Raw(b"[%b]" % message.content) if is_piece else message.content,
+        author=envelope.author,
+        client_id=envelope.originator_client_id,
+    )
+
+
+def _malformed(message: str) -> RemoteProtocolError:
+    return RemoteProtocolError(message, reason="bad_envelope")

@@ -17,15 +17,15 @@ from msgspec.structs import replace
 
 from turnwire.core import events as ev
 from turnwire.core.content import content_types
-from turnwire.core.setup import Setup
 from turnwire.core.state import (
     Agent,
     Ended,
     Key,
+    PermissionRequest,
     Phase,
-    Question,
     Resolved,
     SessionState,
+    Setup,
     Turn,
     echoed,
     find_turn,
@@ -94,7 +94,7 @@ def _setup(event: ev.SessionCreated | ev.SetupChanged) -> Setup:
 
 
 def _session_closed(state: SessionState, event: ev.SessionClosed) -> SessionState:
-    if state.turn or state.queue or state.joined or state.questions:
+    if state.turn or state.queue or state.joined or state.permissions:
         raise LocalProtocolError("a session closes after its turns have ended", reason=event.reason)
     return replace(state, phase=Phase.CLOSED, agent=None, clients={})
 
@@ -271,19 +271,21 @@ def _turn_started(state: SessionState, event: ev.TurnStarted) -> SessionState:
 
 
 def _permission_requested(state: SessionState, event: ev.PermissionRequested) -> SessionState:
-    question = Question(event.request_id, event.agent_request_id, event.method, event.options, event.prompt_id)
-    state = replace(state, questions=(*state.questions, question))
+    request = PermissionRequest(
+        event.request_id, event.agent_request_id, event.method, event.options, event.prompt_id
+    )
+    state = replace(state, permissions=(*state.permissions, request))
     if event.prompt_id is None:
         return state
     return with_turn(state, _stepped(state, event.prompt_id, ev.PermissionRequested))
 
 
 def _permission_resolved(state: SessionState, event: ev.PermissionResolved) -> SessionState:
-    left = tuple(each for each in state.questions if each.request_id != event.request_id)
-    if len(left) == len(state.questions):
+    left = tuple(each for each in state.permissions if each.request_id != event.request_id)
+    if len(left) == len(state.permissions):
         raise LocalProtocolError("a permission request is resolved once", request_id=event.request_id)
     resolved = (*state.resolved, Resolved(event.request_id, event.answer, event.client_id))
-    state = replace(state, questions=left, resolved=resolved[-REMEMBERED_ANSWERS:])
+    state = replace(state, permissions=left, resolved=resolved[-REMEMBERED_ANSWERS:])
     if event.prompt_id is None:
         return state
     return with_turn(state, _stepped(state, event.prompt_id, ev.PermissionResolved))
@@ -308,7 +310,7 @@ def _prompt_sent(state: SessionState, event: ev.PromptSent) -> SessionState:
 def _turn_ended(state: SessionState, event: ev.TurnCompleted | ev.TurnFailed) -> SessionState:
     turn = find_turn(state, event.prompt_id)
     _stepped(state, event.prompt_id, type(event))
-    if any(each.prompt_id == event.prompt_id for each in state.questions):
+    if any(each.prompt_id == event.prompt_id for each in state.permissions):
         raise LocalProtocolError("a turn ends after its permission requests", prompt_id=event.prompt_id)
     if turn is not None and turn.state in ACTIVE:
         reason = event.stop_reason if isinstance(event, ev.TurnCompleted) else None

@@ -13,7 +13,7 @@ from typing import TypeAlias
 from msgspec import Raw, Struct
 
 from turnwire.core.events import CancelRung, TurnEnd
-from turnwire.core.setup import NO_SETUP, Setup
+from turnwire.core.state import NO_SETUP, Setup
 from turnwire.ids import AgentSessionId, ClientId, PermissionId, PromptId, RequestId, SessionId
 from turnwire.wire.peek import UpdatePeek
 
@@ -205,7 +205,7 @@ class Verdict(Struct, frozen=True):
 
 
 class AgentAsks(Input, frozen=True):
-    """A question to the users: `session/request_permission`, `elicitation/create`."""
+    """A permission request to the users: `session/request_permission`, `elicitation/create`."""
 
     request_id: PermissionId
     agent_request_id: RequestId
@@ -217,7 +217,7 @@ class AgentAsks(Input, frozen=True):
 
 
 class AgentWithdraws(Input, frozen=True):
-    """`$/cancel_request` for a question."""
+    """`$/cancel_request` for a permission request."""
 
     agent_request_id: RequestId
 

@@ -1,8 +1,7 @@
-"""Questions of the agent to its users: asked of everybody, the first answer wins, each is resolved once.
+"""Permission requests of the agent to its users: everybody is asked, the first answer wins, each is resolved once.
 
-Takes a draft and a question or an answer; records it and wishes the agent's answer. A repeat by the winner is
-harmless, another's late answer is told who won. A rule of the operator may answer at once. Never decides for a
-user otherwise: a question that nobody answers stays open until its turn ends.
+A repeat by the winner is harmless, another's late answer is told who won. A rule of the operator may answer at
+once. Never decides for a user otherwise: a request that nobody answers stays open until its turn ends.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from turnwire.core.correlation import same_id
 from turnwire.core.draft import Draft
 from turnwire.core.effects import AnswerAgent
 from turnwire.core.inputs import AgentAsks, AgentWithdraws, AnswerPermission, Verdict
-from turnwire.core.state import Question
+from turnwire.core.state import PermissionRequest
 from turnwire.core.turn import TurnState
 from turnwire.errors import InvalidOption, LocalProtocolError, PermissionNotFound
 from turnwire.ids import ClientId, PromptId
@@ -41,121 +40,119 @@ class PermissionAnswer(NamedTuple):
     answer: Raw
     """The answer that counts."""
     client_id: ClientId | None
-    """Who gave it; none if the question was closed without a client."""
+    """Who gave it; none if the request was closed without a client."""
 
 
-def ask(draft: Draft, given: AgentAsks) -> None:
+def ask(draft: Draft, input: AgentAsks) -> None:
     """The agent asks. In a turn that is being cancelled the answer is known already."""
-    if given.method not in NOT_ANSWERED:
+    if input.method not in NOT_ANSWERED:
         # It could not be closed without a user's answer, and so neither could its turn.
-        raise LocalProtocolError("users cannot be asked this; refuse the request", method=given.method)
+        raise LocalProtocolError("users cannot be asked this; refuse the request", method=input.method)
     turn = draft.state.turn
     prompt_id = turn.prompt_id if turn is not None else None
     draft.record(
         ev.PermissionRequested(
-            at=given.at,
-            request_id=given.request_id,
-            agent_request_id=given.agent_request_id,
-            method=given.method,
-            params=given.params,
-            options=given.options,
+            at=input.at,
+            request_id=input.request_id,
+            agent_request_id=input.agent_request_id,
+            method=input.method,
+            params=input.params,
+            options=input.options,
             prompt_id=prompt_id,
         )
     )
     if turn is not None and turn.state is TurnState.CANCELLING:
-        resolve_all(draft, given.at, ev.PermissionEnd.CANCELLED, prompt_id=prompt_id)
-    elif given.verdict is not None:
-        _decide_by_rule(draft, given, given.verdict)
+        resolve_all(draft, input.at, ev.PermissionEnd.CANCELLED, prompt_id=prompt_id)
+    elif input.verdict is not None:
+        _decide_by_rule(draft, input, input.verdict)
     elif turn is None:
         return
-    elif turn.state is TurnState.RUNNING and _blocks_by_question(draft):
-        draft.record(ev.TurnBlocked(at=given.at, prompt_id=turn.prompt_id))
+    elif turn.state is TurnState.RUNNING and _blocks_by_request(draft):
+        draft.record(ev.TurnBlocked(at=input.at, prompt_id=turn.prompt_id))
 
 
-def _decide_by_rule(draft: Draft, given: AgentAsks, verdict: Verdict) -> None:
+def _decide_by_rule(draft: Draft, input: AgentAsks, verdict: Verdict) -> None:
     """The operator's rule answers; it is recorded like a user's answer, with the rule as its author."""
-    by_rule = AnswerPermission(at=given.at, author=verdict.rule, request_id=given.request_id, answer=verdict.answer)
+    by_rule = AnswerPermission(at=input.at, author=verdict.rule, request_id=input.request_id, answer=verdict.answer)
     answer(draft, by_rule)
 
 
-def answer(draft: Draft, given: AnswerPermission) -> PermissionAnswer:
+def answer(draft: Draft, input: AnswerPermission) -> PermissionAnswer:
     """A client answers. Raises `PermissionNotFound`, `InvalidOption`."""
-    question = next((each for each in draft.state.questions if each.request_id == given.request_id), None)
-    if question is None:
-        return _late(draft, given)
-    if given.option_id is not None and given.option_id not in question.options:
+    request = next((each for each in draft.state.permissions if each.request_id == input.request_id), None)
+    if request is None:
+        return _late(draft, input)
+    if input.option_id is not None and input.option_id not in request.options:
         raise InvalidOption(
             "the agent did not offer this option; choose one of the offered ones",
-            request_id=given.request_id,
-            options=", ".join(question.options),
+            request_id=input.request_id,
+            options=", ".join(request.options),
         )
     draft.record(
         ev.PermissionResolved(
-            at=given.at,
-            request_id=question.request_id,
+            at=input.at,
+            request_id=request.request_id,
             end=ev.PermissionEnd.ANSWERED,
-            answer=given.answer,
-            author=given.author,
-            client_id=given.client_id,
-            prompt_id=question.prompt_id,
+            answer=input.answer,
+            author=input.author,
+            client_id=input.client_id,
+            prompt_id=request.prompt_id,
         )
     )
-    draft.wish(AnswerAgent(question.agent_request_id, given.answer))
-    _unblock(draft, given.at)
-    return PermissionAnswer(True, given.answer, given.client_id)
+    draft.add_effect(AnswerAgent(request.agent_request_id, input.answer))
+    _unblock(draft, input.at)
+    return PermissionAnswer(True, input.answer, input.client_id)
 
 
-def _late(draft: Draft, given: AnswerPermission) -> PermissionAnswer:
-    known = next((each for each in draft.state.resolved if each.request_id == given.request_id), None)
+def _late(draft: Draft, input: AnswerPermission) -> PermissionAnswer:
+    known = next((each for each in draft.state.resolved if each.request_id == input.request_id), None)
     if known is None:
         raise PermissionNotFound(
-            "no such permission request is open; it may have ended with its turn", request_id=given.request_id
+            "no such permission request is open; it may have ended with its turn", request_id=input.request_id
         )
-    if known.client_id == given.client_id and known.answer == given.answer:
+    if known.client_id == input.client_id and known.answer == input.answer:
         return PermissionAnswer(True, known.answer, known.client_id)
     draft.record(
         ev.PermissionAnsweredLate(
-            at=given.at, request_id=given.request_id, author=given.author, client_id=given.client_id
+            at=input.at, request_id=input.request_id, author=input.author, client_id=input.client_id
         )
     )
     return PermissionAnswer(False, known.answer, known.client_id)
 
 
-def withdraw(draft: Draft, given: AgentWithdraws) -> None:
-    """The agent takes a question back (`$/cancel_request`). It still gets an answer, as JSON-RPC wants."""
-    for each in draft.state.questions:
-        if same_id(each.agent_request_id, given.agent_request_id):
-            _resolve(draft, given.at, each, ev.PermissionEnd.WITHDRAWN)
-    _unblock(draft, given.at)
+def withdraw(draft: Draft, input: AgentWithdraws) -> None:
+    """The agent takes a request back (`$/cancel_request`). It still gets an answer, as JSON-RPC wants."""
+    for each in draft.state.permissions:
+        if same_id(each.agent_request_id, input.agent_request_id):
+            _resolve(draft, input.at, each, ev.PermissionEnd.WITHDRAWN)
+    _unblock(draft, input.at)
 
 
 def resolve_all(draft: Draft, at: int, end: ev.PermissionEnd, prompt_id: PromptId | None = None) -> None:
-    """Close the open questions of a turn, or all of them, without a user's answer."""
-    for each in draft.state.questions:
+    """Close the open permission requests of a turn, or all of them, without a user's answer."""
+    for each in draft.state.permissions:
         if prompt_id is None or each.prompt_id == prompt_id:
             _resolve(draft, at, each, end)
 
 
-def _resolve(draft: Draft, at: int, question: Question, end: ev.PermissionEnd) -> None:
-    no = NOT_ANSWERED[question.method]
+def _resolve(draft: Draft, at: int, request: PermissionRequest, end: ev.PermissionEnd) -> None:
+    no = NOT_ANSWERED[request.method]
     draft.record(
-        ev.PermissionResolved(
-            at=at, request_id=question.request_id, end=end, answer=no, prompt_id=question.prompt_id
-        )
+        ev.PermissionResolved(at=at, request_id=request.request_id, end=end, answer=no, prompt_id=request.prompt_id)
     )
     if draft.state.agent is not None:
-        draft.wish(AnswerAgent(question.agent_request_id, no))
+        draft.add_effect(AnswerAgent(request.agent_request_id, no))
 
 
-def _blocks_by_question(draft: Draft) -> bool:
-    """A v2 agent says itself when its foreground is blocked; of others a question in the turn tells."""
+def _blocks_by_request(draft: Draft) -> bool:
+    """A v2 agent says itself when its foreground is blocked; of others a request in the turn tells."""
     agent = draft.state.agent
     return agent is None or agent.turn_end is not ev.TurnEnd.IDLE
 
 
 def _unblock(draft: Draft, at: int) -> None:
     turn = draft.state.turn
-    if turn is None or turn.state is not TurnState.REQUIRES_ACTION or not _blocks_by_question(draft):
+    if turn is None or turn.state is not TurnState.REQUIRES_ACTION or not _blocks_by_request(draft):
         return
-    if not any(each.prompt_id == turn.prompt_id for each in draft.state.questions):
+    if not any(each.prompt_id == turn.prompt_id for each in draft.state.permissions):
         draft.record(ev.TurnUnblocked(at=at, prompt_id=turn.prompt_id))

@@ -1,4 +1,4 @@
-"""Rules of the operator for questions of agents: by tool kind, path, command and who is there.
+"""Rules of the operator for permission requests of agents: by tool kind, path, command and who is there.
 
 Takes rules, a `session/request_permission` and what is known of its tool call; gives the verdict of the first rule
 that fits, or none. An answer selects one of the offered options by its kind and is never made up: where no option
@@ -152,9 +152,9 @@ def _diffs(content: Sequence[_Content]) -> tuple[str, ...]:
     return tuple(path for path in paths if path is not None)
 
 
-def _command(given: Raw) -> str | None:
+def _command(raw_input: Raw) -> str | None:
     try:
-        command = _read_input(given).command
+        command = _read_input(raw_input).command
     except UNREADABLE:
         return None
     return shlex.join(str(each) for each in command) if isinstance(command, list) else command
@@ -179,7 +179,7 @@ class _Named(Struct, rename="camel"):
     tool_call_id: str | None = None
 
 
-class PermissionRequest(Struct, frozen=True):
+class PermissionParams(Struct, frozen=True):
     """What rules look at."""
 
     options: tuple[_Option, ...]
@@ -188,7 +188,7 @@ class PermissionRequest(Struct, frozen=True):
     """What it says of its tool call: a change of what was known, maybe no more than the id."""
 
 
-def read_request(method: str, params: Raw) -> PermissionRequest | None:
+def read_request(method: str, params: Raw) -> PermissionParams | None:
     """None for anything that is no readable permission request."""
     if method != SESSION_REQUEST_PERMISSION:
         return None
@@ -202,7 +202,7 @@ def read_request(method: str, params: Raw) -> PermissionRequest | None:
         named = msgspec.json.decode(change, type=_Named)
     except UNREADABLE:
         return None
-    return PermissionRequest(tuple(asked.options), named.tool_call_id, change)
+    return PermissionParams(tuple(asked.options), named.tool_call_id, change)
 
 
 # -- what the rules say to it --------------------------------------------------------------------------------
@@ -218,7 +218,7 @@ _CHOICES = {
 
 
 def judge(
-    rules: Sequence[Rule], request: PermissionRequest, call: Call, *, cwd: str, attended: bool
+    rules: Sequence[Rule], request: PermissionParams, call: Call, *, cwd: str, attended: bool
 ) -> Verdict | None:
     """The verdict of the first rule that fits. None leaves it to the users."""
     may_allow = True

@@ -50,49 +50,49 @@ class Accepted(NamedTuple):
     """The same idempotency key was accepted before; this is that prompt."""
 
 
-def admit(draft: Draft, given: Prompt) -> Accepted:
+def admit(draft: Draft, input: Prompt) -> Accepted:
     """Accept a prompt and start it, or let it wait. Raises what the caller must hear at once."""
     state, after = draft.state, draft.head
-    repeated = _repeated(state, given)
+    repeated = _repeated(state, input)
     if repeated is not None:
         return repeated
-    check_content(given.content, state.agent.accepts if state.agent is not None else None)
+    check_content(input.content, state.agent.accepts if state.agent is not None else None)
     busy = state.turn is not None or bool(state.queue) or state.held is not None
     if busy:
-        _refuse_if_unwelcome(draft, given)
+        _refuse_if_unwelcome(draft, input)
     draft.record(
         ev.PromptAccepted(
-            at=given.at,
-            prompt_id=given.prompt_id,
+            at=input.at,
+            prompt_id=input.prompt_id,
             after_offset=after,
-            author=given.author,
-            client_id=given.client_id,
-            prompt_request_id=given.prompt_request_id,
-            key=given.key,
-            digest=given.digest,
-            meta=UNSET if given.meta is None else given.meta,
-            deadline_at=given.deadline_at,
+            author=input.author,
+            client_id=input.client_id,
+            prompt_request_id=input.prompt_request_id,
+            key=input.key,
+            digest=input.digest,
+            meta=UNSET if input.meta is None else input.meta,
+            deadline_at=input.deadline_at,
         )
     )
-    arm_time_limit(draft, given.at, draft.state.queue[-1])
+    arm_time_limit(draft, input.at, draft.state.queue[-1])
     if busy:
-        _wait(draft, given)
+        _wait(draft, input)
     else:
-        _start(draft, given.at, draft.state.queue[-1], given.content)
-    return Accepted(given.prompt_id, after)
+        _start(draft, input.at, draft.state.queue[-1], input.content)
+    return Accepted(input.prompt_id, after)
 
 
 def arm_time_limit(draft: Draft, at: int, turn: Turn) -> None:
     """See to it that a prompt with a deadline hears of it."""
     if turn.deadline_at is not None:
-        draft.wish(ArmTimeLimit(turn.prompt_id, max(turn.deadline_at - at, 0) / 1000))
+        draft.add_effect(ArmTimeLimit(turn.prompt_id, max(turn.deadline_at - at, 0) / 1000))
 
 
-def _repeated(state: SessionState, given: Prompt) -> Accepted | None:
-    known = state.keys.get(given.key) if given.key is not None else None
+def _repeated(state: SessionState, input: Prompt) -> Accepted | None:
+    known = state.keys.get(input.key) if input.key is not None else None
     if known is None:
         return None
-    if known.digest != given.digest:
+    if known.digest != input.digest:
         raise IdempotencyConflict(
             "this idempotency key was used with another prompt; use a new key for a new prompt",
             prompt_id=known.prompt_id,
@@ -100,8 +100,8 @@ def _repeated(state: SessionState, given: Prompt) -> Accepted | None:
     return Accepted(known.prompt_id, known.after_offset, repeated=True)
 
 
-def _refuse_if_unwelcome(draft: Draft, given: Prompt) -> None:
-    if given.when_busy is WhenBusy.REJECT:
+def _refuse_if_unwelcome(draft: Draft, input: Prompt) -> None:
+    if input.when_busy is WhenBusy.REJECT:
         raise SessionBusy(
             "a turn is running; wait for its end, or let the prompt queue", session_id=draft.state.session_id
         )
@@ -115,27 +115,27 @@ def _refuse_if_unwelcome(draft: Draft, given: Prompt) -> None:
         )
 
 
-def _wait(draft: Draft, given: Prompt) -> None:
+def _wait(draft: Draft, input: Prompt) -> None:
     turn, agent = draft.state.turn, draft.state.agent
     waiting = len(draft.state.queue) - 1
-    first = given.when_busy in {WhenBusy.INTERRUPT, WhenBusy.STEER}
+    first = input.when_busy in {WhenBusy.INTERRUPT, WhenBusy.STEER}
     steering = (
-        given.when_busy is WhenBusy.STEER
+        input.when_busy is WhenBusy.STEER
         and turn is not None
         and turn.state in {TurnState.RUNNING, TurnState.REQUIRES_ACTION}
         and agent is not None
         and agent.steering
     )
     queued = ev.PromptQueued(
-        at=given.at,
-        prompt_id=given.prompt_id,
-        content=given.content,
+        at=input.at,
+        prompt_id=input.prompt_id,
+        content=input.content,
         position=0 if first else waiting,
         steering=steering,
     )
     draft.record(queued)
     if steering:
-        draft.wish(SteerAgent(given.prompt_id, given.content, UNSET if given.meta is None else given.meta))
+        draft.add_effect(SteerAgent(input.prompt_id, input.content, UNSET if input.meta is None else input.meta))
 
 
 def _start(draft: Draft, at: int, turn: Turn, content: Raw) -> None:
@@ -143,7 +143,7 @@ def _start(draft: Draft, at: int, turn: Turn, content: Raw) -> None:
         draft.record(ev.PromptDequeued(at=at, prompt_id=turn.prompt_id))
     draft.record(_user_message(at, turn, content))
     draft.record(ev.TurnStarted(at=at, prompt_id=turn.prompt_id))
-    draft.wish(AskAgent(turn.prompt_id, content, turn.meta))
+    draft.add_effect(AskAgent(turn.prompt_id, content, turn.meta))
 
 
 def _user_message(at: int, turn: Turn, content: Raw) -> ev.UserMessage:
@@ -167,62 +167,62 @@ def start_next(draft: Draft, at: int) -> None:
             return
 
 
-def hold(draft: Draft, given: HoldQueue) -> None:
+def hold(draft: Draft, input: HoldQueue) -> None:
     """Let nothing start from now on. What runs goes on; what waits keeps its place."""
     # A stop adds nothing to a hold of somebody's, which is to outlive it.
-    if draft.state.held != given.reason and (draft.state.held is None or given.reason != STOPPING):
-        held = ev.QueueHeld(at=given.at, reason=given.reason, author=given.author, client_id=given.client_id)
+    if draft.state.held != input.reason and (draft.state.held is None or input.reason != STOPPING):
+        held = ev.QueueHeld(at=input.at, reason=input.reason, author=input.author, client_id=input.client_id)
         draft.record(held)
 
 
-def release(draft: Draft, given: ReleaseQueue) -> None:
+def release(draft: Draft, input: ReleaseQueue) -> None:
     """Let the queue go on."""
     if draft.state.held is not None:
-        draft.record(ev.QueueReleased(at=given.at, author=given.author, client_id=given.client_id))
-        start_next(draft, given.at)
+        draft.record(ev.QueueReleased(at=input.at, author=input.author, client_id=input.client_id))
+        start_next(draft, input.at)
 
 
 # -- before the start ----------------------------------------------------------------------------------------
 
 
-def update(draft: Draft, given: UpdatePrompt) -> None:
+def update(draft: Draft, input: UpdatePrompt) -> None:
     """Edit or move a waiting prompt."""
-    turn = _waiting(draft, given.prompt_id)
-    if given.content is not None:
-        check_content(given.content, draft.state.agent.accepts if draft.state.agent is not None else None)
-    position = given.position
+    turn = _waiting(draft, input.prompt_id)
+    if input.content is not None:
+        check_content(input.content, draft.state.agent.accepts if draft.state.agent is not None else None)
+    position = input.position
     if position is not None:
         if position < 0:
             raise LocalProtocolError("a place in the queue is 0 or more", position=position)
         position = min(position, len(draft.state.queue) - 1)
     draft.record(
         ev.PromptUpdated(
-            at=given.at,
+            at=input.at,
             prompt_id=turn.prompt_id,
-            content=UNSET if given.content is None else given.content,
+            content=UNSET if input.content is None else input.content,
             position=position,
-            author=given.author,
+            author=input.author,
         )
     )
 
 
-def remove_waiting(draft: Draft, given: RemovePrompt) -> None:
+def remove_waiting(draft: Draft, input: RemovePrompt) -> None:
     """Take a waiting prompt out. It was accepted, so it still gets its end."""
-    remove(draft, given, _waiting(draft, given.prompt_id))
+    remove(draft, input, _waiting(draft, input.prompt_id))
 
 
-def remove(draft: Draft, given: Asked, turn: Turn) -> None:
+def remove(draft: Draft, input: Asked, turn: Turn) -> None:
     """End a prompt that has not started."""
     if turn.waited:
-        draft.record(ev.PromptFinished(at=given.at, prompt_id=turn.prompt_id, state=ev.QueueExit.REMOVED))
+        draft.record(ev.PromptFinished(at=input.at, prompt_id=turn.prompt_id, state=ev.QueueExit.REMOVED))
     draft.record(
         ev.TurnCompleted(
-            at=given.at,
+            at=input.at,
             prompt_id=turn.prompt_id,
             stop_reason="cancelled",
             ending=ev.Ending.REMOVED,
             prompt_request_id=turn.prompt_request_id,
-            cancelled_by=given.author or given.client_id,
+            cancelled_by=input.author or input.client_id,
         )
     )
 
@@ -242,22 +242,22 @@ def _waiting(draft: Draft, prompt_id: PromptId) -> Turn:
 # -- steering ------------------------------------------------------------------------------------------------
 
 
-def steer_answered(draft: Draft, given: SteerAnswered) -> None:
+def steer_answered(draft: Draft, input: SteerAnswered) -> None:
     """The agent took a prompt into the running turn, or did not."""
-    turn = find_turn(draft.state, given.prompt_id)
+    turn = find_turn(draft.state, input.prompt_id)
     if turn is None or turn.state is not TurnState.QUEUED or not turn.steering or turn.content is UNSET:
         return
     host, last = draft.state.turn, draft.state.last
-    if not given.injected:
-        draft.record(ev.SteerDeclined(at=given.at, prompt_id=turn.prompt_id))
-        start_next(draft, given.at)
+    if not input.injected:
+        draft.record(ev.SteerDeclined(at=input.at, prompt_id=turn.prompt_id))
+        start_next(draft, input.at)
         return
     into = host.prompt_id if host is not None else last.prompt_id if last is not None else turn.prompt_id
     content = turn.content
-    draft.record(ev.PromptInjected(at=given.at, prompt_id=turn.prompt_id, into=into))
-    draft.record(_user_message(given.at, turn, content))
+    draft.record(ev.PromptInjected(at=input.at, prompt_id=turn.prompt_id, into=into))
+    draft.record(_user_message(input.at, turn, content))
     if host is None:
-        _end_with(draft, given.at, turn, last)
+        _end_with(draft, input.at, turn, last)
 
 
 def _end_with(draft: Draft, at: int, turn: Turn, last: Ended | None) -> None:

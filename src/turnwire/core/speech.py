@@ -21,31 +21,31 @@ from turnwire.wire.peek import UpdatePeek
 USER_MESSAGES = frozenset({"user_message", "user_message_chunk"})
 
 
-def started(draft: Draft, given: AgentReady) -> None:
+def started(draft: Draft, input: AgentReady) -> None:
     """An agent serves the session."""
     draft.record(
         ev.AgentStarted(
-            at=given.at,
-            agent_session_id=given.agent_session_id,
-            protocol_version=given.protocol_version,
-            turn_end=given.turn_end,
-            steering=given.steering,
-            how=given.how,
-            capabilities=given.capabilities,
-            offers=given.offers,
+            at=input.at,
+            agent_session_id=input.agent_session_id,
+            protocol_version=input.protocol_version,
+            turn_end=input.turn_end,
+            steering=input.steering,
+            how=input.how,
+            capabilities=input.capabilities,
+            offers=input.offers,
         )
     )
 
 
-def update(draft: Draft, given: AgentUpdate) -> None:
+def update(draft: Draft, input: AgentUpdate) -> None:
     """One `session/update`. The common case, output of the running turn, takes the first branch."""
-    peek, state = given.peek, draft.state
+    peek, state = input.peek, draft.state
     kind, turn = peek.kind, state.turn
     if turn is not None and kind not in _SPECIAL and not _is_unsent(turn, state.last):
         # It changes nothing in the state, so it is only checked for being legal.
         step(turn.state, ev.SessionUpdated)
         draft.events.append(
-            ev.SessionUpdated(at=given.at, kind=kind, update=given.update, prompt_id=turn.prompt_id)
+            ev.SessionUpdated(at=input.at, kind=kind, update=input.update, prompt_id=turn.prompt_id)
         )
         return
     if (
@@ -55,13 +55,13 @@ def update(draft: Draft, given: AgentUpdate) -> None:
         and _ends_by(state, ev.TurnEnd.IDLE)
     ):
         prompt_id = PromptId(f"agent-{draft.head + 1}")
-        draft.record(ev.TurnStarted(at=given.at, prompt_id=prompt_id, origin=ev.Origin.AGENT))
+        draft.record(ev.TurnStarted(at=input.at, prompt_id=prompt_id, origin=ev.Origin.AGENT))
     was_busy = draft.state.agent is not None and draft.state.agent.busy
-    draft.record(_attributed(draft.state, given))
+    draft.record(_attributed(draft.state, input))
     if kind == "state_update":
-        _agent_state(draft, given, was_busy=was_busy)
+        _agent_state(draft, input, was_busy=was_busy)
     elif kind in MARKERS:
-        _marker(draft, given)
+        _marker(draft, input)
 
 
 _SPECIAL = (
@@ -73,32 +73,32 @@ _SPECIAL = (
 """Kinds whose turn or meaning depends on more than who is running."""
 
 
-def _attributed(state: SessionState, given: AgentUpdate) -> ev.SessionUpdated:
+def _attributed(state: SessionState, input: AgentUpdate) -> ev.SessionUpdated:
     """The update with the turn it belongs to, or the ended one it followed, or neither."""
-    peek, turn, last = given.peek, state.turn, state.last
+    peek, turn, last = input.peek, state.turn, state.last
     prompt_id: PromptId | None = None
     after: PromptId | None = None
     if _is_background(state, peek):
         pass
-    elif turn is not None and not _is_late(turn, last, given):
+    elif turn is not None and not _is_late(turn, last, input):
         prompt_id = turn.prompt_id
     elif last is not None and peek.kind != "state_update":
         after = last.prompt_id
     is_copy = peek.kind in USER_MESSAGES and echoed(state, peek.message_id) is not None
     echo = prompt_id is not None and is_copy
     return ev.SessionUpdated(
-        at=given.at, kind=peek.kind, update=given.update, prompt_id=prompt_id, after=after, echo=echo
+        at=input.at, kind=peek.kind, update=input.update, prompt_id=prompt_id, after=after, echo=echo
     )
 
 
-def _is_late(turn: Turn, last: Ended | None, given: AgentUpdate) -> bool:
+def _is_late(turn: Turn, last: Ended | None, input: AgentUpdate) -> bool:
     """Whether an update is about an earlier turn than the running one: by the name in a marker, by its tool, or
     because the agent has not been asked anything since."""
     if _is_unsent(turn, last):
         return True
-    if given.ends is not None:
-        return given.ends != turn.prompt_id
-    tool_call_id = given.peek.tool_call_id
+    if input.ends is not None:
+        return input.ends != turn.prompt_id
+    tool_call_id = input.peek.tool_call_id
     return last is not None and tool_call_id in last.tools and tool_call_id not in turn.tools
 
 
@@ -117,22 +117,22 @@ def _ends_by(state: SessionState, end: ev.TurnEnd) -> bool:
     return state.agent is not None and state.agent.turn_end is end
 
 
-def asked(draft: Draft, given: AgentHasPrompt) -> None:
+def asked(draft: Draft, input: AgentHasPrompt) -> None:
     """The prompt has left for the agent; a turn that ended meanwhile does not need to know."""
     turn = draft.state.turn
-    if turn is not None and turn.prompt_id == given.prompt_id:
-        draft.record(ev.PromptSent(at=given.at, prompt_id=given.prompt_id, agent_request_id=given.agent_request_id))
+    if turn is not None and turn.prompt_id == input.prompt_id:
+        draft.record(ev.PromptSent(at=input.at, prompt_id=input.prompt_id, agent_request_id=input.agent_request_id))
 
 
-def replayed(draft: Draft, given: AgentReplayed) -> None:
+def replayed(draft: Draft, input: AgentReplayed) -> None:
     """The agent's history against ours. Differences are shown; what is in the log stays as it is."""
     draft.record(
         ev.HistoryCompared(
-            at=given.at,
-            replayed=given.replayed,
-            matched=given.matched,
-            missing=given.missing,
-            first_difference=given.first_difference,
+            at=input.at,
+            replayed=input.replayed,
+            matched=input.matched,
+            missing=input.missing,
+            first_difference=input.first_difference,
         )
     )
 
@@ -140,25 +140,25 @@ def replayed(draft: Draft, given: AgentReplayed) -> None:
 # -- ends ----------------------------------------------------------------------------------------------------
 
 
-def _agent_state(draft: Draft, given: AgentUpdate, *, was_busy: bool) -> None:
+def _agent_state(draft: Draft, input: AgentUpdate, *, was_busy: bool) -> None:
     """A v2 snapshot of the foreground. Repeats are idempotent; an idle that ends nothing changes nothing.
 
     An idle ends a turn if the agent has its message and was at work: before that it speaks of the time before, or
     of work of the agent's own.
     """
-    turn, peek = draft.state.turn, given.peek
+    turn, peek = draft.state.turn, input.peek
     if turn is None or not _ends_by(draft.state, ev.TurnEnd.IDLE):
         return
     if peek.state == "requires_action" and turn.state is TurnState.RUNNING:
-        draft.record(ev.TurnBlocked(at=given.at, prompt_id=turn.prompt_id))
+        draft.record(ev.TurnBlocked(at=input.at, prompt_id=turn.prompt_id))
     elif peek.state == "running" and turn.state is TurnState.REQUIRES_ACTION:
-        draft.record(ev.TurnUnblocked(at=given.at, prompt_id=turn.prompt_id))
+        draft.record(ev.TurnUnblocked(at=input.at, prompt_id=turn.prompt_id))
     elif peek.state == "idle" and turn.inserted and (was_busy or _confirms_cancel(turn, peek)):
         if peek.stop_reason == "error":
-            fail(draft, given.at, error=peek.error)
+            fail(draft, input.at, error=peek.error)
         else:
             reason = peek.stop_reason or ("cancelled" if turn.state is TurnState.CANCELLING else "end_turn")
-            complete(draft, given.at, stop_reason=reason, ending=ev.Ending.IDLE, usage=peek.usage)
+            complete(draft, input.at, stop_reason=reason, ending=ev.Ending.IDLE, usage=peek.usage)
 
 
 def _confirms_cancel(turn: Turn, peek: UpdatePeek) -> bool:
@@ -166,40 +166,40 @@ def _confirms_cancel(turn: Turn, peek: UpdatePeek) -> bool:
     return turn.state is TurnState.CANCELLING and peek.stop_reason == "cancelled"
 
 
-def _marker(draft: Draft, given: AgentUpdate) -> None:
+def _marker(draft: Draft, input: AgentUpdate) -> None:
     """`turn_complete` of an agent that offers it. Without a reason the turn failed; the error answer says how."""
-    turn, peek = draft.state.turn, given.peek
+    turn, peek = draft.state.turn, input.peek
     if turn is None or not _ends_by(draft.state, ev.TurnEnd.MARKER) or peek.stop_reason is None:
         return
-    if given.ends is None or given.ends == turn.prompt_id:
-        complete(draft, given.at, stop_reason=peek.stop_reason, ending=ev.Ending.MARKER, usage=peek.usage)
+    if input.ends is None or input.ends == turn.prompt_id:
+        complete(draft, input.at, stop_reason=peek.stop_reason, ending=ev.Ending.MARKER, usage=peek.usage)
 
 
-def answered(draft: Draft, given: AgentAnswered) -> None:
+def answered(draft: Draft, input: AgentAnswered) -> None:
     """The result of `session/prompt`. For a turn that is over it says nothing new."""
     turn, agent = draft.state.turn, draft.state.agent
-    if turn is None or turn.prompt_id != given.prompt_id or agent is None:
+    if turn is None or turn.prompt_id != input.prompt_id or agent is None:
         return
     if agent.turn_end is ev.TurnEnd.IDLE:
-        if given.message_id is not None and turn.echo_id != given.message_id:
+        if input.message_id is not None and turn.echo_id != input.message_id:
             draft.record(
-                ev.PromptInserted(at=given.at, prompt_id=turn.prompt_id, agent_message_id=given.message_id)
+                ev.PromptInserted(at=input.at, prompt_id=turn.prompt_id, agent_message_id=input.message_id)
             )
         return
     if agent.turn_end is ev.TurnEnd.MARKER and not turn.failing:
         return
-    if given.stop_reason is None:
-        fail(draft, given.at, why=WITHOUT_A_REASON)
+    if input.stop_reason is None:
+        fail(draft, input.at, why=WITHOUT_A_REASON)
     else:
-        complete(draft, given.at, stop_reason=given.stop_reason, ending=ev.Ending.RESPONSE, usage=given.usage)
+        complete(draft, input.at, stop_reason=input.stop_reason, ending=ev.Ending.RESPONSE, usage=input.usage)
 
 
-def refused(draft: Draft, given: AgentRefused) -> None:
+def refused(draft: Draft, input: AgentRefused) -> None:
     """An error answer ends the turn in every dialect."""
     turn = draft.state.turn
-    if turn is None or turn.prompt_id != given.prompt_id:
+    if turn is None or turn.prompt_id != input.prompt_id:
         return
-    if given.unsent is not None:
-        fail(draft, given.at, code=ContentRefused.code, why=given.unsent)
+    if input.unsent is not None:
+        fail(draft, input.at, code=ContentRefused.code, why=input.unsent)
     else:
-        fail(draft, given.at, error=given.error)
+        fail(draft, input.at, error=input.error)

@@ -7,17 +7,33 @@ content that has been shown already: the transcript is `core.view`.
 from __future__ import annotations
 
 from enum import StrEnum
+from typing import Final
 
-from msgspec import UNSET, Raw, Struct, UnsetType
+from msgspec import UNSET, Raw, Struct, UnsetType, field
 from msgspec.structs import replace
 
 from turnwire.core.events import Origin, TurnEnd
-from turnwire.core.setup import NO_SETUP, Setup
 from turnwire.core.turn import ACTIVE, TurnState
 from turnwire.ids import AgentSessionId, ClientId, PermissionId, PromptId, RequestId, SessionId
 
 STATE_VERSION = 2
 """Version of the encoded state in snapshots; another version is folded anew from the log."""
+
+
+class Setup(Struct, frozen=True):
+    """What an agent is given with a session besides its directory, by `session/new`, `load`, `resume` and `fork`.
+
+    It is kept with the session and told to every agent that has to open it. Who takes it from a client judges it.
+    """
+
+    mcp_servers: Raw = Raw(b"[]")
+    additional_directories: tuple[str, ...] = ()
+    """Absolute; with `cwd`, the roots of the session."""
+    meta: Raw | UnsetType = UNSET
+    """For the agent, as it is."""
+
+
+NO_SETUP: Final = Setup()
 
 
 class Phase(StrEnum):
@@ -85,8 +101,8 @@ class Ended(Struct, frozen=True, omit_defaults=True):
     """A person ended it, and no prompt was sent since: what the agent says is still about it."""
 
 
-class Question(Struct, frozen=True, omit_defaults=True):
-    """An open permission request."""
+class PermissionRequest(Struct, frozen=True, omit_defaults=True):
+    """What the agent asks its users, as long as nobody has answered: a permission, or an elicitation."""
 
     request_id: PermissionId
     agent_request_id: RequestId
@@ -131,7 +147,8 @@ class SessionState(Struct, frozen=True, omit_defaults=True):
     """Why nothing starts from the queue; none while it runs."""
     joined: tuple[Turn, ...] = ()
     last: Ended | None = None
-    questions: tuple[Question, ...] = ()
+    permissions: tuple[PermissionRequest, ...] = field(default=(), name="questions")
+    """Open permission requests, in the order in which they were asked. Snapshots keep the name they began with."""
     resolved: tuple[Resolved, ...] = ()
     keys: dict[str, Key] = {}
     clients: dict[ClientId, str] = {}
@@ -144,7 +161,7 @@ class SessionState(Struct, frozen=True, omit_defaults=True):
     @property
     def unsettled(self) -> bool:
         """Whether a new owner must look at this session at once, before anybody asks for it."""
-        return bool(self.turn or self.queue or self.joined or self.questions)
+        return bool(self.turn or self.queue or self.joined or self.permissions)
 
 
 NOTHING = SessionState()

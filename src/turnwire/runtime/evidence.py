@@ -69,7 +69,7 @@ def explain(
     agent = _agent(connection)
     if turn is None:
         return Explanation("idle", queued=queued, agent=agent)
-    waiting = [each.request_id for each in state.questions if each.prompt_id == turn.prompt_id]
+    waiting = [each.request_id for each in state.permissions if each.prompt_id == turn.prompt_id]
     tools = [each for each, status in turn.tools.items() if status not in FINAL_TOOL_STATUS]
     against = _what_it_waits_for(turn, waiting, tools, seen, agent)
     reasons = against or _what_speaks_for_it(state, seen, quiet_s, suspect_after_s)

@@ -23,8 +23,7 @@ from turnwire.core.codec import check_asked, decode_all
 from turnwire.core.events import AgentExited, AgentStarted
 from turnwire.core.inputs import AgentGone, AnyInput, Asked, Close, CreateSession, HoldQueue, Prompt, Recover
 from turnwire.core.queue import STOPPING, Accepted
-from turnwire.core.setup import NO_SETUP, Setup
-from turnwire.core.state import NOTHING, Phase
+from turnwire.core.state import NO_SETUP, NOTHING, Phase, Setup
 from turnwire.core.view import View
 from turnwire.errors import (
     AgentError,

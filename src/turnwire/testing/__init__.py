@@ -1,7 +1,6 @@
 """Test doubles that are products: a scripted agent, a manual clock, faults, contract kits, a pytest plugin.
 
-Takes the place of an agent, of time or of a healthy disk in a test; gives the same behaviour in every run.
-Nothing outside tests imports it.
+They behave the same in every run. Nothing outside tests imports it.
 """
 
 from turnwire.testing.clock import ManualClock

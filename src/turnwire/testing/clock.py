@@ -1,7 +1,7 @@
 """A clock that stands still until a test moves it.
 
-Takes `advance(seconds)` from the test, gives time to the code under test through the clock port. Never looks
-at the machine's clock. `wait_for_sleepers` tells the test when the code is asleep, so that no test guesses.
+The code under test gets it through the clock port. `wait_for_sleepers` tells the test when the code is asleep, so
+that no test guesses.
 """
 
 from __future__ import annotations

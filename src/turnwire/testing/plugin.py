@@ -1,8 +1,8 @@
 """The pytest plugin: `-p turnwire.testing.plugin` gives a test suite turnwire's test doubles as fixtures.
 
-Takes nothing; gives the fixtures `manual_clock`, `scripted_agent`, `gates`, `anyio_backend` and `require_tool`,
-and the marker `requirement`. Never skips a test silently: a missing program is a skip with its reason, or a
-failure where `TURNWIRE_REQUIRE_ALL=1` says that everything must be there.
+It has the fixtures `manual_clock`, `scripted_agent`, `gates`, `anyio_backend` and `require_tool`, and the marker
+`requirement`. No test is skipped silently: a missing program is a skip with its reason, or a failure where
+`TURNWIRE_REQUIRE_ALL=1` says that everything must be there.
 """
 
 from __future__ import annotations

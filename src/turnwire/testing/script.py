@@ -1,8 +1,8 @@
 """Scripts: lines of text to typed commands of the scripted agent, and back.
 
-Takes the text of a prompt or of a script file, one command per line; gives commands. Words are quoted as in
-a shell; a line with an open quote goes on in the next; empty lines and lines starting with `#` are skipped.
-Never guesses: a line that starts with a command and does not fit it is refused with the command's usage.
+A prompt or a script file has one command per line. Words are quoted as in a shell; a line with an open quote goes
+on in the next; empty lines and lines starting with `#` are skipped. Nothing is guessed: a line that starts with a
+command and does not fit it is refused with the command's usage.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A session of the core without a runtime: short words for inputs, and one place that keeps log and wishes.
+"""A session of the core without a runtime: short words for inputs, and one place that keeps log and effects.
 
 Takes inputs as the runtime would give them; gives the log, the effects and the state that follow. Never stores
 or sends: what it keeps are lists. Every input that is taken is also checked against the stored form of the log.
@@ -31,7 +31,7 @@ REFUSED = Raw(b'{"outcome":{"outcome":"cancelled"}}')
 ERROR = Raw(b'{"code":-32603,"message":"no model"}')
 
 _Kind = TypeVar("_Kind", bound=ev.Event)
-_Wish = TypeVar("_Wish", bound=ef.Effect)
+_Effect = TypeVar("_Effect", bound=ef.Effect)
 _Error = TypeVar("_Error", bound=TurnwireError)
 
 
@@ -239,7 +239,7 @@ class Session:
         """The events of a kind."""
         return [each for each in self.log if isinstance(each, kind)]
 
-    def wished(self, kind: type[_Wish]) -> list[_Wish]:
+    def effects_of(self, kind: type[_Effect]) -> list[_Effect]:
         """The effects of a kind."""
         return [each for each in self.effects if isinstance(each, kind)]
 

@@ -33,8 +33,7 @@ from turnwire.core.codec import (
     encode_state,
 )
 from turnwire.core.inputs import WhenBusy
-from turnwire.core.setup import Setup
-from turnwire.core.state import NOTHING, STATE_VERSION
+from turnwire.core.state import NOTHING, STATE_VERSION, Setup
 from turnwire.errors import LogCorrupt, LogTooNew
 from turnwire.ids import PromptId
 

@@ -36,8 +36,7 @@ from turnwire.core import events as ev
 from turnwire.core import inputs as i
 from turnwire.core.decide import decide, take
 from turnwire.core.draft import Draft
-from turnwire.core.setup import Setup
-from turnwire.core.state import NOTHING
+from turnwire.core.state import NOTHING, Setup
 from turnwire.errors import (
     LocalProtocolError,
     PermissionNotFound,

@@ -12,7 +12,7 @@ from msgspec import Raw
 from turnwire.core import dialect
 from turnwire.core.events import TurnEnd
 from turnwire.core.inputs import AgentAnswered
-from turnwire.core.setup import Setup
+from turnwire.core.state import Setup
 from turnwire.ids import AgentSessionId, PermissionId, PromptId
 from turnwire.wire.jsonrpc import Request, raw
 

@@ -220,7 +220,7 @@ def test_a_cancel_of_a_waiting_prompt_takes_it_out() -> None:
     assert plan.answer == Cancelled("p2")
     assert session.ends() == {"p2": "cancelled"}
     assert session.running() == "p1"
-    assert session.wished(CancelAgent) == []
+    assert session.effects_of(CancelAgent) == []
 
 
 def test_a_cancel_of_a_joined_prompt_cancels_the_turn_it_joined() -> None:
@@ -278,7 +278,7 @@ def test_a_lost_agent_ends_the_turn_and_the_queue_goes_on(begin: Callable[[], Se
     plan = session.take(gone())
     assert types(plan.events)[0] == "agent_exited"
     assert session.state.agent is None
-    assert session.state.questions == ()
+    assert session.state.permissions == ()
     assert session.state.joined == ()
     if before.turn is not None:
         cancelled = before.turn.state is TurnState.CANCELLING
@@ -320,7 +320,7 @@ def test_an_agent_that_cannot_start_is_told_also_when_no_turn_needs_it() -> None
 def test_the_next_prompt_is_asked_of_a_new_agent() -> None:
     session = running()
     session.take(gone(), prompt("p2"), ready(), answered("p2"))
-    assert [each.prompt_id for each in session.wished(AskAgent)] == ["p1", "p2"]
+    assert [each.prompt_id for each in session.effects_of(AskAgent)] == ["p1", "p2"]
     assert session.ends() == {"p1": "agent_exited", "p2": "end_turn"}
 
 

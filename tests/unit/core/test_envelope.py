@@ -14,8 +14,7 @@ from tests.unit.core.random_events import KINDS, events_of
 
 from turnwire.core import events as ev
 from turnwire.core.codec import encode
-from turnwire.core.envelope import projection_for, stream_frame, to_envelope
-from turnwire.core.envelope_read import read_envelope
+from turnwire.core.envelope import projection_for, read_envelope, stream_frame, to_envelope
 from turnwire.errors import LogCorrupt, LogTooNew, RemoteProtocolError
 from turnwire.ids import AgentSessionId, ClientId, MessageId, PermissionId, PromptId, SessionId
 from turnwire.limits import Limits

@@ -10,7 +10,7 @@ from tests.unit.core.driving import AT, PERMISSION, SAMPLES, Session, answer, an
 from turnwire.core import events as ev
 from turnwire.core.codec import encode_state
 from turnwire.core.evolve import background_ids, evolve, fold
-from turnwire.core.state import NOTHING, Ended, Phase, Question, SessionState, Turn, find_turn
+from turnwire.core.state import NOTHING, Ended, PermissionRequest, Phase, SessionState, Turn, find_turn
 from turnwire.core.turn import NEXT, TurnState
 from turnwire.errors import LocalProtocolError
 from turnwire.ids import PermissionId, PromptId, SessionId
@@ -19,7 +19,7 @@ from turnwire.limits import REMEMBERED_ANSWERS, REMEMBERED_TOOLS
 T1, HOST = PromptId("t1"), PromptId("host")
 OPEN = SessionState(phase=Phase.OPEN, session_id=SessionId("s1"))
 ABOUT_TURNS = [each for each in SAMPLES if getattr(each, "prompt_id", None) == T1]
-QUESTION = Question(PermissionId("q1"), "7", PERMISSION, ("allow",), T1)
+QUESTION = PermissionRequest(PermissionId("q1"), "7", PERMISSION, ("allow",), T1)
 
 
 def holding(state: TurnState) -> SessionState:
@@ -40,7 +40,7 @@ def as_written(state: TurnState, event: ev.AnyEvent) -> tuple[SessionState, ev.A
     """The state with what `event` needs besides its turn: an open question, or who begins the turn."""
     session = holding(state)
     if isinstance(event, ev.PermissionResolved):
-        session = replace(session, questions=(QUESTION,))
+        session = replace(session, permissions=(QUESTION,))
     if isinstance(event, ev.TurnStarted) and state is TurnState.QUEUED:
         event = replace(event, origin=ev.Origin.CLIENT)
     return session, event
@@ -96,18 +96,18 @@ def test_a_second_turn_does_not_start_while_one_is_active(state: TurnState, orig
 
 @pytest.mark.parametrize("kind", [ev.TurnCompleted, ev.TurnFailed])
 def test_a_turn_does_not_end_before_its_questions(kind: type[ev.Event]) -> None:
-    session = replace(holding(TurnState.RUNNING), questions=(QUESTION,))
+    session = replace(holding(TurnState.RUNNING), permissions=(QUESTION,))
     end = next(each for each in SAMPLES if type(each) is kind)
     with pytest.raises(LocalProtocolError):
         evolve(session, end)
-    other = replace(session, questions=(replace(QUESTION, prompt_id=None),))
+    other = replace(session, permissions=(replace(QUESTION, prompt_id=None),))
     assert evolve(other, end).turn is None
 
 
 def test_a_permission_is_resolved_once() -> None:
     resolved = next(each for each in SAMPLES if isinstance(each, ev.PermissionResolved))
-    session = evolve(replace(holding(TurnState.RUNNING), questions=(QUESTION,)), resolved)
-    assert session.questions == ()
+    session = evolve(replace(holding(TurnState.RUNNING), permissions=(QUESTION,)), resolved)
+    assert session.permissions == ()
     with pytest.raises(LocalProtocolError):
         evolve(session, resolved)
 
@@ -118,7 +118,7 @@ def test_a_permission_is_resolved_once() -> None:
         {"turn": Turn(T1, TurnState.RUNNING)},
         {"queue": (Turn(T1, TurnState.QUEUED),)},
         {"joined": (Turn(T1, TurnState.JOINED),)},
-        {"questions": (QUESTION,)},
+        {"permissions": (QUESTION,)},
     ],
     ids=lambda open_: next(iter(open_)),
 )

@@ -75,7 +75,7 @@ def test_the_first_answer_wins_and_all_others_are_told_who_won() -> None:
     assert late.effects == ()
     same = session.take(answer("q1", "allow", client="c2"))
     assert same.answer == PermissionAnswer(False, chosen("allow"), ClientId("c1"))
-    assert len(session.wished(AnswerAgent)) == 1
+    assert len(session.effects_of(AnswerAgent)) == 1
 
 
 def test_a_repeat_by_the_winner_is_harmless() -> None:
@@ -102,7 +102,7 @@ def test_an_option_that_was_not_offered_is_refused() -> None:
 def test_an_answer_may_select_no_option() -> None:
     session = asked()
     session.take(answer("q1", None))
-    assert session.wished(AnswerAgent) == [AnswerAgent(1, REFUSED)]
+    assert session.effects_of(AnswerAgent) == [AnswerAgent(1, REFUSED)]
 
 
 def test_an_unknown_question_is_refused() -> None:
@@ -115,7 +115,7 @@ def test_a_cancel_answers_every_open_question_with_cancelled() -> None:
     session.take(asks("q2", "2"))
     plan = session.take(cancel())
     assert types(plan.events) == ["prompt_cancelled", "permission_resolved", "permission_resolved"]
-    assert session.wished(AnswerAgent) == [AnswerAgent(1, REFUSED), AnswerAgent("2", REFUSED)]
+    assert session.effects_of(AnswerAgent) == [AnswerAgent(1, REFUSED), AnswerAgent("2", REFUSED)]
     assert resolutions(session) == [("q1", ev.PermissionEnd.CANCELLED), ("q2", ev.PermissionEnd.CANCELLED)]
     late = session.take(answer("q1")).answer
     assert late == PermissionAnswer(False, REFUSED, None)
@@ -134,13 +134,13 @@ def test_a_question_while_the_turn_is_being_cancelled_is_answered_at_once() -> N
 def test_an_elicitation_that_nobody_answered_is_cancelled_in_its_own_words() -> None:
     session = Session()
     session.take(prompt("p1"), asks("q1", 1, method=ELICITATION, options=()), cancel())
-    assert session.wished(AnswerAgent) == [AnswerAgent(1, Raw(b'{"action":"cancel"}'))]
+    assert session.effects_of(AnswerAgent) == [AnswerAgent(1, Raw(b'{"action":"cancel"}'))]
 
 
 def test_a_free_answer_to_an_elicitation_is_passed_on() -> None:
     session = Session()
     session.take(prompt("p1"), asks("q1", 1, method=ELICITATION, options=()), answer("q1", None))
-    assert session.wished(AnswerAgent) == [AnswerAgent(1, REFUSED)]
+    assert session.effects_of(AnswerAgent) == [AnswerAgent(1, REFUSED)]
 
 
 def test_no_question_is_ever_approved_without_a_user() -> None:
@@ -160,10 +160,10 @@ def test_a_question_outlives_neither_its_turn_nor_its_agent() -> None:
     assert types(plan.events) == ["permission_resolved", "turn_complete"]
     assert resolutions(session) == [("q1", ev.PermissionEnd.WITHDRAWN)]
     session.take(prompt("p2"), asks("q2", 2))
-    answers = len(session.wished(AnswerAgent))
+    answers = len(session.effects_of(AnswerAgent))
     session.take(gone())
     assert resolutions(session)[-1] == ("q2", ev.PermissionEnd.WITHDRAWN)
-    assert len(session.wished(AnswerAgent)) == answers
+    assert len(session.effects_of(AnswerAgent)) == answers
 
 
 @pytest.mark.requirement("R7")
@@ -194,7 +194,7 @@ def test_a_question_outside_a_turn_is_asked_and_stays_open() -> None:
     assert types(plan.events) == ["permission_request"]
     assert session.state.unsettled
     session.take(prompt("p1"), cancel(), answered("p1", "cancelled"))
-    assert [each.request_id for each in session.state.questions] == ["q1"]
+    assert [each.request_id for each in session.state.permissions] == ["q1"]
     plan = session.take(answer("q1"))
     assert types(plan.events) == ["permission_resolved"]
     assert not session.state.unsettled
@@ -204,7 +204,7 @@ def test_a_question_outside_a_turn_ends_with_the_session() -> None:
     session = Session()
     session.take(asks("q1", 1), close())
     assert resolutions(session) == [("q1", ev.PermissionEnd.CANCELLED)]
-    assert session.wished(AnswerAgent) == [AnswerAgent(1, REFUSED)]
+    assert session.effects_of(AnswerAgent) == [AnswerAgent(1, REFUSED)]
 
 
 def test_a_v2_agent_says_itself_whether_it_is_blocked() -> None:

@@ -67,11 +67,11 @@ def test_an_idle_session_starts_a_prompt_at_once(when: WhenBusy) -> None:
 def test_a_prompt_while_a_turn_runs_waits_and_starts_after_it_in_order() -> None:
     session = busy("p2", "p3")
     assert (session.running(), session.waiting()) == ("p1", ["p2", "p3"])
-    assert session.wished(CancelAgent) == []
+    assert session.effects_of(CancelAgent) == []
     session.take(answered("p1"), answered("p2"))
     assert (session.running(), session.waiting()) == ("p3", [])
     assert [each.prompt_id for each in session.found(ev.UserMessage)] == ["p1", "p2", "p3"]
-    assert [each.prompt_id for each in session.wished(AskAgent)] == ["p1", "p2", "p3"]
+    assert [each.prompt_id for each in session.effects_of(AskAgent)] == ["p1", "p2", "p3"]
 
 
 def test_a_prompt_that_waited_shows_in_the_queue_events() -> None:
@@ -178,7 +178,7 @@ def test_a_waiting_prompt_can_be_edited_until_it_starts() -> None:
     session.take(edit("p2", "better"))
     assert session.found(ev.PromptUpdated)[0].author == "bob"
     session.take(answered("p1"))
-    assert session.wished(AskAgent)[-1].content == content("better")
+    assert session.effects_of(AskAgent)[-1].content == content("better")
     assert session.found(ev.UserMessage)[-1].content == content("better")
     session.refuses(edit("p2", "too late"), PromptNotQueued)
     session.refuses(edit("p1", "too late"), PromptNotQueued)
@@ -227,7 +227,7 @@ def test_a_steering_prompt_joins_the_running_turn_and_ends_with_it() -> None:
     session = busy("p2", steering=True)
     session.take(prompt("s1", when=STEER, request_id=9))
     assert session.waiting() == ["s1", "p2"]
-    assert session.wished(SteerAgent) == [SteerAgent(PromptId("s1"), content("s1"))]
+    assert session.effects_of(SteerAgent) == [SteerAgent(PromptId("s1"), content("s1"))]
     plan = session.take(steered("s1", injected=True))
     assert types(plan.events) == ["prompt_injected", "user_message"]
     plan = session.take(answered("p1", "max_tokens"))
@@ -235,7 +235,7 @@ def test_a_steering_prompt_joins_the_running_turn_and_ends_with_it() -> None:
     joined = session.found(ev.TurnCompleted)[1]
     assert (joined.ending, joined.prompt_request_id) == (ev.Ending.JOINED, 9)
     assert session.running() == "p2"
-    assert "s1" not in [each.prompt_id for each in session.wished(AskAgent)]
+    assert "s1" not in [each.prompt_id for each in session.effects_of(AskAgent)]
 
 
 def test_a_turn_that_fails_fails_what_joined_it() -> None:
@@ -259,7 +259,7 @@ def test_a_prompt_that_cannot_steer_goes_next(able: bool) -> None:
         session.take(cancel())
     session.take(prompt("s1", when=STEER))
     assert session.waiting() == ["s1", "p2"]
-    assert session.wished(SteerAgent) == []
+    assert session.effects_of(SteerAgent) == []
 
 
 @pytest.mark.parametrize("injected", [True, False])
@@ -324,4 +324,4 @@ def test_content_is_passed_on_byte_for_byte() -> None:
     session = busy()
     waiting = prompt("p2")
     session.take(replace(waiting, content=odd), answered("p1"))
-    assert bytes(session.wished(AskAgent)[-1].content) == bytes(odd)
+    assert bytes(session.effects_of(AskAgent)[-1].content) == bytes(odd)

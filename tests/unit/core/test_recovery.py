@@ -69,7 +69,7 @@ left = pytest.mark.parametrize("begin", LEFT.values(), ids=LEFT.keys())
 @left
 def test_recovery_ends_what_was_active_and_starts_what_waited(begin: Callable[[], Session]) -> None:
     session = begin()
-    before, waiting, asked = session.state, session.waiting(), len(session.wished(AskAgent))
+    before, waiting, asked = session.state, session.waiting(), len(session.effects_of(AskAgent))
     ended = dict(session.ends())
     session.take(RECOVER)
     owed = {each.prompt_id for each in (before.turn, *before.joined) if each}
@@ -79,17 +79,17 @@ def test_recovery_ends_what_was_active_and_starts_what_waited(begin: Callable[[]
         assert session.ends()[prompt_id] == ("cancelled" if cancelled else "daemon_restarted")
     assert session.running() == next(iter(waiting), None)
     assert session.waiting() == waiting[1:]
-    assert len(session.wished(AskAgent)) - asked == (1 if waiting else 0)
-    assert (session.state.questions, session.state.agent) == ((), None)
+    assert len(session.effects_of(AskAgent)) - asked == (1 if waiting else 0)
+    assert (session.state.permissions, session.state.agent) == ((), None)
     assert session.state.clients == before.clients, "clients come back with the ids they have"
 
 
 @left
 def test_recovery_answers_nobody_who_is_gone(begin: Callable[[], Session]) -> None:
     session = begin()
-    answers = len(session.wished(AnswerAgent))
+    answers = len(session.effects_of(AnswerAgent))
     session.take(RECOVER)
-    assert len(session.wished(AnswerAgent)) == answers
+    assert len(session.effects_of(AnswerAgent)) == answers
 
 
 @left

@@ -1,19 +1,11 @@
-"""What clients read of a session, folded from its log: transcript, latest values, turns, open questions. Pure."""
+"""What clients read of a session, folded from its log: transcript, latest values, turns, permission requests.
+Pure."""
 
-from turnwire.core.view.items import (
-    AnyItem,
-    Compaction,
-    Item,
-    Message,
-    Role,
-    ToolCall,
-    Unknown,
-)
 from turnwire.core.view.latest import MAIN_PLAN, Latest, Usage
-from turnwire.core.view.snapshot import VIEW_VERSION, decode_view, encode_view
-from turnwire.core.view.terminals import Terminal
+from turnwire.core.view.tools import Terminal
+from turnwire.core.view.transcript import AnyItem, Compaction, Item, Message, MessageRole, ToolCall, Unknown
 from turnwire.core.view.turns import Outcome, TurnError, TurnRecord
-from turnwire.core.view.view import Session, View
+from turnwire.core.view.view import VIEW_VERSION, Session, View, decode_view, encode_view
 
 __all__ = [
     "MAIN_PLAN",
@@ -23,8 +15,8 @@ __all__ = [
     "Item",
     "Latest",
     "Message",
+    "MessageRole",
     "Outcome",
-    "Role",
     "Session",
     "Terminal",
     "ToolCall",

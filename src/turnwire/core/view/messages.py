@@ -1,6 +1,7 @@
-"""Messages: chunks that append, whole-message updates that patch, and the user's own prompts.
+"""Messages: chunks that append, whole-message updates that patch, the user's own prompts; and compactions, by which
+the agent shortens its memory of them.
 
-Takes a transcript and an update; changes or adds one message and gives whether the update could be applied.
+Each fold changes or adds one item of the transcript and gives whether the update could be applied.
 Without an id a chunk follows the last item if that is a message of the same role and turn; with one it
 follows the message of that role and id. A chunk's own `_meta` is not kept.
 
@@ -12,21 +13,27 @@ its content at the end in `in_time`.
 from __future__ import annotations
 
 import msgspec
-from msgspec import Struct
+from msgspec import Raw, Struct
 
 from turnwire.core.events import SessionUpdated, UserMessage
-from turnwire.core.view.items import Message, Role
 from turnwire.core.view.patch import Patch, is_object, read_entries, read_members, read_text
-from turnwire.core.view.text import PlainText
-from turnwire.core.view.transcript import Current, Transcript, ended_turn
+from turnwire.core.view.transcript import (
+    Compaction,
+    Current,
+    Message,
+    MessageRole,
+    PlainText,
+    Transcript,
+    ended_turn,
+)
 from turnwire.wire.jsonrpc import UNREADABLE
 
 CHUNKS = {
-    "user_message_chunk": Role.USER,
-    "agent_message_chunk": Role.AGENT,
-    "agent_thought_chunk": Role.THOUGHT,
+    "user_message_chunk": MessageRole.USER,
+    "agent_message_chunk": MessageRole.AGENT,
+    "agent_thought_chunk": MessageRole.THOUGHT,
 }
-WHOLE = {"user_message": Role.USER, "agent_message": Role.AGENT, "agent_thought": Role.THOUGHT}
+WHOLE = {"user_message": MessageRole.USER, "agent_message": MessageRole.AGENT, "agent_thought": MessageRole.THOUGHT}
 
 
 class _TextChunk(Struct, frozen=True, rename="camel", gc=False):
@@ -62,7 +69,7 @@ def append_chunk(transcript: Transcript, event: SessionUpdated) -> bool:
     return True
 
 
-def _append_block(transcript: Transcript, event: SessionUpdated, role: Role) -> bool:
+def _append_block(transcript: Transcript, event: SessionUpdated, role: MessageRole) -> bool:
     """A block that is more than text, or a chunk with a field of a wrong type."""
     members = read_members(event.update)
     block = members.get("content") if members is not None else None
@@ -94,7 +101,7 @@ def update_whole(transcript: Transcript, event: SessionUpdated) -> bool:
     return True
 
 
-def _continued(transcript: Transcript, event: SessionUpdated, role: Role, message_id: str | None) -> Message:
+def _continued(transcript: Transcript, event: SessionUpdated, role: MessageRole, message_id: str | None) -> Message:
     """The message that an update is about, ready to change; a new one if there is none."""
     if message_id is not None:
         message = transcript.messages.get((role, message_id))
@@ -110,7 +117,7 @@ def _continued(transcript: Transcript, event: SessionUpdated, role: Role, messag
     return message
 
 
-def _last(transcript: Transcript, event: SessionUpdated, role: Role) -> Message | None:
+def _last(transcript: Transcript, event: SessionUpdated, role: MessageRole) -> Message | None:
     last = transcript.stored[-1] if transcript.stored else None
     if (
         isinstance(last, Message)
@@ -145,7 +152,7 @@ def add_prompt(transcript: Transcript, event: UserMessage) -> int:
         Message(
             at=event.at,
             prompt_id=event.prompt_id,
-            role=Role.USER,
+            role=MessageRole.USER,
             message_id=event.message_id,
             content=[event.content.copy()] if blocks is None else blocks,
             is_prompt=True,
@@ -161,3 +168,53 @@ def hear_echo(transcript: Transcript, prompt: Message, event: SessionUpdated) ->
     agent_message_id = read_text(members.get("messageId")) if members is not None else None
     if agent_message_id is not None:
         transcript.bind(prompt, agent_message_id)
+
+
+# -- compactions -----------------------------------------------------------------------------------------------
+#
+# The first update fixes the place of one. `null` clears in both versions of ACP, as both define it so.
+
+
+def update_compaction(transcript: Transcript, event: SessionUpdated) -> bool:
+    """`compaction_update`: a patch."""
+    members = read_members(event.update)
+    compaction = _compaction(transcript, event, members)
+    if members is None or compaction is None:
+        return False
+    patch = Patch(members, null_clears=True)
+    compaction.status = patch.word("status", compaction.status, "in_progress")
+    summary = patch.entries("summary", compaction.summary)
+    if summary is not compaction.summary:
+        transcript.text.forget(compaction.summary)
+        compaction.summary = summary
+    compaction.error = patch.text("error", compaction.error)
+    compaction.meta = patch.meta(compaction.meta)
+    return True
+
+
+def append_summary(transcript: Transcript, event: SessionUpdated) -> bool:
+    """`compaction_summary_chunk`: one more block; an unseen id is a compaction in progress."""
+    members = read_members(event.update)
+    block = members.get("content") if members is not None else None
+    if block is None or not is_object(block):
+        return False
+    compaction = _compaction(transcript, event, members)
+    if compaction is None:
+        return False
+    transcript.text.append(compaction.summary, block)
+    return True
+
+
+def _compaction(transcript: Transcript, event: SessionUpdated, members: dict[str, Raw] | None) -> Compaction | None:
+    compaction_id = read_text(members.get("compactionId")) if members is not None else None
+    if compaction_id is None:
+        return None
+    compaction = transcript.compactions.get(compaction_id)
+    if compaction is None:
+        compaction = Compaction(
+            at=event.at, prompt_id=event.prompt_id, after=event.after, compaction_id=compaction_id
+        )
+        transcript.add(compaction)
+    else:
+        compaction.after = ended_turn(compaction, event) or compaction.after
+    return compaction

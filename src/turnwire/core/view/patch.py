@@ -24,39 +24,39 @@ _read_entries = msgspec.json.Decoder(list[Raw]).decode
 _read_text = msgspec.json.Decoder(str).decode
 
 
-def read_members(given: Raw) -> dict[str, Raw] | None:
+def read_members(value: Raw) -> dict[str, Raw] | None:
     """The members of an object, none if it is no object."""
     try:
-        return _read_members(given)
+        return _read_members(value)
     except UNREADABLE:
         return None
 
 
-def read_entries(given: Raw) -> list[Raw] | None:
+def read_entries(value: Raw) -> list[Raw] | None:
     """The entries of an array, none if it is no array. They no longer hold the frame that they came in."""
     try:
-        return [each.copy() for each in _read_entries(given)]
+        return [each.copy() for each in _read_entries(value)]
     except UNREADABLE:
         return None
 
 
-def read_text(given: Raw | None) -> str | None:
+def read_text(value: Raw | None) -> str | None:
     """A string, none if it is absent or none."""
-    if given is None:
+    if value is None:
         return None
     try:
-        return _read_text(given)
+        return _read_text(value)
     except UNREADABLE:
         return None
 
 
-def is_null(given: Raw) -> bool:
-    return len(memoryview(given)) == len(_NULL) and bytes(given) == _NULL
+def is_null(value: Raw) -> bool:
+    return len(memoryview(value)) == len(_NULL) and bytes(value) == _NULL
 
 
-def is_object(given: Raw | None) -> bool:
+def is_object(value: Raw | None) -> bool:
     """Whether a member is an object, without reading it."""
-    return given is not None and memoryview(given)[0] == _OPENING_BRACE
+    return value is not None and memoryview(value)[0] == _OPENING_BRACE
 
 
 class Patch:

@@ -1,28 +1,28 @@
-"""Tool calls: announced, patched, given output, and marked when their turn is cancelled or ends.
+"""Tool calls, and the terminals of v2 agents that some of them run in.
 
-Takes a transcript and an update; changes or adds one tool call and gives whether the update could be applied.
-An update for an unseen id creates the call. Never invents a status: that a call was left unfinished is a mark
-beside what the agent said last, and later updates still apply.
+Each fold changes or adds one of them and gives whether the update could be applied. An update for an unseen id
+creates the call. Never invents a status: that a call was left unfinished is a mark beside what the agent said last,
+and later updates still apply.
 """
 
 from __future__ import annotations
 
+import binascii
 from collections.abc import Iterator
 
-from msgspec import UNSET, Raw
+from msgspec import UNSET, Raw, Struct, UnsetType, field
 
 from turnwire.core.events import PermissionRequested, SessionUpdated
 from turnwire.core.evolve import FINAL_TOOL_STATUS
-from turnwire.core.view.items import AnyItem, ToolCall
-from turnwire.core.view.patch import Patch, is_object, read_members, read_text
-from turnwire.core.view.transcript import Transcript, ended_turn
+from turnwire.core.view.patch import Patch, is_null, is_object, read_members, read_text
+from turnwire.core.view.transcript import AnyItem, ToolCall, Transcript, ended_turn
 from turnwire.ids import PromptId
 
 
-def announce(transcript: Transcript, event: SessionUpdated) -> bool:
+def announce_tool_call(transcript: Transcript, event: SessionUpdated) -> bool:
     """v1 `tool_call`: all fields anew, at the call's old place if it had one."""
     members = read_members(event.update)
-    call = _find_or_add(transcript, event, members)
+    call = _tool_call(transcript, event, members)
     if members is None or call is None:
         return False
     blank = ToolCall(at=call.at, tool_call_id=call.tool_call_id)
@@ -33,10 +33,10 @@ def announce(transcript: Transcript, event: SessionUpdated) -> bool:
     return True
 
 
-def update(transcript: Transcript, event: SessionUpdated) -> bool:
+def update_tool_call(transcript: Transcript, event: SessionUpdated) -> bool:
     """`tool_call_update`: fields that are there replace; what null means depends on the version."""
     members = read_members(event.update)
-    call = _find_or_add(transcript, event, members)
+    call = _tool_call(transcript, event, members)
     if members is None or call is None:
         return False
     _apply(call, Patch(members, null_clears=transcript.null_clears))
@@ -49,14 +49,14 @@ def append_content(transcript: Transcript, event: SessionUpdated) -> bool:
     content = members.get("content") if members is not None else None
     if content is None or not is_object(content):
         return False
-    call = _find_or_add(transcript, event, members)
+    call = _tool_call(transcript, event, members)
     if call is None:
         return False
     call.content.append(content.copy())
     return True
 
 
-def apply_question(transcript: Transcript, event: PermissionRequested) -> None:
+def apply_permission_request(transcript: Transcript, event: PermissionRequested) -> None:
     """The tool call that a permission request is about: an ordinary update, applied before it is shown."""
     members = read_members(event.params)
     if members is None:
@@ -67,13 +67,13 @@ def apply_question(transcript: Transcript, event: PermissionRequested) -> None:
         members = read_members(subject) or members
     call = members.get("toolCall")
     if call is not None:
-        update(
+        update_tool_call(
             transcript,
             SessionUpdated(at=event.at, kind="tool_call_update", update=call, prompt_id=event.prompt_id),
         )
 
 
-def _find_or_add(transcript: Transcript, event: SessionUpdated, members: dict[str, Raw] | None) -> ToolCall | None:
+def _tool_call(transcript: Transcript, event: SessionUpdated, members: dict[str, Raw] | None) -> ToolCall | None:
     tool_call_id = read_text(members.get("toolCallId")) if members is not None else None
     if tool_call_id is None:
         return None
@@ -127,3 +127,88 @@ def _terminal_ids(call: ToolCall) -> Iterator[str]:
         terminal_id = read_text((read_members(each) or {}).get("terminalId"))
         if terminal_id is not None:
             yield terminal_id
+
+
+# -- terminals: what runs in them, what came out, how it ended -------------------------------------------------
+#
+# Output is bytes: each chunk is decoded on its own and appended, a snapshot replaces all of it. It is never read as
+# text, because a chunk may end inside a character.
+
+
+class Terminal(Struct, kw_only=True, omit_defaults=True, rename="camel"):
+    """A terminal that an agent runs. A tool call may show it; neither waits for the other."""
+
+    terminal_id: str
+    at: int
+    command: str | None = None
+    cwd: str | None = None
+    output: bytearray = field(default_factory=bytearray)
+    exit_status: Raw | UnsetType = UNSET
+    size: Raw | UnsetType = UNSET
+    capabilities: Raw | UnsetType = UNSET
+    meta: dict[str, Raw] = {}
+    life: int = 0
+    """As of an item: another life of the agent's session begins a terminal anew."""
+
+
+def update_terminal(terminals: dict[str, Terminal], event: SessionUpdated, life: int) -> bool:
+    """`terminal_update`: a patch, in which null clears."""
+    members = read_members(event.update)
+    terminal = _terminal(terminals, event, members, life)
+    if members is None or terminal is None:
+        return False
+    patch = Patch(members, null_clears=True)
+    terminal.command = patch.text("command", terminal.command)
+    terminal.cwd = patch.text("cwd", terminal.cwd)
+    terminal.exit_status = patch.raw("exitStatus", terminal.exit_status)
+    terminal.size = patch.raw("size", terminal.size)
+    terminal.capabilities = patch.raw("capabilities", terminal.capabilities)
+    terminal.meta = patch.meta(terminal.meta)
+    _replace_output(terminal, members.get("output"))
+    return True
+
+
+def append_output(terminals: dict[str, Terminal], event: SessionUpdated, life: int) -> bool:
+    """`terminal_output_chunk`. An unseen id is a terminal of which nothing else is known yet."""
+    members = read_members(event.update)
+    output = _decoded(members.get("data")) if members is not None else None
+    if output is None:
+        return False
+    terminal = _terminal(terminals, event, members, life)
+    if terminal is None:
+        return False
+    terminal.output += output
+    return True
+
+
+def _terminal(
+    terminals: dict[str, Terminal], event: SessionUpdated, members: dict[str, Raw] | None, life: int
+) -> Terminal | None:
+    terminal_id = read_text(members.get("terminalId")) if members is not None else None
+    if terminal_id is None:
+        return None
+    terminal = terminals.get(terminal_id)
+    if terminal is None or terminal.life != life:
+        terminal = terminals[terminal_id] = Terminal(terminal_id=terminal_id, at=event.at, life=life)
+    return terminal
+
+
+def _replace_output(terminal: Terminal, snapshot: Raw | None) -> None:
+    if snapshot is None:
+        return
+    if is_null(snapshot):
+        terminal.output = bytearray()
+        return
+    output = _decoded((read_members(snapshot) or {}).get("data"))
+    if output is not None:
+        terminal.output = bytearray(output)
+
+
+def _decoded(encoded: Raw | None) -> bytes | None:
+    text = read_text(encoded)
+    if text is None:
+        return None
+    try:
+        return binascii.a2b_base64(text, strict_mode=True)
+    except ValueError:
+        return None

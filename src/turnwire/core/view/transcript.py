@@ -1,7 +1,12 @@
-"""The items of a session and the agent's ids for them.
+"""The transcript: its items in the order in which they first appeared, and the agent's ids for them.
 
-Takes new items and ids; gives the item that an id means now. Never removes or reorders an item, so that an
-index into the list stays valid.
+There is one struct per kind of item; the folds in `messages` and `tools` fill them. What is not understood is not
+dropped: an update that has no place here is an `Unknown`. An item is never removed or reordered, so that an index
+into the list stays valid. Fields are camelCase once encoded; a raw value that is not there is `UNSET`.
+
+Whose an item is: `prompt_id` names the turn it was said in, and `after` the ended turn it came after. Both are
+empty for what an agent does in the background. An item of a turn that changed after the end of that turn has
+both.
 
 An agent's ids are unique within a life of its session. A new life begins when an agent starts, unless it
 speaks v2 and comes back with the session it had: v1 does not promise the same ids after a load. Ids of an
@@ -10,14 +15,92 @@ earlier life are not found any more, so that an agent that counts from one again
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from enum import StrEnum
+from typing import Literal, NamedTuple, TypeAlias
 
-from msgspec import Struct
+import msgspec
+from msgspec import UNSET, Raw, Struct, UnsetType
 
 from turnwire.core.events import AgentStarted, SessionUpdated
-from turnwire.core.view.items import AnyItem, Compaction, Item, Message, Role, ToolCall, Unknown
-from turnwire.core.view.text import GrowingText
-from turnwire.ids import AgentSessionId, PromptId
+from turnwire.ids import AgentSessionId, ClientId, PromptId
+from turnwire.wire.jsonrpc import UNREADABLE
+
+
+class MessageRole(StrEnum):
+    """Whose words a message has."""
+
+    USER = "user"
+    AGENT = "agent"
+    THOUGHT = "thought"
+
+
+class Item(Struct, kw_only=True, omit_defaults=True, rename="camel", tag_field="item", gc=False):
+    """An entry of the transcript."""
+
+    at: int
+    """When it first appeared, wall time in milliseconds."""
+    prompt_id: PromptId | None = None
+    after: PromptId | None = None
+    life: int = 0
+    """Which life of the agent's session named it: ids of the agent mean the same only within one."""
+
+    @property
+    def late(self) -> bool:
+        """Whether all of it, or a change of it, came after the end of its turn."""
+        return self.after is not None
+
+
+class Message(Item, tag="message"):
+    role: MessageRole
+    message_id: str | None = None
+    content: list[Raw] = []
+    meta: dict[str, Raw] = {}
+    is_prompt: bool = False
+    """It is what a client prompted; `message_id` is ours and nothing that the agent says changes it."""
+    agent_message_id: str | None = None
+    """The agent's id for its own copy of a prompt."""
+    author: str | None = None
+    client_id: ClientId | None = None
+    in_time: list[Raw] | None = None
+    """The content at the end of its turn, if it changed afterwards."""
+
+
+class ToolCall(Item, tag="tool_call"):
+    tool_call_id: str
+    name: str | None = None
+    title: str | None = None
+    kind: str = "other"
+    status: str = "pending"
+    content: list[Raw] = []
+    locations: list[Raw] = []
+    raw_input: Raw | UnsetType = UNSET
+    raw_output: Raw | UnsetType = UNSET
+    capabilities: Raw | UnsetType = UNSET
+    meta: dict[str, Raw] = {}
+    cancelled_locally: bool = False
+    """It was unfinished when its turn was asked to cancel. The status is still the agent's word."""
+    open_at_end: bool = False
+    """It was unfinished when its turn ended, and not reported as background work."""
+
+
+class Compaction(Item, tag="compaction"):
+    """The agent shortened its own memory of the conversation."""
+
+    compaction_id: str
+    status: str = "in_progress"
+    summary: list[Raw] = []
+    error: str | None = None
+    meta: dict[str, Raw] = {}
+
+
+class Unknown(Item, tag="unknown"):
+    """An update of a kind that is not known here, or that lacks what its kind needs."""
+
+    kind: str
+    update: Raw
+
+
+AnyItem: TypeAlias = Message | ToolCall | Compaction | Unknown
 
 
 class Speaker(Struct, omit_defaults=True, rename="camel"):
@@ -31,7 +114,7 @@ class Speaker(Struct, omit_defaults=True, rename="camel"):
 class Current(NamedTuple):
     """The message that the last text chunk went to, and what the next one must match to follow it."""
 
-    role: Role
+    role: MessageRole
     message_id: str | None
     prompt_id: PromptId | None
     after: PromptId | None
@@ -49,7 +132,7 @@ class Transcript:
         """The items; the text of the newest may still be growing."""
         self.text = GrowingText()
         self.current: Current | None = None
-        self.messages: dict[tuple[Role, str], Message] = {}
+        self.messages: dict[tuple[MessageRole, str], Message] = {}
         self.tools: dict[str, ToolCall] = {}
         self.compactions: dict[str, Compaction] = {}
         for item in self.stored:
@@ -94,7 +177,7 @@ class Transcript:
 
     def bind(self, prompt: Message, agent_message_id: str) -> None:
         """Learn the agent's id for a prompt, unless the id means something else already."""
-        if (Role.USER, agent_message_id) in self.messages or prompt.agent_message_id is not None:
+        if (MessageRole.USER, agent_message_id) in self.messages or prompt.agent_message_id is not None:
             return
         prompt.agent_message_id = agent_message_id
         prompt.life = self.speaker.life
@@ -135,3 +218,111 @@ def ended_turn(item: Item, event: SessionUpdated) -> PromptId | None:
     if event.prompt_id is None or event.prompt_id == item.prompt_id:
         return None
     return item.prompt_id
+
+
+# -- text that arrives in small pieces -------------------------------------------------------------------------
+#
+# Adjacent plain pieces become one block, at constant cost per piece. A block is plain if it has a type and a text
+# and nothing else, so that joining two loses nothing; no other block is joined.
+#
+# While text grows it is kept in a buffer beside its list and is not in the list. `close` puts it there; the next
+# piece takes it out again. So whoever reads a list closes it first, and a list that was closed, stored and restored
+# goes on exactly like one that never was.
+
+
+class PlainText(Struct, frozen=True, forbid_unknown_fields=True):
+    """A content block of nothing but text."""
+
+    type: Literal["text"]
+    text: str
+
+
+class _AnyText(Struct, frozen=True):
+    """A content block with text, whatever else it has."""
+
+    type: Literal["text"]
+    text: str
+
+
+_read_plain = msgspec.json.Decoder(PlainText).decode
+_read_any = msgspec.json.Decoder(_AnyText).decode
+_write = msgspec.json.Encoder().encode
+
+
+def read_plain(block: Raw) -> str | None:
+    """The text of a plain block, none if the block is anything else."""
+    try:
+        return _read_plain(block).text
+    except UNREADABLE:
+        return None
+
+
+def join_text(blocks: list[Raw]) -> str:
+    """The text of all text blocks."""
+    return "".join(map(_text_of, blocks))
+
+
+def _text_of(block: Raw) -> str:
+    try:
+        return _read_any(block).text
+    except UNREADABLE:
+        return ""
+
+
+class GrowingText:
+    """The text at the end of lists of blocks that is still growing."""
+
+    __slots__ = ("_open",)
+
+    def __init__(self) -> None:
+        # By identity of the list: an entry is removed before its list is let go.
+        self._open: dict[int, tuple[list[Raw], bytearray]] = {}
+
+    def grow(self, blocks: list[Raw]) -> bytearray:
+        """The buffer, in UTF-8, to which text at the end of `blocks` is added."""
+        known = self._open.get(id(blocks))
+        if known is not None:
+            return known[1]
+        buffer = bytearray(_take_plain(blocks))
+        self._open[id(blocks)] = blocks, buffer
+        return buffer
+
+    def append(self, blocks: list[Raw], block: Raw) -> None:
+        """One more block, joined with the text before it if both are plain."""
+        text = read_plain(block)
+        if text is None:
+            self.close(blocks)
+            blocks.append(block.copy())
+        else:
+            self.grow(blocks).extend(text.encode())
+
+    def close(self, blocks: list[Raw]) -> None:
+        """Put the growing text of one list into it."""
+        known = self._open.pop(id(blocks), None)
+        if known is not None:
+            blocks.append(_block(known[1]))
+
+    def close_all(self) -> None:
+        """Put all growing text into its lists."""
+        while self._open:
+            _, (blocks, buffer) = self._open.popitem()
+            blocks.append(_block(buffer))
+
+    def forget(self, blocks: list[Raw]) -> None:
+        """Drop the growing text of a list that is about to be replaced."""
+        self._open.pop(id(blocks), None)
+
+
+def _take_plain(blocks: list[Raw]) -> bytes:
+    text = read_plain(blocks[-1]) if blocks else None
+    if text is None:
+        return b""
+    blocks.pop()
+    return text.encode()
+
+
+def _block(buffer: bytearray) -> Raw:
+    text = buffer.decode()
+    # Three copies of a long text at once are too many; the buffer is not needed any more.
+    buffer.clear()
+    return Raw(_write(PlainText("text", text)))

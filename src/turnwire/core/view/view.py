@@ -1,11 +1,11 @@
 """The view: everything that clients read of a session, folded event by event from its log.
 
-Takes the events of one session in order; gives the transcript, the latest value of each state-like update,
-the turns, background work, open questions and attached clients. Deterministic: the same events give the same
-view, also when a part of them was replaced by a snapshot (`snapshot`). Never decides anything and never
-raises for a payload: an update of an unknown kind, or without what its kind needs (an id, a content block, a
-list), is kept as an `Unknown` item; an optional field of a wrong type reads as omitted. Kinds of
-both ACP versions are understood from every agent; what `null` means follows the version that it speaks.
+Takes the events of one session in order; gives the transcript, the latest value of each state-like update, the
+turns, background work, open permission requests and attached clients. Deterministic: the same events give the same
+view, also when a part of them was replaced by a snapshot. Never decides anything and never raises for a payload: an
+update of an unknown kind, or without what its kind needs (an id, a content block, a list), is kept as an `Unknown`
+item; an optional field of a wrong type reads as omitted. Kinds of both ACP versions are understood from every
+agent; what `null` means follows the version that it speaks.
 
 Not in the view, by rule: notices (live only), the agent's copies of prompts, markers and foreground states of
 the agent, whose meaning the turn's own events carry.
@@ -16,19 +16,18 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Literal, TypeAlias
 
+import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
 from turnwire.core import events as ev
 from turnwire.core.evolve import MARKERS, background_ids
 from turnwire.core.state import Phase
 from turnwire.core.turn import TurnState
-from turnwire.core.view import compactions, messages, terminals, tools, turns
-from turnwire.core.view.items import AnyItem, Message, Role
+from turnwire.core.view import messages, tools, turns
 from turnwire.core.view.latest import LATEST_FOLDS, Latest, take_offers
 from turnwire.core.view.patch import read_entries, read_members
-from turnwire.core.view.terminals import Terminal
-from turnwire.core.view.text import join_text
-from turnwire.core.view.transcript import Speaker, Transcript
+from turnwire.core.view.tools import Terminal
+from turnwire.core.view.transcript import AnyItem, Message, MessageRole, Speaker, Transcript, join_text
 from turnwire.core.view.turns import Place, TurnRecord
 from turnwire.ids import ClientId, PermissionId, PromptId, SessionId
 from turnwire.limits import REMEMBERED_CLIENTS
@@ -98,7 +97,7 @@ class View:
         self.background = None if stored.background is UNSET else stored.background
         """The agent's last list of what runs in the background; none if it reports no such thing."""
         self.permissions = stored.permissions
-        """Open questions, in the order in which they were asked."""
+        """Open permission requests, in the order in which they were asked."""
         self.clients = stored.clients
 
     def apply(self, event: ev.AnyEvent) -> None:
@@ -164,7 +163,7 @@ def find_answer(items: list[AnyItem], prompt_id: PromptId, place: Place) -> int 
         return None
     for index in range(len(items) - 1, place.first - 1, -1):
         item = items[index]
-        if isinstance(item, Message) and item.role is Role.AGENT and item.prompt_id == prompt_id:
+        if isinstance(item, Message) and item.role is MessageRole.AGENT and item.prompt_id == prompt_id:
             return index
     return None
 
@@ -223,7 +222,7 @@ def _agent_exited(view: View, event: ev.AgentExited) -> None:
 
 
 def _permission_requested(view: View, event: ev.PermissionRequested) -> None:
-    tools.apply_question(view.transcript, event)
+    tools.apply_permission_request(view.transcript, event)
     view.permissions[event.request_id] = event
 
 
@@ -240,15 +239,15 @@ def _nothing(view: View, event: ev.AnyEvent) -> None:
 _SPOKEN: Mapping[str, Callable[[Transcript, ev.SessionUpdated], bool]] = {
     **dict.fromkeys(messages.CHUNKS, messages.append_chunk),
     **dict.fromkeys(messages.WHOLE, messages.update_whole),
-    "tool_call": tools.announce,
-    "tool_call_update": tools.update,
+    "tool_call": tools.announce_tool_call,
+    "tool_call_update": tools.update_tool_call,
     "tool_call_content_chunk": tools.append_content,
-    "compaction_update": compactions.update,
-    "compaction_summary_chunk": compactions.append_summary,
+    "compaction_update": messages.update_compaction,
+    "compaction_summary_chunk": messages.append_summary,
 }
 _TERMINALS: Mapping[str, Callable[[dict[str, Terminal], ev.SessionUpdated, int], bool]] = {
-    "terminal_update": terminals.update,
-    "terminal_output_chunk": terminals.append_output,
+    "terminal_update": tools.update_terminal,
+    "terminal_output_chunk": tools.append_output,
 }
 _NOT_SHOWN = MARKERS | {"notice"}
 
@@ -387,3 +386,30 @@ _FOLDS: dict[type[ev.Event], Callable[[View, Any], None]] = {
     ev.TurnFailed: _turn_ended,
 }
 """One fold per kind of event; a test holds it complete."""
+
+
+# -- snapshots -------------------------------------------------------------------------------------------------
+
+VIEW_VERSION = 1
+"""Version of the encoded view. It rises with every change of the shape, and of what a fold makes of an event."""
+
+_encoder = msgspec.json.Encoder()
+_decoder = msgspec.json.Decoder(Stored)
+
+
+def encode_view(view: View) -> bytes:
+    """A view as a snapshot keeps it. Equal views give equal bytes."""
+    return _encoder.encode(view.stored())
+
+
+def decode_view(body: bytes, version: int) -> View | None:
+    """The view of a snapshot, which goes on folding exactly like the one that was stored.
+
+    None if it is of another version or not readable: then the log is folded anew.
+    """
+    if version != VIEW_VERSION:
+        return None
+    try:
+        return View(_decoder.decode(body))
+    except msgspec.DecodeError:
+        return None

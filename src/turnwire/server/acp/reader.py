@@ -46,14 +46,13 @@ from turnwire.server.acp.subscription import Start, Subscription
 from turnwire.server.acp.subscription_state import READABLE, Signal, SubscriptionState, step
 from turnwire.server.streams.session_stream import Lost
 from turnwire.wire.jsonrpc import Notification, encode, raw
+from turnwire.wire.methods import STATE_RESYNC_REQUIRED
 
 HARMLESS = raw({"sessionUpdate": "session_info_update"})
 """Changes nothing. Some clients open a session's stream only when something names the session."""
 
 AT_ONCE = 256
 """Events that are told in one go: enough to make one write of many, and few enough to keep nobody waiting."""
-RESYNC = "_turnwire/state_resync_required"
-"""Told to a client that missed what the log has forgotten: it loads the session anew."""
 
 
 class Feed:
@@ -199,14 +198,17 @@ class Reader:
 
 
 def resync(session_id: SessionId, lost: Lost) -> bytes:
-    """What a client is told whose cursor cannot be honoured, or that has missed what the log has no more."""
+    """What a client is told whose cursor cannot be honoured, or that has missed what the log has no more.
+
+    It loads the session anew.
+    """
     told = {
         "sessionId": session_id,
         "reason": lost.reason,
         "lastDeliveredId": lost.last,
         "earliestAvailableId": lost.earliest,
     }
-    return encode(Notification(RESYNC, raw(told)))
+    return encode(Notification(STATE_RESYNC_REQUIRED, raw(told)))
 
 
 class _Opening(NamedTuple):
@@ -335,7 +337,7 @@ class _Run:
     def _greet(self) -> list[SessionFrame]:
         self._state = step(self._state, Signal.GREETED)
         frames = self._writer.greet(self._subscription.greet())
-        frames += self._writer.settled_requests({each.request_id for each in self._session.state.questions})
+        frames += self._writer.settled_requests({each.request_id for each in self._session.state.permissions})
         if self._start.asks:
             frames += self._writer.open_requests()
         return [SessionFrame(None, each) for each in frames]

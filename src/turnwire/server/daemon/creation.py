@@ -13,7 +13,7 @@ from anyio import to_thread
 from msgspec.structs import replace
 
 from turnwire.core.dialect import AgentProfile
-from turnwire.core.setup import Setup
+from turnwire.core.state import Setup
 from turnwire.core.translate.members import entries
 from turnwire.core.translate.sessions import unwanted_servers
 from turnwire.errors import AgentError, BadRequest, LimitExceeded, SessionLimitReached, TurnwireError

@@ -134,7 +134,7 @@ class SessionList:
             updated_at=iso(updated_at),
             state="closed" if session.phase is Phase.CLOSED else _standing(state),
             has_active_prompt=state.turn is not None,
-            is_waiting_for_permission=bool(state.questions),
+            is_waiting_for_permission=bool(state.permissions),
             client_count=clients,
             closed=session.phase is Phase.CLOSED,
             additional_directories=list(session.additional_directories),

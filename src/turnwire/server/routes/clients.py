@@ -1,7 +1,7 @@
 """The clients of a session: signs of life, leaving, and what they do for the agent.
 
-Takes checked calls; tells who is there, and lends a client to the agent for as long as its stream is open. What the
-agent asks of it comes on that stream, and the answer comes as a request. A client that goes hands its work on.
+A client is lent to the agent for as long as its stream is open. What the agent asks of it comes on that stream, and
+the answer comes as a request. A client that goes hands its work on.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import anyio
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 from starlette.types import Send
 
-from turnwire.core.dialect import QUESTIONS
+from turnwire.core.dialect import PERMISSION_METHODS
 from turnwire.core.state import Phase
 from turnwire.errors import BadRequest, NotFound, RequestRefused, SessionClosed, UnknownClient
 from turnwire.ids import ClientId, SessionId
@@ -85,7 +85,7 @@ async def serve_agent(call: Call, send: Send) -> None:
     if session.state.phase is Phase.CLOSED:
         raise SessionClosed("the session is closed; its agent asks for nothing any more", session_id=session_id)
     methods = frozenset(each.strip() for each in query.methods.split(",") if each.strip())
-    if not methods or methods & QUESTIONS:
+    if not methods or methods & PERMISSION_METHODS:
         raise BadRequest("name what the client does for the agent; questions to users are answered elsewhere")
     offer = daemon.clients.offers.offer(session_id, methods, daemon.limits.client_inputs)
 
@@ -109,11 +109,11 @@ async def _write_all(offer: Offer, writer: Writer) -> None:
 
 
 async def answer_agent(call: Call) -> Reply:
-    given: OfferAnswer = call.body
-    if given.error is not None and given.result is UNSET:
-        answer = RequestRefused(given.error.message, jsonrpc=given.error.code, reason="client")
-    elif given.error is None and given.result is not UNSET:
-        answer = given.result
+    told: OfferAnswer = call.body
+    if told.error is not None and told.result is UNSET:
+        answer = RequestRefused(told.error.message, jsonrpc=told.error.code, reason="client")
+    elif told.error is None and told.result is not UNSET:
+        answer = told.result
     else:
         raise BadRequest("give either a `result` or an `error`")
     call.daemon.clients.offers.answer(call.session_id, call.request.path_params["request_id"], answer)

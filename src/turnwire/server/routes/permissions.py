@@ -1,8 +1,8 @@
-"""Questions of the agent to its users: which are open, and their answers.
+"""Permission requests, forms and other questions of the agent to its users: which are open, and their answers.
 
-Takes an answer from anybody who may control the session; gives who won. The first answer counts, a repeat of it is
-harmless, and another one is told that it came too late. The routes named `permission` are those of older clients:
-to them an answer that does not count is 404.
+Anybody who may control the session may answer. The first answer counts, a repeat of it is harmless, and another one
+is told that it came too late. The routes named `permission` are those of older clients: to them an answer that does
+not count is 404.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ class _Answered(Struct):
 
 async def list_questions(call: Call) -> Reply:
     state = (await call.daemon.node.session(call.session_id)).state
-    if not state.questions:
+    if not state.permissions:
         return Reply(QuestionList([]))
     view = await call.daemon.node.view(call.session_id)
     return Reply(QuestionList([_question(call.session_id, each) for each in view.permissions.values()]))
@@ -168,8 +168,8 @@ async def _answer(call: Call, session_id: SessionId) -> PermissionAnswer:
     body: AnswerBody = call.body
     request_id = _named(call)
     state = (await call.daemon.node.session(session_id)).state
-    asked = next((each for each in state.questions if each.request_id == request_id), None)
-    given = AnswerPermission(
+    asked = next((each for each in state.permissions if each.request_id == request_id), None)
+    answered = AnswerPermission(
         at=call.daemon.clock.now_ms(),
         author=call.who.name,
         client_id=await call.daemon.clients.known(session_id, call.client_id, call.who),
@@ -177,7 +177,7 @@ async def _answer(call: Call, session_id: SessionId) -> PermissionAnswer:
         answer=_result(body, None if asked is None else asked.method),
         option_id=body.outcome.option_id if isinstance(body.outcome, Selected) else None,
     )
-    return cast("PermissionAnswer", await call.daemon.node.submit(session_id, given))
+    return cast("PermissionAnswer", await call.daemon.node.submit(session_id, answered))
 
 
 def _result(body: AnswerBody, method: str | None) -> Raw:
@@ -205,7 +205,7 @@ def _named(call: Call) -> PermissionId:
 
 
 def _knows(state: SessionState, request_id: PermissionId) -> bool:
-    return any(each.request_id == request_id for each in (*state.questions, *state.resolved))
+    return any(each.request_id == request_id for each in (*state.permissions, *state.resolved))
 
 
 _COMPAT_REFUSES = (

@@ -1,7 +1,6 @@
-"""How a session is doing, in one small answer that is cheap to ask for.
+"""How a session is doing: who is there, whether a turn runs, what it waits for, and how the last one failed.
 
-Takes a session; gives who is there, whether a turn runs, what it waits for, and how the last one failed. The
-transcript is folded only when there is a question or a failure to tell of.
+It is cheap to ask for: the transcript is folded only when there is a question or a failure to tell of.
 """
 
 from __future__ import annotations
@@ -71,7 +70,7 @@ async def show(call: Call) -> Reply:
     state = (await daemon.node.session(session_id)).state
     entry = await daemon.sessions.entry(session_id)
     has_error = state.last is not None and state.last.stop_reason is None
-    view = await daemon.node.view(session_id) if has_error or state.questions else View()
+    view = await daemon.node.view(session_id) if has_error or state.permissions else View()
     return Reply(
         SessionStatus(
             session_id=session_id,
@@ -79,7 +78,7 @@ async def show(call: Call) -> Reply:
             state=entry.state,
             client_count=entry.client_count,
             has_active_prompt=entry.has_active_prompt,
-            is_waiting_for_permission=bool(state.questions),
+            is_waiting_for_permission=bool(state.permissions),
             pending_interactions=[_interaction(each) for each in view.permissions.values()],
             has_turn_error=has_error,
             turn_error=_error(view, None if state.last is None else state.last.prompt_id),

@@ -1,7 +1,7 @@
 """The contract of `turnwire.log.base.EventLog` as checks against any engine.
 
-Takes a way to open a log; each check opens it, uses it and closes it. Gives nothing or an `AssertionError`
-that names the obligation. Needs no test framework and never looks behind the contract. With pytest:
+Each check opens a log, uses it and closes it; what fails is an `AssertionError` that names the obligation. No
+test framework is needed, and no check looks behind the contract. With pytest:
 
     @pytest.mark.parametrize("check", CHECKS, ids=str)
     async def test_my_log_keeps_the_contract(check, tmp_path):

@@ -1,7 +1,7 @@
 """The contract of `turnwire.link.base.FrameLink` as checks against any link.
 
-Takes a way to open two connected ends; each check opens them, uses them and closes them. Gives nothing or an
-error that names what was broken. Never looks behind the contract; every wait is bounded. With pytest:
+Each check opens two connected ends, uses them and closes them; what fails names what was broken. No check looks
+behind the contract; every wait is bounded. With pytest:
 
     @pytest.mark.parametrize("check", CHECKS, ids=str)
     async def test_my_link_keeps_the_contract(check):

@@ -2,7 +2,7 @@
 
 It has every behaviour that an agent can have, good and bad, on command, and calls no model and decides nothing by
 chance. `scripted_agent` gives a test the client's end of one, `ScriptedSource` gives them to a node: each
-connection gets a fresh one, in this process. `turnwire.testing.agent` is its public face.
+connection gets a fresh one, in this process. `turnwire.testing.agent` is where others find it.
 """
 
 from __future__ import annotations

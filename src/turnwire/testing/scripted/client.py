@@ -1,8 +1,7 @@
 """A bare client for tests: speaks JSON to an agent over any link, and remembers everything in order.
 
-Takes a link to an agent; gives calls that wait for their answer, and `seen`, every frame the agent sent. What
-the agent asks is answered from `answers`; without an entry it stays open. Never checks the protocol: tests do.
-Every wait is bounded.
+Calls wait for their answer; `seen` is every frame the agent sent. What the agent asks is answered from `answers`;
+without an entry it stays open. The protocol is not checked here: tests do. Every wait is bounded.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What a scripted agent stands on: a test's own process, or a process of the agent's own.
 
-Takes commands that touch the outside (gates, exits, signals, grandchildren); gives their effect. Never harms
-the process of a test: there an exit closes the link, and a grandchild is refused.
+Commands that touch the outside (gates, exits, signals, grandchildren) have their effect here. The process of a
+test is not harmed: there an exit closes the link, and a grandchild is refused.
 """
 
 from __future__ import annotations

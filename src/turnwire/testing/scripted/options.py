@@ -1,6 +1,6 @@
 """What a scripted agent is, apart from what its prompts tell it to do.
 
-Takes scripts as text, one command per line; gives a checked set of options. Never holds state.
+Scripts are text, one command per line, and are checked when the options are made.
 """
 
 from __future__ import annotations

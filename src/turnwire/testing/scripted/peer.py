@@ -1,7 +1,7 @@
 """The agent's view of its client: notifications, answers, and requests that wait for theirs.
 
-Takes a link; gives ordered writes and matched answers. Never decides what to say. A request that is cancelled
-is withdrawn with `$/cancel_request`, and an answer that comes for it later is ignored.
+A request that is cancelled is withdrawn with `$/cancel_request`, and an answer that comes for it later is
+ignored.
 """
 
 from __future__ import annotations

@@ -119,8 +119,8 @@ class ClientOffer:
         self.has_terminals = member(capabilities, "terminal") is True
         self.shows_forms = isinstance(member(capabilities, "elicitation", "form"), dict)
         self.wants_turn_complete = any(
-            wish is True or isinstance(wish, dict)
-            for wish in (
+            asked is True or isinstance(asked, dict)
+            for asked in (
                 member(capabilities, "_meta", "turnwire", "turnComplete"),
                 member(capabilities, "session", "turnComplete"),
             )

@@ -1,7 +1,7 @@
 """The same things said in ACP v1 and in ACP v2.
 
-Takes what the agent wants to say; gives updates and params as JSON values. Never sends. `V2Shapes` overrides
-only what the two versions say differently.
+What the agent wants to say becomes updates and params as JSON values. `V2Shapes` overrides only what the two
+versions say differently.
 """
 
 from __future__ import annotations
