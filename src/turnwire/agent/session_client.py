@@ -1,7 +1,7 @@
 """One session at one client: what the session tells passes the ready gate, in the words of that client.
 
-Takes updates in the words of v2, requests and ends of turns; puts frames into the client's outbox, in order. Before
-the answer that opens the session nothing passes the gate, so nothing can overtake it. After it, frames wait for
+Updates in the words of v2, requests and ends of turns become frames in the client's outbox, in order. Before the
+answer that opens the session nothing passes the gate, so nothing can overtake it. After it, frames wait for
 `session/ready`, a prompt or a time limit, if the agent offers to wait. The gate itself holds no clock and sends
 nothing; it drops nothing but a full state that a later one replaces.
 """
@@ -28,6 +28,7 @@ from turnwire.errors import LimitExceeded
 from turnwire.ids import PromptId, RequestId, SessionId
 from turnwire.wire.jsonrpc import Failure, Notification, Request, Result, encode, raw
 from turnwire.wire.methods import SESSION_SET_CONFIG_OPTION
+from turnwire.wire.schema.update import FULL_STATE
 
 logger = logging.getLogger(__name__)
 REQUEST_S = 2.0
@@ -256,17 +257,11 @@ def _kind(update: bytes | Raw) -> str:
 
 
 def _late(update: Raw) -> Raw:
-    given: dict[str, Any] = msgspec.json.decode(update)
-    return raw(marked_late(given))
+    fields: dict[str, Any] = msgspec.json.decode(update)
+    return raw(marked_late(fields))
 
 
 # -- the ready gate: what nobody asked for waits until the client can take it ----------------------------------
-
-
-FULL_STATE = frozenset(
-    {"available_commands_update", "config_option_update", "current_mode_update", "usage_update"},
-)
-"""Updates that say all there is to say, so that a later one replaces an earlier one."""
 
 
 class Stage(Enum):

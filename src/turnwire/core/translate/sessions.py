@@ -1,7 +1,7 @@
 """Opening a session and setting its options, for clients of either version with agents of either version.
 
-Takes params of clients and offers of agents, that is: the answer with which an agent opened the session. Gives
-params for agents and results for clients. Never reads more of them than what differs; the rest is passed on.
+Params of clients become params for agents, and offers of agents, that is: the answer with which an agent opened the
+session, become results for clients. Reads no more of them than what differs; the rest is passed on.
 """
 
 from __future__ import annotations
@@ -68,15 +68,15 @@ def read_opening(method: str, params: Raw, client_version: int) -> Opening:
     if kind is None:
         raise _invalid(f"`{method}` opens no session in version {client_version} of ACP")
     request = read(params, kind)
-    given = members(params)
+    fields = members(params)
     replay = getattr(request, "replay_from", None)
-    if replay is not None and text_of(members(given.get("replayFrom")), "type") != "start":
+    if replay is not None and text_of(members(fields.get("replayFrom")), "type") != "start":
         raise _invalid('the history can be replayed from its start only; give `{"type":"start"}` or nothing')
     session_id = getattr(request, "session_id", None)
     setup = Setup(
-        mcp_servers(given.get("mcpServers", Raw(b"[]")), 2, keep_sse=True),
+        mcp_servers(fields.get("mcpServers", Raw(b"[]")), 2, keep_sse=True),
         tuple(request.additional_directories),
-        meta_for_agent(given.get("_meta")),
+        meta_for_agent(fields.get("_meta")),
     )
     return Opening(
         cwd=request.cwd,
@@ -88,11 +88,11 @@ def read_opening(method: str, params: Raw, client_version: int) -> Opening:
 
 def meta_for_agent(meta: Raw | None) -> Raw | UnsetType:
     """The `_meta` of a request without the part that is for us; unset if nothing is left."""
-    given = members(meta)
-    left = {name: value for name, value in given.items() if name != VENDOR}
+    fields = members(meta)
+    left = {name: value for name, value in fields.items() if name != VENDOR}
     if not left or meta is None:
         return UNSET
-    return meta if len(left) == len(given) else raw(left)
+    return meta if len(left) == len(fields) else raw(left)
 
 
 def mcp_servers(servers: Raw, version: int, *, keep_sse: bool = False, losses: Counter[str] | None = None) -> Raw:
@@ -137,19 +137,19 @@ def session_result(
     losses: Counter[str] | None = None,
 ) -> Raw:
     """The answer to `session/new`, with `session_id`, and to `session/load` and `session/resume`, without."""
-    given, counted = members(offers), Counter[str]() if losses is None else losses
-    given.pop("sessionId", None)
+    fields, counted = members(offers), Counter[str]() if losses is None else losses
+    fields.pop("sessionId", None)
     result: dict[str, Any] = {} if session_id is None else {"sessionId": session_id}
     if agent_version == client_version == 1:
         # v1 tells commands by updates alone: its answer has no place for them.
-        given.pop("availableCommands", None)
-        return raw({**result, **_takeable(given, counted, booleans=boolean_options)})
+        fields.pop("availableCommands", None)
+        return raw({**result, **_takeable(fields, counted, booleans=boolean_options)})
     if agent_version == client_version:
-        return raw({**result, **given})
-    commands = given.pop("availableCommands", None)
-    had_options = given.pop("configOptions", None) is not None
-    given.pop("models", None)
-    result |= given
+        return raw({**result, **fields})
+    commands = fields.pop("availableCommands", None)
+    had_options = fields.pop("configOptions", None) is not None
+    fields.pop("models", None)
+    result |= fields
     if client_version == 2:
         result.pop("modes", None)
         result["configOptions"] = Modes(counted, offers).listed()
@@ -202,28 +202,28 @@ def translate_setting(method: str, params: Raw, client_version: int, agent_versi
 
     Raises `RemoteProtocolError` if the agent has no such thing.
     """
-    given = members(params)
+    fields = members(params)
     if agent_version == client_version:
         return Setting(method, params)
     if agent_version == 2:
-        return Setting(SET_OPTION, raw(_setting_to_v2(method, given, offers)))
-    if text_of(given, "configId") == Modes(Counter(), offers).standing_id:
-        mode = {name: value for name, value in given.items() if name not in {"configId", "type", "value"}}
-        return Setting(SET_MODE, raw({**mode, "modeId": given.get("value")}))
-    if text_of(given, "type") == "id":
-        given.pop("type")
-    return Setting(SET_OPTION, raw(given))
+        return Setting(SET_OPTION, raw(_setting_to_v2(method, fields, offers)))
+    if text_of(fields, "configId") == Modes(Counter(), offers).standing_id:
+        mode = {name: value for name, value in fields.items() if name not in {"configId", "type", "value"}}
+        return Setting(SET_MODE, raw({**mode, "modeId": fields.get("value")}))
+    if text_of(fields, "type") == "id":
+        fields.pop("type")
+    return Setting(SET_OPTION, raw(fields))
 
 
-def _setting_to_v2(method: str, given: dict[str, Raw], offers: Raw) -> dict[str, Any]:
+def _setting_to_v2(method: str, fields: dict[str, Raw], offers: Raw) -> dict[str, Any]:
     if method == SET_OPTION:
-        is_boolean = bytes(given.get("value", b"")) in {b"true", b"false"}
-        return {**given, "type": "boolean" if is_boolean else "id"}
+        is_boolean = bytes(fields.get("value", b"")) in {b"true", b"false"}
+        return {**fields, "type": "boolean" if is_boolean else "id"}
     option = Options(Counter(), offers, booleans=True).mode_option()
     if option is None:
         raise _invalid("this agent has no modes")
-    others = {name: value for name, value in given.items() if name != "modeId"}
-    return {**others, "configId": option["configId"], "type": "id", "value": given.get("modeId")}
+    others = {name: value for name, value in fields.items() if name != "modeId"}
+    return {**others, "configId": option["configId"], "type": "id", "value": fields.get("modeId")}
 
 
 def translate_setting_result(
