@@ -19,10 +19,11 @@ from turnwire.ids import AgentSessionId, RequestId
 from turnwire.limits import KiB, Limits
 from turnwire.link.process import Exit
 from turnwire.link.stdio import StdioLink
-from turnwire.runtime.agent_connection import UPDATE, AgentConnection
+from turnwire.runtime.agent_connection import AgentConnection
 from turnwire.runtime.source import LinkedAgent
 from turnwire.testing.patience import WAIT_S
 from turnwire.wire.jsonrpc import Failure, Notification, Request, Result, decode
+from turnwire.wire.methods import SESSION_UPDATE
 from turnwire.wire.peek import peek_session_id, peek_update_params
 
 LIMITS = Limits(frame_bytes=64 * KiB, stop_eof_s=0.0)
@@ -36,13 +37,15 @@ def frame(method: str, request_id: object = None, **params: object) -> bytes:
 
 def update(session_id: str, text: str) -> bytes:
     content = {"type": "text", "text": text}
-    return frame(UPDATE, sessionId=session_id, update={"sessionUpdate": "agent_message_chunk", "content": content})
+    return frame(
+        SESSION_UPDATE, sessionId=session_id, update={"sessionUpdate": "agent_message_chunk", "content": content}
+    )
 
 
 PROPER = [
     update(BROKEN, "words"),
     update("nobody", "words"),
-    frame(UPDATE, sessionId=BROKEN, update=7),
+    frame(SESSION_UPDATE, sessionId=BROKEN, update=7),
     frame("_vendor/thing", x=[1]),
     *(frame("session/request_permission", each, sessionId=BROKEN, options=[]) for each in (1, "1", 2)),
     frame("session/request_permission", 3, sessionId="nobody"),
@@ -122,7 +125,7 @@ class Account:
         if found.method == "$/cancel_request":
             return
         try:
-            params = peek_update_params(found.params) if found.method == UPDATE else None
+            params = peek_update_params(found.params) if found.method == SESSION_UPDATE else None
         except RemoteProtocolError:
             params = None
         if params is not None and params.session_id == BROKEN:

@@ -18,13 +18,10 @@ from turnwire.core.encoder.encoder import EndedTurn, idle_update
 from turnwire.core.translate.members import as_object, child
 from turnwire.wire.jsonrpc import raw
 from turnwire.wire.methods import VENDOR
+from turnwire.wire.schema.update import CURRENT_STATE
 
-_OF_THE_MOMENT: Final = frozenset(
-    {
-        *("state_update", "notice", "session_info_update"),
-        *("available_commands_update", "config_option_update", "current_mode_update"),
-    }
-)
+_OF_THE_MOMENT: Final = CURRENT_STATE - {"usage_update"} | {"notice"}
+"""What is told anew to whoever opens the session, or to nobody. Usage has no other place to be kept."""
 _PIECE: Final = frozenset({"sessionUpdate", "messageId", "content"})
 _TEXT: Final = frozenset({"type", "text"})
 _CALL: Final = frozenset({"tool_call", "tool_call_update"})

@@ -6,8 +6,8 @@ import pytest
 from tests.support.acp import V1, V2, acp_daemon, connected
 
 from turnwire.limits import Limits
-from turnwire.server.acp.reader import RESYNC
 from turnwire.testing import AgentOptions
+from turnwire.wire.methods import STATE_RESYNC_REQUIRED
 
 pytestmark = pytest.mark.anyio
 
@@ -25,7 +25,7 @@ async def test_a_client_that_missed_what_the_log_forgot_is_told_so() -> None:
             await other.answer(await other.prompt(session_id, "say 1 kept"))
         await place.daemon.node.retain(session_id, keep_events=6)
         client.read()
-        lost = await client.until(lambda each: each.get("method") == RESYNC)
+        lost = await client.until(lambda each: each.get("method") == STATE_RESYNC_REQUIRED)
         head = await place.daemon.node.head(session_id)
         assert lost["params"]["sessionId"] == session_id
         assert lost["params"]["lastDeliveredId"] < lost["params"]["earliestAvailableId"] == head.first

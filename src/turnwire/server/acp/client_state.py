@@ -31,6 +31,7 @@ from turnwire.server.acp.subscription import Start, Subscription
 from turnwire.server.daemon import Daemon
 from turnwire.server.daemon.creation import profile_of
 from turnwire.wire.jsonrpc import Failure, Result, encode
+from turnwire.wire.methods import ELICITATION_CREATE
 
 ELICITATION_ID = "elicitationId"
 """What the agent calls a question that its user answers on a page; the end of it is told by this name."""
@@ -386,7 +387,7 @@ class ClientState:
 
     def can_answer(self, method: str, params: Raw) -> bool:
         """Whether the client can put this question to its user."""
-        if method != "elicitation/create":
+        if method != ELICITATION_CREATE:
             return True
         is_url = text_of(members(params), "mode") == "url"
         return self.profile.elicitation_url if is_url else self.profile.elicitation_form

@@ -16,7 +16,7 @@ from weakref import WeakKeyDictionary
 from msgspec import DecodeError, Raw, Struct, json
 
 from turnwire.core import events as ev
-from turnwire.core.codec import decode
+from turnwire.core.codec import STORED_UPDATE, decode
 from turnwire.core.encoder import FOLDED, Answer, Ask, Fail, Notify, Outgoing, SessionEncoder, Tell, Withdraw
 from turnwire.core.encoder.encoder import Dialect
 from turnwire.core.translate.members import members, named
@@ -27,12 +27,11 @@ from turnwire.server.acp.client_state import ELICITATION_ID, ClientState
 from turnwire.server.acp.rpc import failed
 from turnwire.server.acp.subscription import Subscription
 from turnwire.wire.jsonrpc import Notification, Request, Result, encode, raw
+from turnwire.wire.methods import CANCEL_REQUEST, ELICITATION_CREATE, VENDOR
 from turnwire.wire.peek import peek_update
 
-CANCEL_REQUEST = "$/cancel_request"
-
-_STORED_UPDATE = b'{"type":"session_update",'
-"""How the stored form of an update in its current shape begins."""
+_EVENT_ID = b',"_meta":{"%b":{"eventId":%%d}}}}' % VENDOR.encode()
+"""How the params of a numbered frame end."""
 
 _LIVE_ONLY = frozenset({"notice"})
 """Updates that are no part of the history: who was not there does not hear of them."""
@@ -158,7 +157,7 @@ class FrameWriter:
 
     def _plain(self, body: bytes) -> _Stored | None:
         """The event, if it is an update that is passed on as it is."""
-        if not body.startswith(_STORED_UPDATE) or not self._encoder.passes_on:
+        if not body.startswith(STORED_UPDATE) or not self._encoder.passes_on:
             return None
         try:
             stored = _read_stored(body)
@@ -253,13 +252,13 @@ class FrameWriter:
                 return b"" if request_id is None else encode(_cancel(request_id))
 
     def _update(self, update: Raw, offset: int | None) -> bytes:
-        end = b"}}" if offset is None else b',"_meta":{"turnwire":{"eventId":%d}}}}' % offset
+        end = b"}}" if offset is None else _EVENT_ID % offset
         return b"".join((self._head, update, end))
 
     def _ask(self, ask: Ask, offset: int | None) -> bytes:
         if not self._is_asked or not self._client.can_answer(ask.method, ask.params):
             return b""
-        elicitation_id = named(ask.params, ELICITATION_ID) if ask.method == "elicitation/create" else None
+        elicitation_id = named(ask.params, ELICITATION_ID) if ask.method == ELICITATION_CREATE else None
         request_id = self._client.outgoing.ask(
             ask.request_id, self._subscription.session_id, ask.method, self._offset, elicitation_id
         )
@@ -288,4 +287,4 @@ def _with_offset(params: Raw, offset: int | None) -> Raw:
         return params
     given = members(params)
     meta = members(given.get("_meta", Raw(b"{}")))
-    return raw({**given, "_meta": {**meta, "turnwire": {"eventId": offset}}})
+    return raw({**given, "_meta": {**meta, VENDOR: {"eventId": offset}}})

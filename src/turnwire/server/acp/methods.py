@@ -29,7 +29,33 @@ from turnwire.wire.jsonrpc import (
     Notification,
     Request,
 )
-from turnwire.wire.methods import is_extension
+from turnwire.wire.methods import (
+    AUTH_LOGIN,
+    AUTH_LOGOUT,
+    AUTHENTICATE,
+    CANCEL_REQUEST,
+    LOGOUT,
+    SESSION_ATTACH,
+    SESSION_CANCEL,
+    SESSION_CLOSE,
+    SESSION_DELETE,
+    SESSION_DETACH,
+    SESSION_FORK,
+    SESSION_LIST,
+    SESSION_LOAD,
+    SESSION_NEW,
+    SESSION_PROMPT,
+    SESSION_READY,
+    SESSION_READY_DRAFT,
+    SESSION_RESUME,
+    SESSION_SET_CONFIG_OPTION,
+    SESSION_SET_MODE,
+    SESSION_SET_MODEL,
+    TERMINAL_CANCEL,
+    TOOL_CALL_CANCEL,
+    find_method,
+    is_extension,
+)
 from turnwire.wire.peek import peek_session_id
 
 REQUEST_OPEN = "request_open"
@@ -51,48 +77,47 @@ class Row(NamedTuple):
     """It waits for somebody, so it is done beside what comes after it."""
     on_session: bool = False
     """It is answered on the session's stream."""
-    versions: tuple[int, ...] = (1, 2)
 
 
 _READ, _ACT, _OWN = Role.OBSERVER, Role.CONTROLLER, Role.OWNER
 
 ROWS: dict[str, Row] = {
-    "authenticate": Row(passthrough.login, _ACT, versions=(1,)),
-    "auth/login": Row(passthrough.login, _ACT, versions=(2,)),
-    "logout": Row(passthrough.logout, _OWN, versions=(1,)),
-    "auth/logout": Row(passthrough.logout, _OWN, versions=(2,)),
-    "session/new": Row(session_methods.new, _ACT),
-    "session/fork": Row(session_methods.fork, _ACT),
-    "session/list": Row(session_methods.list_sessions, _READ),
-    "session/load": Row(session_methods.load, _READ, is_slow=False, versions=(1,)),
-    "session/resume": Row(session_methods.load, _READ, is_slow=False),
-    "session/attach": Row(session_methods.attach, _READ, is_slow=False),
-    "session/detach": Row(session_methods.detach, _READ, is_slow=False),
-    "session/close": Row(session_methods.close, _ACT, on_session=True),
-    "session/delete": Row(session_methods.delete, _OWN),
-    "session/prompt": Row(prompt_methods.prompt, _ACT, is_slow=False, on_session=True),
-    "session/set_mode": Row(session_methods.set_option, _ACT, on_session=True, versions=(1,)),
-    "session/set_model": Row(session_methods.set_model, _ACT, on_session=True, versions=(1,)),
-    "session/set_config_option": Row(session_methods.set_option, _ACT, on_session=True),
-    "tool_call/cancel": Row(passthrough.cancel_item, _ACT, on_session=True, versions=(2,)),
-    "terminal/cancel": Row(passthrough.cancel_item, _ACT, on_session=True, versions=(2,)),
+    AUTHENTICATE: Row(passthrough.login, _ACT),
+    AUTH_LOGIN: Row(passthrough.login, _ACT),
+    LOGOUT: Row(passthrough.logout, _OWN),
+    AUTH_LOGOUT: Row(passthrough.logout, _OWN),
+    SESSION_NEW: Row(session_methods.new, _ACT),
+    SESSION_FORK: Row(session_methods.fork, _ACT),
+    SESSION_LIST: Row(session_methods.list_sessions, _READ),
+    SESSION_LOAD: Row(session_methods.load, _READ, is_slow=False),
+    SESSION_RESUME: Row(session_methods.load, _READ, is_slow=False),
+    SESSION_ATTACH: Row(session_methods.attach, _READ, is_slow=False),
+    SESSION_DETACH: Row(session_methods.detach, _READ, is_slow=False),
+    SESSION_CLOSE: Row(session_methods.close, _ACT, on_session=True),
+    SESSION_DELETE: Row(session_methods.delete, _OWN),
+    SESSION_PROMPT: Row(prompt_methods.prompt, _ACT, is_slow=False, on_session=True),
+    SESSION_SET_MODE: Row(session_methods.set_option, _ACT, on_session=True),
+    SESSION_SET_MODEL: Row(session_methods.set_model, _ACT, on_session=True),
+    SESSION_SET_CONFIG_OPTION: Row(session_methods.set_option, _ACT, on_session=True),
+    TOOL_CALL_CANCEL: Row(passthrough.cancel_item, _ACT, on_session=True),
+    TERMINAL_CANCEL: Row(passthrough.cancel_item, _ACT, on_session=True),
 }
-"""Every request that a client may send, but for `initialize`."""
+"""Every request that a client may send, but for `initialize`. Which versions have it, `wire.methods` says."""
 
 NOTIFICATIONS: dict[str, tuple[Hear, Role]] = {
-    "session/cancel": (prompt_methods.cancel, _ACT),
-    "session/ready": (session_methods.ready, _READ),
-    "_session/ready": (session_methods.ready, _READ),
-    "$/cancel_request": (prompt_methods.cancel_request, _READ),
+    SESSION_CANCEL: (prompt_methods.cancel, _ACT),
+    SESSION_READY: (session_methods.ready, _READ),
+    SESSION_READY_DRAFT: (session_methods.ready, _READ),
+    CANCEL_REQUEST: (prompt_methods.cancel_request, _READ),
 }
 
 
 async def call(client: ClientState, request: Request) -> None:
     """Serve a request of the client."""
-    row = ROWS.get(request.method)
+    row = ROWS.get(request.method) if find_method(request.method, client.profile.version) is not None else None
     if row is None and is_extension(request.method):
         row = Row(passthrough.request_extension, _ACT, on_session=True)
-    if row is None or client.profile.version not in row.versions:
+    if row is None:
         client.put(refusal(request.id, METHOD_NOT_FOUND, "there is no such method"), None)
     elif client.has_open(request.id):
         facts = {"code": REQUEST_OPEN}
@@ -113,7 +138,7 @@ async def _serve(client: ClientState, row: Row, request: Request) -> None:
         result = await row.act(client, request)
         if result is not None:
             client.answer(request.id, result, subscription)
-        if request.method == "session/close" and subscription is not None:
+        if request.method == SESSION_CLOSE and subscription is not None:
             subscription.call_behind_queue(partial(client.start, client.leave, subscription))
     except TurnwireError as error:
         client.fail(request.id, error, subscription)

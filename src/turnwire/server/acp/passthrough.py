@@ -17,15 +17,19 @@ from turnwire.errors import RemoteProtocolError, RequestRefused
 from turnwire.ids import SessionId
 from turnwire.server.access.identity import Role
 from turnwire.server.acp.client_state import ELICITATION_ID, ClientState
-from turnwire.server.acp.frame_writer import CANCEL_REQUEST
 from turnwire.server.acp.rpc import EMPTY, invalid, read_params
 from turnwire.server.acp.subscription import Subscription
 from turnwire.server.acp.subscription_state import SubscriptionState
 from turnwire.wire.jsonrpc import METHOD_NOT_FOUND, Failure, Notification, Request, encode, raw
-from turnwire.wire.methods import is_extension
+from turnwire.wire.methods import (
+    CANCEL_REQUEST,
+    FS_READ_TEXT_FILE,
+    FS_WRITE_TEXT_FILE,
+    TOOL_CALL_CANCEL,
+    is_extension,
+)
 from turnwire.wire.peek import peek_session_id
 
-CANCEL_TOOL_CALL = "tool_call/cancel"
 TERMINAL = tuple(f"terminal/{each}" for each in ("create", "output", "wait_for_exit", "kill", "release"))
 
 
@@ -78,7 +82,7 @@ async def cancel_item(client: ClientState, request: Request) -> Raw | None:
     """
     wanted = read_params(request.params, _Item)
     client.attached(wanted.session_id)
-    is_tool = request.method == CANCEL_TOOL_CALL
+    is_tool = request.method == TOOL_CALL_CANCEL
     item_id = wanted.tool_call_id if is_tool else wanted.terminal_id
     node = client.daemon.node
     agent = (await node.session(wanted.session_id)).state.agent
@@ -172,8 +176,8 @@ class ClientProvider:
         self._subscription = subscription
         profile = client.profile
         offered = {
-            "fs/read_text_file": profile.fs_read,
-            "fs/write_text_file": profile.fs_write,
+            FS_READ_TEXT_FILE: profile.fs_read,
+            FS_WRITE_TEXT_FILE: profile.fs_write,
             **dict.fromkeys(TERMINAL, profile.terminal),
         }
         self._methods = _Served(name for name, is_offered in offered.items() if is_offered)

@@ -16,9 +16,9 @@ from msgspec import Meta, Raw, Struct, field, json
 from msgspec.structs import replace
 
 from turnwire.core import events as ev
-from turnwire.core.codec import decode
+from turnwire.core.codec import STORED_UPDATE, decode
 from turnwire.core.correlation import exact
-from turnwire.core.dialect import VENDOR, read_cancel_request
+from turnwire.core.dialect import read_cancel_request
 from turnwire.core.encoder import Answer, Fail, SessionEncoder
 from turnwire.core.inputs import AnswerPermission, Cancel, Prompt, WhenBusy
 from turnwire.core.permissions import NOT_ANSWERED
@@ -40,10 +40,7 @@ from turnwire.server.acp.rpc import Named, failed, failure_of, read_params
 from turnwire.server.acp.subscription import Subscription
 from turnwire.server.daemon.prompts import KEY_LENGTH, digest
 from turnwire.wire.jsonrpc import Failure, Request, Result, encode, raw
-
-_UPDATE = b'{"type":"session_update"'
-"""How stored updates begin, which answer no prompt."""
-
+from turnwire.wire.methods import VENDOR
 
 # -- prompting -----------------------------------------------------------------------------------------------
 
@@ -288,7 +285,7 @@ async def _found(client: ClientState, sent: SentPrompt, upto: int | None = None)
     encoder = SessionEncoder(client.dialect, sent.session_id)
     async with aclosing(_events(client, sent, upto)) as events:
         async for offset, body in events:
-            frame = None if body.startswith(_UPDATE) else _take(encoder, decode(body), sent)
+            frame = None if body.startswith(STORED_UPDATE) else _take(encoder, decode(body), sent)
             if frame is not None:
                 return Owed(sent, frame, offset)
     return None

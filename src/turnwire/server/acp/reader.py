@@ -46,14 +46,13 @@ from turnwire.server.acp.subscription import Start, Subscription
 from turnwire.server.acp.subscription_state import READABLE, Signal, SubscriptionState, step
 from turnwire.server.streams.session_stream import Lost
 from turnwire.wire.jsonrpc import Notification, encode, raw
+from turnwire.wire.methods import STATE_RESYNC_REQUIRED
 
 HARMLESS = raw({"sessionUpdate": "session_info_update"})
 """Changes nothing. Some clients open a session's stream only when something names the session."""
 
 AT_ONCE = 256
 """Events that are told in one go: enough to make one write of many, and few enough to keep nobody waiting."""
-RESYNC = "_turnwire/state_resync_required"
-"""Told to a client that missed what the log has forgotten: it loads the session anew."""
 
 
 class Feed:
@@ -206,7 +205,7 @@ def resync(session_id: SessionId, lost: Lost) -> bytes:
         "lastDeliveredId": lost.last,
         "earliestAvailableId": lost.earliest,
     }
-    return encode(Notification(RESYNC, raw(told)))
+    return encode(Notification(STATE_RESYNC_REQUIRED, raw(told)))
 
 
 class _Opening(NamedTuple):

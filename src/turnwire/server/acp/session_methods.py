@@ -17,12 +17,10 @@ from anyio import to_thread
 from msgspec import UNSET, Meta, Raw, Struct, field, json
 from msgspec.structs import replace
 
-from turnwire.core.dialect import VENDOR
 from turnwire.core.inputs import ChangeSetup
 from turnwire.core.state import Phase, Setup
 from turnwire.core.translate.members import members
 from turnwire.core.translate.sessions import (
-    SET_MODE,
     current_offers,
     read_opening,
     session_result,
@@ -52,6 +50,7 @@ from turnwire.server.daemon import configuration
 from turnwire.server.daemon.creation import checked_setup, hear_agent
 from turnwire.server.daemon.session_list import SessionEntry, Wanted
 from turnwire.wire.jsonrpc import Request, raw
+from turnwire.wire.methods import SESSION_SET_MODE, VENDOR
 
 PAGE = 100
 """Sessions in one answer to `session/list`."""
@@ -334,7 +333,7 @@ async def set_option(client: ClientState, request: Request) -> Raw:
     offers = current_offers((await daemon.node.view(session_id)).latest)
     wanted = translate_setting(request.method, request.params, version, agent, offers)
     result = EMPTY
-    if wanted.method == SET_MODE:
+    if wanted.method == SESSION_SET_MODE:
         await configuration.set_mode(daemon, session_id, read_params(wanted.params, _Mode).mode_id, who)
     else:
         option = read_params(wanted.params, _Option)

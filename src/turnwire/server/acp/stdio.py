@@ -21,12 +21,12 @@ from turnwire.server.access.identity import Identity, Role
 from turnwire.server.acp.connection import AcpConnection
 from turnwire.server.acp.rpc import failure_of
 from turnwire.server.daemon import Daemon
+from turnwire.wire.methods import SESSION_PROMPT
 
 CLIENT = Identity("stdio", Role.OWNER)
 """Whoever started us may do here what it likes: it has the rights of the same user."""
 CLOSE_S = 5.0
 """What telling sessions of a client that left may take; the log does it in milliseconds."""
-PROMPT = "session/prompt"
 
 logger = logging.getLogger(__name__)
 
@@ -61,7 +61,7 @@ class _Asked:
 
     async def answered(self, *, prompts: bool) -> None:
         """Wait until all of them are answered. Prompts only if told to: their turns go on without the client."""
-        while any(prompts or method != PROMPT for method in self._open.values()):
+        while any(prompts or method != SESSION_PROMPT for method in self._open.values()):
             self._changed = anyio.Event()
             await self._changed.wait()
 
