@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from turnwire.agent.session_client import FULL_STATE, Gate, Stage
+from turnwire.agent.session_client import Gate, Stage
 from turnwire.errors import LimitExceeded
+from turnwire.wire.schema.update import FULL_STATE
 
 STEPS = st.lists(st.sampled_from(["update", "answered", "ready"]), max_size=60)
 

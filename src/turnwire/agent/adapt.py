@@ -96,7 +96,7 @@ class _AdaptedAgent(Agent):
     def __init__(self, to_agent: Any, store: SessionStore | None, options: AgentOptions) -> None:
         super().__init__("adapted", store=store, options=options)
         self._to_agent = to_agent
-        self._given = options
+        self._own_options = options
         self._sessions = sessions = AdaptedSessions(self._definition)
         self._watched = WatchedPrompts(sessions.turns)
         sessions.stop_with(self._watched.stop)
@@ -120,7 +120,7 @@ class _AdaptedAgent(Agent):
         peer = sessions.peer
         try:
             if peer is None:
-                peer = sessions.peer = OfficialPeer(sessions)
+                peer = sessions.peer = OfficialPeer(sessions.told, sessions.asked)
                 peer.open(self._watched.around(self._to_agent))
             yield
         finally:
@@ -156,7 +156,7 @@ class _AdaptedAgent(Agent):
             return
         self._sessions.abilities = abilities(answer)
         definition, named = self._definition, child(answer, "agentInfo")
-        definition.options = agent_options(answer, self._given)
+        definition.options = agent_options(answer, self._own_options)
         definition.name = named.get("name") or definition.name
         definition.title = named.get("title")
         definition.version = named.get("version") or definition.version
@@ -432,14 +432,14 @@ class WatchedPrompts:
         if scope is not None:
             scope.cancel()
 
-    async def prompt(self, function: Callable[..., Awaitable[Any]], given: tuple[Any, ...], named: Json) -> Any:
+    async def prompt(self, function: Callable[..., Awaitable[Any]], args: tuple[Any, ...], named: Json) -> Any:
         """Run a prompt of the object."""
-        session_id = str(named["session_id"] if "session_id" in named else getattr(given[0], "session_id", ""))
+        session_id = str(named["session_id"] if "session_id" in named else getattr(args[0], "session_id", ""))
         current_turn.set(self._turns.get(session_id))
         with anyio.CancelScope() as scope:
             self._scopes[session_id] = scope
             try:
-                return await function(*given, **named)
+                return await function(*args, **named)
             finally:
                 if self._scopes.get(session_id) is scope:
                     del self._scopes[session_id]
@@ -457,8 +457,8 @@ class _WatchedObject:
         if name != "prompt":
             return found
 
-        async def prompt(*given: Any, **named: Any) -> Any:
-            return await self._watched.prompt(found, given, named)
+        async def prompt(*args: Any, **named: Any) -> Any:
+            return await self._watched.prompt(found, args, named)
 
         # The SDK tells the old form of a method from the new one by what the function takes.
         prompt.__func__ = getattr(found, "__func__", found)  # pyright: ignore[reportFunctionMemberAccess]

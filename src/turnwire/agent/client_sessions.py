@@ -275,23 +275,23 @@ class ClientSessions:
 
     def prompt(self, request: Request) -> None:
         """Take a prompt. Raises what is wrong with it."""
-        given = members(request.params)
-        session_id = text_of(given, "sessionId")
+        fields = members(request.params)
+        session_id = text_of(fields, "sessionId")
         if session_id is None:
             raise invalid("`session/prompt` needs `sessionId`, a string")
         live, client = self.find(session_id)
-        content = self.content(given.get("prompt"))
-        meta = as_object(given["_meta"]) if "_meta" in given else {}
+        content = self.content(fields.get("prompt"))
+        meta = as_object(fields["_meta"]) if "_meta" in fields else {}
         # Whoever prompts can take what comes.
         client.be_ready()
         live.turns.submit(TurnRun(live, content, client, request.id, meta))
 
-    def content(self, given: Raw | None) -> list[Json]:
+    def content(self, blocks: Raw | None) -> list[Json]:
         """The blocks of a prompt. Raises `RemoteProtocolError`, `ContentRefused`, which names the block."""
-        if given is None:
+        if blocks is None:
             raise invalid("`prompt` is a list of content blocks")
-        check_content(given, self.definition.options.block_types)
-        return msgspec.json.decode(given, type=list[dict[str, Any]])
+        check_content(blocks, self.definition.options.block_types)
+        return msgspec.json.decode(blocks, type=list[dict[str, Any]])
 
     def is_prompting(self, request_id: RequestId) -> bool:
         """Whether a prompt with this id has no answer yet."""

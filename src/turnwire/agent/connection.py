@@ -1,8 +1,7 @@
 """One client of an agent: reads its messages and has the methods do the rest.
 
-Takes a link; serves until it ends. Prompts, cancels and `session/ready` are taken as they come, everything else
-runs in a task of its own, so that nothing a client asks for holds up its next message. Never answers a
-notification, never answers a request twice.
+Prompts, cancels and `session/ready` are taken as they come; everything else runs in a task of its own, so that
+nothing a client asks for holds up its next message. Never answers a notification, never answers a request twice.
 """
 
 from __future__ import annotations
@@ -210,6 +209,6 @@ class Connection:
     async def _result(self, request: Request) -> Answered:
         row = REQUESTS.get(request.method)
         if row is None:
-            given: Any = await extension(self._sessions, request.method, request.params)
-            return Answered({} if given is None else given)
+            answer: Any = await extension(self._sessions, request.method, request.params)
+            return Answered({} if answer is None else answer)
         return await row.act(self._sessions, request.params)

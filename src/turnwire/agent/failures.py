@@ -1,7 +1,7 @@
 """Errors as a client hears them: a JSON-RPC error object for whatever went wrong.
 
-Takes any exception; gives its code and words. An author's `AgentFailure` is passed on as it is. Never shows the
-text of an exception that is not turnwire's.
+An author's `AgentFailure` is passed on as it is. The text of an exception that is not turnwire's is never shown: it
+may hold anything.
 """
 
 from __future__ import annotations

@@ -101,9 +101,9 @@ class FolderStore:
         """Forget a session."""
         await self._run(self._delete, session_id)
 
-    async def _run(self, function: Callable[..., T], *given: object) -> T:
+    async def _run(self, function: Callable[..., T], *args: object) -> T:
         try:
-            return await to_thread.run_sync(function, *given, limiter=self._turns)
+            return await to_thread.run_sync(function, *args, limiter=self._turns)
         except OSError as error:
             raise _from_os(error) from error
 

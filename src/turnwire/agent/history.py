@@ -1,8 +1,8 @@
 """The history of a session as its author's agent told it, in the words of v2.
 
-Takes updates in order; gives them for a replay and for the store. Pieces of one message that follow each other
-become one. Never keeps what is only of the moment: states, notices, and what the answer that opens a session says
-anyway.
+It is replayed to clients, and kept by the store. Pieces of one message that follow each other become one. What is
+only of the moment is not kept: states, notices, and what the answer that opens a session says anyway. The end of
+each turn is, with the names by which its prompt was known.
 """
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ from turnwire.wire.methods import VENDOR
 from turnwire.wire.schema.update import CURRENT_STATE
 
 _OF_THE_MOMENT: Final = CURRENT_STATE - {"usage_update"} | {"notice"}
-"""What is told anew to whoever opens the session, or to nobody. Usage has no other place to be kept."""
 _PIECE: Final = frozenset({"sessionUpdate", "messageId", "content"})
 _TEXT: Final = frozenset({"type", "text"})
 _CALL: Final = frozenset({"tool_call", "tool_call_update"})

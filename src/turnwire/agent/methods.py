@@ -76,11 +76,11 @@ async def fork_session(sessions: ClientSessions, params: Raw) -> Answered:
 
 
 async def list_sessions(sessions: ClientSessions, params: Raw) -> Answered:
-    given = members(params)
+    fields = members(params)
     for name in ("cwd", "cursor"):
-        if name in given and not is_null(given[name]) and text_of(given, name) is None:
+        if name in fields and not is_null(fields[name]) and text_of(fields, name) is None:
             raise invalid(f"`{name}` is a string")
-    page = await sessions.definition.store.list(text_of(given, "cwd"), text_of(given, "cursor"))
+    page = await sessions.definition.store.list(text_of(fields, "cwd"), text_of(fields, "cursor"))
     result: Json = {"sessions": [_listed(each) for each in page.sessions]}
     return Answered(result if page.next_cursor is None else {**result, "nextCursor": page.next_cursor})
 
@@ -132,17 +132,17 @@ def _listed(kept: Kept) -> Json:
 
 
 async def set_mode(sessions: ClientSessions, params: Raw) -> Answered:
-    given = members(params)
-    await _set(sessions, _session_id(params), MODE, text_of(given, "modeId"))
+    fields = members(params)
+    await _set(sessions, _session_id(params), MODE, text_of(fields, "modeId"))
     return Answered({})
 
 
 async def set_config_option(sessions: ClientSessions, params: Raw) -> Answered:
-    given = as_object(params)
-    option_id, value = given.get("configId"), given.get("value")
+    fields = as_object(params)
+    option_id, value = fields.get("configId"), fields.get("value")
     if not isinstance(option_id, str):
         raise invalid("`configId` is a string")
-    if sessions.connected.profile.version == 2 and given.get("type") != (
+    if sessions.connected.profile.version == 2 and fields.get("type") != (
         "boolean" if isinstance(value, bool) else "id"
     ):
         raise invalid("`type` must be `id` for a value of a list and `boolean` for on and off")
@@ -196,9 +196,9 @@ async def steer(sessions: ClientSessions, params: Raw) -> Answered:
 
 async def extension(sessions: ClientSessions, method: str, params: Raw) -> Any:
     """A method of the author's own."""
-    given = as_object(params)
-    live = sessions.peek(given.get("sessionId"))
-    return await call(sessions.definition.hooks.extensions[method], given, None if live is None else live.session)
+    fields = as_object(params)
+    live = sessions.peek(fields.get("sessionId"))
+    return await call(sessions.definition.hooks.extensions[method], fields, None if live is None else live.session)
 
 
 def cancel(sessions: ClientSessions, params: Raw) -> None:
@@ -217,8 +217,8 @@ def _session_id(params: Raw) -> str:
 
 
 def _meta(params: Raw) -> Json:
-    given = members(params)
-    return as_object(given["_meta"]) if "_meta" in given else {}
+    fields = members(params)
+    return as_object(fields["_meta"]) if "_meta" in fields else {}
 
 
 def _steers(sessions: ClientSessions) -> bool:

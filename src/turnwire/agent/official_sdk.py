@@ -10,10 +10,10 @@ says of itself is read into the values of `turnwire.agent`, and the other way ro
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import replace
 from itertools import count
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import anyio
 import msgspec
@@ -47,23 +47,16 @@ def official() -> Any:
 # -- the object behind the SDK's own connection ----------------------------------------------------------------
 
 
-class Listener(Protocol):
-    """Who hears the object."""
-
-    async def told(self, method: str, params: Json) -> None:
-        """A notification."""
-        ...
-
-    async def asked(self, method: str, params: Json) -> Json:
-        """A request; gives its result. Raises what `AgentFailure` and others say."""
-        ...
-
-
 class OfficialPeer:
     """One object of the official SDK. `open` it inside a running event loop; `aclose` it there."""
 
-    def __init__(self, listener: Listener) -> None:
-        self._listener = listener
+    def __init__(
+        self,
+        told: Callable[[str, Json], Awaitable[None]],
+        asked: Callable[[str, Json], Awaitable[Json]],
+    ) -> None:
+        """`told` hears its notifications, by method and params; `asked` gives results of its requests or raises."""
+        self._told, self._asked = told, asked
         self._numbers = count(1)
         self._waiting: dict[int, PendingResult] = {}
         self._to_it, self._from_us = anyio.create_memory_object_stream[Json | None](float("inf"))
@@ -116,7 +109,7 @@ class OfficialPeer:
             if (waiting := self._waiting.pop(number or 0, None)) is not None:
                 waiting.give(message)
         elif number is None:
-            await self._listener.told(method, message.get("params") or {})
+            await self._told(method, message.get("params") or {})
         else:
             answer = {"jsonrpc": "2.0", "id": number}
             self._to_it.send_nowait({**answer, **await self._outcome(method, message.get("params") or {})})
@@ -127,7 +120,7 @@ class OfficialPeer:
 
     async def _outcome(self, method: str, params: Json) -> Json:
         try:
-            return {"result": await self._listener.asked(method, params)}
+            return {"result": await self._asked(method, params)}
         except NotOffered as error:
             return {"error": {"code": METHOD_NOT_FOUND, "message": str(error)}}
         except TurnwireError as error:
@@ -191,13 +184,13 @@ class Abilities(NamedTuple):
     fork: bool = False
 
 
-def initialize_params(given: Json, client: ClientProfile) -> Json:
+def initialize_params(asked: Json, client: ClientProfile) -> Json:
     """The client's `initialize` for a v1 agent. A v2 client has neither files nor terminals to offer."""
     if client.version == 1:
-        named = given.get("clientInfo")
-        offered: Json = child(given, "clientCapabilities")
+        named = asked.get("clientInfo")
+        offered: Json = child(asked, "clientCapabilities")
     else:
-        named = given.get("info")
+        named = asked.get("info")
         forms = {"form": client.elicitation_form, "url": client.elicitation_url}
         offered = {"elicitation": {name: {} for name, is_there in forms.items() if is_there}}
         offered = {name: value for name, value in offered.items() if value}
@@ -215,12 +208,12 @@ def abilities(answer: Json) -> Abilities:
     )
 
 
-def agent_options(answer: Json, given: AgentOptions) -> AgentOptions:
+def agent_options(answer: Json, own: AgentOptions) -> AgentOptions:
     """The settings of the author with what the object offers."""
     offered = child(answer, "agentCapabilities")
     prompt, mcp = child(offered, "promptCapabilities"), child(offered, "mcpCapabilities")
     return replace(
-        given,
+        own,
         image=prompt.get("image") is True,
         audio=prompt.get("audio") is True,
         embedded_context=prompt.get("embeddedContext") is True,
@@ -230,14 +223,14 @@ def agent_options(answer: Json, given: AgentOptions) -> AgentOptions:
     )
 
 
-def _auth_method(given: Json) -> AuthMethod:
-    env: Json = given.get("env") or {}
+def _auth_method(method: Json) -> AuthMethod:
+    env: Json = method.get("env") or {}
     return AuthMethod(
-        id=given["id"],
-        name=given.get("name") or given["id"],
-        description=given.get("description"),
-        type="terminal" if given.get("type") == "terminal" else "agent",
-        args=tuple(given.get("args") or ()),
+        id=method["id"],
+        name=method.get("name") or method["id"],
+        description=method.get("description"),
+        type="terminal" if method.get("type") == "terminal" else "agent",
+        args=tuple(method.get("args") or ()),
         env=tuple((str(name), str(value)) for name, value in env.items()) if isinstance(env, dict) else (),  # pyright: ignore[reportUnnecessaryIsInstance]  JSON
     )
 
@@ -272,12 +265,12 @@ def history(updates: Iterable[Json]) -> tuple[bytes, ...]:
 
 def modes(offers: Json) -> tuple[list[Mode], str | None]:
     """The modes, and which one it is in."""
-    given = child(offers, "modes")
+    listed = child(offers, "modes")
     found = [
         Mode(each["id"], each.get("name") or each["id"], each.get("description"))
-        for each in _all(given, "availableModes")
+        for each in _all(listed, "availableModes")
     ]
-    return found, given.get("currentModeId")
+    return found, listed.get("currentModeId")
 
 
 def modes_of(option: Option) -> list[Mode]:
@@ -290,22 +283,22 @@ def options(listed: Iterable[Json]) -> list[Option]:
     return [_option(each) for each in listed]
 
 
-def _option(given: Json) -> Option:
+def _option(option: Json) -> Option:
     values = [
-        Value(each["value"], each.get("name") or each["value"], each.get("description")) for each in _values(given)
+        Value(each["value"], each.get("name") or each["value"], each.get("description")) for each in _values(option)
     ]
     return Option(
-        given["id"],
-        given.get("name") or given["id"],
-        given["currentValue"],
+        option["id"],
+        option.get("name") or option["id"],
+        option["currentValue"],
         values,
-        given.get("description"),
-        given.get("category"),
+        option.get("description"),
+        option.get("category"),
     )
 
 
-def _values(given: Json) -> list[Json]:
-    return [each for found in _all(given, "options") for each in found.get("options", [found])]
+def _values(option: Json) -> list[Json]:
+    return [each for found in _all(option, "options") for each in found.get("options", [found])]
 
 
 def commands(listed: Iterable[Json]) -> list[Command]:
@@ -315,5 +308,5 @@ def commands(listed: Iterable[Json]) -> list[Command]:
     ]
 
 
-def _all(given: Json, name: str) -> list[Json]:
-    return given.get(name) or []
+def _all(parent: Json, name: str) -> list[Json]:
+    return parent.get(name) or []

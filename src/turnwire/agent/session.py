@@ -1,7 +1,6 @@
 """A session as the author of an agent sees it.
 
-Takes what the author wants told or chosen; gives what is known of the session. Everything here returns at once
-and is told in order. Never waits for the client.
+Everything here returns at once and is told in order; nothing waits for the client.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """One session at one client: what the session tells passes the ready gate, in the words of that client.
 
-Takes updates in the words of v2, requests and ends of turns; puts frames into the client's outbox, in order. Before
-the answer that opens the session nothing passes the gate, so nothing can overtake it. After it, frames wait for
+Updates in the words of v2, requests and ends of turns become frames in the client's outbox, in order. Before the
+answer that opens the session nothing passes the gate, so nothing can overtake it. After it, frames wait for
 `session/ready`, a prompt or a time limit, if the agent offers to wait. The gate itself holds no clock and sends
 nothing; it drops nothing but a full state that a later one replaces.
 """
@@ -27,7 +27,7 @@ from turnwire.core.translate.updates import NO_OFFERS, translator_for
 from turnwire.errors import LimitExceeded
 from turnwire.ids import PromptId, RequestId, SessionId
 from turnwire.wire.jsonrpc import Failure, Notification, Request, Result, encode, raw
-from turnwire.wire.methods import CANCEL_REQUEST, SESSION_SET_CONFIG_OPTION
+from turnwire.wire.methods import SESSION_SET_CONFIG_OPTION
 from turnwire.wire.schema.update import FULL_STATE
 
 logger = logging.getLogger(__name__)
@@ -230,7 +230,7 @@ class SessionClient:
             return await answer.wait()
         except BaseException:
             if self.connected.calls.withdraw(request_id):
-                self._pass("", encode(Notification(CANCEL_REQUEST, raw({"requestId": request_id}))))
+                self._pass("", encode(Notification("$/cancel_request", raw({"requestId": request_id}))))
             raise
 
     def _pass(self, kind: str, frame: bytes) -> None:
@@ -257,8 +257,8 @@ def _kind(update: bytes | Raw) -> str:
 
 
 def _late(update: Raw) -> Raw:
-    given: dict[str, Any] = msgspec.json.decode(update)
-    return raw(marked_late(given))
+    fields: dict[str, Any] = msgspec.json.decode(update)
+    return raw(marked_late(fields))
 
 
 # -- the ready gate: what nobody asked for waits until the client can take it ----------------------------------

@@ -148,11 +148,11 @@ def unknown_session() -> SessionNotFound:
     return SessionNotFound("the store has no such session; save it first")
 
 
-def check_revision(given: int, known: int | None) -> None:
+def check_revision(revision: int, known: int | None) -> None:
     """Hold T6 and T3. `known`: of the record that is there. Raises `AppendConflict`, `SessionNotFound`."""
-    if known is None and given > FIRST:
+    if known is None and revision > FIRST:
         raise unknown_session()
-    if given != (known or 0) + 1:
+    if revision != (known or 0) + 1:
         raise AppendConflict("somebody else has saved the session since; load it, and save on top of that")
 
 
@@ -163,8 +163,8 @@ def page_of(records: Iterable[Kept], cwd: str | None, cursor: str | None, limit:
     found.sort(key=_place, reverse=True)
     if behind is not None:
         found = [each for each in found if _place(each) < behind]
-    given = [msgspec.structs.replace(each, state={}, history=()) for each in found[: max(limit, 1)]]
-    return Page(given, _cursor(given[-1]) if len(found) > len(given) else None)
+    shown = [msgspec.structs.replace(each, state={}, history=()) for each in found[: max(limit, 1)]]
+    return Page(shown, _cursor(shown[-1]) if len(found) > len(shown) else None)
 
 
 def _place(record: Kept) -> tuple[str, str]:

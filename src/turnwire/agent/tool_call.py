@@ -1,7 +1,7 @@
 """A tool call as the author sees it: announced before it runs, one final status after it.
 
-Takes what the tool shows; tells it in order. `async with` it: leaving completes it, an exception fails it, a
-cancel cancels it. Never has two final statuses, and never none: the turn closes what was left open.
+`async with` it: leaving completes it, an exception fails it, a cancel cancels it. It never has two final statuses,
+and never none: the turn closes what was left open.
 """
 
 from __future__ import annotations

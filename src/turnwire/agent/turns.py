@@ -1,8 +1,7 @@
 """The turns of one session: one at a time, in the order of their prompts, each with exactly one end.
 
-Takes prompts that were checked, cancels, and turns that the agent begins itself; runs the author's function for
-each. Whatever that function does, the turn ends once: with its stop reason, with an error, or as cancelled. Never
-starts a turn while another runs.
+Prompts of clients, and turns that the agent begins itself, are run by the author's function, one behind the other.
+Whatever that function does, the turn ends once: with its stop reason, with an error, or as cancelled.
 """
 
 from __future__ import annotations

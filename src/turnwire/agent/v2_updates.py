@@ -1,8 +1,8 @@
-"""The words of an agent: updates in the language of ACP v2, and what v1 has better words for.
+"""Updates as an agent says them: in the words of ACP v2, and what v1 has better words for.
 
-Takes plain values; gives updates and content items as dicts. Inside, everything is said in v2. An item of a tool
-call's content may carry its v1 form in `_meta.turnwire.v1`, because v1 has whole texts in diffs and terminals of
-the client, which no v2 item can hold. `for_v1` puts that form in place of the item, `for_v2` takes it away.
+Inside, everything is said in v2. An item of a tool call's content may carry its v1 form in `_meta.turnwire.v1`,
+because v1 has whole texts in diffs and terminals of the client, which no v2 item can hold. `for_v1` puts that form
+in place of the item, `for_v2` takes it away.
 """
 
 from __future__ import annotations
@@ -89,29 +89,29 @@ def from_v1(update: Json) -> Json:
 
 
 def _carrying(item: Any) -> Any:
-    given: Json = cast("Json", item) if isinstance(item, dict) else {}
-    if given.get("type") not in {"diff", "terminal"}:
+    fields: Json = cast("Json", item) if isinstance(item, dict) else {}
+    if fields.get("type") not in {"diff", "terminal"}:
         return cast("Any", item)
-    meta = child(given, "_meta")
-    return {**given, "_meta": {**meta, VENDOR: {**child(meta, VENDOR), "v1": given}}}
+    meta = child(fields, "_meta")
+    return {**fields, "_meta": {**meta, VENDOR: {**child(meta, VENDOR), "v1": fields}}}
 
 
 def _with_items(update: Raw, change: Callable[[Json, Json], Json]) -> Raw:
-    given: Json = msgspec.json.decode(update)
-    content = given.get("content")
-    if given.get("sessionUpdate") not in _SHOWING or content is None:
+    fields: Json = msgspec.json.decode(update)
+    content = fields.get("content")
+    if fields.get("sessionUpdate") not in _SHOWING or content is None:
         return update
     if isinstance(content, list):
-        given["content"] = [_changed(each, change) for each in cast("list[Any]", content)]
+        fields["content"] = [_changed(each, change) for each in cast("list[Any]", content)]
     else:
-        given["content"] = _changed(content, change)
-    return raw(given)
+        fields["content"] = _changed(content, change)
+    return raw(fields)
 
 
 def _changed(item: Any, change: Callable[[Json, Json], Json]) -> Any:
-    given: Json = cast("Json", item) if isinstance(item, dict) else {}
-    own = child(given, "_meta", VENDOR, "v1")
-    return change(own, given) if own else cast("Any", item)
+    fields: Json = cast("Json", item) if isinstance(item, dict) else {}
+    own = child(fields, "_meta", VENDOR, "v1")
+    return change(own, fields) if own else cast("Any", item)
 
 
 def _own_form(own: Json, item: Json) -> Json:

@@ -129,7 +129,7 @@ class AgentConnection:
         finally:
             self.is_alive = False
             with anyio.CancelScope(shield=True):
-                how = await self._last_words()
+                how = await self._exit()
                 self._tell_gone(how, self._why_gone)
                 await self.agent.aclose()
 
@@ -138,7 +138,7 @@ class AgentConnection:
         for each in everybody:
             each.gone(how, code)
 
-    async def _last_words(self) -> Exit | None:
+    async def _exit(self) -> Exit | None:
         """How the agent ended. One that only closed its output has not ended, and is not waited for."""
         if not self.agent.pid:
             return None
@@ -158,7 +158,7 @@ class AgentConnection:
             return profile
         except LinkBroken as broken:
             # The end of a process says more than the end of its pipe.
-            why = in_words(await self._last_words()) if self.agent.pid else str(broken)
+            why = in_words(await self._exit()) if self.agent.pid else str(broken)
             raise LinkBroken(why or "the agent closed its output and answered nothing; is it ACP?") from None
 
     async def _initialize(self) -> AgentProfile:
@@ -217,6 +217,7 @@ class AgentConnection:
                 self._held, self._held_frames = {}, 0
 
         self.peer.ask(method, params, answered)
+        # Not before: `ask` raises if the agent cannot be reached, and then nothing is held for this one.
         self._openings += 1
 
     def _register(self, agent_session_id: AgentSessionId, inbound: AgentInbound) -> None:

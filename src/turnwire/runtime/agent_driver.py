@@ -133,6 +133,7 @@ class AgentDriver:
         except LimitExceeded:
             self._drop(agent_session, "agent_unresponsive", "the agent does not read what it is sent")
             if agent_session is not None:
+                # Every session of this agent is in the same trouble, so the connection goes; that takes a while.
                 self._tasks.start_soon(agent_session.connection.aclose, "agent_unresponsive")
         except LinkError:
             self._drop(agent_session, "agent_exited", "the agent is gone")
@@ -213,6 +214,7 @@ class AgentDriver:
         try:
             connection = await self._pool.connection(self._session_id)
             if self._is_left:
+                # Closed while the agent was started; it stays for other sessions, or goes with `release`.
                 return
             self.requests.settle(state.cwd, state.setup.additional_directories)
             inbound = AgentInbound(
@@ -225,7 +227,7 @@ class AgentDriver:
             self._agent_session.begin(state, fork_of)
         except (AgentError, LinkError, LimitExceeded, ProtocolError) as error:
             code = error.code if isinstance(error, AgentError) else "agent_launch_failed"
-            self._drop(self._agent_session, code, str(error), self._pool.last_words(self._session_id))
+            self._drop(self._agent_session, code, str(error), self._pool.last_exit(self._session_id))
         finally:
             if self._is_left or self._agent_session is None:
                 self._is_opening = False
@@ -247,18 +249,21 @@ class AgentDriver:
             self._reopen()
 
     async def room(self) -> None:
+        """Wait until the session can take more. While it is put away the agent is held back after one burst."""
         if self._session is not None:
             await self._session.inbox.room()
         elif self._parked:
             await self._back.wait()
 
     def _ready(self) -> None:
+        """The agent can be prompted: the session was opened there, or what it owed has come."""
         self._is_opening = False
         self._ask_or_open()
 
     def _lost(self, gone: AgentGone) -> None:
         self._agent_session = None
         self._is_opening = False
+        # The session ends their turns when it hears of it, and decides by itself what is asked next.
         self._waiting.clear()
         self.requests.withdraw_all()
         self.put(gone)

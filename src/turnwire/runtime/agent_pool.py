@@ -105,7 +105,7 @@ class AgentPool:
         if place is not None:
             place.used_at = self._clock.monotonic()
 
-    def last_words(self, session_id: SessionId) -> Exit | None:
+    def last_exit(self, session_id: SessionId) -> Exit | None:
         """How the newest agent for the session ended, if it never came to serve."""
         place = self._places.get(self._key(session_id))
         return None if place is None else place.ended

@@ -122,6 +122,7 @@ class AgentSession:
             # An id that another session has here is not ours: this agent counts anew, and knows nothing of us.
             ways = [way for way in ways if way not in {"load", "resume"}]
         how = self._inbound.how = ways[0]
+        # Only a load tells history; a second way must not begin with what the first has told.
         self._inbound.replay = View() if how == "load" else None
         self._inbound.news = []
         known_as = named if how in {"load", "resume"} else None
@@ -162,6 +163,7 @@ class AgentSession:
                 offers=offers,
             )
         )
+        # After `AgentReady`, which says who speaks; and history before news, as the agent told them.
         if self._inbound.replay is not None:
             replay, self._inbound.replay = self._inbound.replay, None
             self._replayed(replay)

@@ -1,4 +1,4 @@
-"""New identifiers: the only place where randomness enters. The prefix tells a reader what the id names."""
+"""New identifiers of what a log speaks of: random, with a prefix that tells a reader what each names."""
 
 from __future__ import annotations
 
@@ -17,10 +17,6 @@ def prompt_id() -> PromptId:
 
 def permission_id() -> PermissionId:
     return PermissionId(f"q_{secrets.token_hex(10)}")
-
-
-def terminal_id() -> str:
-    return f"t_{secrets.token_hex(10)}"
 
 
 def client_id() -> ClientId:

@@ -237,6 +237,16 @@ async def test_a_replay_from_elsewhere_is_refused(replay: dict[str, Any]) -> Non
         assert answer.get("error", {}).get("code", -32602) == -32602
 
 
+async def test_closing_a_session_that_was_left_does_not_close_it_when_it_is_opened_again() -> None:
+    async with acp_daemon() as place, connected(place, V1) as client:
+        session_id = await client.new()
+        await client.call("session/detach", sessionId=session_id)
+        assert await client.call("session/close", sessionId=session_id) == {}
+        await client.open("session/load", session_id)
+        assert "result" in await client.answer(await client.prompt(session_id, "say 1 still"))
+        assert "says still" in client.kinds()
+
+
 async def test_sessions_are_listed_closed_and_come_back() -> None:
     async with acp_daemon() as place, connected(place, V1) as client:
         first, second = await client.new(), await client.new()

@@ -125,7 +125,7 @@ async def test_a_released_session_that_has_no_agent_is_nothing() -> None:
     async with house(policy=EACH) as given:
         given.agents.release(A)
         given.agents.used(A)
-        assert given.agents.last_words(A) is None
+        assert given.agents.last_exit(A) is None
 
 
 async def test_a_shared_agent_is_not_released_with_a_session() -> None:

@@ -1,7 +1,7 @@
 """What a client is sent because of an event, before it has a JSON-RPC id and a stream.
 
-Takes nothing but values. Names are ours (`promptId`, `requestId`): the connection knows the JSON-RPC ids that the
-client gave and got.
+The names in it are ours (`promptId`, `requestId`): the connection knows the JSON-RPC ids that the client gave and
+got.
 """
 
 from __future__ import annotations

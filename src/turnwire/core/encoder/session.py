@@ -250,11 +250,11 @@ class SessionEncoder:
 
     def _options(self, update: Raw) -> Raw:
         """New options of an agent of the client's version."""
-        given = members(update)
-        self._known.options = given.get("configOptions", self._known.options).copy()
-        if self._dialect.boolean_options or "configOptions" not in given:
+        fields = members(update)
+        self._known.options = fields.get("configOptions", self._known.options).copy()
+        if self._dialect.boolean_options or "configOptions" not in fields:
             return update
-        return raw({**given, "configOptions": without_booleans(self._known.options, self._known.losses)})
+        return raw({**fields, "configOptions": without_booleans(self._known.options, self._known.losses)})
 
     def _own_session(self, method: str, params: Raw) -> Raw:
         version = self._known.agent_version or self._dialect.version

@@ -1,7 +1,8 @@
 """Diffs: a file's old and new text in v1, changes with a patch in v2.
 
-Takes one diff of a tool call; gives the other form, which for v1 is text. The patch has the form of Git, with the
-path as the agent gave it. A part of a file that is too different to be compared line by line is replaced as one.
+The patch has the form of Git, with the path as the agent gave it. A part of a file that is too different to be
+compared line by line is replaced as one. v1 has no place for changes and patches, so its clients are shown them as
+text.
 """
 
 from __future__ import annotations

@@ -68,8 +68,8 @@ def read_client(params: Raw, *, newest: int = NEWEST_VERSION) -> ClientProfile:
         RemoteProtocolError: `jsonrpc` is -32022, with `requested`, if there is no such version, and -32602 if the
             client names none.
     """
-    given = as_object(params)
-    requested = given.get("protocolVersion")
+    fields = as_object(params)
+    requested = fields.get("protocolVersion")
     if not isinstance(requested, int) or isinstance(requested, bool):
         raise RemoteProtocolError(
             "`initialize` needs `protocolVersion`, a number", jsonrpc=INVALID_PARAMS, reason="malformed"
@@ -82,9 +82,9 @@ def read_client(params: Raw, *, newest: int = NEWEST_VERSION) -> ClientProfile:
             requested=requested,
         )
     # v2 clients name themselves in `info`; without it, this is v1 whatever the number says.
-    if min(requested, newest) >= NEWEST_VERSION and isinstance(given.get("info"), dict):
-        return _read_v2(given)
-    return _read_v1(given)
+    if min(requested, newest) >= NEWEST_VERSION and isinstance(fields.get("info"), dict):
+        return _read_v2(fields)
+    return _read_v1(fields)
 
 
 def version_refusal(error: TurnwireError, *, newest: int = NEWEST_VERSION) -> Raw | None:
@@ -101,8 +101,8 @@ def unsupported_version(requested: int, *, newest: int = NEWEST_VERSION) -> Raw:
     return raw({"code": UNSUPPORTED_VERSION, "message": message, "data": facts})
 
 
-def _read_v1(given: dict[str, Any]) -> ClientProfile:
-    offered = child(given, "clientCapabilities")
+def _read_v1(fields: dict[str, Any]) -> ClientProfile:
+    offered = child(fields, "clientCapabilities")
     session, files, questions = child(offered, "session"), child(offered, "fs"), child(offered, "elicitation")
     places = (session, child(offered, "_meta", VENDOR), child(session, "_meta", VENDOR), child(offered, "_meta"))
     return ClientProfile(
@@ -120,13 +120,13 @@ def _read_v1(given: dict[str, Any]) -> ClientProfile:
         withheld=frozenset(
             kind for kind, (place, name) in _GATED.items() if not is_offered(child(offered, *place), name)
         ),
-        name=_name(child(given, "clientInfo")),
+        name=_name(child(fields, "clientInfo")),
         raw=raw(offered),
     )
 
 
-def _read_v2(given: dict[str, Any]) -> ClientProfile:
-    offered = child(given, "capabilities")
+def _read_v2(fields: dict[str, Any]) -> ClientProfile:
+    offered = child(fields, "capabilities")
     questions, own = child(offered, "elicitation"), child(offered, "_meta", VENDOR)
     return ClientProfile(
         version=2,
@@ -135,7 +135,7 @@ def _read_v2(given: dict[str, Any]) -> ClientProfile:
         elicitation_form=is_offered(questions, "form"),
         elicitation_url=is_offered(questions, "url"),
         terminal_login=is_offered(child(offered, "auth"), "terminal"),
-        name=_name(child(given, "info")),
+        name=_name(child(fields, "info")),
         raw=raw(offered),
     )
 
@@ -192,29 +192,29 @@ class Offered(Struct, frozen=True, kw_only=True):
 
 def read_offered(capabilities: Raw, version: int) -> Offered:
     """The capabilities of an agent of that version."""
-    given = as_object(capabilities)
+    fields = as_object(capabilities)
     if version == 2:
-        session = child(given, "session")
+        session = child(fields, "session")
         prompt, servers = child(session, "prompt"), child(session, "mcp")
         markers = session
     else:
-        prompt, servers = child(given, "promptCapabilities"), child(given, "mcpCapabilities")
-        markers = child(given, "sessionCapabilities")
+        prompt, servers = child(fields, "promptCapabilities"), child(fields, "mcpCapabilities")
+        markers = child(fields, "sessionCapabilities")
     return Offered(
         blocks=tuple(each for each in _BLOCKS if is_offered(prompt, each)),
         # v1 has no word for stdio: every agent takes it.
         servers=tuple(each for each in _SERVERS if is_offered(servers, each) or (each, version) == ("stdio", 1)),
         session={name: value for name, value in markers.items() if isinstance(value, dict)},
-        meta=child(given, "_meta"),
+        meta=child(fields, "_meta"),
     )
 
 
 def initialize_result(agent: AgentProfile | None, client: ClientProfile, host: Host) -> Raw:
     """The answer to `initialize`. Without an agent, what every agent has with us."""
     version = 1 if agent is None else agent.version
-    given = Raw(b"{}") if agent is None else agent.capabilities
+    capabilities = Raw(b"{}") if agent is None else agent.capabilities
     listed = Raw(b"[]") if agent is None else agent.auth_methods
-    offered = read_offered(given, version)
+    offered = read_offered(capabilities, version)
     methods = auth_methods(listed, version, client.version, terminal=client.terminal_login)
     title = VENDOR if agent is None or agent.name is None else agent.name
     us = {"name": VENDOR, "title": title, "version": host.version}

@@ -1,7 +1,6 @@
 """JSON objects taken apart and put together again, without a look at what is passed on.
 
-Takes raw objects; gives their members, and an object from members. Never raises for a payload: what is no object
-reads as one without members.
+Never raises for a payload: what is no object reads as one without members.
 """
 
 from __future__ import annotations
@@ -17,38 +16,38 @@ from turnwire.wire.jsonrpc import UNREADABLE, raw
 __all__ = ["as_object", "child", "entries", "is_offered", "members", "named", "raw", "text_of", "without_nulls"]
 
 
-def members(given: Raw | None) -> dict[str, Raw]:
+def members(value: Raw | None) -> dict[str, Raw]:
     """The members of an object; none for anything else."""
-    return {} if given is None else (read_members(given) or {})
+    return {} if value is None else (read_members(value) or {})
 
 
-def entries(given: Raw | None) -> list[Raw]:
+def entries(value: Raw | None) -> list[Raw]:
     """The entries of a list; none for anything else."""
-    return [] if given is None else (read_entries(given) or [])
+    return [] if value is None else (read_entries(value) or [])
 
 
-def text_of(given: dict[str, Raw], name: str) -> str | None:
+def text_of(fields: dict[str, Raw], name: str) -> str | None:
     """A member that is a string."""
-    return read_text(given.get(name))
+    return read_text(fields.get(name))
 
 
-def named(given: Raw, name: str) -> str | None:
+def named(value: Raw, name: str) -> str | None:
     """The same, of a raw object."""
-    return text_of(members(given), name)
+    return text_of(members(value), name)
 
 
-def without_nulls(given: dict[str, Raw]) -> dict[str, Raw]:
+def without_nulls(fields: dict[str, Raw]) -> dict[str, Raw]:
     """The members that say something, where null says nothing."""
-    return {name: value for name, value in given.items() if not is_null(value)}
+    return {name: value for name, value in fields.items() if not is_null(value)}
 
 
 # -- small objects, read as a whole --------------------------------------------------------------------------
 
 
-def as_object(given: Raw) -> dict[str, Any]:
+def as_object(value: Raw) -> dict[str, Any]:
     """All of a small object, such as capabilities."""
     try:
-        return msgspec.json.decode(given, type=dict[str, Any])
+        return msgspec.json.decode(value, type=dict[str, Any])
     except UNREADABLE:
         return {}
 

@@ -1,8 +1,8 @@
 """Messages: v1 has pieces whose message may have no name, v2 names every message and can replace one.
 
-Takes a session's message updates in order; gives those of the other version. Names that turnwire makes come from
-the turn and a count, so that every client of one log reads the same. Never keeps text: of what a v1 client was
-sent it keeps the length and a digest, which is enough to send only the rest of a message that comes again.
+Names that turnwire makes come from the turn and a count, so that every client of one log reads the same. Never
+keeps text: of what a v1 client was sent it keeps the length and a digest, which is enough to send only the rest of
+a message that comes again.
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ class MessagesToV2:
 
     def take(self, kind: str, update: dict[str, Raw], turn: PromptId | None) -> Raw:
         """A piece, with the name of its message."""
-        given = text_of(update, "messageId")
-        message_id = self._made_id(kind, turn) if given is None else self._lived(given)
+        named = text_of(update, "messageId")
+        message_id = self._made_id(kind, turn) if named is None else self._lived(named)
         if (kind, message_id) not in self._known:
             self._known.add((kind, message_id))
             self._last = _Last(kind, turn, message_id)
@@ -84,9 +84,9 @@ class MessagesToV2:
 
 def in_life(update: Raw, life: int) -> Raw:
     """A message update of a v2 agent that lost its session before and may count from one again."""
-    given = members(update)
-    named = text_of(given, "messageId")
-    return update if named is None else raw({**given, "messageId": _lived(named, life)})
+    fields = members(update)
+    named = text_of(fields, "messageId")
+    return update if named is None else raw({**fields, "messageId": _lived(named, life)})
 
 
 def _lived(message_id: str, life: int) -> str:

@@ -35,12 +35,12 @@ class Modes:
 
     def offers(self, offers: Raw) -> None:
         """The agent's answer that opened the session."""
-        given = members(offers)
-        self._state = members(given.get("modes"))
+        fields = members(offers)
+        self._state = members(fields.get("modes"))
         self._modes = entries(self._state.get("availableModes"))
         self.current = text_of(self._state, "currentModeId")
-        self.options(given.get("configOptions"))
-        if "models" in given:
+        self.options(fields.get("configOptions"))
+        if "models" in fields:
             self._losses["models"] += 1
 
     def options(self, options: Raw | None) -> None:
@@ -163,8 +163,8 @@ def _flat(option: dict[str, Raw]) -> list[Raw]:
     return found
 
 
-def _renamed(given: dict[str, Raw], names: dict[str, str]) -> dict[str, Raw]:
-    return {names.get(name, name): value for name, value in given.items()}
+def _renamed(fields: dict[str, Raw], names: dict[str, str]) -> dict[str, Raw]:
+    return {names.get(name, name): value for name, value in fields.items()}
 
 
 def _with_values(option: dict[str, Raw], names: dict[str, str]) -> dict[str, Raw]:
@@ -202,9 +202,9 @@ def _untagged(command: dict[str, Raw], losses: Counter[str]) -> dict[str, Raw] |
     plain = {name: value for name, value in command.items() if name != "type"}
     if not is_object(plain.get("input")):
         return plain
-    given = members(plain["input"])
-    if text_of(given, "type") not in {None, "text"}:
+    fields = members(plain["input"])
+    if text_of(fields, "type") not in {None, "text"}:
         losses["command_type"] += 1
         return {name: value for name, value in plain.items() if name != "input"}
-    plain["input"] = raw({name: value for name, value in given.items() if name != "type"})
+    plain["input"] = raw({name: value for name, value in fields.items() if name != "type"})
     return plain

@@ -1,7 +1,7 @@
 """Questions of agents to users, and their answers.
 
-Takes a question in the words of the agent's version; gives it in the client's, about our session instead of the
-agent's. Takes the client's answer; gives it for the agent. Never turns what it does not know into consent.
+A question is told in the words of the client's version, about our session instead of the agent's; its answer goes
+back in the words of the agent's. What is not known is never turned into consent.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ def translate_question(
     losses: Counter[str] | None = None,
 ) -> Raw:
     """The question for the client, about our session. Questions other than for permission are alike in both."""
-    given, counted = members(params), Counter[str]() if losses is None else losses
-    if "sessionId" in given:
-        given["sessionId"] = raw(session_id)
+    fields, counted = members(params), Counter[str]() if losses is None else losses
+    if "sessionId" in fields:
+        fields["sessionId"] = raw(session_id)
     if method != SESSION_REQUEST_PERMISSION or agent_version == client_version:
-        return raw(given)
-    return raw(_to_v2(given, counted) if client_version == 2 else _to_v1(given, counted))
+        return raw(fields)
+    return raw(_to_v2(fields, counted) if client_version == 2 else _to_v1(fields, counted))
 
 
 def translate_answer(method: str, result: Raw, client_version: int, agent_version: int) -> Raw:
@@ -50,36 +50,36 @@ def translate_answer(method: str, result: Raw, client_version: int, agent_versio
 # -- for a v2 client -----------------------------------------------------------------------------------------
 
 
-def _to_v2(given: dict[str, Raw], losses: Counter[str]) -> dict[str, Any]:
-    call = patch_to_v2(members(given.pop("toolCall", None)), losses)
+def _to_v2(fields: dict[str, Raw], losses: Counter[str]) -> dict[str, Any]:
+    call = patch_to_v2(members(fields.pop("toolCall", None)), losses)
     title = text_of(call, "title") or text_of(call, "name") or _UNTITLED
-    asked: dict[str, Any] = {**given, "title": title}
+    asked: dict[str, Any] = {**fields, "title": title}
     return {**asked, "subject": {"type": "tool_call", "toolCall": call}} if "toolCallId" in call else asked
 
 
 # -- for a v1 client -----------------------------------------------------------------------------------------
 
 
-def _to_v1(given: dict[str, Raw], losses: Counter[str]) -> dict[str, Any]:
-    title, description = text_of(given, "title") or _UNTITLED, text_of(given, "description")
-    subject = members(given.get("subject"))
+def _to_v1(fields: dict[str, Raw], losses: Counter[str]) -> dict[str, Any]:
+    title, description = text_of(fields, "title") or _UNTITLED, text_of(fields, "description")
+    subject = members(fields.get("subject"))
     asked: dict[str, Any] = {
-        name: value for name, value in given.items() if name not in {"title", "description", "subject", "options"}
+        name: value for name, value in fields.items() if name not in {"title", "description", "subject", "options"}
     }
-    asked["options"] = [_option_to_v1(members(each), losses) for each in entries(given.get("options"))]
+    asked["options"] = [_option_to_v1(members(each), losses) for each in entries(fields.get("options"))]
     call = members(subject.get("toolCall")) if text_of(subject, "type") == "tool_call" else {}
     if "toolCallId" in call:
         # The words of the question have no place beside a tool call, and must not change it.
         losses["permission_words"] += 1
         own = {"permission": {"title": title, "description": description}}
-        meta = {**members(given.get("_meta")), VENDOR: {**_own(given), **own}}
+        meta = {**members(fields.get("_meta")), VENDOR: {**_own(fields), **own}}
         return {**asked, "toolCall": patch_to_v1(call, losses, _terminal_note), "_meta": meta}
     losses["permission_subject"] += 1
     return {**asked, "toolCall": _made_call(title, description, subject)}
 
 
-def _own(given: dict[str, Raw]) -> dict[str, Raw]:
-    return members(members(given.get("_meta")).get(VENDOR))
+def _own(fields: dict[str, Raw]) -> dict[str, Raw]:
+    return members(members(fields.get("_meta")).get(VENDOR))
 
 
 def _terminal_note(terminal_id: str) -> str:

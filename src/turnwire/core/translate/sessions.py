@@ -1,7 +1,7 @@
 """Opening a session and setting its options, for clients of either version with agents of either version.
 
-Takes params of clients and offers of agents, that is: the answer with which an agent opened the session. Gives
-params for agents and results for clients. Never reads more of them than what differs; the rest is passed on.
+Params of clients become params for agents, and offers of agents, that is: the answer with which an agent opened the
+session, become results for clients. Reads no more of them than what differs; the rest is passed on.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 
 from msgspec import UNSET, Raw, Struct, UnsetType
 
-from turnwire.core.dialect import AgentProfile
+from turnwire.core.dialect import VENDOR, AgentProfile
 from turnwire.core.state import NO_SETUP, Setup
 from turnwire.core.translate.handshake import read_offered
 from turnwire.core.translate.members import entries, members, raw, text_of
@@ -20,15 +20,6 @@ from turnwire.core.view.latest import Latest
 from turnwire.errors import RemoteProtocolError
 from turnwire.ids import SessionId
 from turnwire.wire.jsonrpc import INVALID_PARAMS, RESOURCE_NOT_FOUND
-from turnwire.wire.methods import (
-    SESSION_FORK,
-    SESSION_LOAD,
-    SESSION_NEW,
-    SESSION_RESUME,
-    SESSION_SET_CONFIG_OPTION,
-    SESSION_SET_MODE,
-    VENDOR,
-)
 from turnwire.wire.schema.reading import read
 from turnwire.wire.schema.v1 import LoadSessionRequest
 from turnwire.wire.schema.v1 import NewSessionRequest as V1NewSession
@@ -36,15 +27,17 @@ from turnwire.wire.schema.v1 import ResumeSessionRequest as V1ResumeSession
 from turnwire.wire.schema.v2 import NewSessionRequest, ResumeSessionRequest
 
 _REQUESTS: Final[dict[tuple[str, int], Any]] = {
-    (SESSION_NEW, 1): V1NewSession,
-    (SESSION_LOAD, 1): LoadSessionRequest,
-    (SESSION_RESUME, 1): V1ResumeSession,
-    (SESSION_FORK, 1): V1ResumeSession,
-    (SESSION_NEW, 2): NewSessionRequest,
-    (SESSION_RESUME, 2): ResumeSessionRequest,
-    (SESSION_FORK, 2): ResumeSessionRequest,
+    ("session/new", 1): V1NewSession,
+    ("session/load", 1): LoadSessionRequest,
+    ("session/resume", 1): V1ResumeSession,
+    ("session/fork", 1): V1ResumeSession,
+    ("session/new", 2): NewSessionRequest,
+    ("session/resume", 2): ResumeSessionRequest,
+    ("session/fork", 2): ResumeSessionRequest,
 }
 _NO_ITEMS: Final = Raw(b"[]")
+SET_MODE: Final = "session/set_mode"
+SET_OPTION: Final = "session/set_config_option"
 
 
 class Opening(Struct, frozen=True, kw_only=True):
@@ -75,31 +68,31 @@ def read_opening(method: str, params: Raw, client_version: int) -> Opening:
     if kind is None:
         raise _invalid(f"`{method}` opens no session in version {client_version} of ACP")
     request = read(params, kind)
-    given = members(params)
+    fields = members(params)
     replay = getattr(request, "replay_from", None)
-    if replay is not None and text_of(members(given.get("replayFrom")), "type") != "start":
+    if replay is not None and text_of(members(fields.get("replayFrom")), "type") != "start":
         raise _invalid('the history can be replayed from its start only; give `{"type":"start"}` or nothing')
     session_id = getattr(request, "session_id", None)
     setup = Setup(
-        mcp_servers(given.get("mcpServers", Raw(b"[]")), 2, keep_sse=True),
+        mcp_servers(fields.get("mcpServers", Raw(b"[]")), 2, keep_sse=True),
         tuple(request.additional_directories),
-        meta_for_agent(given.get("_meta")),
+        meta_for_agent(fields.get("_meta")),
     )
     return Opening(
         cwd=request.cwd,
         setup=setup,
         session_id=None if session_id is None else SessionId(session_id),
-        replay=method == SESSION_LOAD or replay is not None,
+        replay=method == "session/load" or replay is not None,
     )
 
 
 def meta_for_agent(meta: Raw | None) -> Raw | UnsetType:
     """The `_meta` of a request without the part that is for us; unset if nothing is left."""
-    given = members(meta)
-    left = {name: value for name, value in given.items() if name != VENDOR}
+    fields = members(meta)
+    left = {name: value for name, value in fields.items() if name != VENDOR}
     if not left or meta is None:
         return UNSET
-    return meta if len(left) == len(given) else raw(left)
+    return meta if len(left) == len(fields) else raw(left)
 
 
 def mcp_servers(servers: Raw, version: int, *, keep_sse: bool = False, losses: Counter[str] | None = None) -> Raw:
@@ -144,19 +137,19 @@ def session_result(
     losses: Counter[str] | None = None,
 ) -> Raw:
     """The answer to `session/new`, with `session_id`, and to `session/load` and `session/resume`, without."""
-    given, counted = members(offers), Counter[str]() if losses is None else losses
-    given.pop("sessionId", None)
+    fields, counted = members(offers), Counter[str]() if losses is None else losses
+    fields.pop("sessionId", None)
     result: dict[str, Any] = {} if session_id is None else {"sessionId": session_id}
     if agent_version == client_version == 1:
         # v1 tells commands by updates alone: its answer has no place for them.
-        given.pop("availableCommands", None)
-        return raw({**result, **_takeable(given, counted, booleans=boolean_options)})
+        fields.pop("availableCommands", None)
+        return raw({**result, **_takeable(fields, counted, booleans=boolean_options)})
     if agent_version == client_version:
-        return raw({**result, **given})
-    commands = given.pop("availableCommands", None)
-    had_options = given.pop("configOptions", None) is not None
-    given.pop("models", None)
-    result |= given
+        return raw({**result, **fields})
+    commands = fields.pop("availableCommands", None)
+    had_options = fields.pop("configOptions", None) is not None
+    fields.pop("models", None)
+    result |= fields
     if client_version == 2:
         result.pop("modes", None)
         result["configOptions"] = Modes(counted, offers).listed()
@@ -209,28 +202,28 @@ def translate_setting(method: str, params: Raw, client_version: int, agent_versi
 
     Raises `RemoteProtocolError` if the agent has no such thing.
     """
-    given = members(params)
+    fields = members(params)
     if agent_version == client_version:
         return Setting(method, params)
     if agent_version == 2:
-        return Setting(SESSION_SET_CONFIG_OPTION, raw(_setting_to_v2(method, given, offers)))
-    if text_of(given, "configId") == Modes(Counter(), offers).standing_id:
-        mode = {name: value for name, value in given.items() if name not in {"configId", "type", "value"}}
-        return Setting(SESSION_SET_MODE, raw({**mode, "modeId": given.get("value")}))
-    if text_of(given, "type") == "id":
-        given.pop("type")
-    return Setting(SESSION_SET_CONFIG_OPTION, raw(given))
+        return Setting(SET_OPTION, raw(_setting_to_v2(method, fields, offers)))
+    if text_of(fields, "configId") == Modes(Counter(), offers).standing_id:
+        mode = {name: value for name, value in fields.items() if name not in {"configId", "type", "value"}}
+        return Setting(SET_MODE, raw({**mode, "modeId": fields.get("value")}))
+    if text_of(fields, "type") == "id":
+        fields.pop("type")
+    return Setting(SET_OPTION, raw(fields))
 
 
-def _setting_to_v2(method: str, given: dict[str, Raw], offers: Raw) -> dict[str, Any]:
-    if method == SESSION_SET_CONFIG_OPTION:
-        is_boolean = bytes(given.get("value", b"")) in {b"true", b"false"}
-        return {**given, "type": "boolean" if is_boolean else "id"}
+def _setting_to_v2(method: str, fields: dict[str, Raw], offers: Raw) -> dict[str, Any]:
+    if method == SET_OPTION:
+        is_boolean = bytes(fields.get("value", b"")) in {b"true", b"false"}
+        return {**fields, "type": "boolean" if is_boolean else "id"}
     option = Options(Counter(), offers, booleans=True).mode_option()
     if option is None:
         raise _invalid("this agent has no modes")
-    others = {name: value for name, value in given.items() if name != "modeId"}
-    return {**others, "configId": option["configId"], "type": "id", "value": given.get("modeId")}
+    others = {name: value for name, value in fields.items() if name != "modeId"}
+    return {**others, "configId": option["configId"], "type": "id", "value": fields.get("modeId")}
 
 
 def translate_setting_result(
@@ -247,7 +240,7 @@ def translate_setting_result(
     answered = members(result)
     if agent_version == client_version:
         return result if boolean_options else raw(_takeable(answered, Counter(), booleans=False))
-    if method == SESSION_SET_MODE:
+    if method == SET_MODE:
         return raw({})
     options = answered.get("configOptions")
     if client_version == 1:

@@ -1,16 +1,17 @@
 """Tool calls: announced and then patched in v1, only patched in v2, where content also comes in pieces.
 
-Takes a session's tool updates in order; gives those of the other version. Remembers which calls the client has
-heard of and, for v1, what they hold, because v1 can only be sent all of a call's content. Never holds back the
-last word: content that grows is sent again when it has grown by a part, and at the latest when `flush` is called.
-A terminal of a v2 agent is shown to a v1 client as text, without control sequences, and of a long output the end.
+Remembers which calls the client has heard of and, for v1, what they hold, because v1 can only be sent all of a
+call's content. Never holds back the last word: content that grows is sent again when it has grown by a part, and at
+the latest when `flush` is called. A terminal of a v2 agent is shown to a v1 client as text, without control
+sequences, and of a long output the end.
 """
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from typing import Final, Protocol
+from collections.abc import Callable
+from typing import Final, TypeAlias
 
 from msgspec import Raw
 
@@ -172,8 +173,8 @@ class ToolsToV1:
         return raw(update)
 
     def _content(self, call: _Call) -> Raw:
-        given = {"content": raw(call.content)}
-        return patch_to_v1(given, self._losses, self._terminals.as_text)["content"]
+        fields = {"content": raw(call.content)}
+        return patch_to_v1(fields, self._losses, self._terminals.as_text)["content"]
 
     def _sent(self, call: _Call) -> None:
         call.sent, call.is_behind = self._size(call), False
@@ -189,9 +190,9 @@ def _empty(tool_call_id: str, **patch: object) -> dict[str, object]:
 # -- their parts, for a v2 client; tool calls in permission requests are translated by the same rules -----------
 
 
-def patch_to_v2(given: dict[str, Raw], losses: Counter[str]) -> dict[str, Raw]:
+def patch_to_v2(fields: dict[str, Raw], losses: Counter[str]) -> dict[str, Raw]:
     """The members of a v1 patch that change something: null says nothing there."""
-    patch = without_nulls(given)
+    patch = without_nulls(fields)
     # It says what a client may cancel, and there is nobody behind it who could.
     patch.pop("capabilities", None)
     if "content" in patch:
@@ -224,15 +225,13 @@ def _location_to_v2(location: Raw, losses: Counter[str]) -> Raw:
 # -- their parts, for a v1 client -------------------------------------------------------------------------------
 
 
-class Shows(Protocol):
-    """What a terminal shows now."""
-
-    def __call__(self, terminal_id: str, /) -> str: ...
+Shows: TypeAlias = Callable[[str], str]
+"""What the terminal of an id shows now."""
 
 
-def patch_to_v1(given: dict[str, Raw], losses: Counter[str], shows: Shows) -> dict[str, Raw]:
+def patch_to_v1(fields: dict[str, Raw], losses: Counter[str], shows: Shows) -> dict[str, Raw]:
     """The members of a v2 patch, as far as v1 can say them. A cleared list is an empty one."""
-    patch = dict(given)
+    patch = dict(fields)
     if patch.pop("capabilities", None) is not None:
         losses["item_capabilities"] += 1
     for name in ("name", "title", "rawInput", "rawOutput"):

@@ -97,49 +97,49 @@ class UpdatesV1ToV2:
         return []
 
     def take(self, update: Raw, *, turn: PromptId | None) -> list[Raw]:
-        given = members(update)
-        kind = text_of(given, "sessionUpdate") or ""
+        fields = members(update)
+        kind = text_of(fields, "sessionUpdate") or ""
         if kind in CHUNKS:
-            return [self._messages.take(kind, given, turn)]
+            return [self._messages.take(kind, fields, turn)]
         if kind in {"tool_call", "tool_call_update"}:
-            told, is_new = self._tools.take(given, announced=kind == "tool_call")
+            told, is_new = self._tools.take(fields, announced=kind == "tool_call")
             return self._behind(told, is_new=is_new)
-        return self._state(kind, given, update)
+        return self._state(kind, fields, update)
 
-    def _state(self, kind: str, given: dict[str, Raw], update: Raw) -> list[Raw]:
+    def _state(self, kind: str, fields: dict[str, Raw], update: Raw) -> list[Raw]:
         match kind:
             case "plan":
-                return [plan_to_v2(given)]
-            case "available_commands_update" if "availableCommands" in given:
-                return [raw({**given, "availableCommands": commands_to_v2(given["availableCommands"])})]
-            case "config_option_update" if "configOptions" in given:
-                self._options.options(given["configOptions"])
-                return [self._listed(given)]
+                return [plan_to_v2(fields)]
+            case "available_commands_update" if "availableCommands" in fields:
+                return [raw({**fields, "availableCommands": commands_to_v2(fields["availableCommands"])})]
+            case "config_option_update" if "configOptions" in fields:
+                self._options.options(fields["configOptions"])
+                return [self._listed(fields)]
             case "current_mode_update":
-                return self._current_mode(given, update)
+                return self._current_mode(fields, update)
             case "usage_update":
                 # v1 leaves out a cost that there is none of; in v2 that would keep the old one.
-                return [raw({**given, "cost": given.get("cost", _NULL)})]
+                return [raw({**fields, "cost": fields.get("cost", _NULL)})]
             case _:
-                return self._other(kind, given, update)
+                return self._other(kind, fields, update)
 
-    def _current_mode(self, given: dict[str, Raw], update: Raw) -> list[Raw]:
+    def _current_mode(self, fields: dict[str, Raw], update: Raw) -> list[Raw]:
         # ACP's own page shows `modeId` where its schema has `currentModeId`.
-        mode = text_of(given, "currentModeId") or text_of(given, "modeId")
+        mode = text_of(fields, "currentModeId") or text_of(fields, "modeId")
         if mode is None:
             return [update]
         self._options.mode(mode)
-        others = {name: value for name, value in given.items() if name not in {"currentModeId", "modeId"}}
+        others = {name: value for name, value in fields.items() if name not in {"currentModeId", "modeId"}}
         return [self._listed(others)]
 
     def _listed(self, others: dict[str, Raw]) -> Raw:
         return raw({**others, "sessionUpdate": "config_option_update", "configOptions": self._options.listed()})
 
-    def _other(self, kind: str, given: dict[str, Raw], update: Raw) -> list[Raw]:
+    def _other(self, kind: str, fields: dict[str, Raw], update: Raw) -> list[Raw]:
         if kind in MARKERS:
             return []
         if kind in {"compaction_update", "compaction_summary_chunk"}:
-            named = text_of(given, "compactionId") or ""
+            named = text_of(fields, "compactionId") or ""
             is_new = named not in self._compactions
             self._compactions.add(named)
             return self._behind([update], is_new=is_new)
@@ -179,53 +179,53 @@ class UpdatesV2ToV1:
         return self._tools.flush()
 
     def take(self, update: Raw, *, turn: PromptId | None) -> list[Raw]:
-        given = members(update)
-        kind = text_of(given, "sessionUpdate") or ""
+        fields = members(update)
+        kind = text_of(fields, "sessionUpdate") or ""
         if kind in CHUNKS:
-            return [self._messages.take(kind, given)]
+            return [self._messages.take(kind, fields)]
         if kind in WHOLE:
-            return self._messages.whole(kind, given)
+            return self._messages.whole(kind, fields)
         match kind:
             case "tool_call_update":
-                return self._tools.take(given)
+                return self._tools.take(fields)
             case "tool_call_content_chunk":
-                return self._tools.append(given)
+                return self._tools.append(fields)
             case "terminal_update" | "terminal_output_chunk":
-                return self._terminal(kind, given, update)
+                return self._terminal(kind, fields, update)
             case _:
-                return self._state(kind, given, update)
+                return self._state(kind, fields, update)
 
-    def _terminal(self, kind: str, given: dict[str, Raw], update: Raw) -> list[Raw]:
+    def _terminal(self, kind: str, fields: dict[str, Raw], update: Raw) -> list[Raw]:
         self.losses["terminal_of_agent"] += 1
-        if "capabilities" in given:
+        if "capabilities" in fields:
             self.losses["item_capabilities"] += 1
         terminal_id = self._terminals.take(kind, update)
         if terminal_id is None:
             return []
         return self._tools.changed(terminal_id, is_final=kind == "terminal_update")
 
-    def _state(self, kind: str, given: dict[str, Raw], update: Raw) -> list[Raw]:
+    def _state(self, kind: str, fields: dict[str, Raw], update: Raw) -> list[Raw]:
         match kind:
             case "plan_update":
-                return self._plans.take(given)
+                return self._plans.take(fields)
             case "plan_removed":
-                return self._plans.remove(given)
-            case "available_commands_update" if "availableCommands" in given:
-                commands = commands_to_v1(given["availableCommands"], self.losses)
-                return [raw({**given, "availableCommands": commands})]
-            case "config_option_update" if "configOptions" in given:
-                return self._new_options(given)
+                return self._plans.remove(fields)
+            case "available_commands_update" if "availableCommands" in fields:
+                commands = commands_to_v1(fields["availableCommands"], self.losses)
+                return [raw({**fields, "availableCommands": commands})]
+            case "config_option_update" if "configOptions" in fields:
+                return self._new_options(fields)
             case "usage_update":
-                return [self._usage(given)]
-            case "compaction_summary_chunk" if "content" in given:
-                return [raw({**given, "content": block_to_v1(given["content"], self.losses)})]
+                return [self._usage(fields)]
+            case "compaction_summary_chunk" if "content" in fields:
+                return [raw({**fields, "content": block_to_v1(fields["content"], self.losses)})]
             case _:
-                return self._other(kind, given, update)
+                return self._other(kind, fields, update)
 
-    def _new_options(self, given: dict[str, Raw]) -> list[Raw]:
+    def _new_options(self, fields: dict[str, Raw]) -> list[Raw]:
         before = self._options.current
-        self._options.options(given["configOptions"])
-        told, mode = [self._listed(given)], self._options.current
+        self._options.options(fields["configOptions"])
+        told, mode = [self._listed(fields)], self._options.current
         if mode is not None and mode != before:
             told.append(raw({"sessionUpdate": "current_mode_update", "currentModeId": mode}))
         return told
@@ -233,18 +233,18 @@ class UpdatesV2ToV1:
     def _listed(self, others: dict[str, Raw]) -> Raw:
         return raw({**others, "sessionUpdate": "config_option_update", "configOptions": self._options.listed()})
 
-    def _usage(self, given: dict[str, Raw]) -> Raw:
+    def _usage(self, fields: dict[str, Raw]) -> Raw:
         # v2 leaves out a cost that did not change; in v1 that would say that there is none.
-        self._cost = given.get("cost", self._cost).copy()
-        others = {name: value for name, value in given.items() if name != "cost"}
+        self._cost = fields.get("cost", self._cost).copy()
+        others = {name: value for name, value in fields.items() if name != "cost"}
         return raw(others if is_null(self._cost) else {**others, "cost": self._cost})
 
-    def _other(self, kind: str, given: dict[str, Raw], update: Raw) -> list[Raw]:
+    def _other(self, kind: str, fields: dict[str, Raw], update: Raw) -> list[Raw]:
         if kind in MARKERS:
             return []
         if kind in {"state_update", "state_change"}:
             # What the foreground does is told by the turn's own events.
-            if "background" in given and not is_null(given["background"]):
+            if "background" in fields and not is_null(fields["background"]):
                 self.losses["background"] += 1
             return []
         if kind not in _IN_BOTH and kind not in _V1_ALONE and not kind.startswith("_"):

@@ -17,6 +17,7 @@ import asyncio
 import codecs
 import errno
 import os
+import secrets
 import shlex
 import shutil
 import signal
@@ -31,7 +32,6 @@ from turnwire.errors import ConfigError, RequestRefused
 from turnwire.limits import Limits
 from turnwire.link.environment import agent_environment
 from turnwire.link.process import Ends, GuardEnd, Report, signal_name, start_guard
-from turnwire.runtime import new_ids
 from turnwire.runtime.services import refusals
 from turnwire.runtime.services.roots import Roots
 from turnwire.wire.schema.common import TerminalExit
@@ -273,7 +273,7 @@ class Terminals:
             terminal = start_terminal(words, directory, environment, max_bytes)
         finally:
             self._starting -= 1
-        terminal_id = new_ids.terminal_id()
+        terminal_id = new_terminal_id()
         self._terminals[terminal_id] = terminal
         try:
             await terminal.launched(self._limits.launch_s)
@@ -326,6 +326,11 @@ class Terminals:
         if asked < 0:
             raise refusals.invalid("`outputByteLimit` is negative; give a number of bytes", "malformed")
         return min(asked, self._limits.terminal_output_bytes)
+
+
+def new_terminal_id() -> str:
+    """An id that nobody else has, and that no agent guesses."""
+    return f"t_{secrets.token_hex(10)}"
 
 
 def prepare(

@@ -17,6 +17,7 @@ from msgspec import DecodeError, Raw, Struct, field, json
 
 from turnwire import __version__
 from turnwire.core.admission import REFUSALS, Admission, Call, Step, Verdict
+from turnwire.core.dialect import VENDOR
 from turnwire.core.encoder.encoder import Dialect, Emission
 from turnwire.core.translate.handshake import (
     ClientProfile,
@@ -51,7 +52,7 @@ from turnwire.wire.jsonrpc import (
     encode,
     raw,
 )
-from turnwire.wire.methods import VENDOR
+from turnwire.wire.methods import INITIALIZE
 from turnwire.wire.peek import peek_session_id
 
 __all__ = ["AcpConnection", "SessionFrame"]
@@ -142,7 +143,7 @@ class AcpConnection:
         message = self._decode(frame)
         if isinstance(message, bytes):
             self._client.put(message, None)
-        elif isinstance(message, Request) and message.method == "initialize":
+        elif isinstance(message, Request) and message.method == INITIALIZE:
             self._client.put(await self._initialize(message), None)
         elif message is not None and self._is_in_order(message):
             await self._take(message)
@@ -155,7 +156,7 @@ class AcpConnection:
         message = self._decode(frame)
         if isinstance(message, bytes):
             return message
-        if isinstance(message, Request) and message.method == "initialize":
+        if isinstance(message, Request) and message.method == INITIALIZE:
             return await self._initialize(message)
         named = message.id if isinstance(message, Request) else None
         return refusal(named, INVALID_REQUEST, "a connection begins with `initialize`")

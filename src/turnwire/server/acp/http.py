@@ -26,14 +26,14 @@ from turnwire.ids import Epoch, SessionId
 from turnwire.log.base import Position
 from turnwire.server.access.identity import Role
 from turnwire.server.acp.connection import EMPTY_BATCH, NO_BATCHES, AcpConnection
-from turnwire.server.acp.pace import Pace
 from turnwire.server.acp.reader import resync
-from turnwire.server.acp.registry import AcpConnections, Held
+from turnwire.server.acp.registry import AcpConnections, KeptConnection
 from turnwire.server.acp.rpc import failure_of, refusal
 from turnwire.server.endpoint import Call, Endpoint, read_body, refuse
 from turnwire.server.streams.session_stream import EPOCH_HEADERS, Lost, oldest, read_offset, why_lost
-from turnwire.server.streams.stream import RETRY, Writer, run_stream
+from turnwire.server.streams.stream import RETRY, Pace, Writer, run_stream
 from turnwire.wire.jsonrpc import INVALID_REQUEST, Batch, Frame, Notification, Request, decode
+from turnwire.wire.methods import INITIALIZE
 from turnwire.wire.peek import peek_session_id
 from turnwire.wire.sse import encode_comment
 
@@ -76,24 +76,24 @@ class StreamableHttp:
         frame = _read(body)
         if isinstance(frame, _Refusal):
             await _answer(send, frame.status, frame.body)
-        elif isinstance(frame, Request) and frame.method == "initialize":
+        elif isinstance(frame, Request) and frame.method == INITIALIZE:
             await self._initialize(call, send, body)
         else:
-            held = self._find(call)
+            kept = self._find(call)
             _check_session(request, frame)
-            with held.carried():
-                await held.connection.receive(body)
+            with kept.carried():
+                await kept.connection.receive(body)
             await _answer(send, 202)
 
     async def _initialize(self, call: Call, send: Send, body: bytes) -> None:
         if CONNECTION_ID in call.request.headers:
             raise BadRequest("this connection is initialized; leave Acp-Connection-Id out to open another one")
-        held = await self._connections.open(call.who)
-        connection = held.connection
-        with held.carried():
+        kept = await self._connections.open(call.who)
+        connection = kept.connection
+        with kept.carried():
             answer = await connection.initialize(body)
         if not connection.is_initialized:
-            held.end()
+            kept.end()
         await _answer(send, 200, answer, connection.connection_id if connection.is_initialized else None)
 
     async def _delete(self, call: Call, send: Send) -> None:
@@ -112,32 +112,32 @@ class StreamableHttp:
             return
         if not _takes_events(request):
             raise NotAcceptable("this is answered with an event stream; accept text/event-stream")
-        held = self._find(call)
+        kept = self._find(call)
         session_id = request.headers.get(SESSION_ID)
         if session_id is not None:
-            await self._session_stream(call, send, held, SessionId(session_id))
+            await self._session_stream(call, send, kept, SessionId(session_id))
             return
 
         async def pump(writer: Writer) -> None:
             pace = Pace()
             await writer.write(RETRY + _OPENED)
-            async with aclosing(held.connection.connection_frames()) as frames:
+            async with aclosing(kept.connection.connection_frames()) as frames:
                 async for some in frames:
                     await writer.write(b"".join([b"data: %b\n\n" % each for each in some]))
                     await pace.step(len(some))
 
-        with held.carried():
+        with kept.carried():
             await run_stream(call, send, {}, pump)
 
-    async def _session_stream(self, call: Call, send: Send, held: Held, session_id: SessionId) -> None:
-        if not held.connection.may_read(session_id):
+    async def _session_stream(self, call: Call, send: Send, kept: KeptConnection, session_id: SessionId) -> None:
+        if not kept.connection.may_read(session_id):
             raise NotFound("there is no such session; it was deleted, or was never here")
         start = await _start(call, session_id)
-        stream = _SessionStream(call, held.connection, session_id, start)
-        with held.carried():
+        stream = _SessionStream(call, kept.connection, session_id, start)
+        with kept.carried():
             await run_stream(call, send, dict.fromkeys(EPOCH_HEADERS, start.epoch), stream.run)
 
-    def _find(self, call: Call) -> Held:
+    def _find(self, call: Call) -> KeptConnection:
         return self._connections.find(_connection_id(call.request), call.who)
 
 

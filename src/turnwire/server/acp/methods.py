@@ -1,15 +1,14 @@
 """The methods that clients call: one row for each, and how a call is served.
 
-Takes a request or a notification; finds its row, checks the role, has it done and answered. What begins with `_` is
-the agent's own affair and goes there and back as it is. Never lets a slow method keep later messages waiting: such
-a one is a task of its own.
+Which versions have a method is in the table of `wire.methods`; here is who may call it and what it does. What
+begins with `_` is the agent's own affair and goes there and back as it is. A slow method keeps no later message
+waiting: it is a task of its own.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable
-from functools import partial
 from typing import NamedTuple
 
 import anyio
@@ -102,7 +101,10 @@ ROWS: dict[str, Row] = {
     TOOL_CALL_CANCEL: Row(passthrough.cancel_item, _ACT, on_session=True),
     TERMINAL_CANCEL: Row(passthrough.cancel_item, _ACT, on_session=True),
 }
-"""Every request that a client may send, but for `initialize`. Which versions have it, `wire.methods` says."""
+"""Every request that a client may send, but for `initialize`."""
+
+_EXTENSION = Row(passthrough.request_extension, _ACT, on_session=True)
+"""Every other one whose name begins with `_`."""
 
 NOTIFICATIONS: dict[str, tuple[Hear, Role]] = {
     SESSION_CANCEL: (prompt_methods.cancel, _ACT),
@@ -114,9 +116,7 @@ NOTIFICATIONS: dict[str, tuple[Hear, Role]] = {
 
 async def call(client: ClientState, request: Request) -> None:
     """Serve a request of the client."""
-    row = ROWS.get(request.method) if find_method(request.method, client.profile.version) is not None else None
-    if row is None and is_extension(request.method):
-        row = Row(passthrough.request_extension, _ACT, on_session=True)
+    row = _row_of(request.method, client.profile.version)
     if row is None:
         client.put(refusal(request.id, METHOD_NOT_FOUND, "there is no such method"), None)
     elif client.has_open(request.id):
@@ -130,6 +130,13 @@ async def call(client: ClientState, request: Request) -> None:
         await _serve(client, row, request)
 
 
+def _row_of(method: str, version: int) -> Row | None:
+    row = ROWS.get(method)
+    if row is None:
+        return _EXTENSION if is_extension(method) else None
+    return None if find_method(method, version) is None else row
+
+
 async def _serve(client: ClientState, row: Row, request: Request) -> None:
     named = peek_session_id(request.params)
     subscription = client.subscriptions.get(SessionId(named)) if row.on_session and named is not None else None
@@ -138,8 +145,6 @@ async def _serve(client: ClientState, row: Row, request: Request) -> None:
         result = await row.act(client, request)
         if result is not None:
             client.answer(request.id, result, subscription)
-        if request.method == SESSION_CLOSE and subscription is not None:
-            subscription.call_behind_queue(partial(client.start, client.leave, subscription))
     except TurnwireError as error:
         client.fail(request.id, error, subscription)
     except anyio.get_cancelled_exc_class():

@@ -25,12 +25,17 @@ from turnwire.wire.methods import (
     CANCEL_REQUEST,
     FS_READ_TEXT_FILE,
     FS_WRITE_TEXT_FILE,
+    TERMINAL_CREATE,
+    TERMINAL_KILL,
+    TERMINAL_OUTPUT,
+    TERMINAL_RELEASE,
+    TERMINAL_WAIT_FOR_EXIT,
     TOOL_CALL_CANCEL,
     is_extension,
 )
 from turnwire.wire.peek import peek_session_id
 
-TERMINAL = tuple(f"terminal/{each}" for each in ("create", "output", "wait_for_exit", "kill", "release"))
+_TERMINAL = (TERMINAL_CREATE, TERMINAL_OUTPUT, TERMINAL_WAIT_FOR_EXIT, TERMINAL_KILL, TERMINAL_RELEASE)
 
 
 # -- client to agent: logging in -----------------------------------------------------------------------------
@@ -178,7 +183,7 @@ class ClientProvider:
         offered = {
             FS_READ_TEXT_FILE: profile.fs_read,
             FS_WRITE_TEXT_FILE: profile.fs_write,
-            **dict.fromkeys(TERMINAL, profile.terminal),
+            **dict.fromkeys(_TERMINAL, profile.terminal),
         }
         self._methods = _Served(name for name, is_offered in offered.items() if is_offered)
 

@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from turnwire.core import events as ev
 from turnwire.core.codec import STORED_UPDATE, decode
 from turnwire.core.correlation import exact
-from turnwire.core.dialect import read_cancel_request
+from turnwire.core.dialect import VENDOR, read_cancel_request
 from turnwire.core.encoder import Answer, Fail, SessionEncoder
 from turnwire.core.inputs import AnswerPermission, Cancel, Prompt, WhenBusy
 from turnwire.core.permissions import NOT_ANSWERED
@@ -40,7 +40,6 @@ from turnwire.server.acp.rpc import Named, failed, failure_of, read_params
 from turnwire.server.acp.subscription import Subscription
 from turnwire.server.daemon.prompts import KEY_LENGTH, digest
 from turnwire.wire.jsonrpc import Failure, Request, Result, encode, raw
-from turnwire.wire.methods import VENDOR
 
 # -- prompting -----------------------------------------------------------------------------------------------
 
@@ -285,6 +284,7 @@ async def _found(client: ClientState, sent: SentPrompt, upto: int | None = None)
     encoder = SessionEncoder(client.dialect, sent.session_id)
     async with aclosing(_events(client, sent, upto)) as events:
         async for offset, body in events:
+            # Nearly all events are updates, which answer no prompt.
             frame = None if body.startswith(STORED_UPDATE) else _take(encoder, decode(body), sent)
             if frame is not None:
                 return Owed(sent, frame, offset)

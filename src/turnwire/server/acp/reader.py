@@ -198,7 +198,10 @@ class Reader:
 
 
 def resync(session_id: SessionId, lost: Lost) -> bytes:
-    """What a client is told whose cursor cannot be honoured, or that has missed what the log has no more."""
+    """What a client is told whose cursor cannot be honoured, or that has missed what the log has no more.
+
+    It loads the session anew.
+    """
     told = {
         "sessionId": session_id,
         "reason": lost.reason,

@@ -34,7 +34,7 @@ REMEMBERED = 1024
 logger = logging.getLogger(__name__)
 
 
-class Held:
+class KeptConnection:
     """A connection, and what keeps it."""
 
     def __init__(self, connection: AcpConnection, life: anyio.CancelScope, grace_s: float) -> None:
@@ -82,27 +82,27 @@ class AcpConnections:
 
     def __init__(self, daemon: Daemon) -> None:
         self._daemon = daemon
-        self._held: dict[str, Held] = {}
+        self._kept: dict[str, KeptConnection] = {}
         self._ended: dict[str, Identity] = {}
 
-    async def open(self, who: Identity) -> Held:
+    async def open(self, who: Identity) -> KeptConnection:
         """A new connection. Raises `ConnectionLimitReached`, `ShuttingDown`."""
         self._daemon.check_open()
         most = self._daemon.limits.acp_connections
-        if len(self._held) >= most:
+        if len(self._kept) >= most:
             raise ConnectionLimitReached("too many ACP connections are open; end one, or try again", limit=most)
         return await self._daemon.tasks.start(self._keep, who)
 
-    def find(self, connection_id: str, who: Identity) -> Held:
+    def find(self, connection_id: str, who: Identity) -> KeptConnection:
         """The caller's connection. Raises `NotFound`, also for one of somebody else."""
-        held = self._held.get(connection_id)
-        if held is not None and held.connection.is_closed:
-            self._forget(held.connection)
-            held.end()
-            held = None
-        if held is None or held.connection.who != who:
+        kept = self._kept.get(connection_id)
+        if kept is not None and kept.connection.is_closed:
+            self._forget(kept.connection)
+            kept.end()
+            kept = None
+        if kept is None or kept.connection.who != who:
             raise NotFound("there is no such connection; it was ended or was silent for too long; initialize again")
-        return held
+        return kept
 
     def end(self, connection_id: str, who: Identity, *, ends_work: bool = False) -> None:
         """End the caller's connection; its turns go on, but with `ends_work` those that have not started.
@@ -110,12 +110,12 @@ class AcpConnections:
         Harmless for one that has ended. Raises `NotFound`.
         """
         if self._ended.get(connection_id) != who:
-            held = self.find(connection_id, who)
+            kept = self.find(connection_id, who)
             # Now, so that nothing that comes after the answer finds it.
-            self._forget(held.connection)
-            held.end(ends_work=ends_work)
+            self._forget(kept.connection)
+            kept.end(ends_work=ends_work)
 
-    async def _keep(self, who: Identity, *, task_status: TaskStatus[Held]) -> None:
+    async def _keep(self, who: Identity, *, task_status: TaskStatus[KeptConnection]) -> None:
         grace_s = self._daemon.limits.connection_grace_s
         try:
             with (
@@ -124,19 +124,19 @@ class AcpConnections:
             ):
                 async with anyio.create_task_group() as tasks:
                     connection = AcpConnection(self._daemon, who, tasks)
-                    held = self._held[connection.connection_id] = Held(connection, life, grace_s)
+                    kept = self._kept[connection.connection_id] = KeptConnection(connection, life, grace_s)
                     try:
-                        task_status.started(held)
+                        task_status.started(kept)
                         await anyio.sleep_forever()
                     finally:
                         self._forget(connection)
                         with anyio.move_on_after(CLOSE_S, shield=True):
-                            await connection.aclose(ends_work=held.ends_work)
+                            await connection.aclose(ends_work=kept.ends_work)
         except Exception:  # whatever it is, other connections go on
             logger.exception("an ACP connection failed", extra={"event": "acp_connection_failed"})
 
     def _forget(self, connection: AcpConnection) -> None:
-        if self._held.pop(connection.connection_id, None) is not None:
+        if self._kept.pop(connection.connection_id, None) is not None:
             self._ended[connection.connection_id] = connection.who
             if len(self._ended) > REMEMBERED:
                 del self._ended[next(iter(self._ended))]

@@ -410,7 +410,7 @@ async def detach(client: ClientState, request: Request) -> Raw:
     return EMPTY
 
 
-async def close(client: ClientState, request: Request) -> Raw:
+async def close(client: ClientState, request: Request) -> Raw | None:
     """`session/close`: what runs for this client ends, and it leaves. The session stays for others."""
     session_id = read_params(request.params, Named).session_id
     subscription = client.subscriptions.get(session_id)
@@ -425,7 +425,10 @@ async def close(client: ClientState, request: Request) -> Raw:
         while session.state.turn is not None and session.state.turn.prompt_id == turn.prompt_id:
             if not await session.tail.wait(session.tail.head):
                 break
-    return EMPTY
+    # It leaves once it has heard all: the end of what ran, and the answer.
+    client.answer(request.id, EMPTY, subscription)
+    subscription.call_behind_queue(partial(client.start, client.leave, subscription))
+    return None
 
 
 async def delete(client: ClientState, request: Request) -> Raw:

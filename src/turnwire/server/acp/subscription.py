@@ -96,6 +96,7 @@ class Subscription:
             return
         self.start = start
         self.cursor = start.after
+        self._behind_queue = None
         self.gate = anyio.Event()
         if not is_gated:
             self.gate.set()

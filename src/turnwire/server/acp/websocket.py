@@ -21,12 +21,11 @@ from starlette.types import Receive, Scope, Send
 from turnwire.errors import BadRequest, TurnwireError
 from turnwire.server.access.identity import ANYBODY, IDENTITY, Identity, audit
 from turnwire.server.acp.http import CONNECTION_ID, PATH
-from turnwire.server.acp.pace import Pace
-from turnwire.server.acp.registry import AcpConnections, Held
+from turnwire.server.acp.registry import AcpConnections, KeptConnection
 from turnwire.server.daemon import Daemon
 from turnwire.server.endpoint import ABORT, SEND_ALL
 from turnwire.server.refusals import problem_of, refuse_entry
-from turnwire.server.streams.stream import FAREWELL_S
+from turnwire.server.streams.stream import FAREWELL_S, Pace
 
 METHOD = "CONNECT"
 """What an upgrade is called in the audit."""
@@ -61,18 +60,18 @@ class Sockets:
         daemon = self._daemon
         who: Identity = scope.get(IDENTITY, ANYBODY)
         try:
-            held = await self._held(scope, who)
+            kept = await self._kept(scope, who)
         except TurnwireError as error:
             _record(scope, daemon, who, problem_of(error)[0])
             await refuse_entry(scope, receive, send, error)
             return
         _record(scope, daemon, who, SWITCHED)
         await receive()
-        named = [(CONNECTION_ID.encode(), held.connection.connection_id.encode())]
+        named = [(CONNECTION_ID.encode(), kept.connection.connection_id.encode())]
         await send({"type": "websocket.accept", "headers": named})
-        await _Socket(daemon, held, scope, receive, send).run()
+        await _Socket(daemon, kept, scope, receive, send).run()
 
-    async def _held(self, scope: Scope, who: Identity) -> Held:
+    async def _kept(self, scope: Scope, who: Identity) -> KeptConnection:
         """The connection that the address names, or a new one."""
         query = parse_qs(scope.get("query_string", b"").decode("latin-1"))
         attaches = query.get("attaches", ["false"])[-1]
@@ -81,9 +80,9 @@ class Sockets:
         asked = query.get("connection")
         if not asked:
             return await self._connections.open(who)
-        held = self._connections.find(asked[-1], who)
-        held.connection.take_up(attaches=attaches == "true")
-        return held
+        kept = self._connections.find(asked[-1], who)
+        kept.connection.take_up(attaches=attaches == "true")
+        return kept
 
 
 def _record(scope: Scope, daemon: Daemon, who: Identity, status: int) -> None:
@@ -95,9 +94,9 @@ def _record(scope: Scope, daemon: Daemon, who: Identity, status: int) -> None:
 class _Socket:
     """One open socket."""
 
-    def __init__(self, daemon: Daemon, held: Held, scope: Scope, receive: Receive, send: Send) -> None:
+    def __init__(self, daemon: Daemon, kept: KeptConnection, scope: Scope, receive: Receive, send: Send) -> None:
         self._daemon = daemon
-        self._held = held
+        self._kept = kept
         self._receive = receive
         self._send = send
         extensions = cast("dict[str, Any]", scope.get("extensions") or {})
@@ -111,8 +110,8 @@ class _Socket:
         """Carry the connection until one side has an end."""
         end = None
         with (
-            self._daemon.tokens.closing(self._held.connection.who) as credential,
-            self._held.carried_by_socket() as place,
+            self._daemon.tokens.closing(self._kept.connection.who) as credential,
+            self._kept.carried_by_socket() as place,
         ):
             end = await self._carry()
         if credential.cancelled_caught:
@@ -140,7 +139,7 @@ class _Socket:
             self._tasks.cancel_scope.cancel()
 
     async def _hear(self) -> None:
-        most, connection = self._daemon.limits.body_bytes, self._held.connection
+        most, connection = self._daemon.limits.body_bytes, self._kept.connection
         while (message := await self._receive())["type"] != "websocket.disconnect":
             text: str | None = message.get("text")
             if text is None:
@@ -154,7 +153,7 @@ class _Socket:
 
     async def _tell(self) -> None:
         pace = Pace()
-        async with aclosing(self._held.connection.all_frames()) as frames:
+        async with aclosing(self._kept.connection.all_frames()) as frames:
             async for some in frames:
                 # Without our own server each is a write of its own, with time of its own.
                 for each in [some] if self._send_all is not None else ([frame] for frame in some):

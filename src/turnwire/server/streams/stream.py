@@ -26,6 +26,7 @@ from enum import Enum, auto
 from typing import TypeAlias
 
 import anyio
+from anyio.lowlevel import checkpoint
 from starlette.types import Send
 
 from turnwire.errors import SessionNotFound, TurnwireError
@@ -39,6 +40,11 @@ STOPPING = b"retry: 1000\n: the daemon is about to stop\n\n"
 REVOKED = encode_comment("the credential is not valid any more")
 FAREWELL_S = 0.5
 """What the last write may take. A reader with room takes it at once; without, it would hold up the shutdown."""
+
+_PAUSE_EVERY = 4
+"""Writes between two pauses. The loop complains of more to a socket that is lost."""
+_LONG_WRITE = 64
+"""So many frames in one write are as good as another write: they cost some tenths of a millisecond."""
 
 _HEADERS = (
     (b"content-type", b"text/event-stream"),
@@ -187,3 +193,21 @@ async def _finish(send: Send, last: bytes) -> bool:
         await send({"type": "http.response.body", "body": last, "more_body": False})
         return True
     return False
+
+
+class Pace:
+    """A writer's pace: it lets others run at every few writes, and sooner if they are long.
+
+    A server takes frames without a pause as long as it has room, so without this a client that reads a long history
+    would keep all others, and the news of its own end, waiting.
+    """
+
+    def __init__(self) -> None:
+        self._steps = 0
+
+    async def step(self, frames: int) -> None:
+        """Some frames were written in one go."""
+        self._steps += 1 + frames // _LONG_WRITE
+        if self._steps >= _PAUSE_EVERY:
+            self._steps = 0
+            await checkpoint()

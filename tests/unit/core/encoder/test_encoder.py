@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 import pytest
-from tests.unit.core.encoder.encoding import MARK, error, told, words
+from tests.unit.core.encoder.frame_words import MARK, error, told, words
 
 from turnwire.core.encoder import Dialect, Emission, EndedTurn, Outgoing, encoder_for
 from turnwire.ids import PromptId, SessionId

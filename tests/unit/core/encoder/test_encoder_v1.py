@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 from tests.unit.core import driving as d
-from tests.unit.core.encoder.encoding import (
+from tests.unit.core.encoder.frame_words import (
     ALWAYS,
     ASKED,
     DIALECTS,

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 from msgspec import Raw
 from tests.unit.core import driving as d
-from tests.unit.core.encoder.encoding import (
+from tests.unit.core.encoder.frame_words import (
     ASKED,
     DIALECTS,
     MARK,
