@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import anyio
 import msgspec
@@ -20,6 +20,7 @@ from turnwire.limits import KiB, Limits
 from turnwire.link.process import Exit
 from turnwire.link.stdio import StdioLink
 from turnwire.runtime.agent_connection import AgentConnection
+from turnwire.runtime.agent_inbound import AgentInbound
 from turnwire.runtime.source import LinkedAgent
 from turnwire.testing.patience import WAIT_S
 from turnwire.wire.jsonrpc import Failure, Notification, Request, Result, decode
@@ -81,9 +82,9 @@ class Room:
     def updated(self, update: Raw) -> None:
         self.heard.append(bytes(update))
 
-    def asked(self, request: Request) -> None: ...
+    def asked_users(self, request: Request) -> None: ...
 
-    def wants(self, request: Request, answer: Callable[[Result | Failure], None]) -> bool:
+    def asked_client(self, request: Request, answer: Callable[[Result | Failure], None]) -> bool:
         return False
 
     def registered(self) -> None: ...
@@ -166,7 +167,7 @@ class Play:
             await self.answer({"protocolVersion": 1})
         for room, session_id in ((self.broken, BROKEN), (self.sound, SOUND)):
             params = opening_params(None, "/", NO_SETUP)
-            self.connection.open_session(room, "session/new", params, room.opened, None)
+            self.connection.open_session(cast("AgentInbound", room), "session/new", params, room.opened, None)
             await self.answer({"sessionId": session_id})
 
     async def read_answers(self) -> None:

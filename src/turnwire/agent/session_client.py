@@ -27,7 +27,7 @@ from turnwire.core.translate.updates import NO_OFFERS, translator_for
 from turnwire.errors import LimitExceeded
 from turnwire.ids import PromptId, RequestId, SessionId
 from turnwire.wire.jsonrpc import Failure, Notification, Request, Result, encode, raw
-from turnwire.wire.methods import SESSION_SET_CONFIG_OPTION
+from turnwire.wire.methods import CANCEL_REQUEST, SESSION_SET_CONFIG_OPTION
 from turnwire.wire.schema.update import FULL_STATE
 
 logger = logging.getLogger(__name__)
@@ -230,7 +230,7 @@ class SessionClient:
             return await answer.wait()
         except BaseException:
             if self.connected.calls.withdraw(request_id):
-                self._pass("", encode(Notification("$/cancel_request", raw({"requestId": request_id}))))
+                self._pass("", encode(Notification(CANCEL_REQUEST, raw({"requestId": request_id}))))
             raise
 
     def _pass(self, kind: str, frame: bytes) -> None:
