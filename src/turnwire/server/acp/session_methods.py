@@ -33,9 +33,7 @@ from turnwire.core.view import MAIN_PLAN, View
 from turnwire.errors import (
     BadRequest,
     Forbidden,
-    LimitExceeded,
     SessionClosed,
-    SessionLimitReached,
     SessionNotFound,
     TurnwireError,
 )
@@ -49,7 +47,7 @@ from turnwire.server.acp.prompt_methods import answer_from_log, cancel_input, dr
 from turnwire.server.acp.rpc import EMPTY, Named, invalid, read_params
 from turnwire.server.acp.subscription import Start
 from turnwire.server.daemon import configuration
-from turnwire.server.daemon.creation import checked_setup, hear_agent
+from turnwire.server.daemon.creation import checked_setup, create_session
 from turnwire.server.daemon.session_list import SessionEntry, Wanted
 from turnwire.wire.jsonrpc import Request, raw
 
@@ -147,11 +145,7 @@ async def _create(
     client: ClientState, request: Request, cwd: str, setup: Setup, fork_of: SessionId | None = None
 ) -> None:
     daemon = client.daemon
-    try:
-        session_id = await daemon.node.create(cwd, setup=setup, fork_of=fork_of, author=client.who.name)
-    except LimitExceeded as error:
-        raise SessionLimitReached(str(error), limit=daemon.limits.loaded_sessions) from None
-    await hear_agent(daemon, session_id)
+    session_id = await create_session(daemon, cwd, setup, author=client.who.name, fork_of=fork_of)
     subscription = client.subscription(session_id)
     client_id = await daemon.clients.attach(session_id, client.who)
     view = await daemon.node.view(session_id)
