@@ -1,8 +1,8 @@
-"""Questions of the agent to its users: which are open, and their answers.
+"""Permission requests, forms and other questions of the agent to its users: which are open, and their answers.
 
-Takes an answer from anybody who may control the session; gives who won. The first answer counts, a repeat of it is
-harmless, and another one is told that it came too late. The routes named `permission` are those of older clients:
-to them an answer that does not count is 404.
+Anybody who may control the session may answer. The first answer counts, a repeat of it is harmless, and another one
+is told that it came too late. The routes named `permission` are those of older clients: to them an answer that does
+not count is 404.
 """
 
 from __future__ import annotations
@@ -169,7 +169,7 @@ async def _answer(call: Call, session_id: SessionId) -> PermissionAnswer:
     request_id = _named(call)
     state = (await call.daemon.node.session(session_id)).state
     asked = next((each for each in state.permissions if each.request_id == request_id), None)
-    given = AnswerPermission(
+    answered = AnswerPermission(
         at=call.daemon.clock.now_ms(),
         author=call.who.name,
         client_id=await call.daemon.clients.known(session_id, call.client_id, call.who),
@@ -177,7 +177,7 @@ async def _answer(call: Call, session_id: SessionId) -> PermissionAnswer:
         answer=_result(body, None if asked is None else asked.method),
         option_id=body.outcome.option_id if isinstance(body.outcome, Selected) else None,
     )
-    return cast("PermissionAnswer", await call.daemon.node.submit(session_id, given))
+    return cast("PermissionAnswer", await call.daemon.node.submit(session_id, answered))
 
 
 def _result(body: AnswerBody, method: str | None) -> Raw:
