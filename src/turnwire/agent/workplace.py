@@ -26,10 +26,9 @@ from msgspec import Struct
 from turnwire.errors import RemoteProtocolError, TurnwireError
 from turnwire.limits import Limits
 from turnwire.link.environment import agent_environment
-from turnwire.runtime import new_ids
 from turnwire.runtime.services.files import Files
 from turnwire.runtime.services.roots import Roots
-from turnwire.runtime.services.terminals import Output, prepare, start_terminal
+from turnwire.runtime.services.terminals import Output, new_terminal_id, prepare, start_terminal
 from turnwire.wire.schema.common import TerminalExit
 
 if TYPE_CHECKING:
@@ -237,7 +236,7 @@ async def show_terminal(
     turn: Turn, call: ToolCall, line: str, cwd: str, run: Callable[[Heard], Awaitable[Ran]]
 ) -> Ran:
     """Run a command of ours, and show it as a terminal of the agent in its tool call."""
-    named = {"terminalId": new_ids.terminal_id()}
+    named = {"terminalId": new_terminal_id()}
     turn.publish({"sessionUpdate": "terminal_update", **named, "command": line, "cwd": cwd})
     call.show({"type": "terminal", **named})
 

@@ -282,6 +282,6 @@ def _cancel(request_id: int) -> Notification:
 def _with_offset(params: Raw, offset: int | None) -> Raw:
     if offset is None:
         return params
-    given = members(params)
-    meta = members(given.get("_meta", Raw(b"{}")))
-    return raw({**given, "_meta": {**meta, "turnwire": {"eventId": offset}}})
+    told = members(params)
+    meta = members(told.get("_meta", Raw(b"{}")))
+    return raw({**told, "_meta": {**meta, "turnwire": {"eventId": offset}}})

@@ -122,11 +122,11 @@ async def fork(client: ClientState, request: Request) -> None:
     state = (await daemon.node.session(parent)).state
     if state.phase is Phase.CLOSED:
         raise SessionClosed("the session is closed and its agent has forgotten it", session_id=parent)
-    given = members(request.params)
-    wanted = read_opening(request.method, raw({"cwd": state.cwd} | given), client.profile.version)
-    cwd = state.cwd if "cwd" not in given else await to_thread.run_sync(check_cwd, wanted.cwd, daemon.roots)
+    params = members(request.params)
+    wanted = read_opening(request.method, raw({"cwd": state.cwd} | params), client.profile.version)
+    cwd = state.cwd if "cwd" not in params else await to_thread.run_sync(check_cwd, wanted.cwd, daemon.roots)
     setup = await _granted(client, wanted.setup)
-    if "mcpServers" not in given:
+    if "mcpServers" not in params:
         setup = replace(setup, mcp_servers=state.setup.mcp_servers)
     if setup.meta is UNSET:
         setup = replace(setup, meta=state.setup.meta)
@@ -269,9 +269,9 @@ async def _result(
     )
     if head is None:
         return result
-    given = members(result)
-    meta = {**members(given.get("_meta")), VENDOR: {"lastEventId": head}}
-    return raw({**given, "_meta": meta})
+    told = members(result)
+    meta = {**members(told.get("_meta")), VENDOR: {"lastEventId": head}}
+    return raw({**told, "_meta": meta})
 
 
 # -- what is now ---------------------------------------------------------------------------------------------
