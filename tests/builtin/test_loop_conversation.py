@@ -52,6 +52,13 @@ def test_a_conversation_survives_json() -> None:
     assert again.messages == talk.messages
 
 
+def test_tool_uses_are_kept_under_the_name_that_older_sessions_have() -> None:
+    kept: dict[str, Any] = {"id": "1", "name": "read", "arguments": {"path": "a"}, "text": '{"path": "a"}'}
+    older: dict[str, Any] = {"messages": [{"type": "assistant", "text": "hm", "wishes": [kept]}]}
+    assert Conversation(older).messages[0] == AssistantMessage("hm", tool_uses=(USE,))
+    assert list(older["messages"][0]["wishes"]) == [kept]
+
+
 def test_a_tool_use_without_a_result_gets_one_when_the_session_comes_back() -> None:
     state: dict[str, Any] = {}
     Conversation(state).add(says("go"), AssistantMessage("", "", (USE,)))

@@ -19,7 +19,7 @@ from turnwire.agent.agent import serve_stdio
 from turnwire.builtin import slash_commands
 from turnwire.builtin.context import KEPT, compact, is_nearly_full
 from turnwire.builtin.conversation import Conversation, title_of, user_message
-from turnwire.builtin.demo import Stage, play
+from turnwire.builtin.demo import DemoHost, play
 from turnwire.builtin.loop import StopReason, run_turn
 from turnwire.builtin.mcp_servers import McpServers
 from turnwire.builtin.model import Model
@@ -79,7 +79,7 @@ class BuiltIn:
             ),
         )
         self._clock = clock or SystemClock()
-        self._stage = Stage(agent, self._clock)
+        self._demo_host = DemoHost(agent, self._clock)
         agent.opened(self._opened)
         agent.closed(self._closed)
         agent.prompt(self._prompt)
@@ -156,7 +156,7 @@ class BuiltIn:
         return True
 
     async def _demo(self, turn: Turn, arguments: str) -> StopReason | None:
-        return await play(self._stage, await self._work(turn), arguments)
+        return await play(self._demo_host, await self._work(turn), arguments)
 
     def _command(self, row: slash_commands.Row) -> slash_commands.Function:
         async def run(turn: Turn, arguments: str) -> None:
@@ -169,10 +169,10 @@ class BuiltIn:
         servers = await self._connected(turn)
         return Work(
             turn=turn,
-            talk=Conversation(session.state),
+            conversation=Conversation(session.state),
             model=self._model(session),
             tools=self._tools if servers is None else self._tools | servers.tools(),
-            where=TurnWorkplace(turn, allows_fetch=self._settings.allows_fetch),
+            workplace=TurnWorkplace(turn, allows_fetch=self._settings.allows_fetch),
             bounds=self._settings.bounds,
             notes=tuple(await to_thread.run_sync(read_notes, session.cwd)),
             own_rules=self._settings.rules,

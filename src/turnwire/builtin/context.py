@@ -25,6 +25,10 @@ NEARLY = 0.85
 """The part of the context that may be full before the conversation is made shorter."""
 
 
+# The context is as full as the last request was long: what was sent with it and what came back. The totals, on the
+# other hand, add up all requests, also those for summaries.
+
+
 def count(work: Work, used: Usage) -> None:
     """Tell the client what an answer used, and how full the context is with it."""
     context = used.input_tokens + used.output_tokens
@@ -104,15 +108,15 @@ async def compact(work: Work) -> bool:
 
     A script cannot write one; there, old tool results are cut.
     """
-    messages = work.talk.messages
+    messages = work.conversation.messages
     if isinstance(work.model, ScriptModel):
-        work.talk.replace(shortened(messages) or messages)
+        work.conversation.replace(shortened(messages) or messages)
     elif messages:
         await work.turn.think("The conversation is put into a summary.\n")
         summary = await _summary(work)
         if not summary:
             return False
-        work.talk.replace(summary_of(summary))
+        work.conversation.replace(summary_of(summary))
     forget_context(work.turn.session.state)
     return True
 
@@ -120,7 +124,7 @@ async def compact(work: Work) -> bool:
 async def _summary(work: Work) -> str:
     """What the model makes of the conversation; empty if it did not write all of it. Raises `ModelFailed`."""
     # Two characters for each token leave room in every language.
-    text = plain_transcript(work.talk.messages, 2 * (work.model.context_size or TRANSCRIPT_TOKENS))
+    text = plain_transcript(work.conversation.messages, 2 * (work.model.context_size or TRANSCRIPT_TOKENS))
     said: list[str] = []
     is_whole = False
     async with work.model.stream(SUMMARISE, [says(text)], ()) as stream:

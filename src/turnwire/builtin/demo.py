@@ -67,29 +67,29 @@ ABOUT = {
 """Every demonstration, in the order of the list."""
 
 
-class Stage(NamedTuple):
-    """What a demonstration is played on."""
+class DemoHost(NamedTuple):
+    """Whose demonstration it is, and by which clock."""
 
     agent: Agent
     clock: Clock
 
 
-async def play(stage: Stage, work: Work, arguments: str) -> StopReason | None:
+async def play(host: DemoHost, work: Work, arguments: str) -> StopReason | None:
     """Play what the words behind `/demo` name. Raises `AgentFailure` for a name that is none."""
     name, _, argument = arguments.strip().partition(" ")
     if not name:
         await work.turn.say(listing())
         return None
     if name in DIRECT:
-        await DIRECT[name](stage, work.turn)
+        await DIRECT[name](host, work.turn)
         return None
     if name not in SCRIPTS:
         raise AgentFailure(f"there is no demonstration {name!r}; `/demo` lists them", jsonrpc=-32602)
     async with _files(work.turn.session) as folder:
-        script = SCRIPTS[name](Scene(folder, argument.strip(), stage.clock))
+        script = SCRIPTS[name](DemoArguments(folder, argument.strip(), host.clock))
         # A conversation of its own: a model that is asked later need not hear of it.
-        scene = replace(work, model=ScriptModel(f"demo {name}", script), talk=Conversation({}))
-        return await run_turn(scene, says(f"/demo {arguments}"))
+        played = replace(work, model=ScriptModel(f"demo {name}", script), conversation=Conversation({}))
+        return await run_turn(played, says(f"/demo {arguments}"))
 
 
 def listing() -> str:
@@ -147,7 +147,7 @@ FORM = {
 }
 
 
-async def _elicit(stage: Stage, turn: Turn) -> None:
+async def _elicit(host: DemoHost, turn: Turn) -> None:
     try:
         given = await turn.elicit("A form, to show how an agent asks.", FORM)
     except NotOffered:
@@ -160,36 +160,36 @@ async def _elicit(stage: Stage, turn: Turn) -> None:
     await turn.say(f"You wrote {shown or 'nothing'}.")
 
 
-async def _show_image(stage: Stage, turn: Turn) -> None:
+async def _show_image(host: DemoHost, turn: Turn) -> None:
     await turn.say("A picture:")
     content = base64.b64encode(gradient_png()).decode()
     await turn.say({"type": "image", "mimeType": "image/png", "data": content})
 
 
-async def _background(stage: Stage, turn: Turn) -> None:
+async def _background(host: DemoHost, turn: Turn) -> None:
     await turn.say("This turn ends now. In a moment I say something that belongs to no turn.")
-    turn.session.background(_speak_later, stage, turn.session)
+    turn.session.background(_speak_later, host, turn.session)
 
 
-async def _speak_later(stage: Stage, session: Session) -> None:
-    await stage.clock.sleep(LATER_S)
+async def _speak_later(host: DemoHost, session: Session) -> None:
+    await host.clock.sleep(LATER_S)
     block = {"type": "text", "text": "This came after the end, from the background."}
     told = {"sessionUpdate": "agent_message_chunk", "messageId": new_ids.prompt_id(), "content": block}
     await session.notify(told, version=2)
 
 
-async def _agent_turn(stage: Stage, turn: Turn) -> None:
+async def _agent_turn(host: DemoHost, turn: Turn) -> None:
     await turn.say("This turn ends now. In a moment I begin one by myself.")
-    turn.session.background(_begin_later, stage, turn.session)
+    turn.session.background(_begin_later, host, turn.session)
 
 
-async def _begin_later(stage: Stage, session: Session) -> None:
-    await stage.clock.sleep(LATER_S)
-    async with stage.agent.turn(session) as turn:
+async def _begin_later(host: DemoHost, session: Session) -> None:
+    await host.clock.sleep(LATER_S)
+    async with host.agent.turn(session) as turn:
         await turn.say("This is a turn that nobody asked for.")
 
 
-async def _modes(stage: Stage, turn: Turn) -> None:
+async def _modes(host: DemoHost, turn: Turn) -> None:
     session = turn.session
     before = session.mode or ASK.id
     names = "\n".join(f"- `{each.id}`: {each.description}" for each in MODES)
@@ -199,7 +199,7 @@ async def _modes(stage: Stage, turn: Turn) -> None:
     await turn.say(" Done.")
 
 
-DIRECT: dict[str, Callable[[Stage, Turn], Awaitable[None]]] = {
+DIRECT: dict[str, Callable[[DemoHost, Turn], Awaitable[None]]] = {
     "elicit": _elicit,
     "image": _show_image,
     "background": _background,
@@ -242,7 +242,7 @@ def end(turn):
 """
 
 
-class Scene(NamedTuple):
+class DemoArguments(NamedTuple):
     """What a script is told beside the conversation."""
 
     folder: str
@@ -252,13 +252,13 @@ class Scene(NamedTuple):
     clock: Clock
 
 
-def tools(scene: Scene) -> Script:
+def tools(demo: DemoArguments) -> Script:
     async def script(asked: Asked) -> AsyncGenerator[Piece]:
         if asked.step == 0:
             yield Text("Three tools at once. They only look, so they run at the same time and ask nobody.")
-            yield tool_use("list", 1, path=scene.folder)
-            yield tool_use("read", 2, path=f"{scene.folder}/{POEM}")
-            yield tool_use("search", 3, pattern="one end", path=scene.folder)
+            yield tool_use("list", 1, path=demo.folder)
+            yield tool_use("read", 2, path=f"{demo.folder}/{POEM}")
+            yield tool_use("search", 3, pattern="one end", path=demo.folder)
         else:
             worked = sum(not each.is_error for each in asked.results)
             yield Text(f"{worked} of {len(asked.results)} calls worked. The results came back in order.")
@@ -266,7 +266,7 @@ def tools(scene: Scene) -> Script:
     return script
 
 
-def permission(scene: Scene) -> Script:
+def permission(demo: DemoArguments) -> Script:
     async def script(asked: Asked) -> AsyncGenerator[Piece]:
         if asked.step == 0:
             yield Text("I would like to run a command. In the mode `ask` that needs your permission.")
@@ -279,8 +279,8 @@ def permission(scene: Scene) -> Script:
     return _needs("run", script)
 
 
-def edit(scene: Scene) -> Script:
-    path = f"{scene.folder}/{POEM}"
+def edit(demo: DemoArguments) -> Script:
+    path = f"{demo.folder}/{POEM}"
 
     async def script(asked: Asked) -> AsyncGenerator[Piece]:
         if asked.step == 0:
@@ -298,7 +298,7 @@ def edit(scene: Scene) -> Script:
     return _needs("edit", script)
 
 
-def plan(scene: Scene) -> Script:
+def plan(demo: DemoArguments) -> Script:
     steps = ("Look at the poem", "Count its lines", "Say how many there are")
 
     async def script(asked: Asked) -> AsyncGenerator[Piece]:
@@ -314,7 +314,7 @@ def plan(scene: Scene) -> Script:
     return script
 
 
-def thinking(scene: Scene) -> Script:
+def thinking(demo: DemoArguments) -> Script:
     async def script(asked: Asked) -> AsyncGenerator[Piece]:
         yield Thought("The user wants to see a thought. Thoughts are told apart from the answer, ")
         yield Thought("so a client can fold them away.")
@@ -323,22 +323,22 @@ def thinking(scene: Scene) -> Script:
     return script
 
 
-def long(scene: Scene) -> Script:
-    seconds = duration(scene.argument or "10s")
+def long(demo: DemoArguments) -> Script:
+    seconds = duration(demo.argument or "10s")
 
     async def script(asked: Asked) -> AsyncGenerator[Piece]:
         yield Text("waiting")
         yield Text(f" for {seconds:g} seconds. Cancel me whenever you like.\n")
-        begun = scene.clock.monotonic()
-        while (left := begun + seconds - scene.clock.monotonic()) > 0:
-            await scene.clock.sleep(min(BEAT_S, left))
-            yield Text(f"{scene.clock.monotonic() - begun:.0f} s\n")
+        begun = demo.clock.monotonic()
+        while (left := begun + seconds - demo.clock.monotonic()) > 0:
+            await demo.clock.sleep(min(BEAT_S, left))
+            yield Text(f"{demo.clock.monotonic() - begun:.0f} s\n")
         yield Text("Done.")
 
     return script
 
 
-def command(scene: Scene) -> Script:
+def command(demo: DemoArguments) -> Script:
     line = "for each in one two three; do echo $each; sleep 0.2; done; echo to stderr >&2; exit 3"
 
     async def script(asked: Asked) -> AsyncGenerator[Piece]:
@@ -353,7 +353,7 @@ def command(scene: Scene) -> Script:
     return _needs("run", script)
 
 
-def usage(scene: Scene) -> Script:
+def usage(demo: DemoArguments) -> Script:
     async def script(asked: Asked) -> AsyncGenerator[Piece]:
         yield Text("This answer says that it used 1200 tokens of input, 800 of them cached, and 34 of output.")
         yield Finished("stop", Usage(1200, 34, 800, 0))
@@ -361,7 +361,7 @@ def usage(scene: Scene) -> Script:
     return script
 
 
-def error(scene: Scene) -> Script:
+def error(demo: DemoArguments) -> Script:
     async def script(asked: Asked) -> AsyncGenerator[Piece]:
         yield Text("In a moment my model cannot be reached, and the turn ends with an error.")
         raise ModelFailed("this is the demonstration of a model that cannot be reached", reason="unreachable")
@@ -369,7 +369,7 @@ def error(scene: Scene) -> Script:
     return script
 
 
-def refusal(scene: Scene) -> Script:
+def refusal(demo: DemoArguments) -> Script:
     async def script(asked: Asked) -> AsyncGenerator[Piece]:
         yield Text("I would rather not.")
         yield Finished("refusal")
@@ -377,7 +377,7 @@ def refusal(scene: Scene) -> Script:
     return script
 
 
-def max_tokens(scene: Scene) -> Script:
+def max_tokens(demo: DemoArguments) -> Script:
     async def script(asked: Asked) -> AsyncGenerator[Piece]:
         yield Text("This answer is cut in the middle of a sen")
         yield Finished("length")
@@ -385,8 +385,8 @@ def max_tokens(scene: Scene) -> Script:
     return script
 
 
-def flood(scene: Scene) -> Script:
-    count = amount(scene.argument or "1000")
+def flood(demo: DemoArguments) -> Script:
+    count = amount(demo.argument or "1000")
 
     async def script(asked: Asked) -> AsyncGenerator[Piece]:
         for number in range(1, count + 1):
@@ -395,14 +395,14 @@ def flood(scene: Scene) -> Script:
     return script
 
 
-def markdown(scene: Scene) -> Script:
+def markdown(demo: DemoArguments) -> Script:
     async def script(asked: Asked) -> AsyncGenerator[Piece]:
         yield Text(MARKDOWN)
 
     return script
 
 
-SCRIPTS: dict[str, Callable[[Scene], Script]] = {
+SCRIPTS: dict[str, Callable[[DemoArguments], Script]] = {
     "tools": tools,
     "permission": permission,
     "edit": edit,

@@ -49,28 +49,28 @@ SHORTENED = "The conversation was too long for the model. Old tool results were 
 
 async def run_turn(work: Work, prompt: UserMessage) -> StopReason:
     """The whole turn. Raises `AgentFailure`."""
-    start = work.talk.place()
-    work.talk.add(prompt)
+    start = work.conversation.place()
+    work.conversation.add(prompt)
     try:
         return await _answer(work, start)
     except ModelFailed as failed:
-        _forget_poison(work.talk, start, failed.reason)
+        _forget_refused(work.conversation, start, failed.reason)
         raise failure_of(work.model.name, failed) from None
     except anyio.get_cancelled_exc_class():
-        _mark_stop(work.talk)
+        _mark_stop(work.conversation)
         raise
     finally:
         # Whoever steered was told that it is heard. If there was no request for it any more, the next one has it.
-        _hear_steered(work)
+        _add_steered(work)
 
 
 async def _answer(work: Work, start: int) -> StopReason:
     for _ in range(work.bounds.max_requests):
-        _hear_steered(work)
-        answer = await _ask_patiently(work)
+        _add_steered(work)
+        answer = await _ask_mending(work)
         if answer.finished.reason == "refusal":
             # ACP: neither the refused prompt nor what came after it is part of the next one.
-            work.talk.rewind(start)
+            work.conversation.rewind(start)
             return "refusal"
         if answer.finished.reason == "length":
             return "max_tokens"
@@ -80,32 +80,36 @@ async def _answer(work: Work, start: int) -> StopReason:
     return "max_turn_requests"
 
 
-def _hear_steered(work: Work) -> None:
-    work.talk.add(*work.steered)
+def _add_steered(work: Work) -> None:
+    work.conversation.add(*work.steered)
     work.steered.clear()
 
 
-def _forget_poison(talk: Conversation, start: int, reason: str) -> None:
-    """Leave out what would make every later request fail as well: what came since one was taken."""
-    keep = max(start, talk.taken)
-    if reason != "bad_request" and (reason != "too_long" or talk.place() != start + 1):
+def _forget_refused(conversation: Conversation, start: int, reason: str) -> None:
+    """Leave out what would make every later request fail as well: what came since one was taken.
+
+    A provider that refuses a request does not say which message is at fault. All that it has answered to before is
+    known to be in order, so the fault is behind that.
+    """
+    keep = max(start, conversation.taken)
+    if reason != "bad_request" and (reason != "too_long" or conversation.place() != start + 1):
         return
     # The prompt itself goes, as its sender is told. Of later words the text stays: pictures are what is refused.
-    lost = talk.messages[max(keep, start + 1) :]
-    talk.rewind(keep)
+    lost = conversation.messages[max(keep, start + 1) :]
+    conversation.rewind(keep)
     if keep > start:
-        talk.add(AssistantMessage(NOT_TAKEN))
-    talk.add(*(says(text) for each in lost if (text := user_text(each)) and text != GO_ON))
+        conversation.add(AssistantMessage(NOT_TAKEN))
+    conversation.add(*(says(text) for each in lost if (text := user_text(each)) and text != GO_ON))
 
 
-def _mark_stop(talk: Conversation) -> None:
+def _mark_stop(conversation: Conversation) -> None:
     """Tell the model of the next prompt that this one was not answered to its end."""
-    last = talk.messages[-1]
+    last = conversation.messages[-1]
     if isinstance(last, AssistantMessage) and not last.tool_uses:
-        talk.rewind(talk.place() - 1)
-        talk.add(AssistantMessage(f"{last.text}\n{STOPPED}"))
+        conversation.rewind(conversation.place() - 1)
+        conversation.add(AssistantMessage(f"{last.text}\n{STOPPED}"))
     else:
-        talk.add(AssistantMessage(STOPPED))
+        conversation.add(AssistantMessage(STOPPED))
 
 
 class _Answer(NamedTuple):
@@ -113,11 +117,11 @@ class _Answer(NamedTuple):
     finished: Finished
 
 
-async def _ask_patiently(work: Work) -> _Answer:
+async def _ask_mending(work: Work) -> _Answer:
     """One answer, with one more try for each failure that the loop itself can mend."""
     mended: set[str] = set()
     while True:
-        place = work.talk.place()
+        place = work.conversation.place()
         try:
             return await _ask(work)
         except ModelFailed as failed:
@@ -130,39 +134,39 @@ def _mend(work: Work, reason: str, place: int) -> bool:
     """Make another try worth while; gives whether it is."""
     if reason == "cut":
         work.turn.think(BROKE)
-        if work.talk.place() > place:
-            work.talk.add(says(GO_ON))
+        if work.conversation.place() > place:
+            work.conversation.add(says(GO_ON))
         return True
-    shorter: list[Message] | None = shortened(work.talk.messages) if reason == "too_long" else None
+    shorter: list[Message] | None = shortened(work.conversation.messages) if reason == "too_long" else None
     if shorter is None:
         return False
     work.turn.think(SHORTENED)
-    work.talk.replace(shorter)
+    work.conversation.replace(shorter)
     return True
 
 
 async def _ask(work: Work) -> _Answer:
     """Ask the model once, and tell what it says as it says it. Raises `ModelFailed`."""
-    heard = _Heard()
+    heard = _AnswerSoFar()
     offered = work.offered()
-    place = work.talk.place()
+    place = work.conversation.place()
     try:
         async with work.model.stream(
             work.system(offered),
-            work.talk.messages,
+            work.conversation.messages,
             offered,
             max_tokens=work.bounds.max_tokens,
             on_retry=lambda why, attempt, wait_s: work.turn.think(retry_words(why, attempt, wait_s)),
         ) as pieces:
             async for piece in pieces:
-                work.talk.taken = place
+                work.conversation.taken = place
                 heard.take(piece)
                 await _tell(work, piece)
     finally:
         # Also when cut or cancelled: what the user has read, the model has said.
         message = heard.message()
         if message is not None:
-            work.talk.add(message)
+            work.conversation.add(message)
     assert heard.finished is not None, "a stream ends with `Finished` or raises"
     count(work, heard.finished.usage)
     return _Answer(heard.uses_to_run(), heard.finished)
@@ -175,7 +179,7 @@ async def _tell(work: Work, piece: Piece) -> None:
         await work.turn.think(piece.text)
 
 
-class _Heard:
+class _AnswerSoFar:
     """One answer as it comes in."""
 
     def __init__(self) -> None:

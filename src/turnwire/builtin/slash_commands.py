@@ -1,7 +1,7 @@
 """The slash commands of the built-in agent.
 
-Takes what a turn works with and the words behind a command; says something, and changes the session if that is the
-command's job. Never asks the model, but for `/compact`.
+Each says something, and changes the session if that is its job. None asks the model but `/compact`, so they work
+also when the model does not.
 """
 
 from __future__ import annotations
@@ -73,8 +73,8 @@ async def _mode(work: Work, arguments: str, models: tuple[str, ...]) -> None:
 
 
 async def _clear(work: Work, arguments: str, models: tuple[str, ...]) -> None:
-    count = work.talk.place()
-    work.talk.replace(())
+    count = work.conversation.place()
+    work.conversation.replace(())
     work.turn.session.state.pop(ALLOWED, None)
     forget_context(work.turn.session.state)
     await work.turn.say(
@@ -84,12 +84,12 @@ async def _clear(work: Work, arguments: str, models: tuple[str, ...]) -> None:
 
 
 async def _compact(work: Work, arguments: str, models: tuple[str, ...]) -> None:
-    before = work.talk.place()
+    before = work.conversation.place()
     try:
         is_done = await compact(work)
     except ModelFailed as failed:
         raise failure_of(work.model.name, failed) from None
-    now = f"The conversation had {before} messages; now it has {work.talk.place()}."
+    now = f"The conversation had {before} messages; now it has {work.conversation.place()}."
     await work.turn.say(now if is_done else KEPT)
 
 

@@ -38,33 +38,33 @@ logger = logging.getLogger(__name__)
 
 async def run_tools(work: Work, tool_uses: Sequence[ToolUse]) -> None:
     """Do them all, and add their results to the conversation; also when cancelled."""
-    stages = [_Stage(work, use) for use in tool_uses]
+    calls = [_PendingCall(work, use) for use in tool_uses]
     try:
         async with anyio.create_task_group() as tasks:
-            for stage in stages:
+            for pending in calls:
                 # Returns once the call is announced, so the announcements are in order.
-                await tasks.start(stage.run)
-            for batch in _batches(stages):
-                for stage in batch:
-                    stage.go.set()
-                for stage in batch:
-                    await stage.done.wait()
+                await tasks.start(pending.run)
+            for batch in _batches(calls):
+                for pending in batch:
+                    pending.go.set()
+                for pending in batch:
+                    await pending.done.wait()
     finally:
-        work.talk.add(*(stage.result or stopped(stage.use) for stage in stages))
+        work.conversation.add(*(pending.result or stopped(pending.use) for pending in calls))
 
 
-def _batches(stages: Sequence[_Stage]) -> list[list[_Stage]]:
+def _batches(calls: Sequence[_PendingCall]) -> list[list[_PendingCall]]:
     """What may run at the same time: neighbours that only look."""
-    batches: list[list[_Stage]] = []
-    for stage in stages:
-        if batches and stage.only_looks and batches[-1][-1].only_looks:
-            batches[-1].append(stage)
+    batches: list[list[_PendingCall]] = []
+    for pending in calls:
+        if batches and pending.only_looks and batches[-1][-1].only_looks:
+            batches[-1].append(pending)
         else:
-            batches.append([stage])
+            batches.append([pending])
     return batches
 
 
-class _Stage:
+class _PendingCall:
     """One tool use on its way to a result."""
 
     def __init__(self, work: Work, use: ToolUse) -> None:
@@ -115,10 +115,10 @@ class _Stage:
     async def _done(self, call: ToolCall) -> str:
         """The tool's text. Raises what the model is told instead."""
         tool, arguments = self._usable()
-        await tool.prepare(self._work.where, arguments, call)
+        await tool.prepare(self._work.workplace, arguments, call)
         await self._allow(tool, arguments, call)
         call.start()
-        text = await tool.run(self._work.where, arguments, call)
+        text = await tool.run(self._work.workplace, arguments, call)
         if "content" not in call.described:
             # A tool that shows nothing by itself shows what it gave.
             await call.say(_cut(text, SHOWN_CHARACTERS))

@@ -1,6 +1,6 @@
-"""What one turn of the built-in agent works with.
+"""What one turn of the built-in agent works with: the conversation, the model, the tools and the bounds.
 
-Takes nothing; holds the turn, the conversation, the model, the tools and the bounds together. Never does anything.
+Made anew for each turn, so that a session's files, MCP servers and notes are those of this moment.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ class Work:
     """One turn."""
 
     turn: Turn
-    talk: Conversation
+    conversation: Conversation
     model: Model
     tools: Mapping[str, Tool]
-    where: Workplace
+    workplace: Workplace
     bounds: Bounds
     steered: list[UserMessage] = field(default_factory=list[UserMessage])
     """What the user said since the turn began, for the next request to the model."""

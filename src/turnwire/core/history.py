@@ -15,7 +15,7 @@ from typing import NamedTuple
 import msgspec
 
 from turnwire.core.view import View
-from turnwire.core.view.transcript import Message, Role, ToolCall
+from turnwire.core.view.transcript import Message, MessageRole, ToolCall
 from turnwire.ids import PromptId
 
 
@@ -78,9 +78,9 @@ def _items(view: View, without: PromptId | None) -> list[Message | ToolCall]:
 def _entry(item: Message | ToolCall) -> _Entry | None:
     if isinstance(item, ToolCall):
         return _Entry("a tool call", item.title or item.tool_call_id)
-    if item.role is Role.THOUGHT:
+    if item.role is MessageRole.THOUGHT:
         return None
-    kind = "a user message" if item.role is Role.USER else "an agent message"
+    kind = "a user message" if item.role is MessageRole.USER else "an agent message"
     return _Entry(kind, "".join(_text(block) for block in item.content))
 
 

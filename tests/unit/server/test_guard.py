@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from starlette.types import Message
-from tests.unit.server.guarding import HERE, PAGE, Door, scope_of
+from tests.unit.server.guarded import HERE, PAGE, GuardedApp, scope_of
 
 from turnwire.errors import ConfigError
 from turnwire.server.access.identity import ANYBODY
@@ -16,9 +16,9 @@ pytestmark = [pytest.mark.anyio, pytest.mark.requirement("G13")]
 
 
 async def test_what_is_neither_a_request_nor_a_socket_passes() -> None:
-    door = Door()
-    await door.guard({"type": "lifespan"}, None, None)  # pyright: ignore[reportArgumentType]
-    assert door.seen == [ANYBODY]
+    guarded = GuardedApp()
+    await guarded.guard({"type": "lifespan"}, None, None)  # pyright: ignore[reportArgumentType]
+    assert guarded.seen == [ANYBODY]
 
 
 @pytest.mark.parametrize(
@@ -26,7 +26,7 @@ async def test_what_is_neither_a_request_nor_a_socket_passes() -> None:
     ["127.0.0.1:4170", "localhost", "LOCALHOST:1", "localhost.", "[::1]:4170", "127.8.8.8", "tw.example:443"],
 )
 async def test_a_host_of_ours_gets_in(host: str) -> None:
-    assert (await Door().ask(host=host)).status == 200
+    assert (await GuardedApp().ask(host=host)).status == 200
 
 
 @pytest.mark.parametrize(
@@ -35,38 +35,38 @@ async def test_a_host_of_ours_gets_in(host: str) -> None:
 )
 @pytest.mark.parametrize("path", ["/session", "/health"])
 async def test_another_host_is_refused_on_every_route(host: str, path: str) -> None:
-    door = Door()
-    answer = await door.ask(host=host, path=path)
+    guarded = GuardedApp()
+    answer = await guarded.ask(host=host, path=path)
     assert (answer.status, answer.problem["code"]) == (403, "forbidden")
-    assert door.seen == []
+    assert guarded.seen == []
 
 
 @pytest.mark.parametrize("host", [None, "", "a b", "localhost:port", "http://localhost", "user@localhost", "a/b"])
 async def test_a_request_without_a_host_is_malformed(host: str | None) -> None:
-    assert (await Door().ask(host=host)).status == 400
+    assert (await GuardedApp().ask(host=host)).status == 400
 
 
 @pytest.mark.parametrize("name", ["Host", "Authorization", "Origin"])
 async def test_a_header_that_decides_comes_once(name: str) -> None:
     twice = [("Origin", HERE), ("Origin", HERE)] if name == "Origin" else [(name, "localhost")]
-    answer = await Door().ask(headers=twice)
+    answer = await GuardedApp().ask(headers=twice)
     assert (answer.status, answer.problem["code"]) == (400, "bad_request")
 
 
 async def test_bound_to_every_address_any_address_is_ours_but_no_name() -> None:
-    door = Door(settings=Settings(host="0.0.0.0"))
-    assert (await door.ask(host="192.0.2.1:4170")).status == 200
-    assert (await door.ask(host="[2001:db8::1]:4170")).status == 200
-    assert (await door.ask(host="evil.example")).status == 403
+    guarded = GuardedApp(settings=Settings(host="0.0.0.0"))
+    assert (await guarded.ask(host="192.0.2.1:4170")).status == 200
+    assert (await guarded.ask(host="[2001:db8::1]:4170")).status == 200
+    assert (await guarded.ask(host="evil.example")).status == 403
 
 
 async def test_the_name_it_is_bound_to_is_ours() -> None:
-    assert (await Door(settings=Settings(host="Box.Example")).ask(host="box.example:4170")).status == 200
+    assert (await GuardedApp(settings=Settings(host="Box.Example")).ask(host="box.example:4170")).status == 200
 
 
 @pytest.mark.parametrize("origin", [HERE, PAGE, "HTTPS://Page.Example", f"{PAGE}:443"])
 async def test_our_own_page_and_an_allowed_one_get_in(origin: str) -> None:
-    assert (await Door().ask("POST", headers=[("Origin", origin)])).status == 200
+    assert (await GuardedApp().ask("POST", headers=[("Origin", origin)])).status == 200
 
 
 @pytest.mark.parametrize(
@@ -90,72 +90,72 @@ async def test_our_own_page_and_an_allowed_one_get_in(origin: str) -> None:
 @pytest.mark.parametrize("path", ["/session", "/health", "/login"])
 @pytest.mark.parametrize("kind", ["http", "websocket"])
 async def test_every_other_origin_is_refused_on_every_route_and_upgrade(origin: str, path: str, kind: str) -> None:
-    door = Door()
+    guarded = GuardedApp()
     extensions: dict[str, Any] = {"websocket.http.response": {}}
-    answer = await door.ask("POST", path, [("Origin", origin)], kind=kind, extensions=extensions)
+    answer = await guarded.ask("POST", path, [("Origin", origin)], kind=kind, extensions=extensions)
     assert (answer.status, answer.problem["code"]) == (403, "forbidden")
     assert "access-control-allow-origin" not in answer.headers
-    assert door.seen == []
+    assert guarded.seen == []
 
 
 async def test_a_page_over_tls_is_our_own_when_we_serve_tls() -> None:
-    door = Door()
+    guarded = GuardedApp()
     origin = [("Origin", "https://localhost")]
-    assert (await door.ask(headers=origin, host="localhost", scheme="https")).status == 200
-    assert (await door.ask(headers=origin, host="localhost", scheme="wss", kind="websocket")).sent == [
+    assert (await guarded.ask(headers=origin, host="localhost", scheme="https")).status == 200
+    assert (await guarded.ask(headers=origin, host="localhost", scheme="wss", kind="websocket")).sent == [
         {"type": "websocket.accept"}
     ]
-    assert (await door.ask(headers=origin, host="localhost")).status == 403
+    assert (await guarded.ask(headers=origin, host="localhost")).status == 403
 
 
 @pytest.mark.parametrize("site", ["cross-site", "same-site", "surprise"])
 async def test_what_a_browser_calls_another_site_is_refused_without_an_origin_too(site: str) -> None:
-    door = Door()
-    assert (await door.ask(headers=[("Sec-Fetch-Site", site)])).status == 403
-    assert (await door.ask(headers=[("Sec-Fetch-Site", site), ("Origin", HERE)])).status == 403
-    assert (await door.ask(headers=[("Sec-Fetch-Site", site), ("Origin", PAGE)])).status == 200
+    guarded = GuardedApp()
+    assert (await guarded.ask(headers=[("Sec-Fetch-Site", site)])).status == 403
+    assert (await guarded.ask(headers=[("Sec-Fetch-Site", site), ("Origin", HERE)])).status == 403
+    assert (await guarded.ask(headers=[("Sec-Fetch-Site", site), ("Origin", PAGE)])).status == 200
 
 
 @pytest.mark.parametrize("site", ["same-origin", "none"])
 async def test_our_own_page_and_a_typed_address_get_in(site: str) -> None:
-    assert (await Door().ask(headers=[("Sec-Fetch-Site", site)])).status == 200
+    assert (await GuardedApp().ask(headers=[("Sec-Fetch-Site", site)])).status == 200
 
 
 NAVIGATION = [("Sec-Fetch-Site", "cross-site"), ("Sec-Fetch-Mode", "navigate"), ("Sec-Fetch-Dest", "document")]
 
 
 async def test_a_link_elsewhere_opens_a_public_page_and_nothing_else() -> None:
-    door = Door()
-    assert (await door.ask(path="/page/login", headers=NAVIGATION)).status == 200
-    assert (await door.ask(path="/session", headers=NAVIGATION)).status == 403
-    assert (await door.ask("POST", "/login", NAVIGATION)).status == 403
+    guarded = GuardedApp()
+    assert (await guarded.ask(path="/page/login", headers=NAVIGATION)).status == 200
+    assert (await guarded.ask(path="/session", headers=NAVIGATION)).status == 403
+    assert (await guarded.ask("POST", "/login", NAVIGATION)).status == 403
     framed = [*NAVIGATION[:2], ("Sec-Fetch-Dest", "iframe")]
-    assert (await door.ask(path="/page/login", headers=framed)).status == 403
+    assert (await guarded.ask(path="/page/login", headers=framed)).status == 403
 
 
 async def test_an_allowed_page_may_ask_first_without_a_credential() -> None:
     asking = [("Origin", PAGE), ("Access-Control-Request-Method", "POST"), ("Sec-Fetch-Site", "cross-site")]
-    door = Door()
-    answer = await door.ask("OPTIONS", headers=asking, token=None)
+    guarded = GuardedApp()
+    answer = await guarded.ask("OPTIONS", headers=asking, token=None)
     assert answer.status == 204
     assert answer.headers["access-control-allow-origin"] == PAGE
     assert answer.headers["access-control-allow-credentials"] == "true"
     assert answer.headers["vary"] == "Origin"
     assert "Authorization" in answer.headers["access-control-allow-headers"]
-    assert door.seen == []
+    assert guarded.seen == []
 
 
 async def test_another_page_may_not_ask_first() -> None:
     asking = [("Origin", "https://evil.example"), ("Access-Control-Request-Method", "POST")]
-    answer = await Door().ask("OPTIONS", headers=asking, token=None)
+    answer = await GuardedApp().ask("OPTIONS", headers=asking, token=None)
     assert answer.status == 403
     assert not [name for name in answer.headers if name.startswith("access-control")]
 
 
 async def test_an_allowed_page_may_read_answers_and_refusals() -> None:
-    door = Door()
-    passed = await door.ask(headers=[("Origin", PAGE)])
-    refused = await door.ask(headers=[("Origin", PAGE)], token=None)
+    guarded = GuardedApp()
+    passed = await guarded.ask(headers=[("Origin", PAGE)])
+    refused = await guarded.ask(headers=[("Origin", PAGE)], token=None)
     assert (passed.status, refused.status) == (200, 401)
     assert passed.headers["x-app"] == "yes"
     for answer in (passed, refused):
@@ -163,7 +163,7 @@ async def test_an_allowed_page_may_read_answers_and_refusals() -> None:
 
 
 async def test_what_is_sent_is_wrapped_for_allowed_pages_only() -> None:
-    door = Door()
+    guarded = GuardedApp()
 
     async def send(message: Message) -> None:
         return
@@ -172,17 +172,17 @@ async def test_what_is_sent_is_wrapped_for_allowed_pages_only() -> None:
         raise AssertionError
 
     for origin in ([], [("Origin", HERE)], [("Origin", PAGE)]):
-        await door.guard(scope_of(headers=origin), receive, send)
-    assert [each is send for each in door.sends] == [True, True, False]
+        await guarded.guard(scope_of(headers=origin), receive, send)
+    assert [each is send for each in guarded.sends] == [True, True, False]
 
 
 @pytest.mark.parametrize("origin", ["*", "null", "page.example", "https://", "https://a/b", "ftp://a"])
 def test_an_origin_that_is_none_refuses_to_start(origin: str) -> None:
     with pytest.raises(ConfigError, match="origin"):
-        Door(settings=Settings(allow_origin=(origin,)))
+        GuardedApp(settings=Settings(allow_origin=(origin,)))
 
 
 @pytest.mark.parametrize("host", ["", "https://a", "a b", "*"])
 def test_a_host_that_is_none_refuses_to_start(host: str) -> None:
     with pytest.raises(ConfigError, match="host"):
-        Door(settings=Settings(allow_host=(host,)))
+        GuardedApp(settings=Settings(allow_host=(host,)))

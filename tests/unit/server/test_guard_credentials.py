@@ -5,23 +5,23 @@ from __future__ import annotations
 import logging
 
 import pytest
-from tests.unit.server.guarding import GIVEN, HERE, PAGE, Door, Headers
+from tests.unit.server.guarded import GIVEN, HERE, PAGE, GuardedApp, Headers
 
 from turnwire.limits import Limits
 from turnwire.server.access.guard import STRANGER
 from turnwire.server.access.identity import ANYBODY, Identity, Role
-from turnwire.server.access.tokens import GIVEN_ID
+from turnwire.server.access.tokens import OPERATOR_TOKEN_ID
 from turnwire.server.settings.declared import Settings
 
 pytestmark = [pytest.mark.anyio, pytest.mark.requirement("G13")]
 
 
 async def test_headers_that_are_too_large_are_refused_first() -> None:
-    door = Door(limits=Limits(header_bytes=1024))
-    answer = await door.ask(host="evil.example", headers=[("X-Long", "x" * 1024)])
+    guarded = GuardedApp(limits=Limits(header_bytes=1024))
+    answer = await guarded.ask(host="evil.example", headers=[("X-Long", "x" * 1024)])
     assert (answer.status, answer.problem["code"]) == (431, "headers_too_large")
-    assert (await door.ask(query="q=" + "x" * 1024)).status == 431
-    assert (await door.ask(headers=[("X-Long", "x" * 512)])).status == 200
+    assert (await guarded.ask(query="q=" + "x" * 1024)).status == 431
+    assert (await guarded.ask(headers=[("X-Long", "x" * 512)])).status == 200
 
 
 @pytest.mark.parametrize(
@@ -29,18 +29,18 @@ async def test_headers_that_are_too_large_are_refused_first() -> None:
     ["token=x", "a=b&access_token=x", "Token=x", "%74oken=x", "x=tw_0123456789ab_0123456789abcdef", "token"],
 )
 async def test_a_secret_in_the_url_is_refused_with_what_to_do(query: str) -> None:
-    answer = await Door().ask(query=query)
+    answer = await GuardedApp().ask(query=query)
     assert (answer.status, answer.problem["code"]) == (400, "bad_request")
     assert "Authorization" in answer.problem["detail"]
     assert "0123456789abcdef" not in answer.sent[1]["body"].decode()
 
 
 async def test_another_query_is_left_alone() -> None:
-    assert (await Door().ask(query="after=5&cursor=tw_&tokens=2")).status == 200
+    assert (await GuardedApp().ask(query="after=5&cursor=tw_&tokens=2")).status == 200
 
 
 async def test_a_missing_credential_is_asked_for() -> None:
-    answer = await Door().ask(token=None)
+    answer = await GuardedApp().ask(token=None)
     assert (answer.status, answer.problem["code"]) == (401, "unauthenticated")
     assert answer.headers["www-authenticate"] == "Bearer"
     assert answer.headers["cache-control"] == "no-store"
@@ -49,17 +49,17 @@ async def test_a_missing_credential_is_asked_for() -> None:
 
 @pytest.mark.parametrize("value", ["Bearer", "Bearer ", "Bearer wrong", "Basic YTpi", GIVEN, f"Bearer{GIVEN}", ""])
 async def test_a_wrong_credential_is_refused(value: str) -> None:
-    answer = await Door().ask(headers=[("Authorization", value)], token=None)
+    answer = await GuardedApp().ask(headers=[("Authorization", value)], token=None)
     assert (answer.status, answer.problem["code"]) == (401, "unauthenticated")
 
 
 async def test_the_application_learns_who_came_in() -> None:
-    door = Door()
-    record, secret = door.tokens.issue("ci", Role.OBSERVER)
-    await door.ask()
-    await door.ask(token=None, headers=[("Authorization", f"bearer {secret}")])
-    assert door.seen == [
-        Identity("owner", Role.OWNER, None, GIVEN_ID),
+    guarded = GuardedApp()
+    record, secret = guarded.tokens.issue("ci", Role.OBSERVER)
+    await guarded.ask()
+    await guarded.ask(token=None, headers=[("Authorization", f"bearer {secret}")])
+    assert guarded.seen == [
+        Identity("owner", Role.OWNER, None, OPERATOR_TOKEN_ID),
         Identity("ci", Role.OBSERVER, None, record.id),
     ]
 
@@ -69,107 +69,107 @@ async def test_the_application_learns_who_came_in() -> None:
 async def test_a_public_route_needs_no_credential_and_knows_nobody(
     method: str, path: str, token: str | None
 ) -> None:
-    door = Door()
-    assert (await door.ask(method, path, token=token)).status == 200
-    assert door.seen == [STRANGER]
+    guarded = GuardedApp()
+    assert (await guarded.ask(method, path, token=token)).status == 200
+    assert guarded.seen == [STRANGER]
 
 
 @pytest.mark.parametrize(
     ("method", "path"), [("POST", "/health"), ("GET", "/health/"), ("GET", "/page/a/b"), ("GET", "/nowhere")]
 )
 async def test_what_is_not_in_the_table_is_not_public(method: str, path: str) -> None:
-    assert (await Door().ask(method, path, token=None)).status == 401
+    assert (await GuardedApp().ask(method, path, token=None)).status == 401
 
 
 async def test_a_socket_needs_a_credential_on_a_public_path_too() -> None:
-    answer = await Door().ask(path="/health", kind="websocket", token=None)
+    answer = await GuardedApp().ask(path="/health", kind="websocket", token=None)
     assert answer.sent == [{"type": "websocket.close", "code": 1008}]
 
 
 async def test_without_credentials_everybody_is_anybody_but_pages_of_others_are_not() -> None:
-    door = Door(settings=Settings(no_auth=True))
-    assert (await door.ask(token=None)).status == 200
-    assert (await door.ask(token=None, host="evil.example")).status == 403
-    assert (await door.ask(token=None, headers=[("Origin", "https://evil.example")])).status == 403
-    assert door.seen == [ANYBODY]
+    guarded = GuardedApp(settings=Settings(no_auth=True))
+    assert (await guarded.ask(token=None)).status == 200
+    assert (await guarded.ask(token=None, host="evil.example")).status == 403
+    assert (await guarded.ask(token=None, headers=[("Origin", "https://evil.example")])).status == 403
+    assert guarded.seen == [ANYBODY]
 
 
-def logged_in(door: Door, *headers: tuple[str, str], name: str = "turnwire_4170") -> Headers:
-    _, secret = door.tokens.issue("page", Role.OWNER, kind="login")
+def logged_in(guarded: GuardedApp, *headers: tuple[str, str], name: str = "turnwire_4170") -> Headers:
+    _, secret = guarded.tokens.issue("page", Role.OWNER, kind="login")
     return [("Cookie", f"other=1; {name}={secret}"), *headers]
 
 
 @pytest.mark.parametrize("header", [("Origin", HERE), ("Sec-Fetch-Site", "same-origin"), ("Origin", PAGE)])
 @pytest.mark.parametrize("kind", ["http", "websocket"])
 async def test_a_cookie_changes_things_when_a_known_page_sends_it(header: tuple[str, str], kind: str) -> None:
-    door = Door()
-    await door.ask("POST", headers=logged_in(door, header), token=None, kind=kind)
-    assert [each.name for each in door.seen] == ["page"]
+    guarded = GuardedApp()
+    await guarded.ask("POST", headers=logged_in(guarded, header), token=None, kind=kind)
+    assert [each.name for each in guarded.seen] == ["page"]
 
 
 @pytest.mark.parametrize("headers", [[], [("Sec-Fetch-Site", "none")]])
 async def test_a_cookie_alone_reads_and_changes_nothing(headers: Headers) -> None:
-    door = Door()
-    cookies = logged_in(door, *headers)
-    assert (await door.ask("GET", headers=cookies, token=None)).status == 200
+    guarded = GuardedApp()
+    cookies = logged_in(guarded, *headers)
+    assert (await guarded.ask("GET", headers=cookies, token=None)).status == 200
     for method in ("POST", "PUT", "PATCH", "DELETE"):
-        assert (await door.ask(method, headers=cookies, token=None)).status == 403
-    denied = await door.ask(kind="websocket", headers=cookies, token=None)
+        assert (await guarded.ask(method, headers=cookies, token=None)).status == 403
+    denied = await guarded.ask(kind="websocket", headers=cookies, token=None)
     assert denied.sent == [{"type": "websocket.close", "code": 1008}]
 
 
 async def test_a_cookie_of_another_port_or_of_nobody_is_refused() -> None:
-    door = Door()
-    assert (await door.ask(headers=logged_in(door, name="turnwire_9"), token=None)).status == 401
-    assert (await door.ask(headers=[("Cookie", f"turnwire_4170={GIVEN}")], token=None)).status == 401
+    guarded = GuardedApp()
+    assert (await guarded.ask(headers=logged_in(guarded, name="turnwire_9"), token=None)).status == 401
+    assert (await guarded.ask(headers=[("Cookie", f"turnwire_4170={GIVEN}")], token=None)).status == 401
 
 
 async def test_a_wrong_header_is_not_saved_by_a_good_cookie() -> None:
-    door = Door()
-    assert (await door.ask(headers=logged_in(door), token="wrong")).status == 401
+    guarded = GuardedApp()
+    assert (await guarded.ask(headers=logged_in(guarded), token="wrong")).status == 401
 
 
 async def test_a_credential_has_a_rate_and_is_told_when_to_come_back() -> None:
-    door = Door(limits=Limits(request_rate=0.5))
-    _, other = door.tokens.issue("ci", Role.OBSERVER)
-    assert (await door.ask()).status == 200
-    slowed = await door.ask(address="192.0.2.8")
+    guarded = GuardedApp(limits=Limits(request_rate=0.5))
+    _, other = guarded.tokens.issue("ci", Role.OBSERVER)
+    assert (await guarded.ask()).status == 200
+    slowed = await guarded.ask(address="192.0.2.8")
     assert (slowed.status, slowed.problem["code"], slowed.headers["retry-after"]) == (429, "rate_limited", "2")
-    assert (await door.ask(token=other)).status == 200
-    door.clock.advance(2)
-    assert (await door.ask()).status == 200
+    assert (await guarded.ask(token=other)).status == 200
+    guarded.clock.advance(2)
+    assert (await guarded.ask()).status == 200
 
 
 async def test_strangers_have_a_rate_by_address() -> None:
-    door = Door(limits=Limits(request_rate=1))
-    statuses = [(await door.ask(path="/health", address=each)).status for each in ("192.0.2.7",) * 2 + ("::1",)]
+    guarded = GuardedApp(limits=Limits(request_rate=1))
+    statuses = [(await guarded.ask(path="/health", address=each)).status for each in ("192.0.2.7",) * 2 + ("::1",)]
     assert statuses == [200, 429, 200]
 
 
 async def test_guessing_is_slowed_down_by_address_for_what_can_be_guessed() -> None:
-    door = Door(limits=Limits(failed_logins=3))
-    _, made = door.tokens.issue("ci", Role.OBSERVER)
-    statuses = [(await door.ask(token=f"guess-{each}")).status for each in range(5)]
+    guarded = GuardedApp(limits=Limits(failed_logins=3))
+    _, made = guarded.tokens.issue("ci", Role.OBSERVER)
+    statuses = [(await guarded.ask(token=f"guess-{each}")).status for each in range(5)]
     assert statuses == [401, 401, 401, 429, 429]
     # The right guess among too many does not get in, but a token that nobody guesses does, and so do others.
-    guessed = await door.ask(token=GIVEN)
+    guessed = await guarded.ask(token=GIVEN)
     assert (guessed.status, guessed.headers["retry-after"]) == (429, "20")
-    assert (await door.ask(token=made)).status == 200
-    assert (await door.ask(address="192.0.2.8")).status == 200
-    door.clock.advance(60)
-    assert (await door.ask(token=GIVEN)).status == 200
+    assert (await guarded.ask(token=made)).status == 200
+    assert (await guarded.ask(address="192.0.2.8")).status == 200
+    guarded.clock.advance(60)
+    assert (await guarded.ask(token=GIVEN)).status == 200
 
 
 async def test_a_missing_credential_is_no_guess() -> None:
-    door = Door(limits=Limits(failed_logins=1))
+    guarded = GuardedApp(limits=Limits(failed_logins=1))
     for _ in range(5):
-        assert (await door.ask(token=None)).status == 401
-    assert (await door.ask()).status == 200
+        assert (await guarded.ask(token=None)).status == 401
+    assert (await guarded.ask()).status == 200
 
 
 async def test_a_refused_credential_is_logged_without_itself(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.DEBUG):
-        await Door().ask(token="a-secret-that-is-wrong", path="/session/some-path")
+        await GuardedApp().ask(token="a-secret-that-is-wrong", path="/session/some-path")
     [record] = [each for each in caplog.records if each.name == "turnwire.audit"]
     assert vars(record)["event"] == "credential_refused"
     assert vars(record)["address"] == "192.0.2.7"

@@ -13,7 +13,7 @@ from turnwire.errors import Unauthenticated
 from turnwire.server.access.identity import ANYBODY, Identity, Role
 from turnwire.server.access.login import PAGE, PAGE_HEADERS, Login, cookie
 from turnwire.server.access.origins import Host
-from turnwire.server.access.tokens import GIVEN_ID, Tokens
+from turnwire.server.access.tokens import OPERATOR_TOKEN_ID, Tokens
 from turnwire.testing import ManualClock
 
 pytestmark = pytest.mark.requirement("G13")
@@ -112,7 +112,7 @@ def test_a_login_expires_no_later_than_the_token_that_asked_for_it() -> None:
     assert rig.tokens.check(value, "login") is None
 
 
-@pytest.mark.parametrize("who", [None, ANYBODY, Identity("owner", Role.OWNER, None, GIVEN_ID)])
+@pytest.mark.parametrize("who", [None, ANYBODY, Identity("owner", Role.OWNER, None, OPERATOR_TOKEN_ID)])
 def test_the_daemon_and_its_operator_log_in_too(who: Identity | None) -> None:
     rig = Rig()
     assert rig.tokens.check(rig.login.redeem(rig.code(who)), "login") is not None

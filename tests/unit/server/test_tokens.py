@@ -15,7 +15,7 @@ from turnwire.ids import SessionId
 from turnwire.runtime.clock import SystemClock
 from turnwire.server.access import tokens as module
 from turnwire.server.access.identity import ANYBODY, Identity, Role
-from turnwire.server.access.tokens import GIVEN_ID, Tokens
+from turnwire.server.access.tokens import OPERATOR_TOKEN_ID, Tokens
 from turnwire.testing import ManualClock
 from turnwire.testing.patience import WAIT_S
 
@@ -112,7 +112,7 @@ def test_the_operators_token_is_an_owner_and_is_not_stored(tmp_path: Path) -> No
     tokens, secret = Tokens.open(path, ManualClock(), GIVEN)
     assert secret is None
     assert not path.exists()
-    assert tokens.check(GIVEN) == Identity("owner", Role.OWNER, None, GIVEN_ID)
+    assert tokens.check(GIVEN) == Identity("owner", Role.OWNER, None, OPERATOR_TOKEN_ID)
     assert tokens.list() == ()
 
 
@@ -284,7 +284,7 @@ async def test_a_stream_of_a_token_that_has_just_gone_does_not_run() -> None:
     assert scope.cancelled_caught
 
 
-@pytest.mark.parametrize("identity", [ANYBODY, Identity("owner", Role.OWNER, None, GIVEN_ID)])
+@pytest.mark.parametrize("identity", [ANYBODY, Identity("owner", Role.OWNER, None, OPERATOR_TOKEN_ID)])
 async def test_a_stream_without_a_stored_token_runs_to_its_own_end(identity: Identity) -> None:
     with in_memory().closing(identity) as scope:
         await anyio.lowlevel.checkpoint()

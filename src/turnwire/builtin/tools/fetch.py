@@ -88,11 +88,11 @@ class Fetch:
     def title(self, arguments: dict[str, Any]) -> str:
         return f"Fetch {told(arguments, 'url')}"
 
-    async def prepare(self, where: Workplace, arguments: dict[str, Any], call: Call) -> None:
-        self._asked(where, arguments)
+    async def prepare(self, workplace: Workplace, arguments: dict[str, Any], call: Call) -> None:
+        self._asked(workplace, arguments)
 
-    async def run(self, where: Workplace, arguments: dict[str, Any], call: Call) -> str:
-        asked, url = self._asked(where, arguments)
+    async def run(self, workplace: Workplace, arguments: dict[str, Any], call: Call) -> str:
+        asked, url = self._asked(workplace, arguments)
         try:
             with anyio.fail_after(self._within_s):
                 page = await self._get(url)
@@ -108,9 +108,9 @@ class Fetch:
         )
         return await shown(call, _part(page, text, asked.offset))
 
-    def _asked(self, where: Workplace, arguments: dict[str, Any]) -> tuple[FetchArguments, httpx.URL]:
+    def _asked(self, workplace: Workplace, arguments: dict[str, Any]) -> tuple[FetchArguments, httpx.URL]:
         asked = checked(arguments, FetchArguments, self.spec.name)
-        if not where.allows_fetch:
+        if not workplace.allows_fetch:
             raise wrong(
                 "fetching is not allowed here; the user can allow it when the agent is started", "not_allowed"
             )

@@ -45,13 +45,13 @@ class Read:
     def title(self, arguments: dict[str, Any]) -> str:
         return f"Read {told(arguments, 'path')}"
 
-    async def prepare(self, where: Workplace, arguments: dict[str, Any], call: Call) -> None:
+    async def prepare(self, workplace: Workplace, arguments: dict[str, Any], call: Call) -> None:
         asked = checked(arguments, ReadArguments, self.spec.name)
-        call.locate(await file_path(where, asked.path), asked.offset)
+        call.locate(await file_path(workplace, asked.path), asked.offset)
 
-    async def run(self, where: Workplace, arguments: dict[str, Any], call: Call) -> str:
+    async def run(self, workplace: Workplace, arguments: dict[str, Any], call: Call) -> str:
         asked = checked(arguments, ReadArguments, self.spec.name)
-        text = await where.read_text(await file_path(where, asked.path))
+        text = await workplace.read_text(await file_path(workplace, asked.path))
         lines = text.removeprefix(BOM).split("\n")
         if lines[-1] == "":
             lines.pop()
@@ -111,20 +111,20 @@ class Write:
     def title(self, arguments: dict[str, Any]) -> str:
         return f"Write {told(arguments, 'path')}"
 
-    async def prepare(self, where: Workplace, arguments: dict[str, Any], call: Call) -> None:
-        _show(await self._change(where, arguments), call)
+    async def prepare(self, workplace: Workplace, arguments: dict[str, Any], call: Call) -> None:
+        _show(await self._change(workplace, arguments), call)
 
-    async def run(self, where: Workplace, arguments: dict[str, Any], call: Call) -> str:
-        return await _make(where, await self._change(where, arguments))
+    async def run(self, workplace: Workplace, arguments: dict[str, Any], call: Call) -> str:
+        return await _make(workplace, await self._change(workplace, arguments))
 
-    async def _change(self, where: Workplace, arguments: dict[str, Any]) -> Change:
+    async def _change(self, workplace: Workplace, arguments: dict[str, Any]) -> Change:
         asked = checked(arguments, WriteArguments, self.spec.name)
-        path = await file_path(where, asked.path)
+        path = await file_path(workplace, asked.path)
         try:
-            old = await where.read_text(path)
+            old = await workplace.read_text(path)
         except RequestRefused as error:
             # Clients have words of their own for a file that is not there yet, so the disk is asked.
-            if error.reason != "not_found" and await is_there(where, path):
+            if error.reason != "not_found" and await is_there(workplace, path):
                 raise
             old = None
         lines = len(asked.content.splitlines())
@@ -158,22 +158,22 @@ class Edit:
     def title(self, arguments: dict[str, Any]) -> str:
         return f"Edit {told(arguments, 'path')}"
 
-    async def prepare(self, where: Workplace, arguments: dict[str, Any], call: Call) -> None:
-        _show(await self._change(where, arguments), call)
+    async def prepare(self, workplace: Workplace, arguments: dict[str, Any], call: Call) -> None:
+        _show(await self._change(workplace, arguments), call)
 
-    async def run(self, where: Workplace, arguments: dict[str, Any], call: Call) -> str:
-        return await _make(where, await self._change(where, arguments))
+    async def run(self, workplace: Workplace, arguments: dict[str, Any], call: Call) -> str:
+        return await _make(workplace, await self._change(workplace, arguments))
 
-    async def _change(self, where: Workplace, arguments: dict[str, Any]) -> Change:
+    async def _change(self, workplace: Workplace, arguments: dict[str, Any]) -> Change:
         asked = checked(arguments, EditArguments, self.spec.name)
         if asked.old == asked.new:
             raise wrong("`old` and `new` are the same; there is nothing to change")
-        path = await file_path(where, asked.path)
-        text = await where.read_text(path)
+        path = await file_path(workplace, asked.path)
+        text = await workplace.read_text(path)
         old, new = _in_the_files_lines(text, asked.old, asked.new)
         count = text.count(old)
         if count == 0:
-            raise wrong(_not_found(shown_path(where, path), text, old))
+            raise wrong(_not_found(shown_path(workplace, path), text, old))
         if count > 1 and not asked.all:
             raise wrong(f"`old` is in the file {count} times; give more of the lines around it, or set `all`")
         line = text.count("\n", 0, text.index(old)) + 1
@@ -201,8 +201,8 @@ def _show(change: Change, call: Call) -> None:
     call.diff(change.path, change.old, change.new)
 
 
-async def _make(where: Workplace, change: Change) -> str:
+async def _make(workplace: Workplace, change: Change) -> str:
     if change.old == change.new:
         return "The file has this text already.\n"
-    await where.write_text(change.path, change.new)
-    return f"{change.remark}: {shown_path(where, change.path)}\n"
+    await workplace.write_text(change.path, change.new)
+    return f"{change.remark}: {shown_path(workplace, change.path)}\n"

@@ -50,18 +50,18 @@ Found = dict[str, Any]
 class Place:
     """Where to look: the open-able root, the names down from it, and one file if it is one."""
 
-    def __init__(self, where: Workplace, path: str) -> None:
+    def __init__(self, workplace: Workplace, path: str) -> None:
         """Looks at the disk: call it in a worker thread. Raises `RequestRefused`."""
-        self.absolute = absolute_path(where, path)
+        self.absolute = absolute_path(workplace, path)
         self.only: str | None = None
         try:
-            true = where.roots.directory(self.absolute)
+            true = workplace.roots.directory(self.absolute)
         except RequestRefused as error:
             if error.reason != "not_a_directory":
                 raise
-            true = where.roots.directory(os.path.dirname(self.absolute))
+            true = workplace.roots.directory(os.path.dirname(self.absolute))
             self.only = os.path.basename(self.absolute)
-        cwd = where.roots.directory()
+        cwd = workplace.roots.directory()
         is_below_cwd = os.path.commonpath([cwd, true]) == cwd
         self.root = cwd if is_below_cwd else true
         self.below = os.path.relpath(true, cwd) if is_below_cwd and true != cwd else ""
@@ -122,19 +122,19 @@ class List:
     def title(self, arguments: dict[str, Any]) -> str:
         return f"List {told(arguments, 'path', '.')}"
 
-    async def prepare(self, where: Workplace, arguments: dict[str, Any], call: Call) -> None:
+    async def prepare(self, workplace: Workplace, arguments: dict[str, Any], call: Call) -> None:
         asked = checked(arguments, ListArguments, self.spec.name)
-        call.locate(absolute_path(where, asked.path))
+        call.locate(absolute_path(workplace, asked.path))
 
-    async def run(self, where: Workplace, arguments: dict[str, Any], call: Call) -> str:
+    async def run(self, workplace: Workplace, arguments: dict[str, Any], call: Call) -> str:
         asked = checked(arguments, ListArguments, self.spec.name)
-        place = await to_thread.run_sync(Place, where, asked.path)
+        place = await to_thread.run_sync(Place, workplace, asked.path)
         if place.only:
             raise wrong("the path names a file; use `read` for it, or name a folder")
         request = {"hidden": asked.hidden, "ignored": asked.hidden, "most": ENTRIES, "depth": asked.depth}
         lines, has_ended = await look(place, request, LOOK_S)
         tree = {line["folder"]: line["entries"] for line in lines if "folder" in line}
-        text = f"{shown_path(where, place.absolute)}/\n" + "".join(_drawn(tree, "", "  "))
+        text = f"{shown_path(workplace, place.absolute)}/\n" + "".join(_drawn(tree, "", "  "))
         if not any(tree.values()):
             text += "  (nothing to show)\n"
         if not has_ended or any(line.get("more") for line in lines):
@@ -193,13 +193,13 @@ class Search:
     def title(self, arguments: dict[str, Any]) -> str:
         return f"Search for {told(arguments, 'pattern')}"
 
-    async def prepare(self, where: Workplace, arguments: dict[str, Any], call: Call) -> None:
+    async def prepare(self, workplace: Workplace, arguments: dict[str, Any], call: Call) -> None:
         asked = checked(arguments, SearchArguments, self.spec.name)
-        call.locate(absolute_path(where, asked.path))
+        call.locate(absolute_path(workplace, asked.path))
 
-    async def run(self, where: Workplace, arguments: dict[str, Any], call: Call) -> str:
+    async def run(self, workplace: Workplace, arguments: dict[str, Any], call: Call) -> str:
         asked = checked(arguments, SearchArguments, self.spec.name)
-        place = await to_thread.run_sync(Place, where, asked.path)
+        place = await to_thread.run_sync(Place, workplace, asked.path)
         request: Found = {
             "pattern": asked.pattern,
             "ignore_case": asked.ignore_case,
@@ -214,7 +214,7 @@ class Search:
         for line in lines:
             if "wrong" in line:
                 raise wrong(f"`pattern` or `glob` is no valid expression: {line['wrong']}; mend it")
-        files = [_matches(where, place, line, parted=asked.context > 0) for line in lines if "file" in line]
+        files = [_matches(workplace, place, line, parted=asked.context > 0) for line in lines if "file" in line]
         text = "\n".join([*files, self._remarks(lines, has_ended, bool(files))]).rstrip() + "\n"
         return await shown(call, text)
 
@@ -235,9 +235,9 @@ class Search:
         return "".join(f"({remark})\n" for remark in remarks)
 
 
-def _matches(where: Workplace, place: Place, line: Found, *, parted: bool) -> str:
+def _matches(workplace: Workplace, place: Place, line: Found, *, parted: bool) -> str:
     """One file with its lines; with context, groups that are apart are `parted` by dashes."""
-    text, last = f"{shown_path(where, os.path.join(place.folder, line['file']))}\n", 0
+    text, last = f"{shown_path(workplace, os.path.join(place.folder, line['file']))}\n", 0
     for number, is_match, content in line["lines"]:
         if parted and last and number > last + 1:
             text += "--\n"

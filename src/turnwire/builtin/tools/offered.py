@@ -1,7 +1,4 @@
-"""The tools of the built-in agent.
-
-Takes what is allowed; gives the tools in the order in which a model is told of them.
-"""
+"""The tools of the built-in agent, in the order in which a model is told of them."""
 
 from __future__ import annotations
 

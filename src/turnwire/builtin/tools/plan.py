@@ -1,7 +1,6 @@
 """The model's plan: `update_plan`.
 
-Takes the entries of a plan; gives them checked. Showing them is the loop's: the plan belongs to the turn, not to a
-tool call.
+Only checked here. Showing it is the loop's: the plan belongs to the turn, not to a tool call.
 """
 
 from __future__ import annotations
@@ -54,9 +53,9 @@ class UpdatePlan:
             raise wrong("a step of the plan is empty; say what it is")
         return asked.entries
 
-    async def prepare(self, where: Workplace, arguments: dict[str, Any], call: Call) -> None:
+    async def prepare(self, workplace: Workplace, arguments: dict[str, Any], call: Call) -> None:
         self.entries(arguments)
 
-    async def run(self, where: Workplace, arguments: dict[str, Any], call: Call) -> str:
+    async def run(self, workplace: Workplace, arguments: dict[str, Any], call: Call) -> str:
         self.entries(arguments)
         return "The plan is shown.\n"

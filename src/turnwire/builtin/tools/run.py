@@ -44,12 +44,12 @@ class Run:
     def title(self, arguments: dict[str, Any]) -> str:
         return f"Run {told(arguments, 'command')}"
 
-    async def prepare(self, where: Workplace, arguments: dict[str, Any], call: Call) -> None:
+    async def prepare(self, workplace: Workplace, arguments: dict[str, Any], call: Call) -> None:
         self._checked(arguments)
 
-    async def run(self, where: Workplace, arguments: dict[str, Any], call: Call) -> str:
+    async def run(self, workplace: Workplace, arguments: dict[str, Any], call: Call) -> str:
         asked = self._checked(arguments)
-        ran = await where.run(asked.command, call, asked.timeout)
+        ran = await workplace.run(asked.command, call, asked.timeout)
         output = shortened(ran.output, OUTPUT_CHARACTERS)
         if output and not output.endswith("\n"):
             output += "\n"

@@ -48,11 +48,11 @@ class Tool(Protocol):
         """The call in a few words, also for arguments that are wrong."""
         ...
 
-    async def prepare(self, where: Workplace, arguments: dict[str, Any], call: Call) -> None:
+    async def prepare(self, workplace: Workplace, arguments: dict[str, Any], call: Call) -> None:
         """Check the arguments and show what is going to happen. Raises `RequestRefused`."""
         ...
 
-    async def run(self, where: Workplace, arguments: dict[str, Any], call: Call) -> str:
+    async def run(self, workplace: Workplace, arguments: dict[str, Any], call: Call) -> str:
         """Do it; gives the text for the model. Raises `RequestRefused`, whose text is for the model too."""
         ...
 
@@ -120,27 +120,27 @@ def told(arguments: dict[str, Any], name: str, otherwise: str = "…") -> str:
 # -- paths, relative to the session's cwd or absolute ------------------------------------------------------
 
 
-def absolute_path(where: Workplace, path: str) -> str:
+def absolute_path(workplace: Workplace, path: str) -> str:
     """By its text alone: `..` is taken away before any link is looked at, and is gone for whoever uses the path."""
     if not path.strip() or "\0" in path:
         raise wrong("the path is empty or holds a zero byte; give one relative to the working directory")
-    return os.path.normpath(os.path.join(where.cwd, path))
+    return os.path.normpath(os.path.join(workplace.cwd, path))
 
 
-async def file_path(where: Workplace, path: str) -> str:
+async def file_path(workplace: Workplace, path: str) -> str:
     """The absolute path of a file that may or may not be there. Raises `RequestRefused` if it leads outside.
 
     What is checked here is what is used later; that nobody swaps a link in between is held where the file is
     opened, see `turnwire.runtime.services.roots`.
     """
-    absolute = absolute_path(where, path)
-    await to_thread.run_sync(_check_file, where, absolute)
+    absolute = absolute_path(workplace, path)
+    await to_thread.run_sync(_check_file, workplace, absolute)
     return absolute
 
 
-def _check_file(where: Workplace, absolute: str) -> None:
+def _check_file(workplace: Workplace, absolute: str) -> None:
     try:
-        with where.roots.locate(absolute):
+        with workplace.roots.locate(absolute):
             pass
     except RequestRefused as error:
         # What is missing inside may be made. There is no `..` any more by which it could lead outside.
@@ -148,23 +148,23 @@ def _check_file(where: Workplace, absolute: str) -> None:
             raise
 
 
-async def is_there(where: Workplace, absolute: str) -> bool:
+async def is_there(workplace: Workplace, absolute: str) -> bool:
     """Whether this machine has something at the path."""
-    return await to_thread.run_sync(_is_there, where, absolute)
+    return await to_thread.run_sync(_is_there, workplace, absolute)
 
 
-def _is_there(where: Workplace, absolute: str) -> bool:
+def _is_there(workplace: Workplace, absolute: str) -> bool:
     try:
-        with where.roots.locate(absolute) as place:
+        with workplace.roots.locate(absolute) as place:
             os.stat(place.name, dir_fd=place.directory, follow_symlinks=False)
     except RequestRefused as error:
         return error.reason != "not_found"
     return True
 
 
-def shown_path(where: Workplace, absolute: str) -> str:
+def shown_path(workplace: Workplace, absolute: str) -> str:
     """As the model should name it: relative to the cwd if it is below that."""
-    cwd = os.fspath(where.cwd)
+    cwd = os.fspath(workplace.cwd)
     return os.path.relpath(absolute, cwd) if os.path.commonpath([cwd, absolute]) == cwd else absolute
 
 

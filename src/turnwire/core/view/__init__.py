@@ -3,7 +3,7 @@ Pure."""
 
 from turnwire.core.view.latest import MAIN_PLAN, Latest, Usage
 from turnwire.core.view.tools import Terminal
-from turnwire.core.view.transcript import AnyItem, Compaction, Item, Message, Role, ToolCall, Unknown
+from turnwire.core.view.transcript import AnyItem, Compaction, Item, Message, MessageRole, ToolCall, Unknown
 from turnwire.core.view.turns import Outcome, TurnError, TurnRecord
 from turnwire.core.view.view import VIEW_VERSION, Session, View, decode_view, encode_view
 
@@ -15,8 +15,8 @@ __all__ = [
     "Item",
     "Latest",
     "Message",
+    "MessageRole",
     "Outcome",
-    "Role",
     "Session",
     "Terminal",
     "ToolCall",

@@ -17,15 +17,23 @@ from msgspec import Raw, Struct
 
 from turnwire.core.events import SessionUpdated, UserMessage
 from turnwire.core.view.patch import Patch, is_object, read_entries, read_members, read_text
-from turnwire.core.view.transcript import Compaction, Current, Message, PlainText, Role, Transcript, ended_turn
+from turnwire.core.view.transcript import (
+    Compaction,
+    Current,
+    Message,
+    MessageRole,
+    PlainText,
+    Transcript,
+    ended_turn,
+)
 from turnwire.wire.jsonrpc import UNREADABLE
 
 CHUNKS = {
-    "user_message_chunk": Role.USER,
-    "agent_message_chunk": Role.AGENT,
-    "agent_thought_chunk": Role.THOUGHT,
+    "user_message_chunk": MessageRole.USER,
+    "agent_message_chunk": MessageRole.AGENT,
+    "agent_thought_chunk": MessageRole.THOUGHT,
 }
-WHOLE = {"user_message": Role.USER, "agent_message": Role.AGENT, "agent_thought": Role.THOUGHT}
+WHOLE = {"user_message": MessageRole.USER, "agent_message": MessageRole.AGENT, "agent_thought": MessageRole.THOUGHT}
 
 
 class _TextChunk(Struct, frozen=True, rename="camel", gc=False):
@@ -61,7 +69,7 @@ def append_chunk(transcript: Transcript, event: SessionUpdated) -> bool:
     return True
 
 
-def _append_block(transcript: Transcript, event: SessionUpdated, role: Role) -> bool:
+def _append_block(transcript: Transcript, event: SessionUpdated, role: MessageRole) -> bool:
     """A block that is more than text, or a chunk with a field of a wrong type."""
     members = read_members(event.update)
     block = members.get("content") if members is not None else None
@@ -93,7 +101,7 @@ def update_whole(transcript: Transcript, event: SessionUpdated) -> bool:
     return True
 
 
-def _continued(transcript: Transcript, event: SessionUpdated, role: Role, message_id: str | None) -> Message:
+def _continued(transcript: Transcript, event: SessionUpdated, role: MessageRole, message_id: str | None) -> Message:
     """The message that an update is about, ready to change; a new one if there is none."""
     if message_id is not None:
         message = transcript.messages.get((role, message_id))
@@ -109,7 +117,7 @@ def _continued(transcript: Transcript, event: SessionUpdated, role: Role, messag
     return message
 
 
-def _last(transcript: Transcript, event: SessionUpdated, role: Role) -> Message | None:
+def _last(transcript: Transcript, event: SessionUpdated, role: MessageRole) -> Message | None:
     last = transcript.stored[-1] if transcript.stored else None
     if (
         isinstance(last, Message)
@@ -144,7 +152,7 @@ def add_prompt(transcript: Transcript, event: UserMessage) -> int:
         Message(
             at=event.at,
             prompt_id=event.prompt_id,
-            role=Role.USER,
+            role=MessageRole.USER,
             message_id=event.message_id,
             content=[event.content.copy()] if blocks is None else blocks,
             is_prompt=True,

@@ -26,7 +26,7 @@ from turnwire.ids import AgentSessionId, ClientId, PromptId
 from turnwire.wire.jsonrpc import UNREADABLE
 
 
-class Role(StrEnum):
+class MessageRole(StrEnum):
     """Whose words a message has."""
 
     USER = "user"
@@ -51,7 +51,7 @@ class Item(Struct, kw_only=True, omit_defaults=True, rename="camel", tag_field="
 
 
 class Message(Item, tag="message"):
-    role: Role
+    role: MessageRole
     message_id: str | None = None
     content: list[Raw] = []
     meta: dict[str, Raw] = {}
@@ -114,7 +114,7 @@ class Speaker(Struct, omit_defaults=True, rename="camel"):
 class Current(NamedTuple):
     """The message that the last text chunk went to, and what the next one must match to follow it."""
 
-    role: Role
+    role: MessageRole
     message_id: str | None
     prompt_id: PromptId | None
     after: PromptId | None
@@ -132,7 +132,7 @@ class Transcript:
         """The items; the text of the newest may still be growing."""
         self.text = GrowingText()
         self.current: Current | None = None
-        self.messages: dict[tuple[Role, str], Message] = {}
+        self.messages: dict[tuple[MessageRole, str], Message] = {}
         self.tools: dict[str, ToolCall] = {}
         self.compactions: dict[str, Compaction] = {}
         for item in self.stored:
@@ -177,7 +177,7 @@ class Transcript:
 
     def bind(self, prompt: Message, agent_message_id: str) -> None:
         """Learn the agent's id for a prompt, unless the id means something else already."""
-        if (Role.USER, agent_message_id) in self.messages or prompt.agent_message_id is not None:
+        if (MessageRole.USER, agent_message_id) in self.messages or prompt.agent_message_id is not None:
             return
         prompt.agent_message_id = agent_message_id
         prompt.life = self.speaker.life

@@ -27,7 +27,7 @@ from turnwire.core.view import messages, tools, turns
 from turnwire.core.view.latest import LATEST_FOLDS, Latest, take_offers
 from turnwire.core.view.patch import read_entries, read_members
 from turnwire.core.view.tools import Terminal
-from turnwire.core.view.transcript import AnyItem, Message, Role, Speaker, Transcript, join_text
+from turnwire.core.view.transcript import AnyItem, Message, MessageRole, Speaker, Transcript, join_text
 from turnwire.core.view.turns import Place, TurnRecord
 from turnwire.ids import ClientId, PermissionId, PromptId, SessionId
 from turnwire.limits import REMEMBERED_CLIENTS
@@ -163,7 +163,7 @@ def find_answer(items: list[AnyItem], prompt_id: PromptId, place: Place) -> int 
         return None
     for index in range(len(items) - 1, place.first - 1, -1):
         item = items[index]
-        if isinstance(item, Message) and item.role is Role.AGENT and item.prompt_id == prompt_id:
+        if isinstance(item, Message) and item.role is MessageRole.AGENT and item.prompt_id == prompt_id:
             return index
     return None
 

@@ -1,7 +1,7 @@
-"""Which directories a session may work in: those inside the roots that the operator named.
+"""Which directories a session may work in, and the short names of those that the daemon offers.
 
-Takes a path of a client; gives its true path. A link that leads out is refused, and so is everything outside, in
-the same words whether it exists or not. Blocks: call it in a worker thread.
+A path of a client counts by its true path. A link that leads out of the operator's roots is refused, and so is
+everything outside, in the same words whether it exists or not. The checks block: call them in a worker thread.
 """
 
 from __future__ import annotations

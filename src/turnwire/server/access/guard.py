@@ -31,7 +31,7 @@ from turnwire.runtime.clock import Clock
 from turnwire.server.access.identity import ANYBODY, IDENTITY, READING, Identity, Role
 from turnwire.server.access.login import cookie_name
 from turnwire.server.access.origins import Host, Policy, origin_of, parse_host, parse_origin
-from turnwire.server.access.tokens import GIVEN_ID, Tokens
+from turnwire.server.access.tokens import OPERATOR_TOKEN_ID, Tokens
 from turnwire.server.refusals import answer_entry, raw_headers, refuse_entry
 
 STRANGER = Identity("stranger", Role.OBSERVER, SessionId(""))
@@ -161,7 +161,7 @@ class Guard:
             found = self._tokens.check(secret, "login")
             if found is not None:
                 _check_own_page(asked)
-        if found is None or found.token_id == GIVEN_ID:
+        if found is None or found.token_id == OPERATOR_TOKEN_ID:
             # Only what a person chose can be guessed, so a token of ours works from an address that fails a lot.
             self._count_failure(asked, failed=found is None)
         if found is None:

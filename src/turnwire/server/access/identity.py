@@ -1,7 +1,8 @@
-"""Who is asking, as the credential says: a name, a role, and perhaps one session only.
+"""Who is asking, as the credential says: a name, a role, and perhaps one session only; and the record of it.
 
-Takes nothing but values; gives what routes check before they act and what the log calls the author. Never comes
-from a body or a query: the guard sets it from the credential alone.
+Routes check an identity before they act, and the log calls it the author. It never comes from a body or a query:
+the guard sets it from the credential alone. A request that may change something is recorded with it (`audit`),
+without a body, a query or a secret: the route is told by its template, and the credential by its id.
 """
 
 from __future__ import annotations
@@ -16,8 +17,6 @@ logger = logging.getLogger("turnwire.audit")
 
 READING = frozenset({"GET", "HEAD", "OPTIONS"})
 """Methods that change nothing."""
-
-
 IDENTITY = "turnwire.identity"
 """Where the guard leaves the caller's identity in the ASGI scope."""
 

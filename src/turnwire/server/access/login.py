@@ -1,7 +1,7 @@
 """Logging in to the page: a link that works once, and a cookie that stays.
 
-Takes an owner's wish for a link; gives one with a code in its fragment, which browsers send to nobody. The page
-behind it posts the code and gets a cookie. Never keeps a code or the value of a cookie, only their hashes.
+The link has a code in its fragment, which browsers send to nobody. The page behind it posts the code and gets a
+cookie. Of codes and cookies only the hashes are kept.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from turnwire.errors import Unauthenticated
 from turnwire.runtime.clock import Clock
 from turnwire.server.access.identity import Identity, Role
 from turnwire.server.access.origins import Host
-from turnwire.server.access.tokens import GIVEN_ID, Tokens
+from turnwire.server.access.tokens import OPERATOR_TOKEN_ID, Tokens
 
 CODE_BYTES = 32
 LINK_S = 600.0
@@ -45,7 +45,7 @@ class Login:
     def login_link(self, base_url: str, who: Identity | None = None) -> str:
         """A link that logs one browser in as owner, once. The login ends with the token of `who`."""
         code = secrets.token_urlsafe(CODE_BYTES)
-        granted_by = None if who is None or who.token_id == GIVEN_ID else who.token_id
+        granted_by = None if who is None or who.token_id == OPERATOR_TOKEN_ID else who.token_id
         self._links[_digest(code)] = _Link(self._clock.monotonic() + LINK_S, granted_by)
         if len(self._links) > MOST_LINKS:
             self._links.popitem(last=False)

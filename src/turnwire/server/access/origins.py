@@ -1,8 +1,7 @@
-"""Which hosts a request may name and which origins a page may have.
+"""Hosts and origins: which a request may name, which a page may have, and where a daemon may listen.
 
-Takes the texts of `Host` and `Origin`; gives their parts, or nothing for what is neither. A page that a browser
-loaded from elsewhere is known by its origin; a name that was made to resolve to us (rebinding), by its host.
-Never looks a name up.
+A page that a browser loaded from elsewhere is known by its origin; a name that was made to resolve to us
+(rebinding), by its host. No name is ever looked up: what it resolves to changes.
 """
 
 from __future__ import annotations

@@ -1,11 +1,12 @@
-"""The credentials of a daemon: made, checked, listed and revoked.
+"""The credentials of a daemon: made, checked, listed and revoked; and `tokens.json`, which keeps them.
 
-Takes what a caller presents; gives its `Identity` or nothing. A secret is shown once, when it is made; what stays
-is its SHA-256. A token that is revoked or expires cuts the streams that run under it. Never stores the token that
-the operator gave, and never says why a credential is not valid.
+A secret is shown once, when it is made; what stays is its SHA-256. A token that is revoked or expires cuts the
+streams that run under it. The token that the operator gave is not stored, and nobody is told why a credential is
+not valid.
 
 Issuing writes the file first: a token that was shown is valid after a crash. Revoking cuts first: a full disk does
-not keep a token alive, though it may bring it back after a restart, and the caller hears of that.
+not keep a token alive, though it may bring it back after a restart, and the caller hears of that. A write replaces
+the whole file at once. A file that others may read or write is refused, with what to do.
 """
 
 from __future__ import annotations
@@ -34,9 +35,9 @@ from turnwire.server.access.identity import Identity, Role
 
 PREFIX = "tw"
 SECRET_BYTES = 32
-GIVEN_ID = "given"
+OPERATOR_TOKEN_ID = "given"
 """The id of the operator's own token. No other has it: ids that we make are hexadecimal."""
-GIVEN_LENGTH = 16
+OPERATOR_TOKEN_LENGTH = 16
 """The least length of the operator's own token: shorter ones are guessed."""
 MOST_TOKENS = 10_000
 """Each is a line of the file, and the file is written whole; a job that makes one per run is stopped here."""
@@ -72,6 +73,192 @@ class TokenRecord(Struct, frozen=True, kw_only=True, rename="camel", omit_defaul
     """A token is sent as a header; a login lives in a browser's cookie. Neither passes for the other."""
     granted_by: str | None = None
     """The token that asked for this login; it ends with that token."""
+
+
+class Tokens:
+    """All credentials. `Tokens.open` makes it."""
+
+    def __init__(
+        self, path: Path | None, clock: Clock, own_token: str | None, records: Iterable[TokenRecord]
+    ) -> None:
+        self._path = path
+        self._clock = clock
+        self._operator_digest = None if own_token is None else _digest(own_token)
+        self._records = {each.id: each for each in records}
+        self._scopes: dict[str, set[anyio.CancelScope]] = {}
+        # What an unknown id is compared with: no secret has this digest, and finding that out takes as long.
+        self._nothing = secrets.token_hex(SECRET_BYTES)
+
+    @classmethod
+    def open(cls, path: Path | None, clock: Clock, own_token: str | None = None) -> tuple[Tokens, str | None]:
+        """The credentials of `path`, or of memory without one.
+
+        Without an owner's token among them or `own_token`, one is made; its secret is the second value, this once.
+
+        Raises:
+            ConfigError: The file is open to others or damaged, or `own_token` is too weak.
+        """
+        if own_token is not None:
+            _check_own_token(own_token)
+        tokens = cls(path, clock, own_token, read_records(path) if path is not None else ())
+        if own_token is not None or any(each.role is Role.OWNER and each.kind == "token" for each in tokens.list()):
+            return tokens, None
+        try:
+            _, secret = tokens.issue("owner", Role.OWNER)
+        except OSError as error:
+            raise ConfigError(
+                f"cannot write {path} ({type(error).__name__}); make its directory writable, or use another --data"
+            ) from None
+        return tokens, secret
+
+    def issue(
+        self,
+        name: str,
+        role: Role,
+        session_id: SessionId | None = None,
+        expires_in_s: float | None = None,
+        *,
+        kind: Kind = "token",
+        granted_by: str | None = None,
+    ) -> tuple[TokenRecord, str]:
+        """A new credential and its secret, which nobody can ask for again. It is on disk when this returns.
+
+        Raises:
+            BadRequest: The name or the lifetime is not as documented, or an owner is bound to one session.
+            LimitExceeded: There are too many; revoke some.
+        """
+        _check_shape(name, role, session_id, expires_in_s)
+        token_id, secret = secrets.token_hex(6), secrets.token_urlsafe(SECRET_BYTES)
+        now = self._clock.now_ms()
+        record = TokenRecord(
+            id=token_id,
+            name=name,
+            role=role,
+            digest=_digest(secret),
+            created_at=now,
+            expires_at=None if expires_in_s is None else now + round(expires_in_s * 1000),
+            session_id=session_id,
+            kind=kind,
+            granted_by=granted_by,
+        )
+        kept = {each.id: each for each in self.list()} | {token_id: record}
+        if len(kept) > MOST_TOKENS:
+            raise LimitExceeded("there are too many tokens; revoke some first", limit="tokens", value=MOST_TOKENS)
+        self._write(kept.values())
+        self._records = kept
+        return record, f"{PREFIX}_{token_id}_{secret}"
+
+    def revoke(self, token_id: str) -> None:
+        """End a credential and every login it granted, and cut their streams now.
+
+        Raises:
+            NotFound: There is no such token.
+        """
+        if token_id not in self._records:
+            raise NotFound("there is no such token; it was revoked, has expired, or was never made here")
+        gone = {each.id for each in self._records.values() if token_id in (each.id, each.granted_by)}
+        self._records = {each.id: each for each in self._records.values() if each.id not in gone}
+        for each in gone:
+            for scope in self._scopes.get(each, ()):
+                scope.cancel()
+        self._write(self.list())
+
+    def list(self) -> tuple[TokenRecord, ...]:
+        """Every credential that is valid now, oldest first, but for the operator's own."""
+        now = self._clock.now_ms()
+        return tuple(each for each in self._records.values() if not _has_expired(each, now))
+
+    def find(self, token_id: str) -> TokenRecord | None:
+        """One of `list`."""
+        record = self._records.get(token_id)
+        return None if record is None or _has_expired(record, self._clock.now_ms()) else record
+
+    def check(self, secret: str, kind: Kind = "token") -> Identity | None:
+        """Who presents `secret`, if it is valid. Takes as long for an unknown id as for a wrong secret."""
+        is_operator = (
+            hmac.compare_digest(_digest(secret), self._operator_digest or self._nothing) and kind == "token"
+        )
+        token_id, own = _split(secret)
+        record = self._records.get(token_id)
+        is_known = hmac.compare_digest(_digest(own), self._nothing if record is None else record.digest)
+        if is_operator:
+            return Identity("owner", Role.OWNER, None, OPERATOR_TOKEN_ID)
+        if not is_known or record is None or record.kind != kind or self.find(token_id) is None:
+            return None
+        return Identity(record.name, record.role, record.session_id, record.id)
+
+    @contextmanager
+    def closing(self, identity: Identity) -> Generator[anyio.CancelScope]:
+        """Run a stream under its credential: the scope is cancelled when that is revoked or expires.
+
+        `scope.cancelled_caught` tells afterwards that this is why it ended.
+        """
+        with anyio.CancelScope() as scope:
+            token_id = identity.token_id
+            if token_id is None or token_id == OPERATOR_TOKEN_ID:
+                yield scope
+                return
+            scope.deadline = self._deadline(token_id)
+            scopes = self._scopes.setdefault(token_id, set())
+            scopes.add(scope)
+            try:
+                yield scope
+            finally:
+                scopes.discard(scope)
+                if not scopes:
+                    self._scopes.pop(token_id, None)
+
+    def _deadline(self, token_id: str) -> float:
+        """On the event loop's clock. A token that has gone meanwhile is due at once."""
+        record = self.find(token_id)
+        if record is None:
+            return -math.inf
+        if record.expires_at is None:
+            return math.inf
+        return anyio.current_time() + (record.expires_at - self._clock.now_ms()) / 1000
+
+    def _write(self, records: Iterable[TokenRecord]) -> None:
+        if self._path is not None:
+            write_records(self._path, records)
+
+
+def _digest(secret: str) -> str:
+    return hashlib.sha256(secret.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def _split(secret: str) -> tuple[str, str]:
+    """The id and the secret proper of `tw_<id>_<secret>`; of anything else, an id that nobody has."""
+    prefix, _, rest = secret.partition("_")
+    token_id, _, own = rest.partition("_")
+    return (token_id, own) if prefix == PREFIX else ("", secret)
+
+
+def _has_expired(record: TokenRecord, now_ms: int) -> bool:
+    return record.expires_at is not None and record.expires_at <= now_ms
+
+
+def _check_own_token(own_token: str) -> None:
+    if len(own_token) < OPERATOR_TOKEN_LENGTH:
+        raise ConfigError(
+            f"the token is too short; give at least {OPERATOR_TOKEN_LENGTH} characters that nobody guesses"
+        )
+    if not all("!" <= each <= "~" for each in own_token):
+        raise ConfigError("the token does not fit into a header; use letters, digits and signs, without spaces")
+
+
+def _check_shape(name: str, role: Role, session_id: SessionId | None, expires_in_s: float | None) -> None:
+    try:
+        msgspec.convert(name, TokenName)
+    except msgspec.ValidationError:
+        raise BadRequest("a token's name is 1 to 64 characters, none of them a control character") from None
+    if expires_in_s is not None and not 0 < expires_in_s <= LONGEST_S:
+        raise BadRequest(f"a token's lifetime is more than 0 and at most {LONGEST_S} seconds")
+    if role is Role.OWNER and session_id is not None:
+        # An owner makes tokens for every session, so this one would be bound to nothing.
+        raise BadRequest("an owner is not bound to a session; choose the role controller or observer")
+
+
+# -- the file ------------------------------------------------------------------------------------------------
 
 
 class _Stored(Struct):
@@ -153,180 +340,3 @@ def _decode(path: Path, content: bytes) -> list[TokenRecord]:
     if stored.version > VERSION:
         raise ConfigError(f"{path} was written by a newer turnwire; use that one, or another data directory")
     return stored.tokens
-
-
-class Tokens:
-    """All credentials. `Tokens.open` makes it."""
-
-    def __init__(self, path: Path | None, clock: Clock, given: str | None, records: Iterable[TokenRecord]) -> None:
-        self._path = path
-        self._clock = clock
-        self._given = None if given is None else _digest(given)
-        self._records = {each.id: each for each in records}
-        self._scopes: dict[str, set[anyio.CancelScope]] = {}
-        # What an unknown id is compared with: no secret has this digest, and finding that out takes as long.
-        self._nothing = secrets.token_hex(SECRET_BYTES)
-
-    @classmethod
-    def open(cls, path: Path | None, clock: Clock, given: str | None = None) -> tuple[Tokens, str | None]:
-        """The credentials of `path`, or of memory without one.
-
-        Without an owner's token among them or `given`, one is made; its secret is the second value, this once.
-
-        Raises:
-            ConfigError: The file is open to others or damaged, or `given` is too weak.
-        """
-        if given is not None:
-            _check_given(given)
-        tokens = cls(path, clock, given, read_records(path) if path is not None else ())
-        if given is not None or any(each.role is Role.OWNER and each.kind == "token" for each in tokens.list()):
-            return tokens, None
-        try:
-            _, secret = tokens.issue("owner", Role.OWNER)
-        except OSError as error:
-            raise ConfigError(
-                f"cannot write {path} ({type(error).__name__}); make its directory writable, or use another --data"
-            ) from None
-        return tokens, secret
-
-    def issue(
-        self,
-        name: str,
-        role: Role,
-        session_id: SessionId | None = None,
-        expires_in_s: float | None = None,
-        *,
-        kind: Kind = "token",
-        granted_by: str | None = None,
-    ) -> tuple[TokenRecord, str]:
-        """A new credential and its secret, which nobody can ask for again. It is on disk when this returns.
-
-        Raises:
-            BadRequest: The name or the lifetime is not as documented, or an owner is bound to one session.
-            LimitExceeded: There are too many; revoke some.
-        """
-        _check_shape(name, role, session_id, expires_in_s)
-        token_id, secret = secrets.token_hex(6), secrets.token_urlsafe(SECRET_BYTES)
-        now = self._clock.now_ms()
-        record = TokenRecord(
-            id=token_id,
-            name=name,
-            role=role,
-            digest=_digest(secret),
-            created_at=now,
-            expires_at=None if expires_in_s is None else now + round(expires_in_s * 1000),
-            session_id=session_id,
-            kind=kind,
-            granted_by=granted_by,
-        )
-        kept = {each.id: each for each in self.list()} | {token_id: record}
-        if len(kept) > MOST_TOKENS:
-            raise LimitExceeded("there are too many tokens; revoke some first", limit="tokens", value=MOST_TOKENS)
-        self._write(kept.values())
-        self._records = kept
-        return record, f"{PREFIX}_{token_id}_{secret}"
-
-    def revoke(self, token_id: str) -> None:
-        """End a credential and every login it granted, and cut their streams now.
-
-        Raises:
-            NotFound: There is no such token.
-        """
-        if token_id not in self._records:
-            raise NotFound("there is no such token; it was revoked, has expired, or was never made here")
-        gone = {each.id for each in self._records.values() if token_id in (each.id, each.granted_by)}
-        self._records = {each.id: each for each in self._records.values() if each.id not in gone}
-        for each in gone:
-            for scope in self._scopes.get(each, ()):
-                scope.cancel()
-        self._write(self.list())
-
-    def list(self) -> tuple[TokenRecord, ...]:
-        """Every credential that is valid now, oldest first, but for the operator's own."""
-        now = self._clock.now_ms()
-        return tuple(each for each in self._records.values() if not _has_expired(each, now))
-
-    def find(self, token_id: str) -> TokenRecord | None:
-        """One of `list`."""
-        record = self._records.get(token_id)
-        return None if record is None or _has_expired(record, self._clock.now_ms()) else record
-
-    def check(self, secret: str, kind: Kind = "token") -> Identity | None:
-        """Who presents `secret`, if it is valid. Takes as long for an unknown id as for a wrong secret."""
-        is_given = hmac.compare_digest(_digest(secret), self._given or self._nothing) and kind == "token"
-        token_id, own = _split(secret)
-        record = self._records.get(token_id)
-        is_known = hmac.compare_digest(_digest(own), self._nothing if record is None else record.digest)
-        if is_given:
-            return Identity("owner", Role.OWNER, None, GIVEN_ID)
-        if not is_known or record is None or record.kind != kind or self.find(token_id) is None:
-            return None
-        return Identity(record.name, record.role, record.session_id, record.id)
-
-    @contextmanager
-    def closing(self, identity: Identity) -> Generator[anyio.CancelScope]:
-        """Run a stream under its credential: the scope is cancelled when that is revoked or expires.
-
-        `scope.cancelled_caught` tells afterwards that this is why it ended.
-        """
-        with anyio.CancelScope() as scope:
-            token_id = identity.token_id
-            if token_id is None or token_id == GIVEN_ID:
-                yield scope
-                return
-            scope.deadline = self._deadline(token_id)
-            scopes = self._scopes.setdefault(token_id, set())
-            scopes.add(scope)
-            try:
-                yield scope
-            finally:
-                scopes.discard(scope)
-                if not scopes:
-                    self._scopes.pop(token_id, None)
-
-    def _deadline(self, token_id: str) -> float:
-        """On the event loop's clock. A token that has gone meanwhile is due at once."""
-        record = self.find(token_id)
-        if record is None:
-            return -math.inf
-        if record.expires_at is None:
-            return math.inf
-        return anyio.current_time() + (record.expires_at - self._clock.now_ms()) / 1000
-
-    def _write(self, records: Iterable[TokenRecord]) -> None:
-        if self._path is not None:
-            write_records(self._path, records)
-
-
-def _digest(secret: str) -> str:
-    return hashlib.sha256(secret.encode("utf-8", "surrogatepass")).hexdigest()
-
-
-def _split(secret: str) -> tuple[str, str]:
-    """The id and the secret proper of `tw_<id>_<secret>`; of anything else, an id that nobody has."""
-    prefix, _, rest = secret.partition("_")
-    token_id, _, own = rest.partition("_")
-    return (token_id, own) if prefix == PREFIX else ("", secret)
-
-
-def _has_expired(record: TokenRecord, now_ms: int) -> bool:
-    return record.expires_at is not None and record.expires_at <= now_ms
-
-
-def _check_given(given: str) -> None:
-    if len(given) < GIVEN_LENGTH:
-        raise ConfigError(f"the token is too short; give at least {GIVEN_LENGTH} characters that nobody guesses")
-    if not all("!" <= each <= "~" for each in given):
-        raise ConfigError("the token does not fit into a header; use letters, digits and signs, without spaces")
-
-
-def _check_shape(name: str, role: Role, session_id: SessionId | None, expires_in_s: float | None) -> None:
-    try:
-        msgspec.convert(name, TokenName)
-    except msgspec.ValidationError:
-        raise BadRequest("a token's name is 1 to 64 characters, none of them a control character") from None
-    if expires_in_s is not None and not 0 < expires_in_s <= LONGEST_S:
-        raise BadRequest(f"a token's lifetime is more than 0 and at most {LONGEST_S} seconds")
-    if role is Role.OWNER and session_id is not None:
-        # An owner makes tokens for every session, so this one would be bound to nothing.
-        raise BadRequest("an owner is not bound to a session; choose the role controller or observer")

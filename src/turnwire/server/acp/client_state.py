@@ -34,7 +34,7 @@ from turnwire.wire.jsonrpc import Failure, Result, encode
 from turnwire.wire.methods import ELICITATION_CREATE
 
 ELICITATION_ID = "elicitationId"
-"""What the agent calls a question that its user answers on a page; the end of it is told by this name."""
+"""What the agent calls an elicitation that its user answers on a page; the end of it is told by this name."""
 REMEMBERED_PROMPTS = 1024
 """Answered prompts that a second reader may still come to; it is seldom more than one behind."""
 REMEMBERED_REQUESTS = 256
@@ -386,7 +386,7 @@ class ClientState:
             raise Forbidden(f"this needs the role {role.value!r}; the token has {self.who.role.value!r}")
 
     def can_answer(self, method: str, params: Raw) -> bool:
-        """Whether the client can put this question to its user."""
+        """Whether the client can put this request to its user."""
         if method != ELICITATION_CREATE:
             return True
         is_url = text_of(members(params), "mode") == "url"

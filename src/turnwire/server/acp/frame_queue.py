@@ -1,4 +1,4 @@
-"""Frames for a client that are in no log: answers, questions, refusals. In order, for any number of readers.
+"""Frames for a client that are in no log: answers, requests to it, refusals. In order, for any number of readers.
 
 Takes frames; gives each of them to every reader that is there. What comes while nobody reads is held for the first
 who does, up to a bound; beyond it there is nobody to talk to, and `is_lost` says so. A reader that falls further

@@ -81,7 +81,7 @@ class StreamableHttp:
         else:
             kept = self._find(call)
             _check_session(request, frame)
-            with kept.carried():
+            with kept.in_use():
                 await kept.connection.receive(body)
             await _answer(send, 202)
 
@@ -90,7 +90,7 @@ class StreamableHttp:
             raise BadRequest("this connection is initialized; leave Acp-Connection-Id out to open another one")
         kept = await self._connections.open(call.who)
         connection = kept.connection
-        with kept.carried():
+        with kept.in_use():
             answer = await connection.initialize(body)
         if not connection.is_initialized:
             kept.end()
@@ -126,7 +126,7 @@ class StreamableHttp:
                     await writer.write(b"".join([b"data: %b\n\n" % each for each in some]))
                     await pace.step(len(some))
 
-        with kept.carried():
+        with kept.in_use():
             await run_stream(call, send, {}, pump)
 
     async def _session_stream(self, call: Call, send: Send, kept: KeptConnection, session_id: SessionId) -> None:
@@ -134,7 +134,7 @@ class StreamableHttp:
             raise NotFound("there is no such session; it was deleted, or was never here")
         start = await _start(call, session_id)
         stream = _SessionStream(call, kept.connection, session_id, start)
-        with kept.carried():
+        with kept.in_use():
             await run_stream(call, send, dict.fromkeys(EPOCH_HEADERS, start.epoch), stream.run)
 
     def _find(self, call: Call) -> KeptConnection:
@@ -156,8 +156,8 @@ async def _start(call: Call, session_id: SessionId) -> _Start:
     head = await call.daemon.node.head(session_id)
     if offset is None:
         return _Start(head.epoch, None, None)
-    given = next((value for name in EPOCH_HEADERS if (value := headers.get(name))), head.epoch)
-    after = Position(Epoch(given), offset)
+    epoch = next((value for name in EPOCH_HEADERS if (value := headers.get(name))), head.epoch)
+    after = Position(Epoch(epoch), offset)
     lost = why_lost(after, head)
     return _Start(head.epoch, after if lost is None else oldest(head), lost)
 
@@ -245,11 +245,11 @@ def _check_session(request: HttpRequest, frame: Frame) -> None:
 
 def _takes_events(request: HttpRequest) -> bool:
     """Whether `Accept` lets us answer with events. None at all, or an empty one, allows everything."""
-    given = ",".join(request.headers.getlist("accept"))
-    if not given.strip():
+    accept = ",".join(request.headers.getlist("accept"))
+    if not accept.strip():
         return True
     weights: dict[str, float] = {}
-    for each in given.lower().split(","):
+    for each in accept.lower().split(","):
         kind, *params = (part.strip() for part in each.split(";"))
         weights[kind] = next((_weight(part[2:]) for part in params if part.startswith("q=")), 1.0)
     return next((weights[kind] for kind in _EVENTS if kind in weights), 0.0) > 0

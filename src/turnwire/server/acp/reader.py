@@ -137,7 +137,7 @@ class Reader:
                             if page is not None:
                                 if page:
                                     yield page
-                                run.given()
+                                run.page_delivered()
                             elif run.has_lost_its_place():
                                 break
                             else:
@@ -287,10 +287,10 @@ class _Run:
             return None
         return self._events(self._take_upto(offset))
 
-    def given(self) -> None:
+    def page_delivered(self) -> None:
         """All frames of the last step were given."""
         if self._subscription.generation == self._generation:
-            self._subscription.given(self._offset if self._offset > self._told else 0, self._queued.position)
+            self._subscription.delivered(self._offset if self._offset > self._told else 0, self._queued.position)
 
     def _is_gate_open(self) -> bool:
         return self._subscription.gate.is_set() and self._offset >= self._told

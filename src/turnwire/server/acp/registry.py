@@ -41,29 +41,29 @@ class KeptConnection:
         self.connection = connection
         self._life = life
         self._grace_s = grace_s
-        self._carriers = 0
+        self._uses = 0
         self._socket: anyio.CancelScope | None = None
         self.ends_work = False
         """The client wanted its waiting prompts taken back when it ended the connection."""
 
     @contextmanager
-    def carried(self) -> Generator[None]:
+    def in_use(self) -> Generator[None]:
         """Meanwhile the client is there: a stream or a socket is open, or a message is taken."""
-        self._carriers += 1
+        self._uses += 1
         self._life.deadline = math.inf
         try:
             yield
         finally:
-            self._carriers -= 1
-            if not self._carriers:
+            self._uses -= 1
+            if not self._uses:
                 self._life.deadline = anyio.current_time() + self._grace_s
 
     @contextmanager
-    def carried_by_socket(self) -> Generator[anyio.CancelScope]:
+    def in_use_by_socket(self) -> Generator[anyio.CancelScope]:
         """The same for a socket. There is one: a newer one cancels the scope of the older, whose client is lost."""
         if self._socket is not None:
             self._socket.cancel()
-        with anyio.CancelScope() as scope, self.carried():
+        with anyio.CancelScope() as scope, self.in_use():
             self._socket = scope
             try:
                 yield scope

@@ -31,9 +31,7 @@ from turnwire.core.view import MAIN_PLAN, View
 from turnwire.errors import (
     BadRequest,
     Forbidden,
-    LimitExceeded,
     SessionClosed,
-    SessionLimitReached,
     SessionNotFound,
     TurnwireError,
 )
@@ -47,7 +45,7 @@ from turnwire.server.acp.prompt_methods import answer_from_log, cancel_input, dr
 from turnwire.server.acp.rpc import EMPTY, Named, invalid, read_params
 from turnwire.server.acp.subscription import Start
 from turnwire.server.daemon import configuration
-from turnwire.server.daemon.creation import checked_setup, hear_agent
+from turnwire.server.daemon.creation import checked_setup, create_session
 from turnwire.server.daemon.session_list import SessionEntry, Wanted
 from turnwire.wire.jsonrpc import Request, raw
 from turnwire.wire.methods import SESSION_SET_MODE, VENDOR
@@ -123,11 +121,11 @@ async def fork(client: ClientState, request: Request) -> None:
     state = (await daemon.node.session(parent)).state
     if state.phase is Phase.CLOSED:
         raise SessionClosed("the session is closed and its agent has forgotten it", session_id=parent)
-    given = members(request.params)
-    wanted = read_opening(request.method, raw({"cwd": state.cwd} | given), client.profile.version)
-    cwd = state.cwd if "cwd" not in given else await to_thread.run_sync(check_cwd, wanted.cwd, daemon.roots)
+    params = members(request.params)
+    wanted = read_opening(request.method, raw({"cwd": state.cwd} | params), client.profile.version)
+    cwd = state.cwd if "cwd" not in params else await to_thread.run_sync(check_cwd, wanted.cwd, daemon.roots)
     setup = await _granted(client, wanted.setup)
-    if "mcpServers" not in given:
+    if "mcpServers" not in params:
         setup = replace(setup, mcp_servers=state.setup.mcp_servers)
     if setup.meta is UNSET:
         setup = replace(setup, meta=state.setup.meta)
@@ -146,11 +144,7 @@ async def _create(
     client: ClientState, request: Request, cwd: str, setup: Setup, fork_of: SessionId | None = None
 ) -> None:
     daemon = client.daemon
-    try:
-        session_id = await daemon.node.create(cwd, setup=setup, fork_of=fork_of, author=client.who.name)
-    except LimitExceeded as error:
-        raise SessionLimitReached(str(error), limit=daemon.limits.loaded_sessions) from None
-    await hear_agent(daemon, session_id)
+    session_id = await create_session(daemon, cwd, setup, author=client.who.name, fork_of=fork_of)
     subscription = client.subscription(session_id)
     client_id = await daemon.clients.attach(session_id, client.who)
     view = await daemon.node.view(session_id)
@@ -274,9 +268,9 @@ async def _result(
     )
     if head is None:
         return result
-    given = members(result)
-    meta = {**members(given.get("_meta")), VENDOR: {"lastEventId": head}}
-    return raw({**given, "_meta": meta})
+    told = members(result)
+    meta = {**members(told.get("_meta")), VENDOR: {"lastEventId": head}}
+    return raw({**told, "_meta": meta})
 
 
 # -- what is now ---------------------------------------------------------------------------------------------

@@ -31,7 +31,7 @@ class Start(NamedTuple):
     greeting: Sequence[Raw] = ()
     """Updates that say what is now. Told behind the answer."""
     asks: bool = True
-    """Whether questions that are open already are asked."""
+    """Whether permission requests that are open already are asked."""
     resumes: bool = False
     """The client was there before: the history is what it missed, and told as it would have been told then."""
     answer: Callable[[], None] | None = None
@@ -160,7 +160,7 @@ class Subscription:
         self.state = step(self.state, Signal.GREETED)
         return self.start.greeting
 
-    def given(self, offset: int, position: int) -> None:
+    def delivered(self, offset: int, position: int) -> None:
         """A reader was given everything up to this event, and all queued frames before this one."""
         self.cursor = max(self.cursor, offset)
         if self._behind_queue is not None and position >= self._last_queued:

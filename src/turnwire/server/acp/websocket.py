@@ -111,7 +111,7 @@ class _Socket:
         end = None
         with (
             self._daemon.tokens.closing(self._kept.connection.who) as credential,
-            self._kept.carried_by_socket() as place,
+            self._kept.in_use_by_socket() as place,
         ):
             end = await self._carry()
         if credential.cancelled_caught:

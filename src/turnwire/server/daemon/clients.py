@@ -68,8 +68,8 @@ class Clients:
         """A new client id for this session. Raises `SessionNotFound`, `SessionClosed`."""
         client_id = new_ids.client_id()
         holder = _holder(who)
-        given = Attach(at=self._clock.now_ms(), client_id=client_id, role=holder.role, author=holder.name)
-        await self._node.submit(session_id, given)
+        attach = Attach(at=self._clock.now_ms(), client_id=client_id, role=holder.role, author=holder.name)
+        await self._node.submit(session_id, attach)
         self._remember(session_id, client_id, holder)
         return client_id
 

@@ -1,8 +1,8 @@
 """What a client chooses at the agent: options, the mode, the model; and how every other client learns of it.
 
-Takes a choice; checks it against what the agent offered, asks the agent, and records what it took. An agent that
-has both modes and an option for them is asked by the option, as ACP wants it, and so for models. Never records a
-choice that the agent did not take.
+A choice is checked against what the agent offered, the agent is asked, and what it took is recorded, never what it
+did not. An agent that has both modes and an option for them is asked by the option, as ACP wants it, and so for
+models.
 """
 
 from __future__ import annotations
@@ -95,8 +95,8 @@ async def set_model(daemon: Daemon, session_id: SessionId, model_id: str, who: C
         await _configure(daemon, session_id, SESSION_SET_MODEL, {"modelId": model_id})
         previous = latest.model
     now = daemon.clock.now_ms()
-    given = ModelSet(at=now, model_id=model_id, previous=previous, author=who.author, client_id=who.client_id)
-    await daemon.node.submit(session_id, given)
+    chosen = ModelSet(at=now, model_id=model_id, previous=previous, author=who.author, client_id=who.client_id)
+    await daemon.node.submit(session_id, chosen)
     return previous
 
 
@@ -136,16 +136,16 @@ def read_options(offered: Raw | UnsetType) -> list[Option]:
     return [option for each in _objects(offered) if (option := _option(each)) is not None]
 
 
-def _option(given: dict[str, Any]) -> Option | None:
+def _option(offered: dict[str, Any]) -> Option | None:
     # v1 says `id` and v2 `configId`.
     config_id, category, current = (
-        given.get("configId", given.get("id")),
-        given.get("category"),
-        given.get("currentValue"),
+        offered.get("configId", offered.get("id")),
+        offered.get("category"),
+        offered.get("currentValue"),
     )
     if not isinstance(config_id, str):
         return None
-    values = tuple(_values(given.get("options")))
+    values = tuple(_values(offered.get("options")))
     return Option(config_id, _text(category), current if isinstance(current, str | bool) else None, values)
 
 

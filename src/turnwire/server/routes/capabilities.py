@@ -1,7 +1,6 @@
-"""What this daemon can do, for clients that decide by it.
+"""What this daemon can do, for clients that decide by it: one answer that does not change while the daemon runs.
 
-Takes the settings and the limits; gives one answer that does not change while the daemon runs. Features have the
-names that clients of this contract know, and names of our own for what is ours.
+Features have the names that clients of this contract know, and names of our own for what is ours.
 """
 
 from __future__ import annotations

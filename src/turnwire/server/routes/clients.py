@@ -1,7 +1,7 @@
 """The clients of a session: signs of life, leaving, and what they do for the agent.
 
-Takes checked calls; tells who is there, and lends a client to the agent for as long as its stream is open. What the
-agent asks of it comes on that stream, and the answer comes as a request. A client that goes hands its work on.
+A client is lent to the agent for as long as its stream is open. What the agent asks of it comes on that stream, and
+the answer comes as a request. A client that goes hands its work on.
 """
 
 from __future__ import annotations
@@ -109,11 +109,11 @@ async def _write_all(offer: Offer, writer: Writer) -> None:
 
 
 async def answer_agent(call: Call) -> Reply:
-    given: OfferAnswer = call.body
-    if given.error is not None and given.result is UNSET:
-        answer = RequestRefused(given.error.message, jsonrpc=given.error.code, reason="client")
-    elif given.error is None and given.result is not UNSET:
-        answer = given.result
+    told: OfferAnswer = call.body
+    if told.error is not None and told.result is UNSET:
+        answer = RequestRefused(told.error.message, jsonrpc=told.error.code, reason="client")
+    elif told.error is None and told.result is not UNSET:
+        answer = told.result
     else:
         raise BadRequest("give either a `result` or an `error`")
     call.daemon.clients.offers.answer(call.session_id, call.request.path_params["request_id"], answer)

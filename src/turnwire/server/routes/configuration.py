@@ -1,7 +1,4 @@
-"""What the agent can be set to: options, the mode, the model.
-
-Takes checked calls; gives what the agent took. How a choice reaches the agent and the log is in `server.choosing`.
-"""
+"""What the agent can be set to: options, the mode, the model. See `server.daemon.configuration`."""
 
 from __future__ import annotations
 

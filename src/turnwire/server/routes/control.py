@@ -1,7 +1,7 @@
 """Steering, cancelling and settling what runs.
 
-Takes who wants what; gives what became of it as far as that is known. A cancel is asked for here and confirmed by
-the turn's end. Never says that a turn is over: its terminal event does.
+A cancel is asked for here and confirmed by the turn's end. No answer says that a turn is over: its terminal event
+does.
 """
 
 from __future__ import annotations
@@ -53,8 +53,8 @@ async def cancel(call: Call) -> Reply:
     body: CancelBody = call.body
     client_id = await call.daemon.clients.known(call.session_id, call.client_id, call.who)
     now = call.daemon.clock.now_ms()
-    given = Cancel(at=now, author=call.who.name, client_id=client_id, prompt_id=body.prompt_id)
-    await call.daemon.node.submit(call.session_id, given)
+    cancelled = Cancel(at=now, author=call.who.name, client_id=client_id, prompt_id=body.prompt_id)
+    await call.daemon.node.submit(call.session_id, cancelled)
     return Reply()
 
 
@@ -62,9 +62,9 @@ async def settle(call: Call) -> Reply:
     body: SettleBody = call.body
     client_id = await call.daemon.clients.known(call.session_id, call.client_id, call.who)
     now = call.daemon.clock.now_ms()
-    given = Settle(at=now, author=call.who.name, client_id=client_id, prompt_id=body.prompt_id)
+    settled = Settle(at=now, author=call.who.name, client_id=client_id, prompt_id=body.prompt_id)
     try:
-        await call.daemon.node.submit(call.session_id, given)
+        await call.daemon.node.submit(call.session_id, settled)
     except PromptNotFound:
         # Asked again long after: the session's state only remembers its last turn, the log all of them.
         if find_record(await call.daemon.node.view(call.session_id), body.prompt_id).ended_at is None:

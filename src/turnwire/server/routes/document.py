@@ -1,8 +1,7 @@
-"""The OpenAPI document: the route table for tools to read.
+"""The OpenAPI 3.1 document: the route table for tools to read.
 
-Takes the rows that the routes are served from; gives OpenAPI 3.1. What a route takes, gives and refuses comes from
-its row, the shapes from the types that read and write them, the statuses from the classes of the errors. So the
-document says what the code does. Never holds a route of its own.
+What a route takes, gives and refuses comes from its row, the shapes from the types that read and write them, the
+statuses from the classes of the errors. So the document says what the code does.
 """
 
 from __future__ import annotations
@@ -152,8 +151,8 @@ def _in_query(endpoint: Endpoint) -> Iterator[Json]:
     _, components = msgspec.json.schema_components([endpoint.query], ref_template=REF)
     schema: Json = components[endpoint.query.__name__]
     required: list[str] = schema.get("required", [])
-    for name, given in schema["properties"].items():
-        yield {"name": name, "in": "query", "required": name in required, "schema": _as_text(given)}
+    for name, member in schema["properties"].items():
+        yield {"name": name, "in": "query", "required": name in required, "schema": _as_text(member)}
 
 
 def _as_text(schema: Json) -> Json:

@@ -1,8 +1,8 @@
 """The event streams: one session, or many on one connection.
 
-Takes a cursor from `Last-Event-ID`, or from `?after=` for clients that cannot set a header; the header wins:
-it is what a browser comes back with. Gives SSE. A cursor that is none is refused before the stream begins; one
-that cannot be honoured is told in the stream.
+The cursor comes from `Last-Event-ID`, or from `?after=` for clients that cannot set a header; the header wins: it
+is what a browser comes back with. A cursor that is none is refused before the stream begins; one that cannot be
+honoured is told in the stream.
 """
 
 from __future__ import annotations
@@ -75,8 +75,8 @@ async def _snapshot(call: Call, session: Session) -> tuple[bytes, int]:
 
 
 def _epoch(call: Call) -> Epoch | None:
-    given = (call.request.headers.get(name) for name in EPOCH_HEADERS)
-    text = next((each for each in given if each), call.query.epoch)
+    named = (call.request.headers.get(name) for name in EPOCH_HEADERS)
+    text = next((each for each in named if each), call.query.epoch)
     return Epoch(text) if text else None
 
 
@@ -100,8 +100,8 @@ async def many_events(call: Call, send: Send) -> None:
 
 def _wanted(call: Call) -> list[SessionId]:
     """The sessions that the stream shows; none means all."""
-    given = call.request.query_params
-    texts = [*given.getlist("session"), *(each for many in given.getlist("sessions") for each in many.split(","))]
+    query = call.request.query_params
+    texts = [*query.getlist("session"), *(each for many in query.getlist("sessions") for each in many.split(","))]
     wanted = list(dict.fromkeys(SessionId(each) for each in texts if each))
     if not all(map(call.who.may_touch, wanted)):
         raise Forbidden("this token is for another session")

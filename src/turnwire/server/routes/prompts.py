@@ -1,8 +1,8 @@
 """Prompting a session, and asking where a prompt stands.
 
-Takes a prompt and answers 202 at once: the prompt is in the log, the answer is on the wire, and only then is the
-agent asked. Whoever asks for it explicitly gets the old blocking answer instead, with the end of the turn in it.
-Never ties a turn to its request: a client that leaves changes nothing.
+A prompt is answered with 202 at once: it is in the log, the answer is on the wire, and only then is the agent
+asked. Whoever asks for it explicitly gets the old blocking answer instead, with the end of the turn in it. No turn
+is tied to its request: a client that leaves changes nothing.
 """
 
 from __future__ import annotations

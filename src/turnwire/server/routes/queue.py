@@ -1,7 +1,6 @@
 """The queue of a session: prompts that wait, in their order, for anybody to look at and change.
 
-Takes edits of prompts that have not started; gives the queue as it is. The routes named `pending-prompts` show the
-same as older clients know it, with the running prompt in front.
+The routes named `pending-prompts` show the same as older clients know it, with the running prompt in front.
 """
 
 from __future__ import annotations
@@ -104,8 +103,8 @@ async def change_queue(call: Call) -> Reply:
     call.daemon.check_open()
     client_id = await call.daemon.clients.known(call.session_id, call.client_id, call.who)
     kind = HoldQueue if call.body.held else ReleaseQueue
-    given = kind(at=call.daemon.clock.now_ms(), author=call.who.name, client_id=client_id)
-    await call.daemon.node.submit(call.session_id, given)
+    change = kind(at=call.daemon.clock.now_ms(), author=call.who.name, client_id=client_id)
+    await call.daemon.node.submit(call.session_id, change)
     return await show_queue(call)
 
 
@@ -142,8 +141,8 @@ async def remove_prompt(call: Call) -> Reply:
 async def _remove(call: Call) -> None:
     client_id = await call.daemon.clients.known(call.session_id, call.client_id, call.who)
     now = call.daemon.clock.now_ms()
-    given = RemovePrompt(at=now, author=call.who.name, client_id=client_id, prompt_id=_named(call))
-    await call.daemon.node.submit(call.session_id, given)
+    removal = RemovePrompt(at=now, author=call.who.name, client_id=client_id, prompt_id=_named(call))
+    await call.daemon.node.submit(call.session_id, removal)
 
 
 def _named(call: Call) -> PromptId:

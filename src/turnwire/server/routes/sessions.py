@@ -435,10 +435,10 @@ async def show(call: Call) -> Reply:
 
 async def rename(call: Call) -> Reply:
     body: Metadata = call.body
-    given = body.title if body.title is not UNSET else body.display_name
-    if given is UNSET:
+    name = body.title if body.title is not UNSET else body.display_name
+    if name is UNSET:
         raise InvalidMetadata("there is nothing to change; give a `title` or a `displayName`")
-    title = checked_title(given)
+    title = checked_title(name)
     client_id = await call.daemon.clients.known(call.session_id, call.client_id, call.who)
     now = call.daemon.clock.now_ms()
     await call.daemon.node.submit(
@@ -455,8 +455,8 @@ async def close(call: Call) -> Reply:
         await node.delete(call.session_id)
         return Reply()
     client_id = await call.daemon.clients.known(call.session_id, call.client_id, call.who)
-    given = Close(at=call.daemon.clock.now_ms(), author=call.who.name, client_id=client_id)
-    await node.submit(call.session_id, given)
+    closing = Close(at=call.daemon.clock.now_ms(), author=call.who.name, client_id=client_id)
+    await node.submit(call.session_id, closing)
     return Reply()
 
 

@@ -1,7 +1,6 @@
-"""How a session is doing, in one small answer that is cheap to ask for.
+"""How a session is doing: who is there, whether a turn runs, what it waits for, and how the last one failed.
 
-Takes a session; gives who is there, whether a turn runs, what it waits for, and how the last one failed. The
-transcript is folded only when there is a question or a failure to tell of.
+It is cheap to ask for: the transcript is folded only when there is a question or a failure to tell of.
 """
 
 from __future__ import annotations

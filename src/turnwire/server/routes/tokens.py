@@ -1,7 +1,6 @@
 """Credentials over HTTP: tokens for programs, logins for the page.
 
-Takes checked calls; gives what `Tokens` and `Login` say. A secret is in the one answer that makes it and nowhere
-else. Never shows a digest.
+A secret is in the one answer that makes it and nowhere else, and a digest is in none.
 """
 
 from __future__ import annotations

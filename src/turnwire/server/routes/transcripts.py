@@ -1,8 +1,7 @@
-"""A session to read: what was said, everything that happened, and why it stands still.
+"""A session to read, open or closed: what was said, everything that happened, and why it stands still.
 
-Takes a session, open or closed; gives its folded view, its whole log as one file, or the evidence about its turn.
-The file is written page by page, so a log of any length costs one page of memory. Never shows frames of the agent
-to observers: they may hold secrets.
+The whole log as one file is written page by page, so one of any length costs one page of memory. Observers are not
+shown frames of the agent: they may hold secrets.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The turns of a session: all of them, the current one, one by its prompt.
+"""Turns as REST shows them: all of a session, the current one, one by its prompt.
 
-Takes a session, also one that is closed; gives each turn with what was asked, what came of it and how it ended, as
-the log has it.
+The words of `state` are those of the contract that older clients know; `detailState` has ours. Other routes about
+prompts answer with the same shapes.
 """
 
 from __future__ import annotations

@@ -99,11 +99,11 @@ def load_settings(flags: Mapping[str, object], environ: Mapping[str, str], confi
         **_from_environ(environ),
         **_from_flags(flags),
     }
-    given = frozenset(found)
+    named = frozenset(found)
     found = {**_defaults(environ, found), **found}
     settings = Settings(**{row.name: cast("Any", found[row.name].value) for row in SETTINGS})
     limits = Limits(**{row.name.removeprefix(LIMIT): cast("Any", found[row.name].value) for row in LIMITS})
-    check_together(settings, given)
+    check_together(settings, named)
     return Loaded(settings, limits, file, found)
 
 
@@ -194,9 +194,9 @@ def _from_flags(flags: Mapping[str, object]) -> dict[str, _Found]:
     return found
 
 
-def _limit_flags(given: object) -> list[tuple[str, object]]:
+def _limit_flags(flags: object) -> list[tuple[str, object]]:
     pairs: list[tuple[str, object]] = []
-    for each in cast("Iterable[str]", given or ()):
+    for each in cast("Iterable[str]", flags or ()):
         name, equals, value = each.partition("=")
         if not equals:
             raise ConfigError(f"--limit {each} has no value; write --limit {each}=NUMBER")

@@ -22,7 +22,7 @@ from turnwire.core.envelope import SESSION_UPDATE, to_envelope
 from turnwire.core.events import PermissionRequested
 from turnwire.core.state import Phase, Turn
 from turnwire.core.turn import TurnState
-from turnwire.core.view import AnyItem, Compaction, Message, Role, ToolCall, View, decode_view
+from turnwire.core.view import AnyItem, Compaction, Message, MessageRole, ToolCall, View, decode_view
 from turnwire.ids import Epoch, SessionId
 from turnwire.limits import Limits
 from turnwire.log.base import EventLog, Position
@@ -33,9 +33,9 @@ JOURNAL_EVENTS = 2000
 """Events that are told one by one; a client that wants all of them reads the stream from the start."""
 
 _CHUNKS = {
-    Role.USER: "user_message_chunk",
-    Role.AGENT: "agent_message_chunk",
-    Role.THOUGHT: "agent_thought_chunk",
+    MessageRole.USER: "user_message_chunk",
+    MessageRole.AGENT: "agent_message_chunk",
+    MessageRole.THOUGHT: "agent_thought_chunk",
 }
 
 

@@ -1,9 +1,9 @@
 """One stream over many sessions: the pump of `GET /events`. A dozen tabs of a browser live on one connection.
 
-Takes the sessions that were asked for, or none for all that there are and will be; gives their events, each
-session's in its own order, with a cursor over all of them as every event's id. Sessions take turns by the
-page, so that a loud one does not keep a quiet one out. A session costs a task once it has something
-to tell; one that is quiet costs a number. A reader that stalls holds one page for each that has something to tell.
+It shows the sessions that were asked for, or all that there are and will be: each session's events in its own
+order, with a cursor over all of them as every event's id. Sessions take turns by the page, so that a loud one does
+not keep a quiet one out. A session costs a task once it has something to tell; one that is quiet costs a number. A
+reader that stalls holds one page for each that has something to tell.
 
 Theory of operation
 -------------------

@@ -1,7 +1,7 @@
 """One session as a stream: what is after a cursor, then what comes; one word if the cursor cannot be honoured.
 
-Takes a position; gives pages of SSE frames, and a `Lost` before it goes on from elsewhere. `SessionStream` is the
-pump of `GET /session/{session_id}/events`. Never skips anything without saying so, never says it twice.
+`SessionStream` is the pump of `GET /session/{session_id}/events`. It skips nothing without saying so, and says it
+once.
 """
 
 from __future__ import annotations

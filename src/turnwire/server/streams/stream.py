@@ -1,8 +1,8 @@
 """One open SSE response: bytes out, heartbeats between, and an end for each way in which it can end.
 
-Takes whole frames from a pump and writes them; gives up on a reader that takes nothing for `write_timeout_s`. Ends
-by itself when the daemon stops, when the credential is revoked, and when the client is gone. Never queues: a pump
-that writes faster than its reader reads waits here, and waiting costs it one page.
+A pump writes whole frames; a reader that takes nothing for `write_timeout_s` is given up. The response ends by
+itself when the daemon stops, when the credential is revoked, and when the client is gone. Nothing is queued: a
+pump that writes faster than its reader reads waits here, and waiting costs it one page.
 
 Theory of operation
 -------------------

@@ -165,8 +165,8 @@ def _message(record: logging.LogRecord) -> str:
 
 
 def _fields(record: logging.LogRecord) -> dict[str, Any]:
-    given = {name: value for name, value in vars(record).items() if name not in _OWN_FIELDS}
-    return {name: value for name, value in given.items() if value is not None}
+    extra = {name: value for name, value in vars(record).items() if name not in _OWN_FIELDS}
+    return {name: value for name, value in extra.items() if value is not None}
 
 
 def _time(record: logging.LogRecord) -> str:

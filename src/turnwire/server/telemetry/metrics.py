@@ -1,8 +1,8 @@
 """What the daemon does, in numbers for Prometheus.
 
-Takes events, requests and readers as they come; gives the text of one scrape. Every label has a bounded set of
-values: no session, prompt or address is one. Counts are plain numbers until somebody asks, so counting costs next
-to nothing, and each `Metrics` is its own registry: nothing is shared with others in the process.
+Every label has a bounded set of values: no session, prompt or address is one. Counts are plain numbers until
+somebody asks, so counting costs next to nothing, and each `Metrics` is its own registry: nothing is shared with
+others in the process.
 """
 
 from __future__ import annotations

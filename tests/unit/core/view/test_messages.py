@@ -9,7 +9,7 @@ import pytest
 from msgspec import Raw
 
 from turnwire.core import events as ev
-from turnwire.core.view import Message, Role, Unknown, View
+from turnwire.core.view import Message, MessageRole, Unknown, View
 from turnwire.ids import AgentSessionId, ClientId, MessageId, PromptId
 
 P1, P2 = PromptId("p1"), PromptId("p2")
@@ -359,4 +359,5 @@ def test_roles_are_kept_apart_by_kind() -> None:
         said("agent_message", messageId="1"),
         said("agent_thought", messageId="1"),
     )
-    assert [message.role for message in messages(view)] == [Role.USER, Role.AGENT, Role.THOUGHT]
+    told = [message.role for message in messages(view)]
+    assert told == [MessageRole.USER, MessageRole.AGENT, MessageRole.THOUGHT]

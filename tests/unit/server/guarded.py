@@ -25,7 +25,7 @@ PUBLIC = [("GET", "/health"), ("GET", "/page/{name}"), ("POST", "/login")]
 
 
 @dataclass
-class Door:
+class GuardedApp:
     """A guard in front of an application that says who came in."""
 
     settings: Settings = field(default_factory=lambda: Settings(allow_origin=(PAGE,), allow_host=("tw.example",)))

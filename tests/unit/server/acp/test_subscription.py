@@ -1,0 +1,113 @@
+"""One session at one client: what its readers have done is done once, whoever of them did it."""
+
+from __future__ import annotations
+
+import pytest
+
+from turnwire.ids import ClientId, Epoch, SessionId
+from turnwire.server.acp.frame_queue import Wake
+from turnwire.server.acp.subscription import Start, Subscription
+from turnwire.server.acp.subscription_state import SubscriptionState
+from turnwire.wire.jsonrpc import raw
+
+pytestmark = pytest.mark.anyio
+
+GREETING = [raw({"sessionUpdate": "session_info_update"})]
+
+
+class Opened:
+    """A subscription, and how often it was answered and heard of."""
+
+    def __init__(self) -> None:
+        self.answers = 0
+        self.changes = 0
+        self.subscription = Subscription(SessionId("s-1"), 64, self._changed)
+
+    def open(self, *, is_gated: bool = False) -> Subscription:
+        start = Start(ClientId("c-1"), Epoch("e-1"), 3, 7, greeting=GREETING, answer=self._answer)
+        self.subscription.open(start, is_gated=is_gated)
+        return self.subscription
+
+    def _answer(self) -> None:
+        self.answers += 1
+
+    def _changed(self, _: Subscription) -> None:
+        self.changes += 1
+
+
+async def test_the_first_reader_behind_the_history_answers_and_the_first_behind_the_gate_greets() -> None:
+    opened = Opened()
+    subscription = opened.open()
+    assert (subscription.state, opened.answers) == (SubscriptionState.HISTORY, 0)
+    subscription.answer()
+    subscription.answer()
+    assert (subscription.state, opened.answers) == (SubscriptionState.GATE, 1)
+    assert [subscription.greet(), subscription.greet()] == [GREETING, ()]
+    assert subscription.state is SubscriptionState.LIVE
+
+
+async def test_what_was_answered_before_it_began_has_no_history() -> None:
+    subscription = Subscription(SessionId("s-1"), 64)
+    subscription.open(Start(ClientId("c-1"), Epoch("e-1"), 0, 0), is_gated=True)
+    assert subscription.state is SubscriptionState.GATE
+    assert not subscription.gate.is_set()
+
+
+async def test_each_opening_has_a_gate_of_its_own() -> None:
+    opened = Opened()
+    first = opened.open(is_gated=True).gate
+    second = opened.open(is_gated=True).gate
+    opened.subscription.open_gate()
+    assert (first.is_set(), second.is_set()) == (False, True)
+
+
+async def test_a_pause_makes_readers_begin_anew_where_they_stood() -> None:
+    opened = Opened()
+    subscription = opened.open()
+    subscription.answer()
+    before = subscription.generation
+    subscription.pause()
+    assert subscription.is_attached
+    assert subscription.paused_generation == subscription.generation > before
+    subscription.resume()
+    assert (subscription.state, opened.answers) == (SubscriptionState.GATE, 1)
+    assert subscription.generation > subscription.paused_generation
+    resumed = subscription.generation
+    subscription.resume()
+    assert subscription.generation == resumed, "nothing was paused"
+
+
+async def test_what_waits_behind_the_queue_is_forgotten_when_the_session_is_opened_anew() -> None:
+    opened = Opened()
+    subscription = opened.open()
+    left: list[str] = []
+    subscription.put(b"answer", 0)
+    subscription.call_behind_queue(lambda: left.append("once"))
+    subscription.delivered(7, 0)
+    assert not left, "the answer was not given yet"
+    opened.open()
+    subscription.delivered(7, 1)
+    assert not left
+    subscription.call_behind_queue(lambda: left.append("then"))
+    subscription.delivered(7, 1)
+    subscription.delivered(8, 1)
+    assert left == ["then"]
+
+
+async def test_an_ended_one_is_not_opened_any_more() -> None:
+    opened = Opened()
+    opened.open()
+    opened.subscription.end()
+    assert opened.open().state is SubscriptionState.OVER
+    assert opened.subscription.client_id is None
+    assert opened.answers == 0
+
+
+async def test_whoever_tends_it_hears_of_readers_openings_and_closings() -> None:
+    opened, wake = Opened(), Wake()
+    subscription = opened.open()
+    subscription.add_reader(wake, is_stream=True)
+    assert (subscription.readers, subscription.streams, opened.changes) == (1, 1, 2)
+    subscription.remove_reader(wake, is_stream=True)
+    subscription.close()
+    assert (subscription.readers, subscription.streams, opened.changes) == (0, 0, 4)
