@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from turnwire.agent.session_client import Gate, Stage
+from turnwire.agent.session_client import Gate, GateStage
 from turnwire.errors import LimitExceeded
 from turnwire.wire.schema.update import FULL_STATE
 
@@ -46,7 +46,7 @@ def test_ready_before_the_answer_has_no_effect() -> None:
     gate = Gate(10)
     assert not gate.take("x", b"1")
     assert gate.open() == []
-    assert gate.stage is Stage.OPENING
+    assert gate.stage is GateStage.OPENING
     assert gate.answered(waits=True) == []
     assert gate.answered(waits=False) == []
     assert gate.open() == [b"1"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import anyio
 import msgspec
@@ -19,10 +19,12 @@ from turnwire.ids import AgentSessionId, RequestId
 from turnwire.limits import KiB, Limits
 from turnwire.link.process import Exit
 from turnwire.link.stdio import StdioLink
-from turnwire.runtime.agent_connection import UPDATE, AgentConnection
+from turnwire.runtime.agent_connection import AgentConnection
+from turnwire.runtime.agent_inbound import AgentInbound
 from turnwire.runtime.source import LinkedAgent
 from turnwire.testing.patience import WAIT_S
 from turnwire.wire.jsonrpc import Failure, Notification, Request, Result, decode
+from turnwire.wire.methods import SESSION_UPDATE
 from turnwire.wire.peek import peek_session_id, peek_update_params
 
 LIMITS = Limits(frame_bytes=64 * KiB, stop_eof_s=0.0)
@@ -36,13 +38,15 @@ def frame(method: str, request_id: object = None, **params: object) -> bytes:
 
 def update(session_id: str, text: str) -> bytes:
     content = {"type": "text", "text": text}
-    return frame(UPDATE, sessionId=session_id, update={"sessionUpdate": "agent_message_chunk", "content": content})
+    return frame(
+        SESSION_UPDATE, sessionId=session_id, update={"sessionUpdate": "agent_message_chunk", "content": content}
+    )
 
 
 PROPER = [
     update(BROKEN, "words"),
     update("nobody", "words"),
-    frame(UPDATE, sessionId=BROKEN, update=7),
+    frame(SESSION_UPDATE, sessionId=BROKEN, update=7),
     frame("_vendor/thing", x=[1]),
     *(frame("session/request_permission", each, sessionId=BROKEN, options=[]) for each in (1, "1", 2)),
     frame("session/request_permission", 3, sessionId="nobody"),
@@ -78,9 +82,9 @@ class Room:
     def updated(self, update: Raw) -> None:
         self.heard.append(bytes(update))
 
-    def asked(self, request: Request) -> None: ...
+    def asked_users(self, request: Request) -> None: ...
 
-    def wants(self, request: Request, answer: Callable[[Result | Failure], None]) -> bool:
+    def asked_client(self, request: Request, answer: Callable[[Result | Failure], None]) -> bool:
         return False
 
     def registered(self) -> None: ...
@@ -122,7 +126,7 @@ class Account:
         if found.method == "$/cancel_request":
             return
         try:
-            params = peek_update_params(found.params) if found.method == UPDATE else None
+            params = peek_update_params(found.params) if found.method == SESSION_UPDATE else None
         except RemoteProtocolError:
             params = None
         if params is not None and params.session_id == BROKEN:
@@ -163,7 +167,7 @@ class Play:
             await self.answer({"protocolVersion": 1})
         for room, session_id in ((self.broken, BROKEN), (self.sound, SOUND)):
             params = opening_params(None, "/", NO_SETUP)
-            self.connection.open_session(room, "session/new", params, room.opened, None)
+            self.connection.open_session(cast("AgentInbound", room), "session/new", params, room.opened, None)
             await self.answer({"sessionId": session_id})
 
     async def read_answers(self) -> None:

@@ -48,6 +48,19 @@ from turnwire.errors import (
 from turnwire.ids import SessionId
 from turnwire.link.base import FrameLink
 from turnwire.wire.jsonrpc import METHOD_NOT_FOUND, RESOURCE_NOT_FOUND, Failure, Notification, Request, decode, raw
+from turnwire.wire.methods import (
+    SESSION_CANCEL,
+    SESSION_CLOSE,
+    SESSION_FORK,
+    SESSION_LIST,
+    SESSION_LOAD,
+    SESSION_NEW,
+    SESSION_PROMPT,
+    SESSION_RESUME,
+    SESSION_SET_CONFIG_OPTION,
+    SESSION_SET_MODE,
+    SESSION_UPDATE,
+)
 
 logger = logging.getLogger(__name__)
 CLOSE_S = 5.0
@@ -185,9 +198,9 @@ class AdaptedSessions:
     async def named(self, asked: Opening, meta: Json, forked: Kept | None) -> str:
         """Open a new session at the object, and give it the object's name."""
         if forked is None:
-            answer = await self.ask("session/new", _params(asked, meta))
+            answer = await self.ask(SESSION_NEW, _params(asked, meta))
         elif self.abilities.fork:
-            answer = await self.ask("session/fork", _params(asked, meta, sessionId=forked.id))
+            answer = await self.ask(SESSION_FORK, _params(asked, meta, sessionId=forked.id))
         else:
             raise AgentFailure("this agent cannot fork a session; open a new one", jsonrpc=METHOD_NOT_FOUND)
         session_id = str(answer["sessionId"])
@@ -239,7 +252,7 @@ class AdaptedSessions:
             return None, []
         replayed = self._replays[session_id] = []
         try:
-            answer = await self.ask("session/load" if self.abilities.load else "session/resume", params)
+            answer = await self.ask(SESSION_LOAD if self.abilities.load else SESSION_RESUME, params)
         finally:
             del self._replays[session_id]
         self._known.add(session_id)
@@ -251,7 +264,7 @@ class AdaptedSessions:
         if self.abilities.close:
             self._known.discard(session.id)
             with suppress(AgentFailure, LinkError):
-                await self.ask("session/close", {"sessionId": session.id})
+                await self.ask(SESSION_CLOSE, {"sessionId": session.id})
 
     def _offer(self, session: Session, answer: Json) -> None:
         modes, mode = official_sdk.modes(answer)
@@ -279,10 +292,10 @@ class AdaptedSessions:
         """The client chose something."""
         named: Json = {"sessionId": session.id}
         if option_id == official_sdk.MODE and session.id not in self._mode_is_option:
-            await self.ask("session/set_mode", {**named, "modeId": value})
+            await self.ask(SESSION_SET_MODE, {**named, "modeId": value})
             return
         kind = {"type": "boolean"} if isinstance(value, bool) else {}
-        await self.ask("session/set_config_option", {**named, **kind, "configId": option_id, "value": value})
+        await self.ask(SESSION_SET_CONFIG_OPTION, {**named, **kind, "configId": option_id, "value": value})
 
     # -- prompting -----------------------------------------------------------------------------------------------
 
@@ -295,13 +308,13 @@ class AdaptedSessions:
         if turn.meta:
             params["_meta"] = turn.meta
         self.turns[session_id] = turn
-        waiting = self.peer.begin("session/prompt", params)
+        waiting = self.peer.begin(SESSION_PROMPT, params)
         try:
             answer = await waiting.result()
         except anyio.get_cancelled_exc_class():
             # What it says until it has stopped still belongs to the turn.
             with anyio.move_on_after(self._definition.options.max_cancel_s / 2, shield=True):
-                self.peer.notify("session/cancel", {"sessionId": session_id})
+                self.peer.notify(SESSION_CANCEL, {"sessionId": session_id})
                 with suppress(AgentFailure, LinkError):
                     await waiting.result()
             if not waiting.is_done:
@@ -325,7 +338,7 @@ class AdaptedSessions:
     async def told(self, method: str, params: Json) -> None:
         """A notification of the object."""
         session_id, live = self._of(params)
-        if method != "session/update":
+        if method != SESSION_UPDATE:
             client = self._client_of(live)
             if client is not None and (live is None or live.is_opened):
                 client.connected.put(Notification(method, raw(params)))
@@ -523,7 +536,7 @@ class AdaptedStore:
         if not self._sessions.abilities.list:
             return await self._inner.list(cwd, cursor, limit)
         asked = {name: value for name, value in (("cwd", cwd), ("cursor", cursor)) if value is not None}
-        answer = await self._sessions.ask("session/list", asked)
+        answer = await self._sessions.ask(SESSION_LIST, asked)
         return Page([_kept(each) for each in answer.get("sessions") or ()], answer.get("nextCursor"))
 
     async def delete(self, session_id: str) -> None:

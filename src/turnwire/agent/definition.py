@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from turnwire.agent.options import AgentOptions, AuthMethod, Command
 from turnwire.agent.store import SessionStore
 from turnwire.agent.v2_updates import Json
-from turnwire.core.dialect import VENDOR
 from turnwire.core.translate.handshake import ClientProfile, Host, Offered, initialize_answer
 from turnwire.errors import LocalProtocolError
 from turnwire.runtime.cancellation import contained
 from turnwire.runtime.clock import Clock
+from turnwire.wire.methods import VENDOR
 
 if TYPE_CHECKING:
     from turnwire.agent.live_session import LiveSession

@@ -27,7 +27,7 @@ from turnwire.core.translate.updates import NO_OFFERS, translator_for
 from turnwire.errors import LimitExceeded
 from turnwire.ids import PromptId, RequestId, SessionId
 from turnwire.wire.jsonrpc import Failure, Notification, Request, Result, encode, raw
-from turnwire.wire.methods import SESSION_SET_CONFIG_OPTION
+from turnwire.wire.methods import CANCEL_REQUEST, SESSION_SET_CONFIG_OPTION
 from turnwire.wire.schema.update import FULL_STATE
 
 logger = logging.getLogger(__name__)
@@ -64,13 +64,13 @@ class SessionClient:
         """The answer that opens the session is in the outbox."""
         options = self.connected.definition.options
         self._put_all(self._gate.answered(waits=options.offers_ready))
-        if self._gate.stage is Stage.WAITING and options.ready_s is not None:
+        if self._gate.stage is GateStage.WAITING and options.ready_s is not None:
             self._start_timer(options.ready_s)
 
     def be_ready(self) -> None:
         """The client can take everything."""
         self._put_all(self._gate.open())
-        if self._gate.stage is Stage.OPEN and self._timer is not None:
+        if self._gate.stage is GateStage.OPEN and self._timer is not None:
             self._timer.cancel()
 
     def leave(self) -> None:
@@ -224,13 +224,13 @@ class SessionClient:
             self._pass("", self._update(each))
         request_id, answer = self.connected.calls.begin()
         self._pass("", encode(Request(request_id, method, raw(params))))
-        if self._gate.stage is Stage.WAITING:
+        if self._gate.stage is GateStage.WAITING:
             self._start_timer(REQUEST_S)
         try:
             return await answer.wait()
         except BaseException:
             if self.connected.calls.withdraw(request_id):
-                self._pass("", encode(Notification("$/cancel_request", raw({"requestId": request_id}))))
+                self._pass("", encode(Notification(CANCEL_REQUEST, raw({"requestId": request_id}))))
             raise
 
     def _pass(self, kind: str, frame: bytes) -> None:
@@ -264,7 +264,7 @@ def _late(update: Raw) -> Raw:
 # -- the ready gate: what nobody asked for waits until the client can take it ----------------------------------
 
 
-class Stage(Enum):
+class GateStage(Enum):
     """Where a session is in its opening."""
 
     OPENING = "opening"
@@ -278,7 +278,7 @@ class Gate:
     """One session at one client."""
 
     def __init__(self, max_held: int) -> None:
-        self.stage = Stage.OPENING
+        self.stage = GateStage.OPENING
         self._max_held = max_held
         self._held: list[tuple[str, bytes]] = []
 
@@ -289,7 +289,7 @@ class Gate:
 
     def check(self, kind: str) -> None:
         """Raise `LimitExceeded` if too many wait already and none of them can be replaced."""
-        if self.stage is Stage.OPEN or len(self._held) < self._max_held:
+        if self.stage is GateStage.OPEN or len(self._held) < self._max_held:
             return
         self._coalesce(kind)
         if len(self._held) >= self._max_held:
@@ -301,30 +301,30 @@ class Gate:
 
     def take(self, kind: str, frame: bytes) -> bool:
         """Whether the frame may go now; else it is held. An end or a request is held whatever the bound is."""
-        if self.stage is Stage.OPEN:
+        if self.stage is GateStage.OPEN:
             return True
         self._held.append((kind, frame))
         return False
 
     def answered(self, *, waits: bool) -> list[bytes]:
         """The answer that opens the session is written. `waits`: the client is to say when it is ready."""
-        if self.stage is not Stage.OPENING:
+        if self.stage is not GateStage.OPENING:
             return []
-        self.stage = Stage.WAITING
+        self.stage = GateStage.WAITING
         return [] if waits else self.open()
 
     def open(self) -> list[bytes]:
         """What may go now, because the client can take it all. While it is opening it cannot, whoever says so."""
-        if self.stage is not Stage.WAITING:
+        if self.stage is not GateStage.WAITING:
             return []
-        self.stage = Stage.OPEN
+        self.stage = GateStage.OPEN
         frames, self._held = [frame for _, frame in self._held], []
         return frames
 
     def discard(self) -> None:
         """The client has left: what waits for it is forgotten, and nothing waits any more."""
         self._held.clear()
-        self.stage = Stage.OPEN
+        self.stage = GateStage.OPEN
 
     def _coalesce(self, coming: str) -> None:
         """Drop each full state that a later one replaces."""

@@ -13,10 +13,10 @@ from typing import Any, Final, TypeAlias, cast
 import msgspec
 from msgspec import Raw
 
-from turnwire.core.dialect import VENDOR
 from turnwire.core.translate.diffs import git_patch
 from turnwire.core.translate.members import child
 from turnwire.wire.jsonrpc import raw
+from turnwire.wire.methods import VENDOR
 
 Json: TypeAlias = dict[str, Any]
 

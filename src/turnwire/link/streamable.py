@@ -50,17 +50,25 @@ from turnwire.wire.jsonrpc import (
     encode,
     raw,
 )
+from turnwire.wire.methods import (
+    CANCEL_REQUEST,
+    SESSION_CLOSE,
+    SESSION_DELETE,
+    SESSION_FORK,
+    SESSION_LOAD,
+    SESSION_NEW,
+    SESSION_RESUME,
+    STATE_RESYNC_REQUIRED,
+)
 from turnwire.wire.peek import peek_session_id, read_update_line
 
 REPLAY_MOST_S: Final = 30.0
 """A session that is never quiet, because somebody works in it, is loaded after this time."""
 
-RESYNC: Final = "_turnwire/state_resync_required"
-"""What turnwire's own server says first on a stream whose cursor it cannot honour."""
 
-_NAMES_A_SESSION: Final = frozenset({"session/new", "session/fork"})
-_BRINGS_BACK: Final = frozenset({"session/load", "session/resume"})
-_ENDS_A_SESSION: Final = frozenset({"session/close", "session/delete"})
+_NAMES_A_SESSION: Final = frozenset({SESSION_NEW, SESSION_FORK})
+_BRINGS_BACK: Final = frozenset({SESSION_LOAD, SESSION_RESUME})
+_ENDS_A_SESSION: Final = frozenset({SESSION_CLOSE, SESSION_DELETE})
 
 
 class _Version(msgspec.Struct, rename="camel"):
@@ -155,7 +163,7 @@ class StreamableLink(NetworkLink):
             return None if message.id is None else self._asked.pop(exact(message.id), None)
         if message is None:
             return None
-        if message.method == "$/cancel_request":
+        if message.method == CANCEL_REQUEST:
             cancelled = read_cancel_request(message.params)
             return None if cancelled is None else self._open.get(exact(cancelled), (None, None))[1]
         session_id = peek_session_id(message.params)
@@ -228,7 +236,7 @@ class StreamableLink(NetworkLink):
                 session_id = peek_session_id(message.params) or stream.session_id
                 if session_id is not None and is_header(session_id):
                     self._asked[exact(message.id)] = session_id
-            elif isinstance(message, Notification) and message.method == RESYNC:
+            elif isinstance(message, Notification) and message.method == STATE_RESYNC_REQUIRED:
                 self._lose("the agent no longer has what comes after the last numbered event")
             elif isinstance(message, Result | Failure) and message.id is not None:
                 history = self._answered(message, stream)
@@ -250,7 +258,7 @@ class StreamableLink(NetworkLink):
                 self._stream(named)
         elif about is not None and request.method in _BRINGS_BACK:
             history = self._stream(about)
-            has_history = request.method == "session/load" or _last_event(message) is not None
+            has_history = request.method == SESSION_LOAD or _last_event(message) is not None
             if has_history and came_on is not history and history.standing is Standing.OPEN:
                 return history
         elif about is not None and request.method in _ENDS_A_SESSION and about in self._streams:

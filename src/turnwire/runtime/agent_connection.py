@@ -38,16 +38,18 @@ from turnwire.runtime.agent_exit import in_words, one_line
 from turnwire.runtime.agent_inbound import AgentInbound
 from turnwire.runtime.source import AgentHandle
 from turnwire.wire.jsonrpc import Failure, Notification, Request, Result, raw
-from turnwire.wire.methods import is_extension
+from turnwire.wire.methods import (
+    AUTH_LOGIN,
+    CANCEL_REQUEST,
+    ELICITATION_COMPLETE,
+    SESSION_READY,
+    SESSION_UPDATE,
+    is_extension,
+)
 from turnwire.wire.peek import UpdateParams, peek_session_id, peek_update_params
-
-UPDATE = "session/update"
-
 
 Opened: TypeAlias = Callable[[Result | Failure], AgentSessionId | None]
 """Hears the answer to a request that opens a session; says under which id the session lives here, if it does."""
-
-COMPLETE = "elicitation/complete"
 
 
 class Listener(Protocol):
@@ -182,7 +184,7 @@ class AgentConnection:
         assert self.profile is not None, "authentication follows the handshake"
         if is_terminal(self.profile.auth_methods, method_id):
             raise LocalProtocolError("this login is a program of the agent; run it in a terminal, then try again")
-        method = "auth/login" if self.profile.version == NEWEST_VERSION else "authenticate"
+        method = AUTH_LOGIN if self.profile.version == NEWEST_VERSION else "authenticate"
         answer = await self.peer.call(method, raw({"methodId": method_id}))
         if isinstance(answer, Failure):
             raise RemoteProtocolError("the agent refused the authentication", jsonrpc=answer.error.code)
@@ -230,7 +232,7 @@ class AgentConnection:
         self._touch(inbound)
         if self.profile is not None and self.profile.ready:
             # Only now: the session is known here, so nothing the agent sends after it can be dropped.
-            self.peer.notify("session/ready", session_params(agent_session_id))
+            self.peer.notify(SESSION_READY, session_params(agent_session_id))
         inbound.registered()
 
     def has(self, agent_session_id: AgentSessionId) -> bool:
@@ -271,9 +273,9 @@ class AgentConnection:
     def _incoming(self, frame: Request | Notification) -> None:
         if isinstance(frame, Request):
             self._request(frame)
-        elif frame.method == UPDATE:
+        elif frame.method == SESSION_UPDATE:
             self._update_the_long_way(frame)
-        elif frame.method == "$/cancel_request":
+        elif frame.method == CANCEL_REQUEST:
             self._cancel_request(frame)
         elif not self._is_heard(frame):
             name = frame.method[:KEPT_STRAYS]
@@ -283,7 +285,7 @@ class AgentConnection:
         """Tell the clients whom it concerns; False if there are none."""
         named = peek_session_id(frame.params)
         everybody = [each for some in self.listeners.values() for each in some]
-        if frame.method == COMPLETE:
+        if frame.method == ELICITATION_COMPLETE:
             # It names no session: only who was asked knows the elicitation.
             for each in everybody:
                 each.completed(frame)
@@ -304,7 +306,7 @@ class AgentConnection:
         try:
             params = peek_update_params(frame.params)
         except RemoteProtocolError:
-            self.strays[UPDATE] += 1
+            self.strays[SESSION_UPDATE] += 1
             return
         self._update(params)
 

@@ -27,22 +27,10 @@ from turnwire.runtime.client_requests import ClientRequests
 from turnwire.runtime.clock import Clock
 from turnwire.wire.jsonrpc import Failure, Request, Result
 from turnwire.wire.peek import peek_update
+from turnwire.wire.schema.update import CURRENT_STATE
 
 _ANOTHER = PromptId("")
 """What a marker names that names none of our open requests."""
-
-LATEST = frozenset(
-    {
-        "available_commands_update",
-        "config_option_update",
-        "current_mode_update",
-        "session_info_update",
-        "state_update",
-        "usage_update",
-    }
-)
-"""Updates that say what is now. In a replay they are news; everything else in it is history."""
-
 
 _GONE = {
     "agent_exited": "the agent is gone",
@@ -135,7 +123,7 @@ class AgentInbound:
 
     def _before_the_answer(self, update: Raw, kind: str) -> None:
         """A load tells history first. Only what is true now is new to the log, and it waits for the answer."""
-        if self.replay is None or kind in LATEST:
+        if self.replay is None or kind in CURRENT_STATE:
             self.news.append(update)
         else:
             self.replay.apply(SessionUpdated(at=0, kind=kind, update=update))

@@ -34,6 +34,14 @@ from turnwire.runtime.agent_connection import AgentConnection
 from turnwire.runtime.agent_inbound import AgentInbound, Owed, OwedBy
 from turnwire.runtime.clock import Clock
 from turnwire.wire.jsonrpc import AUTH_REQUIRED, Failure, Result, raw
+from turnwire.wire.methods import (
+    CANCEL_REQUEST,
+    SESSION_CANCEL,
+    SESSION_CLOSE,
+    SESSION_NEW,
+    SESSION_PROMPT,
+    SESSION_STEERING,
+)
 
 NO_OFFERS = Raw(b"{}")
 
@@ -120,8 +128,8 @@ class AgentSession:
         known_as = named if how in {"load", "resume"} else None
         servers = mcp_servers(state.setup.mcp_servers, self._profile.version)
         setup = replace(state.setup, mcp_servers=servers)
-        method = "session/new" if how in {"new", "lost"} or named is None else f"session/{how}"
-        params = opening_params(None if method == "session/new" else named, state.cwd, setup)
+        method = SESSION_NEW if how in {"new", "lost"} or named is None else f"session/{how}"
+        params = opening_params(None if method == SESSION_NEW else named, state.cwd, setup)
 
         def answered(frame: Result | Failure) -> AgentSessionId | None:
             if self._inbound.is_over:
@@ -204,7 +212,7 @@ class AgentSession:
         except ContentRefused as refusal:
             self._inbound.put(AgentRefused(at=self._clock.now_ms(), prompt_id=prompt_id, unsent=str(refusal)))
             return
-        request_id = self._connection.peer.ask("session/prompt", self._prompt(content, meta), answered)
+        request_id = self._connection.peer.ask(SESSION_PROMPT, self._prompt(content, meta), answered)
         self._inbound.asked = (request_id, prompt_id)
         self._inbound.owed = Owed(prompt_id, OwedBy.IDLE if profile.turn_end is TurnEnd.IDLE else OwedBy.ANSWER)
         self._inbound.put(AgentHasPrompt(at=self._clock.now_ms(), prompt_id=prompt_id, agent_request_id=request_id))
@@ -229,17 +237,17 @@ class AgentSession:
             injected = isinstance(frame, Result) and read_steer_result(frame.result)
             self._inbound.put(SteerAnswered(at=self._clock.now_ms(), prompt_id=prompt_id, injected=injected))
 
-        self._connection.peer.ask("_session/steering", self._prompt(content, meta), answered)
+        self._connection.peer.ask(SESSION_STEERING, self._prompt(content, meta), answered)
 
     def cancel(self, prompt_id: PromptId, rung: CancelRung) -> None:
         """One rung of the ladder."""
         if self._inbound.agent_session_id is None:
             return
         if rung is CancelRung.NOTIFY:
-            self._connection.peer.notify("session/cancel", session_params(self._inbound.agent_session_id))
+            self._connection.peer.notify(SESSION_CANCEL, session_params(self._inbound.agent_session_id))
         elif rung is CancelRung.REQUEST:
             if self._inbound.asked is not None and self._inbound.asked[1] == prompt_id:
-                self._connection.peer.notify("$/cancel_request", raw({"requestId": self._inbound.asked[0]}))
+                self._connection.peer.notify(CANCEL_REQUEST, raw({"requestId": self._inbound.asked[0]}))
         elif not self._connection.end_now(kill=rung is CancelRung.KILL):
             self._tasks.start_soon(self._connection.aclose)
 
@@ -257,7 +265,7 @@ class AgentSession:
         """Tell the agent that it may forget the session, and leave."""
         profile = self._connection.profile
         if profile is not None and profile.close and self._inbound.agent_session_id is not None:
-            self._connection.peer.ask("session/close", session_params(self._inbound.agent_session_id), _unheard)
+            self._connection.peer.ask(SESSION_CLOSE, session_params(self._inbound.agent_session_id), _unheard)
         self.leave()
 
     def _prompt(self, content: Raw, meta: Raw | UnsetType) -> Raw:

@@ -14,10 +14,11 @@ from typing import Any, Final
 
 from msgspec import Raw, Struct
 
-from turnwire.core.dialect import NEWEST_VERSION, VENDOR, AgentProfile
+from turnwire.core.dialect import NEWEST_VERSION, AgentProfile
 from turnwire.core.translate.members import as_object, child, entries, is_offered, members, raw, text_of
 from turnwire.errors import RemoteProtocolError, TurnwireError
 from turnwire.wire.jsonrpc import INVALID_PARAMS, UNSUPPORTED_VERSION
+from turnwire.wire.methods import VENDOR
 
 OLDEST_VERSION: Final = 1
 _GATED: Final[dict[str, tuple[tuple[str, ...], str]]] = {

@@ -11,11 +11,10 @@ from typing import Any, Final
 
 from msgspec import Raw
 
-from turnwire.core.dialect import VENDOR
 from turnwire.core.translate.members import entries, members, raw, text_of
 from turnwire.core.translate.tools import patch_to_v1, patch_to_v2, text_item
 from turnwire.ids import SessionId
-from turnwire.wire.methods import SESSION_REQUEST_PERMISSION
+from turnwire.wire.methods import SESSION_REQUEST_PERMISSION, VENDOR
 
 _UNTITLED: Final = "The agent asks for permission"
 _OPTION_KINDS: Final = frozenset({"allow_once", "allow_always", "reject_once", "reject_always"})

@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 
 from msgspec import UNSET, Raw, Struct, UnsetType
 
-from turnwire.core.dialect import VENDOR, AgentProfile
+from turnwire.core.dialect import AgentProfile
 from turnwire.core.state import NO_SETUP, Setup
 from turnwire.core.translate.handshake import read_offered
 from turnwire.core.translate.members import entries, members, raw, text_of
@@ -20,6 +20,15 @@ from turnwire.core.view.latest import Latest
 from turnwire.errors import RemoteProtocolError
 from turnwire.ids import SessionId
 from turnwire.wire.jsonrpc import INVALID_PARAMS, RESOURCE_NOT_FOUND
+from turnwire.wire.methods import (
+    SESSION_FORK,
+    SESSION_LOAD,
+    SESSION_NEW,
+    SESSION_RESUME,
+    SESSION_SET_CONFIG_OPTION,
+    SESSION_SET_MODE,
+    VENDOR,
+)
 from turnwire.wire.schema.reading import read
 from turnwire.wire.schema.v1 import LoadSessionRequest
 from turnwire.wire.schema.v1 import NewSessionRequest as V1NewSession
@@ -27,17 +36,15 @@ from turnwire.wire.schema.v1 import ResumeSessionRequest as V1ResumeSession
 from turnwire.wire.schema.v2 import NewSessionRequest, ResumeSessionRequest
 
 _REQUESTS: Final[dict[tuple[str, int], Any]] = {
-    ("session/new", 1): V1NewSession,
-    ("session/load", 1): LoadSessionRequest,
-    ("session/resume", 1): V1ResumeSession,
-    ("session/fork", 1): V1ResumeSession,
-    ("session/new", 2): NewSessionRequest,
-    ("session/resume", 2): ResumeSessionRequest,
-    ("session/fork", 2): ResumeSessionRequest,
+    (SESSION_NEW, 1): V1NewSession,
+    (SESSION_LOAD, 1): LoadSessionRequest,
+    (SESSION_RESUME, 1): V1ResumeSession,
+    (SESSION_FORK, 1): V1ResumeSession,
+    (SESSION_NEW, 2): NewSessionRequest,
+    (SESSION_RESUME, 2): ResumeSessionRequest,
+    (SESSION_FORK, 2): ResumeSessionRequest,
 }
 _NO_ITEMS: Final = Raw(b"[]")
-SET_MODE: Final = "session/set_mode"
-SET_OPTION: Final = "session/set_config_option"
 
 
 class Opening(Struct, frozen=True, kw_only=True):
@@ -82,7 +89,7 @@ def read_opening(method: str, params: Raw, client_version: int) -> Opening:
         cwd=request.cwd,
         setup=setup,
         session_id=None if session_id is None else SessionId(session_id),
-        replay=method == "session/load" or replay is not None,
+        replay=method == SESSION_LOAD or replay is not None,
     )
 
 
@@ -206,17 +213,17 @@ def translate_setting(method: str, params: Raw, client_version: int, agent_versi
     if agent_version == client_version:
         return Setting(method, params)
     if agent_version == 2:
-        return Setting(SET_OPTION, raw(_setting_to_v2(method, fields, offers)))
+        return Setting(SESSION_SET_CONFIG_OPTION, raw(_setting_to_v2(method, fields, offers)))
     if text_of(fields, "configId") == Modes(Counter(), offers).standing_id:
         mode = {name: value for name, value in fields.items() if name not in {"configId", "type", "value"}}
-        return Setting(SET_MODE, raw({**mode, "modeId": fields.get("value")}))
+        return Setting(SESSION_SET_MODE, raw({**mode, "modeId": fields.get("value")}))
     if text_of(fields, "type") == "id":
         fields.pop("type")
-    return Setting(SET_OPTION, raw(fields))
+    return Setting(SESSION_SET_CONFIG_OPTION, raw(fields))
 
 
 def _setting_to_v2(method: str, fields: dict[str, Raw], offers: Raw) -> dict[str, Any]:
-    if method == SET_OPTION:
+    if method == SESSION_SET_CONFIG_OPTION:
         is_boolean = bytes(fields.get("value", b"")) in {b"true", b"false"}
         return {**fields, "type": "boolean" if is_boolean else "id"}
     option = Options(Counter(), offers, booleans=True).mode_option()
@@ -240,7 +247,7 @@ def translate_setting_result(
     answered = members(result)
     if agent_version == client_version:
         return result if boolean_options else raw(_takeable(answered, Counter(), booleans=False))
-    if method == SET_MODE:
+    if method == SESSION_SET_MODE:
         return raw({})
     options = answered.get("configOptions")
     if client_version == 1:

@@ -20,6 +20,15 @@ from turnwire.runtime.services.files import Files
 from turnwire.runtime.services.roots import Roots
 from turnwire.runtime.services.terminals import Terminals
 from turnwire.wire.jsonrpc import METHOD_NOT_FOUND, raw
+from turnwire.wire.methods import (
+    FS_READ_TEXT_FILE,
+    FS_WRITE_TEXT_FILE,
+    TERMINAL_CREATE,
+    TERMINAL_KILL,
+    TERMINAL_OUTPUT,
+    TERMINAL_RELEASE,
+    TERMINAL_WAIT_FOR_EXIT,
+)
 from turnwire.wire.schema.reading import read
 from turnwire.wire.schema.v1 import (
     CreateTerminalRequest,
@@ -65,13 +74,13 @@ class Workspace:
         self._terminals = Terminals(self._roots, limits, threads, environment)
         self._is_closed = False
         self._calls: dict[str, Callable[[Raw], Awaitable[Raw]]] = {
-            "fs/read_text_file": self._read_text_file,
-            "fs/write_text_file": self._write_text_file,
-            "terminal/create": self._create,
-            "terminal/output": self._output,
-            "terminal/wait_for_exit": self._wait_for_exit,
-            "terminal/kill": self._kill,
-            "terminal/release": self._release,
+            FS_READ_TEXT_FILE: self._read_text_file,
+            FS_WRITE_TEXT_FILE: self._write_text_file,
+            TERMINAL_CREATE: self._create,
+            TERMINAL_OUTPUT: self._output,
+            TERMINAL_WAIT_FOR_EXIT: self._wait_for_exit,
+            TERMINAL_KILL: self._kill,
+            TERMINAL_RELEASE: self._release,
         }
         self.methods: Final = frozenset(self._calls)
 

@@ -17,7 +17,6 @@ from msgspec import DecodeError, Raw, Struct, field, json
 
 from turnwire import __version__
 from turnwire.core.admission import REFUSALS, Admission, Call, Step, Verdict
-from turnwire.core.dialect import VENDOR
 from turnwire.core.encoder.encoder import Dialect, Emission
 from turnwire.core.translate.handshake import (
     ClientProfile,
@@ -52,7 +51,7 @@ from turnwire.wire.jsonrpc import (
     encode,
     raw,
 )
-from turnwire.wire.methods import INITIALIZE
+from turnwire.wire.methods import INITIALIZE, VENDOR
 from turnwire.wire.peek import peek_session_id
 
 __all__ = ["AcpConnection", "SessionFrame"]

@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from turnwire.core import events as ev
 from turnwire.core.codec import STORED_UPDATE, decode
 from turnwire.core.correlation import exact
-from turnwire.core.dialect import VENDOR, read_cancel_request
+from turnwire.core.dialect import read_cancel_request
 from turnwire.core.encoder import Answer, Fail, SessionEncoder
 from turnwire.core.inputs import AnswerPermission, Cancel, Prompt, WhenBusy
 from turnwire.core.permissions import NOT_ANSWERED
@@ -40,6 +40,7 @@ from turnwire.server.acp.rpc import Named, failed, failure_of, read_params
 from turnwire.server.acp.subscription import Subscription
 from turnwire.server.daemon.prompts import KEY_LENGTH, digest
 from turnwire.wire.jsonrpc import Failure, Request, Result, encode, raw
+from turnwire.wire.methods import VENDOR
 
 # -- prompting -----------------------------------------------------------------------------------------------
 

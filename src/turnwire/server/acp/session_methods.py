@@ -17,12 +17,10 @@ from anyio import to_thread
 from msgspec import UNSET, Meta, Raw, Struct, field, json
 from msgspec.structs import replace
 
-from turnwire.core.dialect import VENDOR
 from turnwire.core.inputs import ChangeSetup
 from turnwire.core.state import Phase, Setup
 from turnwire.core.translate.members import members
 from turnwire.core.translate.sessions import (
-    SET_MODE,
     current_offers,
     read_opening,
     session_result,
@@ -33,9 +31,7 @@ from turnwire.core.view import MAIN_PLAN, View
 from turnwire.errors import (
     BadRequest,
     Forbidden,
-    LimitExceeded,
     SessionClosed,
-    SessionLimitReached,
     SessionNotFound,
     TurnwireError,
 )
@@ -49,9 +45,10 @@ from turnwire.server.acp.prompt_methods import answer_from_log, cancel_input, dr
 from turnwire.server.acp.rpc import EMPTY, Named, invalid, read_params
 from turnwire.server.acp.subscription import Start
 from turnwire.server.daemon import configuration
-from turnwire.server.daemon.creation import checked_setup, hear_agent
+from turnwire.server.daemon.creation import checked_setup, create_session
 from turnwire.server.daemon.session_list import SessionEntry, Wanted
 from turnwire.wire.jsonrpc import Request, raw
+from turnwire.wire.methods import SESSION_SET_MODE, VENDOR
 
 PAGE = 100
 """Sessions in one answer to `session/list`."""
@@ -147,11 +144,7 @@ async def _create(
     client: ClientState, request: Request, cwd: str, setup: Setup, fork_of: SessionId | None = None
 ) -> None:
     daemon = client.daemon
-    try:
-        session_id = await daemon.node.create(cwd, setup=setup, fork_of=fork_of, author=client.who.name)
-    except LimitExceeded as error:
-        raise SessionLimitReached(str(error), limit=daemon.limits.loaded_sessions) from None
-    await hear_agent(daemon, session_id)
+    session_id = await create_session(daemon, cwd, setup, author=client.who.name, fork_of=fork_of)
     subscription = client.subscription(session_id)
     client_id = await daemon.clients.attach(session_id, client.who)
     view = await daemon.node.view(session_id)
@@ -334,7 +327,7 @@ async def set_option(client: ClientState, request: Request) -> Raw:
     offers = current_offers((await daemon.node.view(session_id)).latest)
     wanted = translate_setting(request.method, request.params, version, agent, offers)
     result = EMPTY
-    if wanted.method == SET_MODE:
+    if wanted.method == SESSION_SET_MODE:
         await configuration.set_mode(daemon, session_id, read_params(wanted.params, _Mode).mode_id, who)
     else:
         option = read_params(wanted.params, _Option)

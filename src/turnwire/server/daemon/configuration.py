@@ -19,9 +19,8 @@ from turnwire.errors import InvalidMode, InvalidOption, RemoteProtocolError
 from turnwire.ids import ClientId, SessionId
 from turnwire.server.daemon.daemon import Daemon
 from turnwire.wire.jsonrpc import UNREADABLE, raw
+from turnwire.wire.methods import SESSION_SET_CONFIG_OPTION, SESSION_SET_MODE, SESSION_SET_MODEL
 from turnwire.wire.peek import peek_update
-
-SET_OPTION = "session/set_config_option"
 
 
 class Chooser(NamedTuple):
@@ -73,7 +72,7 @@ async def set_mode(daemon: Daemon, session_id: SessionId, mode: str, who: Choose
         await _ask_option(daemon, session_id, option, mode)
         previous = _text(option.current)
     else:
-        await _configure(daemon, session_id, "session/set_mode", {"modeId": mode})
+        await _configure(daemon, session_id, SESSION_SET_MODE, {"modeId": mode})
         previous = latest.mode
     now = daemon.clock.now_ms()
     await daemon.node.submit(
@@ -93,7 +92,7 @@ async def set_model(daemon: Daemon, session_id: SessionId, model_id: str, who: C
         await _ask_option(daemon, session_id, option, model_id)
         previous = _text(option.current)
     else:
-        await _configure(daemon, session_id, "session/set_model", {"modelId": model_id})
+        await _configure(daemon, session_id, SESSION_SET_MODEL, {"modelId": model_id})
         previous = latest.model
     now = daemon.clock.now_ms()
     chosen = ModelSet(at=now, model_id=model_id, previous=previous, author=who.author, client_id=who.client_id)
@@ -108,7 +107,7 @@ async def _ask_option(daemon: Daemon, session_id: SessionId, option: Option, val
         params["type"] = "boolean"
     elif agent is not None and agent.protocol_version >= 2:
         params["type"] = "id"
-    result = await _configure(daemon, session_id, SET_OPTION, params)
+    result = await _configure(daemon, session_id, SESSION_SET_CONFIG_OPTION, params)
     try:
         options = msgspec.json.decode(result, type=_Taken).config_options
     except UNREADABLE:

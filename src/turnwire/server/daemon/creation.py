@@ -48,11 +48,11 @@ async def create_session(
     except LimitExceeded as error:
         raise SessionLimitReached(str(error), limit=daemon.limits.loaded_sessions) from None
     if wait:
-        await hear_agent(daemon, created)
+        await _hear_agent(daemon, created)
     return created
 
 
-async def hear_agent(daemon: Daemon, session_id: SessionId) -> None:
+async def _hear_agent(daemon: Daemon, session_id: SessionId) -> None:
     """Wait for the agent of a new session, not for long. A session that no agent takes is removed again."""
     failure: AgentError | None = None
     with anyio.move_on_after(daemon.limits.opening_s):

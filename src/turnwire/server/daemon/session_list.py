@@ -17,7 +17,7 @@ import msgspec
 from msgspec import Struct
 
 from turnwire.core import events as ev
-from turnwire.core.codec import decode
+from turnwire.core.codec import STORED_UPDATE, decode, stored_prefix
 from turnwire.core.state import NOTHING, Phase, SessionState
 from turnwire.core.view import VIEW_VERSION, Latest, Session, View
 from turnwire.core.view.transcript import Speaker
@@ -280,13 +280,12 @@ def _short(kept: _Kept) -> View:
 
 
 _TELLING = tuple(
-    b'{"type":"%b"' % str(each.__struct_config__.tag).encode()
+    stored_prefix(each)
     for each in (
         *(ev.SessionCreated, ev.SetupChanged, ev.SessionRenamed, ev.SessionClosed),
         *(ev.ClientAttached, ev.ClientDetached),
     )
 )
-_AN_UPDATE = b'{"type":"session_update"'
 _NAMES_SESSION = b'"session_info_update"'
 _HEAD_BYTES = 128
 """Where the kind of a stored update is, at the latest."""
@@ -294,6 +293,6 @@ _HEAD_BYTES = 128
 
 def _tells(body: bytes) -> bool:
     """Whether an event is about names, directories, clients or the session's end."""
-    if body.startswith(_AN_UPDATE):
+    if body.startswith(STORED_UPDATE):
         return _NAMES_SESSION in body[:_HEAD_BYTES]
     return body.startswith(_TELLING)

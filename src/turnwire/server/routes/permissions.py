@@ -101,18 +101,18 @@ class _Answered(Struct):
     outcome: Raw | UnsetType = UNSET
 
 
-# -- questions -----------------------------------------------------------------------------------------------
+# -- requests ------------------------------------------------------------------------------------------------
 
 
-async def list_questions(call: Call) -> Reply:
+async def list_requests(call: Call) -> Reply:
     state = (await call.daemon.node.session(call.session_id)).state
     if not state.permissions:
         return Reply(QuestionList([]))
     view = await call.daemon.node.view(call.session_id)
-    return Reply(QuestionList([_question(call.session_id, each) for each in view.permissions.values()]))
+    return Reply(QuestionList([_shown(call.session_id, each) for each in view.permissions.values()]))
 
 
-def _question(session_id: SessionId, asked: PermissionRequested) -> Question:
+def _shown(session_id: SessionId, asked: PermissionRequested) -> Question:
     try:
         read = msgspec.json.decode(asked.params, type=_Asked)
     except UNREADABLE:
@@ -132,7 +132,7 @@ def _question(session_id: SessionId, asked: PermissionRequested) -> Question:
 # -- answers -------------------------------------------------------------------------------------------------
 
 
-async def answer_question(call: Call) -> Reply:
+async def answer_request(call: Call) -> Reply:
     counts = await _answer(call, call.session_id)
     try:
         outcome = msgspec.json.decode(counts.answer, type=_Answered).outcome
@@ -146,7 +146,7 @@ async def answer_compat(call: Call) -> Reply:
 
 
 async def answer_anywhere(call: Call) -> Reply:
-    """The question is looked for in the sessions that are open: one with a question always is."""
+    """The request is looked for in the sessions that are open: one with a request always is."""
     node, request_id = call.daemon.node, _named(call)
     for session_id in node.loaded:
         if call.who.may_touch(session_id) and _knows((await node.session(session_id)).state, request_id):
@@ -181,7 +181,7 @@ async def _answer(call: Call, session_id: SessionId) -> PermissionAnswer:
 
 
 def _result(body: AnswerBody, method: str | None) -> Raw:
-    """The JSON-RPC result for the agent. Of a question that is not open any more the method is not known."""
+    """The JSON-RPC result for the agent. Of a request that is not open any more the method is not known."""
     if (body.outcome is None) == (body.answer is None):
         raise BadRequest("give `outcome` for a permission request, or `answer` for an elicitation")
     if body.answer is not None:
@@ -222,7 +222,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
     Endpoint(
         method="GET",
         path="/session/{session_id}/permissions",
-        act=list_questions,
+        act=list_requests,
         summary="Questions of the agent that wait for an answer",
         role=Role.OBSERVER,
         gives=QuestionList,
@@ -232,7 +232,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
     Endpoint(
         method="POST",
         path="/session/{session_id}/permissions/{request_id}",
-        act=answer_question,
+        act=answer_request,
         summary="Answer a question; the first answer counts, and every answer hears which one does",
         role=Role.CONTROLLER,
         takes=AnswerBody,

@@ -20,6 +20,16 @@ from turnwire.testing.scripted.host import Unavailable
 from turnwire.testing.scripted.session import Action, Work
 from turnwire.testing.scripted.shapes import MODES, V2Shapes, member, text_block
 from turnwire.wire.jsonrpc import ErrorObject
+from turnwire.wire.methods import (
+    ELICITATION_CREATE,
+    FS_READ_TEXT_FILE,
+    FS_WRITE_TEXT_FILE,
+    SESSION_REQUEST_PERMISSION,
+    TERMINAL_CREATE,
+    TERMINAL_OUTPUT,
+    TERMINAL_RELEASE,
+    TERMINAL_WAIT_FOR_EXIT,
+)
 
 ECHO_CHUNKS = 3
 
@@ -167,7 +177,7 @@ def _quoted(text: str) -> bytes:
 async def ask(work: Work, command: c.Ask) -> None:
     await announce_tool_call(work, command.id)
     params = work.shapes.permission(work.session.id, command.id, command.options)
-    answer = await work.ask("session/request_permission", params)
+    answer = await work.ask(SESSION_REQUEST_PERMISSION, params)
     is_selected = member(answer, "outcome", "outcome") == "selected"
     option = member(answer, "outcome", "optionId") if is_selected else None
     # An option that was not offered is no approval.
@@ -181,7 +191,7 @@ async def ask(work: Work, command: c.Ask) -> None:
 @performs(c.Read)
 async def read(work: Work, command: c.Read) -> None:
     _require(work, work.offer.reads_files, "fs.readTextFile")
-    answer = await work.ask("fs/read_text_file", {"sessionId": work.session.id, "path": command.path})
+    answer = await work.ask(FS_READ_TEXT_FILE, {"sessionId": work.session.id, "path": command.path})
     await work.say(member(answer, "content") or "")
 
 
@@ -189,7 +199,7 @@ async def read(work: Work, command: c.Read) -> None:
 async def write(work: Work, command: c.Write) -> None:
     _require(work, work.offer.writes_files, "fs.writeTextFile")
     params = {"sessionId": work.session.id, "path": command.path, "content": command.text}
-    await work.ask("fs/write_text_file", params)
+    await work.ask(FS_WRITE_TEXT_FILE, params)
     await work.say(f"wrote {command.path}")
 
 
@@ -204,11 +214,11 @@ async def terminal(work: Work, command: c.Terminal) -> None:
     _require(work, work.offer.has_terminals, "terminal")
     program, *args = command.words
     session = {"sessionId": work.session.id}
-    created = await work.ask("terminal/create", {**session, "command": program, "args": args})
+    created = await work.ask(TERMINAL_CREATE, {**session, "command": program, "args": args})
     terminal_id = {**session, "terminalId": member(created, "terminalId")}
-    await work.ask("terminal/wait_for_exit", terminal_id)
-    shown = await work.ask("terminal/output", terminal_id)
-    await work.ask("terminal/release", terminal_id)
+    await work.ask(TERMINAL_WAIT_FOR_EXIT, terminal_id)
+    shown = await work.ask(TERMINAL_OUTPUT, terminal_id)
+    await work.ask(TERMINAL_RELEASE, terminal_id)
     await work.say(member(shown, "output") or "")
 
 
@@ -223,7 +233,7 @@ async def elicit(work: Work, command: c.Elicit) -> None:
         "mode": "form",
         "requestedSchema": schema,
     }
-    answer = await work.ask("elicitation/create", params)
+    answer = await work.ask(ELICITATION_CREATE, params)
     content = msgspec.json.encode(member(answer, "content") or {}).decode()
     await work.say(f"elicited {member(answer, 'action')} {content}")
 

@@ -16,6 +16,7 @@ import msgspec
 from turnwire.link.base import FrameLink
 from turnwire.testing.patience import WAIT_S
 from turnwire.testing.scripted.shapes import Json, member, text_block
+from turnwire.wire.methods import SESSION_NEW, SESSION_PROMPT, SESSION_UPDATE
 
 CAPABILITIES: Json = {
     "fs": {"readTextFile": True, "writeTextFile": True},
@@ -54,12 +55,12 @@ class BareClient:
 
     async def new_session(self, cwd: str = "/") -> str:
         """Open a session; gives its id."""
-        answer = await self.call("session/new", {"cwd": cwd, "mcpServers": []})
+        answer = await self.call(SESSION_NEW, {"cwd": cwd, "mcpServers": []})
         return answer["result"]["sessionId"]
 
     async def prompt(self, session_id: str, text: str) -> Json:
         """Prompt, and wait for the end of the turn: the answer in v1, the next idle update in v2."""
-        answer = await self.call("session/prompt", prompt_params(session_id, text))
+        answer = await self.call(SESSION_PROMPT, prompt_params(session_id, text))
         if member(answer, "result", "messageId") is None:
             return answer
         return await self.until(lambda frame: is_idle(frame, session_id))
@@ -99,7 +100,7 @@ class BareClient:
 
     def updates(self) -> list[Json]:
         """Every session update seen so far."""
-        return [frame["params"]["update"] for frame in self.seen if frame.get("method") == "session/update"]
+        return [frame["params"]["update"] for frame in self.seen if frame.get("method") == SESSION_UPDATE]
 
     def text(self) -> str:
         """Everything the agent has said in messages."""

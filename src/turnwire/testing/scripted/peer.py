@@ -17,6 +17,7 @@ from turnwire.errors import LimitExceeded, LinkError
 from turnwire.ids import RequestId
 from turnwire.link.base import FrameLink
 from turnwire.wire.jsonrpc import ErrorObject, Failure, Frame, Notification, Request, Result, encode, raw
+from turnwire.wire.methods import CANCEL_REQUEST
 
 
 class Refused(Exception):
@@ -85,7 +86,7 @@ class Peer:
     def _withdraw(self, request_id: RequestId) -> None:
         # Withdrawing is a courtesy: a client that takes nothing or is gone must not hold up the cancel.
         with suppress(LimitExceeded, LinkError):
-            withdrawal = Notification("$/cancel_request", raw({"requestId": request_id}))
+            withdrawal = Notification(CANCEL_REQUEST, raw({"requestId": request_id}))
             self.link.send_nowait(encode(withdrawal))
 
     async def _send(self, frame: Frame) -> None:

@@ -27,7 +27,7 @@ from turnwire.testing.scripted.options import AgentOptions, Profile
 from turnwire.testing.scripted.peer import Peer, Refused
 from turnwire.testing.scripted.shapes import CHOICES, Json, V1Shapes, V2Shapes, member
 from turnwire.wire.jsonrpc import INVALID_REQUEST, REQUEST_CANCELLED, ErrorObject, Request
-from turnwire.wire.methods import ELICITATION_CREATE, SESSION_REQUEST_PERMISSION
+from turnwire.wire.methods import ELICITATION_CREATE, SESSION_REQUEST_PERMISSION, VENDOR
 
 HISTORY_UPDATES = 10_000
 """How many updates a session remembers: more than any test says by hand, and bounded."""
@@ -121,7 +121,7 @@ class ClientOffer:
         self.wants_turn_complete = any(
             asked is True or isinstance(asked, dict)
             for asked in (
-                member(capabilities, "_meta", "turnwire", "turnComplete"),
+                member(capabilities, "_meta", VENDOR, "turnComplete"),
                 member(capabilities, "session", "turnComplete"),
             )
         )
