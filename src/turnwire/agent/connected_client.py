@@ -17,7 +17,7 @@ from anyio.lowlevel import checkpoint
 from msgspec import Raw
 
 from turnwire.agent.definition import AgentDefinition
-from turnwire.core.admission import Admission
+from turnwire.core.connection_stage import Admission
 from turnwire.core.correlation import Correlation
 from turnwire.core.translate.handshake import ClientProfile
 from turnwire.errors import LimitExceeded, LinkBroken, LinkError

@@ -17,7 +17,7 @@ from turnwire.agent.connected_client import ConnectedClient
 from turnwire.agent.definition import AgentDefinition, initialize_result
 from turnwire.agent.failures import CANCELLED, error_of
 from turnwire.agent.methods import LOGIN, NOTIFICATIONS, REQUESTS, extension
-from turnwire.core.admission import REFUSALS, Call, Step, Verdict
+from turnwire.core.connection_stage import REFUSALS, Call, Step, Verdict
 from turnwire.core.correlation import ExactId, exact
 from turnwire.core.dialect import read_cancel_request
 from turnwire.core.translate.handshake import read_client, version_refusal

@@ -18,7 +18,7 @@ from turnwire.agent.failures import invalid
 from turnwire.agent.options import MODE
 from turnwire.agent.store import Kept
 from turnwire.agent.v2_updates import Json, user_message
-from turnwire.core.admission import Step
+from turnwire.core.connection_stage import Step
 from turnwire.core.translate.members import as_object, members, text_of
 from turnwire.core.translate.sessions import Opening, read_opening
 from turnwire.core.view.patch import is_null, read_entries

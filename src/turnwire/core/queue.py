@@ -1,4 +1,4 @@
-"""Admission and the queue: which prompt runs now, waits, goes first, joins the running turn, or is refused.
+"""The queue: which prompt runs now, waits, goes first, joins the running turn, or is refused.
 
 Takes a draft and what a client wants; records acceptance, waiting and start. Never ends an active turn
 (`core.ending`) and never starts a second one: a prompt starts only when no turn is active.

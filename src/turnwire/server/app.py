@@ -9,7 +9,7 @@ from starlette.routing import BaseRoute, Route, Router, WebSocketRoute
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from turnwire.errors import NotFound
-from turnwire.server.access.guard import Guard
+from turnwire.server.access.middleware import AccessMiddleware
 from turnwire.server.access.origins import Policy
 from turnwire.server.acp.http import PATH, StreamableHttp
 from turnwire.server.acp.registry import AcpConnections
@@ -38,7 +38,7 @@ def create_app(daemon: Daemon) -> ASGIApp:
         paths.setdefault(each.path, {})[each.method] = each
     routes += [Route(path, PathOfEndpoints(daemon, methods)) for path, methods in paths.items()]
     router = Router(routes, default=_nowhere, redirect_slashes=False)
-    return Guard(
+    return AccessMiddleware(
         router,
         tokens=daemon.tokens,
         policy=Policy.of(

@@ -16,7 +16,7 @@ from anyio.abc import TaskGroup
 from msgspec import DecodeError, Raw, Struct, field, json
 
 from turnwire import __version__
-from turnwire.core.admission import REFUSALS, Admission, Call, Step, Verdict
+from turnwire.core.connection_stage import REFUSALS, Admission, Call, Step, Verdict
 from turnwire.core.encoder.encoder import Dialect, Emission
 from turnwire.core.translate.handshake import (
     ClientProfile,

@@ -70,7 +70,7 @@ NETWORK_BITS_V6 = 64
 logger = logging.getLogger("turnwire.audit")
 
 
-class Guard:
+class AccessMiddleware:
     """An ASGI application in front of another."""
 
     def __init__(

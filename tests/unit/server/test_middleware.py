@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from starlette.types import Message
-from tests.unit.server.guarded import HERE, PAGE, GuardedApp, scope_of
+from tests.unit.server.middleware_app import HERE, PAGE, GuardedApp, scope_of
 
 from turnwire.errors import ConfigError
 from turnwire.server.access.identity import ANYBODY

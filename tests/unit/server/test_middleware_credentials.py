@@ -5,11 +5,11 @@ from __future__ import annotations
 import logging
 
 import pytest
-from tests.unit.server.guarded import GIVEN, HERE, PAGE, GuardedApp, Headers
+from tests.unit.server.middleware_app import GIVEN, HERE, PAGE, GuardedApp, Headers
 
 from turnwire.limits import Limits
-from turnwire.server.access.guard import STRANGER
 from turnwire.server.access.identity import ANYBODY, Identity, Role
+from turnwire.server.access.middleware import STRANGER
 from turnwire.server.access.tokens import OPERATOR_TOKEN_ID
 from turnwire.server.settings.declared import Settings
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from turnwire.server.access.guard import Buckets, failure_buckets, network_of, request_buckets
+from turnwire.server.access.middleware import Buckets, failure_buckets, network_of, request_buckets
 from turnwire.testing import ManualClock
 
 pytestmark = pytest.mark.requirement("G13")

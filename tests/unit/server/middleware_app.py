@@ -9,8 +9,8 @@ from typing import Any
 from starlette.types import Message, Receive, Scope, Send
 
 from turnwire.limits import Limits
-from turnwire.server.access.guard import Guard
 from turnwire.server.access.identity import ANYBODY, IDENTITY, Identity
+from turnwire.server.access.middleware import AccessMiddleware
 from turnwire.server.access.origins import Policy
 from turnwire.server.access.tokens import Tokens
 from turnwire.server.settings.declared import Settings
@@ -38,7 +38,7 @@ class GuardedApp:
     def __post_init__(self) -> None:
         self.tokens, _ = Tokens.open(None, self.clock, GIVEN)
         settings = self.settings
-        self.guard = Guard(
+        self.guard = AccessMiddleware(
             self.app,
             tokens=self.tokens,
             policy=Policy.of(

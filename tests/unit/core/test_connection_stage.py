@@ -6,7 +6,7 @@ from itertools import product
 
 import pytest
 
-from turnwire.core.admission import CALLS, REFUSALS, STEPS, Admission, Call, ConnectionStage, Step, Verdict
+from turnwire.core.connection_stage import CALLS, REFUSALS, STEPS, Admission, Call, ConnectionStage, Step, Verdict
 
 NEW, AGREED, BEGUN = ConnectionStage.NEW, ConnectionStage.AGREED, ConnectionStage.BEGUN
 AGREED_LOCKED, BEGUN_LOCKED = ConnectionStage.AGREED_LOCKED, ConnectionStage.BEGUN_LOCKED
