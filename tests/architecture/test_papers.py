@@ -17,6 +17,8 @@ ROOT = Path(__file__).resolve().parents[2]
 LINK = re.compile(r"\[[^\]]*\]\((?P<target>[^)\s]+)\)")
 HOME = re.compile(r"(?:^|[\s`\"'(=])(?:/(?:home|Users|root)/|[A-Z]:\\Users\\)")
 TERM = re.compile(r"^- \*\*(?P<term>[^*]+)\*\*: \S")
+SOURCE_FILE = re.compile(r"`((?:\w+/)*\w+\.py)`")
+STEP = re.compile(r"^\| \d+ \| `(?P<file>[\w/]+\.py)`", re.MULTILINE)
 TERMS = [
     *(
         "agent",
@@ -70,6 +72,13 @@ def home_paths(root: Path) -> Iterator[str]:
             if HOME.search(line):
                 place = f"{path.relative_to(root).as_posix()}:{number}"
                 yield f"{place}: a path of one machine; write `~` or a made-up folder"
+
+
+def lost_files(root: Path, page: str) -> list[str]:
+    """Files that a page names and that are not there: from the root, or anywhere in the package."""
+    package = root / "src" / "turnwire"
+    named = sorted(set(SOURCE_FILE.findall((root / page).read_text(encoding="utf-8"))))
+    return [name for name in named if not (root / name).exists() and not any(package.rglob(name))]
 
 
 def terms(glossary: str) -> list[str]:
@@ -188,3 +197,20 @@ def test_a_promise_is_read_with_its_quote_and_its_tests() -> None:
     quote, shown = "> First line\n> second line.\n\n", "**Shown by:** `test_a`,\n`test_b`.\n\n"
     page = f"# Page\n\n## G1 One log\n\n{quote}Text.\n\n{shown}## Other\n"
     assert promises(page) == {"G1": ("First line second line.", "`test_a`,\n`test_b`.")}
+
+
+@pytest.mark.parametrize("page", ["docs/architecture.md", "CONTRIBUTING.md"])
+def test_every_file_that_the_map_names_is_there(page: str) -> None:
+    assert lost_files(ROOT, page) == []
+
+
+def test_a_file_that_is_not_there_is_found(tmp_path: Path) -> None:
+    (tmp_path / "src" / "turnwire" / "core").mkdir(parents=True)
+    (tmp_path / "src" / "turnwire" / "core" / "turn.py").touch()
+    (tmp_path / "map.md").write_text("`core/turn.py`, `turn.py`, `map.md`, `core/gone.py`\n", encoding="utf-8")
+    assert lost_files(tmp_path, "map.md") == ["core/gone.py"]
+
+
+def test_a_prompt_can_be_followed_through_twelve_files() -> None:
+    steps = STEP.findall((ROOT / "docs" / "architecture.md").read_text(encoding="utf-8"))
+    assert 8 <= len(steps) == len(set(steps)) <= 12

@@ -19,10 +19,10 @@ import anyio
 from turnwire.errors import ConfigError
 from turnwire.limits import Limits, MiB
 from turnwire.link.stdio import StdioLink
-from turnwire.testing.script import command_list
 from turnwire.testing.scripted.agent import ScriptedAgent, scripted_agent
 from turnwire.testing.scripted.host import FLUSH_S, Gates, ProcessHost
 from turnwire.testing.scripted.options import ORDER, PROFILES, AgentOptions, Profile, Step
+from turnwire.testing.scripted.script import command_list
 
 __all__ = ["PROFILES", "AgentOptions", "Gates", "Profile", "ScriptedAgent", "main", "scripted_agent"]
 

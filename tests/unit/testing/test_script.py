@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from turnwire.errors import ConfigError
-from turnwire.testing.script import command_list, load_script, parse_command, parse_prompt, parse_script
 from turnwire.testing.scripted import commands as c
 from turnwire.testing.scripted.actions import ACTIONS
 from turnwire.testing.scripted.commands import COMMANDS, Command, Kind, parts_of, usage_of
+from turnwire.testing.scripted.script import command_list, load_script, parse_command, parse_prompt, parse_script
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=30)
 LINE = TEXT.map(lambda text: text.replace("\n", " ")).filter(lambda text: bool(text.strip()))

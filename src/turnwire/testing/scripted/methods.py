@@ -15,9 +15,9 @@ from msgspec import Raw, Struct
 
 from turnwire.core.content import check_content
 from turnwire.errors import ContentRefused
-from turnwire.testing.script import parse_script
 from turnwire.testing.scripted.options import AgentOptions, Profile
 from turnwire.testing.scripted.peer import Refused
+from turnwire.testing.scripted.script import parse_script
 from turnwire.testing.scripted.session import ClientOffer, PromptRequest, Session, prompt_text
 from turnwire.testing.scripted.shapes import CHOICES, MODES, Json, V1Shapes, V2Shapes, member
 from turnwire.wire import methods as acp

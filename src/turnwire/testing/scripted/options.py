@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias, get_args
 
 from turnwire.errors import ConfigError
-from turnwire.testing.script import parse_script
+from turnwire.testing.scripted.script import parse_script
 
 Profile: TypeAlias = Literal["v1", "v1plus", "v2"]
 """`v1plus` is v1 with `turn_complete` and `session/ready`."""

@@ -20,11 +20,11 @@ from anyio.lowlevel import checkpoint
 
 from turnwire.errors import ConfigError
 from turnwire.ids import RequestId
-from turnwire.testing.script import parse_prompt, parse_script
 from turnwire.testing.scripted.commands import Command, Reject, Say
 from turnwire.testing.scripted.host import Host, Unavailable
 from turnwire.testing.scripted.options import AgentOptions, Profile
 from turnwire.testing.scripted.peer import Peer, Refused
+from turnwire.testing.scripted.script import parse_prompt, parse_script
 from turnwire.testing.scripted.shapes import CHOICES, Json, V1Shapes, V2Shapes, member
 from turnwire.wire.jsonrpc import INVALID_REQUEST, REQUEST_CANCELLED, ErrorObject, Request
 from turnwire.wire.methods import ELICITATION_CREATE, SESSION_REQUEST_PERMISSION, VENDOR
