@@ -29,6 +29,15 @@ from turnwire.link.environment import agent_environment
 from turnwire.runtime.services.files import Files
 from turnwire.runtime.services.roots import Roots
 from turnwire.runtime.services.terminals import Output, new_terminal_id, prepare, start_terminal
+from turnwire.wire.methods import (
+    FS_READ_TEXT_FILE,
+    FS_WRITE_TEXT_FILE,
+    TERMINAL_CREATE,
+    TERMINAL_KILL,
+    TERMINAL_OUTPUT,
+    TERMINAL_RELEASE,
+    TERMINAL_WAIT_FOR_EXIT,
+)
 from turnwire.wire.schema.common import TerminalExit
 
 if TYPE_CHECKING:
@@ -77,14 +86,14 @@ async def read_file(turn: Turn, path: AnyPath, line: int | None = None, limit: i
         return await _own_of(turn).read_file(whole, line, limit)
     params: dict[str, Any] = {"path": whole}
     params |= {name: value for name, value in (("line", line), ("limit", limit)) if value is not None}
-    return _text(await turn.request("fs/read_text_file", params), "content")
+    return _text(await turn.request(FS_READ_TEXT_FILE, params), "content")
 
 
 async def write_file(turn: Turn, path: AnyPath, text: str) -> None:
     """Create or replace a text file. Raises `RequestRefused`."""
     whole = _absolute(turn, path)
     if turn.session.client.fs_write:
-        await turn.request("fs/write_text_file", {"path": whole, "content": text})
+        await turn.request(FS_WRITE_TEXT_FILE, {"path": whole, "content": text})
     else:
         await _own_of(turn).write_file(whole, text)
 
@@ -149,13 +158,13 @@ async def _run_there(turn: Turn, params: dict[str, Any], call: ToolCall | None) 
     try:
         if call is not None:
             await call.terminal(named["terminalId"])
-        ended = await turn.request("terminal/wait_for_exit", named)
-        told = await turn.request("terminal/output", named)
+        ended = await turn.request(TERMINAL_WAIT_FOR_EXIT, named)
+        told = await turn.request(TERMINAL_OUTPUT, named)
     except BaseException:
-        await _let_go(turn, "terminal/kill", named)
+        await _let_go(turn, TERMINAL_KILL, named)
         raise
     finally:
-        await _let_go(turn, "terminal/release", named)
+        await _let_go(turn, TERMINAL_RELEASE, named)
     return Ran(
         exit_code=_maybe(ended.get("exitCode"), int),
         signal=_maybe(ended.get("signal"), str),
@@ -172,7 +181,7 @@ async def _made(turn: Turn, params: dict[str, Any]) -> dict[str, Any]:
         with anyio.CancelScope(shield=True) as waiting:
             tasks.start_soon(_hurry, waiting)
             try:
-                made = await turn.request("terminal/create", params)
+                made = await turn.request(TERMINAL_CREATE, params)
             except TurnwireError as error:
                 # Raised in here it would come out wrapped in a group.
                 made = error

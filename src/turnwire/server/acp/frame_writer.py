@@ -27,8 +27,11 @@ from turnwire.server.acp.client_state import ELICITATION_ID, ClientState
 from turnwire.server.acp.rpc import failed
 from turnwire.server.acp.subscription import Subscription
 from turnwire.wire.jsonrpc import Notification, Request, Result, encode, raw
-from turnwire.wire.methods import CANCEL_REQUEST, ELICITATION_CREATE
+from turnwire.wire.methods import CANCEL_REQUEST, ELICITATION_CREATE, VENDOR
 from turnwire.wire.peek import peek_update
+
+_EVENT_ID = b',"_meta":{"%b":{"eventId":%%d}}}}' % VENDOR.encode()
+"""How the params of a numbered frame end."""
 
 _LIVE_ONLY = frozenset({"notice"})
 """Updates that are no part of the history: who was not there does not hear of them."""
@@ -249,7 +252,7 @@ class FrameWriter:
                 return b"" if request_id is None else encode(_cancel(request_id))
 
     def _update(self, update: Raw, offset: int | None) -> bytes:
-        end = b"}}" if offset is None else b',"_meta":{"turnwire":{"eventId":%d}}}}' % offset
+        end = b"}}" if offset is None else _EVENT_ID % offset
         return b"".join((self._head, update, end))
 
     def _ask(self, ask: Ask, offset: int | None) -> bytes:
@@ -284,4 +287,4 @@ def _with_offset(params: Raw, offset: int | None) -> Raw:
         return params
     told = members(params)
     meta = members(told.get("_meta", Raw(b"{}")))
-    return raw({**told, "_meta": {**meta, "turnwire": {"eventId": offset}}})
+    return raw({**told, "_meta": {**meta, VENDOR: {"eventId": offset}}})
