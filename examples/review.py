@@ -11,16 +11,16 @@ import sys
 import anyio
 
 import turnwire
-from turnwire.client import Client, Question, Update
+from turnwire.client import Client, PermissionRequest, Update
 from turnwire.errors import TurnError
 
 AGENT = [sys.executable, "-m", "turnwire.testing.agent"]
 SESSIONS = 4
 
 
-def allow_reads(question: Question) -> str:
+def allow_reads(request: PermissionRequest) -> str:
     """Allow once what may be allowed once; reject the rest."""
-    return next((option.option_id for option in question.options if option.kind == "allow_once"), "reject")
+    return next((option.option_id for option in request.options if option.kind == "allow_once"), "reject")
 
 
 async def work(client: Client, number: int, done: dict[int, list[str]]) -> None:

@@ -17,8 +17,8 @@ PUBLIC = {
         Option Page PermissionOption Ran RequestRefused Sent Session SessionStore ToolCall Turn Value adapt
     """,
     "turnwire.client": """
-        Accepted Client DaemonClient Envelope OpenedSession Option PromptResult Question Session SessionStatus Turn
-        TurnResult TurnStatus Update connect
+        Accepted Client DaemonClient Envelope OpenedSession Option PermissionRequest PromptResult Question Session
+        SessionStatus Turn TurnResult TurnStatus Update connect
     """,
     "turnwire.log": """
         Durability EventLog LogStatistics MemoryEventLog Position SessionHead Snapshot SqliteEventLog Stored

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from turnwire.builtin.permits import Verdict, always_words, judge, permit_key
+from turnwire.builtin.permits import ToolPermit, always_words, judge, permit_key
 
 LOOKS, EDITS, RUNS = (False, False), (True, True), (True, False)
 
@@ -12,25 +12,25 @@ LOOKS, EDITS, RUNS = (False, False), (True, True), (True, False)
 @pytest.mark.parametrize(
     ("mode", "tool", "verdict"),
     [
-        ("ask", LOOKS, Verdict.RUN),
-        ("ask", EDITS, Verdict.ASK),
-        ("ask", RUNS, Verdict.ASK),
-        ("accept_edits", LOOKS, Verdict.RUN),
-        ("accept_edits", EDITS, Verdict.RUN),
-        ("accept_edits", RUNS, Verdict.ASK),
-        ("plan", LOOKS, Verdict.RUN),
-        ("plan", EDITS, Verdict.REFUSE),
-        ("plan", RUNS, Verdict.REFUSE),
+        ("ask", LOOKS, ToolPermit.RUN),
+        ("ask", EDITS, ToolPermit.ASK),
+        ("ask", RUNS, ToolPermit.ASK),
+        ("accept_edits", LOOKS, ToolPermit.RUN),
+        ("accept_edits", EDITS, ToolPermit.RUN),
+        ("accept_edits", RUNS, ToolPermit.ASK),
+        ("plan", LOOKS, ToolPermit.RUN),
+        ("plan", EDITS, ToolPermit.REFUSE),
+        ("plan", RUNS, ToolPermit.REFUSE),
     ],
 )
-def test_the_mode_decides_what_asks(mode: str, tool: tuple[bool, bool], verdict: Verdict) -> None:
+def test_the_mode_decides_what_asks(mode: str, tool: tuple[bool, bool], verdict: ToolPermit) -> None:
     asks, edits = tool
     assert judge(mode, asks=asks, edits=edits, is_allowed=False) is verdict
 
 
 def test_what_was_allowed_for_good_does_not_ask_but_plan_mode_still_refuses() -> None:
-    assert judge("ask", asks=True, edits=False, is_allowed=True) is Verdict.RUN
-    assert judge("plan", asks=True, edits=False, is_allowed=True) is Verdict.REFUSE
+    assert judge("ask", asks=True, edits=False, is_allowed=True) is ToolPermit.RUN
+    assert judge("plan", asks=True, edits=False, is_allowed=True) is ToolPermit.REFUSE
 
 
 @pytest.mark.parametrize(

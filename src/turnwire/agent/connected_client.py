@@ -38,7 +38,7 @@ class ConnectedClient:
         self.link = link
         self.tasks = tasks
         self.outbox = Outbox(link, definition.options.max_unsent)
-        self.calls = ClientRequests()
+        self.calls = OpenRequests()
         self.admission = Admission()
         """How far its connection is: what it may call now."""
         self.profile = ClientProfile(version=1)
@@ -152,7 +152,7 @@ class Sent:
         return (checkpoint() if self._outbox is None else self._outbox.room()).__await__()
 
 
-class ClientRequests:
+class OpenRequests:
     """The open requests of one connection, in both directions."""
 
     def __init__(self) -> None:

@@ -17,7 +17,7 @@ from turnwire.agent.connected_client import ConnectedClient
 from turnwire.agent.definition import AgentDefinition, initialize_result
 from turnwire.agent.failures import CANCELLED, error_of
 from turnwire.agent.methods import LOGIN, NOTIFICATIONS, REQUESTS, extension
-from turnwire.core.connection_stage import REFUSALS, Call, Step, Verdict
+from turnwire.core.connection_stage import REFUSALS, Admittance, MessageKind, Step
 from turnwire.core.correlation import ExactId, exact
 from turnwire.core.dialect import read_cancel_request
 from turnwire.core.translate.handshake import read_client, version_refusal
@@ -97,7 +97,7 @@ class Connection:
         self._client.refuse(request_id, ErrorObject(code, message))
 
     def _notification(self, frame: Notification) -> None:
-        if self._client.admission.judge(Call.UNANSWERED) is not Verdict.TAKEN:
+        if self._client.admission.judge(MessageKind.UNANSWERED) is not Admittance.TAKEN:
             return
         if frame.method == CANCEL_REQUEST:
             self._cancel_request(frame)
@@ -132,11 +132,11 @@ class Connection:
 
     def _request(self, request: Request) -> None:
         verdict = self._client.admission.judge(self._call(request.method))
-        if verdict is Verdict.NO_METHOD:
+        if verdict is Admittance.NO_METHOD:
             self._refuse(
                 request.id, METHOD_NOT_FOUND, f"this agent does not know the method in ACP v{self._version}"
             )
-        elif verdict is not Verdict.TAKEN:
+        elif verdict is not Admittance.TAKEN:
             self._client.refuse(request.id, REFUSALS[verdict])
         elif request.method == INITIALIZE:
             self._initialize(request)
@@ -147,12 +147,12 @@ class Connection:
             self._client.admission.step(Step.BEGIN)
             self._perform(request)
 
-    def _call(self, method: str) -> Call:
+    def _call(self, method: str) -> MessageKind:
         if method == INITIALIZE:
-            return Call.INITIALIZE
+            return MessageKind.INITIALIZE
         if not self._is_known(method):
-            return Call.UNKNOWN
-        return Call.LOGIN if method in LOGIN else Call.REQUEST
+            return MessageKind.UNKNOWN
+        return MessageKind.LOGIN if method in LOGIN else MessageKind.REQUEST
 
     @property
     def _version(self) -> int:

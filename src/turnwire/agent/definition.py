@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from turnwire.agent.options import AgentOptions, AuthMethod, Command
 from turnwire.agent.store import SessionStore
 from turnwire.agent.v2_updates import Json
-from turnwire.core.translate.handshake import ClientProfile, Host, Offered, initialize_answer
+from turnwire.core.translate.handshake import ClientProfile, HostOffer, Offered, initialize_answer
 from turnwire.errors import LocalProtocolError
 from turnwire.runtime.cancellation import contained
 from turnwire.runtime.clock import Clock
@@ -95,7 +95,7 @@ _MARKERS: Json = {"fork": {}, "additionalDirectories": {}}
 def initialize_result(definition: AgentDefinition, client: ClientProfile) -> Json:
     """What the client is told of the agent."""
     options = definition.options
-    host = Host(
+    host = HostOffer(
         version=definition.version,
         turn_complete=options.offers_turn_complete,
         ready=options.offers_ready,

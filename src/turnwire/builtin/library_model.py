@@ -1,8 +1,8 @@
 """A language model through the model library, with retries that its caller hears of.
 
 `choose_model` makes one of `--model`. The library is imported with the first request, in a thread: it takes
-seconds. Tries again only what may pass (`Failure.may_pass`), and only before the first piece was given. Never lets
-an exception of the library out: each becomes a `ModelFailed`.
+seconds. Tries again only what may pass (`RequestFailure.may_pass`), and only before the first piece was given.
+Never lets an exception of the library out: each becomes a `ModelFailed`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from turnwire.link.backoff import Backoff, Chance
 from turnwire.runtime.clock import Clock, SystemClock
 
 if TYPE_CHECKING:
-    from turnwire.builtin.library_request import Failure, LibraryConnection, LibraryRequest
+    from turnwire.builtin.library_request import LibraryConnection, LibraryRequest, RequestFailure
 
 TRIES = 5
 """A provider that fails so often in a row has more than a hiccup."""
@@ -150,13 +150,13 @@ class LibraryModel:
         except request.errors as error:
             raise self._told(request.failure(error, seen=True)) from None
 
-    def _told(self, failure: Failure) -> Exception:
+    def _told(self, failure: RequestFailure) -> Exception:
         # What the provider said is for this program's own log: it is not ours, and may hold what a user wrote.
         _log.warning("%s failed (%s): %s", self.name, failure.reason, failure.words)
         return failure.error()
 
 
-def _wait_s(failure: Failure, backoff: Backoff) -> float | None:
+def _wait_s(failure: RequestFailure, backoff: Backoff) -> float | None:
     """How long to wait for another try; `None` gives up."""
     waits_too_long = failure.asked_wait_s is not None and failure.asked_wait_s > LONGEST_ASKED_WAIT_S
     if not failure.may_pass or waits_too_long or backoff.failures + 1 >= TRIES:

@@ -147,7 +147,7 @@ class LibraryRequest(NamedTuple):
         """What sending raises; `failure` says what each means."""
         return ERRORS
 
-    def failure(self, error: Exception, *, seen: bool) -> Failure:
+    def failure(self, error: Exception, *, seen: bool) -> RequestFailure:
         return what_failed(error, self.choice, seen=seen)
 
     @asynccontextmanager
@@ -430,7 +430,7 @@ _CODE = re.compile(r"[A-Za-z0-9_.-]{1,60}")
 """A code of a provider is a word of its documentation. What looks otherwise may be anything."""
 
 
-class Failure(NamedTuple):
+class RequestFailure(NamedTuple):
     """A request that failed."""
 
     reason: FailureReason
@@ -475,16 +475,16 @@ _KINDS = (
 )
 
 
-def what_failed(error: Exception, choice: ModelChoice, *, seen: bool) -> Failure:
+def what_failed(error: Exception, choice: ModelChoice, *, seen: bool) -> RequestFailure:
     """What `error` means. `seen` says that pieces of the answer were given: then it is a cut, whatever it was."""
     kind = _kind(error)
     text = kind.text.format(name=choice.name, place=_place(choice), code=_code(error), variable=choice.key_variable)
     if seen:
         why = "try again" if kind.reason == "cut" else text
-        return Failure("cut", f"the answer of {choice.name} broke off; {why}", words=str(error))
+        return RequestFailure("cut", f"the answer of {choice.name} broke off; {why}", words=str(error))
     asked_s = error.retry_after if isinstance(error, ModelAPIError) else None
     says_no = isinstance(error, ModelHTTPError) and error.provider_retry_hint is False
-    return Failure(kind.reason, text, kind.may_pass and not says_no, asked_s, str(error))
+    return RequestFailure(kind.reason, text, kind.may_pass and not says_no, asked_s, str(error))
 
 
 def _kind(error: Exception) -> _Kind:

@@ -45,7 +45,7 @@ from msgspec import UNSET, UnsetType
 
 from turnwire import __version__
 from turnwire.builtin.tools.tool import failed, shortened, shown
-from turnwire.builtin.tools.workplace import Call, show
+from turnwire.builtin.tools.workplace import ShownCall, show
 from turnwire.errors import AgentLaunchFailed, ConfigError, LinkError, leaves
 from turnwire.limits import Limits
 from turnwire.link.address import is_loopback
@@ -123,7 +123,7 @@ class McpConnection:
             self._life.deadline = anyio.current_time() + CLOSE_S
             self._closing.set()
 
-    async def call(self, name: str, arguments: dict[str, Any], call: Call) -> str:
+    async def call(self, name: str, arguments: dict[str, Any], call: ShownCall) -> str:
         """Have a tool done. Raises `RequestRefused` with what the server said, if it failed."""
         if self._client is None:
             raise failed(f"the MCP server `{self.name}` is not connected")
@@ -255,7 +255,7 @@ class McpConnection:
 class _Progress:
     """What a server says while it works, shown to the user."""
 
-    def __init__(self, call: Call) -> None:
+    def __init__(self, call: ShownCall) -> None:
         self._call = call
         self._left = PROGRESS_LINES
 

@@ -22,7 +22,7 @@ from anyio.abc import TaskGroup
 
 from turnwire.builtin.model import NAME_LENGTH, ToolSpec, in_letters
 from turnwire.builtin.tools.tool import Tool, failed, wrong
-from turnwire.builtin.tools.workplace import Call, Workplace
+from turnwire.builtin.tools.workplace import ShownCall, Workplace
 from turnwire.errors import RemoteProtocolError
 from turnwire.runtime.clock import Clock, SystemClock
 from turnwire.wire.jsonrpc import raw
@@ -185,12 +185,12 @@ class McpTool:
     def title(self, arguments: dict[str, Any]) -> str:
         return f"{self._connection.name}: {self._offer.name}"
 
-    async def prepare(self, workplace: Workplace, arguments: dict[str, Any], call: Call) -> None:
+    async def prepare(self, workplace: Workplace, arguments: dict[str, Any], call: ShownCall) -> None:
         missing = [name for name in self.spec.schema.get("required", ()) if name not in arguments]
         if missing:
             raise wrong(f"arguments are missing: {', '.join(map(str, missing))}; give them and call it again")
 
-    async def run(self, workplace: Workplace, arguments: dict[str, Any], call: Call) -> str:
+    async def run(self, workplace: Workplace, arguments: dict[str, Any], call: ShownCall) -> str:
         if self._connection.failure:
             raise failed(f"the MCP server `{self._connection.name}` is gone: {self._connection.failure}")
         return await self._connection.call(self._offer.name, arguments, call)

@@ -16,7 +16,7 @@ from turnwire.errors import ConfigError
 ProviderName: TypeAlias = Literal["openai", "ollama", "anthropic", "google"]
 
 
-class Provider(NamedTuple):
+class ModelProvider(NamedTuple):
     """What the environment holds for one provider."""
 
     keys: tuple[str, ...]
@@ -27,11 +27,11 @@ class Provider(NamedTuple):
     """The library that speaks its API."""
 
 
-PROVIDERS: Mapping[ProviderName, Provider] = {
-    "openai": Provider(("OPENAI_API_KEY",), "OPENAI_BASE_URL", "openai"),
-    "ollama": Provider(("OLLAMA_API_KEY",), "OLLAMA_BASE_URL", "openai"),
-    "anthropic": Provider(("ANTHROPIC_API_KEY",), "ANTHROPIC_BASE_URL", "anthropic"),
-    "google": Provider(("GOOGLE_API_KEY", "GEMINI_API_KEY"), "GOOGLE_GEMINI_BASE_URL", "google.genai"),
+PROVIDERS: Mapping[ProviderName, ModelProvider] = {
+    "openai": ModelProvider(("OPENAI_API_KEY",), "OPENAI_BASE_URL", "openai"),
+    "ollama": ModelProvider(("OLLAMA_API_KEY",), "OLLAMA_BASE_URL", "openai"),
+    "anthropic": ModelProvider(("ANTHROPIC_API_KEY",), "ANTHROPIC_BASE_URL", "anthropic"),
+    "google": ModelProvider(("GOOGLE_API_KEY", "GEMINI_API_KEY"), "GOOGLE_GEMINI_BASE_URL", "google.genai"),
 }
 
 OLLAMA_URL = "http://localhost:11434/v1"

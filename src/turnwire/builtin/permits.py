@@ -26,7 +26,7 @@ MODES = (ASK, ACCEPT_EDITS, PLAN)
 MODE_IDS = tuple(each.id for each in MODES)
 
 
-class Verdict(Enum):
+class ToolPermit(Enum):
     """What becomes of a tool call."""
 
     RUN = "run"
@@ -34,15 +34,15 @@ class Verdict(Enum):
     REFUSE = "refuse"
 
 
-def judge(mode: str, *, asks: bool, edits: bool, is_allowed: bool) -> Verdict:
+def judge(mode: str, *, asks: bool, edits: bool, is_allowed: bool) -> ToolPermit:
     """The verdict over a tool that asks, that edits, or that does neither."""
     if not asks and not edits:
-        return Verdict.RUN
+        return ToolPermit.RUN
     if mode == PLAN.id:
-        return Verdict.REFUSE
+        return ToolPermit.REFUSE
     if is_allowed or (edits and mode == ACCEPT_EDITS.id):
-        return Verdict.RUN
-    return Verdict.ASK
+        return ToolPermit.RUN
+    return ToolPermit.ASK
 
 
 LOOKERS = frozenset(

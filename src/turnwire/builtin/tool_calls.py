@@ -17,7 +17,7 @@ from anyio.abc import TaskStatus
 from turnwire.agent import Entry, PermissionOption, ToolCall
 from turnwire.builtin.conversation import stopped
 from turnwire.builtin.model import ToolResult, ToolUse
-from turnwire.builtin.permits import Verdict, always_words, judge, permit_key
+from turnwire.builtin.permits import ToolPermit, always_words, judge, permit_key
 from turnwire.builtin.tools.plan import UpdatePlan
 from turnwire.builtin.tools.tool import Tool
 from turnwire.builtin.work import Work
@@ -136,9 +136,9 @@ class _PendingCall:
         key = permit_key(tool.spec.name, arguments)
         allowed = self._work.allowed
         verdict = judge(self._work.mode, asks=tool.asks, edits=tool.edits, is_allowed=key in allowed)
-        if verdict is Verdict.REFUSE:
+        if verdict is ToolPermit.REFUSE:
             raise refused(REFUSED)
-        if verdict is Verdict.RUN:
+        if verdict is ToolPermit.RUN:
             return
         choice = await self._work.turn.ask(call, _options(key))
         if not choice:

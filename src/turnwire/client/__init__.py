@@ -9,8 +9,8 @@ from turnwire.client.daemon_client import (
     SessionStatus,
     TurnStatus,
 )
-from turnwire.client.permission import Option
-from turnwire.client.permission import PermissionRequest as Question
+from turnwire.client.permission import Option, PermissionRequest
+from turnwire.client.permission import PermissionRequest as Question  # its earlier name
 from turnwire.client.port import Accepted
 from turnwire.client.progress import TurnResult
 from turnwire.client.session import Session
@@ -24,6 +24,7 @@ __all__ = [
     "Envelope",
     "OpenedSession",
     "Option",
+    "PermissionRequest",
     "PromptResult",
     "Question",
     "Session",

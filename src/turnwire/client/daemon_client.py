@@ -27,7 +27,7 @@ from turnwire.limits import Limits
 from turnwire.link.backoff import Backoff
 
 if TYPE_CHECKING:
-    from turnwire.client.http import Answer
+    from turnwire.client.http import HttpAnswer
     from turnwire.client.stream import Frame
     from turnwire.runtime.clock import Clock
 
@@ -312,7 +312,7 @@ class DaemonClient:
 
     async def _submit(
         self, session_id: str, body: Mapping[str, object], key: str | None, client_id: str | None
-    ) -> Answer:
+    ) -> HttpAnswer:
         """An old daemon holds the request for the whole turn, and would take a second one for another prompt."""
         from turnwire.client.http import ANSWER_S
         from turnwire.client.remote import key_header

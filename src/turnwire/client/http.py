@@ -87,7 +87,7 @@ _BY_STATUS: Final[Mapping[int, type[TurnwireError]]] = {
 }
 
 
-class Answer(NamedTuple):
+class HttpAnswer(NamedTuple):
     """What came back."""
 
     status: int
@@ -163,7 +163,7 @@ class Http:
         repeatable: bool = False,
         patient: bool = True,
         answer_s: float | None = ANSWER_S,
-    ) -> Answer:
+    ) -> HttpAnswer:
         """Ask until there is an answer, for `request_retry_s` at most; an impatient caller asks once.
 
         A request whose answer was lost is sent again only if it is `repeatable`. Raises what the daemon refused it
@@ -182,7 +182,7 @@ class Http:
                 again = repeatable or isinstance(error, _NOT_SENT)
             else:
                 if answer.is_success:
-                    return Answer(answer.status_code, answer.content)
+                    return HttpAnswer(answer.status_code, answer.content)
                 refusal = refusal_of(answer.status_code, answer.headers.get("retry-after"), answer.content)
                 again = is_passing(refusal) and (repeatable or answer.status_code in _NOTHING_DONE)
             wait_s = max(pause.next_s(), retry_after_of(refusal))

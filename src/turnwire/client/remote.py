@@ -15,7 +15,7 @@ import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
 from turnwire.client.arguments import to_key
-from turnwire.client.http import Answer, Http, segment
+from turnwire.client.http import Http, HttpAnswer, segment
 from turnwire.client.port import Accepted, EventPage, NewPrompt
 from turnwire.client.stream import EventStream, Frame
 from turnwire.core.envelope import read_envelope
@@ -154,7 +154,7 @@ class RemoteSession:
 
     async def _post(
         self, path: str, body: object, *, headers: dict[str, str] | None = None, repeatable: bool = False
-    ) -> Answer:
+    ) -> HttpAnswer:
         return await self._ask("POST", path, body, headers=headers, repeatable=repeatable)
 
     async def _ask(
@@ -165,7 +165,7 @@ class RemoteSession:
         *,
         headers: dict[str, str] | None = None,
         repeatable: bool = False,
-    ) -> Answer:
+    ) -> HttpAnswer:
         named = dict(headers or {})
         try:
             if self._client_id is not None:

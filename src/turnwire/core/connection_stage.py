@@ -29,7 +29,7 @@ class ConnectionStage(Enum):
     BEGUN_LOCKED = "begun_locked"
 
 
-class Call(Enum):
+class MessageKind(Enum):
     """What a client's message asks for."""
 
     INITIALIZE = "initialize"
@@ -42,7 +42,7 @@ class Call(Enum):
     """A notification, or an answer of the client: nobody waits for a refusal."""
 
 
-class Verdict(Enum):
+class Admittance(Enum):
     """What becomes of a message."""
 
     TAKEN = "taken"
@@ -68,11 +68,17 @@ class Step(Enum):
 
 _NEW, _AGREED, _BEGUN = ConnectionStage.NEW, ConnectionStage.AGREED, ConnectionStage.BEGUN
 _AGREED_LOCKED, _BEGUN_LOCKED = ConnectionStage.AGREED_LOCKED, ConnectionStage.BEGUN_LOCKED
-_TAKEN, _IGNORED, _NO_METHOD = Verdict.TAKEN, Verdict.IGNORED, Verdict.NO_METHOD
-_EARLY, _LATE, _LOCKED = Verdict.TOO_EARLY, Verdict.TOO_LATE, Verdict.LOCKED
+_TAKEN, _IGNORED, _NO_METHOD = Admittance.TAKEN, Admittance.IGNORED, Admittance.NO_METHOD
+_EARLY, _LATE, _LOCKED = Admittance.TOO_EARLY, Admittance.TOO_LATE, Admittance.LOCKED
 
-_COLUMNS = (Call.INITIALIZE, Call.LOGIN, Call.REQUEST, Call.UNKNOWN, Call.UNANSWERED)
-_ROWS: Final[dict[ConnectionStage, tuple[Verdict, ...]]] = {
+_COLUMNS = (
+    MessageKind.INITIALIZE,
+    MessageKind.LOGIN,
+    MessageKind.REQUEST,
+    MessageKind.UNKNOWN,
+    MessageKind.UNANSWERED,
+)
+_ROWS: Final[dict[ConnectionStage, tuple[Admittance, ...]]] = {
     # An unknown method is told as such before any login: no login would make it known.
     _NEW: (_TAKEN, _EARLY, _EARLY, _EARLY, _IGNORED),
     _AGREED: (_TAKEN, _TAKEN, _TAKEN, _NO_METHOD, _TAKEN),
@@ -81,7 +87,7 @@ _ROWS: Final[dict[ConnectionStage, tuple[Verdict, ...]]] = {
     _BEGUN_LOCKED: (_LATE, _TAKEN, _LOCKED, _NO_METHOD, _TAKEN),
 }
 
-CALLS: Final[dict[tuple[ConnectionStage, Call], Verdict]] = {
+CALLS: Final[dict[tuple[ConnectionStage, MessageKind], Admittance]] = {
     (stage, call): verdict for stage, row in _ROWS.items() for call, verdict in zip(_COLUMNS, row, strict=True)
 }
 
@@ -101,7 +107,7 @@ STEPS: Final[dict[tuple[ConnectionStage, Step], ConnectionStage]] = {
 }
 """Pairs that are not here cannot happen."""
 
-REFUSALS: Final[dict[Verdict, ErrorObject]] = {
+REFUSALS: Final[dict[Admittance, ErrorObject]] = {
     _EARLY: ErrorObject(INVALID_REQUEST, "`initialize` comes first"),
     _LATE: ErrorObject(INVALID_REQUEST, "the connection is initialized already"),
     _LOCKED: ErrorObject(AUTH_REQUIRED, "log in first, by one of the agent's authMethods"),
@@ -119,7 +125,7 @@ class Admission:
     def is_initialized(self) -> bool:
         return self.stage is not ConnectionStage.NEW
 
-    def judge(self, call: Call) -> Verdict:
+    def judge(self, call: MessageKind) -> Admittance:
         """What becomes of a message that asks for this."""
         return CALLS[self.stage, call]
 

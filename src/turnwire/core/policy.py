@@ -25,7 +25,7 @@ from turnwire.wire.jsonrpc import UNREADABLE, raw
 from turnwire.wire.methods import SESSION_REQUEST_PERMISSION
 
 
-class Answer(StrEnum):
+class RuleAnswer(StrEnum):
     """What a rule says. All but `ask` are the kinds of options in ACP."""
 
     ALLOW_ONCE = "allow_once"
@@ -48,7 +48,7 @@ class When(StrEnum):
 class Rule(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One rule. All that it names must fit; what it does not name fits anything."""
 
-    answer: Answer
+    answer: RuleAnswer
     name: str = ""
     kind: str | None = None
     """The tool call's kind: `read`, `edit`, `execute` …"""
@@ -73,13 +73,13 @@ def read_rules(tables: Sequence[Mapping[str, Any]]) -> tuple[Rule, ...]:
     return tuple(rules)
 
 
-_ALLOWS = frozenset({Answer.ALLOW_ONCE, Answer.ALLOW_ALWAYS})
+_ALLOWS = frozenset({RuleAnswer.ALLOW_ONCE, RuleAnswer.ALLOW_ALWAYS})
 
 
 # -- what the agent said -------------------------------------------------------------------------------------
 
 
-class Call(Struct, frozen=True):
+class KnownCall(Struct, frozen=True):
     """What is known of a tool call. `None`, or no paths, is what the agent did not say, not what there is not."""
 
     kind: str | None = None
@@ -123,7 +123,7 @@ _read_change = msgspec.json.Decoder(_Change).decode
 _read_input = msgspec.json.Decoder(_Input).decode
 
 
-def amended(call: Call, change: Raw, *, null_clears: bool) -> Call | None:
+def amended(call: KnownCall, change: Raw, *, null_clears: bool) -> KnownCall | None:
     """A call after an update: what is there replaces. None if it cannot be read: then nothing is known any more."""
     try:
         told = _read_change(change)
@@ -209,16 +209,16 @@ def read_request(method: str, params: Raw) -> PermissionParams | None:
 
 
 _CHOICES = {
-    Answer.ALLOW_ONCE: (Answer.ALLOW_ONCE,),
-    Answer.ALLOW_ALWAYS: (Answer.ALLOW_ALWAYS, Answer.ALLOW_ONCE),
-    Answer.REJECT_ONCE: (Answer.REJECT_ONCE, Answer.REJECT_ALWAYS),
-    Answer.REJECT_ALWAYS: (Answer.REJECT_ALWAYS, Answer.REJECT_ONCE),
+    RuleAnswer.ALLOW_ONCE: (RuleAnswer.ALLOW_ONCE,),
+    RuleAnswer.ALLOW_ALWAYS: (RuleAnswer.ALLOW_ALWAYS, RuleAnswer.ALLOW_ONCE),
+    RuleAnswer.REJECT_ONCE: (RuleAnswer.REJECT_ONCE, RuleAnswer.REJECT_ALWAYS),
+    RuleAnswer.REJECT_ALWAYS: (RuleAnswer.REJECT_ALWAYS, RuleAnswer.REJECT_ONCE),
 }
 """Kinds of options that carry out an answer, best first. No allowing lasts longer than was meant."""
 
 
 def judge(
-    rules: Sequence[Rule], request: PermissionParams, call: Call, *, cwd: str, attended: bool
+    rules: Sequence[Rule], request: PermissionParams, call: KnownCall, *, cwd: str, attended: bool
 ) -> Verdict | None:
     """The verdict of the first rule that fits. None leaves it to the users."""
     may_allow = True
@@ -226,7 +226,7 @@ def judge(
         fits = _fits(rule, call, cwd, attended)
         if fits is False:
             continue
-        if rule.answer is Answer.ASK:
+        if rule.answer is RuleAnswer.ASK:
             return None
         if fits is None:
             # It may be what this rule rejects, so only another rejection may answer for the users.
@@ -247,7 +247,7 @@ def _carried_out(rule: Rule, options: Sequence[_Option]) -> Verdict | None:
     return None
 
 
-def _fits(rule: Rule, call: Call, cwd: str, attended: bool) -> bool | None:
+def _fits(rule: Rule, call: KnownCall, cwd: str, attended: bool) -> bool | None:
     """None if that cannot be known. An allowing rule fits only what is known, and always needs the kind."""
     if rule.when is not When.ALWAYS and (rule.when is When.ATTENDED) is not attended:
         return False
@@ -262,11 +262,11 @@ def _fits(rule: Rule, call: Call, cwd: str, attended: bool) -> bool | None:
     return False if False in found else None if None in found else True
 
 
-def _kind_fits(kind: str, call: Call) -> bool | None:
+def _kind_fits(kind: str, call: KnownCall) -> bool | None:
     return None if call.kind is None else call.kind == kind
 
 
-def _paths_fit(pattern: str, call: Call, cwd: str, *, allows: bool) -> bool | None:
+def _paths_fit(pattern: str, call: KnownCall, cwd: str, *, allows: bool) -> bool | None:
     """To allow, every path must match; to reject or to ask, one is enough."""
     if not call.paths:
         return None
@@ -292,7 +292,7 @@ _EXPANDS = frozenset("$`")
 """With them, what will be run is not written in the line."""
 
 
-def _command_fits(pattern: str, call: Call, *, allows: bool) -> bool | None:
+def _command_fits(pattern: str, call: KnownCall, *, allows: bool) -> bool | None:
     """A line that could hold a second command is never allowed: `git *` must not allow `git x; rm y`.
 
     To reject or to ask, one of its commands is enough.

@@ -40,7 +40,7 @@ AT_ONCE_S: Final = 0.05
 RETRY_S, RETRY_MOST_S = 0.5, 10.0
 
 
-class Answer(NamedTuple):
+class AcpAnswer(NamedTuple):
     """What came back."""
 
     status: int
@@ -62,7 +62,7 @@ class AcpHttp:
         self._client = client
         self._max_bytes = max_bytes
 
-    async def post(self, frame: bytes, session_id: str | None, answer_s: float = ACCEPT_S) -> Answer:
+    async def post(self, frame: bytes, session_id: str | None, answer_s: float = ACCEPT_S) -> AcpAnswer:
         """Send one frame. Raises `httpx.HTTPError`."""
         headers = self._headers(session_id) | {"Content-Type": "application/json", "Accept": "application/json"}
         timeout = httpx.Timeout(ACCEPT_S, read=answer_s)
@@ -92,7 +92,7 @@ class AcpHttp:
         }
         return {name: value for name, value in headers.items() if value is not None}
 
-    async def _ask(self, request: httpx.Request) -> Answer:
+    async def _ask(self, request: httpx.Request) -> AcpAnswer:
         response = await self._client.send(request, stream=True)
         body = bytearray()
         try:
@@ -103,7 +103,7 @@ class AcpHttp:
                     break
         finally:
             await response.aclose()
-        return Answer(response.status_code, bytes(body), response.headers.get(CONNECTION_ID))
+        return AcpAnswer(response.status_code, bytes(body), response.headers.get(CONNECTION_ID))
 
 
 def is_header(text: str) -> bool:

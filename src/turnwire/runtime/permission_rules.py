@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from turnwire.core.evolve import TOOL_KINDS
 from turnwire.core.inputs import AgentAsks, AgentGone, AgentHasPrompt, AgentReady, AgentUpdate, AnyInput, Verdict
-from turnwire.core.policy import Call, Rule, amended, judge, read_request
+from turnwire.core.policy import KnownCall, Rule, amended, judge, read_request
 from turnwire.ids import SessionId
 from turnwire.limits import REMEMBERED_TOOLS, KiB
 
@@ -41,7 +41,7 @@ class KnownCalls:
     """The tool calls that an agent told of in a turn, newest kept."""
 
     def __init__(self) -> None:
-        self._calls: dict[str, Call] = {}
+        self._calls: dict[str, KnownCall] = {}
         self._null_clears = False
 
     def forget(self) -> None:
@@ -52,10 +52,10 @@ class KnownCalls:
         self._null_clears = protocol_version >= 2
         self.forget()
 
-    def told(self, tool_call_id: str | None, change: Raw, *, anew: bool = False) -> Call | None:
+    def told(self, tool_call_id: str | None, change: Raw, *, anew: bool = False) -> KnownCall | None:
         """All that is known of the call now; none if the change cannot be read."""
         known = self._calls.pop(tool_call_id, None) if tool_call_id is not None else None
-        call = amended(Call() if anew or known is None else known, change, null_clears=self._null_clears)
+        call = amended(KnownCall() if anew or known is None else known, change, null_clears=self._null_clears)
         if call is None or tool_call_id is None:
             return call
         if sum(map(len, call.paths), len(call.command or "")) <= _LARGEST:

@@ -20,7 +20,7 @@ from turnwire.core.translate.handshake import ClientProfile
 from turnwire.ids import PromptId, SessionId
 from turnwire.server.access.identity import ANYBODY
 from turnwire.server.acp.client_state import ClientState
-from turnwire.server.acp.frame_writer import Fold, FrameWriter, Mode
+from turnwire.server.acp.frame_writer import Fold, FrameWriter, WriterMode
 from turnwire.server.acp.subscription import Subscription
 from turnwire.testing.patience import quiet
 from turnwire.wire.jsonrpc import raw
@@ -85,7 +85,7 @@ async def test_a_page_tells_what_the_fold_says_of_each_event(size: int) -> None:
         got = [
             (offset, msgspec.json.decode(frame)["params"])
             for start in range(0, len(bodies), size)
-            for offset, frame in paged.take(start + 1, bodies[start : start + size], Mode.LIVE)
+            for offset, frame in paged.take(start + 1, bodies[start : start + size], WriterMode.LIVE)
         ]
         assert got == wanted
         assert [offset for offset, _ in got] == [1, 2, 6, 7, 9, 11]
@@ -95,15 +95,15 @@ async def test_an_update_that_is_passed_on_keeps_its_bytes() -> None:
     async with acp_daemon() as place:
         odd = b'{"sessionUpdate" : "agent_message_chunk","x":1.0e2,"content":{"type":"text","text":"\\u0041"}}'
         body = b'{"type":"session_update","at":1,"kind":"agent_message_chunk","update":%b}' % odd
-        (given,) = writer(place).take(7, [body], Mode.LIVE)
+        (given,) = writer(place).take(7, [body], WriterMode.LIVE)
         assert odd in given.frame
-        (shown,) = writer(place, shows_offsets=True).take(7, [body], Mode.LIVE)
+        (shown,) = writer(place, shows_offsets=True).take(7, [body], WriterMode.LIVE)
         assert msgspec.json.decode(shown.frame)["params"]["_meta"] == {"turnwire": {"eventId": 7}}
 
 
 async def test_what_the_client_knows_is_not_told_again() -> None:
     async with acp_daemon() as place:
-        assert writer(place).take(1, [encode(each) for each in EVENTS], Mode.QUIET) == []
+        assert writer(place).take(1, [encode(each) for each in EVENTS], WriterMode.QUIET) == []
 
 
 async def test_a_refusal_comes_between_the_events_of_a_page_where_it_belongs() -> None:

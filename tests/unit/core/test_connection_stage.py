@@ -6,26 +6,35 @@ from itertools import product
 
 import pytest
 
-from turnwire.core.connection_stage import CALLS, REFUSALS, STEPS, Admission, Call, ConnectionStage, Step, Verdict
+from turnwire.core.connection_stage import (
+    CALLS,
+    REFUSALS,
+    STEPS,
+    Admission,
+    Admittance,
+    ConnectionStage,
+    MessageKind,
+    Step,
+)
 
 NEW, AGREED, BEGUN = ConnectionStage.NEW, ConnectionStage.AGREED, ConnectionStage.BEGUN
 AGREED_LOCKED, BEGUN_LOCKED = ConnectionStage.AGREED_LOCKED, ConnectionStage.BEGUN_LOCKED
 LOCKED = {AGREED_LOCKED, BEGUN_LOCKED}
 
 
-def verdict(stage: ConnectionStage, call: Call) -> Verdict:
+def verdict(stage: ConnectionStage, call: MessageKind) -> Admittance:
     """The rules in words, to hold the table against."""
-    if call is Call.INITIALIZE:
-        return Verdict.TOO_LATE if stage in {BEGUN, BEGUN_LOCKED} else Verdict.TAKEN
+    if call is MessageKind.INITIALIZE:
+        return Admittance.TOO_LATE if stage in {BEGUN, BEGUN_LOCKED} else Admittance.TAKEN
     if stage is NEW:
-        return Verdict.IGNORED if call is Call.UNANSWERED else Verdict.TOO_EARLY
-    if call is Call.UNKNOWN:
-        return Verdict.NO_METHOD
-    return Verdict.LOCKED if stage in LOCKED and call is Call.REQUEST else Verdict.TAKEN
+        return Admittance.IGNORED if call is MessageKind.UNANSWERED else Admittance.TOO_EARLY
+    if call is MessageKind.UNKNOWN:
+        return Admittance.NO_METHOD
+    return Admittance.LOCKED if stage in LOCKED and call is MessageKind.REQUEST else Admittance.TAKEN
 
 
-@pytest.mark.parametrize(("stage", "call"), list(product(ConnectionStage, Call)))
-def test_each_call_has_one_verdict_in_each_stage(stage: ConnectionStage, call: Call) -> None:
+@pytest.mark.parametrize(("stage", "call"), list(product(ConnectionStage, MessageKind)))
+def test_each_call_has_one_verdict_in_each_stage(stage: ConnectionStage, call: MessageKind) -> None:
     assert CALLS[stage, call] is verdict(stage, call)
 
 
@@ -56,7 +65,9 @@ def test_a_step_leads_on_or_cannot_happen(stage: ConnectionStage, step: Step) ->
 
 
 def test_every_refusal_has_its_words() -> None:
-    refusals = {each for each in Verdict if each not in {Verdict.TAKEN, Verdict.IGNORED, Verdict.NO_METHOD}}
+    refusals = {
+        each for each in Admittance if each not in {Admittance.TAKEN, Admittance.IGNORED, Admittance.NO_METHOD}
+    }
     assert REFUSALS.keys() == refusals
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from msgspec import Raw, json
 
-from turnwire.core.policy import Call, amended, judge, read_request, read_rules
+from turnwire.core.policy import KnownCall, amended, judge, read_request, read_rules
 from turnwire.errors import ConfigError
 from turnwire.wire.jsonrpc import raw
 
@@ -35,7 +35,7 @@ def verdict(
     rules: list[dict[str, Any]], params: Raw, *, attended: bool = False, cwd: str = "/w", method: str = PERMISSION
 ) -> str | None:
     request = read_request(method, params)
-    call = None if request is None else amended(Call(), request.tool_call, null_clears=False)
+    call = None if request is None else amended(KnownCall(), request.tool_call, null_clears=False)
     if request is None or call is None:
         return None
     found = judge(read_rules(rules), request, call, cwd=cwd, attended=attended)
@@ -127,13 +127,13 @@ def test_the_files_of_its_diffs_are_paths_of_a_call(content: Any) -> None:
 
 
 def test_content_replaces_the_diffs_before_it_and_a_piece_adds_to_them() -> None:
-    call = amended(Call(), raw({"content": [diff("/w/a")]}), null_clears=True)
+    call = amended(KnownCall(), raw({"content": [diff("/w/a")]}), null_clears=True)
     assert call is not None
     more = amended(call, raw({"content": diff("/w/b")}), null_clears=True)
     assert more is not None
     assert more.paths == ("/w/a", "/w/b")
     for nothing in (b"[]", b"null"):
-        assert amended(more, Raw(b'{"content": %s}' % nothing), null_clears=True) == Call()
+        assert amended(more, Raw(b'{"content": %s}' % nothing), null_clears=True) == KnownCall()
     assert amended(more, raw({"content": None}), null_clears=False) == more
 
 
@@ -239,11 +239,11 @@ def test_after_a_rejection_that_may_be_meant_another_one_still_answers() -> None
 
 
 @pytest.mark.parametrize(
-    ("null_clears", "kept"), [(True, Call()), (False, Call("read", ("/w/a",), ("/w/b",), "ls"))]
+    ("null_clears", "kept"), [(True, KnownCall()), (False, KnownCall("read", ("/w/a",), ("/w/b",), "ls"))]
 )
-def test_null_clears_what_was_known_or_says_nothing_by_version(null_clears: bool, kept: Call) -> None:
+def test_null_clears_what_was_known_or_says_nothing_by_version(null_clears: bool, kept: KnownCall) -> None:
     nulls = raw({"toolCallId": "t", "kind": None, "locations": None, "content": None, "rawInput": None})
-    assert amended(Call("read", ("/w/a",), ("/w/b",), "ls"), nulls, null_clears=null_clears) == kept
+    assert amended(KnownCall("read", ("/w/a",), ("/w/b",), "ls"), nulls, null_clears=null_clears) == kept
 
 
 # -- paths that look like something else ---------------------------------------------------------------------

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from turnwire.core.policy import Answer
+from turnwire.core.policy import RuleAnswer
 from turnwire.errors import ConfigError
 from turnwire.limits import Limits
 from turnwire.server.settings.declared import LIMITS, SETTINGS, Settings
@@ -182,7 +182,7 @@ def test_the_usual_file_is_read_if_it_is_there(home: Path) -> None:
 def test_permission_come_from_the_file(home: Path) -> None:
     loaded = load(home, toml='[[permission]]\nanswer = "allow_once"\nkind = "read"\n')
     [rule] = loaded.settings.permission
-    assert (rule.answer, rule.kind) == (Answer.ALLOW_ONCE, "read")
+    assert (rule.answer, rule.kind) == (RuleAnswer.ALLOW_ONCE, "read")
 
 
 def test_variables_of_others_are_left_alone(home: Path) -> None:
@@ -358,4 +358,4 @@ def test_the_file_on_the_page_can_be_loaded(home: Path) -> None:
     loaded = load(home, toml=toml)
     assert loaded.settings.agent == ("claude-agent-acp",)
     assert loaded.limits.queue_length == 16
-    assert [rule.answer for rule in loaded.settings.permission] == [Answer.REJECT_ONCE, Answer.ALLOW_ONCE]
+    assert [rule.answer for rule in loaded.settings.permission] == [RuleAnswer.REJECT_ONCE, RuleAnswer.ALLOW_ONCE]

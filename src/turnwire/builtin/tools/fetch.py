@@ -29,7 +29,7 @@ from anyio import to_thread
 from msgspec import Meta
 
 from turnwire.builtin.tools.tool import Arguments, checked, failed, shown, told, tool_spec, wrong
-from turnwire.builtin.tools.workplace import Call, Workplace
+from turnwire.builtin.tools.workplace import ShownCall, Workplace
 
 FETCH_S, REDIRECTS = 30.0, 5
 
@@ -88,10 +88,10 @@ class Fetch:
     def title(self, arguments: dict[str, Any]) -> str:
         return f"Fetch {told(arguments, 'url')}"
 
-    async def prepare(self, workplace: Workplace, arguments: dict[str, Any], call: Call) -> None:
+    async def prepare(self, workplace: Workplace, arguments: dict[str, Any], call: ShownCall) -> None:
         self._asked(workplace, arguments)
 
-    async def run(self, workplace: Workplace, arguments: dict[str, Any], call: Call) -> str:
+    async def run(self, workplace: Workplace, arguments: dict[str, Any], call: ShownCall) -> str:
         asked, url = self._asked(workplace, arguments)
         try:
             with anyio.fail_after(self._within_s):

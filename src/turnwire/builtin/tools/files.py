@@ -12,7 +12,7 @@ from typing import Annotated, Any, NamedTuple
 from msgspec import Meta
 
 from turnwire.builtin.tools.tool import Arguments, checked, file_path, is_there, shown_path, told, tool_spec, wrong
-from turnwire.builtin.tools.workplace import Call, Workplace
+from turnwire.builtin.tools.workplace import ShownCall, Workplace
 from turnwire.errors import RequestRefused
 
 READ_LINES, READ_CHARACTERS, LINE_CHARACTERS = 2000, 100_000, 2000
@@ -45,11 +45,11 @@ class Read:
     def title(self, arguments: dict[str, Any]) -> str:
         return f"Read {told(arguments, 'path')}"
 
-    async def prepare(self, workplace: Workplace, arguments: dict[str, Any], call: Call) -> None:
+    async def prepare(self, workplace: Workplace, arguments: dict[str, Any], call: ShownCall) -> None:
         asked = checked(arguments, ReadArguments, self.spec.name)
         call.locate(await file_path(workplace, asked.path), asked.offset)
 
-    async def run(self, workplace: Workplace, arguments: dict[str, Any], call: Call) -> str:
+    async def run(self, workplace: Workplace, arguments: dict[str, Any], call: ShownCall) -> str:
         asked = checked(arguments, ReadArguments, self.spec.name)
         text = await workplace.read_text(await file_path(workplace, asked.path))
         lines = text.removeprefix(BOM).split("\n")
@@ -111,10 +111,10 @@ class Write:
     def title(self, arguments: dict[str, Any]) -> str:
         return f"Write {told(arguments, 'path')}"
 
-    async def prepare(self, workplace: Workplace, arguments: dict[str, Any], call: Call) -> None:
+    async def prepare(self, workplace: Workplace, arguments: dict[str, Any], call: ShownCall) -> None:
         _show(await self._change(workplace, arguments), call)
 
-    async def run(self, workplace: Workplace, arguments: dict[str, Any], call: Call) -> str:
+    async def run(self, workplace: Workplace, arguments: dict[str, Any], call: ShownCall) -> str:
         return await _make(workplace, await self._change(workplace, arguments))
 
     async def _change(self, workplace: Workplace, arguments: dict[str, Any]) -> Change:
@@ -158,10 +158,10 @@ class Edit:
     def title(self, arguments: dict[str, Any]) -> str:
         return f"Edit {told(arguments, 'path')}"
 
-    async def prepare(self, workplace: Workplace, arguments: dict[str, Any], call: Call) -> None:
+    async def prepare(self, workplace: Workplace, arguments: dict[str, Any], call: ShownCall) -> None:
         _show(await self._change(workplace, arguments), call)
 
-    async def run(self, workplace: Workplace, arguments: dict[str, Any], call: Call) -> str:
+    async def run(self, workplace: Workplace, arguments: dict[str, Any], call: ShownCall) -> str:
         return await _make(workplace, await self._change(workplace, arguments))
 
     async def _change(self, workplace: Workplace, arguments: dict[str, Any]) -> Change:
@@ -196,7 +196,7 @@ def _not_found(path: str, text: str, old: str) -> str:
     return f"`old` is not in {path}; read the file again and copy the text exactly, without line numbers"
 
 
-def _show(change: Change, call: Call) -> None:
+def _show(change: Change, call: ShownCall) -> None:
     call.locate(change.path, change.line)
     call.diff(change.path, change.old, change.new)
 

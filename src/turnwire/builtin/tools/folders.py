@@ -31,7 +31,7 @@ from turnwire.builtin.tools.tool import (
     tool_spec,
     wrong,
 )
-from turnwire.builtin.tools.workplace import Call, Workplace
+from turnwire.builtin.tools.workplace import ShownCall, Workplace
 from turnwire.errors import RequestRefused
 from turnwire.limits import Limits
 from turnwire.runtime.services.terminals import start_terminal
@@ -122,11 +122,11 @@ class List:
     def title(self, arguments: dict[str, Any]) -> str:
         return f"List {told(arguments, 'path', '.')}"
 
-    async def prepare(self, workplace: Workplace, arguments: dict[str, Any], call: Call) -> None:
+    async def prepare(self, workplace: Workplace, arguments: dict[str, Any], call: ShownCall) -> None:
         asked = checked(arguments, ListArguments, self.spec.name)
         call.locate(absolute_path(workplace, asked.path))
 
-    async def run(self, workplace: Workplace, arguments: dict[str, Any], call: Call) -> str:
+    async def run(self, workplace: Workplace, arguments: dict[str, Any], call: ShownCall) -> str:
         asked = checked(arguments, ListArguments, self.spec.name)
         place = await to_thread.run_sync(Place, workplace, asked.path)
         if place.only:
@@ -193,11 +193,11 @@ class Search:
     def title(self, arguments: dict[str, Any]) -> str:
         return f"Search for {told(arguments, 'pattern')}"
 
-    async def prepare(self, workplace: Workplace, arguments: dict[str, Any], call: Call) -> None:
+    async def prepare(self, workplace: Workplace, arguments: dict[str, Any], call: ShownCall) -> None:
         asked = checked(arguments, SearchArguments, self.spec.name)
         call.locate(absolute_path(workplace, asked.path))
 
-    async def run(self, workplace: Workplace, arguments: dict[str, Any], call: Call) -> str:
+    async def run(self, workplace: Workplace, arguments: dict[str, Any], call: ShownCall) -> str:
         asked = checked(arguments, SearchArguments, self.spec.name)
         place = await to_thread.run_sync(Place, workplace, asked.path)
         request: Found = {

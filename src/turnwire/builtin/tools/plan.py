@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 from msgspec import Meta, Struct
 
 from turnwire.builtin.tools.tool import Arguments, checked, tool_spec, wrong
-from turnwire.builtin.tools.workplace import Call, Workplace
+from turnwire.builtin.tools.workplace import ShownCall, Workplace
 
 MOST_ENTRIES = 50
 
@@ -53,9 +53,9 @@ class UpdatePlan:
             raise wrong("a step of the plan is empty; say what it is")
         return asked.entries
 
-    async def prepare(self, workplace: Workplace, arguments: dict[str, Any], call: Call) -> None:
+    async def prepare(self, workplace: Workplace, arguments: dict[str, Any], call: ShownCall) -> None:
         self.entries(arguments)
 
-    async def run(self, workplace: Workplace, arguments: dict[str, Any], call: Call) -> str:
+    async def run(self, workplace: Workplace, arguments: dict[str, Any], call: ShownCall) -> str:
         self.entries(arguments)
         return "The plan is shown.\n"

@@ -13,7 +13,7 @@ from msgspec import Meta
 
 from turnwire.agent.workplace import Ran
 from turnwire.builtin.tools.tool import Arguments, checked, shortened, told, tool_spec, wrong
-from turnwire.builtin.tools.workplace import Call, Workplace
+from turnwire.builtin.tools.workplace import ShownCall, Workplace
 
 TIMEOUT_S, LONGEST_S = 120, 3600
 OUTPUT_CHARACTERS = 40_000
@@ -44,10 +44,10 @@ class Run:
     def title(self, arguments: dict[str, Any]) -> str:
         return f"Run {told(arguments, 'command')}"
 
-    async def prepare(self, workplace: Workplace, arguments: dict[str, Any], call: Call) -> None:
+    async def prepare(self, workplace: Workplace, arguments: dict[str, Any], call: ShownCall) -> None:
         self._checked(arguments)
 
-    async def run(self, workplace: Workplace, arguments: dict[str, Any], call: Call) -> str:
+    async def run(self, workplace: Workplace, arguments: dict[str, Any], call: ShownCall) -> str:
         asked = self._checked(arguments)
         ran = await workplace.run(asked.command, call, asked.timeout)
         output = shortened(ran.output, OUTPUT_CHARACTERS)

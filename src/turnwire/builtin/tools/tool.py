@@ -16,7 +16,7 @@ from anyio import to_thread
 from msgspec import Struct
 
 from turnwire.builtin.model import ToolSpec
-from turnwire.builtin.tools.workplace import Call, Workplace, show
+from turnwire.builtin.tools.workplace import ShownCall, Workplace, show
 from turnwire.errors import RequestRefused
 from turnwire.wire.jsonrpc import INTERNAL_ERROR, INVALID_PARAMS
 
@@ -48,11 +48,11 @@ class Tool(Protocol):
         """The call in a few words, also for arguments that are wrong."""
         ...
 
-    async def prepare(self, workplace: Workplace, arguments: dict[str, Any], call: Call) -> None:
+    async def prepare(self, workplace: Workplace, arguments: dict[str, Any], call: ShownCall) -> None:
         """Check the arguments and show what is going to happen. Raises `RequestRefused`."""
         ...
 
-    async def run(self, workplace: Workplace, arguments: dict[str, Any], call: Call) -> str:
+    async def run(self, workplace: Workplace, arguments: dict[str, Any], call: ShownCall) -> str:
         """Do it; gives the text for the model. Raises `RequestRefused`, whose text is for the model too."""
         ...
 
@@ -175,7 +175,7 @@ SHOWN_CHARACTERS = 8000
 """What a person looks at of a result that is there as a whole."""
 
 
-async def shown(call: Call, text: str) -> str:
+async def shown(call: ShownCall, text: str) -> str:
     """A result for the model, shown to the user too: a long one with its two ends."""
     await show(call, shortened(text, SHOWN_CHARACTERS))
     return text

@@ -31,7 +31,7 @@ HEAD_BYTES, TAIL_BYTES = 32 * 1024, 32 * 1024
 """A build's first error and its last word both fit; more fills the model's context with noise."""
 
 
-class Call(Protocol):
+class ShownCall(Protocol):
     """The tool call as the user sees it. What these give back may be awaited, to wait for a slow client."""
 
     def say(self, text: str, /) -> object: ...
@@ -41,7 +41,7 @@ class Call(Protocol):
     def locate(self, path: str, line: int | None = None, /) -> object: ...
 
 
-async def show(call: Call, text: str) -> None:
+async def show(call: ShownCall, text: str) -> None:
     """Tell the user, and wait for a client that is slow."""
     sent = call.say(text)
     if isawaitable(sent):
@@ -67,7 +67,7 @@ class Workplace:
         """Make the file, with the directories above it, or replace it. Raises `RequestRefused`."""
         await self._own.write_file(path, text)
 
-    async def run(self, command: str, call: Call, timeout_s: float) -> Ran:
+    async def run(self, command: str, call: ShownCall, timeout_s: float) -> Ran:
         """Run a line of shell in `cwd`, telling its output as it comes. Raises `RequestRefused` if it cannot start.
 
         After `timeout_s`, and when cancelled, everything that the command started is ended first.
@@ -106,7 +106,7 @@ class TurnWorkplace(Workplace):
         else:
             await super().write_text(path, text)
 
-    async def run(self, command: str, call: Call, timeout_s: float) -> Ran:
+    async def run(self, command: str, call: ShownCall, timeout_s: float) -> Ran:
         client = self._turn.session.client
         if client.terminal and isinstance(call, ToolCall):
             return await self._run_there(command, call, timeout_s)

@@ -158,7 +158,7 @@ _SERVED: Final[dict[str, Any]] = {"list": {}, "resume": {}, "close": {}, "delete
 """What v1 clients find at every session. On v2 all but deleting need no word."""
 
 
-class Host(Struct, frozen=True, kw_only=True):
+class HostOffer(Struct, frozen=True, kw_only=True):
     """What the node itself brings to every session."""
 
     version: str
@@ -209,7 +209,7 @@ def read_offered(capabilities: Raw, version: int) -> Offered:
     )
 
 
-def initialize_result(agent: AgentProfile | None, client: ClientProfile, host: Host) -> Raw:
+def initialize_result(agent: AgentProfile | None, client: ClientProfile, host: HostOffer) -> Raw:
     """The answer to `initialize`. Without an agent, what every agent has with us."""
     version = 1 if agent is None else agent.version
     capabilities = Raw(b"{}") if agent is None else agent.capabilities
@@ -223,7 +223,7 @@ def initialize_result(agent: AgentProfile | None, client: ClientProfile, host: H
 
 
 def initialize_answer(
-    version: int, named: dict[str, Any], offered: Offered, host: Host, methods: Sequence[Any], *, logout: bool
+    version: int, named: dict[str, Any], offered: Offered, host: HostOffer, methods: Sequence[Any], *, logout: bool
 ) -> dict[str, Any]:
     """The answer in a version of ACP, by whoever is the agent to the client."""
     if version == 2:
@@ -240,7 +240,7 @@ def initialize_answer(
     return {**result, "capabilities": {"session": mirror}} if mirror else result
 
 
-def capabilities_v1(offered: Offered, host: Host, *, logout: bool) -> dict[str, Any]:
+def capabilities_v1(offered: Offered, host: HostOffer, *, logout: bool) -> dict[str, Any]:
     """`agentCapabilities` for a v1 client."""
     drafts, passed = host.drafts({}), _passed(offered, host)
     session: dict[str, Any] = {**passed, **_SERVED, **({} if host.strict else drafts)}
@@ -255,7 +255,7 @@ def capabilities_v1(offered: Offered, host: Host, *, logout: bool) -> dict[str, 
     }
 
 
-def capabilities_v2(offered: Offered, host: Host) -> dict[str, Any]:
+def capabilities_v2(offered: Offered, host: HostOffer) -> dict[str, Any]:
     """`capabilities` for a v2 client. The end of a turn is a state there, so no marker of it is offered."""
     servers: dict[str, Any] = {each: {} for each in offered.servers if each != "sse"}
     session: dict[str, Any] = {
@@ -272,7 +272,7 @@ def capabilities_v2(offered: Offered, host: Host) -> dict[str, Any]:
     return {"session": session, **({"_meta": offered.meta} if offered.meta else {})}
 
 
-def _passed(offered: Offered, host: Host) -> dict[str, Any]:
+def _passed(offered: Offered, host: HostOffer) -> dict[str, Any]:
     return {name: value for name, value in offered.session.items() if name in host.passed}
 
 

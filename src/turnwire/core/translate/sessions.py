@@ -59,7 +59,7 @@ class Opening(Struct, frozen=True, kw_only=True):
     """It wants the history before the answer."""
 
 
-class Setting(NamedTuple):
+class SettingRequest(NamedTuple):
     """A request for the agent."""
 
     method: str
@@ -204,22 +204,24 @@ def current_offers(latest: Latest) -> Raw:
 # -- settings ------------------------------------------------------------------------------------------------
 
 
-def translate_setting(method: str, params: Raw, client_version: int, agent_version: int, offers: Raw) -> Setting:
+def translate_setting(
+    method: str, params: Raw, client_version: int, agent_version: int, offers: Raw
+) -> SettingRequest:
     """`session/set_mode` and `session/set_config_option` of a client, for the agent.
 
     Raises `RemoteProtocolError` if the agent has no such thing.
     """
     fields = members(params)
     if agent_version == client_version:
-        return Setting(method, params)
+        return SettingRequest(method, params)
     if agent_version == 2:
-        return Setting(SESSION_SET_CONFIG_OPTION, raw(_setting_to_v2(method, fields, offers)))
+        return SettingRequest(SESSION_SET_CONFIG_OPTION, raw(_setting_to_v2(method, fields, offers)))
     if text_of(fields, "configId") == Modes(Counter(), offers).standing_id:
         mode = {name: value for name, value in fields.items() if name not in {"configId", "type", "value"}}
-        return Setting(SESSION_SET_MODE, raw({**mode, "modeId": fields.get("value")}))
+        return SettingRequest(SESSION_SET_MODE, raw({**mode, "modeId": fields.get("value")}))
     if text_of(fields, "type") == "id":
         fields.pop("type")
-    return Setting(SESSION_SET_CONFIG_OPTION, raw(fields))
+    return SettingRequest(SESSION_SET_CONFIG_OPTION, raw(fields))
 
 
 def _setting_to_v2(method: str, fields: dict[str, Raw], offers: Raw) -> dict[str, Any]:

@@ -55,7 +55,7 @@ class Session(Struct, omit_defaults=True, rename="camel"):
     additional_directories: tuple[str, ...] = ()
 
 
-class Stored(Struct, omit_defaults=True, rename="camel"):
+class StoredView(Struct, omit_defaults=True, rename="camel"):
     """All of a view, as a snapshot keeps it."""
 
     session: Session
@@ -85,8 +85,8 @@ class View:
         "turns",
     )
 
-    def __init__(self, stored: Stored | None = None) -> None:
-        stored = stored or Stored(Session(), Speaker(), Latest())
+    def __init__(self, stored: StoredView | None = None) -> None:
+        stored = stored or StoredView(Session(), Speaker(), Latest())
         self.session = stored.session
         self.transcript = Transcript(stored.speaker, stored.items)
         self.latest = stored.latest
@@ -115,9 +115,9 @@ class View:
         record = self.turns.get(self.active) if self.active is not None else None
         return _FOREGROUND.get(record.state, "idle") if record is not None else "idle"
 
-    def stored(self) -> Stored:
+    def stored(self) -> StoredView:
         """All of it as one value, which shares its parts with the view."""
-        return Stored(
+        return StoredView(
             self.session,
             self.transcript.speaker,
             self.latest,
@@ -394,7 +394,7 @@ VIEW_VERSION = 1
 """Version of the encoded view. It rises with every change of the shape, and of what a fold makes of an event."""
 
 _encoder = msgspec.json.Encoder()
-_decoder = msgspec.json.Decoder(Stored)
+_decoder = msgspec.json.Decoder(StoredView)
 
 
 def encode_view(view: View) -> bytes:

@@ -109,7 +109,7 @@ class AccessMiddleware:
             return
         await self._app(scope, receive, _sharing(send, shared) if shared else send)
 
-    def _check_origin(self, asked: Asked) -> dict[str, str]:
+    def _check_origin(self, asked: RequestOrigin) -> dict[str, str]:
         """Refuse what another page sent. Gives the headers that let an allowed one read the answer."""
         if not self._policy.knows(asked.host):
             raise Forbidden("this host name is not the daemon's; use its address, or allow the name at its start")
@@ -130,15 +130,15 @@ class AccessMiddleware:
             raise Forbidden("a page of another origin sent this; allow it with --allow-origin")
         return {}
 
-    def _is_public(self, asked: Asked) -> bool:
+    def _is_public(self, asked: RequestOrigin) -> bool:
         method = "GET" if asked.method == "HEAD" else asked.method
         return any(method == each and pattern.match(asked.path) for each, pattern in self._public)
 
-    def _is_opened(self, asked: Asked) -> bool:
+    def _is_opened(self, asked: RequestOrigin) -> bool:
         """A link on some page leads to a page of ours that says nothing to strangers: the login, for example."""
         return asked.is_navigation and self._is_public(asked) and asked.method in READING
 
-    def _identify(self, asked: Asked) -> Identity:
+    def _identify(self, asked: RequestOrigin) -> Identity:
         if self._policy.no_auth:
             who = ANYBODY
         elif self._is_public(asked):
@@ -150,7 +150,7 @@ class AccessMiddleware:
             raise TooManyRequests("too many requests; ask less often", retry_after=math.ceil(wait))
         return who
 
-    def _authenticate(self, asked: Asked) -> Identity:
+    def _authenticate(self, asked: RequestOrigin) -> Identity:
         if asked.authorization is not None:
             scheme, _, secret = asked.authorization.partition(" ")
             found = self._tokens.check(secret.strip()) if scheme.lower() == "bearer" else None
@@ -168,7 +168,7 @@ class AccessMiddleware:
             raise Unauthenticated("this credential is not valid; it was mistyped, was revoked, or has expired")
         return found
 
-    def _count_failure(self, asked: Asked, *, failed: bool) -> None:
+    def _count_failure(self, asked: RequestOrigin, *, failed: bool) -> None:
         network = network_of(asked.address)
         wait = self._failures.take(network) if failed else self._failures.wait(network)
         if wait:
@@ -180,7 +180,7 @@ class AccessMiddleware:
             logger.warning("a credential was refused", extra=extra)
 
 
-def _check_own_page(asked: Asked) -> None:
+def _check_own_page(asked: RequestOrigin) -> None:
     """A browser adds the cookie to whatever it sends; a change must come from a page with a known origin."""
     if asked.method not in READING and asked.origin is None and asked.site != "same-origin":
         raise Forbidden("a cookie alone changes nothing; send it from the page, or use a token")
@@ -200,7 +200,7 @@ def _sharing(send: Send, shared: Mapping[str, str]) -> Send:
 # -- what a request says of itself ---------------------------------------------------------------------------
 
 
-class Asked(NamedTuple):
+class RequestOrigin(NamedTuple):
     """Where a request comes from and who sends it, as it says itself."""
 
     method: str
@@ -220,7 +220,7 @@ class Asked(NamedTuple):
     """The remote address; empty for a local socket."""
 
 
-def read_asked(scope: Any, most_bytes: int) -> Asked:
+def read_asked(scope: Any, most_bytes: int) -> RequestOrigin:
     """Read the headers.
 
     Raises:
@@ -239,7 +239,7 @@ def read_asked(scope: Any, most_bytes: int) -> Asked:
     if query:
         _refuse_secrets(query)
     client = scope.get("client")
-    return Asked(
+    return RequestOrigin(
         # A socket is opened with GET, but what it is for is more than reading.
         scope.get("method", "CONNECT"),
         # Inside another application the path begins with where that one put us.

@@ -16,11 +16,11 @@ from anyio.abc import TaskGroup
 from msgspec import DecodeError, Raw, Struct, field, json
 
 from turnwire import __version__
-from turnwire.core.connection_stage import REFUSALS, Admission, Call, Step, Verdict
+from turnwire.core.connection_stage import REFUSALS, Admission, Admittance, MessageKind, Step
 from turnwire.core.encoder.encoder import Dialect, Emission
 from turnwire.core.translate.handshake import (
     ClientProfile,
-    Host,
+    HostOffer,
     initialize_result,
     read_client,
     version_refusal,
@@ -97,7 +97,7 @@ async def agree(daemon: Daemon, params: Raw) -> Agreed:
         lifecycle=client.lifecycle,
         boolean_options=client.boolean_options,
     )
-    host = Host(
+    host = HostOffer(
         version=__version__,
         turn_complete=emission is not Emission.OFF,
         passed=frozenset({"additionalDirectories", "fork"}),
@@ -177,8 +177,8 @@ class AcpConnection:
         return message
 
     async def _initialize(self, request: Request) -> bytes:
-        verdict = self._admission.judge(Call.INITIALIZE)
-        if verdict is not Verdict.TAKEN:
+        verdict = self._admission.judge(MessageKind.INITIALIZE)
+        if verdict is not Admittance.TAKEN:
             return encode(Failure(request.id, REFUSALS[verdict]))
         try:
             agreed = await agree(self._client.daemon, request.params)
@@ -201,12 +201,14 @@ class AcpConnection:
         """
         if self.is_closed:
             return False
-        verdict = self._admission.judge(Call.REQUEST if isinstance(message, Request) else Call.UNANSWERED)
-        if verdict is Verdict.TAKEN:
+        verdict = self._admission.judge(
+            MessageKind.REQUEST if isinstance(message, Request) else MessageKind.UNANSWERED
+        )
+        if verdict is Admittance.TAKEN:
             self._admission.step(Step.BEGIN)
         elif isinstance(message, Request):
             self._client.put(encode(Failure(message.id, REFUSALS[verdict])), None)
-        return verdict is Verdict.TAKEN
+        return verdict is Admittance.TAKEN
 
     async def _take(self, message: Frame) -> None:
         client = self._client

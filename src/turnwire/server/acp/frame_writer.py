@@ -109,7 +109,7 @@ class _Stored(Struct, gc=False):
 _read_stored = json.Decoder(_Stored).decode
 
 
-class Mode(Enum):
+class WriterMode(Enum):
     """What is told of an event."""
 
     QUIET = auto()
@@ -142,7 +142,7 @@ class FrameWriter:
             subscription.session_id
         )
 
-    def take(self, first: int, bodies: Sequence[bytes], mode: Mode) -> list[SessionFrame]:
+    def take(self, first: int, bodies: Sequence[bytes], mode: WriterMode) -> list[SessionFrame]:
         """The frames of some events that follow each other."""
         page: list[SessionFrame] = []
         shows = self._client.shows_offsets
@@ -151,7 +151,7 @@ class FrameWriter:
             plain = self._plain(body)
             if plain is None:
                 page += _marked(offset, self._take(offset, body, mode))
-            elif not (mode is Mode.QUIET or plain.echo or _is_past(plain.kind, mode)):
+            elif not (mode is WriterMode.QUIET or plain.echo or _is_past(plain.kind, mode)):
                 page.append(SessionFrame(offset, self._update(plain.update, offset if shows else None)))
         return page
 
@@ -166,17 +166,17 @@ class FrameWriter:
             return None
         return None if stored.kind in self._looked_at else stored
 
-    def _take(self, offset: int, body: bytes, mode: Mode) -> list[bytes]:
+    def _take(self, offset: int, body: bytes, mode: WriterMode) -> list[bytes]:
         """The frames of one event of any kind."""
         event = decode(body)
         if isinstance(event, ev.AgentStarted):
             self._subscription.agent_wake.set()
-        own = mode is not Mode.REPLAY and getattr(event, "prompt_id", None) in self._client.prompts
+        own = mode is not WriterMode.REPLAY and getattr(event, "prompt_id", None) in self._client.prompts
         outgoing = [each for each in self._encoder.take(event, own=own) if not self._is_withheld(each)]
         self._remember(outgoing)
-        if mode is Mode.QUIET or (isinstance(event, ev.SessionUpdated) and _is_past(event.kind, mode)):
+        if mode is WriterMode.QUIET or (isinstance(event, ev.SessionUpdated) and _is_past(event.kind, mode)):
             return []
-        if mode is not Mode.LIVE:
+        if mode is not WriterMode.LIVE:
             outgoing = [each for each in outgoing if isinstance(each, Tell | Notify)]
         shown = offset if self._client.shows_offsets else None
         # An answer has no place for the number; should it get lost behind it, its request is asked again.
@@ -268,9 +268,9 @@ class FrameWriter:
         return encode(Request(request_id, ask.method, _with_offset(ask.params, offset)))
 
 
-def _is_past(kind: str, mode: Mode) -> bool:
+def _is_past(kind: str, mode: WriterMode) -> bool:
     """Whether an update was for those who were there."""
-    return mode is Mode.REPLAY and kind in _LIVE_ONLY
+    return mode is WriterMode.REPLAY and kind in _LIVE_ONLY
 
 
 def _marked(offset: int, frames: Sequence[bytes]) -> list[SessionFrame]:

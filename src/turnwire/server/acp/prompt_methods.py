@@ -225,7 +225,7 @@ def _selected(result: Raw) -> str | None:
 # -- answers that no reader gives ----------------------------------------------------------------------------
 
 
-class Owed(NamedTuple):
+class OwedAnswer(NamedTuple):
     """The answer to a prompt, and the event that it stands behind."""
 
     sent: SentPrompt
@@ -240,7 +240,7 @@ async def answer_from_log(client: ClientState, subscription: Subscription, sent:
         if owed is None:
             raise TurnwireError("the session ended before this prompt was answered")
     except TurnwireError as error:
-        owed = Owed(sent, failure_of(sent.request_id, error), 0)
+        owed = OwedAnswer(sent, failure_of(sent.request_id, error), 0)
     finally:
         client.prompts.repeated(sent)
     if not subscription.is_attached:
@@ -250,9 +250,9 @@ async def answer_from_log(client: ClientState, subscription: Subscription, sent:
         subscription.put(owed.frame, owed.offset)
 
 
-async def owed_upto(client: ClientState, session_id: SessionId, head: int) -> list[Owed]:
+async def owed_upto(client: ClientState, session_id: SessionId, head: int) -> list[OwedAnswer]:
     """The answers to open prompts of the client that the log has up to `head`."""
-    found: list[Owed] = []
+    found: list[OwedAnswer] = []
     state = (await client.daemon.node.session(session_id)).state
     for sent in client.prompts.open_in(session_id):
         if _is_to_come(client, state, sent):
@@ -261,13 +261,13 @@ async def owed_upto(client: ClientState, session_id: SessionId, head: int) -> li
             owed = await _found(client, sent, head)
         except PositionLost as error:
             # It has ended, and how is forgotten.
-            owed = Owed(sent, failure_of(sent.request_id, error), 0)
+            owed = OwedAnswer(sent, failure_of(sent.request_id, error), 0)
         if owed is not None:
             found.append(owed)
     return found
 
 
-def give_owed(client: ClientState, subscription: Subscription, found: list[Owed]) -> None:
+def give_owed(client: ClientState, subscription: Subscription, found: list[OwedAnswer]) -> None:
     """Answer them, but for those that a reader has answered meanwhile."""
     for each in found:
         if client.prompts.is_open(each.sent.prompt_id):
@@ -281,14 +281,14 @@ def _is_to_come(client: ClientState, state: SessionState, sent: SentPrompt) -> b
     return waits is not None and (client.profile.version == 1 or waits in state.queue)
 
 
-async def _found(client: ClientState, sent: SentPrompt, upto: int | None = None) -> Owed | None:
+async def _found(client: ClientState, sent: SentPrompt, upto: int | None = None) -> OwedAnswer | None:
     encoder = SessionEncoder(client.dialect, sent.session_id)
     async with aclosing(_events(client, sent, upto)) as events:
         async for offset, body in events:
             # Nearly all events are updates, which answer no prompt.
             frame = None if body.startswith(STORED_UPDATE) else _take(encoder, decode(body), sent)
             if frame is not None:
-                return Owed(sent, frame, offset)
+                return OwedAnswer(sent, frame, offset)
     return None
 
 

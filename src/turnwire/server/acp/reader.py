@@ -41,7 +41,7 @@ from turnwire.runtime.node import Node
 from turnwire.runtime.session import Session
 from turnwire.server.acp.client_state import ClientState
 from turnwire.server.acp.frame_queue import QueueReader, Wake
-from turnwire.server.acp.frame_writer import Fold, FrameWriter, Mode, SessionFrame
+from turnwire.server.acp.frame_writer import Fold, FrameWriter, SessionFrame, WriterMode
 from turnwire.server.acp.subscription import Start, Subscription
 from turnwire.server.acp.subscription_state import READABLE, Signal, SubscriptionState, step
 from turnwire.server.streams.session_stream import Lost
@@ -311,14 +311,14 @@ class _Run:
 
     def _events(self, upto: int) -> list[SessionFrame]:
         first, bodies = self.feed.take(upto)
-        mode = Mode.LIVE
+        mode = WriterMode.LIVE
         if first <= self._told:
-            mode = Mode.QUIET
+            mode = WriterMode.QUIET
         elif self._state is SubscriptionState.HISTORY:
-            mode = Mode.RESUME if self._start.resumes else Mode.REPLAY
+            mode = WriterMode.RESUME if self._start.resumes else WriterMode.REPLAY
         page = self._writer.take(first, bodies, mode)
         self._offset = first + len(bodies) - 1
-        if mode is Mode.QUIET and self._offset == self._told:
+        if mode is WriterMode.QUIET and self._offset == self._told:
             self._writer.fold(self._offset).keep(self._session, self._client.dialect)
         self._is_silent = self._is_silent and not page
         return page

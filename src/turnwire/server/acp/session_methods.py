@@ -86,7 +86,7 @@ class _Attaching(_Known, rename="camel"):
     history_policy: Literal["full", "pending_only", "none"] = "full"
 
 
-class History(NamedTuple):
+class HistoryPolicy(NamedTuple):
     """What of the past a client wants."""
 
     after: int | None
@@ -180,17 +180,17 @@ async def attach(client: ClientState, request: Request) -> None:
     await enter(client, request, wanted.session_id, history, named=True)
 
 
-def _history(cursor: _Cursor, after: int | None, *, now: bool = True) -> History:
+def _history(cursor: _Cursor, after: int | None, *, now: bool = True) -> HistoryPolicy:
     if cursor.after is not None:
-        return History(cursor.after, now=False, epoch=cursor.epoch, resumes=True)
-    return History(after, now=now, epoch=cursor.epoch)
+        return HistoryPolicy(cursor.after, now=False, epoch=cursor.epoch, resumes=True)
+    return HistoryPolicy(after, now=now, epoch=cursor.epoch)
 
 
 async def enter(
     client: ClientState,
     request: Request,
     session_id: SessionId,
-    history: History,
+    history: HistoryPolicy,
     setup: Setup | None = None,
     *,
     named: bool = False,
@@ -212,7 +212,7 @@ async def _enter(
     client: ClientState,
     request: Request,
     session_id: SessionId,
-    history: History,
+    history: HistoryPolicy,
     setup: Setup | None,
     *,
     named: bool,

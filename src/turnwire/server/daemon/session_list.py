@@ -21,7 +21,7 @@ from turnwire.core.codec import STORED_UPDATE, decode, stored_prefix
 from turnwire.core.state import NOTHING, Phase, SessionState
 from turnwire.core.view import VIEW_VERSION, Latest, Session, View
 from turnwire.core.view.transcript import Speaker
-from turnwire.core.view.view import Stored
+from turnwire.core.view.view import StoredView
 from turnwire.errors import PositionLost, SessionNotFound
 from turnwire.ids import ClientId, Epoch, SessionId
 from turnwire.limits import Limits
@@ -276,7 +276,7 @@ _read_kept = msgspec.json.Decoder(_Kept).decode
 
 
 def _short(kept: _Kept) -> View:
-    return View(Stored(kept.session, Speaker(), Latest(title=kept.latest.title), clients=kept.clients))
+    return View(StoredView(kept.session, Speaker(), Latest(title=kept.latest.title), clients=kept.clients))
 
 
 _TELLING = tuple(

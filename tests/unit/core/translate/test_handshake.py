@@ -11,7 +11,7 @@ from tests.unit.core.translate.speaking import complaints, plain, raw
 from turnwire.core.dialect import AgentProfile, read_initialize
 from turnwire.core.translate.handshake import (
     ClientProfile,
-    Host,
+    HostOffer,
     auth_methods,
     initialize_result,
     read_client,
@@ -19,7 +19,7 @@ from turnwire.core.translate.handshake import (
 )
 from turnwire.errors import RemoteProtocolError
 
-HOST = Host(version="1.2.3")
+HOST = HostOffer(version="1.2.3")
 V1, V2 = ClientProfile(version=1), ClientProfile(version=2)
 INFO = {"name": "ed", "version": "1"}
 
@@ -135,7 +135,7 @@ RICH_V2: dict[str, Any] = {
 def test_row_2_a_v1_client_is_offered_what_the_agent_has_and_what_we_add(
     version: int, capabilities: dict[str, Any]
 ) -> None:
-    passing = Host(version="1", passed=frozenset({"additionalDirectories"}))
+    passing = HostOffer(version="1", passed=frozenset({"additionalDirectories"}))
     result = plain(initialize_result(agent(version, capabilities), V1, passing))
     offered = result["agentCapabilities"]
     assert offered["loadSession"] is True
@@ -170,17 +170,17 @@ def test_drafts_are_offered_in_their_places_and_left_out_when_they_are_off() -> 
         == (result["agentCapabilities"]["sessionCapabilities"])
     )
     assert result["capabilities"] == {"session": {"ready": True, "turnComplete": {}}}
-    off = plain(initialize_result(None, V1, Host(version="1", turn_complete=False, ready=False)))
+    off = plain(initialize_result(None, V1, HostOffer(version="1", turn_complete=False, ready=False)))
     assert "capabilities" not in off
     assert off["agentCapabilities"]["sessionCapabilities"].keys() == {"list", "resume", "close", "delete"}
-    quiet = plain(initialize_result(None, V2, Host(version="1", ready=False)))
+    quiet = plain(initialize_result(None, V2, HostOffer(version="1", ready=False)))
     assert "ready" not in quiet["capabilities"]["session"]
 
 
 @pytest.mark.requirement("R6")
 @pytest.mark.parametrize("client", [V1, V2])
 def test_a_strict_host_names_drafts_in_its_metadata_only(client: ClientProfile) -> None:
-    result = plain(initialize_result(agent(1, RICH_V1), client, Host(version="1", strict=True)))
+    result = plain(initialize_result(agent(1, RICH_V1), client, HostOffer(version="1", strict=True)))
     drafts: dict[str, Any] = {"turnComplete": {}, "ready": {}}
     if client.version == 1:
         assert result["agentCapabilities"]["_meta"] == {"theirs": 1, "turnwire": drafts}
@@ -236,7 +236,7 @@ def test_every_answer_is_one_that_the_schema_takes(
     version: int, capabilities: dict[str, Any], client: ClientProfile, strict: bool
 ) -> None:
     methods = [{"id": "a", "name": "A"}] if version == 1 else [{"type": "agent", "methodId": "a", "name": "A"}]
-    host = Host(version="1", strict=strict)
+    host = HostOffer(version="1", strict=strict)
     result = plain(initialize_result(agent(version, capabilities, methods), client, host))
     assert complaints(client.version, "InitializeResponse", result) == []
 
