@@ -22,8 +22,8 @@ from opentelemetry import trace
 
 from turnwire import __version__
 from turnwire.cli.agent_source import agent_name, agent_source
+from turnwire.cli.local_token import keep_token
 from turnwire.cli.output import print_json, printable
-from turnwire.cli.reach import keep_token
 from turnwire.errors import ConfigError
 from turnwire.server.access.identity import Role
 from turnwire.server.access.origins import check_bind

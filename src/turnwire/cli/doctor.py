@@ -24,15 +24,14 @@ from turnwire.cli.agent_source import agent_source
 from turnwire.cli.commands import WithAgent, agent_of
 from turnwire.cli.config import setting_options, settings_from
 from turnwire.cli.failure import DOCTOR_FAILED, NEXT, leading
+from turnwire.cli.local_token import TOKEN_FILE, read_token
 from turnwire.cli.output import print_json, printable
 from turnwire.cli.reach import (
-    TOKEN_FILE,
     URL_VARIABLE,
     Reach,
     check_url,
     open_http,
     own_token,
-    read_token,
     usual_url,
 )
 from turnwire.errors import ConfigError, TurnwireError, Unauthenticated

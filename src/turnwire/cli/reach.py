@@ -1,14 +1,12 @@
 """How a command finds the daemon and gets in: its address and a credential.
 
 First come `--url`, `--token-file` and `--data`, then the environment, then the settings that a daemon of this
-user would have. On the daemon's own machine a command has a token of its own, in a file of the data folder that
-is for the same user alone. It goes to a daemon on this machine only: elsewhere it would be given away. A file
-that others may read is refused: what it held is not a secret any more.
+user would have. On the daemon's own machine a command has a token of its own (`turnwire.cli.local_token`). It goes
+to a daemon on this machine only: elsewhere it would be given away.
 """
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import os
 from collections.abc import AsyncGenerator, Awaitable, Callable
@@ -22,11 +20,10 @@ import anyio
 import click
 
 from turnwire.cli.failure import tell
+from turnwire.cli.local_token import TOKEN_FILE, read_token
 from turnwire.client.http import TOKEN_VARIABLE, Http
-from turnwire.errors import ConfigError, TurnwireError
-from turnwire.server.access.identity import Role
+from turnwire.errors import ConfigError
 from turnwire.server.access.origins import is_loopback, is_wildcard
-from turnwire.server.access.tokens import OTHERS, Tokens, write_private
 from turnwire.server.settings.declared import Settings
 from turnwire.server.settings.sources import load_settings
 
@@ -36,11 +33,6 @@ NOTICED_S = 0.5
 
 Result = TypeVar("Result")
 Function = TypeVar("Function", bound=Callable[..., Any])
-
-
-TOKEN_FILE = "cli-token"
-TOKEN_NAME = "cli"
-"""The author of what the command line does, as the log tells it."""
 
 
 class Reach(NamedTuple):
@@ -172,42 +164,3 @@ def own_token(url: str, settings: Settings) -> str | None:
     if not is_loopback(urlsplit(url).hostname or ""):
         return None
     return settings.token or (None if settings.data is None else read_token(settings.data / TOKEN_FILE))
-
-
-def keep_token(data: Path, tokens: Tokens) -> None:
-    """See that the file holds a token that is valid; an old one that still is stays."""
-    path = data / TOKEN_FILE
-    with contextlib.suppress(TurnwireError):
-        known = read_token(path)
-        identity = None if known is None else tokens.check(known)
-        if identity is not None and identity.role is Role.OWNER:
-            return
-    _, secret = tokens.issue(TOKEN_NAME, Role.OWNER)
-    write_private(path, f"{secret}\n".encode())
-
-
-def read_token(path: Path) -> str | None:
-    """The token in a file; none if there is no file.
-
-    Raises:
-        ConfigError: Others may read it, it cannot be read, or it holds no token.
-    """
-    try:
-        with path.open("rb") as file:
-            if os.fstat(file.fileno()).st_mode & OTHERS:
-                raise ConfigError(
-                    f"others may read {path}, which holds a token; close it to them: chmod 600 {path}"
-                )
-            content = file.read(4096)
-    except FileNotFoundError:
-        return None
-    except NotADirectoryError:
-        raise ConfigError(
-            f"{path.parent} is no folder, so {path.name} is not in it; give the right folder"
-        ) from None
-    except OSError as error:
-        raise ConfigError(f"cannot read {path} ({type(error).__name__}); check its permissions") from None
-    token = content.decode("ascii", "replace").strip()
-    if not token or not all("!" <= each <= "~" for each in token):
-        raise ConfigError(f"{path} holds no token; write one into it, and nothing else")
-    return token
