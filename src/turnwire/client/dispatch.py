@@ -34,7 +34,7 @@ from anyio.abc import TaskGroup
 
 from turnwire.client.permission import Answer, PermissionRequest
 from turnwire.client.port import DaemonSession, EventPage
-from turnwire.client.progress import HandlerCall, Progress, Terminal, Turns, handler_call
+from turnwire.client.progress import Progress, Terminal, Turns, UnfinishedCall, handler_call
 from turnwire.client.update import Update, UpdateOrigin
 from turnwire.core import events as ev
 from turnwire.errors import LocalProtocolError, SessionClosed, TurnwireError
@@ -184,7 +184,7 @@ class Dispatch:
     async def _finish(self, waiting: Awaitable[object]) -> bool:
         """See one call to its end. False if the walk was taken over meanwhile."""
         progress = self._interrupted.progress
-        call = HandlerCall(progress, self._go_on)
+        call = UnfinishedCall(progress, self._go_on)
         token = handler_call.set(call)
         try:
             await waiting
@@ -249,7 +249,7 @@ class Dispatch:
         if not functions:
             return
         progress = self._turns.opened.get(event.prompt_id)
-        call = HandlerCall(progress, _nothing)
+        call = UnfinishedCall(progress, _nothing)
         call.release()
         scope = self._asking[event.request_id] = anyio.CancelScope()
         self._tasks.start_soon(
@@ -260,7 +260,7 @@ class Dispatch:
         self,
         request: PermissionRequest,
         functions: tuple[OnPermission, ...],
-        call: HandlerCall,
+        call: UnfinishedCall,
         scope: anyio.CancelScope,
     ) -> None:
         progress = self._turns.opened.get(request.prompt_id)

@@ -82,7 +82,7 @@ class Progress:
             self._view.apply(started)
         self._pieces: list[ev.SessionUpdated] = []
         """Of the agent's message, not in the view yet."""
-        self.calls: set[HandlerCall] = set()
+        self.calls: set[UnfinishedCall] = set()
         """Handler calls for this turn that the dispatcher did not wait for."""
         self._terminal: Terminal | None = None
         self._text = ""
@@ -117,11 +117,11 @@ class Progress:
             joined = _Chunk(PlainText("text", "".join([each.content.text for each in said])), message_id)
             self._view.apply(replace(pieces[0], update=raw(joined)))
 
-    def begin_call(self, call: HandlerCall) -> None:
+    def begin_call(self, call: UnfinishedCall) -> None:
         """A handler call goes on beside the dispatcher; the turn is not drained before it is finished."""
         self.calls.add(call)
 
-    def finish_call(self, call: HandlerCall) -> None:
+    def finish_call(self, call: UnfinishedCall) -> None:
         self.calls.discard(call)
         self._settle()
 
@@ -226,7 +226,7 @@ def progress_from_view(view: View, prompt_id: PromptId) -> Progress:
     return progress
 
 
-class HandlerCall:
+class UnfinishedCall:
     """One handler call that is not finished."""
 
     __slots__ = ("_go_on", "_progress", "awaits", "is_over", "is_released")
@@ -266,7 +266,7 @@ class HandlerCall:
             self.awaits.remove(progress)
 
 
-def _leads_to(progress: Progress, call: HandlerCall) -> bool:
+def _leads_to(progress: Progress, call: UnfinishedCall) -> bool:
     """Whether a turn can be drained only after this call has finished."""
     seen: set[int] = set()
     waiting = [progress]
@@ -281,11 +281,11 @@ def _leads_to(progress: Progress, call: HandlerCall) -> bool:
     return False
 
 
-handler_call: ContextVar[HandlerCall | None] = ContextVar("turnwire_handler_call", default=None)
+handler_call: ContextVar[UnfinishedCall | None] = ContextVar("turnwire_handler_call", default=None)
 """The handler call that the running code belongs to. Tasks that a handler starts inherit it."""
 
 
-def current_call() -> HandlerCall | None:
+def current_call() -> UnfinishedCall | None:
     """The handler call in which the caller runs, if it is in one that has not returned."""
     call = handler_call.get()
     return None if call is None or call.is_over else call

@@ -1,7 +1,7 @@
 """The one loop: a session's inputs become events in its log, and only then are seen and acted upon.
 
-Takes a session's inbox; gives its log, its tail and its agent what follows, in this order: decide, append, evolve,
-publish, answer, perform. Never waits for a peer. Never shows or does what is not stored.
+What waits in the inbox is decided, appended, evolved, published, answered and performed, in this order. Never waits
+for a peer. Never shows or does what is not stored.
 
 Theory of operation
 -------------------
@@ -20,7 +20,9 @@ ahead of the log; the session adopts that state only after the append, so a fail
 
 from __future__ import annotations
 
+import asyncio
 import logging
+from collections import deque
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, TypeAlias
 
@@ -33,12 +35,19 @@ from turnwire.core.effects import OF_A_TURN, AnyEffect
 from turnwire.core.events import RELAXED, AnyEvent
 from turnwire.core.inputs import AnyInput
 from turnwire.core.state import STATE_VERSION, Phase, SessionState, find_turn
-from turnwire.errors import AppendConflict, LogError, LogUnavailable, SessionNotFound, TurnwireError
+from turnwire.errors import (
+    AppendConflict,
+    LimitExceeded,
+    LogError,
+    LogUnavailable,
+    SessionClosed,
+    SessionNotFound,
+    TurnwireError,
+)
 from turnwire.ids import Epoch, PromptId, SessionId
 from turnwire.limits import Limits
 from turnwire.log.base import EventLog, Position, Snapshot
 from turnwire.runtime.clock import Clock
-from turnwire.runtime.inbox import Entry, Inbox, Reply
 from turnwire.runtime.tail import Tail
 
 STATE = "state"
@@ -48,6 +57,86 @@ Watch: TypeAlias = Callable[[SessionId, Sequence[AnyEvent]], None]
 """Hears what was published. Must not wait and must not raise."""
 
 logger = logging.getLogger(__name__)
+
+Reply: TypeAlias = asyncio.Future[object]
+Entry: TypeAlias = tuple[AnyInput, Reply | None]
+
+
+class Inbox:
+    """Everything that happens to one session, oldest first. What it took it never drops.
+
+    Bounded twice: the agent's reader waits for room, so a flood fills the pipe and not our memory; clients have
+    room of their own and are refused beyond it, so a flood cannot keep a cancel out either.
+    """
+
+    def __init__(self, limits: Limits) -> None:
+        self._limits = limits
+        self._entries: deque[Entry] = deque()
+        self._replies = 0
+        self._wanted: asyncio.Future[None] | None = None
+        self._room: asyncio.Future[None] | None = None
+        self.is_closed = False
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def put(self, input: AnyInput) -> None:
+        """Take an input that nobody waits for: the agent's words, deadlines. The caller then awaits `room`."""
+        self._entries.append((input, None))
+        self._wake()
+
+    def ask(self, input: AnyInput) -> Reply:
+        """Take a client's input; its reply holds the answer or refusal. Raises `LimitExceeded`, `SessionClosed`."""
+        if self.is_closed:
+            raise SessionClosed("the session is being put away; ask again")
+        if self._replies >= self._limits.client_inputs:
+            raise LimitExceeded("too many requests wait for this session; try again", limit="client_inputs")
+        reply: Reply = asyncio.get_running_loop().create_future()
+        self._entries.append((input, reply))
+        self._replies += 1
+        self._wake()
+        return reply
+
+    async def room(self) -> None:
+        """Return once the agent's share is below its bound. Cancel-safe."""
+        while len(self._entries) - self._replies >= self._limits.agent_inputs and not self.is_closed:
+            if self._room is None or self._room.done():
+                self._room = asyncio.get_running_loop().create_future()
+            await asyncio.shield(self._room)
+
+    async def take(self) -> list[Entry]:
+        """All that waits, up to one batch; waits for the first. Cancel-safe."""
+        while not self._entries:
+            wanted = self._wanted = asyncio.get_running_loop().create_future()
+            await wanted
+        return self.take_nowait()
+
+    def take_nowait(self) -> list[Entry]:
+        """What waits now, up to one batch; may be nothing."""
+        entries = self._entries
+        if len(entries) <= self._limits.batch_inputs:
+            batch = list(entries)
+            entries.clear()
+        else:
+            batch = [entries.popleft() for _ in range(self._limits.batch_inputs)]
+        if self._replies:
+            self._replies -= sum(1 for _, reply in batch if reply is not None)
+        if self._room is not None and not self._room.done():
+            self._room.set_result(None)
+        return batch
+
+    def close(self) -> None:
+        """Take no more from clients, and let nobody wait for room."""
+        self.is_closed = True
+        if self._room is not None and not self._room.done():
+            self._room.set_result(None)
+
+    def _wake(self) -> None:
+        wanted = self._wanted
+        if wanted is not None:
+            self._wanted = None
+            if not wanted.done():
+                wanted.set_result(None)
 
 
 class Opened(NamedTuple):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import anyio
 import pytest
 
-from turnwire.client.progress import HandlerCall, Progress, Turns, Wakeup, find_request
+from turnwire.client.progress import Progress, Turns, UnfinishedCall, Wakeup, find_request
 from turnwire.core import events as ev
 from turnwire.errors import ClientClosed, TurnError
 from turnwire.ids import PromptId, RequestId
@@ -24,8 +24,8 @@ def progress(
     return made
 
 
-def call(turn: Progress | None) -> HandlerCall:
-    return HandlerCall(turn, lambda: None)
+def call(turn: Progress | None) -> UnfinishedCall:
+    return UnfinishedCall(turn, lambda: None)
 
 
 @pytest.mark.requirement("R7", "R82")
@@ -60,7 +60,7 @@ async def test_a_call_waits_for_the_calls_of_another_turn_but_never_in_a_circle(
     first, second = call(one), call(two)
     order: list[str] = []
 
-    async def wait(name: str, waiting: HandlerCall, turn: Progress) -> None:
+    async def wait(name: str, waiting: UnfinishedCall, turn: Progress) -> None:
         await waiting.result_of(turn)
         order.append(name)
         waiting.finish()

@@ -10,7 +10,7 @@ from turnwire.core.inputs import Attach, Cancel, DeadlinePassed, Detach
 from turnwire.errors import LimitExceeded, SessionClosed
 from turnwire.ids import ClientId, PromptId
 from turnwire.limits import Limits
-from turnwire.runtime.inbox import Entry, Inbox
+from turnwire.runtime.session import Entry, Inbox
 from turnwire.testing.patience import WAIT_S, quiet
 
 pytestmark = pytest.mark.anyio
