@@ -13,6 +13,9 @@ from turnwire.core import events as ev
 from turnwire.core.decide import Plan
 from turnwire.core.state import SessionState
 
+OUR_WORD = b'"_meta":{"turnwire":{"closed":'
+"""In an update by which the machine closes a call that its agent left open."""
+
 
 class Ledger:
     """An account of a session that is kept from its log and effects alone."""
@@ -57,7 +60,8 @@ class Ledger:
                 self.ended[event.prompt_id] = event
                 self.last = event.prompt_id if event.prompt_id in self.begun else self.last
             case ev.SessionUpdated():
-                self.updates[bytes(event.update)] += 1
+                if OUR_WORD not in bytes(event.update):
+                    self.updates[bytes(event.update)] += 1
                 assert event.prompt_id is None or event.prompt_id in self.active, "an update of no running turn"
                 assert event.after is None or (event.prompt_id is None and event.after in self.ended)
             case ev.PermissionRequested():

@@ -50,6 +50,8 @@ class TurnResult(Struct, frozen=True, kw_only=True):
     """Which fact ended it."""
     request_id: RequestId | None = None
     cancelled_by: str | None = None
+    agent_stop_reason: str | None = None
+    """What the agent itself said of a turn that was cancelled, if it is another reason."""
     handler_errors: tuple[Exception, ...] = ()
     """What update and permission handlers of this turn raised, in order."""
 
@@ -177,6 +179,7 @@ class Progress:
                     ending=end.ending,
                     request_id=end.prompt_request_id,
                     cancelled_by=end.cancelled_by,
+                    agent_stop_reason=end.agent_stop_reason,
                     handler_errors=tuple(self.errors),
                 )
             case ev.TurnFailed() as end:
@@ -221,6 +224,7 @@ def progress_from_view(view: View, prompt_id: PromptId) -> Progress:
             prompt_request_id=record.prompt_request_id,
             usage=outcome.usage,
             cancelled_by=record.cancelled_by,
+            agent_stop_reason=outcome.agent_stop_reason,
         )
         progress.end_with(terminal, view.result_text(prompt_id))
     return progress

@@ -16,14 +16,19 @@ from msgspec import UNSET, Raw
 from turnwire.core import events as ev
 from turnwire.core.draft import Draft
 from turnwire.core.effects import ArmDeadline, CancelAgent, CloseAgentSession
+from turnwire.core.evolve import FINAL_TOOL_STATUS
 from turnwire.core.inputs import AgentGone, Asked, Cancel, Close, DeadlinePassed, Recover, Settle, TimeLimitPassed
 from turnwire.core.permissions import resolve_all
 from turnwire.core.queue import STOPPING, arm_time_limit, remove, start_next
 from turnwire.core.state import Phase, Turn, find_turn
 from turnwire.core.turn import TurnState
 from turnwire.errors import PromptNotFound
+from turnwire.wire.jsonrpc import raw
+from turnwire.wire.methods import VENDOR
 
 CANCELLED = "cancelled"
+CLOSED = "closed"
+"""Our member in the `_meta` of an update that closes a tool call in the agent's place: why."""
 DEADLINE = "deadline"
 """Who cancels a turn that has not ended by its deadline."""
 
@@ -60,9 +65,14 @@ def complete(
     ending: ev.Ending,
     usage: Raw | None = None,
     by: str | None = None,
+    error: Raw | None = None,
 ) -> None:
-    """End the active turn with a stop reason."""
+    """End the active turn with a stop reason: after a cancel with `cancelled`, whatever the agent says."""
     turn = _active(draft)
+    own_word = None
+    if turn.state is TurnState.CANCELLING and stop_reason != CANCELLED:
+        # v1 wants `cancelled` after a cancel, and who cancelled waits for it. The agent's own word stays beside it.
+        own_word, stop_reason = stop_reason, CANCELLED
     cancelled_by = (turn.cancelled_by or by) if stop_reason == CANCELLED else None
     settled_by = by if ending is ev.Ending.SETTLED else None
 
@@ -76,8 +86,12 @@ def complete(
             usage=usage if each is turn and usage is not None else UNSET,
             cancelled_by=cancelled_by or None,
             settled_by=settled_by if each is turn else None,
+            agent_stop_reason=own_word if each is turn else None,
+            agent_error=error if each is turn and error is not None else UNSET,
         )
 
+    if stop_reason == CANCELLED:
+        _close_tools(draft, at, turn, is_cancelled=True)
     _end(draft, at, turn, terminal)
 
 
@@ -93,7 +107,7 @@ def fail(
     """End the active turn with an error, or as `cancelled` if a cancel was asked for. A `failure` knows why."""
     turn = _active(draft)
     if turn.state is TurnState.CANCELLING:
-        complete(draft, at, stop_reason=CANCELLED, ending=ev.Ending.CANCELLED)
+        complete(draft, at, stop_reason=CANCELLED, ending=ev.Ending.CANCELLED, error=error)
         return
 
     def terminal(each: Turn) -> ev.TurnFailed:
@@ -109,6 +123,8 @@ def fail(
             agent_error=UNSET if error is None else error,
         )
 
+    if failure is not None:
+        _close_tools(draft, at, turn, is_cancelled=False)
     _end(draft, at, turn, terminal)
 
 
@@ -126,6 +142,22 @@ def _end(draft: Draft, at: int, turn: Turn, terminal: Callable[[Turn], ev.TurnCo
             draft.record(ev.PromptFinished(at=at, prompt_id=each.prompt_id, state=ev.QueueExit.COMPLETED))
         draft.record(terminal(each))
     start_next(draft, at)
+
+
+def _close_tools(draft: Draft, at: int, turn: Turn, *, is_cancelled: bool) -> None:
+    """Close the calls that nobody will close any more: the turn was cancelled, or its agent is gone.
+
+    What the agent lists as background work outlives a cancel, and so do its calls.
+    """
+    # v1 has no word for a cancelled call but `failed`; the mark says whose word it is, and why.
+    status = CANCELLED if is_cancelled and draft.state.agent_version == 2 else "failed"
+    why = {VENDOR: {CLOSED: CANCELLED if is_cancelled else "agent_lost"}}
+    for tool_call_id, last in turn.tools.items():
+        if last in FINAL_TOOL_STATUS or tool_call_id in draft.state.background:
+            continue
+        update = {"sessionUpdate": "tool_call_update", "toolCallId": tool_call_id, "status": status, "_meta": why}
+        closed = ev.SessionUpdated(at=at, kind="tool_call_update", update=raw(update), prompt_id=turn.prompt_id)
+        draft.record(closed)
 
 
 def _who(input: Asked) -> str | None:

@@ -344,6 +344,10 @@ class TurnCompleted(TurnEvent, frozen=True, tag="turn_complete"):
     usage: Raw | UnsetType = UNSET
     cancelled_by: str | None = None
     settled_by: str | None = None
+    agent_stop_reason: str | None = None
+    """What the agent itself said of a turn that was cancelled, if that is another reason."""
+    agent_error: Raw | UnsetType = UNSET
+    """The error with which the agent answered a cancel, as it came."""
 
 
 class TurnFailed(TurnEvent, frozen=True, tag="turn_error"):

@@ -116,7 +116,7 @@ def _client_detached(state: SessionState, event: ev.ClientDetached) -> SessionSt
 def _agent_started(state: SessionState, event: ev.AgentStarted) -> SessionState:
     accepts = content_types(event.capabilities, event.protocol_version)
     agent = Agent(event.agent_session_id, event.protocol_version, event.turn_end, event.steering, accepts)
-    return replace(state, agent=agent, known_as=event.agent_session_id)
+    return replace(state, agent=agent, known_as=event.agent_session_id, agent_version=event.protocol_version)
 
 
 def _agent_exited(state: SessionState, event: ev.AgentExited) -> SessionState:

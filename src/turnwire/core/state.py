@@ -140,6 +140,8 @@ class SessionState(Struct, frozen=True, omit_defaults=True):
     """The agent that serves the session now."""
     known_as: AgentSessionId | None = None
     """What the last agent called the session: what a new one is asked to load or resume."""
+    agent_version: int = 1
+    """The version of ACP that the newest agent speaks, also once it is gone: what is in the log is in its words."""
     turn: Turn | None = None
     """The active turn."""
     queue: tuple[Turn, ...] = ()

@@ -22,8 +22,10 @@ from tests.unit.core.driving import (
     prompt,
     ready,
     refused,
+    said,
     settle,
     steered,
+    tool,
     types,
 )
 
@@ -36,8 +38,11 @@ from turnwire.core.turn import TurnState
 from turnwire.errors import PromptNotFound
 from turnwire.ids import PromptId
 from turnwire.limits import Limits
+from turnwire.wire.peek import peek_update
 
 P1 = PromptId("p1")
+IDLE = ev.TurnEnd.IDLE
+ANSWERED = answered("p1", "cancelled")
 NOTIFY, REQUEST = ev.CancelRung.NOTIFY, ev.CancelRung.REQUEST
 TERMINATE, KILL = ev.CancelRung.TERMINATE, ev.CancelRung.KILL
 
@@ -177,11 +182,64 @@ def test_a_cancelled_turn_ends_as_cancelled_however_the_agent_took_it(word: i.An
     assert session.found(ev.TurnCompleted)[0].cancelled_by == "bob"
 
 
-def test_an_agent_that_finished_in_spite_of_a_cancel_is_believed() -> None:
+@pytest.mark.requirement("R15")
+@pytest.mark.parametrize(
+    ("turn_end", "word"),
+    [
+        (ev.TurnEnd.RESPONSE, answered("p1", "end_turn")),
+        (ev.TurnEnd.MARKER, marked("end_turn")),
+        (ev.TurnEnd.IDLE, agent_is("idle", stopReason="end_turn")),
+    ],
+)
+def test_an_agent_that_finished_in_spite_of_a_cancel_has_its_own_word_beside_the_end(
+    turn_end: ev.TurnEnd, word: i.AnyInput
+) -> None:
+    session = Session(turn_end)
+    session.take(prompt("p1"), said("user_message", messageId="m1"), agent_is("running"), cancel(), word)
+    [end] = session.found(ev.TurnCompleted)
+    assert (end.stop_reason, end.cancelled_by, end.agent_stop_reason) == ("cancelled", "bob", "end_turn")
+
+
+def test_an_agent_that_answers_a_cancel_with_an_error_has_its_error_beside_the_end() -> None:
     session = cancelling()
-    session.take(answered("p1", "end_turn"))
-    assert session.ends() == {"p1": "end_turn"}
-    assert session.found(ev.TurnCompleted)[0].cancelled_by is None
+    session.take(refused("p1"))
+    [end] = session.found(ev.TurnCompleted)
+    assert (end.stop_reason, end.agent_stop_reason, end.agent_error) == ("cancelled", None, ERROR)
+
+
+@pytest.mark.requirement("R48", "R99")
+@pytest.mark.parametrize(("turn_end", "status"), [(ev.TurnEnd.RESPONSE, "failed"), (ev.TurnEnd.IDLE, "cancelled")])
+@pytest.mark.parametrize("word", [answered("p1", "cancelled"), settle("p1"), close(), gone()])
+def test_calls_that_are_open_when_a_cancelled_turn_ends_are_closed_before_the_end(
+    turn_end: ev.TurnEnd, status: str, word: i.AnyInput
+) -> None:
+    session = Session(turn_end)
+    session.take(prompt("p1"), said("user_message", messageId="m1"), agent_is("running"))
+    session.take(tool("open", "in_progress"), tool("done", "completed"), tool("new"), cancel())
+    before = len(session.log)
+    session.take(agent_is("idle", stopReason="cancelled") if turn_end is IDLE and word == ANSWERED else word)
+    closing = [each for each in session.log[before:] if isinstance(each, ev.SessionUpdated)]
+    closed = [peek_update(each.update) for each in closing if each.kind == "tool_call_update"]
+    assert [(each.tool_call_id, each.status) for each in closed] == [("open", status), ("new", status)]
+    assert {each.prompt_id for each in closing} == {P1}
+    kinds = types(session.log)
+    assert kinds.index("turn_complete") > max(at for at, kind in enumerate(kinds) if kind == "session_update")
+
+
+def test_a_call_that_the_agent_lists_as_background_outlives_a_cancel() -> None:
+    session = Session(IDLE)
+    session.take(prompt("p1"), said("user_message", messageId="m1"), tool("b", "in_progress"))
+    session.take(agent_is("running", background=[{"type": "tool_call", "toolCallId": "b"}]), cancel())
+    plan = session.take(agent_is("idle", stopReason="cancelled"))
+    assert types(plan.events) == ["session_update", "turn_complete"]
+
+
+def test_a_lost_agent_leaves_no_call_open() -> None:
+    session = running()
+    session.take(tool("open", "in_progress"))
+    plan = session.take(gone())
+    assert types(plan.events) == ["agent_exited", "session_update", "turn_error"]
+    assert peek_update(session.found(ev.SessionUpdated)[-1].update).status == "failed"
 
 
 @pytest.mark.requirement("R61")

@@ -15,12 +15,14 @@ from typing import Final, TypeAlias
 
 from msgspec import Raw
 
+from turnwire.core.ending import CANCELLED, CLOSED
 from turnwire.core.events import SessionUpdated
 from turnwire.core.translate.diffs import as_text, changed_file, fenced
 from turnwire.core.translate.members import entries, members, named, raw, text_of, without_nulls
 from turnwire.core.view import tools
 from turnwire.core.view.patch import is_null
 from turnwire.core.view.tools import Terminal
+from turnwire.wire.methods import VENDOR
 
 _ALWAYS: Final = 4096
 """Content up to this many bytes is sent again with every piece; beyond it, when it has grown by an eighth. So all
@@ -195,11 +197,18 @@ def patch_to_v2(fields: dict[str, Raw], losses: Counter[str]) -> dict[str, Raw]:
     patch = without_nulls(fields)
     # It says what a client may cancel, and there is nobody behind it who could.
     patch.pop("capabilities", None)
+    if _is_cancelled(patch):
+        patch["status"] = raw(CANCELLED)
     if "content" in patch:
         patch["content"] = raw([content_to_v2(each, losses) for each in entries(patch["content"])])
     if "locations" in patch:
         patch["locations"] = raw([_location_to_v2(each, losses) for each in entries(patch["locations"])])
     return patch
+
+
+def _is_cancelled(update: dict[str, Raw]) -> bool:
+    """Whether turnwire closed the call because its turn was cancelled: v1 has no status of that name."""
+    return "_meta" in update and text_of(members(members(update["_meta"]).get(VENDOR)), CLOSED) == CANCELLED
 
 
 def content_to_v2(item: Raw, losses: Counter[str]) -> Raw:

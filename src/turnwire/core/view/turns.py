@@ -35,6 +35,8 @@ class Outcome(Struct, kw_only=True, omit_defaults=True, rename="camel"):
     ending: ev.Ending | None = None
     usage: Raw | UnsetType = UNSET
     error: TurnError | None = None
+    agent_stop_reason: str | None = None
+    """The agent's own word for a turn that was cancelled, if it is another one."""
 
 
 class Place(Struct, omit_defaults=True, rename="camel"):
@@ -131,7 +133,9 @@ def _cancelled(record: TurnRecord, event: ev.CancelAsked) -> None:
 def _completed(record: TurnRecord, event: ev.TurnCompleted) -> None:
     record.ended_at = event.at
     record.cancelled_by = event.cancelled_by or record.cancelled_by
-    record.outcome = Outcome(stop_reason=event.stop_reason, ending=event.ending)
+    record.outcome = Outcome(
+        stop_reason=event.stop_reason, ending=event.ending, agent_stop_reason=event.agent_stop_reason
+    )
     if event.usage is not UNSET:
         record.outcome.usage = event.usage.copy()
 

@@ -111,6 +111,8 @@ class TurnStatus(TurnTimes, frozen=True, kw_only=True, rename="camel", omit_defa
     originator_client_id: ClientId | None = None
     prompt_request_id: RequestId | None = None
     cancelled_by: str | None = None
+    agent_stop_reason: str | None = None
+    """What the agent said of a turn that was cancelled, if it is something else."""
     joined_into: PromptId | None = None
     """The running turn that the agent took it into."""
 
@@ -153,6 +155,7 @@ def turn_status(session_id: SessionId, view: View, record: TurnRecord) -> TurnSt
         originator_client_id=record.client_id,
         prompt_request_id=record.prompt_request_id,
         cancelled_by=record.cancelled_by,
+        agent_stop_reason=None if outcome is None else outcome.agent_stop_reason,
         joined_into=record.joined_into,
     )
 

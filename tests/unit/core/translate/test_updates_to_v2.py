@@ -263,3 +263,14 @@ def test_rows_29_and_32_what_is_alike_or_unknown_passes_byte_for_byte(kind: str)
     agent = UpdatesV1ToV2()
     assert agent.take(given, turn=PromptId("p1")) == [given]
     assert not agent.losses
+
+
+@pytest.mark.requirement("R99")
+def test_row_18_a_call_that_a_cancel_closed_is_cancelled_and_not_failed() -> None:
+    agent = UpdatesV1ToV2()
+    say(agent, "tool_call", toolCallId="t1", title="Look")
+    meta = {"turnwire": {"closed": "cancelled"}}
+    [told] = say(agent, "tool_call_update", toolCallId="t1", status="failed", _meta=meta)
+    assert told["status"] == "cancelled"
+    [own] = say(agent, "tool_call_update", toolCallId="t1", status="failed")
+    assert own["status"] == "failed"
