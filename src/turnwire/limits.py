@@ -74,6 +74,13 @@ class Limits:
     cancel_rung_s: float = _bound(
         5.0, "seconds", 0.05, 3600, "time for each harder rung of the cancel ladder before the next one"
     )
+    answer_s: float = _bound(
+        1.0,
+        "seconds",
+        0.0,
+        60,
+        "an agent that has marked the end of a turn answers at once, and only the answer says what was used",
+    )
     # runtime
     agent_inputs: int = _bound(
         4096,

@@ -285,6 +285,7 @@ class SessionMachine(RuleBasedStateMachine):
             self.give(i.AgentAnswered(at=self.now(), prompt_id=turn.prompt_id, stop_reason=reason))
         elif agent.turn_end is ev.TurnEnd.MARKER:
             self.say({"sessionUpdate": "turn_complete", "stopReason": reason or "end_turn"}, turn.prompt_id)
+            self.give(i.AnswerOverdue(at=self.now(), prompt_id=turn.prompt_id))
         else:
             self.give(i.AgentAnswered(at=self.now(), prompt_id=turn.prompt_id, message_id="its copy"))
             self.say({"sessionUpdate": "state_update", "state": "running"})

@@ -42,6 +42,8 @@ def take(draft: Draft, input: inputs.AnyInput) -> object:
     try:
         if draft.state.phase is not Phase.OPEN:
             _check_phase(draft.state, input)
+        if draft.state.turn is not None and draft.state.turn.marked and isinstance(input, _BEHIND_A_MARK):
+            speech.conclude(draft, input.at)
         return _DECISIONS[type(input)](draft, input)
     except TurnwireError:
         draft.rewind(state, events, effects)
@@ -62,9 +64,24 @@ _TO_A_CLOSED_SESSION = (
     inputs.AgentWithdraws,
     inputs.SteerAnswered,
     inputs.DeadlinePassed,
+    inputs.AnswerOverdue,
     inputs.TimeLimitPassed,
 )
 """Inputs that a closed session still takes: harmless repeats, and the agent's last words."""
+
+
+_BEHIND_A_MARK = (
+    inputs.AgentUpdate,
+    inputs.AgentAsks,
+    inputs.AgentGone,
+    inputs.AnswerOverdue,
+    inputs.Cancel,
+    inputs.Settle,
+    inputs.Close,
+    inputs.Recover,
+)
+"""Inputs before which a turn ends whose agent has marked the end. The wait for its answer, which may say what was
+used, must make none of these a part of the turn."""
 
 
 def _check_phase(state: SessionState, input: inputs.AnyInput) -> None:
@@ -157,6 +174,10 @@ def _prompt(draft: Draft, input: inputs.Prompt) -> queue.Accepted:
     return accepted
 
 
+def _answer_overdue(draft: Draft, input: inputs.AnswerOverdue) -> None:
+    """The turn has ended by its mark, before this."""
+
+
 def _close(draft: Draft, input: inputs.Close) -> None:
     if draft.state.phase is Phase.OPEN:
         ending.close(draft, input)
@@ -190,6 +211,7 @@ _DECISIONS: dict[type[inputs.Input], Callable[[Draft, Any], object]] = {
     inputs.SteerAnswered: queue.steer_answered,
     inputs.AgentGone: ending.lose_agent,
     inputs.DeadlinePassed: ending.deadline_passed,
+    inputs.AnswerOverdue: _answer_overdue,
     inputs.TimeLimitPassed: ending.time_limit_passed,
     inputs.Recover: ending.recover,
 }

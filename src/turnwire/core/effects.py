@@ -56,6 +56,13 @@ class ArmTimeLimit(Effect, frozen=True):
     after_s: float
 
 
+class AwaitAnswer(Effect, frozen=True):
+    """Bring `AnswerOverdue(prompt_id)` after so many seconds: the agent has marked the end and not answered yet."""
+
+    prompt_id: PromptId
+    after_s: float
+
+
 class AnswerAgent(Effect, frozen=True):
     """Answer a permission request of the agent with a JSON-RPC result."""
 
@@ -67,9 +74,9 @@ class CloseAgentSession(Effect, frozen=True):
     """The session is over; the agent may forget it."""
 
 
-OF_A_TURN = (AskAgent, SteerAgent, CancelAgent, ArmDeadline, ArmTimeLimit)
+OF_A_TURN = (AskAgent, SteerAgent, CancelAgent, ArmDeadline, ArmTimeLimit, AwaitAnswer)
 """Effects that are about one turn."""
 
 AnyEffect: TypeAlias = (
-    AskAgent | SteerAgent | CancelAgent | ArmDeadline | ArmTimeLimit | AnswerAgent | CloseAgentSession
+    AskAgent | SteerAgent | CancelAgent | ArmDeadline | ArmTimeLimit | AwaitAnswer | AnswerAgent | CloseAgentSession
 )

@@ -272,6 +272,13 @@ class PromptSent(TurnEvent, frozen=True, tag="prompt_sent"):
     agent_request_id: RequestId
 
 
+class PromptAnswered(TurnEvent, frozen=True, tag="prompt_answered"):
+    """An agent that marks its ends has answered the prompt; its marker is still to come."""
+
+    stop_reason: str | None = None
+    usage: Raw | UnsetType = UNSET
+
+
 class PromptInserted(TurnEvent, frozen=True, tag="prompt_inserted"):
     """A v2 agent confirmed that the message is in its conversation."""
 
@@ -383,6 +390,7 @@ AnyEvent: TypeAlias = (
     | PromptFinished
     | UserMessage
     | PromptSent
+    | PromptAnswered
     | PromptInserted
     | PromptInjected
     | SteerDeclined

@@ -139,8 +139,8 @@ def _session_updated(state: SessionState, event: ev.SessionUpdated) -> SessionSt
         return state
     if event.echo:
         return _remember_echo(state, event)
-    if kind in MARKERS:
-        return with_turn(state, replace(turn, failing=True))
+    if kind in MARKERS and state.agent is not None and state.agent.turn_end is ev.TurnEnd.MARKER:
+        return with_turn(state, replace(turn, marked=peek_update(event.update).stop_reason or ""))
     return state
 
 
@@ -251,6 +251,11 @@ def _user_message(state: SessionState, event: ev.UserMessage) -> SessionState:
     return with_turn(state, replace(turn, content=event.content))
 
 
+def _prompt_answered(state: SessionState, event: ev.PromptAnswered) -> SessionState:
+    turn = _stepped(state, event.prompt_id, ev.PromptAnswered)
+    return with_turn(state, replace(turn, answered=event.stop_reason or "", usage=event.usage))
+
+
 def _prompt_inserted(state: SessionState, event: ev.PromptInserted) -> SessionState:
     turn = _stepped(state, event.prompt_id, ev.PromptInserted)
     return with_turn(state, replace(turn, echo_id=event.agent_message_id))
@@ -345,6 +350,7 @@ _FOLDS: dict[type[ev.Event], Callable[[SessionState, Any], SessionState]] = {
     ev.PromptFinished: _turn_event,
     ev.UserMessage: _user_message,
     ev.PromptSent: _prompt_sent,
+    ev.PromptAnswered: _prompt_answered,
     ev.PromptInserted: _prompt_inserted,
     ev.PromptInjected: _turn_event,
     ev.SteerDeclined: _steer_declined,

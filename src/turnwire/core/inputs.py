@@ -250,6 +250,12 @@ class DeadlinePassed(Input, frozen=True):
     rung: CancelRung
 
 
+class AnswerOverdue(Input, frozen=True):
+    """The agent has marked the end of a turn and did not answer its prompt soon after."""
+
+    prompt_id: PromptId
+
+
 class TimeLimitPassed(Input, frozen=True):
     """A prompt has reached its own deadline."""
 
@@ -288,6 +294,7 @@ AnyInput: TypeAlias = (
     | SteerAnswered
     | AgentGone
     | DeadlinePassed
+    | AnswerOverdue
     | TimeLimitPassed
     | Recover
 )

@@ -7,8 +7,11 @@ by what its agent's dialect names as the end (`TurnEnd`), by an error answer, an
 
 from __future__ import annotations
 
+from msgspec import UNSET
+
 from turnwire.core import events as ev
 from turnwire.core.draft import Draft
+from turnwire.core.effects import AwaitAnswer
 from turnwire.core.ending import WITHOUT_A_REASON, complete, fail
 from turnwire.core.evolve import MARKERS, TOOL_KINDS
 from turnwire.core.inputs import AgentAnswered, AgentHasPrompt, AgentReady, AgentRefused, AgentReplayed, AgentUpdate
@@ -94,10 +97,10 @@ def _attributed(state: SessionState, input: AgentUpdate) -> ev.SessionUpdated:
 def _is_late(turn: Turn, last: Ended | None, input: AgentUpdate) -> bool:
     """Whether an update is about an earlier turn than the running one: by the name in a marker, by its tool, or
     because the agent has not been asked anything since."""
-    if _is_unsent(turn, last):
-        return True
     if input.ends is not None:
         return input.ends != turn.prompt_id
+    if _is_unsent(turn, last):
+        return True
     tool_call_id = input.peek.tool_call_id
     return last is not None and tool_call_id in last.tools and tool_call_id not in turn.tools
 
@@ -169,10 +172,27 @@ def _confirms_cancel(turn: Turn, peek: UpdatePeek) -> bool:
 def _marker(draft: Draft, input: AgentUpdate) -> None:
     """`turn_complete` of an agent that offers it. Without a reason the turn failed; the error answer says how."""
     turn, peek = draft.state.turn, input.peek
-    if turn is None or not _ends_by(draft.state, ev.TurnEnd.MARKER) or peek.stop_reason is None:
+    if turn is None or not _ends_by(draft.state, ev.TurnEnd.MARKER):
         return
-    if input.ends is None or input.ends == turn.prompt_id:
-        complete(draft, input.at, stop_reason=peek.stop_reason, ending=ev.Ending.MARKER, usage=peek.usage)
+    if input.ends is not None and input.ends != turn.prompt_id:
+        return
+    reason = peek.stop_reason or turn.answered
+    if reason and (turn.answered is not None or peek.usage is not None):
+        usage = peek.usage if turn.usage is UNSET else turn.usage
+        complete(draft, input.at, stop_reason=reason, ending=ev.Ending.MARKER, usage=usage)
+    elif turn.answered is not None:
+        fail(draft, input.at, why=WITHOUT_A_REASON)
+    elif reason:
+        # That the turn is over is said. What it used may be in the answer, which is about to come.
+        draft.add_effect(AwaitAnswer(turn.prompt_id, draft.limits.answer_s))
+
+
+def conclude(draft: Draft, at: int) -> None:
+    """End a turn by its marker alone."""
+    turn = draft.state.turn
+    assert turn is not None
+    assert turn.marked, "the agent has marked the end, with a reason"
+    complete(draft, at, stop_reason=turn.marked, ending=ev.Ending.MARKER)
 
 
 def answered(draft: Draft, input: AgentAnswered) -> None:
@@ -186,12 +206,18 @@ def answered(draft: Draft, input: AgentAnswered) -> None:
                 ev.PromptInserted(at=input.at, prompt_id=turn.prompt_id, agent_message_id=input.message_id)
             )
         return
-    if agent.turn_end is ev.TurnEnd.MARKER and not turn.failing:
+    if agent.turn_end is ev.TurnEnd.MARKER and turn.marked is None:
+        usage = UNSET if input.usage is None else input.usage
+        draft.record(
+            ev.PromptAnswered(at=input.at, prompt_id=turn.prompt_id, stop_reason=input.stop_reason, usage=usage)
+        )
         return
-    if input.stop_reason is None:
+    reason = turn.marked or input.stop_reason
+    if reason is None:
         fail(draft, input.at, why=WITHOUT_A_REASON)
     else:
-        complete(draft, input.at, stop_reason=input.stop_reason, ending=ev.Ending.RESPONSE, usage=input.usage)
+        by = ev.Ending.MARKER if turn.marked else ev.Ending.RESPONSE
+        complete(draft, input.at, stop_reason=reason, ending=by, usage=input.usage)
 
 
 def refused(draft: Draft, input: AgentRefused) -> None:

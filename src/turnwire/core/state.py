@@ -76,8 +76,13 @@ class Turn(Struct, frozen=True, omit_defaults=True):
     """The agent has been asked to take it into the running turn."""
     echo_id: str | None = None
     """The agent's id for its copy of the user message; empty if it gives none, none before it showed a copy."""
-    failing: bool = False
-    """The agent's marker came without a stop reason; its error answer will say why."""
+    marked: str | None = None
+    """The stop reason in the agent's marker, until its answer is here, too; empty if it gave none: then the answer
+    says how the turn ended."""
+    answered: str | None = None
+    """The stop reason in the answer that came before the agent's marker; empty if it gave none."""
+    usage: Raw | UnsetType = UNSET
+    """What that answer said was used."""
     cancelled_by: str | None = None
     tools: dict[str, str] = {}
     """Tool calls of the turn by id, with their last status."""

@@ -38,6 +38,7 @@ from turnwire.core.events import (
     PermissionRequested,
     PermissionResolved,
     PromptAccepted,
+    PromptAnswered,
     PromptDequeued,
     PromptFinished,
     PromptInjected,
@@ -92,6 +93,7 @@ NEXT: Mapping[TurnState, Mapping[type[Event], TurnState]] = {
     },
     _RUNNING: {
         PromptSent: _RUNNING,
+        PromptAnswered: _RUNNING,
         PromptInserted: _RUNNING,
         PromptFinished: _RUNNING,
         SessionUpdated: _RUNNING,
@@ -104,6 +106,7 @@ NEXT: Mapping[TurnState, Mapping[type[Event], TurnState]] = {
     },
     _ACTION: {
         PromptSent: _ACTION,
+        PromptAnswered: _ACTION,
         PromptInserted: _ACTION,
         PromptFinished: _ACTION,
         SessionUpdated: _ACTION,
@@ -116,6 +119,7 @@ NEXT: Mapping[TurnState, Mapping[type[Event], TurnState]] = {
     },
     _CANCELLING: {
         PromptSent: _CANCELLING,
+        PromptAnswered: _CANCELLING,
         PromptInserted: _CANCELLING,
         PromptFinished: _CANCELLING,
         SessionUpdated: _CANCELLING,

@@ -20,6 +20,7 @@ from turnwire.core.inputs import (
     AgentGone,
     AgentRefused,
     AgentReplayed,
+    AnswerOverdue,
     AnyInput,
     DeadlinePassed,
     SteerAnswered,
@@ -148,8 +149,8 @@ class AgentDriver:
             case fx.CancelAgent(prompt_id, rung):
                 if not self._unask(prompt_id) and agent_session is not None:
                     agent_session.cancel(prompt_id, rung)
-            case fx.ArmDeadline():
-                self._tasks.start_soon(self._deadline, effect)
+            case fx.ArmDeadline() | fx.AwaitAnswer():
+                self._tasks.start_soon(self._wait_for, effect)
             case fx.ArmTimeLimit(prompt_id, after_s):
                 self._time_limits.arm(prompt_id, after_s)
             case fx.AnswerAgent(request_id, answer):
@@ -199,9 +200,13 @@ class AgentDriver:
         self.put(AgentRefused(at=self._clock.now_ms(), prompt_id=prompt_id, error=error))
         return True
 
-    async def _deadline(self, effect: fx.ArmDeadline) -> None:
+    async def _wait_for(self, effect: fx.ArmDeadline | fx.AwaitAnswer) -> None:
         await self._clock.sleep(effect.after_s)
-        self.put(DeadlinePassed(at=self._clock.now_ms(), prompt_id=effect.prompt_id, rung=effect.rung))
+        now = self._clock.now_ms()
+        if isinstance(effect, fx.ArmDeadline):
+            self.put(DeadlinePassed(at=now, prompt_id=effect.prompt_id, rung=effect.rung))
+        else:
+            self.put(AnswerOverdue(at=now, prompt_id=effect.prompt_id))
 
     def _is_open_turn(self, prompt_id: PromptId) -> bool:
         # A session with an open turn is not put away.

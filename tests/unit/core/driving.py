@@ -151,6 +151,10 @@ def answered(
     return i.AgentAnswered(at=AT, prompt_id=PromptId(prompt_id), stop_reason=stop_reason, message_id=message_id)
 
 
+def overdue(prompt_id: str = "p1") -> i.AnswerOverdue:
+    return i.AnswerOverdue(at=AT, prompt_id=PromptId(prompt_id))
+
+
 def refused(prompt_id: str = "p1") -> i.AgentRefused:
     return i.AgentRefused(at=AT, prompt_id=PromptId(prompt_id), error=ERROR)
 
@@ -303,6 +307,7 @@ SAMPLES: tuple[ev.AnyEvent, ...] = (
     ev.PromptFinished(at=AT, prompt_id=_T, state=ev.QueueExit.REMOVED),
     ev.UserMessage(at=AT, prompt_id=_T, message_id=MessageId("msg-t1"), content=content(), client_id=_P),
     ev.PromptSent(at=AT, prompt_id=_T, agent_request_id="4"),
+    ev.PromptAnswered(at=AT, prompt_id=_T, stop_reason="end_turn", usage=Raw(b'{"totalTokens":3}')),
     ev.PromptInserted(at=AT, prompt_id=_T, agent_message_id="m1"),
     ev.PromptInjected(at=AT, prompt_id=_T, into=PromptId("host")),
     ev.SteerDeclined(at=AT, prompt_id=_T),
@@ -332,6 +337,8 @@ SAMPLES: tuple[ev.AnyEvent, ...] = (
         prompt_request_id=2,
         usage=Raw(b'{"totalTokens":3}'),
         cancelled_by="bob",
+        agent_stop_reason="refusal",
+        agent_error=ERROR,
     ),
     ev.TurnFailed(at=AT, prompt_id=_T, code="agent_error", message="no", exit_code=9, agent_error=ERROR),
 )

@@ -22,6 +22,7 @@ from tests.unit.core.driving import (
     edit,
     gone,
     has_prompt,
+    overdue,
     prompt,
     ready,
     refused,
@@ -88,12 +89,13 @@ INPUTS: tuple[i.AnyInput, ...] = (
     gone(),
     deadline("p1", ev.CancelRung.NOTIFY),
     TIME_LIMIT,
+    overdue(),
     RECOVER,
 )
 STILL_TAKEN = {
     *(i.Close, i.Detach, i.Cancel, i.Recover, i.AgentUpdate, i.AgentAnswered, i.AgentRefused),
     *(i.AgentHasPrompt, i.AgentReplayed, i.AgentGone, i.AgentWithdraws, i.SteerAnswered, i.DeadlinePassed),
-    i.TimeLimitPassed,
+    *(i.TimeLimitPassed, i.AnswerOverdue),
 }
 by_name = pytest.mark.parametrize("given", INPUTS, ids=lambda given: type(given).__name__)
 

@@ -187,7 +187,7 @@ def test_a_cancelled_turn_ends_as_cancelled_however_the_agent_took_it(word: i.An
     ("turn_end", "word"),
     [
         (ev.TurnEnd.RESPONSE, answered("p1", "end_turn")),
-        (ev.TurnEnd.MARKER, marked("end_turn")),
+        (ev.TurnEnd.MARKER, answered("p1", "end_turn")),
         (ev.TurnEnd.IDLE, agent_is("idle", stopReason="end_turn")),
     ],
 )
@@ -195,7 +195,10 @@ def test_an_agent_that_finished_in_spite_of_a_cancel_has_its_own_word_beside_the
     turn_end: ev.TurnEnd, word: i.AnyInput
 ) -> None:
     session = Session(turn_end)
-    session.take(prompt("p1"), said("user_message", messageId="m1"), agent_is("running"), cancel(), word)
+    session.take(prompt("p1"), said("user_message", messageId="m1"), agent_is("running"), cancel())
+    if turn_end is ev.TurnEnd.MARKER:
+        session.take(marked("end_turn"))
+    session.take(word)
     [end] = session.found(ev.TurnCompleted)
     assert (end.stop_reason, end.cancelled_by, end.agent_stop_reason) == ("cancelled", "bob", "end_turn")
 

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import pytest
+from msgspec import Raw
 from msgspec.structs import replace
 from tests.unit.core.driving import (
+    RECOVER,
     REPLAYED,
     Session,
     agent_is,
     answered,
+    asks,
+    cancel,
     chunk,
+    close,
     gone,
     has_prompt,
     marked,
+    overdue,
     prompt,
     refused,
     said,
@@ -24,9 +30,13 @@ from tests.unit.core.driving import (
 from turnwire.core import events as ev
 from turnwire.core import inputs as i
 from turnwire.core.decide import decide
+from turnwire.core.effects import AwaitAnswer
+from turnwire.ids import PromptId
 
 RESPONSE, MARKER, IDLE = ev.TurnEnd.RESPONSE, ev.TurnEnd.MARKER, ev.TurnEnd.IDLE
 DONE = agent_is("idle", stopReason="end_turn")
+P1 = PromptId("p1")
+USAGE = Raw(b'{"totalTokens":3}')
 
 
 def places(session: Session) -> list[tuple[str, str | None, str | None]]:
@@ -188,13 +198,53 @@ def test_a_v1_agent_ends_its_turn_by_the_answer_only() -> None:
 
 @pytest.mark.parametrize("kind", ["turn_complete", "_turn_complete"])
 @pytest.mark.parametrize("names", [True, False])
-def test_the_marker_ends_the_turn_and_the_answer_says_nothing_new(kind: str, names: bool) -> None:
+def test_the_marker_ends_the_turn_and_the_answer_only_adds_what_was_used(kind: str, names: bool) -> None:
     session = Session(MARKER)
-    session.take(prompt("p1"), chunk(), marked("max_tokens", ends="p1" if names else None, kind=kind))
-    assert session.ends() == {"p1": "max_tokens"}
-    assert session.found(ev.TurnCompleted)[0].ending is ev.Ending.MARKER
+    plan = session.take(prompt("p1"), chunk(), marked("max_tokens", ends="p1" if names else None, kind=kind))
+    assert plan.effects == (AwaitAnswer(P1, session.limits.answer_s),)
     assert places(session)[-1] == (kind, "p1", None)
-    assert session.take(answered("p1", "max_tokens")).events == ()
+    session.take(replace(answered("p1", "refusal"), usage=USAGE))
+    [end] = session.found(ev.TurnCompleted)
+    assert (end.stop_reason, end.ending, end.usage) == ("max_tokens", ev.Ending.MARKER, USAGE)
+
+
+@pytest.mark.requirement("R93")
+def test_usage_of_an_answer_that_comes_before_the_marker_is_kept() -> None:
+    session = Session(MARKER)
+    session.take(prompt("p1"), replace(answered("p1"), usage=USAGE), marked("max_tokens", ends="p1"))
+    [end] = session.found(ev.TurnCompleted)
+    assert (end.stop_reason, end.usage) == ("max_tokens", USAGE)
+
+
+def test_a_marker_that_says_what_was_used_waits_for_nothing() -> None:
+    session = Session(MARKER)
+    session.take(prompt("p1"), said("turn_complete", stopReason="end_turn", usage={"totalTokens": 3}))
+    assert session.ends() == {"p1": "end_turn"}
+    assert session.found(ev.TurnCompleted)[0].usage == USAGE
+
+
+@pytest.mark.requirement("G3", "G4")
+@pytest.mark.parametrize("second", [chunk(), asks(), gone(), cancel(), settle("p1"), close(), RECOVER, overdue()])
+def test_whatever_else_comes_behind_a_marker_finds_the_turn_ended(second: i.AnyInput) -> None:
+    session = Session(MARKER)
+    session.take(prompt("p1"), marked("max_tokens", ends="p1"), second)
+    [end] = session.found(ev.TurnCompleted)
+    assert (end.stop_reason, end.ending, end.cancelled_by) == ("max_tokens", ev.Ending.MARKER, None)
+    assert {each.prompt_id for each in session.found(ev.SessionUpdated)[1:]} <= {None}
+    assert session.found(ev.TurnFailed) == []
+    assert [each.prompt_id for each in session.found(ev.PermissionRequested)] in ([], [None])
+
+
+def test_a_marker_of_an_agent_that_did_not_offer_it_ends_nothing() -> None:
+    session = Session(RESPONSE)
+    session.take(prompt("p1"), marked("end_turn"), chunk())
+    assert session.running() == "p1"
+
+
+def test_an_answer_and_a_marker_that_both_give_no_reason_are_an_error() -> None:
+    session = Session(MARKER)
+    session.take(prompt("p1"), answered("p1", None), marked(None, ends="p1"))
+    assert session.ends() == {"p1": "agent_error"}
 
 
 def test_an_answer_before_the_marker_is_not_the_end() -> None:

@@ -180,9 +180,30 @@ async def test_a_marker_ends_the_turn_whose_request_it_names_and_no_other(stage:
     await quiet()
     assert not of(await events_of(stage.log, S1), ev.TurnCompleted)
     mark(str(request.id) if as_text else request.id)
+    await quiet()
+    stage.clock.advance(Limits().answer_s)
     assert await stage.ends() == ["end_turn"]
     agent.send({"id": request.id, "result": DONE})
     assert await stage.ends() == ["end_turn"]
+
+
+@pytest.mark.requirement("R93")
+@pytest.mark.parametrize("is_marked_first", [True, False])
+async def test_what_the_answer_beside_a_marker_says_was_used_is_kept(stage: Stage, is_marked_first: bool) -> None:
+    agent = await stage.source.agent()
+    await agent.greet(MARKS)
+    await stage.ask()
+    request = await prompted(agent)
+    update = {"sessionUpdate": "turn_complete", "promptRequestId": request.id, "stopReason": "end_turn"}
+    mark = {"method": "session/update", "params": {"sessionId": "a1", "update": update}}
+    answer = {"id": request.id, "result": {"stopReason": "end_turn", "usage": {"totalTokens": 3}}}
+    for each in (mark, answer) if is_marked_first else (answer, mark):
+        agent.send(each)
+        await quiet()
+    assert await stage.ends() == ["end_turn"]
+    [end] = of(await stage.events(), ev.TurnCompleted)
+    assert isinstance(end.usage, msgspec.Raw)
+    assert bytes(end.usage) == b'{"totalTokens":3}'
 
 
 @pytest.mark.parametrize(

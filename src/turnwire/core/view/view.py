@@ -371,6 +371,7 @@ _FOLDS: dict[type[ev.Event], Callable[[View, Any], None]] = {
     ev.PromptFinished: _turn_event,
     ev.UserMessage: _user_message,
     ev.PromptSent: _turn_event,
+    ev.PromptAnswered: _turn_event,
     ev.PromptInserted: _prompt_inserted,
     ev.PromptInjected: _turn_event,
     ev.SteerDeclined: _turn_event,

@@ -53,6 +53,7 @@ def everything() -> list[ev.AnyEvent]:
         ),
         ev.HistoryCompared(at=3, replayed=0, matched=0, missing=1),
         ev.PromptSent(at=3, prompt_id=P1, agent_request_id=1),
+        ev.PromptAnswered(at=3, prompt_id=P1),
         ev.PromptInserted(at=3, prompt_id=P1, agent_message_id="u1"),
         said("usage_update", used=1, size=2, cost={"amount": 1}),
         said("plan", entries=[]),
