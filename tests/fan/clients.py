@@ -146,10 +146,12 @@ class Client(FrameClient):
             return await self.answer(await self.ask("session/resume", **params, replayFrom={"type": "start"}))
         return await self.answer(await self.ask("session/load", **params))
 
-    async def prompt(self, session_id: str, *lines: str, request_id: int | str | None = None) -> int | str:
+    async def prompt(
+        self, session_id: str, *lines: str, request_id: int | str | None = None, meta: Json | None = None
+    ) -> int | str:
         """Send a prompt and give its request id."""
         blocks = [{"type": "text", "text": "\n".join(lines)}]
-        return await self.ask("session/prompt", request_id, sessionId=session_id, prompt=blocks)
+        return await self.ask("session/prompt", request_id, sessionId=session_id, prompt=blocks, _meta=meta or {})
 
     async def end(self, session_id: str, request_id: int | str, after: int = 0) -> End:
         """The end of the turn that this prompt began."""

@@ -184,7 +184,8 @@ async def test_a_prompt_that_waits_can_be_edited_until_it_is_accepted(harness: H
     async with harness.client() as client, harness.rest() as rest:
         session_id, gate = await client.new(), harness.gate()
         await client.prompt(session_id, "say 1 begun", f"gate {gate}")
-        waiting = await client.prompt(session_id, "say 1 old")
+        # A v2 agent would have it at once, and be the one to edit it.
+        waiting = await client.prompt(session_id, "say 1 old", meta={"turnwire": {"whenBusy": "queue"}})
         await client.says(session_id, "begun")
         path = f"/session/{session_id}/queue"
         [entry] = (await rest.get(path)).json()["prompts"]

@@ -26,6 +26,10 @@ class Ledger:
         """Started turns, whoever began them, in order."""
         self.by_agent: set[str] = set()
         self.joined: set[str] = set()
+        self.offered: set[str] = set()
+        """Prompts that the agent was handed while a turn ran."""
+        self.messages: set[str] = set()
+        self.inserted: set[str] = set()
         self.ended: dict[str, ev.Event] = {}
         self.questions: set[str] = set()
         self.resolved: set[str] = set()
@@ -48,21 +52,17 @@ class Ledger:
         named: str | None = getattr(event, "prompt_id", None)
         assert named not in self.ended, f"{type(event).__name__} of a turn after its end"
         match event:
-            case ev.PromptAccepted():
-                assert event.prompt_id not in self.accepted, "accepted twice"
-                self.accepted.add(event.prompt_id)
             case ev.TurnStarted():
                 self._start(event)
-            case ev.PromptInjected():
-                assert event.into in self.begun, "joined a turn that never ran"
-                self.joined.add(event.prompt_id)
             case ev.TurnCompleted() | ev.TurnFailed():
+                assert self.inserted.isdisjoint({event.prompt_id} - self.messages), "inserted, and no message"
                 self.ended[event.prompt_id] = event
                 self.last = event.prompt_id if event.prompt_id in self.begun else self.last
             case ev.SessionUpdated():
                 if OUR_WORD not in bytes(event.update):
                     self.updates[bytes(event.update)] += 1
-                assert event.prompt_id is None or event.prompt_id in self.active, "an update of no running turn"
+                speaking = self.active | (self.joined if event.echo else set())
+                assert event.prompt_id is None or event.prompt_id in speaking, "an update of no running turn"
                 assert event.after is None or (event.prompt_id is None and event.after in self.ended)
             case ev.PermissionRequested():
                 self.questions.add(event.request_id)
@@ -73,8 +73,27 @@ class Ledger:
                 assert not self.closed, "closed twice"
                 self.closed = True
             case _:
-                pass
+                self._read_prompt(event)
         assert named is None or named in self.accepted | self.by_agent, "an event of a turn that never was"
+
+    def _read_prompt(self, event: ev.AnyEvent) -> None:
+        match event:
+            case ev.PromptAccepted():
+                assert event.prompt_id not in self.accepted, "accepted twice"
+                self.accepted.add(event.prompt_id)
+            case ev.PromptOffered():
+                self.offered.add(event.prompt_id)
+            case ev.UserMessage():
+                assert event.prompt_id not in self.messages, "a message twice"
+                self.messages.add(event.prompt_id)
+            case ev.PromptInserted():
+                assert event.prompt_id not in self.inserted, "inserted twice"
+                self.inserted.add(event.prompt_id)
+            case ev.PromptInjected():
+                assert event.into in self.begun, "joined a turn that never ran"
+                self.joined.add(event.prompt_id)
+            case _:
+                pass
 
     def _start(self, event: ev.TurnStarted) -> None:
         assert not self.active, "two turns at once"
@@ -101,11 +120,14 @@ class Ledger:
         assert self.active == ({state.turn.prompt_id} if state.turn else set())
         waiting = {each.prompt_id for each in state.queue}
         joined = {each.prompt_id for each in state.joined}
-        assert self.open_turns == self.active | waiting | joined
+        offered = {each.prompt_id for each in state.offered}
+        assert self.open_turns == self.active | waiting | joined | offered
+        assert offered <= self.offered
+        assert not offered or self.active, "an offered prompt, and nothing runs"
         assert joined == self.joined - set(self.ended)
         assert not joined or self.active, "a joined prompt without the turn it joined"
         assert {each.request_id for each in state.permissions} == self.questions - self.resolved
         assert state.unsettled == bool(self.open_turns or self.questions - self.resolved)
-        assert self.asked == Counter(each for each in self.begun if each not in self.by_agent)
+        assert self.asked == Counter((set(self.begun) - self.by_agent) | self.offered)
         assert state.turn or not state.queue or any(each.steering for each in state.queue), "nothing starts"
         assert not self.updates or self.updates.most_common(1)[0][1] == 1, "an update twice"

@@ -24,12 +24,13 @@ class Which(Enum):
     ACTIVE = "the active turn"
     WAITING = "a waiting prompt"
     JOINED = "a joined prompt"
+    OFFERED = "a prompt that the agent was handed"
     LAST = "the turn that ended last"
     OLD = "any that has been"
     UNKNOWN = "one that never was"
 
 
-which = st.sampled_from([Which.ACTIVE] * 4 + [Which.WAITING] * 2 + [*Which])
+which = st.sampled_from([Which.ACTIVE] * 4 + [Which.WAITING, Which.OFFERED] * 2 + [*Which])
 """Biased to what is running, which is where most happens."""
 
 steered = st.sampled_from([Which.WAITING] * 4 + [*Which])

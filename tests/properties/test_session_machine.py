@@ -140,6 +140,7 @@ class SessionMachine(RuleBasedStateMachine):
             Which.ACTIVE: active,
             Which.WAITING: [each.prompt_id for each in state.queue],
             Which.JOINED: [each.prompt_id for each in state.joined],
+            Which.OFFERED: [each.prompt_id for each in state.offered],
             Which.LAST: ended[-1:],
             Which.OLD: ended,
             Which.UNKNOWN: [],
@@ -193,7 +194,7 @@ class SessionMachine(RuleBasedStateMachine):
             assert prompt_id in self.ledger.accepted, "accepted, but not in the log"
 
     def prompt_with_a_known_id(self, which: Which, pick: int) -> None:
-        if which not in (Which.ACTIVE, Which.WAITING, Which.JOINED) or not self.ledger.open_turns:
+        if which in (Which.LAST, Which.OLD, Which.UNKNOWN) or not self.ledger.open_turns:
             return
         prompt_id = self.turn(which, pick)
         if prompt_id in self.ledger.open_turns:
@@ -283,6 +284,9 @@ class SessionMachine(RuleBasedStateMachine):
             return
         if agent.turn_end is ev.TurnEnd.RESPONSE:
             self.give(i.AgentAnswered(at=self.now(), prompt_id=turn.prompt_id, stop_reason=reason))
+            if reason is None and agent.busy:
+                # So it is one that tells by its states.
+                self.say({"sessionUpdate": "state_update", "state": "idle"})
         elif agent.turn_end is ev.TurnEnd.MARKER:
             self.say({"sessionUpdate": "turn_complete", "stopReason": reason or "end_turn"}, turn.prompt_id)
             self.give(i.AnswerOverdue(at=self.now(), prompt_id=turn.prompt_id))

@@ -185,7 +185,7 @@ class SessionClient:
 
     def take_back(self, ended: EndedTurn, *, is_refused: bool) -> None:
         """The client's prompt never entered the conversation. `is_refused`: its request was cancelled."""
-        told = self._encoder.end(ended, own=True, is_inserted=False)
+        told = self._encoder.end(ended, own=True, is_inserted=False, is_foreground=False)
         refusals = [each for each in told if isinstance(each, Fail)]
         assert ended.request_id is not None, "a prompt of a client is a request"
         if is_refused or refusals:

@@ -19,7 +19,7 @@ from turnwire.client.update import Update
 from turnwire.core.view import View
 from turnwire.ids import RequestId, SessionId
 
-Busy: TypeAlias = Literal["queue", "reject", "interrupt", "steer"]
+Busy: TypeAlias = Literal["queue", "reject", "interrupt", "steer", "agent"]
 
 _Any = TypeVar("_Any")
 _Answer = TypeVar("_Answer", bound=Answer | Awaitable[Answer])

@@ -24,6 +24,8 @@ class AskAgent(Effect, frozen=True):
     prompt_id: PromptId
     content: Raw
     meta: Raw | UnsetType = UNSET
+    offered: bool = False
+    """At once, although the agent is at another turn."""
 
 
 class SteerAgent(Effect, frozen=True):

@@ -11,19 +11,31 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from msgspec import UNSET, Raw
+from msgspec import UNSET, DecodeError, Raw, Struct, json
+from msgspec.structs import replace
 
 from turnwire.core import events as ev
 from turnwire.core.draft import Draft
 from turnwire.core.effects import ArmDeadline, CancelAgent, CloseAgentSession
 from turnwire.core.evolve import FINAL_TOOL_STATUS
-from turnwire.core.inputs import AgentGone, Asked, Cancel, Close, DeadlinePassed, Recover, Settle, TimeLimitPassed
+from turnwire.core.inputs import (
+    AgentGone,
+    AgentRefused,
+    Asked,
+    Cancel,
+    Close,
+    DeadlinePassed,
+    Recover,
+    Settle,
+    TimeLimitPassed,
+)
+from turnwire.core.insertion import place
 from turnwire.core.permissions import resolve_all
 from turnwire.core.queue import STOPPING, arm_time_limit, remove, start_next
 from turnwire.core.state import Phase, Turn, find_turn
 from turnwire.core.turn import TurnState
 from turnwire.errors import PromptNotFound
-from turnwire.wire.jsonrpc import raw
+from turnwire.wire.jsonrpc import REQUEST_CANCELLED, raw
 from turnwire.wire.methods import VENDOR
 
 CANCELLED = "cancelled"
@@ -66,6 +78,7 @@ def complete(
     usage: Raw | None = None,
     by: str | None = None,
     error: Raw | None = None,
+    assumed: bool = False,
 ) -> None:
     """End the active turn with a stop reason: after a cancel with `cancelled`, whatever the agent says."""
     turn = _active(draft)
@@ -81,6 +94,7 @@ def complete(
             at=at,
             prompt_id=each.prompt_id,
             stop_reason=stop_reason,
+            assumed=assumed,
             ending=ending if each is turn else ev.Ending.JOINED,
             prompt_request_id=each.prompt_request_id,
             usage=usage if each is turn and usage is not None else UNSET,
@@ -111,21 +125,33 @@ def fail(
         return
 
     def terminal(each: Turn) -> ev.TurnFailed:
-        return ev.TurnFailed(
-            at=at,
-            prompt_id=each.prompt_id,
-            code=failure.code if failure else code,
-            message=failure.message if failure else why,
-            prompt_request_id=each.prompt_request_id,
-            exit_code=failure.exit_code if failure else None,
-            signal=failure.signal if failure else None,
-            stderr_tail=failure.stderr_tail if failure else None,
-            agent_error=UNSET if error is None else error,
-        )
+        if failure is not None:
+            return _lost(each, failure)
+        return _failed(at, each, code, why, error)
 
     if failure is not None:
         _close_tools(draft, at, turn, is_cancelled=False)
     _end(draft, at, turn, terminal)
+
+
+def _failed(at: int, turn: Turn, code: str, why: str, error: Raw | None) -> ev.TurnFailed:
+    return ev.TurnFailed(
+        at=at,
+        prompt_id=turn.prompt_id,
+        code=code,
+        message=why,
+        prompt_request_id=turn.prompt_request_id,
+        agent_error=UNSET if error is None else error,
+    )
+
+
+def _lost(turn: Turn, gone: AgentGone) -> ev.TurnFailed:
+    return replace(
+        _failed(gone.at, turn, gone.code, gone.message, gone.error),
+        exit_code=gone.exit_code,
+        signal=gone.signal,
+        stderr_tail=gone.stderr_tail,
+    )
 
 
 def _active(draft: Draft) -> Turn:
@@ -138,10 +164,15 @@ def _end(draft: Draft, at: int, turn: Turn, terminal: Callable[[Turn], ev.TurnCo
     end = ev.PermissionEnd.CANCELLED if turn.state is TurnState.CANCELLING else ev.PermissionEnd.WITHDRAWN
     resolve_all(draft, at, end, prompt_id=turn.prompt_id)
     for each in (turn, *draft.state.joined):
+        place(draft, at, each)
         if each.waited:
             draft.record(ev.PromptFinished(at=at, prompt_id=each.prompt_id, state=ev.QueueExit.COMPLETED))
         draft.record(terminal(each))
     start_next(draft, at)
+    following = draft.state.turn
+    if following is not None and following.cancelled_by is not None:
+        # It was cancelled while the agent had it and another turn ran.
+        ask_cancel(draft, Cancel(at=at, author=following.cancelled_by or None), following)
 
 
 def _close_tools(draft: Draft, at: int, turn: Turn, *, is_cancelled: bool) -> None:
@@ -178,10 +209,55 @@ def cancel(draft: Draft, input: Cancel) -> Cancelled:
             remove(draft, input, named)
             start_next(draft, input.at)
             return Cancelled(named.prompt_id)
+        if named.state is TurnState.OFFERED:
+            _take_back(draft, input, named)
+            return Cancelled(named.prompt_id)
     if turn is None:
         return Cancelled(None)
     ask_cancel(draft, input, turn)
     return Cancelled(turn.prompt_id)
+
+
+def _take_back(draft: Draft, input: Asked, turn: Turn) -> None:
+    """Ask the agent to let go of a prompt that it was handed. It says that it has, or takes it after all."""
+    if turn.cancelled_by is None:
+        draft.record(
+            ev.CancelAsked(at=input.at, prompt_id=turn.prompt_id, author=input.author, client_id=input.client_id)
+        )
+        draft.add_effect(CancelAgent(turn.prompt_id, ev.CancelRung.REQUEST))
+
+
+def refuse_offered(draft: Draft, input: AgentRefused) -> None:
+    """The agent does not take a prompt that it was handed while a turn runs. That turn goes on."""
+    turn = find_turn(draft.state, input.prompt_id)
+    if turn is None or turn.state is not TurnState.OFFERED:
+        return
+    draft.record(ev.PromptFinished(at=input.at, prompt_id=turn.prompt_id, state=ev.QueueExit.REMOVED))
+    if turn.cancelled_by is None and not _is_cancelled(input.error):
+        draft.record(_failed(input.at, turn, "agent_error", WITH_AN_ERROR, input.error))
+        return
+    draft.record(
+        ev.TurnCompleted(
+            at=input.at,
+            prompt_id=turn.prompt_id,
+            stop_reason=CANCELLED,
+            ending=ev.Ending.REMOVED,
+            prompt_request_id=turn.prompt_request_id,
+            cancelled_by=turn.cancelled_by or None,
+        )
+    )
+
+
+class _ErrorCode(Struct):
+    code: int = 0
+
+
+def _is_cancelled(error: Raw | None) -> bool:
+    """Whether an agent says by its error that the request was cancelled, as v2 wants it after `session/cancel`."""
+    try:
+        return error is not None and json.decode(error, type=_ErrorCode).code == REQUEST_CANCELLED
+    except DecodeError:
+        return False
 
 
 def ask_cancel(draft: Draft, input: Asked, turn: Turn) -> None:
@@ -247,8 +323,12 @@ def lose_agent(draft: Draft, input: AgentGone) -> None:
     for each in draft.state.queue:
         if each.steering:
             draft.record(ev.SteerDeclined(at=input.at, prompt_id=each.prompt_id))
+    for each in draft.state.offered:
+        # The agent may have been at it: it is not asked again, as little as what ran.
+        draft.record(ev.PromptFinished(at=input.at, prompt_id=each.prompt_id, state=ev.QueueExit.REMOVED))
+        draft.record(_lost(each, input))
     if draft.state.turn is not None:
-        fail(draft, input.at, input, error=input.error)
+        fail(draft, input.at, input)
     else:
         start_next(draft, input.at)
 
@@ -262,7 +342,7 @@ def _was_opening(draft: Draft, input: AgentGone) -> bool:
 def close(draft: Draft, input: Close) -> None:
     """End everything that is open, then the session. Closing twice is harmless."""
     resolve_all(draft, input.at, ev.PermissionEnd.CANCELLED)
-    for each in draft.state.queue:
+    for each in (*draft.state.queue, *draft.state.offered):
         remove(draft, input, each)
     turn = draft.state.turn
     if turn is not None:

@@ -31,7 +31,8 @@ class TurnEnd(StrEnum):
     MARKER = "marker"
     """v1 with `turnComplete`: the `turn_complete` update."""
     IDLE = "idle"
-    """v2: `state_update` idle."""
+    """v2, and v1 with the lifecycle draft: a state that says idle. Such an agent answers a prompt when it has it in
+    its conversation, and shows where."""
 
 
 class Ending(StrEnum):
@@ -235,6 +236,9 @@ class PromptAccepted(TurnEvent, frozen=True, tag="prompt_accepted"):
     """The prompt's `_meta`, which the agent gets with it."""
     deadline_at: int | None = None
     """When the turn is cancelled if it has not ended by then."""
+    content: Raw | UnsetType = UNSET
+    """What it asks, if neither its message nor its place in the queue is recorded with it: the agent says where the
+    message goes."""
 
 
 class PromptQueued(TurnEvent, frozen=True, tag="pending_prompt_added"):
@@ -249,6 +253,10 @@ class PromptUpdated(TurnEvent, frozen=True, tag="pending_prompt_updated"):
     content: Raw | UnsetType = UNSET
     position: int | None = None
     author: str | None = None
+
+
+class PromptOffered(TurnEvent, frozen=True, tag="prompt_offered"):
+    """A waiting prompt is handed to the agent while a turn runs: the agent decides where it goes."""
 
 
 class PromptDequeued(TurnEvent, frozen=True, tag="pending_prompt_started"):
@@ -280,7 +288,7 @@ class PromptAnswered(TurnEvent, frozen=True, tag="prompt_answered"):
 
 
 class PromptInserted(TurnEvent, frozen=True, tag="prompt_inserted"):
-    """A v2 agent confirmed that the message is in its conversation."""
+    """The agent answered that the message is in its conversation. Where it is, `UserMessage` tells."""
 
     agent_message_id: str
 
@@ -347,6 +355,8 @@ class CancelEscalated(TurnEvent, frozen=True, tag="cancel_escalated"):
 class TurnCompleted(TurnEvent, frozen=True, tag="turn_complete"):
     stop_reason: str
     ending: Ending
+    assumed: bool = False
+    """The agent gave no reason; this one is what its silence amounts to."""
     prompt_request_id: RequestId | None = None
     usage: Raw | UnsetType = UNSET
     cancelled_by: str | None = None
@@ -385,6 +395,7 @@ AnyEvent: TypeAlias = (
     | SessionUpdated
     | PromptAccepted
     | PromptQueued
+    | PromptOffered
     | PromptUpdated
     | PromptDequeued
     | PromptFinished

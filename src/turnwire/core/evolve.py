@@ -36,6 +36,7 @@ from turnwire.errors import LocalProtocolError
 from turnwire.ids import PromptId
 from turnwire.limits import IDEMPOTENCY_KEYS, REMEMBERED_ANSWERS, REMEMBERED_CLIENTS, REMEMBERED_TOOLS
 from turnwire.wire.peek import peek_update
+from turnwire.wire.schema.update import STATES
 
 TOOL_KINDS = frozenset({"tool_call", "tool_call_update"})
 MARKERS = frozenset({"turn_complete", "_turn_complete"})
@@ -94,7 +95,7 @@ def _setup(event: ev.SessionCreated | ev.SetupChanged) -> Setup:
 
 
 def _session_closed(state: SessionState, event: ev.SessionClosed) -> SessionState:
-    if state.turn or state.queue or state.joined or state.permissions:
+    if state.unsettled:
         raise LocalProtocolError("a session closes after its turns have ended", reason=event.reason)
     return replace(state, phase=Phase.CLOSED, agent=None, clients={})
 
@@ -116,7 +117,13 @@ def _client_detached(state: SessionState, event: ev.ClientDetached) -> SessionSt
 def _agent_started(state: SessionState, event: ev.AgentStarted) -> SessionState:
     accepts = content_types(event.capabilities, event.protocol_version)
     agent = Agent(event.agent_session_id, event.protocol_version, event.turn_end, event.steering, accepts)
-    return replace(state, agent=agent, known_as=event.agent_session_id, agent_version=event.protocol_version)
+    return replace(
+        state,
+        agent=agent,
+        known_as=event.agent_session_id,
+        turn_end=event.turn_end,
+        agent_version=event.protocol_version,
+    )
 
 
 def _agent_exited(state: SessionState, event: ev.AgentExited) -> SessionState:
@@ -133,7 +140,7 @@ def _session_updated(state: SessionState, event: ev.SessionUpdated) -> SessionSt
     kind = event.kind
     if kind in TOOL_KINDS:
         return _remember_tool(state, event)
-    if kind == "state_update":
+    if kind in STATES:
         return _remember_agent_state(state, event)
     if turn is None or event.prompt_id is None:
         return state
@@ -201,6 +208,7 @@ def _prompt_accepted(state: SessionState, event: ev.PromptAccepted) -> SessionSt
         author=event.author,
         client_id=event.client_id,
         deadline_at=event.deadline_at,
+        content=event.content,
     )
     keys = state.keys
     if event.key is not None:
@@ -247,18 +255,26 @@ def _steer_declined(state: SessionState, event: ev.SteerDeclined) -> SessionStat
 
 
 def _user_message(state: SessionState, event: ev.UserMessage) -> SessionState:
-    turn = _stepped(state, event.prompt_id, ev.UserMessage)
-    return with_turn(state, replace(turn, content=event.content))
+    return with_turn(state, replace(_stepped(state, event.prompt_id, ev.UserMessage), content=UNSET))
 
 
 def _prompt_answered(state: SessionState, event: ev.PromptAnswered) -> SessionState:
     turn = _stepped(state, event.prompt_id, ev.PromptAnswered)
-    return with_turn(state, replace(turn, answered=event.stop_reason or "", usage=event.usage))
+    return _only_took(with_turn(state, replace(turn, answered=event.stop_reason or "", usage=event.usage)))
 
 
 def _prompt_inserted(state: SessionState, event: ev.PromptInserted) -> SessionState:
     turn = _stepped(state, event.prompt_id, ev.PromptInserted)
-    return with_turn(state, replace(turn, echo_id=event.agent_message_id))
+    turn = replace(turn, echo_id=event.agent_message_id, answered=turn.answered or "")
+    return _only_took(with_turn(state, turn))
+
+
+def _only_took(state: SessionState) -> SessionState:
+    """An answer that is no end says of an agent that its turns end by its states, whatever its handshake said."""
+    agent = state.agent
+    if agent is None or agent.turn_end is not ev.TurnEnd.RESPONSE:
+        return state
+    return replace(state, agent=replace(agent, turn_end=ev.TurnEnd.IDLE), turn_end=ev.TurnEnd.IDLE)
 
 
 # -- the turn ------------------------------------------------------------------------------------------------
@@ -272,7 +288,7 @@ def _turn_started(state: SessionState, event: ev.TurnStarted) -> SessionState:
             raise LocalProtocolError("an agent begins a turn of its own", prompt_id=event.prompt_id)
         running = _begun(state, event.prompt_id, ev.TurnStarted)
         return with_turn(state, Turn(event.prompt_id, running, ev.Origin.AGENT))
-    return with_turn(state, replace(_stepped(state, event.prompt_id, ev.TurnStarted), content=UNSET))
+    return with_turn(state, _stepped(state, event.prompt_id, ev.TurnStarted))
 
 
 def _permission_requested(state: SessionState, event: ev.PermissionRequested) -> SessionState:
@@ -324,6 +340,7 @@ def _turn_ended(state: SessionState, event: ev.TurnCompleted | ev.TurnFailed) ->
     return replace(
         state,
         queue=tuple(each for each in state.queue if each.prompt_id != event.prompt_id),
+        offered=tuple(each for each in state.offered if each.prompt_id != event.prompt_id),
         joined=tuple(each for each in state.joined if each.prompt_id != event.prompt_id),
     )
 
@@ -345,6 +362,7 @@ _FOLDS: dict[type[ev.Event], Callable[[SessionState, Any], SessionState]] = {
     ev.SessionUpdated: _session_updated,
     ev.PromptAccepted: _prompt_accepted,
     ev.PromptQueued: _prompt_queued,
+    ev.PromptOffered: _turn_event,
     ev.PromptUpdated: _prompt_updated,
     ev.PromptDequeued: _turn_event,
     ev.PromptFinished: _turn_event,

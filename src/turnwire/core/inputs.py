@@ -27,6 +27,8 @@ class WhenBusy(StrEnum):
     """Cancel what runs, then go next."""
     STEER = "steer"
     """Go into what runs, if the agent can; else go next."""
+    AGENT = "agent"
+    """Go to the agent at once, if it is one that decides where a prompt goes; else wait."""
 
 
 class Input(Struct, frozen=True, kw_only=True, gc=False):

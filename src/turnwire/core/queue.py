@@ -24,6 +24,7 @@ from turnwire.core.inputs import (
     UpdatePrompt,
     WhenBusy,
 )
+from turnwire.core.insertion import record_message
 from turnwire.core.state import Ended, SessionState, Turn, find_turn
 from turnwire.core.turn import TurnState
 from turnwire.errors import (
@@ -34,7 +35,7 @@ from turnwire.errors import (
     QueueFull,
     SessionBusy,
 )
-from turnwire.ids import MessageId, PromptId
+from turnwire.ids import PromptId
 
 STOPPING = "daemon_stopping"
 """Why a daemon that is about to stop holds a queue."""
@@ -60,6 +61,8 @@ def admit(draft: Draft, input: Prompt) -> Accepted:
     busy = state.turn is not None or bool(state.queue) or state.held is not None
     if busy:
         _refuse_if_unwelcome(draft, input)
+    # Recorded here if nothing else of this decision holds it.
+    asks = UNSET if busy or not state.inserts else input.content
     draft.record(
         ev.PromptAccepted(
             at=input.at,
@@ -72,6 +75,7 @@ def admit(draft: Draft, input: Prompt) -> Accepted:
             digest=input.digest,
             meta=UNSET if input.meta is None else input.meta,
             deadline_at=input.deadline_at,
+            content=asks,
         )
     )
     arm_time_limit(draft, input.at, draft.state.queue[-1])
@@ -134,32 +138,41 @@ def _wait(draft: Draft, input: Prompt) -> None:
         steering=steering,
     )
     draft.record(queued)
+    meta = UNSET if input.meta is None else input.meta
     if steering:
-        draft.add_effect(SteerAgent(input.prompt_id, input.content, UNSET if input.meta is None else input.meta))
+        draft.add_effect(SteerAgent(input.prompt_id, input.content, meta))
+    elif input.when_busy is WhenBusy.AGENT and _takes_offers(draft.state):
+        draft.record(ev.PromptOffered(at=input.at, prompt_id=input.prompt_id))
+        draft.add_effect(AskAgent(input.prompt_id, input.content, meta, offered=True))
+
+
+def _takes_offers(state: SessionState) -> bool:
+    """Whether the agent can be handed a prompt now, to decide itself where it goes."""
+    turn, agent = state.turn, state.agent
+    at_work = turn is not None and turn.state in {TurnState.RUNNING, TurnState.REQUIRES_ACTION}
+    return at_work and agent is not None and agent.turn_end is ev.TurnEnd.IDLE and state.held is None
 
 
 def _start(draft: Draft, at: int, turn: Turn, content: Raw) -> None:
     if turn.waited:
         draft.record(ev.PromptDequeued(at=at, prompt_id=turn.prompt_id))
-    draft.record(_user_message(at, turn, content))
+    if not draft.state.inserts:
+        record_message(draft, at, turn, content)
     draft.record(ev.TurnStarted(at=at, prompt_id=turn.prompt_id))
     draft.add_effect(AskAgent(turn.prompt_id, content, turn.meta))
 
 
-def _user_message(at: int, turn: Turn, content: Raw) -> ev.UserMessage:
-    return ev.UserMessage(
-        at=at,
-        prompt_id=turn.prompt_id,
-        message_id=MessageId(f"msg-{turn.prompt_id}"),
-        content=content,
-        author=turn.author,
-        client_id=turn.client_id,
-    )
-
-
 def start_next(draft: Draft, at: int) -> None:
     """Start the first waiting prompt if nothing is active; one that may still be injected goes on waiting."""
-    if draft.state.turn is not None or draft.state.held is not None:
+    if draft.state.turn is not None:
+        return
+    if draft.state.offered:
+        # The agent has it, and is at nothing else now: it is at this, or will say that it is not.
+        offered = draft.state.offered[0]
+        draft.record(ev.PromptDequeued(at=at, prompt_id=offered.prompt_id))
+        draft.record(ev.TurnStarted(at=at, prompt_id=offered.prompt_id))
+        return
+    if draft.state.held is not None:
         return
     for each in draft.state.queue:
         if not each.steering and each.content is not UNSET:
@@ -255,7 +268,7 @@ def steer_answered(draft: Draft, input: SteerAnswered) -> None:
     into = host.prompt_id if host is not None else last.prompt_id if last is not None else turn.prompt_id
     content = turn.content
     draft.record(ev.PromptInjected(at=input.at, prompt_id=turn.prompt_id, into=into))
-    draft.record(_user_message(input.at, turn, content))
+    record_message(draft, input.at, turn, content)
     if host is None:
         _end_with(draft, input.at, turn, last)
 

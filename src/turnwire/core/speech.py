@@ -10,18 +10,24 @@ from __future__ import annotations
 from msgspec import UNSET
 
 from turnwire.core import events as ev
+from turnwire.core import insertion
 from turnwire.core.draft import Draft
 from turnwire.core.effects import AwaitAnswer
-from turnwire.core.ending import WITHOUT_A_REASON, complete, fail
+from turnwire.core.ending import CANCELLED, WITHOUT_A_REASON, complete, fail, refuse_offered
 from turnwire.core.evolve import MARKERS, TOOL_KINDS
 from turnwire.core.inputs import AgentAnswered, AgentHasPrompt, AgentReady, AgentRefused, AgentReplayed, AgentUpdate
-from turnwire.core.state import Ended, SessionState, Turn, echoed
+from turnwire.core.state import Agent, Ended, SessionState, Turn, echoed, find_turn
 from turnwire.core.turn import TurnState, step
 from turnwire.errors import ContentRefused
 from turnwire.ids import PromptId
 from turnwire.wire.peek import UpdatePeek
+from turnwire.wire.schema.update import STATES
 
 USER_MESSAGES = frozenset({"user_message", "user_message_chunk"})
+_WORDS = TOOL_KINDS | {"agent_message", "agent_message_chunk", "agent_thought", "agent_thought_chunk"}
+"""What an agent says to a prompt; the prompt stands before it."""
+_AT_WORK = frozenset({"running", "requires_action"})
+"""States of a v2 agent in which it is at a turn."""
 
 
 def started(draft: Draft, input: AgentReady) -> None:
@@ -38,30 +44,34 @@ def started(draft: Draft, input: AgentReady) -> None:
             offers=input.offers,
         )
     )
+    turn = draft.state.turn
+    if turn is not None and turn.content is not UNSET and not draft.state.inserts:
+        # The last agent would have said where the message goes; this one does not.
+        insertion.record_message(draft, input.at, turn, turn.content)
 
 
 def update(draft: Draft, input: AgentUpdate) -> None:
     """One `session/update`. The common case, output of the running turn, takes the first branch."""
     peek, state = input.peek, draft.state
     kind, turn = peek.kind, state.turn
-    if turn is not None and kind not in _SPECIAL and not _is_unsent(turn, state.last):
+    if turn is not None and turn.content is UNSET and kind not in _SPECIAL and not _is_unsent(turn, state.last):
         # It changes nothing in the state, so it is only checked for being legal.
         step(turn.state, ev.SessionUpdated)
         draft.events.append(
             ev.SessionUpdated(at=input.at, kind=kind, update=input.update, prompt_id=turn.prompt_id)
         )
         return
-    if (
-        kind == "state_update"
-        and turn is None
-        and peek.state in {"running", "requires_action"}
-        and _ends_by(state, ev.TurnEnd.IDLE)
-    ):
+    if kind in STATES and turn is None and peek.state in _AT_WORK and _ends_by(state, ev.TurnEnd.IDLE):
         prompt_id = PromptId(f"agent-{draft.head + 1}")
         draft.record(ev.TurnStarted(at=input.at, prompt_id=prompt_id, origin=ev.Origin.AGENT))
+    if turn is not None and not _is_unsent(turn, state.last):
+        if kind in USER_MESSAGES:
+            insertion.shown(draft, input.at, peek.message_id)
+        elif kind in _WORDS:
+            insertion.place(draft, input.at, turn)
     was_busy = draft.state.agent is not None and draft.state.agent.busy
     draft.record(_attributed(draft.state, input))
-    if kind == "state_update":
+    if kind in STATES:
         _agent_state(draft, input, was_busy=was_busy)
     elif kind in MARKERS:
         _marker(draft, input)
@@ -71,7 +81,8 @@ _SPECIAL = (
     TOOL_KINDS
     | MARKERS
     | USER_MESSAGES
-    | {"state_update", "terminal_update", "terminal_output_chunk", "tool_call_content_chunk"}
+    | STATES
+    | {"terminal_update", "terminal_output_chunk", "tool_call_content_chunk"}
 )
 """Kinds whose turn or meaning depends on more than who is running."""
 
@@ -85,12 +96,18 @@ def _attributed(state: SessionState, input: AgentUpdate) -> ev.SessionUpdated:
         pass
     elif turn is not None and not _is_late(turn, last, input):
         prompt_id = turn.prompt_id
-    elif last is not None and peek.kind != "state_update":
+    elif last is not None and peek.kind not in STATES:
         after = last.prompt_id
-    is_copy = peek.kind in USER_MESSAGES and echoed(state, peek.message_id) is not None
-    echo = prompt_id is not None and is_copy
+    original = echoed(state, peek.message_id) if peek.kind in USER_MESSAGES and prompt_id is not None else None
+    if original is not None:
+        prompt_id = original.prompt_id
     return ev.SessionUpdated(
-        at=input.at, kind=peek.kind, update=input.update, prompt_id=prompt_id, after=after, echo=echo
+        at=input.at,
+        kind=peek.kind,
+        update=input.update,
+        prompt_id=prompt_id,
+        after=after,
+        echo=original is not None,
     )
 
 
@@ -122,8 +139,8 @@ def _ends_by(state: SessionState, end: ev.TurnEnd) -> bool:
 
 def asked(draft: Draft, input: AgentHasPrompt) -> None:
     """The prompt has left for the agent; a turn that ended meanwhile does not need to know."""
-    turn = draft.state.turn
-    if turn is not None and turn.prompt_id == input.prompt_id:
+    turn = find_turn(draft.state, input.prompt_id)
+    if turn is not None and turn.state is not TurnState.QUEUED:
         draft.record(ev.PromptSent(at=input.at, prompt_id=input.prompt_id, agent_request_id=input.agent_request_id))
 
 
@@ -160,8 +177,16 @@ def _agent_state(draft: Draft, input: AgentUpdate, *, was_busy: bool) -> None:
         if peek.stop_reason == "error":
             fail(draft, input.at, error=peek.error)
         else:
-            reason = peek.stop_reason or ("cancelled" if turn.state is TurnState.CANCELLING else "end_turn")
-            complete(draft, input.at, stop_reason=reason, ending=ev.Ending.IDLE, usage=peek.usage)
+            is_cancelled = turn.state is TurnState.CANCELLING
+            reason = peek.stop_reason or (CANCELLED if is_cancelled else "end_turn")
+            complete(
+                draft,
+                input.at,
+                stop_reason=reason,
+                ending=ev.Ending.IDLE,
+                usage=peek.usage,
+                assumed=peek.stop_reason is None and not is_cancelled,
+            )
 
 
 def _confirms_cancel(turn: Turn, peek: UpdatePeek) -> bool:
@@ -198,13 +223,12 @@ def conclude(draft: Draft, at: int) -> None:
 def answered(draft: Draft, input: AgentAnswered) -> None:
     """The result of `session/prompt`. For a turn that is over it says nothing new."""
     turn, agent = draft.state.turn, draft.state.agent
-    if turn is None or turn.prompt_id != input.prompt_id or agent is None:
+    if agent is None:
         return
-    if agent.turn_end is ev.TurnEnd.IDLE:
-        if input.message_id is not None and turn.echo_id != input.message_id:
-            draft.record(
-                ev.PromptInserted(at=input.at, prompt_id=turn.prompt_id, agent_message_id=input.message_id)
-            )
+    if agent.turn_end is ev.TurnEnd.IDLE or _only_took(agent, turn, input):
+        insertion.answered(draft, input)
+        return
+    if turn is None or turn.prompt_id != input.prompt_id:
         return
     if agent.turn_end is ev.TurnEnd.MARKER and turn.marked is None:
         usage = UNSET if input.usage is None else input.usage
@@ -220,10 +244,20 @@ def answered(draft: Draft, input: AgentAnswered) -> None:
         complete(draft, input.at, stop_reason=reason, ending=by, usage=input.usage)
 
 
+def _only_took(agent: Agent, turn: Turn | None, input: AgentAnswered) -> bool:
+    """Whether an agent that tells states answered only that it has the prompt, as the lifecycle draft wants it.
+
+    It did not say so in its handshake; but v1 answers with a stop reason, and an agent at work gives none.
+    """
+    is_open = turn is not None and turn.prompt_id == input.prompt_id and agent.turn_end is ev.TurnEnd.RESPONSE
+    return is_open and input.stop_reason is None and agent.busy
+
+
 def refused(draft: Draft, input: AgentRefused) -> None:
     """An error answer ends the turn in every dialect."""
     turn = draft.state.turn
     if turn is None or turn.prompt_id != input.prompt_id:
+        refuse_offered(draft, input)
         return
     if input.unsent is not None:
         fail(draft, input.at, code=ContentRefused.code, why=input.unsent)

@@ -65,7 +65,7 @@ class Turn(Struct, frozen=True, omit_defaults=True):
     origin: Origin = Origin.CLIENT
     prompt_request_id: RequestId | None = None
     content: Raw | UnsetType = UNSET
-    """What to ask the agent; kept until the turn has started."""
+    """What it asks; kept until its message is in the log."""
     meta: Raw | UnsetType = UNSET
     """Its `_meta`, which the agent gets with it."""
     author: str | None = None
@@ -80,7 +80,7 @@ class Turn(Struct, frozen=True, omit_defaults=True):
     """The stop reason in the agent's marker, until its answer is here, too; empty if it gave none: then the answer
     says how the turn ended."""
     answered: str | None = None
-    """The stop reason in the answer that came before the agent's marker; empty if it gave none."""
+    """The stop reason in the answer of an agent whose turns end by something else; empty if it gave none."""
     usage: Raw | UnsetType = UNSET
     """What that answer said was used."""
     cancelled_by: str | None = None
@@ -91,8 +91,8 @@ class Turn(Struct, frozen=True, omit_defaults=True):
 
     @property
     def inserted(self) -> bool:
-        """A v2 agent has shown that the message is in its conversation; its own turns need none."""
-        return self.origin is Origin.AGENT or self.echo_id is not None
+        """The agent has said that the message is in its conversation; its own turns need none."""
+        return self.origin is Origin.AGENT or self.echo_id is not None or self.answered is not None
 
 
 class Ended(Struct, frozen=True, omit_defaults=True):
@@ -145,6 +145,8 @@ class SessionState(Struct, frozen=True, omit_defaults=True):
     """The agent that serves the session now."""
     known_as: AgentSessionId | None = None
     """What the last agent called the session: what a new one is asked to load or resume."""
+    turn_end: TurnEnd | None = None
+    """What ends a turn of the newest agent, also once it is gone; none before the first."""
     agent_version: int = 1
     """The version of ACP that the newest agent speaks, also once it is gone: what is in the log is in its words."""
     turn: Turn | None = None
@@ -152,6 +154,8 @@ class SessionState(Struct, frozen=True, omit_defaults=True):
     queue: tuple[Turn, ...] = ()
     held: str | None = None
     """Why nothing starts from the queue; none while it runs."""
+    offered: tuple[Turn, ...] = ()
+    """Prompts that the agent has been handed while a turn runs, in their order."""
     joined: tuple[Turn, ...] = ()
     last: Ended | None = None
     permissions: tuple[PermissionRequest, ...] = field(default=(), name="questions")
@@ -168,7 +172,12 @@ class SessionState(Struct, frozen=True, omit_defaults=True):
     @property
     def unsettled(self) -> bool:
         """Whether a new owner must look at this session at once, before anybody asks for it."""
-        return bool(self.turn or self.queue or self.joined or self.permissions)
+        return bool(self.turn or self.queue or self.offered or self.joined or self.permissions)
+
+    @property
+    def inserts(self) -> bool:
+        """Whether the agent itself puts prompts into its conversation; of one that is to come, as the last did."""
+        return (self.turn_end if self.agent is None else self.agent.turn_end) is TurnEnd.IDLE
 
 
 NOTHING = SessionState()
@@ -180,25 +189,37 @@ def find_turn(state: SessionState, prompt_id: PromptId) -> Turn | None:
     turn = state.turn
     if turn is not None and turn.prompt_id == prompt_id:
         return turn
-    return next((each for each in (*state.queue, *state.joined) if each.prompt_id == prompt_id), None)
+    others = (*state.queue, *state.offered, *state.joined)
+    return next((each for each in others if each.prompt_id == prompt_id), None)
 
 
 def echoed(state: SessionState, message_id: str | None) -> Turn | None:
     """The prompt whose copy a user message of the agent is: known by its id, else the first without a copy."""
     known_as = message_id or ""
-    prompts = [each for each in (state.turn, *state.joined) if each and each.origin is Origin.CLIENT]
+    known = (state.turn, *state.joined, *state.offered)
+    prompts = [each for each in known if each and each.origin is Origin.CLIENT]
     same = (each for each in prompts if each.echo_id == known_as)
     return next(same, None) or next((each for each in prompts if each.echo_id is None), None)
 
 
 def with_turn(state: SessionState, turn: Turn) -> SessionState:
     """The state with one turn replaced, kept where its own state says it belongs."""
-    queue = tuple(each for each in state.queue if each.prompt_id != turn.prompt_id)
-    joined = tuple(each for each in state.joined if each.prompt_id != turn.prompt_id)
     if turn.state is TurnState.QUEUED:
-        place = next((i for i, each in enumerate(state.queue) if each.prompt_id == turn.prompt_id), len(queue))
-        return replace(state, queue=(*queue[:place], turn, *queue[place:]))
+        return replace(state, queue=_put(state.queue, turn))
+    queue, offered = _without(state.queue, turn), _without(state.offered, turn)
+    if turn.state is TurnState.OFFERED:
+        return replace(state, queue=queue, offered=_put(state.offered, turn))
     if turn.state is TurnState.JOINED:
-        return replace(state, queue=queue, joined=(*joined, turn))
+        return replace(state, queue=queue, offered=offered, joined=_put(state.joined, turn))
     assert turn.state in ACTIVE
-    return replace(state, queue=queue, turn=turn)
+    return replace(state, queue=queue, offered=offered, turn=turn)
+
+
+def _put(turns: tuple[Turn, ...], turn: Turn) -> tuple[Turn, ...]:
+    """With the turn where it was, or at the end."""
+    place = next((i for i, each in enumerate(turns) if each.prompt_id == turn.prompt_id), len(turns))
+    return (*turns[:place], turn, *turns[place + 1 :])
+
+
+def _without(turns: tuple[Turn, ...], turn: Turn) -> tuple[Turn, ...]:
+    return tuple(each for each in turns if each.prompt_id != turn.prompt_id) if turns else turns

@@ -17,11 +17,12 @@ twice, speak after its end, or start before it was accepted: the step raises, an
     I3  At most one turn of a session is active (running, requires_action, cancelling). `core.evolve` adds
         this to the table: a `TurnStarted` while another turn is active is refused.
     I4  A waiting prompt can be edited, moved and removed only while it is `QUEUED`.
-    I5  A prompt that was injected into a running turn (`JOINED`) has no life of its own: it only ends, with
-        that turn.
+    I5  A prompt that went into a running turn (`JOINED`) has no output of its own: it only ends, with that turn.
     I6  Cancelling is not an end. From `CANCELLING` a turn still speaks, and ends by the agent's word or by
         its death.
-    I7  Updates after the end are not events of the turn; they are session events marked as late.
+    I7  A prompt that the agent was offered while a turn runs (`OFFERED`) is no longer ours to edit. It joins that
+        turn, or becomes a turn of its own once that has ended, or the agent refuses it.
+    I8  Updates after the end are not events of the turn; they are session events marked as late.
 
 `scripts/draw_turn.py` draws docs/turn.md from `NEXT`; the table is the diagram's only source.
 """
@@ -43,6 +44,7 @@ from turnwire.core.events import (
     PromptFinished,
     PromptInjected,
     PromptInserted,
+    PromptOffered,
     PromptQueued,
     PromptSent,
     PromptUpdated,
@@ -66,13 +68,15 @@ class TurnState(StrEnum):
     RUNNING = "running"
     REQUIRES_ACTION = "requires_action"
     CANCELLING = "cancelling"
+    OFFERED = "offered"
+    """The agent has it and has not said where it goes; another turn runs."""
     JOINED = "joined"
     ENDED = "ended"
 
 
 _NEW, _QUEUED, _RUNNING = TurnState.NEW, TurnState.QUEUED, TurnState.RUNNING
 _ACTION, _CANCELLING = TurnState.REQUIRES_ACTION, TurnState.CANCELLING
-_JOINED, _ENDED = TurnState.JOINED, TurnState.ENDED
+_OFFERED, _JOINED, _ENDED = TurnState.OFFERED, TurnState.JOINED, TurnState.ENDED
 
 NEXT: Mapping[TurnState, Mapping[type[Event], TurnState]] = {
     _NEW: {
@@ -86,6 +90,17 @@ NEXT: Mapping[TurnState, Mapping[type[Event], TurnState]] = {
         PromptFinished: _QUEUED,
         UserMessage: _QUEUED,
         SteerDeclined: _QUEUED,
+        PromptOffered: _OFFERED,
+        PromptInjected: _JOINED,
+        TurnStarted: _RUNNING,
+        TurnCompleted: _ENDED,
+        TurnFailed: _ENDED,
+    },
+    _OFFERED: {
+        PromptSent: _OFFERED,
+        PromptDequeued: _OFFERED,
+        PromptFinished: _OFFERED,
+        CancelAsked: _OFFERED,
         PromptInjected: _JOINED,
         TurnStarted: _RUNNING,
         TurnCompleted: _ENDED,
@@ -95,6 +110,7 @@ NEXT: Mapping[TurnState, Mapping[type[Event], TurnState]] = {
         PromptSent: _RUNNING,
         PromptAnswered: _RUNNING,
         PromptInserted: _RUNNING,
+        UserMessage: _RUNNING,
         PromptFinished: _RUNNING,
         SessionUpdated: _RUNNING,
         PermissionRequested: _RUNNING,
@@ -108,6 +124,7 @@ NEXT: Mapping[TurnState, Mapping[type[Event], TurnState]] = {
         PromptSent: _ACTION,
         PromptAnswered: _ACTION,
         PromptInserted: _ACTION,
+        UserMessage: _ACTION,
         PromptFinished: _ACTION,
         SessionUpdated: _ACTION,
         PermissionRequested: _ACTION,
@@ -121,6 +138,7 @@ NEXT: Mapping[TurnState, Mapping[type[Event], TurnState]] = {
         PromptSent: _CANCELLING,
         PromptAnswered: _CANCELLING,
         PromptInserted: _CANCELLING,
+        UserMessage: _CANCELLING,
         PromptFinished: _CANCELLING,
         SessionUpdated: _CANCELLING,
         PermissionRequested: _CANCELLING,
@@ -130,8 +148,11 @@ NEXT: Mapping[TurnState, Mapping[type[Event], TurnState]] = {
         TurnFailed: _ENDED,
     },
     _JOINED: {
+        PromptSent: _JOINED,
+        PromptInserted: _JOINED,
         PromptFinished: _JOINED,
         UserMessage: _JOINED,
+        SessionUpdated: _JOINED,
         TurnCompleted: _ENDED,
         TurnFailed: _ENDED,
     },

@@ -183,12 +183,15 @@ class AgentDriver:
                 self._is_opening = True
                 self._tasks.start_soon(self._open, self._session.state)
             return
-        if not agent_session.takes_prompts(hurry=bool(self._waiting)):
+        is_free = agent_session.takes_prompts(hurry=any(not each.offered for each in self._waiting))
+        # What the agent is offered it gets while it is at another turn; that is the point of it.
+        ready = [each for each in self._waiting if is_free or each.offered]
+        if not ready:
             return
         self._pool.used(self._session_id)
-        waiting, self._waiting = self._waiting, []
-        for each in waiting:
-            agent_session.ask(each.prompt_id, each.content, each.meta)
+        self._waiting = [each for each in self._waiting if each not in ready]
+        for each in ready:
+            agent_session.ask(each.prompt_id, each.content, each.meta, offered=each.offered)
 
     def _unask(self, prompt_id: PromptId) -> bool:
         """Take back a prompt that the agent has not heard of; then it is over at once."""

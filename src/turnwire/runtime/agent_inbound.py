@@ -83,8 +83,8 @@ class AgentInbound:
         """What the agent calls the session, once it is open there."""
         self.how = "new"
         """The way in which it is, or was, opened there."""
-        self.asked: tuple[RequestId, PromptId] | None = None
-        """The newest `session/prompt`."""
+        self.asked: dict[PromptId, RequestId] = {}
+        """The newest `session/prompt`, and those that the agent was handed while it was at that one."""
         self.answered: PromptId | None = None
         """The last `session/prompt` that the agent answered, whatever that means in its dialect."""
         self.owed: Owed | None = None
@@ -114,8 +114,8 @@ class AgentInbound:
             return
         ends = None
         if peek.kind in MARKERS and peek.prompt_request_id is not None:
-            asked = self.asked
-            ends = asked[1] if asked is not None and names(peek.prompt_request_id, asked[0]) else _ANOTHER
+            named = (each for each, request_id in self.asked.items() if names(peek.prompt_request_id, request_id))
+            ends = next(named, _ANOTHER)
         self._put(AgentUpdate(at=self._clock.now_ms(), update=update, peek=peek, ends=ends))
         if peek.state == "idle" and self.owed is not None and self.owed.by is OwedBy.IDLE:
             self.owed = None

@@ -187,8 +187,10 @@ class AgentSession:
 
     # -- to the agent; raises `LinkError`, `LimitExceeded` -------------------------------------------------
 
-    def ask(self, prompt_id: PromptId, content: Raw, meta: Raw | UnsetType = UNSET) -> None:
-        """`session/prompt`."""
+    def ask(
+        self, prompt_id: PromptId, content: Raw, meta: Raw | UnsetType = UNSET, *, offered: bool = False
+    ) -> None:
+        """`session/prompt`. `offered`: the agent is at another turn, and decides where the prompt goes."""
 
         def answered(frame: Result | Failure | None) -> None:
             now = self._clock.now_ms()
@@ -213,8 +215,10 @@ class AgentSession:
             self._inbound.put(AgentRefused(at=self._clock.now_ms(), prompt_id=prompt_id, unsent=str(refusal)))
             return
         request_id = self._connection.peer.ask(SESSION_PROMPT, self._prompt(content, meta), answered)
-        self._inbound.asked = (request_id, prompt_id)
-        self._inbound.owed = Owed(prompt_id, OwedBy.IDLE if profile.turn_end is TurnEnd.IDLE else OwedBy.ANSWER)
+        if not offered:
+            self._inbound.asked.clear()
+            self._inbound.owed = Owed(prompt_id, OwedBy.IDLE if profile.turn_end is TurnEnd.IDLE else OwedBy.ANSWER)
+        self._inbound.asked[prompt_id] = request_id
         self._inbound.put(AgentHasPrompt(at=self._clock.now_ms(), prompt_id=prompt_id, agent_request_id=request_id))
 
     async def _forgive(self, prompt_id: PromptId) -> None:
@@ -246,8 +250,8 @@ class AgentSession:
         if rung is CancelRung.NOTIFY:
             self._connection.peer.notify(SESSION_CANCEL, session_params(self._inbound.agent_session_id))
         elif rung is CancelRung.REQUEST:
-            if self._inbound.asked is not None and self._inbound.asked[1] == prompt_id:
-                self._connection.peer.notify(CANCEL_REQUEST, raw({"requestId": self._inbound.asked[0]}))
+            if (request_id := self._inbound.asked.get(prompt_id)) is not None:
+                self._connection.peer.notify(CANCEL_REQUEST, raw({"requestId": request_id}))
         elif not self._connection.end_now(kill=rung is CancelRung.KILL):
             self._tasks.start_soon(self._connection.aclose)
 

@@ -299,9 +299,17 @@ SAMPLES: tuple[ev.AnyEvent, ...] = (
     ev.HistoryCompared(at=AT, replayed=4, matched=3, missing=1, first_difference="the second message"),
     ev.SessionUpdated(at=AT, kind="plan", update=raw({"sessionUpdate": "plan", "x": 1.0}), prompt_id=_T),
     ev.PromptAccepted(
-        at=AT, prompt_id=_T, after_offset=7, prompt_request_id="2", key="k", digest="d", meta=Raw(b"{}")
+        at=AT,
+        prompt_id=_T,
+        after_offset=7,
+        prompt_request_id="2",
+        key="k",
+        digest="d",
+        meta=Raw(b"{}"),
+        content=content(),
     ),
     ev.PromptQueued(at=AT, prompt_id=_T, content=content(), position=0, steering=True),
+    ev.PromptOffered(at=AT, prompt_id=_T),
     ev.PromptUpdated(at=AT, prompt_id=_T, content=content("new"), position=0, author="bob"),
     ev.PromptDequeued(at=AT, prompt_id=_T),
     ev.PromptFinished(at=AT, prompt_id=_T, state=ev.QueueExit.REMOVED),

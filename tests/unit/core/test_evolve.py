@@ -31,6 +31,8 @@ def holding(state: TurnState) -> SessionState:
         return replace(OPEN, last=Ended(T1, "end_turn"))
     if state is TurnState.QUEUED:
         return replace(OPEN, queue=(turn,))
+    if state is TurnState.OFFERED:
+        return replace(OPEN, offered=(turn,))
     if state is TurnState.JOINED:
         return replace(OPEN, turn=Turn(HOST, TurnState.RUNNING), joined=(turn,))
     return replace(OPEN, turn=turn)
@@ -41,7 +43,7 @@ def as_written(state: TurnState, event: ev.AnyEvent) -> tuple[SessionState, ev.A
     session = holding(state)
     if isinstance(event, ev.PermissionResolved):
         session = replace(session, permissions=(QUESTION,))
-    if isinstance(event, ev.TurnStarted) and state is TurnState.QUEUED:
+    if isinstance(event, ev.TurnStarted) and state in {TurnState.QUEUED, TurnState.OFFERED}:
         event = replace(event, origin=ev.Origin.CLIENT)
     return session, event
 

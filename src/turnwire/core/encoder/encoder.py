@@ -82,6 +82,8 @@ class EndedTurn(Struct, frozen=True, kw_only=True):
     stop_reason: str | None = None
     error: Raw | ErrorObject | None = None
     usage: Raw | Json | UnsetType = UNSET
+    assumed: bool = False
+    """The agent gave no reason."""
 
 
 def state_update(state: str, background: Background = UNSET, **members: Any) -> Json:
@@ -92,7 +94,7 @@ def state_update(state: str, background: Background = UNSET, **members: Any) -> 
 
 def idle_update(ended: EndedTurn, background: Background = UNSET) -> Json:
     """The end of a turn, in the words of v2."""
-    members: Json = {"stopReason": ended.stop_reason or "error"}
+    members: Json = {} if ended.assumed else {"stopReason": ended.stop_reason or "error"}
     if ended.error is not None:
         members["error"] = ended.error
     if ended.usage is not UNSET:
@@ -267,8 +269,7 @@ class EncoderV2:
         return True
 
     def user_message(self, prompt_id: PromptId, message_id: str, blocks: list[Raw], *, own: bool) -> list[Outgoing]:
-        told = _tell("user_message", messageId=message_id, content=blocks)
-        return [told, *self.accepted(prompt_id, message_id)] if own else [told]
+        return [_tell("user_message", messageId=message_id, content=blocks)]
 
     def accepted(self, prompt_id: PromptId, message_id: str) -> list[Outgoing]:
         return [Answer(prompt_id, raw({"messageId": message_id}))]
@@ -290,16 +291,15 @@ class EncoderV2:
         is_foreground: bool = True,
         background: Background = UNSET,
     ) -> list[Outgoing]:
-        if not is_inserted:
+        frames: list[Outgoing] = []
+        if own and not is_inserted:
             # Ended before its message was inserted: that is the only case in which v2 refuses what was accepted.
-            error = NOT_INSERTED if ended.error is None else ended.error
-            return [Fail(ended.prompt_id, raw(error))] if own else []
-        if not is_foreground:
-            return []
-        idle = Tell(raw(idle_update(ended, background)))
-        if not self._tags or ended.by_agent:
-            return [idle]
-        return [_tell("_turn_complete", **_mark(ended, ended.stop_reason, own=own)), idle]
+            frames.append(Fail(ended.prompt_id, raw(NOT_INSERTED if ended.error is None else ended.error)))
+        if is_foreground and self._tags and not ended.by_agent:
+            frames.append(_tell("_turn_complete", **_mark(ended, ended.stop_reason, own=own)))
+        if is_foreground:
+            frames.append(Tell(raw(idle_update(ended, background))))
+        return frames
 
 
 def _tell(kind: str, **members: Any) -> Tell:

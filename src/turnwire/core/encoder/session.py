@@ -18,6 +18,8 @@ last of them, and one who was cut inside gets the whole unit again.
         a v1 client must ask for and did not, and ids of a v2 agent that lost the session and counts anew.
     D4  The state that a v2 client hears is the turn's, so each turn has one running and one idle, whatever the
         agent repeats.
+    D5  A turn whose agent says itself that it took the prompt runs for the client from the message on, or from the
+        first word of the agent. One that the agent refused never ran, and has no idle.
 """
 
 from __future__ import annotations
@@ -32,7 +34,7 @@ from turnwire.core.encoder.encoder import Dialect, EndedTurn, encoder_for
 from turnwire.core.encoder.outgoing import Ask, Outgoing, Tell, Withdraw
 from turnwire.core.evolve import MARKERS
 from turnwire.core.translate.members import members, raw
-from turnwire.core.translate.messages import CHUNKS, WHOLE, in_life
+from turnwire.core.translate.messages import CHUNKS, WHOLE, in_life, lived
 from turnwire.core.translate.offers import with_mode, without_booleans
 from turnwire.core.translate.permissions import translate_question
 from turnwire.core.translate.sessions import updates_after
@@ -41,9 +43,10 @@ from turnwire.errors import ContentRefused
 from turnwire.ids import AgentSessionId, PromptId, SessionId
 from turnwire.wire.jsonrpc import INTERNAL_ERROR, INVALID_PARAMS
 from turnwire.wire.peek import peek_update
+from turnwire.wire.schema.update import STATES
 
 AGENT_FAILED = INTERNAL_ERROR
-_OF_ANOTHER_PARTY = MARKERS | {"state_update"}
+_OF_ANOTHER_PARTY = MARKERS | STATES
 """Updates whose meaning the turn's own events carry."""
 FOLDED = _OF_ANOTHER_PARTY | {"config_option_update"}
 """Updates that the fold looks at, whatever version their agent speaks."""
@@ -69,6 +72,10 @@ class Known(Struct):
     """How the last turn ended."""
     waiting: set[PromptId] = set()
     """Prompts that are accepted and whose message is not in the conversation yet."""
+    asked: dict[PromptId, str] = {}
+    """Prompts that the agent has and has not answered, with the id of each message, empty before it is shown."""
+    is_held: bool = False
+    """The active turn has begun, and nothing says yet that its agent is at it."""
     options: Raw = _NOTHING
     """The agent's config options, as it said them last."""
     losses: Counter[str] = field(default_factory=Counter[str])
@@ -113,7 +120,7 @@ class SessionEncoder:
     @property
     def passes_on(self) -> bool:
         """Whether updates that are not `FOLDED` and no echo may be told as they are, without `take`."""
-        return self._translator is None and not self._renames
+        return self._translator is None and not self._renames and not self._known.is_held
 
     @property
     def _renames(self) -> bool:
@@ -123,7 +130,7 @@ class SessionEncoder:
     def take(self, event: ev.AnyEvent, *, own: bool) -> list[Outgoing]:
         """What the client is sent because of `event`. `own`: it is of a prompt that this client sent."""
         if isinstance(event, ev.SessionUpdated):
-            return self._update(event)
+            return self._release(event) + self._update(event)
         if isinstance(event, ev.AgentStarted):
             return self._started(event)
         if isinstance(event, ev.ModeChanged):
@@ -146,16 +153,10 @@ class SessionEncoder:
         """Frames of an event that is no update and no question."""
         known = self._known
         match event:
-            case ev.PromptAccepted():
-                known.waiting.add(event.prompt_id)
-                return []
-            case ev.UserMessage():
-                known.waiting.discard(event.prompt_id)
-                blocks = json.decode(event.content, type=list[Raw])
-                return self._encoder.user_message(event.prompt_id, event.message_id, blocks, own=own)
+            case ev.PromptAccepted() | ev.PromptOffered() | ev.PromptInserted() | ev.UserMessage():
+                return self._prompt(event, own=own)
             case ev.TurnStarted():
-                known.active = event.prompt_id
-                return self._state("running")
+                return self._begun(event)
             case ev.TurnBlocked():
                 return self._state("requires_action")
             case ev.TurnUnblocked():
@@ -169,18 +170,81 @@ class SessionEncoder:
             case _:
                 return []
 
+    def _prompt(
+        self, event: ev.PromptAccepted | ev.PromptOffered | ev.PromptInserted | ev.UserMessage, *, own: bool
+    ) -> list[Outgoing]:
+        """Frames of a prompt on its way into the conversation."""
+        match event:
+            case ev.PromptAccepted():
+                self._known.waiting.add(event.prompt_id)
+            case ev.PromptOffered():
+                self._known.asked[event.prompt_id] = ""
+            case ev.UserMessage():
+                return self._message(event, own=own)
+            case ev.PromptInserted():
+                was_asked = self._known.asked.pop(event.prompt_id, None) is not None
+                answer = self._accepted(event.prompt_id, self._named(event.agent_message_id), own and was_asked)
+                return answer + self._taken(event.prompt_id)
+        return []
+
+    def _taken(self, prompt_id: PromptId) -> list[Outgoing]:
+        """The turn runs once its message is shown and its prompt answered, in this order, if nothing was faster."""
+        known = self._known
+        is_taken = prompt_id not in known.waiting and prompt_id not in known.asked
+        return self._state("running") if known.is_held and known.active == prompt_id and is_taken else []
+
+    def _begun(self, event: ev.TurnStarted) -> list[Outgoing]:
+        known = self._known
+        known.active = event.prompt_id
+        if event.prompt_id not in known.waiting:
+            return self._state("running")
+        # Its message comes later: the agent decides whether it takes the prompt.
+        known.asked.setdefault(event.prompt_id, "")
+        known.is_held = True
+        return []
+
+    def _message(self, event: ev.UserMessage, *, own: bool) -> list[Outgoing]:
+        known, message_id = self._known, self._named(event.message_id)
+        known.waiting.discard(event.prompt_id)
+        is_asked = event.prompt_id in known.asked
+        if is_asked:
+            known.asked[event.prompt_id] = message_id
+        blocks = json.decode(event.content, type=list[Raw])
+        told = self._encoder.user_message(event.prompt_id, message_id, blocks, own=own)
+        told += self._accepted(event.prompt_id, message_id, own and not is_asked)
+        return told + self._taken(event.prompt_id)
+
+    def _accepted(self, prompt_id: PromptId, message_id: str, answers: bool) -> list[Outgoing]:
+        return self._encoder.accepted(prompt_id, message_id) if answers else []
+
+    def _named(self, message_id: str) -> str:
+        return lived(message_id, self._known.life) if self._renames else message_id
+
+    def _release(self, event: ev.SessionUpdated) -> list[Outgoing]:
+        """The agent is at the turn: that comes before its first word (R35)."""
+        known = self._known
+        if not known.is_held or event.echo or event.prompt_id != known.active:
+            return []
+        is_at_it = event.kind not in STATES or peek_update(event.update).state == "running"
+        return self._state("running") if is_at_it else []
+
     def _state(self, state: str) -> list[Outgoing]:
-        self._known.state = state
+        self._known.state, self._known.is_held = state, False
         return self._encoder.state(state, self._known.background)
 
     def _ended(self, event: ev.TurnCompleted | ev.TurnFailed, *, own: bool) -> list[Outgoing]:
         known, ended = self._known, _ended_turn(event)
         is_inserted, is_foreground = event.prompt_id not in known.waiting, known.ends(event.prompt_id)
         known.waiting.discard(event.prompt_id)
+        # An agent that never answers a prompt that it has shown has taken it all the same.
+        message_id = known.asked.pop(event.prompt_id, "")
+        answer = self._accepted(event.prompt_id, message_id, own and bool(message_id))
+        if is_foreground and known.is_held:
+            is_foreground = known.is_held = False
         if is_foreground:
             # The usage is told once, with the end itself.
             known.state, known.last = "idle", structs.replace(ended, usage=UNSET)
-        return self._encoder.end(
+        return answer + self._encoder.end(
             ended, own=own, is_inserted=is_inserted, is_foreground=is_foreground, background=known.background
         )
 
@@ -226,7 +290,7 @@ class SessionEncoder:
         return [Tell(raw({"sessionUpdate": "config_option_update", "configOptions": self._known.options}))]
 
     def _update(self, event: ev.SessionUpdated) -> list[Outgoing]:
-        if event.kind == "state_update":
+        if event.kind in STATES:
             if self._translator is not None:
                 # It gives nothing and counts what is lost.
                 self._translator.take(event.update, turn=None)
@@ -272,6 +336,7 @@ def _ended_turn(event: ev.TurnCompleted | ev.TurnFailed) -> EndedTurn:
         stop_reason=None if failed else event.stop_reason,
         error=error_of(event) if failed else None,
         usage=UNSET if failed else event.usage,
+        assumed=not failed and event.assumed,
     )
 
 

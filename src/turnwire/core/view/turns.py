@@ -43,7 +43,7 @@ class Place(Struct, omit_defaults=True, rename="camel"):
     """Where the words of a turn are: indexes of items in the transcript."""
 
     waiting: Raw | UnsetType = UNSET
-    """What it asks while it waits; then that is a message."""
+    """What it asks until that is a message, which of a prompt that its agent did not take it never is."""
     prompt: int | None = None
     """Its user message."""
     first: int | None = None
@@ -97,6 +97,8 @@ def _accepted(record: TurnRecord, event: ev.PromptAccepted) -> None:
     record.accepted_at = event.at
     record.author, record.client_id = event.author, event.client_id
     record.prompt_request_id = event.prompt_request_id
+    if event.content is not UNSET:
+        record.place.waiting = event.content.copy()
 
 
 def _queued(record: TurnRecord, event: ev.PromptQueued) -> None:

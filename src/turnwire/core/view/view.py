@@ -31,6 +31,7 @@ from turnwire.core.view.transcript import AnyItem, Message, MessageRole, Speaker
 from turnwire.core.view.turns import Place, TurnRecord
 from turnwire.ids import ClientId, PermissionId, PromptId, SessionId
 from turnwire.limits import REMEMBERED_CLIENTS
+from turnwire.wire.schema.update import STATES
 
 Foreground: TypeAlias = Literal["idle", "running", "requires_action", "cancelling"]
 
@@ -271,7 +272,7 @@ def _apply_state(view: View, event: ev.SessionUpdated) -> bool:
     if terminal is not None:
         return terminal(view.terminals, event, view.transcript.speaker.life)
     fold = LATEST_FOLDS.get(kind)
-    if fold is None and kind != "state_update":
+    if fold is None and kind not in STATES:
         return False
     members = read_members(event.update)
     if members is None:
@@ -366,6 +367,7 @@ _FOLDS: dict[type[ev.Event], Callable[[View, Any], None]] = {
     ev.SessionUpdated: _session_updated,
     ev.PromptAccepted: _turn_event,
     ev.PromptQueued: _turn_event,
+    ev.PromptOffered: _turn_event,
     ev.PromptUpdated: _turn_event,
     ev.PromptDequeued: _turn_event,
     ev.PromptFinished: _turn_event,

@@ -47,6 +47,7 @@ from turnwire.wire.methods import VENDOR
 
 class _Ours(Struct, rename="camel"):
     idempotency_key: Annotated[str, Meta(min_length=1, max_length=KEY_LENGTH)] | None = None
+    when_busy: WhenBusy | None = None
 
 
 class _Vendors(Struct):
@@ -63,23 +64,24 @@ class _Prompting(Named, rename="camel"):
         return {name: value for name, value in (self.meta or {}).items() if name != VENDOR}
 
 
-class _Keyed(Struct):
+class _ForUs(Struct):
     meta: _Vendors | None = field(default=None, name="_meta")
 
     @property
-    def key(self) -> str | None:
-        ours = None if self.meta is None else self.meta.turnwire
-        return None if ours is None else ours.idempotency_key
+    def ours(self) -> _Ours:
+        return (None if self.meta is None else self.meta.turnwire) or _Ours()
 
 
 async def prompt(client: ClientState, request: Request) -> None:
     """`session/prompt`. Refused here, or answered by the log.
 
-    With `_meta.turnwire.idempotencyKey` it is one prompt, however often it is sent, and each request is answered.
+    With `_meta.turnwire.idempotencyKey` it is one prompt, however often it is sent, and each request is answered;
+    `whenBusy` beside it says what it wants when a turn runs.
     """
     daemon = client.daemon
     daemon.check_open()
-    wanted, key = read_params(request.params, _Prompting), read_params(request.params, _Keyed).key
+    wanted, ours = read_params(request.params, _Prompting), read_params(request.params, _ForUs).ours
+    key = ours.idempotency_key
     subscription = client.attached(wanted.session_id)
     trace = daemon.traces.begin(
         {name: value for name, value in (wanted.meta or {}).items() if isinstance(value, str)}
@@ -92,6 +94,8 @@ async def prompt(client: ClientState, request: Request) -> None:
         client_id=subscription.client_id,
         prompt_id=sent.prompt_id,
         content=wanted.prompt,
+        # An agent that decides where prompts go decides it of every prompt, also while a turn runs.
+        when_busy=ours.when_busy or (WhenBusy.AGENT if client.profile.version == 2 else WhenBusy.QUEUE),
         prompt_request_id=request.id,
         key=key,
         digest=None if key is None else _digest(wanted),
@@ -133,7 +137,7 @@ async def cancel(client: ClientState, params: Raw) -> None:
 async def drop_waiting(client: ClientState, subscription: Subscription) -> None:
     """Take back this client's prompts that have not started."""
     state = (await client.daemon.node.session(subscription.session_id)).state
-    waiting = [each.prompt_id for each in state.queue if each.prompt_id in client.prompts]
+    waiting = [each.prompt_id for each in (*state.queue, *state.offered) if each.prompt_id in client.prompts]
     for prompt_id in waiting:
         await client.daemon.node.submit(
             subscription.session_id, cancel_input(client, subscription, prompt_id=prompt_id)
@@ -278,7 +282,7 @@ def give_owed(client: ClientState, subscription: Subscription, found: list[OwedA
 def _is_to_come(client: ClientState, state: SessionState, sent: SentPrompt) -> bool:
     """Whether it is clear without the log that a reader will answer this one."""
     waits = find_turn(state, sent.prompt_id)
-    return waits is not None and (client.profile.version == 1 or waits in state.queue)
+    return waits is not None and (client.profile.version == 1 or waits in (*state.queue, *state.offered))
 
 
 async def _found(client: ClientState, sent: SentPrompt, upto: int | None = None) -> OwedAnswer | None:

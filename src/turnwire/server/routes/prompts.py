@@ -174,7 +174,7 @@ def _receipt(taken: Taken) -> Reply:
         prompt_id=taken.prompt_id,
         last_event_id=taken.position.offset,
         event_epoch=taken.epoch,
-        queued=taken.turn is not None and taken.turn.state is TurnState.QUEUED,
+        queued=taken.turn is not None and taken.turn.state in {TurnState.QUEUED, TurnState.OFFERED},
         repeated=taken.accepted.repeated,
     )
     return Reply(receipt, then=taken.told)

@@ -172,11 +172,12 @@ def _queued(view: View, turn: Turn, place: int | None) -> QueuedPrompt:
 async def list_pending(call: Call) -> Reply:
     state = (await call.daemon.node.session(call.session_id)).state
     running = [each for each in (state.turn, *state.joined) if each is not None and each.origin is Origin.CLIENT]
-    if not running and not state.queue:
+    waiting = (*state.offered, *state.queue)
+    if not running and not waiting:
         return Reply(PendingPrompts([]))
     view = await call.daemon.node.view(call.session_id)
     shown = [_pending(view, each, "running") for each in running]
-    return Reply(PendingPrompts(shown + [_pending(view, each, "queued") for each in state.queue]))
+    return Reply(PendingPrompts(shown + [_pending(view, each, "queued") for each in waiting]))
 
 
 def _pending(view: View, turn: Turn, state: Literal["queued", "running"]) -> PendingPrompt:

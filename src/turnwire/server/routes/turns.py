@@ -42,6 +42,7 @@ DetailState: TypeAlias = Literal[
 
 _OPEN: dict[TurnState, DetailState] = {
     TurnState.QUEUED: "queued",
+    TurnState.OFFERED: "queued",
     TurnState.RUNNING: "running",
     TurnState.REQUIRES_ACTION: "requires_action",
     TurnState.CANCELLING: "cancelling",

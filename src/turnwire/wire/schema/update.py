@@ -18,7 +18,9 @@ FULL_STATE: Final = frozenset(
     {"available_commands_update", "config_option_update", "current_mode_update", "usage_update"}
 )
 """Kinds of updates that say all there is to say of something, so that a later one replaces an earlier one."""
-CURRENT_STATE: Final = FULL_STATE | {"session_info_update", "state_update"}
+STATES: Final = frozenset({"state_update", "state_change"})
+"""Kinds of updates that say what the foreground does. The second is the lifecycle draft's name for the first."""
+CURRENT_STATE: Final = FULL_STATE | STATES | {"session_info_update"}
 """Kinds of updates that say what is now. In a replay they are news; everything else in it is history."""
 
 

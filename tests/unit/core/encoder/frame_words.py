@@ -71,6 +71,8 @@ def error(outgoing: list[Outgoing]) -> dict[str, Any]:
 def one_turn(end: ev.TurnEnd = ev.TurnEnd.RESPONSE, *last: i.AnyInput) -> list[ev.AnyEvent]:
     session = d.Session(end)
     session.take(d.prompt("p1", request_id=2))
+    if end is ev.TurnEnd.IDLE:
+        session.take(d.said("user_message", messageId="u1"), d.answered("p1", None, message_id="u1"))
     session.take(d.said("agent_message_chunk", content={"type": "text", "text": "hi"}, messageId="m1"))
     session.take(*(last or (d.answered("p1"),)))
     return session.log

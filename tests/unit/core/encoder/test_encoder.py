@@ -16,9 +16,15 @@ V2_STRICT = Dialect(version=2, turn_complete=True, strict=True)
 
 
 def end(
-    dialect: Dialect, ended: EndedTurn = ENDED, *, own: bool = True, is_inserted: bool = True
+    dialect: Dialect,
+    ended: EndedTurn = ENDED,
+    *,
+    own: bool = True,
+    is_inserted: bool = True,
+    is_foreground: bool = True,
 ) -> list[Outgoing]:
-    return encoder_for(dialect, SessionId("s1")).end(ended, own=own, is_inserted=is_inserted)
+    encoder = encoder_for(dialect, SessionId("s1"))
+    return encoder.end(ended, own=own, is_inserted=is_inserted, is_foreground=is_foreground)
 
 
 @pytest.mark.parametrize(
@@ -68,9 +74,10 @@ def test_the_usage_is_in_the_mark_where_that_was_agreed(usage_in_mark: bool) -> 
 
 def test_a_prompt_that_never_entered_the_conversation_is_refused_on_v2_and_cancelled_on_v1() -> None:
     taken_back = msgspec.structs.replace(ENDED, stop_reason="cancelled")
-    refused = end(Dialect(version=2), taken_back, is_inserted=False)
+    refused = end(Dialect(version=2), taken_back, is_inserted=False, is_foreground=False)
     assert words(refused) == ["fail p1"]
     assert error(refused)["code"] == REQUEST_CANCELLED
     assert error(end(Dialect(version=2), FAILED, is_inserted=False)) == {"code": -32603, "message": "no"}
-    assert end(Dialect(version=2), taken_back, own=False, is_inserted=False) == []
+    assert words(end(Dialect(version=2), FAILED, is_inserted=False)) == ["fail p1", "state_update idle"]
+    assert end(Dialect(version=2), taken_back, own=False, is_inserted=False, is_foreground=False) == []
     assert words(end(Dialect(version=1), taken_back, is_inserted=False))[-1] == "answer p1"

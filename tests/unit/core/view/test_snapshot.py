@@ -68,6 +68,7 @@ def everything() -> list[ev.AnyEvent]:
         ev.PromptQueued(at=4, prompt_id=P2, content=hello, position=0, steering=True),
         ev.SteerDeclined(at=4, prompt_id=P2),
         ev.PromptUpdated(at=4, prompt_id=P2, position=0),
+        ev.PromptOffered(at=4, prompt_id=P2),
         ev.PermissionRequested(
             at=5,
             request_id=question,
