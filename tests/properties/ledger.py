@@ -61,7 +61,7 @@ class Ledger:
             case ev.SessionUpdated():
                 if OUR_WORD not in bytes(event.update):
                     self.updates[bytes(event.update)] += 1
-                speaking = self.active | (self.joined if event.echo else set())
+                speaking = self.active | self.joined if event.echo else self.active
                 assert event.prompt_id is None or event.prompt_id in speaking, "an update of no running turn"
                 assert event.after is None or (event.prompt_id is None and event.after in self.ended)
             case ev.PermissionRequested():

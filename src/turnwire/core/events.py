@@ -310,8 +310,17 @@ class TurnStarted(TurnEvent, frozen=True, tag="turn_started"):
     origin: Origin = Origin.CLIENT
 
 
+class Awaited(Struct, frozen=True, rename="camel"):
+    """Something that a turn waits for: a permission request that is open."""
+
+    request_id: PermissionId
+    kind: str
+    """`permission` or `elicitation`."""
+
+
 class TurnBlocked(TurnEvent, frozen=True, tag="turn_blocked"):
-    pass
+    waits_for: tuple[Awaited, ...] = ()
+    """What is open now. An agent may say that it waits before it says for what."""
 
 
 class TurnUnblocked(TurnEvent, frozen=True, tag="turn_unblocked"):

@@ -15,7 +15,7 @@ from turnwire.core.correlation import same_id
 from turnwire.core.draft import Draft
 from turnwire.core.effects import AnswerAgent
 from turnwire.core.inputs import AgentAsks, AgentWithdraws, AnswerPermission, Verdict
-from turnwire.core.state import PermissionRequest
+from turnwire.core.state import PermissionRequest, Turn
 from turnwire.core.turn import TurnState
 from turnwire.errors import InvalidOption, LocalProtocolError, PermissionNotFound
 from turnwire.ids import ClientId, PromptId
@@ -27,6 +27,9 @@ NOT_ANSWERED: dict[str, Raw] = {
 }
 """What the agent hears when no user answered: never an approval."""
 
+
+KINDS: dict[str, str] = {SESSION_REQUEST_PERMISSION: "permission", ELICITATION_CREATE: "elicitation"}
+"""What users are asked, in a word for those who only look."""
 
 ACTIONS = ("accept", "decline", "cancel")
 """What the user of an elicitation can do."""
@@ -68,7 +71,14 @@ def ask(draft: Draft, input: AgentAsks) -> None:
     elif turn is None:
         return
     elif turn.state is TurnState.RUNNING and _blocks_by_request(draft):
-        draft.record(ev.TurnBlocked(at=input.at, prompt_id=turn.prompt_id))
+        block(draft, input.at, turn)
+
+
+def block(draft: Draft, at: int, turn: Turn) -> None:
+    """The turn waits for its users, and says for what."""
+    open_here = [each for each in draft.state.permissions if each.prompt_id == turn.prompt_id]
+    waits_for = tuple(ev.Awaited(each.request_id, KINDS[each.method]) for each in open_here)
+    draft.record(ev.TurnBlocked(at=at, prompt_id=turn.prompt_id, waits_for=waits_for))
 
 
 def _decide_by_rule(draft: Draft, input: AgentAsks, verdict: Verdict) -> None:

@@ -16,6 +16,7 @@ from turnwire.core.effects import AwaitAnswer
 from turnwire.core.ending import CANCELLED, WITHOUT_A_REASON, complete, fail, refuse_offered
 from turnwire.core.evolve import MARKERS, TOOL_KINDS
 from turnwire.core.inputs import AgentAnswered, AgentHasPrompt, AgentReady, AgentRefused, AgentReplayed, AgentUpdate
+from turnwire.core.permissions import block
 from turnwire.core.state import Agent, Ended, SessionState, Turn, echoed, find_turn
 from turnwire.core.turn import TurnState, step
 from turnwire.errors import ContentRefused
@@ -170,7 +171,7 @@ def _agent_state(draft: Draft, input: AgentUpdate, *, was_busy: bool) -> None:
     if turn is None or not _ends_by(draft.state, ev.TurnEnd.IDLE):
         return
     if peek.state == "requires_action" and turn.state is TurnState.RUNNING:
-        draft.record(ev.TurnBlocked(at=input.at, prompt_id=turn.prompt_id))
+        block(draft, input.at, turn)
     elif peek.state == "running" and turn.state is TurnState.REQUIRES_ACTION:
         draft.record(ev.TurnUnblocked(at=input.at, prompt_id=turn.prompt_id))
     elif peek.state == "idle" and turn.inserted and (was_busy or _confirms_cancel(turn, peek)):

@@ -12,7 +12,7 @@ from functools import cache
 from typing import Any, Union, cast, get_args, get_origin, get_type_hints
 
 from hypothesis import strategies as st
-from msgspec import UNSET, Raw, UnsetType
+from msgspec import UNSET, Raw, Struct, UnsetType
 from msgspec.structs import fields
 from tests.unit.core.driving import raw
 
@@ -68,5 +68,8 @@ def _values(given: Any) -> st.SearchStrategy[Any]:
         return st.one_of([_values(each) for each in get_args(given)])
     if get_origin(given) is tuple:
         return st.lists(_values(get_args(given)[0]), max_size=3).map(tuple)
+    if issubclass(given, Struct):
+        hints = get_type_hints(given)
+        return st.builds(given, **{each.name: _values(hints[each.name]) for each in fields(given)})
     assert issubclass(given, Enum), f"say in `_BY_TYPE` what values {given} has"
     return st.sampled_from(given)

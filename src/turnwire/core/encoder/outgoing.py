@@ -19,6 +19,14 @@ class Tell(NamedTuple):
     update: Raw
 
 
+class TellBlocked(NamedTuple):
+    """A `session/update` that says that the turn waits for its users; whoever writes it adds for what."""
+
+    update: Raw
+    waits: tuple[tuple[PermissionId, str], ...]
+    """The open permission requests, each with its kind."""
+
+
 class Notify(NamedTuple):
     """Another notification of the session."""
 
@@ -54,4 +62,4 @@ class Withdraw(NamedTuple):
     request_id: PermissionId
 
 
-Outgoing: TypeAlias = Tell | Notify | Answer | Fail | Ask | Withdraw
+Outgoing: TypeAlias = Tell | TellBlocked | Notify | Answer | Fail | Ask | Withdraw

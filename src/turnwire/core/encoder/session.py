@@ -31,8 +31,9 @@ from msgspec import UNSET, Raw, Struct, UnsetType, field, json, structs
 
 from turnwire.core import events as ev
 from turnwire.core.encoder.encoder import Dialect, EndedTurn, encoder_for
-from turnwire.core.encoder.outgoing import Ask, Outgoing, Tell, Withdraw
+from turnwire.core.encoder.outgoing import Ask, Outgoing, Tell, TellBlocked, Withdraw
 from turnwire.core.evolve import MARKERS
+from turnwire.core.permissions import KINDS
 from turnwire.core.translate.members import members, raw
 from turnwire.core.translate.messages import CHUNKS, WHOLE, in_life, lived
 from turnwire.core.translate.offers import with_mode, without_booleans
@@ -40,12 +41,14 @@ from turnwire.core.translate.permissions import translate_question
 from turnwire.core.translate.sessions import updates_after
 from turnwire.core.translate.updates import Translator, translator_for
 from turnwire.errors import ContentRefused
-from turnwire.ids import AgentSessionId, PromptId, SessionId
+from turnwire.ids import AgentSessionId, PermissionId, PromptId, SessionId
 from turnwire.wire.jsonrpc import INTERNAL_ERROR, INVALID_PARAMS
 from turnwire.wire.peek import peek_update
 from turnwire.wire.schema.update import STATES
 
 AGENT_FAILED = INTERNAL_ERROR
+BLOCKED = "requires_action"
+"""The state of a turn that waits for its users."""
 _OF_ANOTHER_PARTY = MARKERS | STATES
 """Updates whose meaning the turn's own events carry."""
 FOLDED = _OF_ANOTHER_PARTY | {"config_option_update"}
@@ -76,6 +79,8 @@ class Known(Struct):
     """Prompts that the agent has and has not answered, with the id of each message, empty before it is shown."""
     is_held: bool = False
     """The active turn has begun, and nothing says yet that its agent is at it."""
+    requests: dict[PermissionId, str] = {}
+    """Permission requests of the active turn that are open, each with its kind."""
     options: Raw = _NOTHING
     """The agent's config options, as it said them last."""
     losses: Counter[str] = field(default_factory=Counter[str])
@@ -136,16 +141,17 @@ class SessionEncoder:
         if isinstance(event, ev.ModeChanged):
             return self._mode(event)
         if isinstance(event, ev.PermissionRequested):
-            params = self._own_session(event.method, event.params)
-            return [Ask(event.request_id, event.method, params)]
+            return self._requested(event)
         if isinstance(event, ev.PermissionResolved):
+            self._known.requests.pop(event.request_id, None)
             return [Withdraw(event.request_id)]
         held = self._translator.part() if self._translator is not None and isinstance(event, _PARTS) else []
         return [Tell(each) for each in held] + self._turn(event, own=own)
 
     def state(self) -> list[Outgoing]:
         """Where the session stands, for a client that has just heard its history (R44)."""
-        return self._encoder.standing(self._known.state, self._known.last, self._known.background)
+        known = self._known
+        return self._naming(self._encoder.standing(known.state, known.last, known.background))
 
     # -- turns ---------------------------------------------------------------------------------------------------
 
@@ -158,7 +164,7 @@ class SessionEncoder:
             case ev.TurnStarted():
                 return self._begun(event)
             case ev.TurnBlocked():
-                return self._state("requires_action")
+                return self._state(BLOCKED)
             case ev.TurnUnblocked():
                 return self._state("running")
             case ev.TurnCompleted() | ev.TurnFailed():
@@ -228,9 +234,27 @@ class SessionEncoder:
         is_at_it = event.kind not in STATES or peek_update(event.update).state == "running"
         return self._state("running") if is_at_it else []
 
+    def _requested(self, event: ev.PermissionRequested) -> list[Outgoing]:
+        known = self._known
+        params = self._own_session(event.method, event.params)
+        ask = Ask(event.request_id, event.method, params)
+        if event.prompt_id is None or event.prompt_id != known.active:
+            return [ask]
+        known.requests[event.request_id] = KINDS.get(event.method, event.method)
+        # A turn that waits already waits for one thing more.
+        return [ask, *(self._state(known.state) if known.state == BLOCKED else [])]
+
     def _state(self, state: str) -> list[Outgoing]:
-        self._known.state, self._known.is_held = state, False
-        return self._encoder.state(state, self._known.background)
+        known = self._known
+        known.state, known.is_held = state, False
+        return self._naming(self._encoder.state(state, known.background))
+
+    def _naming(self, told: list[Outgoing]) -> list[Outgoing]:
+        """What tells a state; a turn that waits says for what."""
+        if self._known.state != BLOCKED:
+            return told
+        waits = tuple(self._known.requests.items())
+        return [TellBlocked(each.update, waits) if isinstance(each, Tell) else each for each in told]
 
     def _ended(self, event: ev.TurnCompleted | ev.TurnFailed, *, own: bool) -> list[Outgoing]:
         known, ended = self._known, _ended_turn(event)
@@ -244,6 +268,7 @@ class SessionEncoder:
         if is_foreground:
             # The usage is told once, with the end itself.
             known.state, known.last = "idle", structs.replace(ended, usage=UNSET)
+            known.requests.clear()
         return answer + self._encoder.end(
             ended, own=own, is_inserted=is_inserted, is_foreground=is_foreground, background=known.background
         )

@@ -113,6 +113,11 @@ class OutgoingRequests:
             self._keep(known)
         return known.id if known.state is RequestState.OPEN else None
 
+    def asked_as(self, permission_id: PermissionId) -> int | None:
+        """The id under which the client was asked this, if it was."""
+        known = self._permissions.get(permission_id)
+        return None if known is None else known.id
+
     def unsettled(self, session_id: SessionId, upto: int) -> list[PermissionId]:
         """What the client was asked of a session's log up to this event, and was not told of as settled."""
         return [

@@ -17,10 +17,22 @@ from msgspec import DecodeError, Raw, Struct, json
 
 from turnwire.core import events as ev
 from turnwire.core.codec import STORED_UPDATE, decode
-from turnwire.core.encoder import FOLDED, Answer, Ask, Fail, Notify, Outgoing, SessionEncoder, Tell, Withdraw
+from turnwire.core.encoder import (
+    FOLDED,
+    Answer,
+    Ask,
+    Fail,
+    Notify,
+    Outgoing,
+    SessionEncoder,
+    Tell,
+    TellBlocked,
+    Withdraw,
+)
 from turnwire.core.encoder.encoder import Dialect
 from turnwire.core.translate.members import members, named
 from turnwire.errors import RemoteProtocolError
+from turnwire.ids import PermissionId
 from turnwire.runtime.session import Session
 from turnwire.server.access.identity import Role
 from turnwire.server.acp.client_state import ELICITATION_ID, ClientState
@@ -36,7 +48,7 @@ _EVENT_ID = b',"_meta":{"%b":{"eventId":%%d}}}}' % VENDOR.encode()
 _LIVE_ONLY = frozenset({"notice"})
 """Updates that are no part of the history: who was not there does not hear of them."""
 
-_NUMBERED = (Tell, Notify, Ask)
+_NUMBERED = (Tell, TellBlocked, Notify, Ask)
 """What has params, and so a place for the number of its event."""
 
 WORTH = 1024
@@ -177,7 +189,7 @@ class FrameWriter:
         if mode is WriterMode.QUIET or (isinstance(event, ev.SessionUpdated) and _is_past(event.kind, mode)):
             return []
         if mode is not WriterMode.LIVE:
-            outgoing = [each for each in outgoing if isinstance(each, Tell | Notify)]
+            outgoing = [each for each in outgoing if isinstance(each, Tell | TellBlocked | Notify)]
         shown = offset if self._client.shows_offsets else None
         # An answer has no place for the number; should it get lost behind it, its request is asked again.
         last = max((place for place, each in enumerate(outgoing) if isinstance(each, _NUMBERED)), default=-1)
@@ -237,6 +249,8 @@ class FrameWriter:
         match outgoing:
             case Tell(update):
                 return self._update(update, offset)
+            case TellBlocked(update, waits):
+                return self._update(self._waiting(update, waits), offset)
             case Notify(method, params):
                 return encode(Notification(method, _with_offset(params, offset)))
             case Answer(prompt_id, result):
@@ -250,6 +264,15 @@ class FrameWriter:
             case Withdraw(permission_id):
                 request_id = self._client.outgoing.settle(permission_id)
                 return b"" if request_id is None else encode(_cancel(request_id))
+
+    def _waiting(self, update: Raw, waits: Sequence[tuple[PermissionId, str]]) -> Raw:
+        """The update with what the turn waits for, by the ids of the requests that this client was sent (R97)."""
+        told: list[dict[str, object]] = []
+        for permission_id, kind in waits:
+            request_id = self._client.outgoing.asked_as(permission_id)
+            named = {} if request_id is None else {"requestId": request_id}
+            told.append({**named, "kind": kind, "permissionId": permission_id})
+        return raw({**members(update), "_meta": {VENDOR: {"waitsFor": told}}})
 
     def _update(self, update: Raw, offset: int | None) -> bytes:
         end = b"}}" if offset is None else _EVENT_ID % offset

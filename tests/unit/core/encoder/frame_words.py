@@ -12,7 +12,7 @@ from tests.unit.core import driving as d
 
 from turnwire.core import events as ev
 from turnwire.core import inputs as i
-from turnwire.core.encoder import Answer, Ask, Fail, Notify, Outgoing, SessionEncoder, Tell, Withdraw
+from turnwire.core.encoder import Answer, Ask, Fail, Notify, Outgoing, SessionEncoder, Tell, TellBlocked, Withdraw
 from turnwire.core.encoder.encoder import Dialect, Emission
 from turnwire.ids import SessionId
 
@@ -37,7 +37,7 @@ def words(outgoing: list[Outgoing]) -> list[str]:
 
 def _word(each: Outgoing) -> str:
     match each:
-        case Tell(update):
+        case Tell(update) | TellBlocked(update):
             told = msgspec.json.decode(update)
             state = told.get("state")
             return told["sessionUpdate"] + (f" {state}" if state else "")
@@ -54,7 +54,7 @@ def _word(each: Outgoing) -> str:
 
 
 def told(outgoing: list[Outgoing], kind: str) -> list[dict[str, Any]]:
-    updates = (msgspec.json.decode(each.update) for each in outgoing if isinstance(each, Tell))
+    updates = (msgspec.json.decode(each.update) for each in outgoing if isinstance(each, Tell | TellBlocked))
     return [each for each in updates if each["sessionUpdate"] == kind]
 
 

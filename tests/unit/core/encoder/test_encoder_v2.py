@@ -21,8 +21,8 @@ from tests.unit.core.encoder.frame_words import (
 
 from turnwire.core import events as ev
 from turnwire.core import inputs as i
-from turnwire.core.encoder import Fail, SessionEncoder
-from turnwire.ids import PromptId, SessionId
+from turnwire.core.encoder import Dialect, Fail, SessionEncoder, TellBlocked
+from turnwire.ids import PermissionId, PromptId, SessionId
 
 V2_TURN = ["user_message", "answer p1", "state_update running", "agent_message_chunk", "state_update idle"]
 
@@ -59,6 +59,50 @@ def test_a_question_is_asked_and_the_state_says_that_the_turn_waits() -> None:
     assert v2.index("state_update requires_action") < v2.index("withdraw q1")
     assert v2[-2:] == ["state_update running", "state_update idle"]
     assert [each for each in words(seen(SILENT, log)) if "q1" in each] == ["ask q1", "withdraw q1"]
+
+
+@pytest.mark.requirement("R97")
+@pytest.mark.parametrize("dialect", [V2, LIFECYCLE])
+def test_a_turn_that_waits_says_for_what(dialect: Dialect) -> None:
+    asked = d.asks("q2", 2, method=d.ELICITATION)
+    log = one_turn(ev.TurnEnd.RESPONSE, d.asks("q1"), asked, d.answer("q1"), d.answer("q2", None), d.answered("p1"))
+    waits = [each.waits for each in seen(dialect, log) if isinstance(each, TellBlocked)]
+    assert waits == [(("q1", "permission"),), (("q1", "permission"), ("q2", "elicitation"))]
+    [blocked] = [each for each in log if isinstance(each, ev.TurnBlocked)]
+    assert blocked.waits_for == (ev.Awaited(PermissionId("q1"), "permission"),)
+
+
+@pytest.mark.requirement("R97")
+def test_an_agent_that_says_that_it_waits_before_it_asks_is_told_again_with_what_for() -> None:
+    log = one_turn(ev.TurnEnd.IDLE, d.agent_is("running"), d.agent_is("requires_action"), d.asks("q1"))
+    waits = [each.waits for each in seen(V2, log) if isinstance(each, TellBlocked)]
+    assert waits == [(), (("q1", "permission"),)]
+
+
+@pytest.mark.requirement("R98")
+def test_an_idle_without_a_reason_stays_without_one() -> None:
+    log = one_turn(ev.TurnEnd.IDLE, d.agent_is("running"), d.agent_is("idle"))
+    assert told(seen(V2, log), "state_update")[-1] == {"sessionUpdate": "state_update", "state": "idle"}
+
+
+@pytest.mark.requirement("R33", "R42")
+def test_a_refused_prompt_is_an_error_and_neither_a_message_nor_a_state() -> None:
+    session = d.Session(ev.TurnEnd.IDLE)
+    session.take(d.prompt("p1", request_id=2), d.refused("p1"))
+    outgoing = seen(V2, session.log)
+    assert words(outgoing) == ["fail p1"]
+    assert error(outgoing) == msgspec.json.decode(d.ERROR)
+    assert seen(V2, session.log, own=()) == []
+
+
+@pytest.mark.requirement("R32")
+def test_a_prompt_is_answered_when_its_agent_answers_and_not_before() -> None:
+    session = d.Session(ev.TurnEnd.IDLE)
+    session.take(d.prompt("p1"), d.agent_is("running"), d.said("user_message", messageId="u1"), d.chunk())
+    assert words(seen(V2, session.log)) == ["state_update running", "user_message", "agent_message_chunk"]
+    session.take(d.answered("p1", None, "u1"))
+    assert words(seen(V2, session.log))[-1] == "answer p1"
+    assert answer(seen(V2, session.log)) == {"messageId": "u1"}
 
 
 @pytest.mark.requirement("R38")
