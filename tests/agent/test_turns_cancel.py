@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import anyio
 import pytest
-from tests.agent.kit import DIALECTS, V1, V1_PLUS, V2, Json, served, word_of
+from tests.agent.kit import CWD, DIALECTS, V1, V1_PLUS, V2, Json, is_answer, served, word_of
 
 from turnwire.agent import Agent, AgentOptions, Turn
 from turnwire.errors import AgentFailure
@@ -136,25 +136,46 @@ async def test_a_question_is_taken_back_when_its_turn_is_cancelled(hello: Json) 
 
 
 @pytest.mark.requirement("R43")
-@each_dialect
-async def test_a_cancel_takes_back_the_prompts_that_wait(hello: Json) -> None:
+async def test_a_v2_cancel_takes_back_the_prompts_of_its_client_that_wait_and_nobody_elses() -> None:
+    agent, _ = hanging()
+    async with served(agent, V2) as driver, served(agent, V2) as other:
+        session = await driver.new()
+        await other.call("session/resume", sessionId=session, cwd=CWD)
+        await other.notify("session/ready", sessionId=session)
+        first, second = [await driver.prompt(session, each) for each in ("a", "b")]
+        await driver.update("agent_message_chunk")
+        theirs = await other.prompt(session, "theirs")
+        third = await driver.prompt(session, "c")
+        await driver.notify("session/cancel", sessionId=session)
+        for waiting in (second, third):
+            assert (await driver.answer(waiting))["error"]["code"] == -32800
+        assert await driver.end_of(first) == "cancelled"
+        assert "messageId" in (await other.answer(theirs))["result"]
+        await other.notify("session/cancel", sessionId=session)
+        await driver.until(lambda _: driver.kinds().count("idle") == 2)
+        shown = [each["content"][0]["text"] for each in driver.updates("user_message")]
+        assert shown == ["a", "theirs"]
+
+
+@pytest.mark.requirement("R43")
+@pytest.mark.parametrize("hello", [V1, V1_PLUS], ids=["v1", "v1plus"])
+async def test_a_v1_cancel_stops_what_runs_and_leaves_the_prompts_that_wait(hello: Json) -> None:
     agent, _ = hanging()
     async with served(agent, hello) as driver:
         session = await driver.new()
         first, second, third = [await driver.prompt(session, each) for each in ("a", "b", "c")]
         await driver.update("agent_message_chunk")
         await driver.notify("session/cancel", sessionId=session)
-        assert await driver.end_of(first) == "cancelled"
-        for waiting in (second, third):
-            answer = await driver.answer(waiting)
-            if driver.version == 2:
-                assert answer["error"]["code"] == -32800
-            else:
-                assert answer["result"]["stopReason"] == "cancelled"
-        if hello is V1_PLUS:
-            marked = [each["promptRequestId"] for each in driver.updates("turn_complete")]
-            assert sorted(map(str, marked)) == sorted(map(str, (first, second, third)))
-        assert len(driver.updates("user_message")) == (1 if driver.version == 2 else 0)
+        ended = await driver.answer(first)
+        assert ended["result"]["stopReason"] == "cancelled"
+        # The next one begins behind that end, and is not stopped by the cancel before it.
+        begun = driver.frames.index(ended)
+        await driver.update("agent_message_chunk", begun, content={"type": "text", "text": "begun"})
+        await driver.notify("$/cancel_request", requestId=third)
+        assert (await driver.answer(third))["error"]["code"] == -32800
+        assert not [each for each in driver.frames if is_answer(each, second)]
+        await driver.notify("session/cancel", sessionId=session)
+        assert await driver.end_of(second) == "cancelled"
 
 
 @pytest.mark.requirement("R43")

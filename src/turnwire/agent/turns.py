@@ -57,11 +57,16 @@ class Turns:
             raise QueueFull(f"{most} prompts wait already; wait for an end or cancel", waiting=most)
         self._waiting.append(run)
 
-    def cancel(self) -> None:
-        """Stop the turn that runs, and take back the prompts behind it."""
-        for run in tuple(self._waiting):
-            if run.client is not None:
-                self._take_back(run)
+    def cancel(self, client: SessionClient) -> None:
+        """`session/cancel` of this client: stop the turn that runs. On v2 its own prompts that wait go, too.
+
+        On v1 a prompt that waits is a request of its own, which is taken back by its id: a cancel there is about
+        the turn that is under way. Nobody's cancel takes back what another client asked.
+        """
+        if client.connected.profile.version == 2:
+            for run in tuple(self._waiting):
+                if run.client is client:
+                    self._take_back(run)
         if self._running is not None:
             self._running.cancel()
 
@@ -108,9 +113,13 @@ class Turns:
     def close(self) -> None:
         """The session ends: stop everything, and begin nothing any more."""
         self._is_closed = True
-        self.cancel()
+        for run in tuple(self._waiting):
+            if run.client is not None:
+                self._take_back(run)
         while self._waiting:
             self._waiting.popleft().admitted.set()
+        if self._running is not None:
+            self._running.cancel()
 
     async def stopped(self) -> None:
         """Return once nothing runs. What runs was cancelled, so that is bounded."""
