@@ -159,6 +159,12 @@ class Player(acp.Agent):
         await self.say(session_id, "stopping")
         return acp.PromptResponse(stop_reason="cancelled")
 
+    async def play_work(self, session_id, rest):
+        await self.client.session_update(
+            session_id, acp.start_edit_tool_call("edit-1", "Edit", "/tmp/file", "text")
+        )
+        return await self.play_wait(session_id, rest)
+
     async def play_hang(self, session_id, rest):
         await self.say(session_id, "waiting")
         try:

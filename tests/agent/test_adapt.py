@@ -208,6 +208,21 @@ async def test_a_cancel_is_told_to_the_object_and_ends_the_turn_whatever_it_does
     assert client.text().removeprefix(said).split(", ")[1:] == calls
 
 
+@pytest.mark.requirement("R15", "R17")
+@pytest.mark.parametrize(("version", "last"), [(1, "failed"), (2, "cancelled")])
+async def test_a_tool_call_that_the_object_leaves_open_when_it_is_cancelled_is_closed(
+    version: int, last: str
+) -> None:
+    """R99: the object said that it works, and nothing of it any more."""
+    async with adapted(version) as client:
+        session = await client.new_session()
+        await client.request("session/prompt", prompt_params(session, "work"))
+        await client.update("agent_message_chunk")
+        await client.notify("session/cancel", {"sessionId": session})
+        closed = await client.update("tool_call_update")
+    assert (closed["toolCallId"], closed["status"]) == ("edit-1", last)
+
+
 async def test_what_a_prompt_says_after_its_end_is_marked_as_late_unless_another_turn_runs() -> None:
     async with adapted() as client:
         session = await client.new_session()

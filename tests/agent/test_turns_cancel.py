@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import anyio
 import pytest
-from tests.agent.kit import CWD, DIALECTS, V1, V1_PLUS, V2, Json, is_answer, served, word_of
+from tests.agent.kit import CWD, DIALECTS, V1, V1_PLUS, V2, Json, is_answer, served, update_of, word_of
 
 from turnwire.agent import Agent, AgentOptions, Turn
 from turnwire.errors import AgentFailure
@@ -214,3 +214,95 @@ async def test_a_cancel_right_behind_its_prompt_is_heard(hello: Json) -> None:
         await driver.notify("session/cancel", sessionId=session)
         end = await driver.end_of(request)
         assert end == "cancelled" or (isinstance(end, dict) and end["code"] == -32800)
+
+
+# -- tool calls that are open --------------------------------------------------------------------------------------
+
+BARE: dict[int, Json] = {
+    1: {"protocolVersion": 1, "clientCapabilities": {}},
+    2: {"protocolVersion": 2, "capabilities": {}, "info": {"name": "bare", "version": "1"}},
+}
+"""What a client says that knows the text of ACP and nothing of ours."""
+
+
+def opening_calls() -> Agent:
+    """An agent that leaves tool calls open in every way there is."""
+    agent = Agent("opening")
+
+    @agent.prompt
+    async def answer(turn: Turn) -> None:
+        old: Json = {
+            "sessionUpdate": "tool_call",
+            "toolCallId": "v1 words",
+            "title": "Old",
+            "status": "in_progress",
+        }
+        turn.update(old, 1)
+        turn.publish({"sessionUpdate": "tool_call_update", "toolCallId": "no status", "title": "New"})
+        turn.update({**old, "toolCallId": "ended"}, 1)
+        turn.update({"sessionUpdate": "tool_call_update", "toolCallId": "ended", "status": "completed"}, 1)
+        turn.publish({"sessionUpdate": "tool_call_update", "toolCallId": "ended", "rawOutput": 1})
+        turn.tool("Announced", id="announced").announce()
+        async with turn.tool("Inside", id="inside") as call:
+            call.say("output")
+            turn.say("begun")
+            if turn.text == "return":
+                return
+            if turn.text == "fail":
+                raise AgentFailure("broken")
+            await anyio.sleep_forever()
+
+    return agent
+
+
+def last_statuses(frames: list[Json]) -> dict[str, str]:
+    told = [update_of(each) for each in frames if update_of(each).get("toolCallId")]
+    return {each["toolCallId"]: each["status"] for each in told if each.get("status")}
+
+
+def all_stopped(version: int) -> dict[str, str]:
+    left_open = ("v1 words", "no status", "announced", "inside")
+    return {**dict.fromkeys(left_open, "cancelled" if version == 2 else "failed"), "ended": "completed"}
+
+
+@pytest.mark.requirement("R15", "R17")
+@pytest.mark.parametrize("version", [1, 2])
+async def test_calls_that_are_open_at_a_cancelled_turns_end_are_closed_before_it_for_everybody_and_in_replay(
+    version: int,
+) -> None:
+    """R99: on every stream and in replay."""
+    agent = opening_calls()
+    async with served(agent, BARE[version]) as driver, served(agent, BARE[3 - version]) as other:
+        session = await driver.new()
+        resumed = {"sessionId": session, "cwd": CWD, "mcpServers": []}
+        await other.call("session/resume", **resumed)
+        await other.notify("session/ready", sessionId=session)
+        request = await driver.prompt(session)
+        await driver.update("agent_message_chunk")
+        await driver.notify("session/cancel", sessionId=session)
+        assert await driver.end_of(request) == "cancelled"
+        assert last_statuses(driver.frames) == all_stopped(version)
+        await other.until(lambda _: last_statuses(other.frames) == all_stopped(3 - version))
+        is_end = "idle" if version == 2 else "answer"
+        assert word_of(driver.frames[-1]) == is_end, "nothing of a turn comes behind its end"
+        for each in (driver, other):
+            before = len(each.frames)
+            if each.version == 1:
+                await each.call("session/load", **resumed)
+            else:
+                await each.call("session/resume", **resumed, replayFrom={"type": "start"})
+            assert last_statuses(each.frames[before:]) == all_stopped(each.version)
+
+
+@pytest.mark.parametrize("version", [1, 2])
+@pytest.mark.parametrize(("text", "ends_others"), [("fail", True), ("return", False)])
+async def test_calls_that_are_told_by_updates_go_on_behind_a_turn_unless_it_failed(
+    version: int, text: str, ends_others: bool
+) -> None:
+    async with served(opening_calls(), BARE[version]) as driver:
+        request = await driver.prompt(await driver.new(), text)
+        await driver.end_of(request)
+        told = last_statuses(driver.frames)
+        assert told["v1 words"] == ("failed" if ends_others else "in_progress")
+        assert told["announced"] == "failed"
+        assert told["ended"] == "completed"

@@ -23,7 +23,7 @@ from turnwire.agent.options import MODE, SessionOffers
 from turnwire.agent.session import Session
 from turnwire.agent.session_client import SessionClient
 from turnwire.agent.store import FIRST, Kept, OptionValue, encoded, unknown_session
-from turnwire.agent.v2_updates import Json, from_v1
+from turnwire.agent.v2_updates import Json, called, from_v1
 from turnwire.core.encoder.encoder import EndedTurn, idle_update, state_update
 from turnwire.core.translate.handshake import ClientProfile
 from turnwire.core.translate.updates import UpdatesV1ToV2
@@ -59,6 +59,8 @@ class LiveSession:
             [command for command, _ in definition.hooks.commands.values()],
         )
         self.history = History(kept.history)
+        self.calls: set[str] = set()
+        """Tool calls that were told of since it was brought up."""
         self.clients: list[SessionClient] = []
         self.settling = anyio.Lock()
         """Held while a client's setting is made, so that a prompt behind it runs with it."""
@@ -92,6 +94,9 @@ class LiveSession:
             self._check_room(kind, by)
         told = raw(update)
         self.history.add(update, told)
+        call_id = called(update)
+        if call_id is not None:
+            self.calls.add(call_id)
         for client in self.clients:
             client.tell(told, kind, own=client is by, is_late=is_late)
         self._save_later()

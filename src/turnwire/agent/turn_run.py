@@ -18,7 +18,7 @@ from msgspec import UNSET, UnsetType
 from turnwire.agent.connected_client import Sent
 from turnwire.agent.live_session import LiveSession
 from turnwire.agent.session_client import SessionClient
-from turnwire.agent.v2_updates import MESSAGE, THOUGHT, Json, marked_late
+from turnwire.agent.v2_updates import MESSAGE, THOUGHT, Json, call_ended, called, marked_late
 from turnwire.core.encoder import EndedTurn
 from turnwire.errors import AgentFailure, LocalProtocolError
 from turnwire.ids import RequestId
@@ -27,6 +27,7 @@ from turnwire.wire.jsonrpc import ErrorObject
 from turnwire.wire.schema.common import STOP_REASONS
 
 _SPEECH = frozenset({MESSAGE, THOUGHT})
+_FINAL = frozenset({"completed", "failed", "cancelled"})
 
 
 class TurnStage(Enum):
@@ -99,6 +100,8 @@ class TurnRun:
         self.error: BaseException | None = None
         self.open_calls: dict[str, Callable[[str], object]] = {}
         """Tool calls that have no final status, with what gives them one."""
+        self._told_open: dict[str, None] = {}
+        """Others without one: their author tells of them by updates, as an adapted agent does."""
         self.usage: dict[str, int] = {}
         self._scopes: set[anyio.CancelScope] = set()
         self._asked = 0
@@ -136,7 +139,19 @@ class TurnRun:
             # A message that something else follows does not go on.
             self._message = None
         told = marked_late(update) if self.is_over else update
-        return self.live.publish(told, by=self.client, is_late=self.is_over, must=must)
+        call_id = None if self.is_over else called(update)
+        is_new = call_id not in self.live.calls
+        sent = self.live.publish(told, by=self.client, is_late=self.is_over, must=must)
+        if call_id is not None:
+            self._follow(call_id, update.get("status"), is_new=is_new)
+        return sent
+
+    def _follow(self, call_id: str, status: Any, *, is_new: bool) -> None:
+        """Something was told of a tool call. One that is new is pending if its status is not said."""
+        if status in _FINAL:
+            self._told_open.pop(call_id, None)
+        elif call_id not in self.open_calls and (is_new or status is not None):
+            self._told_open[call_id] = None
 
     def speak(self, kind: str, block: Json) -> Sent:
         """A piece of a message. Pieces of one kind that follow each other are one message."""
@@ -198,9 +213,16 @@ class TurnRun:
             self.error = AgentFailure("the agent ended its turn with a stop reason that ACP does not have")
 
     def close_calls(self) -> None:
-        """No turn ends with a tool call open."""
+        """No turn ends with a tool call open.
+
+        But one that the author tells of by updates may go on behind it, unless the turn was cancelled or failed.
+        """
+        status = "cancelled" if self.is_cancelled else "failed"
         for close in tuple(self.open_calls.values()):
-            close("cancelled" if self.is_cancelled else "failed")
+            close(status)
+        if self.is_cancelled or self.stop_reason is None:
+            for call_id in tuple(self._told_open):
+                self.publish(call_ended(call_id, status), must=True)
 
     def end(self, error: ErrorObject | None) -> EndedTurn:
         """How it ended. `error`: what the client is told of its failure."""
