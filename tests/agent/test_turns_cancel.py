@@ -274,7 +274,7 @@ async def test_calls_that_are_open_at_a_cancelled_turns_end_are_closed_before_it
     agent = opening_calls()
     async with served(agent, BARE[version]) as driver, served(agent, BARE[3 - version]) as other:
         session = await driver.new()
-        resumed = {"sessionId": session, "cwd": CWD, "mcpServers": []}
+        resumed: Json = {"sessionId": session, "cwd": CWD, "mcpServers": []}
         await other.call("session/resume", **resumed)
         await other.notify("session/ready", sessionId=session)
         request = await driver.prompt(session)

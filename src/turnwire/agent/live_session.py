@@ -26,8 +26,11 @@ from turnwire.agent.store import FIRST, Kept, OptionValue, encoded, unknown_sess
 from turnwire.agent.v2_updates import Json, called, from_v1
 from turnwire.core.encoder.encoder import EndedTurn, idle_update, state_update
 from turnwire.core.translate.handshake import ClientProfile
+from turnwire.core.translate.messages import CHUNKS
 from turnwire.core.translate.updates import UpdatesV1ToV2
 from turnwire.errors import AppendConflict, ConfigError, LimitExceeded, LocalProtocolError, SessionNotFound
+from turnwire.ids import PromptId
+from turnwire.runtime import new_ids
 from turnwire.runtime.cancellation import contained
 from turnwire.wire.jsonrpc import raw
 
@@ -66,6 +69,8 @@ class LiveSession:
         """Held while a client's setting is made, so that a prompt behind it runs with it."""
         self.foreground: Json = state_update("idle")
         """What it does now, in the words of v2."""
+        self.stretch = _between()
+        """The turn that runs, or the time between two turns, by name. No message goes on beyond it."""
         self.turns: Turns
         """Set by who brings the session up: turns know their session, not the other way round."""
         self.is_ending = False
@@ -78,7 +83,7 @@ class LiveSession:
         self._background: set[anyio.CancelScope] = set()
         self.keeping = SessionSaver(self, kept)
         self._is_save_due = False
-        self._from_v1: UpdatesV1ToV2 | None = None
+        self._from_v1 = UpdatesV1ToV2()
 
     # -- telling -------------------------------------------------------------------------------------------------
 
@@ -115,15 +120,25 @@ class LiveSession:
                 client.leave()
                 client.connected.tasks.start_soon(client.connected.drop)
 
-    def canonical(self, update: Json, version: int | None) -> list[Json]:
-        """An update of the author in the words of v2. `version`: in whose words it is."""
-        if not isinstance(update.get("sessionUpdate"), str):
+    def canonical(self, update: Json, version: int | None, speaker: PromptId | None = None) -> list[Json]:
+        """An update of the author in the words of v2. `version`: in whose words it is; `speaker`: the turn.
+
+        A piece of a message without a name gets one. v1 has such pieces, and an author need not know the version.
+        """
+        kind = update.get("sessionUpdate")
+        if not isinstance(kind, str):
             raise LocalProtocolError("an update names its kind in `sessionUpdate`")
-        if (version or self.session.client.version) == 2:
+        is_named = kind not in CHUNKS or update.get("messageId") is not None
+        if is_named and (version or self.session.client.version) == 2:
             return [update]
-        if self._from_v1 is None:
-            self._from_v1 = UpdatesV1ToV2()
-        return [_decoded(each) for each in self._from_v1.take(raw(from_v1(update)), turn=None)]
+        # What a turn says when it is over is no part of the one that runs.
+        turn = self.stretch if speaker in {None, self.stretch} else PromptId(f"{speaker}.{self.stretch}")
+        return [_decoded(each) for each in self._from_v1.take(raw(from_v1(update)), turn=turn)]
+
+    def begin_turn(self, prompt_id: PromptId) -> None:
+        """A turn is in the conversation, and runs."""
+        self.stretch = prompt_id
+        self.set_foreground("running")
 
     def set_foreground(self, state: str) -> None:
         """Running, or waiting for the user."""
@@ -135,6 +150,7 @@ class LiveSession:
     def end_turn(self, ended: EndedTurn, by: SessionClient | None) -> None:
         """A turn has ended. Nothing here waits, so nothing comes between the parts of its end."""
         self.history.keep_end(ended)
+        self.stretch = _between()
         self.foreground = idle_update(ended)
         for client in self.clients:
             client.end(ended, own=client is by)
@@ -223,6 +239,10 @@ class LiveSession:
     async def _save_now(self) -> None:
         self._is_save_due = False
         await self.save()
+
+
+def _between() -> PromptId:
+    return PromptId(f"between-{new_ids.prompt_id()}")
 
 
 def _decoded(update: Raw) -> Json:

@@ -160,9 +160,9 @@ class Turn:
         self._run.publish(told)
 
     def update(self, update: Json, version: int | None = None) -> Sent:
-        """Any update. `version`: in whose words it is; the client's by default."""
+        """Any update. `version`: in whose words it is; the client's by default. A piece of a message is named."""
         sent = Sent(None)
-        for each in self._run.live.canonical(update, version):
+        for each in self._run.live.canonical(update, version, self._run.prompt_id):
             sent = self._run.publish(each)
         return sent
 

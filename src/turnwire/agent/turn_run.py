@@ -21,7 +21,7 @@ from turnwire.agent.session_client import SessionClient
 from turnwire.agent.v2_updates import MESSAGE, THOUGHT, Json, call_ended, called, marked_late
 from turnwire.core.encoder import EndedTurn
 from turnwire.errors import AgentFailure, LocalProtocolError
-from turnwire.ids import RequestId
+from turnwire.ids import PromptId, RequestId
 from turnwire.runtime import new_ids
 from turnwire.wire.jsonrpc import ErrorObject
 from turnwire.wire.schema.common import STOP_REASONS
@@ -106,7 +106,8 @@ class TurnRun:
         self._scopes: set[anyio.CancelScope] = set()
         self._asked = 0
         self._numbers = count(1)
-        self._message: tuple[str, str] | None = None
+        self._message: tuple[str, PromptId, str] | None = None
+        """The message that goes on: its kind, when it was begun, its name."""
 
     def step(self, step: TurnStep) -> None:
         """Move on."""
@@ -154,10 +155,10 @@ class TurnRun:
             self._told_open[call_id] = None
 
     def speak(self, kind: str, block: Json) -> Sent:
-        """A piece of a message. Pieces of one kind that follow each other are one message."""
-        if self._message is None or self._message[0] != kind:
-            self._message = (kind, self.new_id("m"))
-        return self.publish({"sessionUpdate": kind, "messageId": self._message[1], "content": block})
+        """A piece of a message. Pieces of one kind that follow each other are one message, within one stretch."""
+        if self._message is None or self._message[:2] != (kind, self.live.stretch):
+            self._message = (kind, self.live.stretch, self.new_id("m"))
+        return self.publish({"sessionUpdate": kind, "messageId": self._message[2], "content": block})
 
     def new_id(self, letter: str) -> str:
         """A name that nothing else in the session has."""

@@ -180,7 +180,7 @@ class Turns:
         run.step(TurnStep.BEGIN)
         self._live.publish(user_message(run.message_id, run.content), by=run.client, must=True)
         run.client.accepted(run.request_id, run.prompt_id, run.message_id)
-        self._live.set_foreground("running")
+        self._live.begin_turn(run.prompt_id)
 
     def _chosen(self, run: TurnRun) -> tuple[Any, list[str]]:
         """The author's function for this prompt: that of its slash command, or the one for prompts."""
@@ -280,7 +280,7 @@ class Turns:
             raise _closed()
         run.step(TurnStep.BEGIN)
         turn = self._live.session.running = Turn(run)
-        self._live.set_foreground("running")
+        self._live.begin_turn(run.prompt_id)
         try:
             with run.stoppable():
                 yield turn
