@@ -16,12 +16,12 @@ import anyio
 import msgspec
 from msgspec import Raw
 
-from turnwire.agent.connected_client import Sent
+from turnwire.agent.connected_client import ConnectedClient, Sent
 from turnwire.agent.definition import AgentDefinition, Function, call
 from turnwire.agent.history import History
 from turnwire.agent.options import MODE, SessionOffers
 from turnwire.agent.session import Session
-from turnwire.agent.session_client import SessionClient
+from turnwire.agent.session_client import Readiness, SessionClient
 from turnwire.agent.store import FIRST, Kept, OptionValue, encoded, unknown_session
 from turnwire.agent.v2_updates import Json, called, from_v1
 from turnwire.core.encoder.encoder import EndedTurn, idle_update, state_update
@@ -81,6 +81,7 @@ class LiveSession:
         """The store is to have it. Not any more once it was deleted."""
         self._updated_at = kept.updated_at
         self._background: set[anyio.CancelScope] = set()
+        self._readying = anyio.Lock()
         self.keeping = SessionSaver(self, kept)
         self._is_save_due = False
         self._from_v1 = UpdatesV1ToV2()
@@ -181,16 +182,29 @@ class LiveSession:
         """Run something until it is done or the session ends."""
         if not self.clients:
             raise LocalProtocolError("the session is closed; nothing can be started in it")
+        self._start(self.clients[0].connected, function, *args)
+
+    def client_ready(self, client: ConnectedClient, how: Readiness) -> None:
+        """A client can take what nobody asked for: the author's function hears of it. Nothing waits for that."""
+        if self.definition.hooks.ready is not None:
+            self._start(client, self._tell_ready, how)
+
+    async def _tell_ready(self, how: Readiness) -> None:
+        # One after the other, in the order in which the clients were ready.
+        async with self._readying:
+            await call(self.definition.hooks.ready, self.session, how)
+
+    def _start(self, client: ConnectedClient, function: Function, *args: Any) -> None:
         scope = anyio.CancelScope()
         self._background.add(scope)
-        self.clients[0].connected.tasks.start_soon(self._run, scope, function, args)
+        client.tasks.start_soon(self._run, scope, function, args)
 
     async def _run(self, scope: anyio.CancelScope, function: Function, args: tuple[Any, ...]) -> None:
         try:
             with contained(), scope:
                 await call(function, *args)
         except Exception:  # the author's own; it must not end the session
-            logger.exception("a background task of session %s failed", self.id)
+            logger.exception("something beside the turns of session %s failed", self.id)
         finally:
             self._background.discard(scope)
 
