@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager, nullcontext, suppress
+from contextlib import asynccontextmanager, suppress
 from contextvars import ContextVar
 from typing import Any
 
@@ -378,10 +378,12 @@ class AdaptedSessions:
         version = client.connected.profile.version
         if version == 2 and method.startswith(OF_V1):
             raise NotOffered(f"the client does not offer `{method}`", what=method)
-        question = translate_question(method, raw(params), 1, version, SessionId(session_id))
+        question = as_object(translate_question(method, raw(params), 1, version, SessionId(session_id)))
         run = None if live is None else live.turns.running
-        with run.blocked() if run is not None and method in PERMISSION_METHODS else nullcontext():
-            answer = await client.request(method, as_object(question))
+        if run is not None and method in PERMISSION_METHODS:
+            answer = await run.ask(client, method, question)
+        else:
+            answer = await client.request(method, question)
         if isinstance(answer, Failure):
             raise AgentFailure(answer.error.message, jsonrpc=answer.error.code)
         return as_object(translate_answer(method, answer.result, version, 1))

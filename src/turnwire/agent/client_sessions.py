@@ -177,7 +177,7 @@ class ClientSessions:
             live.turns.move(before, client)
             _detach(live, before)
         # From here on what is told is held for this client, so that nothing is lost between history and now.
-        history, state = live.history.replayed, raw(live.foreground)
+        history, state = live.history.replayed, raw(live.foreground_for(self.connected))
         live.clients.append(client)
         try:
             await call(self.definition.hooks.opened, session)

@@ -10,7 +10,8 @@ what the author sees of it.
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import anyio
 import msgspec
@@ -29,10 +30,11 @@ from turnwire.core.translate.handshake import ClientProfile
 from turnwire.core.translate.messages import CHUNKS
 from turnwire.core.translate.updates import UpdatesV1ToV2
 from turnwire.errors import AppendConflict, ConfigError, LimitExceeded, LocalProtocolError, SessionNotFound
-from turnwire.ids import PromptId
+from turnwire.ids import PromptId, RequestId
 from turnwire.runtime import new_ids
 from turnwire.runtime.cancellation import contained
 from turnwire.wire.jsonrpc import raw
+from turnwire.wire.methods import VENDOR
 
 if TYPE_CHECKING:
     from turnwire.agent.live_session import LiveSession
@@ -46,6 +48,20 @@ SAVE_S = 10.0
 """How long the beginning or the end of a turn waits for the store before it goes on all the same."""
 TRIES = 3
 """How often a save begins again because another process was faster. The next save goes on from there."""
+
+
+class OpenQuestion(NamedTuple):
+    """Something that the user of one client is asked."""
+
+    client: ConnectedClient
+    request_id: RequestId
+    kind: str
+    """permission or elicitation."""
+
+    def described_to(self, client: ConnectedClient) -> Json:
+        # Request ids are local to a connection: to another client the same number is a request of its own.
+        told = {"requestId": self.request_id} if client is self.client else {}
+        return {**told, "kind": self.kind}
 
 
 class LiveSession:
@@ -69,6 +85,7 @@ class LiveSession:
         """Held while a client's setting is made, so that a prompt behind it runs with it."""
         self.foreground: Json = state_update("idle")
         """What it does now, in the words of v2."""
+        self._questions: Sequence[OpenQuestion] = ()
         self.stretch = _between()
         """The turn that runs, or the time between two turns, by name. No message goes on beyond it."""
         self.turns: Turns
@@ -141,18 +158,24 @@ class LiveSession:
         self.stretch = prompt_id
         self.set_foreground("running")
 
-    def set_foreground(self, state: str) -> None:
-        """Running, or waiting for the user."""
-        self.foreground = state_update(state)
-        told = raw(self.foreground)
+    def set_foreground(self, state: str, questions: Sequence[OpenQuestion] = ()) -> None:
+        """Running, or waiting for the user to answer these questions."""
+        self.foreground, self._questions = state_update(state), questions
         for client in self.clients:
-            client.tell(told, "state_update", own=False)
+            client.tell(raw(self.foreground_for(client.connected)), "state_update", own=False)
+
+    def foreground_for(self, client: ConnectedClient) -> Json:
+        """What it does now, as a client is told it: with what is waited for."""
+        if not self._questions:
+            return self.foreground
+        waits = [each.described_to(client) for each in self._questions]
+        return {**self.foreground, "_meta": {VENDOR: {"waitsFor": waits}}}
 
     def end_turn(self, ended: EndedTurn, by: SessionClient | None) -> None:
         """A turn has ended. Nothing here waits, so nothing comes between the parts of its end."""
         self.history.keep_end(ended)
         self.stretch = _between()
-        self.foreground = idle_update(ended)
+        self.foreground, self._questions = idle_update(ended), ()
         for client in self.clients:
             client.end(ended, own=client is by)
 

@@ -17,7 +17,7 @@ import anyio
 import msgspec
 from msgspec import Raw
 
-from turnwire.agent.connected_client import ConnectedClient, Outbox, failure_frame
+from turnwire.agent.connected_client import BegunRequest, ConnectedClient, Outbox, failure_frame
 from turnwire.agent.history import mark_of
 from turnwire.agent.v2_updates import Json, for_v1, for_v2, marked_late
 from turnwire.core.encoder import Answer, EndedTurn, Fail, Notify, Outgoing, Tell, encoder_for
@@ -230,11 +230,14 @@ class SessionClient:
 
     # -- asking --------------------------------------------------------------------------------------------------
 
-    async def request(self, method: str, params: Json) -> Result | Failure:
-        """Ask the client and wait. Taken back if nobody waits any more. Raises `LinkBroken`."""
+    async def request(self, method: str, params: Json, begun: BegunRequest | None = None) -> Result | Failure:
+        """Ask the client and wait. Taken back if nobody waits any more. Raises `LinkBroken`.
+
+        `begun`: by which id, if somebody had to know that before.
+        """
         for each in self._held_back():
             self._pass("", self._update(each))
-        request_id, answer = self.connected.calls.begin()
+        request_id, answer = begun or self.connected.calls.begin()
         self._pass("", encode(Request(request_id, method, raw(params))))
         if self._gate.stage is GateStage.WAITING:
             self._start_timer(REQUEST_S)

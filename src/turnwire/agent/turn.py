@@ -188,14 +188,11 @@ class Turn:
             raise LocalProtocolError("a question needs at least one option, and each its own id")
         if isinstance(about, ToolCall):
             about.announce()
-        run = self._run
-        with run.blocked():
-            client = run.asked_client
-            answer = None
-            if client is not None:
-                answer = await client.request(
-                    SESSION_REQUEST_PERMISSION, self._question(client, about, offered, description)
-                )
+        run, answer = self._run, None
+        client = run.asked_client
+        if client is not None:
+            question = self._question(client, about, offered, description)
+            answer = await run.ask(client, SESSION_REQUEST_PERMISSION, question)
         if run.is_cancelled:
             await checkpoint()
         choice = _read_choice(answer, offered)
@@ -250,8 +247,7 @@ class Turn:
         return answer.get("action") == "accept"
 
     async def _elicit(self, client: SessionClient, params: Json) -> Json:
-        with self._run.blocked():
-            answer = await client.request(ELICITATION_CREATE, {"sessionId": client.session_id, **params})
+        answer = await self._run.ask(client, ELICITATION_CREATE, {"sessionId": client.session_id, **params})
         return _result(answer, ELICITATION_CREATE)
 
     async def request(self, method: str, params: Json | None = None) -> Json:

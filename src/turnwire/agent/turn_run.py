@@ -16,18 +16,21 @@ import anyio
 from msgspec import UNSET, UnsetType
 
 from turnwire.agent.connected_client import Sent
-from turnwire.agent.live_session import LiveSession
+from turnwire.agent.live_session import LiveSession, OpenQuestion
 from turnwire.agent.session_client import SessionClient
 from turnwire.agent.v2_updates import MESSAGE, THOUGHT, Json, call_ended, called, marked_late
 from turnwire.core.encoder import EndedTurn
 from turnwire.errors import AgentFailure, LocalProtocolError
 from turnwire.ids import PromptId, RequestId
 from turnwire.runtime import new_ids
-from turnwire.wire.jsonrpc import ErrorObject
+from turnwire.wire.jsonrpc import ErrorObject, Failure, Result
+from turnwire.wire.methods import ELICITATION_CREATE, SESSION_REQUEST_PERMISSION
 from turnwire.wire.schema.common import STOP_REASONS
 
 _SPEECH = frozenset({MESSAGE, THOUGHT})
 _FINAL = frozenset({"completed", "failed", "cancelled"})
+_QUESTIONS: Final = {SESSION_REQUEST_PERMISSION: "permission", ELICITATION_CREATE: "elicitation"}
+"""What users answer, in a word."""
 
 
 class TurnStage(Enum):
@@ -104,7 +107,7 @@ class TurnRun:
         """Others without one: their author tells of them by updates, as an adapted agent does."""
         self.usage: dict[str, int] = {}
         self._scopes: set[anyio.CancelScope] = set()
-        self._asked = 0
+        self._questions: list[OpenQuestion] = []
         self._numbers = count(1)
         self._message: tuple[str, PromptId, str] | None = None
         """The message that goes on: its kind, when it was begun, its name."""
@@ -189,20 +192,28 @@ class TurnRun:
             finally:
                 self._scopes.discard(scope)
 
-    @contextmanager
-    def blocked(self) -> Generator[None]:
-        """The user is asked something. Raises `LocalProtocolError` if the turn is over."""
+    async def ask(self, client: SessionClient, method: str, params: Json) -> Result | Failure:
+        """Ask the user something: the turn waits for it, and says for what.
+
+        Raises `LocalProtocolError` if the turn is over, `LinkBroken`.
+        """
         if self.is_over:
             raise LocalProtocolError("this turn is over; start one with `agent.turn(session)` to ask")
-        self._asked += 1
-        if self._asked == 1:
-            self.live.set_foreground("requires_action")
+        begun = client.connected.calls.begin()
+        question = OpenQuestion(client.connected, begun.id, _QUESTIONS[method])
+        self._wait_for([*self._questions, question])
         try:
-            yield
+            return await client.request(method, params, begun)
         finally:
-            self._asked -= 1
-            if self._asked == 0 and not self.is_over and not self.is_cancelled:
-                self.live.set_foreground("running")
+            left = [each for each in self._questions if each is not question]
+            if self.is_over or self.is_cancelled:
+                self._questions = left
+            else:
+                self._wait_for(left)
+
+    def _wait_for(self, questions: list[OpenQuestion]) -> None:
+        self._questions = questions
+        self.live.set_foreground("requires_action" if questions else "running", questions)
 
     # -- its end -------------------------------------------------------------------------------------------------
 
