@@ -11,7 +11,7 @@ from typing import Any
 
 import anyio
 import pytest
-from tests.agent.kit import CWD, Driver, Json, is_answer, say_nothing, served, update_of
+from tests.agent.kit import BARE, CWD, Driver, Json, is_answer, say_nothing, served, update_of
 from tests.patience import LONG_S
 
 from turnwire.agent import Agent, AgentOptions, Session, Turn
@@ -23,11 +23,7 @@ from turnwire.testing.patience import quiet
 
 pytestmark = pytest.mark.anyio
 
-BARE: dict[str, Json] = {
-    "v1": {"protocolVersion": 1, "clientCapabilities": {}},
-    "v2": {"protocolVersion": 2, "capabilities": {}, "info": {"name": "bare", "version": "1"}},
-}
-each_version = pytest.mark.parametrize("hello", BARE.values(), ids=BARE.keys())
+each_version = pytest.mark.parametrize("hello", BARE.values(), ids=["v1", "v2"])
 BURST = 40
 
 
@@ -164,7 +160,7 @@ async def test_each_client_of_a_session_is_told_of_by_itself_and_one_after_the_o
         await go.wait()
         heard.append(f"done {how}")
 
-    async with served(agent, BARE["v1"]) as one, served(agent, BARE["v2"]) as two:
+    async with served(agent, BARE[1]) as one, served(agent, BARE[2]) as two:
         session = await one.new()
         await two.call("session/resume", sessionId=session, cwd=CWD, mcpServers=[])
         request = await two.prompt(session)
@@ -204,7 +200,7 @@ async def test_it_ends_with_its_session() -> None:
         finally:
             ended.set()
 
-    async with served(agent, BARE["v2"]) as driver:
+    async with served(agent, BARE[2]) as driver:
         session = await driver.new()
         await quiet()
         await driver.call("session/close", sessionId=session)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import anyio
 import pytest
-from tests.agent.kit import CWD, DIALECTS, V1, V1_PLUS, V2, Json, is_answer, served, update_of, word_of
+from tests.agent.kit import BARE, CWD, DIALECTS, V1, V1_PLUS, V2, Json, is_answer, served, update_of, word_of
 
 from turnwire.agent import Agent, AgentOptions, Turn
 from turnwire.errors import AgentFailure
@@ -217,12 +217,6 @@ async def test_a_cancel_right_behind_its_prompt_is_heard(hello: Json) -> None:
 
 
 # -- tool calls that are open --------------------------------------------------------------------------------------
-
-BARE: dict[int, Json] = {
-    1: {"protocolVersion": 1, "clientCapabilities": {}},
-    2: {"protocolVersion": 2, "capabilities": {}, "info": {"name": "bare", "version": "1"}},
-}
-"""What a client says that knows the text of ACP and nothing of ours."""
 
 
 def opening_calls() -> Agent:

@@ -316,7 +316,7 @@ class AdaptedSessions:
             with anyio.move_on_after(self._definition.options.max_cancel_s / 2, shield=True):
                 self.peer.notify(SESSION_CANCEL, {"sessionId": session_id})
                 with suppress(AgentFailure, LinkError):
-                    await waiting.result()
+                    turn.add_usage((await waiting.result()).get("usage") or {})
             if not waiting.is_done:
                 logger.warning("the prompt of session %s did not heed its cancel; it is stopped", session_id)
                 self._stop(session_id)
@@ -324,13 +324,7 @@ class AdaptedSessions:
         finally:
             if self.turns.get(session_id) is turn:
                 del self.turns[session_id]
-        usage: Json = answer.get("usage") or {}
-        turn.usage(
-            input_tokens=usage.get("inputTokens") or 0,
-            output_tokens=usage.get("outputTokens") or 0,
-            cached_tokens=usage.get("cachedReadTokens") or 0,
-            thought_tokens=usage.get("thoughtTokens") or 0,
-        )
+        turn.add_usage(answer.get("usage") or {})
         return answer.get("stopReason")
 
     # -- what the object says ------------------------------------------------------------------------------------

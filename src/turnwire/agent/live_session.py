@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from itertools import count
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import anyio
@@ -27,7 +28,7 @@ from turnwire.agent.store import FIRST, Kept, OptionValue, encoded, unknown_sess
 from turnwire.agent.v2_updates import Json, called, from_v1
 from turnwire.core.encoder.encoder import EndedTurn, idle_update, state_update
 from turnwire.core.translate.handshake import ClientProfile
-from turnwire.core.translate.messages import CHUNKS
+from turnwire.core.translate.messages import CHUNKS, WHOLE
 from turnwire.core.translate.updates import UpdatesV1ToV2
 from turnwire.errors import AppendConflict, ConfigError, LimitExceeded, LocalProtocolError, SessionNotFound
 from turnwire.ids import PromptId, RequestId
@@ -102,6 +103,7 @@ class LiveSession:
         self.keeping = SessionSaver(self, kept)
         self._is_save_due = False
         self._from_v1 = UpdatesV1ToV2()
+        self._whole = count(1)
 
     # -- telling -------------------------------------------------------------------------------------------------
 
@@ -141,16 +143,18 @@ class LiveSession:
     def canonical(self, update: Json, version: int | None, speaker: PromptId | None = None) -> list[Json]:
         """An update of the author in the words of v2. `version`: in whose words it is; `speaker`: the turn.
 
-        A piece of a message without a name gets one. v1 has such pieces, and an author need not know the version.
+        A message or a piece of one that has no name gets one: v1 needs none, and an author need not know who reads.
         """
         kind = update.get("sessionUpdate")
         if not isinstance(kind, str):
             raise LocalProtocolError("an update names its kind in `sessionUpdate`")
-        is_named = kind not in CHUNKS or update.get("messageId") is not None
-        if is_named and (version or self.session.client.version) == 2:
-            return [update]
         # What a turn says when it is over is no part of the one that runs.
         turn = self.stretch if speaker in {None, self.stretch} else PromptId(f"{speaker}.{self.stretch}")
+        is_named = update.get("messageId") is not None
+        if kind in WHOLE and not is_named:
+            update = {**update, "messageId": f"{turn}.whole{next(self._whole)}"}
+        if (is_named or kind not in CHUNKS) and (version or self.session.client.version) == 2:
+            return [update]
         return [_decoded(each) for each in self._from_v1.take(raw(from_v1(update)), turn=turn)]
 
     def begin_turn(self, prompt_id: PromptId) -> None:

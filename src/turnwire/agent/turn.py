@@ -135,6 +135,7 @@ class Turn:
         input_tokens: int = 0,
         output_tokens: int = 0,
         cached_tokens: int = 0,
+        cached_write_tokens: int = 0,
         thought_tokens: int = 0,
         context_used: int | None = None,
         context_size: int | None = None,
@@ -145,11 +146,10 @@ class Turn:
             "inputTokens": input_tokens,
             "outputTokens": output_tokens,
             "cachedReadTokens": cached_tokens,
+            "cachedWriteTokens": cached_write_tokens,
             "thoughtTokens": thought_tokens,
         }
-        for name, tokens in tally.items():
-            if tokens:
-                self._run.usage[name] = self._run.usage.get(name, 0) + tokens
+        self.add_usage(tally)
         if context_used is None or context_size is None:
             if cost is not None or context_used is not context_size:
                 raise LocalProtocolError("a cost or a context needs both context_used and context_size")
@@ -158,6 +158,12 @@ class Turn:
         if cost is not None:
             told["cost"] = {"amount": cost[0], "currency": cost[1]}
         self._run.publish(told)
+
+    def add_usage(self, usage: Mapping[str, Any]) -> None:
+        """Tokens by ACP's own names, which add up. Without `totalTokens` the total is input and output."""
+        for name, tokens in usage.items():
+            if isinstance(tokens, int) and tokens:
+                self._run.usage[name] = self._run.usage.get(name, 0) + tokens
 
     def update(self, update: Json, version: int | None = None) -> Sent:
         """Any update. `version`: in whose words it is; the client's by default. A piece of a message is named."""
