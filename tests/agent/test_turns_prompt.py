@@ -260,11 +260,13 @@ def pieces(driver: Driver, start: int = 0) -> list[tuple[str, str]]:
     """The texts and names of the messages that came, whole ones and pieces."""
     found = [update_of(each) for each in driver.frames[start:]]
     told = [each for each in found if each.get("sessionUpdate") in {"agent_message", "agent_message_chunk"}]
-    return [(text_of(each["content"]), each["messageId"]) for each in told]
+    return [(text_of(each), each["messageId"]) for each in told]
 
 
-def text_of(content: Any) -> str:
-    return "".join(each["text"] for each in (content if isinstance(content, list) else [content]))
+def text_of(update: Json) -> str:
+    is_whole = update["sessionUpdate"] == "agent_message"
+    blocks: list[Json] = update["content"] if is_whole else [update["content"]]
+    return "".join(each["text"] for each in blocks)
 
 
 @pytest.mark.parametrize("version", [1, 2])
