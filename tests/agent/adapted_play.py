@@ -20,6 +20,7 @@ OPTIONS = [
     schema.PermissionOption(option_id="yes", name="Do it", kind="allow_once"),
     schema.PermissionOption(option_id="no", name="Leave it", kind="reject_once"),
 ]
+USAGE = schema.Usage(total_tokens=9, input_tokens=5, output_tokens=2, thought_tokens=2, cached_write_tokens=1)
 KNOWN = {"old": ["before"]}
 """Sessions that it kept from an earlier life."""
 
@@ -157,7 +158,16 @@ class Player(acp.Agent):
         await self.say(session_id, "waiting")
         await self.stops[session_id].wait()
         await self.say(session_id, "stopping")
-        return acp.PromptResponse(stop_reason="cancelled")
+        return acp.PromptResponse(stop_reason="cancelled", usage=USAGE)
+
+    async def play_spend(self, session_id, rest):
+        return acp.PromptResponse(stop_reason="end_turn", usage=USAGE)
+
+    async def play_work(self, session_id, rest):
+        await self.client.session_update(
+            session_id, acp.start_edit_tool_call("edit-1", "Edit", "/tmp/file", "text")
+        )
+        return await self.play_wait(session_id, rest)
 
     async def play_hang(self, session_id, rest):
         await self.say(session_id, "waiting")

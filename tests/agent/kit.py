@@ -34,6 +34,12 @@ V2: Json = {"protocolVersion": 2, "capabilities": ASKING, "info": NAMED}
 DIALECTS: dict[str, Json] = {"v1": V1, "v1plus": V1_PLUS, "v2": V2}
 """What a client of each dialect says in `initialize`: plain v1, v1 that asks for `turn_complete`, v2."""
 
+BARE: dict[int, Json] = {
+    1: {"protocolVersion": 1, "clientCapabilities": {}},
+    2: {"protocolVersion": 2, "capabilities": {}, "info": NAMED},
+}
+"""What a client of each version says that knows the text of ACP and nothing of ours."""
+
 ALLOW = "allow_once"
 
 

@@ -17,7 +17,7 @@ from tests.agent.official import official_python
 from turnwire.limits import Limits
 from turnwire.runtime.source import ProcessSource
 from turnwire.testing.patience import WAIT_S
-from turnwire.testing.scripted.client import BareClient, prompt_params
+from turnwire.testing.scripted.client import BareClient, is_idle, prompt_params
 
 pytestmark = pytest.mark.anyio
 
@@ -206,6 +206,44 @@ async def test_a_cancel_is_told_to_the_object_and_ends_the_turn_whatever_it_does
         await client.prompt(session, "calls")
     assert said == ("waitingstopping" if word == "wait" else "waiting")
     assert client.text().removeprefix(said).split(", ")[1:] == calls
+
+
+@pytest.mark.requirement("R38")
+@pytest.mark.parametrize("version", [1, 2])
+@pytest.mark.parametrize("word", ["spend", "wait"])
+async def test_the_usage_that_the_object_answers_with_is_told_as_it_is_also_when_it_was_cancelled(
+    version: int, word: str
+) -> None:
+    usage = {"totalTokens": 9, "inputTokens": 5, "outputTokens": 2, "thoughtTokens": 2, "cachedWriteTokens": 1}
+    async with adapted(version) as client:
+        session = await client.new_session()
+        request = await client.request("session/prompt", prompt_params(session, word))
+        if word == "wait":
+            await client.update("agent_message_chunk")
+            await client.notify("session/cancel", {"sessionId": session})
+        if version == 1:
+            await client.until(lambda each: each.get("id") == request and "method" not in each)
+            told = answer_to(client, request)["result"]
+        else:
+            idle = await client.until(lambda each: is_idle(each, session))
+            told = idle["params"]["update"]
+    assert told["usage"] == usage
+    assert told["stopReason"] == ("cancelled" if word == "wait" else "end_turn")
+
+
+@pytest.mark.requirement("R15", "R17")
+@pytest.mark.parametrize(("version", "last"), [(1, "failed"), (2, "cancelled")])
+async def test_a_tool_call_that_the_object_leaves_open_when_it_is_cancelled_is_closed(
+    version: int, last: str
+) -> None:
+    """R99: the object said that it works, and nothing of it any more."""
+    async with adapted(version) as client:
+        session = await client.new_session()
+        await client.request("session/prompt", prompt_params(session, "work"))
+        await client.update("agent_message_chunk")
+        await client.notify("session/cancel", {"sessionId": session})
+        closed = await client.update("tool_call_update")
+    assert (closed["toolCallId"], closed["status"]) == ("edit-1", last)
 
 
 async def test_what_a_prompt_says_after_its_end_is_marked_as_late_unless_another_turn_runs() -> None:

@@ -66,7 +66,8 @@ async def said_by(program: str, cwd: Path, *prompts: str) -> list[str]:
 
 
 def test_every_block_of_the_page_is_run_here() -> None:
-    marks = ('Agent("tidy"', "anyio.run(main)", 'Agent("clerk"', 'Agent("counter"', "pytestmark", "adapt(Echo())")
+    agents = [f'Agent("{name}"' for name in ("clerk", "counter", "wiki")]
+    marks = ['Agent("tidy"', "anyio.run(main)", *agents, "pytestmark", "adapt(Echo())"]
     assert [block(mark) for mark in marks] == blocks(PAGE, "python")
     assert len(blocks(PAGE, "sh")) == len(COMMANDS)
 
@@ -135,6 +136,11 @@ async def test_the_clerk_signs(tmp_path: Path) -> None:
 async def test_the_counter_counts_and_starts_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     assert await said_by(block('Agent("counter"'), tmp_path, "a", "b", "/reset 7", "c") == ["1", "2", "at 7", "8"]
+
+
+@pytest.mark.anyio
+async def test_the_backend_of_the_wiki_is_told_before_the_first_prompt(tmp_path: Path) -> None:
+    assert await said_by(block('Agent("wiki"'), tmp_path, "which?") == ["search"]
 
 
 @pytest.mark.anyio

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import anyio
 import pytest
-from tests.agent.kit import DIALECTS, V1, V1_PLUS, V2, Json, served, word_of
+from tests.agent.kit import BARE, CWD, DIALECTS, V1, V1_PLUS, V2, Json, is_answer, served, update_of, word_of
 
 from turnwire.agent import Agent, AgentOptions, Turn
 from turnwire.errors import AgentFailure
@@ -136,25 +136,46 @@ async def test_a_question_is_taken_back_when_its_turn_is_cancelled(hello: Json) 
 
 
 @pytest.mark.requirement("R43")
-@each_dialect
-async def test_a_cancel_takes_back_the_prompts_that_wait(hello: Json) -> None:
+async def test_a_v2_cancel_takes_back_the_prompts_of_its_client_that_wait_and_nobody_elses() -> None:
+    agent, _ = hanging()
+    async with served(agent, V2) as driver, served(agent, V2) as other:
+        session = await driver.new()
+        await other.call("session/resume", sessionId=session, cwd=CWD)
+        await other.notify("session/ready", sessionId=session)
+        first, second = [await driver.prompt(session, each) for each in ("a", "b")]
+        await driver.update("agent_message_chunk")
+        theirs = await other.prompt(session, "theirs")
+        third = await driver.prompt(session, "c")
+        await driver.notify("session/cancel", sessionId=session)
+        for waiting in (second, third):
+            assert (await driver.answer(waiting))["error"]["code"] == -32800
+        assert await driver.end_of(first) == "cancelled"
+        assert "messageId" in (await other.answer(theirs))["result"]
+        await other.notify("session/cancel", sessionId=session)
+        await driver.until(lambda _: driver.kinds().count("idle") == 2)
+        shown = [each["content"][0]["text"] for each in driver.updates("user_message")]
+        assert shown == ["a", "theirs"]
+
+
+@pytest.mark.requirement("R43")
+@pytest.mark.parametrize("hello", [V1, V1_PLUS], ids=["v1", "v1plus"])
+async def test_a_v1_cancel_stops_what_runs_and_leaves_the_prompts_that_wait(hello: Json) -> None:
     agent, _ = hanging()
     async with served(agent, hello) as driver:
         session = await driver.new()
         first, second, third = [await driver.prompt(session, each) for each in ("a", "b", "c")]
         await driver.update("agent_message_chunk")
         await driver.notify("session/cancel", sessionId=session)
-        assert await driver.end_of(first) == "cancelled"
-        for waiting in (second, third):
-            answer = await driver.answer(waiting)
-            if driver.version == 2:
-                assert answer["error"]["code"] == -32800
-            else:
-                assert answer["result"]["stopReason"] == "cancelled"
-        if hello is V1_PLUS:
-            marked = [each["promptRequestId"] for each in driver.updates("turn_complete")]
-            assert sorted(map(str, marked)) == sorted(map(str, (first, second, third)))
-        assert len(driver.updates("user_message")) == (1 if driver.version == 2 else 0)
+        ended = await driver.answer(first)
+        assert ended["result"]["stopReason"] == "cancelled"
+        # The next one begins behind that end, and is not stopped by the cancel before it.
+        begun = driver.frames.index(ended)
+        await driver.update("agent_message_chunk", begun, content={"type": "text", "text": "begun"})
+        await driver.notify("$/cancel_request", requestId=third)
+        assert (await driver.answer(third))["error"]["code"] == -32800
+        assert not [each for each in driver.frames if is_answer(each, second)]
+        await driver.notify("session/cancel", sessionId=session)
+        assert await driver.end_of(second) == "cancelled"
 
 
 @pytest.mark.requirement("R43")
@@ -193,3 +214,89 @@ async def test_a_cancel_right_behind_its_prompt_is_heard(hello: Json) -> None:
         await driver.notify("session/cancel", sessionId=session)
         end = await driver.end_of(request)
         assert end == "cancelled" or (isinstance(end, dict) and end["code"] == -32800)
+
+
+# -- tool calls that are open --------------------------------------------------------------------------------------
+
+
+def opening_calls() -> Agent:
+    """An agent that leaves tool calls open in every way there is."""
+    agent = Agent("opening")
+
+    @agent.prompt
+    async def answer(turn: Turn) -> None:
+        old: Json = {
+            "sessionUpdate": "tool_call",
+            "toolCallId": "v1 words",
+            "title": "Old",
+            "status": "in_progress",
+        }
+        turn.update(old, 1)
+        turn.publish({"sessionUpdate": "tool_call_update", "toolCallId": "no status", "title": "New"})
+        turn.update({**old, "toolCallId": "ended"}, 1)
+        turn.update({"sessionUpdate": "tool_call_update", "toolCallId": "ended", "status": "completed"}, 1)
+        turn.publish({"sessionUpdate": "tool_call_update", "toolCallId": "ended", "rawOutput": 1})
+        turn.tool("Announced", id="announced").announce()
+        async with turn.tool("Inside", id="inside") as call:
+            call.say("output")
+            turn.say("begun")
+            if turn.text == "return":
+                return
+            if turn.text == "fail":
+                raise AgentFailure("broken")
+            await anyio.sleep_forever()
+
+    return agent
+
+
+def last_statuses(frames: list[Json]) -> dict[str, str]:
+    told = [update_of(each) for each in frames if update_of(each).get("toolCallId")]
+    return {each["toolCallId"]: each["status"] for each in told if each.get("status")}
+
+
+def all_stopped(version: int) -> dict[str, str]:
+    left_open = ("v1 words", "no status", "announced", "inside")
+    return {**dict.fromkeys(left_open, "cancelled" if version == 2 else "failed"), "ended": "completed"}
+
+
+@pytest.mark.requirement("R15", "R17")
+@pytest.mark.parametrize("version", [1, 2])
+async def test_calls_that_are_open_at_a_cancelled_turns_end_are_closed_before_it_for_everybody_and_in_replay(
+    version: int,
+) -> None:
+    """R99: on every stream and in replay."""
+    agent = opening_calls()
+    async with served(agent, BARE[version]) as driver, served(agent, BARE[3 - version]) as other:
+        session = await driver.new()
+        resumed: Json = {"sessionId": session, "cwd": CWD, "mcpServers": []}
+        await other.call("session/resume", **resumed)
+        await other.notify("session/ready", sessionId=session)
+        request = await driver.prompt(session)
+        await driver.update("agent_message_chunk")
+        await driver.notify("session/cancel", sessionId=session)
+        assert await driver.end_of(request) == "cancelled"
+        assert last_statuses(driver.frames) == all_stopped(version)
+        await other.until(lambda _: last_statuses(other.frames) == all_stopped(3 - version))
+        is_end = "idle" if version == 2 else "answer"
+        assert word_of(driver.frames[-1]) == is_end, "nothing of a turn comes behind its end"
+        for each in (driver, other):
+            before = len(each.frames)
+            if each.version == 1:
+                await each.call("session/load", **resumed)
+            else:
+                await each.call("session/resume", **resumed, replayFrom={"type": "start"})
+            assert last_statuses(each.frames[before:]) == all_stopped(each.version)
+
+
+@pytest.mark.parametrize("version", [1, 2])
+@pytest.mark.parametrize(("text", "ends_others"), [("fail", True), ("return", False)])
+async def test_calls_that_are_told_by_updates_go_on_behind_a_turn_unless_it_failed(
+    version: int, text: str, ends_others: bool
+) -> None:
+    async with served(opening_calls(), BARE[version]) as driver:
+        request = await driver.prompt(await driver.new(), text)
+        await driver.end_of(request)
+        told = last_statuses(driver.frames)
+        assert told["v1 words"] == ("failed" if ends_others else "in_progress")
+        assert told["announced"] == "failed"
+        assert told["ended"] == "completed"

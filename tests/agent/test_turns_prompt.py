@@ -6,7 +6,7 @@ from typing import Any
 
 import anyio
 import pytest
-from tests.agent.kit import DIALECTS, V1, V1_PLUS, V2, Driver, Json, served, update_of, word_of
+from tests.agent.kit import BARE, DIALECTS, V1, V1_PLUS, V2, Driver, Json, served, update_of, word_of
 
 from turnwire.agent import Agent, AgentFailure, AgentOptions, Entry, Turn
 
@@ -212,6 +212,91 @@ async def test_everything_a_turn_says_is_told_in_order(hello: Json) -> None:
         else:
             assert (await driver.answer(request))["result"]["usage"] == usage
             assert all(each["usage"] == usage for each in driver.updates("turn_complete"))
+
+
+WHOLE: list[Json] = [{"type": "text", "text": "all "}, {"type": "text", "text": "of it"}]
+
+
+@pytest.mark.parametrize("version", [1, 2])
+async def test_a_whole_message_passes_as_such_to_v2_clients_and_in_pieces_to_v1_clients_also_in_replay(
+    version: int,
+) -> None:
+    """R98."""
+    agent = Agent("whole")
+
+    @agent.prompt
+    async def answer(turn: Turn) -> None:
+        turn.update({"sessionUpdate": "agent_message", "content": WHOLE}, 2)
+        begun = turn.new_id("m")
+        piece = {"messageId": begun, "content": {"type": "text", "text": "all"}}
+        turn.update({"sessionUpdate": "agent_message_chunk", **piece}, 2)
+        turn.update({"sessionUpdate": "agent_message", "messageId": begun, "content": WHOLE}, 2)
+        turn.session.notify({"sessionUpdate": "agent_message", "content": WHOLE[:1]}, 2)
+
+    async with served(agent, BARE[version]) as driver:
+        session = await driver.new()
+        assert await driver.take_turn(session) == "end_turn"
+        live = pieces(driver)
+        if version == 2:
+            assert [text for text, _ in live] == ["all of it", "all", "all of it", "all "]
+            (_, one), (_, two), (_, same), (_, three) = live
+        else:
+            # A v1 client is sent what it has not got: of a message that was begun, the rest.
+            assert [text for text, _ in live] == ["all ", "of it", "all", " ", "of it", "all "]
+            one, two, same, three = live[0][1], live[2][1], live[4][1], live[5][1]
+            assert live[1][1] == one
+        assert two == same
+        assert len({one, two, three}) == 3, "one that was not named got a name of its own"
+        before = len(driver.frames)
+        opening: Json = {"sessionId": session, "cwd": "/tmp", "mcpServers": []}
+        if version == 2:
+            await driver.call("session/resume", **opening, replayFrom={"type": "start"})
+        else:
+            await driver.call("session/load", **opening)
+        assert pieces(driver, before) == live
+
+
+def pieces(driver: Driver, start: int = 0) -> list[tuple[str, str]]:
+    """The texts and names of the messages that came, whole ones and pieces."""
+    found = [update_of(each) for each in driver.frames[start:]]
+    told = [each for each in found if each.get("sessionUpdate") in {"agent_message", "agent_message_chunk"}]
+    return [(text_of(each), each["messageId"]) for each in told]
+
+
+def text_of(update: Json) -> str:
+    is_whole = update["sessionUpdate"] == "agent_message"
+    blocks: list[Json] = update["content"] if is_whole else [update["content"]]
+    return "".join(each["text"] for each in blocks)
+
+
+@pytest.mark.parametrize("version", [1, 2])
+@pytest.mark.parametrize("text", ["end", "cancel", "fail"])
+@pytest.mark.requirement("R38")
+async def test_the_usage_of_a_turn_is_told_with_its_end_however_that_is(version: int, text: str) -> None:
+    agent = Agent("spending")
+
+    @agent.prompt
+    async def answer(turn: Turn) -> None:
+        turn.usage(input_tokens=4, output_tokens=3, cached_write_tokens=2)
+        turn.say("spent")
+        if turn.text == "fail":
+            raise AgentFailure("no more")
+        if turn.text == "cancel":
+            await anyio.sleep_forever()
+
+    async with served(agent, BARE[version]) as driver:
+        session = await driver.new()
+        request = await driver.prompt(session, text)
+        await driver.update("agent_message_chunk")
+        if text == "cancel":
+            await driver.notify("session/cancel", sessionId=session)
+        await driver.end_of(request)
+        usage = {"totalTokens": 7, "inputTokens": 4, "outputTokens": 3, "cachedWriteTokens": 2}
+        if version == 2:
+            assert (await driver.update("state_update", state="idle"))["usage"] == usage
+        elif text != "fail":
+            # An error has no place for it.
+            assert (await driver.answer(request))["result"]["usage"] == usage
 
 
 @each_dialect

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+import anyio
 import pytest
-from tests.agent.kit import DIALECTS, V1, V2, Driver, Json, served, update_of, word_of
+from tests.agent.kit import CWD, DIALECTS, V1, V2, Driver, Json, served, update_of, word_of
 
 from turnwire.agent import Agent, AgentFailure, NotOffered, PermissionOption, RequestRefused, Turn
 from turnwire.errors import LocalProtocolError
@@ -233,6 +234,71 @@ async def test_a_form_is_filled_in_and_a_page_is_visited(hello: Json) -> None:
             await driver.send({"jsonrpc": "2.0", "id": asked["id"], "result": result})
         assert await driver.end_of(request) == "end_turn"
         assert got == [{"name": "Ann"}, None, True]
+
+
+def waits(driver: Driver) -> list[Any]:
+    """What each state that came waits for; of those that wait for nothing, what they are."""
+    return [
+        each["_meta"]["turnwire"]["waitsFor"] if "_meta" in each else each["state"]
+        for each in driver.updates("state_update")
+    ]
+
+
+@pytest.mark.requirement("R37", "R44")
+async def test_requires_action_names_its_request_to_who_was_asked_and_only_its_kind_to_others() -> None:
+    """R97."""
+    agent = Agent("asking")
+
+    @agent.prompt
+    async def answer(turn: Turn) -> None:
+        await turn.ask("May I?")
+        await turn.elicit("Who?", {"type": "object", "properties": {}})
+
+    async with served(agent, V2) as driver, served(agent, V2) as other, served(agent, V2) as late:
+        driver.choice = None
+        session = await driver.new()
+        await other.call("session/resume", sessionId=session, cwd=CWD)
+        await other.notify("session/ready", sessionId=session)
+        request = await driver.prompt(session)
+        asked = await driver.until(lambda each: each.get("method") == "session/request_permission")
+        await late.call("session/resume", sessionId=session, cwd=CWD)
+        assert waits(late) == [[{"kind": "permission"}]], "one that comes in between hears it too"
+        # The one that was asked opens the session again: its request is still open, by the same id.
+        await driver.call("session/resume", sessionId=session, cwd=CWD)
+        chosen = {"outcome": {"outcome": "selected", "optionId": "allow_once"}}
+        await driver.send({"jsonrpc": "2.0", "id": asked["id"], "result": chosen})
+        form = await driver.until(lambda each: each.get("method") == "elicitation/create")
+        await driver.send({"jsonrpc": "2.0", "id": form["id"], "result": {"action": "decline"}})
+        assert await driver.end_of(request) == "end_turn"
+        first = [{"requestId": asked["id"], "kind": "permission"}]
+        second = [{"requestId": form["id"], "kind": "elicitation"}]
+        assert waits(driver) == ["running", first, first, "running", second, "running", "idle"]
+        await other.update("state_update", 4, state="idle", stopReason="end_turn")
+        kinds = [[{"kind": "permission"}], [{"kind": "elicitation"}]]
+        assert waits(other) == ["idle", "running", kinds[0], "running", kinds[1], "running", "idle"]
+
+
+async def test_two_questions_at_once_are_both_named_until_each_is_answered() -> None:
+    """R97."""
+    agent = Agent("asking")
+
+    @agent.prompt
+    async def answer(turn: Turn) -> None:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(turn.ask, "This?")
+            tasks.start_soon(turn.ask, "That?")
+
+    async with served(agent, V2) as driver:
+        driver.choice = None
+        request = await driver.prompt(await driver.new())
+        await driver.until(lambda _: driver.kinds().count("session/request_permission") == 2)
+        asked = [each["id"] for each in driver.frames if each.get("method") == "session/request_permission"]
+        one, two = ({"requestId": each, "kind": "permission"} for each in asked)
+        for each in asked:
+            outcome = {"outcome": {"outcome": "cancelled"}}
+            await driver.send({"jsonrpc": "2.0", "id": each, "result": outcome})
+        assert await driver.end_of(request) == "end_turn"
+        assert waits(driver) == ["running", [one], [one, two], [two], "running", "idle"]
 
 
 async def test_what_a_client_does_not_offer_is_not_asked_of_it() -> None:

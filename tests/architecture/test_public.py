@@ -14,7 +14,8 @@ PUBLIC = {
     "turnwire": "__version__ connect",
     "turnwire.agent": """
         Agent AgentFailure AgentOptions AuthMethod Choice Command Entry FolderStore Kept MemoryStore Mode NotOffered
-        Option Page PermissionOption Ran RequestRefused Sent Session SessionStore ToolCall Turn Value adapt
+        Option Page PermissionOption Ran Readiness RequestRefused Sent Session SessionStore ToolCall Turn Value
+        adapt
     """,
     "turnwire.client": """
         Accepted Client DaemonClient Envelope OpenedSession Option PermissionRequest PromptResult Question Session

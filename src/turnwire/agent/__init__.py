@@ -6,6 +6,7 @@ from turnwire.agent.connected_client import Sent
 from turnwire.agent.folder_store import FolderStore
 from turnwire.agent.options import AgentOptions, AuthMethod, Command, Mode, Option, Value
 from turnwire.agent.session import Session
+from turnwire.agent.session_client import Readiness
 from turnwire.agent.store import Kept, MemoryStore, Page, SessionStore
 from turnwire.agent.tool_call import ToolCall
 from turnwire.agent.turn import Choice, Entry, PermissionOption, Turn
@@ -29,6 +30,7 @@ __all__ = [
     "Page",
     "PermissionOption",
     "Ran",
+    "Readiness",
     "RequestRefused",
     "Sent",
     "Session",

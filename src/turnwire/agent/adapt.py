@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager, nullcontext, suppress
+from contextlib import asynccontextmanager, suppress
 from contextvars import ContextVar
 from typing import Any
 
@@ -316,7 +316,7 @@ class AdaptedSessions:
             with anyio.move_on_after(self._definition.options.max_cancel_s / 2, shield=True):
                 self.peer.notify(SESSION_CANCEL, {"sessionId": session_id})
                 with suppress(AgentFailure, LinkError):
-                    await waiting.result()
+                    turn.add_usage((await waiting.result()).get("usage") or {})
             if not waiting.is_done:
                 logger.warning("the prompt of session %s did not heed its cancel; it is stopped", session_id)
                 self._stop(session_id)
@@ -324,13 +324,7 @@ class AdaptedSessions:
         finally:
             if self.turns.get(session_id) is turn:
                 del self.turns[session_id]
-        usage: Json = answer.get("usage") or {}
-        turn.usage(
-            input_tokens=usage.get("inputTokens") or 0,
-            output_tokens=usage.get("outputTokens") or 0,
-            cached_tokens=usage.get("cachedReadTokens") or 0,
-            thought_tokens=usage.get("thoughtTokens") or 0,
-        )
+        turn.add_usage(answer.get("usage") or {})
         return answer.get("stopReason")
 
     # -- what the object says ------------------------------------------------------------------------------------
@@ -378,10 +372,12 @@ class AdaptedSessions:
         version = client.connected.profile.version
         if version == 2 and method.startswith(OF_V1):
             raise NotOffered(f"the client does not offer `{method}`", what=method)
-        question = translate_question(method, raw(params), 1, version, SessionId(session_id))
+        question = as_object(translate_question(method, raw(params), 1, version, SessionId(session_id)))
         run = None if live is None else live.turns.running
-        with run.blocked() if run is not None and method in PERMISSION_METHODS else nullcontext():
-            answer = await client.request(method, as_object(question))
+        if run is not None and method in PERMISSION_METHODS:
+            answer = await run.ask(client, method, question)
+        else:
+            answer = await client.request(method, question)
         if isinstance(answer, Failure):
             raise AgentFailure(answer.error.message, jsonrpc=answer.error.code)
         return as_object(translate_answer(method, answer.result, version, 1))

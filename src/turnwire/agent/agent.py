@@ -21,6 +21,7 @@ from turnwire.agent.connection import Connection
 from turnwire.agent.definition import AgentDefinition
 from turnwire.agent.options import AgentOptions, Command
 from turnwire.agent.session import Session
+from turnwire.agent.session_client import Readiness
 from turnwire.agent.store import MemoryStore, SessionStore
 from turnwire.agent.turn import Turn
 from turnwire.errors import ConfigError, SessionNotFound
@@ -36,6 +37,7 @@ Json: TypeAlias = dict[str, Any]
 Serve: TypeAlias = Callable[[FrameLink], Awaitable[None]]
 OnTurn = TypeVar("OnTurn", bound=Callable[[Turn], Any])
 OnSession = TypeVar("OnSession", bound=Callable[[Session], Any])
+OnReady = TypeVar("OnReady", bound=Callable[[Session, Readiness], Any])
 OnCommand = TypeVar("OnCommand", bound=Callable[[Turn, str], Any])
 OnLogin = TypeVar("OnLogin", bound=Callable[[str], Any])
 OnChange = TypeVar("OnChange", bound=Callable[[Session, str, Any], Any])
@@ -70,6 +72,16 @@ class Agent:
     def opened(self, function: OnSession) -> OnSession:
         """`(session)`: called before the answer to new, load, resume and fork."""
         self._definition.hooks.opened = function
+        return function
+
+    def ready(self, function: OnReady) -> OnReady:
+        """`(session, how)`: a client can take what nobody asked for: what is told from here on reaches it.
+
+        `how`: it said so (`ready`), prompted (`prompt`), let the time for saying so pass (`timeout`), or is not
+        asked to say so and was sent the answer that opened the session (`answer`). Once each time a client opens a
+        session, one call after the other; nothing waits for it, and an exception is logged.
+        """
+        self._definition.hooks.ready = function
         return function
 
     def closed(self, function: OnSession) -> OnSession:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -76,7 +77,7 @@ class ClientSessions:
     def be_ready(self, session_id: str) -> None:
         client = self._open.get(session_id)
         if client is not None:
-            client.be_ready()
+            client.be_ready("ready")
 
     # -- opening -------------------------------------------------------------------------------------------------
 
@@ -169,13 +170,14 @@ class ClientSessions:
         session.directories = tuple(Path(each) for each in asked.setup.additional_directories)
         session.mcp_servers = [as_object(each) for each in read_entries(asked.setup.mcp_servers) or ()]
         before = self._open.pop(live.id, None)
-        client = self._open[live.id] = SessionClient(self.connected, live.id)
+        on_ready = partial(live.client_ready, self.connected)
+        client = self._open[live.id] = SessionClient(self.connected, live.id, on_ready)
         if before is not None:
             # It opened the session again: its prompts are answered at the new client.
             live.turns.move(before, client)
             _detach(live, before)
         # From here on what is told is held for this client, so that nothing is lost between history and now.
-        history, state = live.history.replayed, raw(live.foreground)
+        history, state = live.history.replayed, raw(live.foreground_for(self.connected))
         live.clients.append(client)
         try:
             await call(self.definition.hooks.opened, session)
@@ -213,7 +215,7 @@ class ClientSessions:
                     client.tell_plain(update)
             client.answered()
             if live.turns.has_prompts_of(client):
-                client.be_ready()
+                client.be_ready("prompt")
             self.connected.tasks.start_soon(live.save)
 
         return Answered(result, follow)
@@ -283,7 +285,7 @@ class ClientSessions:
         content = self.content(fields.get("prompt"))
         meta = as_object(fields["_meta"]) if "_meta" in fields else {}
         # Whoever prompts can take what comes.
-        client.be_ready()
+        client.be_ready("prompt")
         live.turns.submit(TurnRun(live, content, client, request.id, meta))
 
     def content(self, blocks: Raw | None) -> list[Json]:

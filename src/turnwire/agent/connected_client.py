@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Generator
-from typing import Any
+from typing import Any, NamedTuple
 
 import anyio
 from anyio.abc import TaskGroup
@@ -158,10 +158,10 @@ class OpenRequests:
     def __init__(self) -> None:
         self._open: Correlation[PendingAnswer, None] = Correlation()
 
-    def begin(self) -> tuple[RequestId, PendingAnswer]:
-        """A new request."""
+    def begin(self) -> BegunRequest:
+        """A new request, which is to be sent."""
         answer = PendingAnswer()
-        return self._open.open(answer), answer
+        return BegunRequest(self._open.open(answer), answer)
 
     def settle(self, frame: Result | Failure) -> None:
         """An answer came. One that nobody waits for is ignored."""
@@ -177,6 +177,13 @@ class OpenRequests:
         """The client is gone."""
         for answer in self._open.end():
             answer.give(None)
+
+
+class BegunRequest(NamedTuple):
+    """A request that has its id."""
+
+    id: RequestId
+    answer: PendingAnswer
 
 
 class PendingAnswer:

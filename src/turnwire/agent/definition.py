@@ -34,6 +34,7 @@ class Hooks:
 
     prompt: Function | None = None
     opened: Function | None = None
+    ready: Function | None = None
     closed: Function | None = None
     authenticate: Function | None = None
     changed: Function | None = None

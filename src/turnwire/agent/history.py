@@ -13,7 +13,7 @@ from typing import Any, Final
 import msgspec
 from msgspec import Raw, Struct
 
-from turnwire.agent.v2_updates import Json, text_block
+from turnwire.agent.v2_updates import Json, call_ended, text_block
 from turnwire.core.encoder.encoder import EndedTurn, idle_update
 from turnwire.core.translate.members import as_object, child
 from turnwire.wire.jsonrpc import raw
@@ -69,9 +69,7 @@ class History:
     @property
     def replayed(self) -> tuple[bytes, ...]:
         """All of it, with an end for each tool call that lost its own."""
-        lost = (
-            {"sessionUpdate": "tool_call_update", "toolCallId": each, "status": "failed"} for each in self._lost()
-        )
+        lost = (call_ended(each, "failed") for each in self._lost())
         return (*self.updates, *(bytes(raw(each)) for each in lost))
 
     def _lost(self) -> list[str]:

@@ -10,26 +10,32 @@ what the author sees of it.
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from itertools import count
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import anyio
 import msgspec
 from msgspec import Raw
 
-from turnwire.agent.connected_client import Sent
+from turnwire.agent.connected_client import ConnectedClient, Sent
 from turnwire.agent.definition import AgentDefinition, Function, call
 from turnwire.agent.history import History
 from turnwire.agent.options import MODE, SessionOffers
 from turnwire.agent.session import Session
-from turnwire.agent.session_client import SessionClient
+from turnwire.agent.session_client import Readiness, SessionClient
 from turnwire.agent.store import FIRST, Kept, OptionValue, encoded, unknown_session
-from turnwire.agent.v2_updates import Json, from_v1
+from turnwire.agent.v2_updates import Json, called, from_v1
 from turnwire.core.encoder.encoder import EndedTurn, idle_update, state_update
 from turnwire.core.translate.handshake import ClientProfile
+from turnwire.core.translate.messages import CHUNKS, WHOLE
 from turnwire.core.translate.updates import UpdatesV1ToV2
 from turnwire.errors import AppendConflict, ConfigError, LimitExceeded, LocalProtocolError, SessionNotFound
+from turnwire.ids import PromptId, RequestId
+from turnwire.runtime import new_ids
 from turnwire.runtime.cancellation import contained
 from turnwire.wire.jsonrpc import raw
+from turnwire.wire.methods import VENDOR
 
 if TYPE_CHECKING:
     from turnwire.agent.live_session import LiveSession
@@ -43,6 +49,20 @@ SAVE_S = 10.0
 """How long the beginning or the end of a turn waits for the store before it goes on all the same."""
 TRIES = 3
 """How often a save begins again because another process was faster. The next save goes on from there."""
+
+
+class OpenQuestion(NamedTuple):
+    """Something that the user of one client is asked."""
+
+    client: ConnectedClient
+    request_id: RequestId
+    kind: str
+    """permission or elicitation."""
+
+    def described_to(self, client: ConnectedClient) -> Json:
+        # Request ids are local to a connection: to another client the same number is a request of its own.
+        told = {"requestId": self.request_id} if client is self.client else {}
+        return {**told, "kind": self.kind}
 
 
 class LiveSession:
@@ -59,11 +79,16 @@ class LiveSession:
             [command for command, _ in definition.hooks.commands.values()],
         )
         self.history = History(kept.history)
+        self.calls: set[str] = set()
+        """Tool calls that were told of since it was brought up."""
         self.clients: list[SessionClient] = []
         self.settling = anyio.Lock()
         """Held while a client's setting is made, so that a prompt behind it runs with it."""
         self.foreground: Json = state_update("idle")
         """What it does now, in the words of v2."""
+        self._questions: Sequence[OpenQuestion] = ()
+        self.stretch = _between()
+        """The turn that runs, or the time between two turns, by name. No message goes on beyond it."""
         self.turns: Turns
         """Set by who brings the session up: turns know their session, not the other way round."""
         self.is_ending = False
@@ -74,9 +99,11 @@ class LiveSession:
         """The store is to have it. Not any more once it was deleted."""
         self._updated_at = kept.updated_at
         self._background: set[anyio.CancelScope] = set()
+        self._readying = anyio.Lock()
         self.keeping = SessionSaver(self, kept)
         self._is_save_due = False
-        self._from_v1: UpdatesV1ToV2 | None = None
+        self._from_v1 = UpdatesV1ToV2()
+        self._whole = count(1)
 
     # -- telling -------------------------------------------------------------------------------------------------
 
@@ -92,6 +119,9 @@ class LiveSession:
             self._check_room(kind, by)
         told = raw(update)
         self.history.add(update, told)
+        call_id = called(update)
+        if call_id is not None:
+            self.calls.add(call_id)
         for client in self.clients:
             client.tell(told, kind, own=client is by, is_late=is_late)
         self._save_later()
@@ -110,27 +140,46 @@ class LiveSession:
                 client.leave()
                 client.connected.tasks.start_soon(client.connected.drop)
 
-    def canonical(self, update: Json, version: int | None) -> list[Json]:
-        """An update of the author in the words of v2. `version`: in whose words it is."""
-        if not isinstance(update.get("sessionUpdate"), str):
-            raise LocalProtocolError("an update names its kind in `sessionUpdate`")
-        if (version or self.session.client.version) == 2:
-            return [update]
-        if self._from_v1 is None:
-            self._from_v1 = UpdatesV1ToV2()
-        return [_decoded(each) for each in self._from_v1.take(raw(from_v1(update)), turn=None)]
+    def canonical(self, update: Json, version: int | None, speaker: PromptId | None = None) -> list[Json]:
+        """An update of the author in the words of v2. `version`: in whose words it is; `speaker`: the turn.
 
-    def set_foreground(self, state: str) -> None:
-        """Running, or waiting for the user."""
-        self.foreground = state_update(state)
-        told = raw(self.foreground)
+        A message or a piece of one that has no name gets one: v1 needs none, and an author need not know who reads.
+        """
+        kind = update.get("sessionUpdate")
+        if not isinstance(kind, str):
+            raise LocalProtocolError("an update names its kind in `sessionUpdate`")
+        # What a turn says when it is over is no part of the one that runs.
+        turn = self.stretch if speaker in {None, self.stretch} else PromptId(f"{speaker}.{self.stretch}")
+        is_named = update.get("messageId") is not None
+        if kind in WHOLE and not is_named:
+            update = {**update, "messageId": f"{turn}.whole{next(self._whole)}"}
+        if (is_named or kind not in CHUNKS) and (version or self.session.client.version) == 2:
+            return [update]
+        return [_decoded(each) for each in self._from_v1.take(raw(from_v1(update)), turn=turn)]
+
+    def begin_turn(self, prompt_id: PromptId) -> None:
+        """A turn is in the conversation, and runs."""
+        self.stretch = prompt_id
+        self.set_foreground("running")
+
+    def set_foreground(self, state: str, questions: Sequence[OpenQuestion] = ()) -> None:
+        """Running, or waiting for the user to answer these questions."""
+        self.foreground, self._questions = state_update(state), questions
         for client in self.clients:
-            client.tell(told, "state_update", own=False)
+            client.tell(raw(self.foreground_for(client.connected)), "state_update", own=False)
+
+    def foreground_for(self, client: ConnectedClient) -> Json:
+        """What it does now, as a client is told it: with what is waited for."""
+        if not self._questions:
+            return self.foreground
+        waits = [each.described_to(client) for each in self._questions]
+        return {**self.foreground, "_meta": {VENDOR: {"waitsFor": waits}}}
 
     def end_turn(self, ended: EndedTurn, by: SessionClient | None) -> None:
         """A turn has ended. Nothing here waits, so nothing comes between the parts of its end."""
         self.history.keep_end(ended)
-        self.foreground = idle_update(ended)
+        self.stretch = _between()
+        self.foreground, self._questions = idle_update(ended), ()
         for client in self.clients:
             client.end(ended, own=client is by)
 
@@ -160,16 +209,29 @@ class LiveSession:
         """Run something until it is done or the session ends."""
         if not self.clients:
             raise LocalProtocolError("the session is closed; nothing can be started in it")
+        self._start(self.clients[0].connected, function, *args)
+
+    def client_ready(self, client: ConnectedClient, how: Readiness) -> None:
+        """A client can take what nobody asked for: the author's function hears of it. Nothing waits for that."""
+        if self.definition.hooks.ready is not None:
+            self._start(client, self._tell_ready, how)
+
+    async def _tell_ready(self, how: Readiness) -> None:
+        # One after the other, in the order in which the clients were ready.
+        async with self._readying:
+            await call(self.definition.hooks.ready, self.session, how)
+
+    def _start(self, client: ConnectedClient, function: Function, *args: Any) -> None:
         scope = anyio.CancelScope()
         self._background.add(scope)
-        self.clients[0].connected.tasks.start_soon(self._run, scope, function, args)
+        client.tasks.start_soon(self._run, scope, function, args)
 
     async def _run(self, scope: anyio.CancelScope, function: Function, args: tuple[Any, ...]) -> None:
         try:
             with contained(), scope:
                 await call(function, *args)
         except Exception:  # the author's own; it must not end the session
-            logger.exception("a background task of session %s failed", self.id)
+            logger.exception("something beside the turns of session %s failed", self.id)
         finally:
             self._background.discard(scope)
 
@@ -218,6 +280,10 @@ class LiveSession:
     async def _save_now(self) -> None:
         self._is_save_due = False
         await self.save()
+
+
+def _between() -> PromptId:
+    return PromptId(f"between-{new_ids.prompt_id()}")
 
 
 def _decoded(update: Raw) -> Json:

@@ -202,7 +202,8 @@ async def extension(sessions: ClientSessions, method: str, params: Raw) -> Any:
 
 
 def cancel(sessions: ClientSessions, params: Raw) -> None:
-    sessions.find(_session_id(params))[0].turns.cancel()
+    live, client = sessions.find(_session_id(params))
+    live.turns.cancel(client)
 
 
 def ready(sessions: ClientSessions, params: Raw) -> None:

@@ -9,15 +9,15 @@ nothing; it drops nothing but a full state that a later one replaces.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from enum import Enum
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 import anyio
 import msgspec
 from msgspec import Raw
 
-from turnwire.agent.connected_client import ConnectedClient, Outbox, failure_frame
+from turnwire.agent.connected_client import BegunRequest, ConnectedClient, Outbox, failure_frame
 from turnwire.agent.history import mark_of
 from turnwire.agent.v2_updates import Json, for_v1, for_v2, marked_late
 from turnwire.core.encoder import Answer, EndedTurn, Fail, Notify, Outgoing, Tell, encoder_for
@@ -31,6 +31,9 @@ from turnwire.wire.methods import CANCEL_REQUEST, SESSION_SET_CONFIG_OPTION
 from turnwire.wire.schema.update import FULL_STATE
 
 logger = logging.getLogger(__name__)
+Readiness: TypeAlias = Literal["ready", "prompt", "timeout", "answer"]
+"""Why a client counts as ready for a session: it said so, it prompted, it took too long to say so, or it is not
+asked to say so, and then the answer that opened the session is all there is to wait for."""
 REQUEST_S = 2.0
 """A request to a client that never says it is ready goes out after this, so that no turn hangs on it."""
 
@@ -38,9 +41,11 @@ REQUEST_S = 2.0
 class SessionClient:
     """One session at one client."""
 
-    def __init__(self, client: ConnectedClient, session_id: str) -> None:
+    def __init__(self, client: ConnectedClient, session_id: str, on_ready: Callable[[Readiness], None]) -> None:
+        """`on_ready` is called once, when the gate has let through what it held."""
         self.connected = client
         self.session_id = session_id
+        self._on_ready = on_ready
         profile = client.profile
         self._dialect = client.definition.options.dialect_for(profile)
         self._encoder = encoder_for(self._dialect, SessionId(session_id))
@@ -66,12 +71,19 @@ class SessionClient:
         self._put_all(self._gate.answered(waits=options.offers_ready))
         if self._gate.stage is GateStage.WAITING and options.ready_s is not None:
             self._start_timer(options.ready_s)
+        if self._gate.stage is GateStage.OPEN and not self.is_left:
+            self._on_ready("answer")
 
-    def be_ready(self) -> None:
+    def be_ready(self, how: Readiness) -> None:
         """The client can take everything."""
-        self._put_all(self._gate.open())
+        self._open_gate(how)
         if self._gate.stage is GateStage.OPEN and self._timer is not None:
             self._timer.cancel()
+
+    def _open_gate(self, how: Readiness) -> None:
+        if self._gate.stage is GateStage.WAITING:
+            self._put_all(self._gate.open())
+            self._on_ready(how)
 
     def leave(self) -> None:
         """Nothing more goes to this client for this session."""
@@ -93,7 +105,7 @@ class SessionClient:
                 self.session_id,
                 seconds,
             )
-            self._put_all(self._gate.open())
+            self._open_gate("timeout")
 
     # -- telling -------------------------------------------------------------------------------------------------
 
@@ -218,11 +230,14 @@ class SessionClient:
 
     # -- asking --------------------------------------------------------------------------------------------------
 
-    async def request(self, method: str, params: Json) -> Result | Failure:
-        """Ask the client and wait. Taken back if nobody waits any more. Raises `LinkBroken`."""
+    async def request(self, method: str, params: Json, begun: BegunRequest | None = None) -> Result | Failure:
+        """Ask the client and wait. Taken back if nobody waits any more. Raises `LinkBroken`.
+
+        `begun`: by which id, if somebody had to know that before.
+        """
         for each in self._held_back():
             self._pass("", self._update(each))
-        request_id, answer = self.connected.calls.begin()
+        request_id, answer = begun or self.connected.calls.begin()
         self._pass("", encode(Request(request_id, method, raw(params))))
         if self._gate.stage is GateStage.WAITING:
             self._start_timer(REQUEST_S)

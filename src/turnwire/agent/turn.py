@@ -135,6 +135,7 @@ class Turn:
         input_tokens: int = 0,
         output_tokens: int = 0,
         cached_tokens: int = 0,
+        cached_write_tokens: int = 0,
         thought_tokens: int = 0,
         context_used: int | None = None,
         context_size: int | None = None,
@@ -145,11 +146,10 @@ class Turn:
             "inputTokens": input_tokens,
             "outputTokens": output_tokens,
             "cachedReadTokens": cached_tokens,
+            "cachedWriteTokens": cached_write_tokens,
             "thoughtTokens": thought_tokens,
         }
-        for name, tokens in tally.items():
-            if tokens:
-                self._run.usage[name] = self._run.usage.get(name, 0) + tokens
+        self.add_usage(tally)
         if context_used is None or context_size is None:
             if cost is not None or context_used is not context_size:
                 raise LocalProtocolError("a cost or a context needs both context_used and context_size")
@@ -159,10 +159,16 @@ class Turn:
             told["cost"] = {"amount": cost[0], "currency": cost[1]}
         self._run.publish(told)
 
+    def add_usage(self, usage: Mapping[str, Any]) -> None:
+        """Tokens by ACP's own names, which add up. Without `totalTokens` the total is input and output."""
+        for name, tokens in usage.items():
+            if isinstance(tokens, int) and tokens:
+                self._run.usage[name] = self._run.usage.get(name, 0) + tokens
+
     def update(self, update: Json, version: int | None = None) -> Sent:
-        """Any update. `version`: in whose words it is; the client's by default."""
+        """Any update. `version`: in whose words it is; the client's by default. A piece of a message is named."""
         sent = Sent(None)
-        for each in self._run.live.canonical(update, version):
+        for each in self._run.live.canonical(update, version, self._run.prompt_id):
             sent = self._run.publish(each)
         return sent
 
@@ -188,14 +194,11 @@ class Turn:
             raise LocalProtocolError("a question needs at least one option, and each its own id")
         if isinstance(about, ToolCall):
             about.announce()
-        run = self._run
-        with run.blocked():
-            client = run.asked_client
-            answer = None
-            if client is not None:
-                answer = await client.request(
-                    SESSION_REQUEST_PERMISSION, self._question(client, about, offered, description)
-                )
+        run, answer = self._run, None
+        client = run.asked_client
+        if client is not None:
+            question = self._question(client, about, offered, description)
+            answer = await run.ask(client, SESSION_REQUEST_PERMISSION, question)
         if run.is_cancelled:
             await checkpoint()
         choice = _read_choice(answer, offered)
@@ -250,8 +253,7 @@ class Turn:
         return answer.get("action") == "accept"
 
     async def _elicit(self, client: SessionClient, params: Json) -> Json:
-        with self._run.blocked():
-            answer = await client.request(ELICITATION_CREATE, {"sessionId": client.session_id, **params})
+        answer = await self._run.ask(client, ELICITATION_CREATE, {"sessionId": client.session_id, **params})
         return _result(answer, ELICITATION_CREATE)
 
     async def request(self, method: str, params: Json | None = None) -> Json:

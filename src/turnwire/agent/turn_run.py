@@ -16,17 +16,21 @@ import anyio
 from msgspec import UNSET, UnsetType
 
 from turnwire.agent.connected_client import Sent
-from turnwire.agent.live_session import LiveSession
+from turnwire.agent.live_session import LiveSession, OpenQuestion
 from turnwire.agent.session_client import SessionClient
-from turnwire.agent.v2_updates import MESSAGE, THOUGHT, Json, marked_late
+from turnwire.agent.v2_updates import MESSAGE, THOUGHT, Json, call_ended, called, marked_late
 from turnwire.core.encoder import EndedTurn
 from turnwire.errors import AgentFailure, LocalProtocolError
-from turnwire.ids import RequestId
+from turnwire.ids import PromptId, RequestId
 from turnwire.runtime import new_ids
-from turnwire.wire.jsonrpc import ErrorObject
+from turnwire.wire.jsonrpc import ErrorObject, Failure, Result
+from turnwire.wire.methods import ELICITATION_CREATE, SESSION_REQUEST_PERMISSION
 from turnwire.wire.schema.common import STOP_REASONS
 
 _SPEECH = frozenset({MESSAGE, THOUGHT})
+_FINAL = frozenset({"completed", "failed", "cancelled"})
+_QUESTIONS: Final = {SESSION_REQUEST_PERMISSION: "permission", ELICITATION_CREATE: "elicitation"}
+"""What users answer, in a word."""
 
 
 class TurnStage(Enum):
@@ -99,11 +103,14 @@ class TurnRun:
         self.error: BaseException | None = None
         self.open_calls: dict[str, Callable[[str], object]] = {}
         """Tool calls that have no final status, with what gives them one."""
+        self._told_open: dict[str, None] = {}
+        """Others without one: their author tells of them by updates, as an adapted agent does."""
         self.usage: dict[str, int] = {}
         self._scopes: set[anyio.CancelScope] = set()
-        self._asked = 0
+        self._questions: list[OpenQuestion] = []
         self._numbers = count(1)
-        self._message: tuple[str, str] | None = None
+        self._message: tuple[str, PromptId, str] | None = None
+        """The message that goes on: its kind, when it was begun, its name."""
 
     def step(self, step: TurnStep) -> None:
         """Move on."""
@@ -136,13 +143,25 @@ class TurnRun:
             # A message that something else follows does not go on.
             self._message = None
         told = marked_late(update) if self.is_over else update
-        return self.live.publish(told, by=self.client, is_late=self.is_over, must=must)
+        call_id = None if self.is_over else called(update)
+        is_new = call_id not in self.live.calls
+        sent = self.live.publish(told, by=self.client, is_late=self.is_over, must=must)
+        if call_id is not None:
+            self._follow(call_id, update.get("status"), is_new=is_new)
+        return sent
+
+    def _follow(self, call_id: str, status: Any, *, is_new: bool) -> None:
+        """Something was told of a tool call. One that is new is pending if its status is not said."""
+        if status in _FINAL:
+            self._told_open.pop(call_id, None)
+        elif call_id not in self.open_calls and (is_new or status is not None):
+            self._told_open[call_id] = None
 
     def speak(self, kind: str, block: Json) -> Sent:
-        """A piece of a message. Pieces of one kind that follow each other are one message."""
-        if self._message is None or self._message[0] != kind:
-            self._message = (kind, self.new_id("m"))
-        return self.publish({"sessionUpdate": kind, "messageId": self._message[1], "content": block})
+        """A piece of a message. Pieces of one kind that follow each other are one message, within one stretch."""
+        if self._message is None or self._message[:2] != (kind, self.live.stretch):
+            self._message = (kind, self.live.stretch, self.new_id("m"))
+        return self.publish({"sessionUpdate": kind, "messageId": self._message[2], "content": block})
 
     def new_id(self, letter: str) -> str:
         """A name that nothing else in the session has."""
@@ -173,20 +192,28 @@ class TurnRun:
             finally:
                 self._scopes.discard(scope)
 
-    @contextmanager
-    def blocked(self) -> Generator[None]:
-        """The user is asked something. Raises `LocalProtocolError` if the turn is over."""
+    async def ask(self, client: SessionClient, method: str, params: Json) -> Result | Failure:
+        """Ask the user something: the turn waits for it, and says for what.
+
+        Raises `LocalProtocolError` if the turn is over, `LinkBroken`.
+        """
         if self.is_over:
             raise LocalProtocolError("this turn is over; start one with `agent.turn(session)` to ask")
-        self._asked += 1
-        if self._asked == 1:
-            self.live.set_foreground("requires_action")
+        begun = client.connected.calls.begin()
+        question = OpenQuestion(client.connected, begun.id, _QUESTIONS[method])
+        self._wait_for([*self._questions, question])
         try:
-            yield
+            return await client.request(method, params, begun)
         finally:
-            self._asked -= 1
-            if self._asked == 0 and not self.is_over and not self.is_cancelled:
-                self.live.set_foreground("running")
+            left = [each for each in self._questions if each is not question]
+            if self.is_over or self.is_cancelled:
+                self._questions = left
+            else:
+                self._wait_for(left)
+
+    def _wait_for(self, questions: list[OpenQuestion]) -> None:
+        self._questions = questions
+        self.live.set_foreground("requires_action" if questions else "running", questions)
 
     # -- its end -------------------------------------------------------------------------------------------------
 
@@ -198,9 +225,16 @@ class TurnRun:
             self.error = AgentFailure("the agent ended its turn with a stop reason that ACP does not have")
 
     def close_calls(self) -> None:
-        """No turn ends with a tool call open."""
+        """No turn ends with a tool call open.
+
+        But one that the author tells of by updates may go on behind it, unless the turn was cancelled or failed.
+        """
+        status = "cancelled" if self.is_cancelled else "failed"
         for close in tuple(self.open_calls.values()):
-            close("cancelled" if self.is_cancelled else "failed")
+            close(status)
+        if self.is_cancelled or self.stop_reason is None:
+            for call_id in tuple(self._told_open):
+                self.publish(call_ended(call_id, status), must=True)
 
     def end(self, error: ErrorObject | None) -> EndedTurn:
         """How it ended. `error`: what the client is told of its failure."""

@@ -57,11 +57,16 @@ class Turns:
             raise QueueFull(f"{most} prompts wait already; wait for an end or cancel", waiting=most)
         self._waiting.append(run)
 
-    def cancel(self) -> None:
-        """Stop the turn that runs, and take back the prompts behind it."""
-        for run in tuple(self._waiting):
-            if run.client is not None:
-                self._take_back(run)
+    def cancel(self, client: SessionClient) -> None:
+        """`session/cancel` of this client: stop the turn that runs. On v2 its own prompts that wait go, too.
+
+        On v1 a prompt that waits is a request of its own, which is taken back by its id: a cancel there is about
+        the turn that is under way. Nobody's cancel takes back what another client asked.
+        """
+        if client.connected.profile.version == 2:
+            for run in tuple(self._waiting):
+                if run.client is client:
+                    self._take_back(run)
         if self._running is not None:
             self._running.cancel()
 
@@ -108,9 +113,13 @@ class Turns:
     def close(self) -> None:
         """The session ends: stop everything, and begin nothing any more."""
         self._is_closed = True
-        self.cancel()
+        for run in tuple(self._waiting):
+            if run.client is not None:
+                self._take_back(run)
         while self._waiting:
             self._waiting.popleft().admitted.set()
+        if self._running is not None:
+            self._running.cancel()
 
     async def stopped(self) -> None:
         """Return once nothing runs. What runs was cancelled, so that is bounded."""
@@ -171,7 +180,7 @@ class Turns:
         run.step(TurnStep.BEGIN)
         self._live.publish(user_message(run.message_id, run.content), by=run.client, must=True)
         run.client.accepted(run.request_id, run.prompt_id, run.message_id)
-        self._live.set_foreground("running")
+        self._live.begin_turn(run.prompt_id)
 
     def _chosen(self, run: TurnRun) -> tuple[Any, list[str]]:
         """The author's function for this prompt: that of its slash command, or the one for prompts."""
@@ -271,7 +280,7 @@ class Turns:
             raise _closed()
         run.step(TurnStep.BEGIN)
         turn = self._live.session.running = Turn(run)
-        self._live.set_foreground("running")
+        self._live.begin_turn(run.prompt_id)
         try:
             with run.stoppable():
                 yield turn

@@ -61,6 +61,17 @@ def user_message(message_id: str, blocks: list[Any]) -> Json:
     return {"sessionUpdate": "user_message", "messageId": message_id, "content": blocks}
 
 
+def called(update: Json) -> str | None:
+    """The tool call that an update is about."""
+    call_id = update.get("toolCallId")
+    return call_id if update["sessionUpdate"] in _SHOWING and isinstance(call_id, str) else None
+
+
+def call_ended(call_id: str, status: str) -> Json:
+    """A tool call's last status."""
+    return {"sessionUpdate": "tool_call_update", "toolCallId": call_id, "status": status}
+
+
 def marked_late(update: Json) -> Json:
     """An update that came after the end of its turn, saying so."""
     meta = child(update, "_meta")

@@ -29,7 +29,6 @@ from turnwire.builtin.permits import ACCEPT_EDITS, ASK, MODES
 from turnwire.builtin.script_model import Asked, Script, ScriptModel, tool_use
 from turnwire.builtin.work import Work
 from turnwire.errors import AgentFailure, ModelFailed, NotOffered
-from turnwire.runtime import new_ids
 from turnwire.runtime.clock import Clock
 
 FOLDER = ".turnwire-demo"
@@ -174,8 +173,7 @@ async def _background(host: DemoHost, turn: Turn) -> None:
 async def _speak_later(host: DemoHost, session: Session) -> None:
     await host.clock.sleep(LATER_S)
     block = {"type": "text", "text": "This came after the end, from the background."}
-    told = {"sessionUpdate": "agent_message_chunk", "messageId": new_ids.prompt_id(), "content": block}
-    await session.notify(told, version=2)
+    await session.notify({"sessionUpdate": "agent_message_chunk", "content": block}, version=2)
 
 
 async def _agent_turn(host: DemoHost, turn: Turn) -> None:
