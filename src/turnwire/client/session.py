@@ -63,8 +63,9 @@ class Session:
     async def completed(self, request_id: RequestId) -> TurnResult:
         """The end of the turn with this request id, as `await turn` gives it; waits for one that is yet to come.
 
-        The id is the one given to `prompt`, or the one under which the agent was asked. What was in the log before
-        this client came to the session does not count. Raises `SessionClosed` if the session ends without it.
+        The id is the one given to `prompt`, here or by another client of the session; if both gave the same, the
+        one given here. What was in the log before this client came to the session does not count. Raises
+        `SessionClosed` if the session ends without it.
         """
         attachment, wanted = self._attachment, to_request_id(request_id)
         attachment.dispatch.start()
