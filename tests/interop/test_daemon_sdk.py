@@ -371,11 +371,15 @@ async def test_nor_does_one_of_many_that_were_sent_at_once(scenario: Scenario) -
     assert found == {"ends": {"end_turn": 300}, "seen": 301}
 
 
-async def test_what_is_too_much_for_the_queue_is_refused_and_the_rest_ends(scenario: Scenario) -> None:
+async def test_what_is_too_much_for_the_queue_is_refused_as_the_sdk_types_it_and_the_rest_ends(
+    scenario: Scenario,
+) -> None:
     found = await scenario("crowds", "tooMany", QUEUE + 6)
-    body = found["refused"]["body"]
-    assert (found["refused"]["status"], body["code"], body["limit"]) == (429, "prompt_queue_full", QUEUE)
-    assert found["ends"] == {"end_turn": QUEUE, "429": 6}
+    for refused in (found["refused"], found["plain"]):
+        assert refused["name"] == "DaemonPendingPromptLimitError"
+        assert (refused["limit"], refused["pendingCount"]) == (QUEUE, QUEUE)
+        assert refused["sessionId"]
+    assert found["ends"] == {"end_turn": QUEUE, "DaemonPendingPromptLimitError": 6}
 
 
 @pytest.mark.requirement("G10")

@@ -42,13 +42,14 @@ class Session:
         self,
         content: Content,
         *,
-        when_busy: Busy = "queue",
+        when_busy: Busy | None = None,
         key: str | None = None,
         request_id: RequestId | None = None,
     ) -> Turn:
         """A turn, at once. What refuses the prompt is raised by whoever awaits the turn or loops over it.
 
-        Prompts are submitted in the order of these calls. `key` makes a repeated prompt the same prompt;
+        Prompts are submitted in the order of these calls. While another turn runs they wait, unless `when_busy` or
+        the daemon's operator says otherwise. `key` makes a repeated prompt the same prompt;
         `request_id` is a name of your own, for `completed`. Raises `LocalProtocolError` for content that is none,
         and for a key or an id of another type.
         """

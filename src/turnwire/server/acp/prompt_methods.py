@@ -92,6 +92,7 @@ async def prompt(client: ClientState, request: Request) -> None:
         client_id=subscription.client_id,
         prompt_id=sent.prompt_id,
         content=wanted.prompt,
+        when_busy=WhenBusy(daemon.settings.when_busy),
         prompt_request_id=request.id,
         key=key,
         digest=None if key is None else _digest(wanted),
