@@ -167,7 +167,7 @@ class SessionBusy(SessionError):
 
 
 class QueueFull(SessionError):
-    """`context` has `session_id`, `limit` and `pending_count`. Clients of the contract know it by its status too."""
+    """`context` has `session_id`, `limit` and `pending_count`. Clients of the contract know it by status too."""
 
     code = "prompt_queue_full"
     http_status = 503
