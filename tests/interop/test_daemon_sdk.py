@@ -164,6 +164,14 @@ async def test_a_waiting_prompt_is_listed_removed_and_still_ends(scenario: Scena
     assert found["ended"] == {"stopReason": "cancelled"}
 
 
+@pytest.mark.requirement("R77")
+async def test_a_cursor_that_is_no_place_in_the_log_is_told_in_the_words_of_the_sdk(scenario: Scenario) -> None:
+    found = await scenario("restoring", "misplaced", 99_999)
+    assert (found["told"]["reason"], found["told"]["detail"]) == ("epoch_reset", "ahead")
+    assert (found["known"], found["said"]) == (True, "there")
+    assert found["ids"] == list(range(1, found["last"] + 1)), "it goes on from the start"
+
+
 @BOTH
 async def test_a_new_name_is_told_to_all(scenario: Scenario) -> None:
     found = await scenario("turns", "rename")
