@@ -167,8 +167,10 @@ class SessionBusy(SessionError):
 
 
 class QueueFull(SessionError):
+    """`context` has `session_id`, `limit` and `pending_count`. Clients of the contract know it by status too."""
+
     code = "prompt_queue_full"
-    http_status = 429
+    http_status = 503
     exit_status = _TEMPORARY
     retryable = True
 

@@ -61,12 +61,27 @@ async def test_several_waiters_return_after_the_updates_were_handled(profile: Pr
 
 
 @pytest.mark.requirement("R82")
-async def test_the_id_under_which_the_agent_was_asked_names_the_turn_too(connected: Connected) -> None:
-    async with connected("v1plus") as seat:
-        # 1 is `initialize`, 2 is `session/new`.
-        turn = seat.session.prompt("say 1 x")
-        assert (await seat.session.completed(3)).text == "x"
-        assert await seat.client.completed("3") == await turn
+@pytest.mark.parametrize("profile", PROFILES)
+async def test_a_number_under_which_the_agent_was_asked_names_no_turn(
+    connected: Connected, profile: Profile
+) -> None:
+    async with connected(profile) as seat:
+        results: list[TurnResult] = []
+
+        async def wait(wanted: int | str) -> None:
+            results.append(await seat.session.completed(wanted))
+
+        # 1 is `initialize`, 2 is `session/new`, so the first two turns are asked for as 3 and 4.
+        await seat.session.prompt("say 1 nameless")
+        await seat.session.prompt("say 1 four", request_id=3)
+        assert (await seat.session.completed(3)).text == "four"
+        async with anyio.create_task_group() as tasks:
+            for wanted in (4, "4"):
+                tasks.start_soon(wait, wanted)
+            await quiet()
+            assert results == []
+            await seat.session.prompt("say 1 mine", request_id=4)
+        assert [each.text for each in results] == ["mine", "mine"]
 
 
 @pytest.mark.requirement("R82")
@@ -96,7 +111,7 @@ async def test_a_marker_that_is_replayed_completes_nothing() -> None:
             await seen.wait()
             await quiet()
             assert ended == []
-            await seat.session.prompt("say 1 live")
+            await seat.session.prompt("say 1 live", request_id=3)
         assert [result.text for result in ended] == ["live"]
 
 

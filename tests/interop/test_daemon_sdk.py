@@ -164,6 +164,14 @@ async def test_a_waiting_prompt_is_listed_removed_and_still_ends(scenario: Scena
     assert found["ended"] == {"stopReason": "cancelled"}
 
 
+@pytest.mark.requirement("R77")
+async def test_a_cursor_that_is_no_place_in_the_log_is_told_in_the_words_of_the_sdk(scenario: Scenario) -> None:
+    found = await scenario("restoring", "misplaced", 99_999)
+    assert (found["told"]["reason"], found["told"]["detail"]) == ("epoch_reset", "ahead")
+    assert (found["known"], found["said"]) == (True, "there")
+    assert found["ids"] == list(range(1, found["last"] + 1)), "it goes on from the start"
+
+
 @BOTH
 async def test_a_new_name_is_told_to_all(scenario: Scenario) -> None:
     found = await scenario("turns", "rename")
@@ -371,11 +379,15 @@ async def test_nor_does_one_of_many_that_were_sent_at_once(scenario: Scenario) -
     assert found == {"ends": {"end_turn": 300}, "seen": 301}
 
 
-async def test_what_is_too_much_for_the_queue_is_refused_and_the_rest_ends(scenario: Scenario) -> None:
+async def test_what_is_too_much_for_the_queue_is_refused_as_the_sdk_types_it_and_the_rest_ends(
+    scenario: Scenario,
+) -> None:
     found = await scenario("crowds", "tooMany", QUEUE + 6)
-    body = found["refused"]["body"]
-    assert (found["refused"]["status"], body["code"], body["limit"]) == (429, "prompt_queue_full", QUEUE)
-    assert found["ends"] == {"end_turn": QUEUE, "429": 6}
+    for refused in (found["refused"], found["plain"]):
+        assert refused["name"] == "DaemonPendingPromptLimitError"
+        assert (refused["limit"], refused["pendingCount"]) == (QUEUE, QUEUE)
+        assert refused["sessionId"]
+    assert found["ends"] == {"end_turn": QUEUE, "DaemonPendingPromptLimitError": 6}
 
 
 @pytest.mark.requirement("G10")

@@ -36,7 +36,7 @@ class Desk:
         self.asked = anyio.Event()
         self.was_stopped = False
 
-    async def serve(self, method: str, params: Raw) -> Raw:
+    async def serve(self, method: str, params: Raw, after: int) -> Raw:
         self.asked.set()
         if self._is_slow:
             try:

@@ -170,6 +170,27 @@ async def test_an_observer_sees_what_the_one_who_prompts_sees_and_may_not_prompt
                 await watched.prompt("hello")
 
 
+@pytest.mark.requirement("R82")
+async def test_an_id_that_two_clients_gave_means_the_turn_of_the_one_who_waits(
+    daemon: Running, tmp_path: Path
+) -> None:
+    with anyio.fail_after(WAIT_S):
+        async with (
+            turnwire.connect(daemon.url, token=daemon.token) as one,
+            turnwire.connect(daemon.url, token=daemon.token) as two,
+        ):
+            ours = await one.new_session(tmp_path)
+            theirs = await two.attach(ours.session_id)
+            waiting = theirs.completed(7)
+            await ours.prompt("say 1 ours", request_id=7)
+            assert (await waiting).text == "ours", "nobody else has used it"
+            turn = theirs.prompt("say 1 theirs", request_id="7")
+            assert (await theirs.completed(7)).text == "theirs", "one that is on its way is meant"
+            await turn
+            await ours.prompt("say 1 again", request_id=7)
+            assert [(await each.completed(7)).text for each in (ours, theirs)] == ["again", "theirs"]
+
+
 async def test_a_client_that_did_not_prompt_may_answer_the_question(daemon: Running, tmp_path: Path) -> None:
     with anyio.fail_after(WAIT_S):
         async with (

@@ -14,6 +14,7 @@ from msgspec import Raw
 from tests.patience import SOON_S
 from tests.server.reading import VERSIONS, Reader
 from tests.server.seats import Seat, answer, seated
+from tests.support.driving import events_of, texts
 
 from turnwire.core import events as ev
 from turnwire.errors import NotFound, RequestRefused
@@ -212,6 +213,15 @@ async def test_a_client_does_what_the_agent_asks_while_its_stream_is_open(
         assert repeated["code"] == "not_found"
 
 
+@pytest.mark.requirement("R94")
+async def test_a_request_names_the_event_that_it_stands_behind(tmp_path: Path) -> None:
+    async with seated(tmp_path / "d", "s1") as seat, serving(seat) as reader:
+        await seat.prompt(f"say 300 word\nread {tmp_path}/x")
+        asked = await asked_of(reader)
+        events = await events_of(seat.running.daemon.log, SessionId("s1"))
+        assert texts(events[: asked["lastEventId"]]) == ["word"] * 300
+
+
 async def test_a_client_can_say_that_it_cannot(tmp_path: Path) -> None:
     async with seated(tmp_path / "d", "s1") as seat, serving(seat) as reader:
         accepted = await seat.prompt(f"read {tmp_path}/x")
@@ -271,12 +281,13 @@ async def test_a_client_hears_that_a_request_was_taken_back() -> None:
     offer = offers.offer(SessionId("s1"), frozenset({READ}), most=1)
     asked = b""
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(offer.serve, READ, Raw(b""))
+        tasks.start_soon(offer.serve, READ, Raw(b""), 7)
         with anyio.fail_after(WAIT_S):
             asked = await offer.frames()
             assert b'"params":{}' in asked
+            assert b'"lastEventId":7' in asked
             with pytest.raises(RequestRefused, match="too much"):
-                await offer.serve(READ, Raw(b"{}"))
+                await offer.serve(READ, Raw(b"{}"), 7)
             tasks.cancel_scope.cancel()
     request_id = json.loads(asked.split(b"data: ")[1])["data"]["requestId"]
     with anyio.fail_after(WAIT_S):

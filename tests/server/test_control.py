@@ -127,7 +127,7 @@ async def test_what_is_wrong_with_a_prompt_is_wrong_with_a_steering_one(tmp_path
         await seat.post("steer", {"prompt": []}, 400)
         await seat.prompt("never")
         await seat.prompt("never")
-        assert (await seat.post("steer", {"prompt": blocks("a")}, 429))["code"] == "prompt_queue_full"
+        assert (await seat.post("steer", {"prompt": blocks("a")}, 503))["code"] == "prompt_queue_full"
 
 
 async def test_an_agent_that_does_not_say_whether_it_takes_a_prompt_is_not_waited_for_for_ever() -> None:

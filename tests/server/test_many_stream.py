@@ -152,10 +152,10 @@ async def test_a_session_whose_cursor_is_lost_is_named_and_the_others_go_on(tmp_
         async with reading(client, path, **after(cursor)) as stream:
             events = await stream.until(lambda each: each.type == "replay_complete")
         told = {each.data["sessionId"]: each.data for each in events if each.type == "state_resync_required"}
-        assert {each: data["reason"] for each, data in told.items()} == {
-            trimmed: "trimmed",
-            deleted: "deleted",
-            again: "epoch",
+        assert {each: (data["reason"], data.get("detail")) for each, data in told.items()} == {
+            trimmed: ("ring_evicted", "trimmed"),
+            deleted: ("deleted", None),
+            again: ("epoch_reset", "epoch"),
         }
         assert told[trimmed]["earliestAvailableId"] == first == by_session(events)[trimmed][0]
         assert by_session(events)[again][0] == 1

@@ -181,13 +181,34 @@ async def test_an_unknown_session_a_busy_one_and_a_closed_one_are_refused_and_st
 
 
 @pytest.mark.requirement("R58")
-async def test_a_full_queue_is_429_with_how_full_it_is_and_when_to_come_back(tmp_path: Path) -> None:
+async def test_an_operator_may_let_prompts_be_refused_that_do_not_say_to_wait(tmp_path: Path) -> None:
+    async with seated(tmp_path / "d", when_busy="reject") as seat:
+        assert (await seat.client.get("/capabilities")).json()["policy"]["whenBusy"] == "reject"
+        first = (await seat.prompt("never"))["promptId"]
+        assert (await seat.prompt("a", 409))["code"] == "busy"
+        waiting = await seat.prompt("a", whenBusy="queue")
+        assert waiting["queued"]
+        accepted = of(await seat.events(), ev.PromptAccepted)
+        assert [each.prompt_id for each in accepted] == [first, waiting["promptId"]]
+
+
+async def test_a_repeated_prompt_is_the_same_whatever_the_operator_chose_meanwhile(tmp_path: Path) -> None:
+    body, key = {"prompt": blocks("say 1 a")}, {"Idempotency-Key": "k"}
+    async with seated(tmp_path / "d", "s1") as seat:
+        first = answer(await seat.client.post(seat.path("prompt"), json=body, headers=key), 202)
+    async with seated(tmp_path / "d", "s1", when_busy="reject") as seat:
+        again = answer(await seat.client.post(seat.path("prompt"), json=body, headers=key), 202)
+        assert (again["promptId"], again["repeated"]) == (first["promptId"], True)
+
+
+@pytest.mark.requirement("R58")
+async def test_a_full_queue_is_told_with_how_full_it_is_and_when_to_come_back(tmp_path: Path) -> None:
     async with seated(tmp_path / "d", limits=Limits(queue_length=2)) as seat:
         for _ in range(3):
             await seat.prompt("never")
         body = {"prompt": blocks("one too many")}
         refused = await seat.client.post(seat.path("prompt"), json=body)
-        problem = answer(refused, 429)
+        problem = answer(refused, 503)
         assert problem["code"] == "prompt_queue_full"
         assert (problem["sessionId"], problem["limit"], problem["pendingCount"]) == (seat.session_id, 2, 2)
         assert int(refused.headers["retry-after"]) >= 1

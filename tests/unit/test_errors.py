@@ -63,7 +63,7 @@ def test_what_fails_the_same_way_again_is_not_retryable(error: type[TurnwireErro
         (PromptNotFound, 404, -32002),
         (SessionClosed, 410, -32002),
         (SessionBusy, 409, -32602),
-        (QueueFull, 429, -32602),
+        (QueueFull, 503, -32602),
         (PositionLost, 410, -32002),
         (FrameTooLarge, 413, -32602),
         (LinkClosed, 503, -32603),

@@ -74,13 +74,17 @@ class _Opened(Struct, rename="camel"):
 @click.option("--cwd", metavar="DIR", default=".", help="Where the session works.  [default: here]")
 @click.option("--mode", help="Set the agent's mode first.")
 @click.option("--model", help="Set the agent's model first.")
-@click.option("--when-busy", type=click.Choice(BUSY), default="queue", help="What to do while another turn runs.")
+@click.option(
+    "--when-busy",
+    type=click.Choice(BUSY),
+    help="What to do while another turn runs.  [default: what the daemon does, which is to queue]",
+)
 @click.option("--key", metavar="KEY", help="Idempotency key: the same key and text is the same prompt.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON line per event, then the result.")
 @reach_options
 @click.pass_context
 def prompt(
-    ctx: click.Context, text: tuple[str, ...], when_busy: str, key: str | None, as_json: bool, **options: Any
+    ctx: click.Context, text: tuple[str, ...], when_busy: str | None, key: str | None, as_json: bool, **options: Any
 ) -> None:
     """Send a prompt and show the turn as it happens.
 
@@ -88,7 +92,7 @@ def prompt(
     requests are asked here if this is a terminal. The exit code says how the turn ended: 0 for end_turn.
     """
     _check_key(key)
-    new_prompt = NewPrompt(to_raw(_text(text)), WhenBusy(when_busy), key)
+    new_prompt = NewPrompt(to_raw(_text(text)), None if when_busy is None else WhenBusy(when_busy), key)
     reach = tuple(options.pop(name) for name in ("url", "token_file", "data"))
     wanted = WantedSession(**options)._replace(cwd=sendable_folder(options["cwd"]))
     agent = agent_of(ctx)

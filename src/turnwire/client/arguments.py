@@ -74,8 +74,10 @@ def to_place(value: object) -> int:
     return int(value)
 
 
-def to_when_busy(value: object) -> WhenBusy:
-    """What to do while another turn runs. Raises `LocalProtocolError`."""
+def to_when_busy(value: object) -> WhenBusy | None:
+    """What to do while another turn runs; none is for the daemon to say. Raises `LocalProtocolError`."""
+    if value is None:
+        return None
     try:
         return WhenBusy(value)  # pyright: ignore[reportArgumentType] whatever it is, the enum looks it up
     except ValueError:

@@ -23,6 +23,7 @@ from turnwire.client.progress import (
     Turns,
     Wakeup,
     find_request,
+    is_written_alike,
     progress_from_view,
     release_current_call,
     result_of,
@@ -37,7 +38,9 @@ logger = logging.getLogger(__name__)
 class Acceptance:
     """Whether a prompt was accepted: unknown at first, then settled once."""
 
-    def __init__(self) -> None:
+    def __init__(self, request_id: RequestId | None = None) -> None:
+        self.request_id = request_id
+        """The caller's name for it."""
         self._settled = anyio.Event()
         self._refusal: Exception | None = None
         self.accepted: Accepted | None = None
@@ -72,6 +75,7 @@ class Attachment:
         self.turns = Turns(wakeup, limits.remembered_turns)
         self.dispatch = Dispatch(port, tasks, self.turns, self.listeners, self._forgettable)
         self._tasks = tasks
+        self._wakeup = wakeup
         self._kept_events = limits.kept_events
         self._order = anyio.Lock()
         self._submitting: set[Acceptance] = set()
@@ -94,7 +98,7 @@ class Attachment:
 
     def submit(self, new_prompt: NewPrompt) -> Acceptance:
         """Hand a prompt over, behind all that were handed over before."""
-        acceptance = Acceptance()
+        acceptance = Acceptance(new_prompt.request_id)
         if self.failure is not None:
             acceptance.refuse(self.failure)
             return acceptance
@@ -109,7 +113,10 @@ class Attachment:
             async with self._order:
                 with self.turns.expecting():
                     accepted = await self.port.prompt(new_prompt)
-                    acceptance.give(accepted, self._begun(accepted))
+                    progress = self._begun(accepted)
+                    if progress is not None:
+                        progress.is_own = True
+                    acceptance.give(accepted, progress)
         except TurnwireError as error:
             extra = {"event": "prompt_refused", "session": self.port.session_id, "code": error.code}
             logger.info("a prompt was refused", extra=extra)
@@ -119,6 +126,7 @@ class Attachment:
             logger.exception("a prompt could not be submitted", extra=extra)
             acceptance.refuse(error)
         self._submitting.discard(acceptance)
+        self._wakeup.wake()
 
     # -- how far a turn has come ---------------------------------------------------------------------------
 
@@ -131,6 +139,10 @@ class Attachment:
                 raise self.failure
             acceptance.progress = found or await self._adopt(accepted)
         return acceptance.progress
+
+    def is_submitting(self, request_id: RequestId) -> bool:
+        """Whether a prompt with this id is on its way to be accepted."""
+        return any(is_written_alike(each.request_id, request_id) for each in self._submitting)
 
     def _begun(self, accepted: Accepted) -> Progress | None:
         """The turn as far as it is known here. None if the walk had left it behind, or is over."""
@@ -210,8 +222,11 @@ async def completed(
     Raises what `over` gives: why there will be none.
     """
     while True:
-        found = find_request(request_id, [each for attachment in sessions() for each in attachment.turns])
-        if found is not None:
+        known = sessions()
+        found = find_request(request_id, [each for attachment in known for each in attachment.turns])
+        # While one of our own is on its way, another client's with the same id is not the one that is meant.
+        is_ours = found is not None and (found.is_own or not any(each.is_submitting(request_id) for each in known))
+        if found is not None and is_ours:
             return await result_of(found)
         failure = over()
         if failure is not None:

@@ -122,7 +122,7 @@ class Session:
         self,
         content: Content,
         *,
-        when_busy: Busy = "queue",
+        when_busy: Busy | None = None,
         key: str | None = None,
         request_id: RequestId | None = None,
     ) -> Turn:

@@ -239,8 +239,6 @@ class Dispatch:
             turns.end(progress, event)
             return
         progress.apply(event)  # pyright: ignore[reportArgumentType] every turn event is one of `AnyEvent`
-        if isinstance(event, ev.PromptSent):
-            turns.name(progress, event.agent_request_id)
 
     # -- permission requests -------------------------------------------------------------------------------
 

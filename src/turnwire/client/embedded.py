@@ -26,6 +26,7 @@ from turnwire.core.inputs import (
     RemovePrompt,
     Settle,
     UpdatePrompt,
+    WhenBusy,
 )
 from turnwire.core.permissions import PermissionAnswer
 from turnwire.core.queue import Accepted as Recorded
@@ -62,7 +63,7 @@ class EmbeddedSession:
             client_id=_US,
             prompt_id=new_ids.prompt_id(),
             content=new_prompt.content,
-            when_busy=new_prompt.when_busy,
+            when_busy=new_prompt.when_busy or WhenBusy.QUEUE,
             prompt_request_id=new_prompt.request_id,
             key=new_prompt.key,
             digest=digest,

@@ -28,7 +28,8 @@ class NewPrompt(NamedTuple):
     """A prompt before it is accepted."""
 
     content: Raw
-    when_busy: WhenBusy = WhenBusy.QUEUE
+    when_busy: WhenBusy | None = None
+    """None: as the daemon does it with prompts that do not say."""
     key: str | None = None
     """Idempotency key: the same key with the same content is one prompt."""
     request_id: RequestId | None = None

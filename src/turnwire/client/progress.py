@@ -76,7 +76,8 @@ class Progress:
     def __init__(self, prompt_id: PromptId, request_id: RequestId | None, started: ev.AgentStarted | None) -> None:
         self.prompt_id = prompt_id
         self.request_id = request_id
-        self.agent_request_id: RequestId | None = None
+        self.is_own = False
+        """This client prompted it."""
         self.errors: list[Exception] = []
         """What handlers raised."""
         self._view = View()
@@ -371,11 +372,6 @@ class Turns:
             self._expected -= 1
             self._let_go()
 
-    def name(self, progress: Progress, agent_request_id: RequestId) -> None:
-        """The agent was asked under this id."""
-        progress.agent_request_id = agent_request_id
-        self._wakeup.wake()
-
     def end(self, progress: Progress, terminal: Terminal) -> None:
         progress.end(terminal)
         self.opened.pop(progress.prompt_id, None)
@@ -407,19 +403,21 @@ class Turns:
 
 
 def find_request(request_id: RequestId, turns: Iterable[Progress]) -> Progress | None:
-    """The turn that a request id names: the caller's own first, then the one the agent was asked under.
+    """The turn that was prompted with this request id: by this client first, then by another one.
 
     Each is compared with its JSON type first, then as a decimal string, because `2` is often written `"2"`.
     """
-    known = list(turns)
-    own = [(each, each.request_id) for each in known]
-    agents = [(each, each.agent_request_id) for each in known]
-    for named in (own, agents):
-        found = [(each, name) for each, name in named if name is not None]
-        for each, name in found:
+    known = [(each, each.request_id) for each in turns if each.request_id is not None]
+    for named in ([one for one in known if one[0].is_own], known):
+        for each, name in named:
             if same_id(name, request_id):
                 return each
-        for each, name in found:
-            if str(name) == str(request_id):
+        for each, name in named:
+            if is_written_alike(name, request_id):
                 return each
     return None
+
+
+def is_written_alike(one: RequestId | None, other: RequestId) -> bool:
+    """Whether two ids are the same to somebody who does not look at their JSON type."""
+    return one is not None and str(one) == str(other)

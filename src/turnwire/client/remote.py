@@ -82,7 +82,9 @@ class RemoteSession:
         self._path = f"/session/{segment(opened.session_id)}"
 
     async def prompt(self, new_prompt: NewPrompt) -> Accepted:
-        body: dict[str, object] = {"prompt": new_prompt.content, "whenBusy": new_prompt.when_busy.value}
+        body: dict[str, object] = {"prompt": new_prompt.content}
+        if new_prompt.when_busy is not None:
+            body["whenBusy"] = new_prompt.when_busy.value
         if new_prompt.request_id is not None:
             body["promptRequestId"] = new_prompt.request_id
         answer = await self._post("/prompt", body, headers=key_header(new_prompt.key), repeatable=True)

@@ -42,13 +42,14 @@ class Session:
         self,
         content: Content,
         *,
-        when_busy: Busy = "queue",
+        when_busy: Busy | None = None,
         key: str | None = None,
         request_id: RequestId | None = None,
     ) -> Turn:
         """A turn, at once. What refuses the prompt is raised by whoever awaits the turn or loops over it.
 
-        Prompts are submitted in the order of these calls. `key` makes a repeated prompt the same prompt;
+        Prompts are submitted in the order of these calls. While another turn runs they wait, unless `when_busy` or
+        the daemon's operator says otherwise. `key` makes a repeated prompt the same prompt;
         `request_id` is a name of your own, for `completed`. Raises `LocalProtocolError` for content that is none,
         and for a key or an id of another type.
         """
@@ -63,8 +64,9 @@ class Session:
     async def completed(self, request_id: RequestId) -> TurnResult:
         """The end of the turn with this request id, as `await turn` gives it; waits for one that is yet to come.
 
-        The id is the one given to `prompt`, or the one under which the agent was asked. What was in the log before
-        this client came to the session does not count. Raises `SessionClosed` if the session ends without it.
+        The id is the one given to `prompt`, here or by another client of the session; if both gave the same, the
+        one given here. What was in the log before this client came to the session does not count. Raises
+        `SessionClosed` if the session ends without it.
         """
         attachment, wanted = self._attachment, to_request_id(request_id)
         attachment.dispatch.start()

@@ -56,6 +56,7 @@ class _Standing(Struct, rename="camel"):
 
 class _Lost(Struct, rename="camel"):
     reason: str = "unknown"
+    detail: str | None = None
     last_delivered_id: int | None = None
     earliest_available_id: int | None = None
 
@@ -177,7 +178,7 @@ class EventStream:
             lost = _Lost()
         return PositionLost(
             "the daemon no longer has what comes after this position; read the session's view and go on from there",
-            why=lost.reason,
+            why=lost.detail or lost.reason,
             after=self.after,
             earliest=lost.earliest_available_id,
         )

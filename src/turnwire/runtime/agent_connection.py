@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from typing import Protocol, TypeAlias
 
 import anyio
@@ -63,8 +64,12 @@ class Listener(Protocol):
         """Who listens: one client may listen for several sessions of the agent."""
         ...
 
-    def heard(self, said: Notification) -> None:
-        """About the session, by a method of the agent's own."""
+    def heard(self, said: Notification, after: int) -> None:
+        """About the session, by a method of the agent's own, behind the event `after`."""
+        ...
+
+    def behind(self, after: int, act: Callable[[], None]) -> None:
+        """Call `act` once the client was told the session up to this event; at once if it is not told it now."""
         ...
 
     def heard_by_all(self, said: Notification) -> None:
@@ -284,22 +289,37 @@ class AgentConnection:
     def _is_heard(self, frame: Notification) -> bool:
         """Tell the clients whom it concerns; False if there are none."""
         named = peek_session_id(frame.params)
-        everybody = [each for some in self.listeners.values() for each in some]
+        everybody = [(session_id, each) for session_id, some in self.listeners.items() for each in some]
         if frame.method == ELICITATION_COMPLETE:
             # It names no session: only who was asked knows the elicitation.
-            for each in everybody:
-                each.completed(frame)
+            for session_id, each in everybody:
+                self._tell_behind(session_id, each, partial(each.completed, frame))
             return bool(everybody)
         if not is_extension(frame.method):
             return False
         if named is None:
-            for one in {id(each.client): each for each in everybody}.values():
-                one.heard_by_all(frame)
+            # A client hears it behind all that the agent said in any session of the client.
+            sessions = Counter(id(each.client) for _, each in everybody)
+            told = {id(each.client): partial(each.heard_by_all, frame) for _, each in everybody}
+            tell = {client: _after(count, told[client]) for client, count in sessions.items()}
+            for session_id, each in everybody:
+                self._tell_behind(session_id, each, tell[id(each.client)])
             return bool(everybody)
         listeners = self.listeners.get(AgentSessionId(named), [])
-        for each in list(listeners):
-            each.heard(frame)
+        for each in listeners:
+            self._place(named, partial(each.heard, frame))
         return bool(listeners)
+
+    def _tell_behind(self, session_id: str, listener: Listener, tell: Callable[[], None]) -> None:
+        self._place(session_id, lambda after: listener.behind(after, tell))
+
+    def _place(self, session_id: str, reached: Callable[[int], None]) -> None:
+        inbound = self._sessions.get(session_id)
+        if inbound is None:
+            reached(0)
+        else:
+            inbound.place(reached)
+            self._touch(inbound)
 
     def _update_the_long_way(self, frame: Notification) -> None:
         """One that the peer's short cut did not take: it is very long, or malformed."""
@@ -345,6 +365,7 @@ class AgentConnection:
             self.peer.refuse(frame.id)
         else:
             self._asked[exact(frame.id)] = inbound
+            self._touch(inbound)
 
     def _ask_users(self, inbound: AgentInbound, frame: Request) -> None:
         self._asked[exact(frame.id)] = inbound
@@ -382,3 +403,16 @@ class AgentConnection:
         touched, self._touched = self._touched, {}
         for inbound in touched.values():
             await inbound.room()
+
+
+def _after(count: int, act: Callable[[], None]) -> Callable[[], None]:
+    """What to call so many times for one call of `act`."""
+    left = count
+
+    def once() -> None:
+        nonlocal left
+        left -= 1
+        if not left:
+            act()
+
+    return once

@@ -38,7 +38,7 @@ from turnwire.runtime.agent_session import AgentSession
 from turnwire.runtime.client_requests import ClientRequests
 from turnwire.runtime.clock import Clock
 from turnwire.runtime.permission_rules import Rules, SessionRules
-from turnwire.runtime.session import Session
+from turnwire.runtime.session import Place, Session
 from turnwire.wire.jsonrpc import raw
 
 ReadView = Callable[[SessionId], Awaitable[View]]
@@ -64,7 +64,9 @@ class AgentDriver:
         self._session: Session | None = None
         self._cwd = ""
         """The session's directory, as it was when the session was put away."""
-        self._parked: list[AnyInput] = []
+        self._head = 0
+        """The end of its log, as it was then."""
+        self._parked: list[AnyInput | Place] = []
         """What happened while the session was put away."""
         self._reopen = reopen
         self._back = anyio.Event()
@@ -107,7 +109,7 @@ class AgentDriver:
     def detach(self) -> None:
         """The session is put away. If the agent speaks meanwhile, it is asked to come back."""
         if self._session is not None:
-            self._cwd = self._session.state.cwd
+            self._cwd, self._head = self._session.state.cwd, self._session.head
         self._session = None
         self._back = anyio.Event()
 
@@ -242,11 +244,16 @@ class AgentDriver:
 
     # -- what happens at the agent: `AgentInbound` and `AgentSession` call these -------------------------------
 
-    def put(self, happened: AnyInput) -> None:
+    def put(self, happened: AnyInput | Place) -> None:
         """Hand it to the session, or keep it until the session is back."""
         if self._is_left:
             return
-        if self._rules is not None:
+        if isinstance(happened, Place):
+            if self._session is None and not self._parked:
+                # All that came before it is published, so nobody has to come back for it.
+                happened.reached(self._head)
+                return
+        elif self._rules is not None:
             cwd = self._cwd if self._session is None else self._session.state.cwd
             happened = self._rules.judged(happened, cwd)
         if self._session is not None:

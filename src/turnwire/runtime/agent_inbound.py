@@ -25,6 +25,7 @@ from turnwire.runtime import new_ids
 from turnwire.runtime.agent_exit import agent_gone
 from turnwire.runtime.client_requests import ClientRequests
 from turnwire.runtime.clock import Clock
+from turnwire.runtime.session import Place
 from turnwire.wire.jsonrpc import Failure, Request, Result
 from turnwire.wire.peek import peek_update
 from turnwire.wire.schema.update import CURRENT_STATE
@@ -67,7 +68,7 @@ class AgentInbound:
         requests: ClientRequests,
         clock: Clock,
         *,
-        put: Callable[[AnyInput], None],
+        put: Callable[[AnyInput | Place], None],
         room: Callable[[], Awaitable[None]],
         ready: Callable[[], None],
         lost: Callable[[AgentGone], None],
@@ -134,7 +135,14 @@ class AgentInbound:
 
     def asked_client(self, request: Request, answer: Callable[[Result | Failure], None]) -> bool:
         """A file or a terminal. False if there is nobody who does it."""
-        return not self.is_over and self._requests.begin(request, answer)
+        return not self.is_over and self._requests.begin(request, self.place, answer)
+
+    def place(self, reached: Callable[[int], None]) -> None:
+        """The agent says something that no log has: `reached` hears behind which event it stands."""
+        if self.is_over:
+            reached(0)
+        else:
+            self._put(Place(reached))
 
     def withdrew(self, request_id: RequestId) -> None:
         """The agent does not want an answer to this request any more."""

@@ -1,15 +1,17 @@
 """Requests of an agent to its client (files, terminals), each given to exactly one who can do it.
 
 A request goes to the attached client that offered first, or to the daemon's own workspace when none did. A client
-that leaves in the middle hands its requests to the next. Each is answered once. Nothing waits in the agent's way:
-every request is a task of its own, and one that the agent takes back is stopped.
+that leaves in the middle hands its requests to the next. Each is answered once. A request keeps its place: nobody
+is asked before all that the agent said until then can be seen. Nothing waits in the agent's way: every request is a
+task of its own, and one that the agent takes back is stopped.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
-from typing import Protocol
+from collections.abc import Callable, Coroutine, Sequence
+from functools import partial
+from typing import Any, Protocol, TypeAlias
 
 import anyio
 from anyio.abc import TaskGroup
@@ -31,16 +33,28 @@ class Provider(Protocol):
     @property
     def methods(self) -> frozenset[str]: ...
 
-    async def serve(self, method: str, params: Raw) -> Raw:
-        """The result. Raises `RequestRefused`."""
+    def serve(self, method: str, params: Raw, after: int) -> Coroutine[Any, Any, Raw]:
+        """Gives the result, which is always waited for. Raises `RequestRefused`.
+
+        `after` is the last event that the agent brought about before it asked. Who has a stream of them asks in
+        the call itself, which must not raise: then nothing that the agent said later comes before the request.
+        """
         ...
+
+
+Reached: TypeAlias = Callable[[int], None]
+Answer: TypeAlias = Callable[[Result | Failure], None]
+_Serving: TypeAlias = Coroutine[Any, Any, Raw]
 
 
 class _ClientRequest:
     """One request on its way."""
 
-    def __init__(self, request: Request) -> None:
+    def __init__(self, request: Request, answer: Answer) -> None:
         self.request = request
+        self.answer = answer
+        self.after: int | None = None
+        """The event that it stands behind; none so long as that cannot be seen, and nobody is asked."""
         self.scope = anyio.CancelScope()
         self.client_id: ClientId | None = None
         """Which attached client does it; none while the daemon does."""
@@ -87,28 +101,38 @@ class ClientRequests:
             if asked.client_id == client_id:
                 asked.handed_on.set()
 
-    def begin(self, request: Request, answer: Callable[[Result | Failure], None]) -> bool:
-        """Have a request done. False if nobody can."""
+    def begin(self, request: Request, place: Callable[[Reached], None], answer: Answer) -> bool:
+        """Have a request done, once `place` says which event it stands behind. False if nobody can."""
         if self._find(request.method)[0] is None:
             return False
-        asked = _ClientRequest(request)
-        self._open[exact(request.id)] = asked
-        self._tasks.start_soon(self._run, asked, answer)
+        asked = self._open[exact(request.id)] = _ClientRequest(request, answer)
+        place(partial(self._reached, asked))
         return True
+
+    def _reached(self, asked: _ClientRequest, after: int) -> None:
+        if not asked.scope.cancel_called:
+            asked.after = after
+            # Asked here and not by the task, which starts a moment later.
+            self._tasks.start_soon(self._run, asked, self._ask_next(asked, after))
 
     def withdraw(self, request_id: RequestId) -> None:
         """The agent does not want it any more."""
         asked = self._open.get(exact(request_id))
         if asked is not None:
-            asked.scope.cancel()
+            self._withdraw(asked)
 
     def withdraw_all(self) -> None:
         """The agent is gone: nobody waits for these."""
         for asked in list(self._open.values()):
-            asked.scope.cancel()
+            self._withdraw(asked)
         workspace, self._workspace = self._workspace, None
         if workspace is not None:
             self._tasks.start_soon(workspace.aclose)
+
+    def _withdraw(self, asked: _ClientRequest) -> None:
+        asked.scope.cancel()
+        if asked.after is None:
+            self._end(asked, _withdrawn(asked.request))
 
     def _find(self, method: str) -> tuple[Provider | None, ClientId | None]:
         for client_id, provider in self._offers.items():
@@ -117,42 +141,48 @@ class ClientRequests:
         own = self._workspace
         return (own, None) if own is not None and method in own.methods else (None, None)
 
-    async def _run(self, asked: _ClientRequest, answer: Callable[[Result | Failure], None]) -> None:
-        request = asked.request
-        outcome: Result | Failure = _failure(request, -32800, "the request was withdrawn")
+    def _ask_next(self, asked: _ClientRequest, after: int) -> _Serving | None:
+        """Ask the first who can; none if nobody is left."""
+        provider, asked.client_id = self._find(asked.request.method)
+        asked.handed_on = anyio.Event()
+        return None if provider is None else provider.serve(asked.request.method, asked.request.params, after)
+
+    async def _run(self, asked: _ClientRequest, serving: _Serving | None) -> None:
+        outcome: Result | Failure = _withdrawn(asked.request)
         try:
             with asked.scope:
-                outcome = await self._do(asked)
+                outcome = await self._do(asked, serving)
         finally:
-            # A new agent counts its requests from the start, and may be here before the old one's are all stopped.
-            if self._open.get(exact(request.id)) is asked:
-                del self._open[exact(request.id)]
-            answer(outcome)
+            self._end(asked, outcome)
 
-    async def _do(self, asked: _ClientRequest) -> Result | Failure:
+    def _end(self, asked: _ClientRequest, outcome: Result | Failure) -> None:
+        # A new agent counts its requests from the start, and may be here before the old one's are all stopped.
+        if self._open.get(exact(asked.request.id)) is asked:
+            del self._open[exact(asked.request.id)]
+        asked.answer(outcome)
+
+    async def _do(self, asked: _ClientRequest, serving: _Serving | None) -> Result | Failure:
         request = asked.request
-        while True:
-            provider, asked.client_id = self._find(request.method)
-            if provider is None:
-                return _failure(request, INTERNAL_ERROR, "the client that did this has left, and nobody else can")
-            asked.handed_on = anyio.Event()
+        while serving is not None:
             try:
-                result = await _serve(provider, asked)
+                result = await _serve(serving, asked)
             except RequestRefused as refusal:
                 data = None if refusal.uri is None else {"uri": refusal.uri}
                 return _failure(request, refusal.jsonrpc, str(refusal), data)
             if result is not None:
                 return Result(request.id, result)
+            serving = self._ask_next(asked, asked.after or 0)
+        return _failure(request, INTERNAL_ERROR, "the client that did this has left, and nobody else can")
 
 
-async def _serve(provider: Provider, asked: _ClientRequest) -> Raw | None:
+async def _serve(serving: _Serving, asked: _ClientRequest) -> Raw | None:
     """The result; none if the client left before it gave one."""
     results: list[Raw] = []
     refusals: list[RequestRefused] = []
 
     async def serve(scope: anyio.CancelScope) -> None:
         try:
-            results.append(await provider.serve(asked.request.method, asked.request.params))
+            results.append(await serving)
         except RequestRefused as refusal:
             refusals.append(refusal)
         except Exception:  # a provider may raise anything; its agent must hear of it
@@ -170,6 +200,10 @@ async def _serve(provider: Provider, asked: _ClientRequest) -> Raw | None:
     if refusals:
         raise refusals[0]
     return results[0] if results else None
+
+
+def _withdrawn(request: Request) -> Failure:
+    return _failure(request, -32800, "the request was withdrawn")
 
 
 def _failed() -> RequestRefused:

@@ -16,6 +16,8 @@ ahead of the log; the session adopts that state only after the append, so a fail
         clients hear the failure and what the agent said is tried again until it is stored; everything stored means
         only the acknowledgement was lost; anything else means that somebody else owns the session now.
     S5  Told before done: while a prompt's answer is being written to its client (`hold`), the agent is not asked.
+    S6  A place is a place: what the agent said that is in no log is handed on when everything before it is
+        published, with the offset that it stands behind (`Place`).
 """
 
 from __future__ import annotations
@@ -59,7 +61,16 @@ Watch: TypeAlias = Callable[[SessionId, Sequence[AnyEvent]], None]
 logger = logging.getLogger(__name__)
 
 Reply: TypeAlias = asyncio.Future[object]
-Entry: TypeAlias = tuple[AnyInput, Reply | None]
+
+
+class Place(NamedTuple):
+    """The place of something that the agent said and no log has: a request to its client, a notification."""
+
+    reached: Callable[[int], None]
+    """Hears the offset of the last event before it, once that can be seen. Must not wait and must not raise."""
+
+
+Entry: TypeAlias = tuple[AnyInput | Place, Reply | None]
 
 
 class Inbox:
@@ -80,7 +91,7 @@ class Inbox:
     def __len__(self) -> int:
         return len(self._entries)
 
-    def put(self, input: AnyInput) -> None:
+    def put(self, input: AnyInput | Place) -> None:
         """Take an input that nobody waits for: the agent's words, deadlines. The caller then awaits `room`."""
         self._entries.append((input, None))
         self._wake()
@@ -218,15 +229,17 @@ class Session:
                 batch = self.inbox.take_nowait()
 
     async def _settle(self, batch: list[Entry]) -> None:
-        draft, answers = self._decide(batch)
+        draft, answers, places = self._decide(batch)
         while draft.events and not await self._append(draft, answers):
             # What clients asked has been refused; the rest are facts, tried again with what came since. In place,
             # so that `run` knows who waits if the loop ends here.
             batch[:] = [(input, reply) for input, reply in batch if reply is None]
             await self._clock.sleep(self._limits.log_retry_s)
             batch.extend(self.inbox.take_nowait())
-            draft, answers = self._decide(batch)
+            draft, answers, places = self._decide(batch)
         self.state = draft.state
+        for place, offset in places:
+            place.reached(offset)
         for reply, answer in answers:
             if not reply.done():
                 reply.set_result(answer)
@@ -240,10 +253,14 @@ class Session:
         if self.head - self._snapshot_head >= self._limits.snapshot_events:
             await self.save_snapshot()
 
-    def _decide(self, batch: list[Entry]) -> tuple[Draft, list[tuple[Reply, object]]]:
+    def _decide(self, batch: list[Entry]) -> _Decided:
         draft = Draft(self.state, self.head, self._limits)
         answers: list[tuple[Reply, object]] = []
+        places: list[tuple[Place, int]] = []
         for input, reply in batch:
+            if isinstance(input, Place):
+                places.append((input, self.head + len(draft.events)))
+                continue
             try:
                 answer = take(draft, input)
             except TurnwireError as error:
@@ -254,7 +271,7 @@ class Session:
             else:
                 if reply is not None:
                     answers.append((reply, answer))
-        return draft, answers
+        return _Decided(draft, answers, places)
 
     async def _append(self, draft: Draft, answers: list[tuple[Reply, object]]) -> bool:
         """Store and show the draft's events. False if nothing was stored and it is worth trying again."""
@@ -310,6 +327,14 @@ class Session:
             await self._log.save_snapshot(self.session_id, snapshot)
         except (LogError, SessionNotFound) as error:
             logger.warning("a snapshot was not kept", extra={"event": "snapshot_not_kept", "code": error.code})
+
+
+class _Decided(NamedTuple):
+    """What a batch comes to."""
+
+    draft: Draft
+    answers: list[tuple[Reply, object]]
+    places: list[tuple[Place, int]]
 
 
 def _unwatched(session_id: SessionId, events: Sequence[AnyEvent]) -> None:

@@ -31,7 +31,7 @@ export const textOf = (events) =>
 export const failure = (error) =>
   error instanceof DaemonHttpError
     ? { status: error.status, body: error.body, message: error.message }
-    : { name: error.name, message: error.message };
+    : { ...error, name: error.name, message: error.message };
 
 // Reads a session's events from the moment it is made, and keeps them.
 export class Reader {

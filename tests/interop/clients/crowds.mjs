@@ -1,5 +1,5 @@
 // Many at once: instantaneous prompts, fast output, readers.
-import { failure, isEnd, newSession, Reader, run, textOf, words } from "./client.mjs";
+import { connect, failure, isEnd, newSession, Reader, run, textOf, words } from "./client.mjs";
 
 const LONG_S = 30;
 
@@ -56,10 +56,11 @@ const tooMany = async (count) => {
   await reader.until(() => textOf(reader.events) === "begun");
   const rest = Array.from({ length: count }, () => session.prompt(words("stop end_turn")).catch(failure));
   const refused = await within(Promise.race(rest), "a refusal");
+  const plain = await connect({ maxPendingPromptsPerSession: null }).prompt(session.sessionId, words("more")).catch(failure);
   await session.cancel();
   await first;
   const ends = await within(Promise.all(rest), "the accepted prompts");
-  return { refused, ends: counted(ends.map(({ stopReason, status }) => stopReason ?? status)) };
+  return { refused, plain, ends: counted(ends.map(({ stopReason, name }) => stopReason ?? name)) };
 };
 
 const chunks = async (count) => {

@@ -1,5 +1,7 @@
 // Coming back to a session: load with its history, resume without, with an id that is not known any more; over a cut
 // connection and over a restart of the daemon.
+import { asKnownDaemonEvent } from "@qwen-code/sdk/daemon";
+
 import { connect, DaemonSessionClient, failure, hear, isEnd, newSession, Reader, run, tell, textOf, words, workspaceCwd } from "./client.mjs";
 
 const load = async (texts) => {
@@ -85,4 +87,21 @@ const interrupted = async (text) => {
   };
 };
 
-await run({ load, resume, heal, missing, interrupted });
+// A cursor beyond the end of the log.
+const misplaced = async (lastEventId) => {
+  const session = await newSession();
+  await session.prompt(words("echo there"));
+  const reader = new Reader(session, { lastEventId });
+  const told = await reader.until(({ type }) => type === "state_resync_required");
+  await reader.until(({ type }) => type === "replay_complete");
+  await reader.stop();
+  return {
+    told: told.data,
+    known: asKnownDaemonEvent(told) !== undefined,
+    said: textOf(reader.events),
+    ids: reader.ids,
+    last: session.lastEventId,
+  };
+};
+
+await run({ misplaced, load, resume, heal, missing, interrupted });

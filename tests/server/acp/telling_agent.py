@@ -5,9 +5,12 @@ The first update of each session it opens is the request that opened it, as text
     news           a notification of its own about no session
     elicit ID      a question on a page, and word of its end once it is answered
     read PATH      the text of a file that its client reads for it
+    burst N …      N pieces of text, then each of the methods that follow, then `last`, all in one write: a request,
+                   or a notification if it is `_note…` or the end of an elicitation; `!` at its end: of no session
     die            end without a word
 
-Its one argument says what it offers: `directories` or nothing.
+`_telling/burst` does the same for the session that it names as `of`, outside of a turn. Its one argument says what
+it offers: `directories` or nothing.
 """
 
 from __future__ import annotations
@@ -24,9 +27,38 @@ def send(**members: Any) -> None:
     sys.stdout.flush()
 
 
-def say(session_id: str, text: str) -> None:
+def piece(session_id: str, text: str) -> Json:
     update = {"sessionUpdate": "agent_message_chunk", "content": {"type": "text", "text": text}}
-    send(method="session/update", params={"sessionId": session_id, "update": update})
+    return {"method": "session/update", "params": {"sessionId": session_id, "update": update}}
+
+
+def say(session_id: str, text: str) -> None:
+    send(**piece(session_id, text))
+
+
+def burst(session_id: str, count: int, methods: list[str]) -> None:
+    """All in one write; then wait for the answers and say them."""
+    frames = [piece(session_id, str(number)) for number in range(count)]
+    asked: list[str] = []
+    wanted = {"path": "/x", "content": "x", "command": "x", "terminalId": "t"}
+    page = {"mode": "url", "url": "https://example.test/", "message": "Open it", "elicitationId": "e-1"}
+    for method in methods:
+        params = wanted | (page if "elicit" in method else {})
+        if not method.endswith("!"):
+            params["sessionId"] = session_id
+        frame: Json = {"method": method.rstrip("!"), "params": params}
+        if not method.startswith(("_note", "elicitation/complete")):
+            asked.append(f"burst-{len(asked)}")
+            frame["id"] = asked[-1]
+        frames.append(frame)
+    frames.append(piece(session_id, "last"))
+    sys.stdout.write("".join(json.dumps({"jsonrpc": "2.0", **each}) + "\n" for each in frames))
+    sys.stdout.flush()
+    while asked:
+        message = json.loads(sys.stdin.readline())
+        if "method" not in message and message["id"] in asked:
+            asked.remove(message["id"])
+            say(session_id, json.dumps(message.get("result") or message["error"]["code"]))
 
 
 def ask(method: str, params: Json) -> Json:
@@ -56,6 +88,8 @@ def do(session_id: str, words: list[str]) -> None:
         case ["read", path]:
             result = ask("fs/read_text_file", {"sessionId": session_id, "path": path})
             say(session_id, result.get("content", "refused"))
+        case ["burst", count, *methods]:
+            burst(session_id, int(count), methods)
         case ["die"]:
             sys.exit(1)
         case _:
@@ -82,6 +116,8 @@ def main(offers: list[str]) -> None:
             do(params["sessionId"], params["prompt"][0]["text"].split())
             say(params["sessionId"], json.dumps({"prompted": params.get("_meta")}))
             send(id=message["id"], result={"stopReason": "end_turn"})
+        elif method == "_telling/burst":
+            burst(params["of"], params["count"], params["methods"])
         elif "id" in message and method is not None:
             send(id=message["id"], error={"code": -32601, "message": "no"})
 

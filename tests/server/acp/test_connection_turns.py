@@ -302,3 +302,18 @@ async def test_a_prompts_meta_reaches_the_agent() -> None:
             each for each in await events_of(place.daemon.log, session_id) if isinstance(each, PromptAccepted)
         ]
         assert b'"mine":7' in bytes(accepted[0].meta)  # pyright: ignore[reportArgumentType]
+
+
+@pytest.mark.requirement("R58")
+@pytest.mark.parametrize("dialect", DIALECTS)
+async def test_an_operator_may_let_a_prompt_be_refused_while_a_turn_runs(dialect: str) -> None:
+    async with acp_daemon(when_busy="reject") as place, connected(place, DIALECTS[dialect]) as client:
+        session_id = await client.new()
+        first = await client.prompt(session_id, "say 1 begun\ngate g")
+        await client.update("agent_message_chunk")
+        refused = await client.answer(await client.prompt(session_id, "say 1 second"))
+        assert refused["error"]["data"]["code"] == "busy"
+        place.source.gates.open("g")
+        assert "result" in await client.answer(first)
+        events = await events_of(place.daemon.log, session_id)
+        assert len([each for each in events if isinstance(each, PromptAccepted)]) == 1

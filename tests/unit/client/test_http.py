@@ -129,7 +129,7 @@ async def test_a_refusal_of_the_moment_is_waited_out_as_long_as_it_asks() -> Non
 @pytest.mark.parametrize(
     ("answer", "kind"),
     [
-        (told({"code": "prompt_queue_full", "error": "x"}, 429, retry_after="1"), QueueFull),
+        (told({"code": "prompt_queue_full", "error": "x"}, 503, retry_after="1"), QueueFull),
         (told({"code": "unauthenticated", "error": "x"}, 401), Unauthenticated),
         (told({"code": "shutting_down", "error": "x"}, 503, retry_after="99"), ShuttingDown),
         (Play(504), DaemonRefused),

@@ -16,11 +16,9 @@ pytestmark = pytest.mark.anyio
 END = ev.TurnCompleted(at=1, prompt_id=PromptId("p"), stop_reason="end_turn", ending=ev.Ending.RESPONSE)
 
 
-def progress(
-    prompt_id: str = "p", request_id: RequestId | None = None, agent_id: RequestId | None = None
-) -> Progress:
+def progress(prompt_id: str = "p", request_id: RequestId | None = None, *, is_own: bool = True) -> Progress:
     made = Progress(PromptId(prompt_id), request_id, None)
-    made.agent_request_id = agent_id
+    made.is_own = is_own
     return made
 
 
@@ -29,18 +27,18 @@ def call(turn: Progress | None) -> UnfinishedCall:
 
 
 @pytest.mark.requirement("R7", "R82")
-async def test_a_request_id_names_the_exact_type_first_the_callers_before_the_agents_and_the_newer_turn() -> None:
+async def test_a_request_id_names_the_exact_type_first_the_callers_before_others_and_the_newer_turn() -> None:
     number, text = progress("number", 2), progress("text", "2")
-    agents, old = progress("agents", None, 2), progress("old", 9)
-    turns = [progress("new", 9), old, agents, text, number]
+    others, old = progress("others", "2", is_own=False), progress("old", 9)
+    turns = [progress("new", 9), old, others, text, number]
     named = {
         repr(wanted): found.prompt_id if (found := find_request(wanted, turns)) else None
         for wanted in (2, "2", 9, "9", 3)
     }
     assert named == {"2": "number", "'2'": "text", "9": "new", "'9'": "new", "3": None}
-    found = find_request("2", [agents, number])
+    found = find_request("2", [others, number])
     assert found is number
-    assert find_request("2", [agents]) is agents
+    assert find_request(2, [others, progress("nameless")]) is others
 
 
 async def test_a_turn_is_drained_when_its_end_has_come_and_no_call_is_left() -> None:

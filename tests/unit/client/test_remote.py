@@ -101,14 +101,21 @@ async def test_a_gap_is_an_error_and_never_skipped() -> None:
 
 
 @pytest.mark.requirement("R77", "G9")
-async def test_a_position_that_the_daemon_lost_is_told() -> None:
-    lost = frame(
-        None, "state_resync_required", {"reason": "trimmed", "lastDeliveredId": 1, "earliestAvailableId": 9}
-    )
+@pytest.mark.parametrize(
+    ("told", "why"),
+    [
+        ({"reason": "ring_evicted", "detail": "trimmed"}, "trimmed"),
+        ({"reason": "epoch_reset", "detail": "ahead"}, "ahead"),
+        ({"reason": "trimmed"}, "trimmed"),
+    ],
+    ids=["behind", "ahead", "an older daemon"],
+)
+async def test_a_position_that_the_daemon_lost_is_told(told: dict[str, str], why: str) -> None:
+    lost = frame(None, "state_resync_required", {**told, "lastDeliveredId": 1, "earliestAvailableId": 9})
     async with found(a_daemon(lambda _: streamed(RETRY + lost + said(9), stays_open=True))) as (session, _):
         with pytest.raises(PositionLost) as caught:
             await take(session, 1, 9)
-        assert (caught.value.context["why"], caught.value.context["earliest"]) == ("trimmed", 9)
+        assert (caught.value.context["why"], caught.value.context["earliest"]) == (why, 9)
 
 
 async def test_a_kind_of_event_that_is_not_known_here_takes_its_place_and_is_no_error() -> None:

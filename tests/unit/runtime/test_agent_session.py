@@ -25,6 +25,7 @@ from turnwire.runtime.agent_connection import AgentConnection
 from turnwire.runtime.agent_inbound import AgentInbound
 from turnwire.runtime.agent_session import AgentSession
 from turnwire.runtime.client_requests import ClientRequests
+from turnwire.runtime.session import Place
 from turnwire.runtime.source import LinkedAgent
 from turnwire.testing import ManualClock
 from turnwire.testing.patience import quiet
@@ -47,7 +48,8 @@ class Home:
         self.replays: list[View] = []
         self.times_ready = 0
 
-    def put(self, happened: AnyInput) -> None:
+    def put(self, happened: AnyInput | Place) -> None:
+        assert not isinstance(happened, Place), "nobody is asked here"
         self.inputs.append(happened)
 
     async def room(self) -> None:

@@ -14,7 +14,7 @@ from tests.support.driving import WAIT_S
 from turnwire.errors import RequestRefused
 from turnwire.ids import ClientId, RequestId
 from turnwire.limits import Limits
-from turnwire.runtime.client_requests import ClientRequests
+from turnwire.runtime.client_requests import ClientRequests, Reached
 from turnwire.testing.patience import quiet
 from turnwire.wire.jsonrpc import Failure, Request, Result, raw
 
@@ -31,12 +31,14 @@ class Desk:
         self.methods = frozenset({READ})
         self.name = name
         self.asked = 0
+        self.after: list[int] = []
         self.may_answer = anyio.Event()
         self._error = error
         self._is_deaf = deaf
 
-    async def serve(self, method: str, params: Raw) -> Raw:
+    async def serve(self, method: str, params: Raw, after: int) -> Raw:
         self.asked += 1
+        self.after.append(after)
         with anyio.CancelScope(shield=self._is_deaf):
             await self.may_answer.wait()
         if self._error is not None:
@@ -50,9 +52,17 @@ class Answers:
     def __init__(self, requests: ClientRequests) -> None:
         self.requests = requests
         self.given: list[tuple[RequestId | None, str]] = []
+        self.unplaced: list[Reached] | None = None
+        """If it is a list, requests wait in it for their place."""
 
     def ask(self, request_id: RequestId, method: str = READ, params: object = None) -> bool:
-        return self.requests.begin(Request(request_id, method, raw(params or {})), self._answer)
+        return self.requests.begin(Request(request_id, method, raw(params or {})), self._place, self._answer)
+
+    def _place(self, reached: Reached) -> None:
+        if self.unplaced is None:
+            reached(0)
+        else:
+            self.unplaced.append(reached)
 
     async def until(self, count: int) -> list[tuple[RequestId | None, str]]:
         """The answers, once there are so many; a moment later there are no more."""
@@ -201,3 +211,66 @@ async def test_a_directory_that_cannot_be_served_is_not_served(tasks: TaskGroup)
     given = answers(tasks, own=True)
     given.requests.settle("relative")
     assert not given.ask(1)
+
+
+# -- the place of a request ----------------------------------------------------------------------------------
+
+
+@pytest.mark.requirement("R94")
+async def test_nobody_is_asked_before_the_place_of_a_request_is_known(tasks: TaskGroup) -> None:
+    given, ann = answers(tasks), Desk("ann")
+    given.unplaced = []
+    given.requests.offer(ANN, ann)
+    assert given.ask(1)
+    await quiet()
+    assert (ann.asked, given.requests.open) == (0, [READ])
+    given.unplaced[0](7)
+    ann.may_answer.set()
+    assert await given.until(1) == [(1, '"ann"')]
+    assert ann.after == [7]
+
+
+async def test_a_client_that_leaves_before_the_place_of_a_request_is_known_is_not_asked(tasks: TaskGroup) -> None:
+    given, ann, bob = answers(tasks), Desk("ann"), Desk("bob")
+    given.unplaced = []
+    given.requests.offer(ANN, ann)
+    given.ask(1)
+    given.requests.retract(ANN)
+    given.unplaced[0](3)
+    assert await given.until(1) == [(1, "-32603")]
+    given.requests.offer(BOB, bob)
+    given.ask(2)
+    given.unplaced[1](4)
+    bob.may_answer.set()
+    assert (await given.until(2))[1:] == [(2, '"bob"')]
+    assert (ann.asked, bob.after) == (0, [4])
+
+
+async def test_the_next_client_is_asked_in_the_same_place(tasks: TaskGroup) -> None:
+    given, ann, bob = answers(tasks), Desk("ann"), Desk("bob")
+    given.unplaced = []
+    given.requests.offer(ANN, ann)
+    given.requests.offer(BOB, bob)
+    given.ask(1)
+    given.unplaced[0](9)
+    bob.may_answer.set()
+    given.requests.retract(ANN)
+    assert await given.until(1) == [(1, '"bob"')]
+    assert (ann.after, bob.after) == ([9], [9])
+
+
+@pytest.mark.parametrize("everything", [False, True])
+async def test_a_request_that_is_withdrawn_before_its_place_is_known_is_answered_once(
+    tasks: TaskGroup, everything: bool
+) -> None:
+    given, ann = answers(tasks), Desk("ann")
+    given.unplaced = []
+    given.requests.offer(ANN, ann)
+    given.ask(1)
+    if everything:
+        given.requests.withdraw_all()
+    else:
+        given.requests.withdraw(1)
+    given.unplaced[0](5)
+    assert await given.until(1) == [(1, "-32800")]
+    assert (ann.asked, given.requests.open) == (0, [])

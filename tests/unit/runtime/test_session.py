@@ -1,4 +1,4 @@
-"""The one loop: decide, append, publish, answer, perform, in this order and no other (S1 to S4)."""
+"""The one loop: decide, append, publish, answer, perform, in this order and no other (S1 to S4, S6)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from turnwire.core.queue import Accepted
 from turnwire.errors import AppendConflict, LogCorrupt, LogFull, LogUnavailable, PromptNotFound, SessionClosed
 from turnwire.ids import ClientId, PromptId
 from turnwire.limits import KiB, Limits
-from turnwire.runtime.session import STATE
+from turnwire.runtime.session import STATE, Place
 from turnwire.testing.faults import Delay, Fail
 
 pytestmark = pytest.mark.anyio
@@ -338,3 +338,43 @@ async def test_a_cancel_is_decided_while_thousands_of_updates_wait(rigs: Rigs) -
     assert texts(events) == [str(number) for number in range(6000)]
     assert len(texts(events[:place])) == 3000
     assert fx.CancelAgent(PromptId("p1"), ev.CancelRung.NOTIFY) in rig.effects
+
+
+# -- S6: a place ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.requirement("R94")
+async def test_a_place_is_reached_when_what_is_before_it_is_seen_and_knows_where_it_is(rigs: Rigs) -> None:
+    stored = anyio.Event()
+    rig = await rigs.open(Delay(at=2, until=stored))
+    reached: list[tuple[int, int]] = []
+
+    def look(offset: int) -> None:
+        reached.append((offset, rig.session.tail.head))
+
+    rig.session.inbox.put(ready())
+    rig.session.inbox.ask(prompt("hello"))
+    for text in ("a", "b"):
+        rig.says(text)
+        rig.session.inbox.put(Place(look))
+    await rig.quiet()
+    assert reached == []
+    stored.set()
+    await rig.quiet()
+    events = await rig.events()
+    last = len(events)
+    assert reached == [(last - 1, last), (last, last)]
+    assert texts(events[: reached[0][0]]) == ["a"]
+
+
+async def test_a_place_waits_until_the_log_has_taken_what_is_before_it(rigs: Rigs) -> None:
+    rig = await rigs.open(Fail(call="append", at=2, error=DOWN))
+    reached: list[int] = []
+    rig.session.inbox.put(ready())
+    rig.says("a")
+    rig.session.inbox.put(Place(reached.append))
+    await rig.quiet()
+    assert reached == []
+    await rig.retry()
+    await rig.quiet()
+    assert reached == [len(await rig.events())]

@@ -88,8 +88,10 @@ class Workspace:
         """Fix the directories now instead of at the first request. Raises `RequestRefused` if one is missing."""
         await to_thread.run_sync(self._roots.pin, limiter=self._threads)
 
-    async def serve(self, method: str, params: Raw) -> Raw:
-        """Do what the agent asks. Calls may overlap, and are in no order. Cancel-safe: see each module.
+    async def serve(self, method: str, params: Raw, after: int = 0) -> Raw:
+        """Do what the agent asks; behind which event is all the same here.
+
+        Calls may overlap, and are in no order. Cancel-safe: see each module.
 
         Raises:
             RequestRefused: With the code to answer with.

@@ -411,13 +411,18 @@ class ClientState:
         """The refusal of a request."""
         self.put(failure_of(request_id, error), subscription)
 
-    def put(self, frame: bytes, subscription: Subscription | None) -> None:
-        """Any frame that is in no log: behind what the session's log has now, or on the connection's stream."""
+    def put(self, frame: bytes, subscription: Subscription | None, after: int | None = None) -> None:
+        """Any frame that is in no log: on the connection's stream, or on the session's, behind the event `after`.
+
+        If that is none, behind what the session's log has now.
+        """
         if subscription is None or not subscription.is_attached:
             self.queue.put(frame)
             return
-        loaded = self.daemon.node.loaded.get(subscription.session_id)
-        subscription.put(frame, 0 if loaded is None else loaded.head)
+        if after is None:
+            loaded = self.daemon.node.loaded.get(subscription.session_id)
+            after = 0 if loaded is None else loaded.head
+        subscription.put(frame, after)
 
 
 def _unknown(session_id: SessionId) -> SessionNotFound:

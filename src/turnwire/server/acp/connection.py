@@ -308,8 +308,10 @@ class AcpConnection:
         wants_carrier = client.is_merged or (subscription.streams == 0 and subscription.state in UNANSWERED)
         if is_unread and wants_carrier and client.queue.has_readers:
             subscription.carrier = client.start(self._carry, subscription)
-        # The agent can ask of the client, and be heard by it, while somebody reads for the client.
-        is_lent = subscription.is_attached and subscription.readers > 0
+        # The agent can ask of the client, and be heard by it, while somebody reads for the client. A reader for the
+        # connection's stream may wait for room in it that nobody makes any more.
+        is_read = subscription.streams > 0 or (subscription.readers > 0 and client.queue.has_readers)
+        is_lent = subscription.is_attached and is_read
         if is_lent and subscription.lending is None:
             subscription.lending = client.start(lend, client, subscription)
         elif subscription.lending is not None and not is_lent:

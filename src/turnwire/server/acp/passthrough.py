@@ -7,6 +7,9 @@ somebody reads for the client, and notifications. None of it is in the log.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Coroutine
+from typing import Any
+
 from msgspec import UNSET, Raw, Struct, UnsetType
 
 from turnwire.core.translate.handshake import can_log_out, has_login, is_terminal
@@ -16,7 +19,7 @@ from turnwire.core.view.transcript import ToolCall
 from turnwire.errors import RemoteProtocolError, RequestRefused
 from turnwire.ids import SessionId
 from turnwire.server.access.identity import Role
-from turnwire.server.acp.client_state import ELICITATION_ID, ClientState
+from turnwire.server.acp.client_state import ELICITATION_ID, AwaitedRequest, ClientState
 from turnwire.server.acp.rpc import EMPTY, invalid, read_params
 from turnwire.server.acp.subscription import Subscription
 from turnwire.server.acp.subscription_state import SubscriptionState
@@ -191,11 +194,16 @@ class ClientProvider:
     def methods(self) -> frozenset[str]:
         return self._methods
 
-    async def serve(self, method: str, params: Raw) -> Raw:
-        """Ask the client and wait. Raises `RequestRefused`."""
+    def serve(self, method: str, params: Raw, after: int) -> Coroutine[Any, Any, Raw]:
+        """Ask the client, behind this event, and wait. Raises `RequestRefused`."""
         client, subscription = self._client, self._subscription
         request = client.outgoing.send(subscription.session_id, method)
-        client.put(encode(Request(request.id, method, _with_our_id(params, subscription.session_id))), subscription)
+        frame = encode(Request(request.id, method, _with_our_id(params, subscription.session_id)))
+        client.put(frame, subscription, after)
+        return self._answer(request)
+
+    async def _answer(self, request: AwaitedRequest) -> Raw:
+        client, subscription = self._client, self._subscription
         try:
             await request.done.wait()
         finally:
@@ -229,10 +237,13 @@ class _AgentListener:
     def client(self) -> object:
         return self._client
 
-    def heard(self, said: Notification) -> None:
+    def heard(self, said: Notification, after: int) -> None:
         session_id = self._subscription.session_id
         frame = encode(Notification(said.method, _with_our_id(said.params, session_id)))
-        self._client.put(frame, self._subscription)
+        self._client.put(frame, self._subscription, after)
+
+    def behind(self, after: int, act: Callable[[], None]) -> None:
+        self._subscription.behind(after, act)
 
     def heard_by_all(self, said: Notification) -> None:
         self._client.put(encode(said), None)

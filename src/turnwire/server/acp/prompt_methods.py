@@ -94,8 +94,7 @@ async def prompt(client: ClientState, request: Request) -> None:
         client_id=subscription.client_id,
         prompt_id=sent.prompt_id,
         content=wanted.prompt,
-        # An agent that decides where prompts go decides it of every prompt, also while a turn runs.
-        when_busy=ours.when_busy or (WhenBusy.AGENT if client.profile.version == 2 else WhenBusy.QUEUE),
+        when_busy=ours.when_busy or await _when_busy(client, wanted.session_id),
         prompt_request_id=request.id,
         key=key,
         digest=None if key is None else _digest(wanted),
@@ -116,6 +115,17 @@ async def prompt(client: ClientState, request: Request) -> None:
         repeated = sent._replace(prompt_id=accepted.prompt_id, after=accepted.after_offset)
         client.prompts.repeat(repeated)
         client.start(answer_from_log, client, subscription, repeated)
+
+
+async def _when_busy(client: ClientState, session_id: SessionId) -> WhenBusy:
+    """What a prompt wants that does not say: as the operator chose, unless an agent decides where prompts go.
+
+    Such an agent decides it of every prompt of a client that knows this, also while a turn runs.
+    """
+    state = (await client.daemon.node.session(session_id)).state
+    if client.profile.version == 2 and state.inserts:
+        return WhenBusy.AGENT
+    return WhenBusy(client.daemon.settings.when_busy)
 
 
 def _digest(wanted: _Prompting) -> str:

@@ -306,6 +306,8 @@ class _Run:
             ends.append(self._told)
         if (behind := self._queued.next_after) is not None:
             ends.append(behind)
+        if (behind := self._subscription.next_behind) is not None:
+            ends.append(behind)
         # What the log has forgotten meanwhile may lie behind.
         return max(offset, min(ends))
 

@@ -75,6 +75,8 @@ class Subscription:
         self._wakes: set[Wake] = set()
         self._behind_queue: Callable[[], object] | None = None
         self._last_queued = 0
+        self._behind: list[tuple[int, Callable[[], None]]] = []
+        """What is done behind events, and behind which."""
 
     @property
     def is_attached(self) -> bool:
@@ -90,6 +92,7 @@ class Subscription:
 
     def open(self, start: Start, *, is_gated: bool) -> None:
         """The client is attached. Readers begin, or begin anew."""
+        self._act_behind()
         self.state = step(self.state, Signal.OPENED)
         if self.state is SubscriptionState.OVER:
             # A request that was under way when the connection ended.
@@ -114,6 +117,7 @@ class Subscription:
         self._leave(Signal.ENDED)
 
     def _leave(self, signal: Signal) -> None:
+        self._act_behind()
         self.state = step(self.state, signal)
         self.start = None
         self._begin_anew()
@@ -121,6 +125,7 @@ class Subscription:
 
     def pause(self) -> None:
         """Give nothing until the session is opened anew. What was given and not sent is not sent any more."""
+        self._act_behind()
         self.state = step(self.state, Signal.PAUSED)
         self._begin_anew()
         self.paused_generation = self.generation
@@ -163,6 +168,8 @@ class Subscription:
     def delivered(self, offset: int, position: int) -> None:
         """A reader was given everything up to this event, and all queued frames before this one."""
         self.cursor = max(self.cursor, offset)
+        if self._behind:
+            self._act_behind(self.cursor)
         if self._behind_queue is not None and position >= self._last_queued:
             act, self._behind_queue = self._behind_queue, None
             act()
@@ -177,6 +184,25 @@ class Subscription:
     def call_behind_queue(self, act: Callable[[], object]) -> None:
         """Call `act` once a reader was given all queued frames that there are now."""
         self._behind_queue, self._last_queued = act, self.queue.end
+
+    def behind(self, after: int, act: Callable[[], None]) -> None:
+        """Call `act` once a reader was given all events up to this one; at once while none is given any."""
+        if self.state is not SubscriptionState.LIVE or self.cursor >= after:
+            act()
+        else:
+            self._behind.append((after, act))
+
+    @property
+    def next_behind(self) -> int | None:
+        """The event that the first thing to do waits for; none if there is nothing."""
+        return min((after for after, _ in self._behind), default=None)
+
+    def _act_behind(self, offset: int | None = None) -> None:
+        """Do what waits behind events up to this one, or all of it."""
+        due = [each for each in self._behind if offset is None or each[0] <= offset]
+        self._behind = [each for each in self._behind if each not in due]
+        for _, act in due:
+            act()
 
     # -- readers -------------------------------------------------------------------------------------------
 

@@ -192,8 +192,11 @@ class Offer:
     def methods(self) -> frozenset[str]:
         return self._methods
 
-    async def serve(self, method: str, params: Raw) -> Raw:
-        """Ask the client and wait. Raises `RequestRefused`."""
+    async def serve(self, method: str, params: Raw, after: int) -> Raw:
+        """Ask the client and wait. Raises `RequestRefused`.
+
+        The events are on another stream, so the client is told behind which of them it was asked.
+        """
         if self._open >= self._most:
             raise RequestRefused(
                 "the client has too much to do; ask again later", jsonrpc=INTERNAL_ERROR, reason="too_many"
@@ -201,7 +204,8 @@ class Offer:
         request_id = f"r_{secrets.token_hex(10)}"
         waiting = self._waiting[request_id] = _Waiting(self._session_id)
         self._open += 1
-        self._write(ASKED, request_id, method=method, params=params if params else Raw(b"{}"))
+        told = params if params else Raw(b"{}")
+        self._write(ASKED, request_id, method=method, params=told, lastEventId=after)
         try:
             await waiting.answered.wait()
         finally:

@@ -61,8 +61,10 @@ class ProtocolVersions(Struct, frozen=True):
     supported: list[str]
 
 
-class Policy(Struct, frozen=True):
+class Policy(Struct, frozen=True, rename="camel"):
     permission: str
+    when_busy: str
+    """What becomes of a prompt that does not say, while a turn runs."""
 
 
 class CapabilityLimits(Struct, frozen=True, kw_only=True, rename="camel"):
@@ -126,7 +128,7 @@ async def show(call: Call) -> Reply:
             model_services=[],
             protocol_versions=ProtocolVersions("v1", ["v1"]),
             transports=["rest", "sse"],
-            policy=Policy("first-responder"),
+            policy=Policy("first-responder", settings.when_busy),
             limits=CapabilityLimits(
                 max_pending_prompts_per_session=limits.queue_length,
                 max_sessions_per_workspace=limits.loaded_sessions,

@@ -18,7 +18,6 @@ from turnwire.core.turn import TurnState
 from turnwire.errors import (
     BadRequest,
     ContentRefused,
-    Forbidden,
     IdempotencyConflict,
     PromptNotFound,
     QueueFull,
@@ -85,7 +84,8 @@ class SteerBody(Struct, frozen=True, kw_only=True, rename="camel"):
 class PromptBody(SteerBody, frozen=True, kw_only=True, rename="camel"):
     """A prompt, and what it wants when a turn is running already."""
 
-    when_busy: WhenBusy = WhenBusy.QUEUE
+    when_busy: WhenBusy | None = None
+    """By default what the operator chose, which `/capabilities` tells as `policy.whenBusy`."""
 
 
 class PromptQuery(Struct, rename="camel"):
@@ -145,8 +145,8 @@ async def prompt(call: Call) -> Reply:
     return Reply(reply, 200, headers)
 
 
-async def take(call: Call, body: SteerBody, when_busy: WhenBusy) -> Taken:
-    """Have the prompt accepted, as its request says. Raises one of `REFUSALS`; then there is no turn."""
+async def take(call: Call, body: SteerBody, when_busy: WhenBusy | None) -> Taken:
+    """Have the prompt accepted, as its request says or the operator. Raises one of `REFUSALS`; then no turn is."""
     daemon = call.daemon
     daemon.check_open()
     key = call.request.headers.get("idempotency-key")
@@ -160,10 +160,11 @@ async def take(call: Call, body: SteerBody, when_busy: WhenBusy) -> Taken:
         client_id=client_id,
         prompt_id=new_ids.prompt_id(),
         content=raw(body.prompt),
-        when_busy=when_busy,
+        when_busy=when_busy or WhenBusy(daemon.settings.when_busy),
         prompt_request_id=body.prompt_request_id,
         key=key,
-        digest=None if key is None else digest(body.prompt, body.meta, when_busy),
+        # What the client said: what the operator chooses may change between a prompt and its repetition.
+        digest=None if key is None else digest(body.prompt, body.meta, when_busy or WhenBusy.QUEUE),
         deadline_at=None if body.deadline_ms is None else now + body.deadline_ms,
     )
     return await take_prompt(daemon, call.session_id, wanted, body.meta or {}, call.request.headers)
@@ -181,14 +182,13 @@ def _receipt(taken: Taken) -> Reply:
 
 
 def _wanted_wait(call: Call) -> float | None:
-    """How long the caller wants to wait for the end; none if it wants its answer now. Raises `Forbidden`."""
+    """How long the answer waits for the end; none if it comes now.
+
+    The caller prefers to wait, no more: where that is turned off, it gets the answer that everybody gets.
+    """
     asked = _asked_wait(call)
-    if asked is None:
-        return None
     longest = call.daemon.limits.blocking_s if call.daemon.settings.blocking else 0
-    if not longest:
-        raise Forbidden("answers that wait for the end are turned off here; leave `wait` out and follow the events")
-    return min(asked, longest)
+    return None if asked is None or not longest else min(asked, longest)
 
 
 def _asked_wait(call: Call) -> float | None:
@@ -255,7 +255,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         gives=PromptReceipt,
         status=202,
         also={200: PromptReply},
-        refuses=(*REFUSALS, Forbidden, TurnError),
+        refuses=(*REFUSALS, TurnError),
         tag="turns",
     ),
     Endpoint(

@@ -147,8 +147,17 @@ class ForClients:
             "whether v1 clients are sent the turn_complete update: those that ask for it, all, or none",
         ),
     ] = "negotiated"
+    when_busy: Annotated[
+        Literal["queue", "reject"],
+        About(
+            kinds.choice("queue", "reject"),
+            "what becomes of a prompt that does not say itself, while a turn runs: it waits, or is refused",
+        ),
+    ] = "queue"
     page: Annotated[bool, About(kinds.switch(), "serve the page; it needs REST")] = True
-    blocking: Annotated[bool, About(kinds.switch(), "allow replies that wait for the end of the turn")] = True
+    blocking: Annotated[
+        bool, About(kinds.switch(), "let replies wait for the end of the turn, for those who prefer that")
+    ] = True
     log_format: Annotated[
         Literal["text", "json"], About(kinds.choice("text", "json"), "how log lines are written")
     ] = "text"

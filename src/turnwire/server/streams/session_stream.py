@@ -23,6 +23,9 @@ from turnwire.server.streams.stream import RETRY, Writer
 EPOCH_HEADERS = ("Turnwire-Epoch", "X-Qwen-Event-Epoch")
 """What names the life of the log that a cursor is of."""
 
+REASONS = {"trimmed": "ring_evicted", "epoch": "epoch_reset", "ahead": "epoch_reset"}
+"""What the contract calls our reasons: it tells only whether the cursor is behind, or not of this log at all."""
+
 _OFFSET_DIGITS = 18
 
 
@@ -48,6 +51,8 @@ class Lost(NamedTuple):
     def frame(self, session_id: SessionId | None) -> bytes:
         """`state_resync_required`. Without a session it speaks of all sessions that the cursor did not name."""
         data: dict[str, Any] = {"reason": self.reason, "lastDeliveredId": self.last}
+        if self.reason in REASONS:
+            data |= {"reason": REASONS[self.reason], "detail": self.reason}
         if session_id is not None:
             data["sessionId"] = session_id
         if self.earliest is not None:
