@@ -79,17 +79,17 @@ class MessagesToV2:
         return self._lived(f"{turn or 'session'}.{self._made[turn]}")
 
     def _lived(self, message_id: str) -> str:
-        return _lived(message_id, self._life)
+        return lived(message_id, self._life)
 
 
 def in_life(update: Raw, life: int) -> Raw:
     """A message update of a v2 agent that lost its session before and may count from one again."""
     fields = members(update)
     named = text_of(fields, "messageId")
-    return update if named is None else raw({**fields, "messageId": _lived(named, life)})
+    return update if named is None else raw({**fields, "messageId": lived(named, life)})
 
 
-def _lived(message_id: str, life: int) -> str:
+def lived(message_id: str, life: int) -> str:
     """An id that is unique in the session, as v2 wants it."""
     return message_id if life <= 1 else f"{message_id}~{life}"
 
