@@ -33,29 +33,27 @@ from turnwire.ids import PromptId
 
 
 def latest_in(view: View, version: int | None) -> Latest:
-    """The latest values; those that are chosen by name (`modes`, `models`) are there in both versions.
+    """The latest values. Modes and models are chosen by their ids, so both versions have them, in v1's words.
 
     Without a version all is as the agent said it, here and below.
     """
-    latest = view.latest
-    if version in {None, view.transcript.speaker.protocol_version}:
+    latest, spoken = view.latest, view.transcript.speaker.protocol_version
+    if version is None or version == spoken == 1:
         return latest
     offers, losses = current_offers(latest), Counter[str]()
-    if version == 2:
+    if spoken == 1:
         commands = UNSET if latest.commands is UNSET else commands_to_v2(latest.commands)
         has_any = latest.config_options is not UNSET or latest.modes is not UNSET
-        return replace(
-            latest, commands=commands, config_options=Modes(losses, offers).listed() if has_any else UNSET
-        )
+        listed = Modes(losses, offers).listed() if has_any else UNSET
+        return replace(latest, commands=commands, config_options=listed)
     options = Options(losses, offers, booleans=True)
     modes = members(options.modes()).get("availableModes", UNSET)
-    return replace(
-        latest,
-        commands=UNSET if latest.commands is UNSET else commands_to_v1(latest.commands, losses),
-        config_options=UNSET if latest.config_options is UNSET else options.listed(),
-        mode=options.current or latest.mode,
-        modes=modes,
-    )
+    chosen = replace(latest, mode=options.current or latest.mode, modes=modes)
+    if version == 2:
+        return chosen
+    commands = UNSET if latest.commands is UNSET else commands_to_v1(latest.commands, losses)
+    listed = UNSET if latest.config_options is UNSET else options.listed()
+    return replace(chosen, commands=commands, config_options=listed)
 
 
 def question_in(view: View, asked: PermissionRequested, version: int | None) -> PermissionRequested:

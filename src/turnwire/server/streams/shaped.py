@@ -142,7 +142,8 @@ class ShapedLog:
 
     def at_once(self, fold: ShapeFold) -> int:
         """How many events may be folded before others get a turn."""
-        return TRANSLATED if fold.translates else self.limits.page_events
+        most = self.limits.page_events
+        return min(TRANSLATED, most) if fold.translates else most
 
 
 _OFFSET = attrgetter("offset")
