@@ -25,7 +25,7 @@ from turnwire.log.base import Snapshot
 from turnwire.runtime.folds import open_state, open_view
 from turnwire.runtime.follow import follow, start_of
 from turnwire.runtime.session import STATE
-from turnwire.runtime.tail import Tail, stored
+from turnwire.runtime.tail import Tail
 from turnwire.testing.faults import FaultyLog
 
 SESSION, PROMPT = SessionId("s1"), PromptId("@@@@@@")
@@ -87,7 +87,7 @@ async def replay(log: SqliteEventLog) -> dict[str, int]:
     tail = Tail(Limits(), head.epoch, head.head)
     tail.end()
     seen = size = 0
-    async with aclosing(follow(log, tail, SESSION, start_of(head.epoch), stored, Limits())) as pages:
+    async with aclosing(follow(log, tail, SESSION, start_of(head.epoch), Limits())) as pages:
         async for page in pages:
             seen += len(page.frames)
             assert page.offset == seen

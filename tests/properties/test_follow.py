@@ -22,7 +22,7 @@ from turnwire.limits import KiB, Limits, MiB
 from turnwire.log import Durability, EventLog, MemoryEventLog, SqliteEventLog
 from turnwire.log.base import Position
 from turnwire.runtime.follow import Page, follow
-from turnwire.runtime.tail import Projection, Tail, stored
+from turnwire.runtime.tail import Tail
 from turnwire.testing.faults import FaultyLog
 from turnwire.testing.patience import WAIT_S, quiet
 
@@ -55,9 +55,9 @@ class Publisher:
         await self.log.append(SESSION, new, expected=self.tail.head, unsettled=False, durable=False)
         self.tail.publish(new)
 
-    def follow(self, after: int, projection: Projection = stored) -> aclosing[AsyncGenerator[Page]]:
+    def follow(self, after: int) -> aclosing[AsyncGenerator[Page]]:
         position = Position(self.epoch, after)
-        return aclosing(follow(self.log, self.tail, SESSION, position, projection, self.limits))
+        return aclosing(follow(self.log, self.tail, SESSION, position, self.limits))
 
 
 @asynccontextmanager
@@ -233,28 +233,22 @@ async def test_readers_that_stop_for_ever_cost_less_than_a_mebibyte_together(tmp
 
 @pytest.mark.requirement("G10")
 async def test_publishing_does_the_same_work_with_a_thousand_stalled_readers_as_with_none(tmp_path: Path) -> None:
-    """Counted in calls: append once, wake once, no read and no projection for anybody who does not ask."""
+    """Counted in calls: append once, wake once, no read for anybody who does not ask."""
 
-    async def work(readers: int) -> tuple[int, int, int]:
-        projected: list[int] = []
-
-        def project(offset: int, frame: bytes) -> bytes:
-            projected.append(offset)
-            return frame
-
+    async def work(readers: int) -> tuple[int, int]:
         async with AsyncExitStack() as stack, publishing("memory", tmp_path) as publisher:
             counting = publisher.log = FaultyLog(publisher.log, [])
             await publisher.say(100)
             for number in range(readers):
-                pages = await stack.enter_async_context(publisher.follow(number % 100, project))
+                pages = await stack.enter_async_context(publisher.follow(number % 100))
                 await anext(pages)
-            before = (counting.calls["append"], counting.calls["read"], len(projected))
+            before = (counting.calls["append"], counting.calls["read"])
             for _ in range(100):
                 await publisher.say(10)
-            after = (counting.calls["append"], counting.calls["read"], len(projected))
-        return after[0] - before[0], after[1] - before[1], after[2] - before[2]
+            after = (counting.calls["append"], counting.calls["read"])
+        return after[0] - before[0], after[1] - before[1]
 
-    assert await work(0) == await work(1000) == (100, 0, 0)
+    assert await work(0) == await work(1000) == (100, 0)
 
 
 @pytest.mark.requirement("G10")
@@ -277,35 +271,3 @@ async def test_stalled_readers_do_not_slow_the_others_down(tmp_path: Path) -> No
             return taken
 
     assert await steps(0) == await steps(1000) == 150
-
-
-@pytest.mark.requirement("G10")
-async def test_each_frame_is_encoded_once_for_a_hundred_live_readers(tmp_path: Path) -> None:
-    encoded: list[int] = []
-
-    def project(offset: int, frame: bytes) -> bytes:
-        encoded.append(offset)
-        return b"%d %b" % (offset, frame)
-
-    async with publishing("memory", tmp_path) as publisher:
-        totals: list[int] = []
-
-        async def read() -> None:
-            count = 0
-            async with publisher.follow(0, project) as pages:
-                async for page in pages:
-                    count += len(page.frames)
-            totals.append(count)
-
-        with anyio.fail_after(WAIT_S):
-            async with anyio.create_task_group() as tasks:
-                for _ in range(100):
-                    tasks.start_soon(read)
-                await quiet()
-                for _ in range(50):
-                    await publisher.say(4)
-                    for _ in range(10):
-                        await anyio.lowlevel.checkpoint()
-                publisher.tail.end()
-    assert totals == [200] * 100
-    assert encoded == list(range(1, 201))

@@ -17,6 +17,7 @@ from typing import Any
 import anyio
 import pytest
 from tests.support.daemons import SCRIPTED, Running, running_daemon
+from tests.unit.core.translate.speaking import complaints
 
 from turnwire.testing.patience import WAIT_S
 
@@ -56,10 +57,13 @@ def data(tmp_path: Path, older: Json) -> Path:
     return folder
 
 
-async def events(running: Running, session_id: str, is_enough: Callable[[list[Json]], bool]) -> list[Json]:
+async def events(
+    running: Running, session_id: str, is_enough: Callable[[list[Json]], bool], acp: str = "agent"
+) -> list[Json]:
     """The events of a session from the first, until there are enough."""
     found: list[Json] = []
-    async with running.client() as client, client.stream("GET", f"/session/{session_id}/events?after=0") as stream:
+    path = f"/session/{session_id}/events?after=0&acp={acp}"
+    async with running.client() as client, client.stream("GET", path) as stream:
         with anyio.fail_after(WAIT_S):
             async for line in stream.aiter_lines():
                 event: Json = json.loads(line[6:]) if line.startswith("data: ") else {}
@@ -67,6 +71,27 @@ async def events(running: Running, session_id: str, is_enough: Callable[[list[Js
                 if is_enough(found):
                     break
     return found
+
+
+def as_then(found: list[Json], shown: list[Json]) -> list[Json]:
+    """Events without what later versions tell besides: who prompted a turn, and the words of a question in v2."""
+    more = ("author", "originatorClientId")
+    told: list[Json] = []
+    for now, then in zip(found, shown, strict=True):
+        event = {name: value for name, value in now.items() if name not in more or name in then}
+        if event["type"] == "permission_request":
+            event["data"] = {name: value for name, value in now["data"].items() if name in then["data"]}
+        told.append(event)
+    return told
+
+
+def check_people(found: list[Json]) -> None:
+    """R100: every event of a turn names who prompted it."""
+    authors = {each["promptId"]: each["author"] for each in found if each["type"] == "prompt_accepted"}
+    assert authors
+    for each in found:
+        if "promptId" in each:
+            assert each["author"] == authors[each["promptId"]], each
 
 
 def ends(found: list[Json]) -> dict[str, str]:
@@ -87,8 +112,10 @@ async def test_what_an_older_version_wrote_reads_as_it_did(data: Path, older: Js
     shown = older["shown"][settled]
     async with running_daemon(data, agent=(*SCRIPTED, "--profile", version)) as running:
         count = len(shown["events"])
-        assert await events(running, settled, lambda found: len(found) == count) == shown["events"]
-        transcript = await read(running, f"/session/{settled}/transcript")
+        now = await events(running, settled, lambda found: len(found) == count)
+        assert as_then(now, shown["events"]) == shown["events"]
+        check_people(now)
+        transcript = await read(running, f"/session/{settled}/transcript?acp=agent")
         # The log has grown by what the new daemon noted: that the agent of the old one is gone.
         assert transcript | {"lastEventId": count} == shown["transcript"]
         assert await read(running, f"/session/{settled}/turns") == shown["turns"]
@@ -102,7 +129,26 @@ async def test_a_session_that_an_older_version_left_open_goes_on(data: Path, old
     accepted = [event["promptId"] for event in shown["events"] if event["type"] == "prompt_accepted"]
     async with running_daemon(data, agent=(*SCRIPTED, "--profile", version)) as running:
         now = await events(running, opened, lambda found: len(ends(found)) == len(accepted))
-    assert now[: len(shown["events"])] == shown["events"]
+    count = len(shown["events"])
+    assert as_then(now[:count], shown["events"]) == shown["events"]
+    check_people(now)
     assert [event["id"] for event in now] == list(range(1, len(now) + 1))
     # The turn that ran when the daemon was killed has failed; the prompt that waited has run.
     assert [ends(now)[each] for each in accepted] == ["turn_error", "turn_complete"]
+
+
+@pytest.mark.anyio
+@pytest.mark.requirement("G1", "G11")
+async def test_what_an_older_version_wrote_is_told_in_either_shape(data: Path, older: Json, version: str) -> None:
+    settled, _ = older["shown"]
+    count = len(older["shown"][settled]["events"])
+    async with running_daemon(data, agent=(*SCRIPTED, "--profile", version)) as running:
+        for acp, number in (("1", 1), ("2", 2)):
+            now = await events(running, settled, lambda found: len(found) == count, acp)
+            assert [event["id"] for event in now] == list(range(1, count + 1))
+            check_people(now)
+            for event in now:
+                if event["type"] == "session_update":
+                    assert complaints(number, "SessionUpdate", event["data"]["update"]) == []
+            omitted = {each["data"]["sessionUpdate"] for each in now if each["type"] == "session_update_omitted"}
+            assert omitted == (set() if version == "v1" else {"user_message", "state_update"})

@@ -10,6 +10,7 @@ from tests.support.driving import WAIT_S, open_world
 
 from turnwire.core import events as ev
 from turnwire.core.codec import encode
+from turnwire.core.shape import Shape
 from turnwire.ids import ClientId
 from turnwire.limits import Limits
 from turnwire.log import MemoryEventLog
@@ -31,7 +32,7 @@ async def test_a_reader_whose_events_were_trimmed_while_it_stalled_is_told_and_g
         await world.end()
         epoch = (await world.node.head(session_id)).epoch
         with anyio.fail_after(WAIT_S):
-            async with aclosing(follow_kept(world.node, session_id, Position(epoch, 0))) as pages:
+            async with aclosing(follow_kept(world.node, session_id, Position(epoch, 0), Shape.V1)) as pages:
                 first = await anext(pages)
                 assert isinstance(first, Page)
                 earliest = await world.node.retain(session_id, keep_events=20)
@@ -53,7 +54,8 @@ async def test_a_reader_that_knows_what_is_stored_and_not_yet_shown_does_not_get
         got: list[Page | Lost] = []
 
         async def read() -> None:
-            async with aclosing(follow_kept(world.node, session_id, Position(session.epoch, head + 1))) as pages:
+            position = Position(session.epoch, head + 1)
+            async with aclosing(follow_kept(world.node, session_id, position, Shape.V1)) as pages:
                 got.append(await anext(pages))
 
         with anyio.fail_after(WAIT_S):

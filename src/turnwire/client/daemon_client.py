@@ -280,8 +280,13 @@ class DaemonClient:
 
     # -- events --------------------------------------------------------------------------------------------
 
-    async def events(self, session_id: str, after: int | None = None) -> AsyncGenerator[Envelope]:
+    async def events(
+        self, session_id: str, after: int | None = None, *, acp: str = "1"
+    ) -> AsyncGenerator[Envelope]:
         """The session's events after an id, 0 for all, none for those that come from now on; then as they come.
+
+        `acp`: the version of ACP in whose words the agent's updates are, `"1"` or `"2"`, whatever the agent speaks;
+        with `"agent"` they are as it said them. Of the envelopes that one event is told as, the last has its id.
 
         Ends when the session is closed. Close it when done (`contextlib.aclosing`). Raises `PositionLost` if the
         daemon does not have that position any more.
@@ -290,7 +295,7 @@ class DaemonClient:
         if after is None:
             head = await self._get(self._path(session_id), _Head)
             after, epoch = head.last_event_id, head.event_epoch
-        async with aclosing(self._stream(self._http, session_id, epoch, after).frames()) as batches:
+        async with aclosing(self._stream(self._http, session_id, epoch, after, acp=acp).frames()) as batches:
             async for batch in batches:
                 for frame in batch:
                     yield _envelope(frame)

@@ -17,7 +17,7 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 from turnwire.client.arguments import to_key
 from turnwire.client.http import Http, HttpAnswer, segment
 from turnwire.client.port import Accepted, EventPage, NewPrompt
-from turnwire.client.stream import EventStream, Frame
+from turnwire.client.stream import AS_SAID, EventStream, Frame
 from turnwire.core.envelope import read_envelope
 from turnwire.core.events import AnyEvent
 from turnwire.core.view import View
@@ -131,7 +131,7 @@ class RemoteSession:
 
     async def _folded(self) -> View:
         view, lines = View(), LineReader(self._http.limits.sse_event_bytes)
-        async with aclosing(self._http.stream(f"{self._path}/export")) as pieces:
+        async with aclosing(self._http.stream(f"{self._path}/export?acp={AS_SAID}")) as pieces:
             async for piece in pieces:
                 for line in lines.feed(piece):
                     if isinstance(line, Oversized):

@@ -23,15 +23,18 @@ import logging
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from typing import Final, NamedTuple
+from urllib.parse import urlencode
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, field
 
 from turnwire.client.http import Http, is_passing, retry_after_of, segment
 from turnwire.errors import DaemonUnreachable, PositionLost, RemoteProtocolError, SessionNotFound, TurnwireError
 from turnwire.link.backoff import Backoff
 from turnwire.wire.sse import SseEvent, SseReader
 
+AS_SAID: Final = "agent"
+"""The shape in which the agent's words are as it said them: an event is one envelope, and reads back as it was."""
 SESSION_CLOSED: Final = "session_closed"
 RESYNC: Final = "state_resync_required"
 
@@ -44,10 +47,15 @@ _MOST_S: Final = 30.0
 logger = logging.getLogger(__name__)
 
 
+class _Origin(Struct, rename="camel", gc=False):
+    part_of: int | None = None
+
+
 class _Numbered(Struct, gc=False):
     """What is read of every envelope here."""
 
     id: int | None = None
+    meta: _Origin = field(name="_meta", default_factory=_Origin)
 
 
 class _Standing(Struct, rename="camel"):
@@ -73,7 +81,8 @@ class Frame(NamedTuple):
     """One envelope."""
 
     id: int | None
-    """None for what is made for one stream only and is no event of the session."""
+    """None for what is made for one stream only and is no event of the session, and for all but the last of the
+    envelopes that one event is told as."""
     type: str
     envelope: str
     """As JSON."""
@@ -83,9 +92,17 @@ class EventStream:
     """One reader of a session's events."""
 
     def __init__(
-        self, http: Http, session_id: str, epoch: str | None, after: int, *, failures: int | None = None
+        self,
+        http: Http,
+        session_id: str,
+        epoch: str | None,
+        after: int,
+        *,
+        acp: str = AS_SAID,
+        failures: int | None = None,
     ) -> None:
         self._http = http
+        self._acp = acp
         self._session_id = session_id
         self._epoch = epoch
         self.after = after
@@ -101,6 +118,8 @@ class EventStream:
         self._is_known = False
         """The daemon had the session when it was asked."""
         self._is_closed = False
+        self._parts: list[Frame] = []
+        """What has come of an event whose number has not."""
 
     async def frames(self) -> AsyncGenerator[list[Frame]]:
         """Frames as they come, as many at a time as are there. Close it when done (`aclosing`).
@@ -136,7 +155,8 @@ class EventStream:
             headers["Turnwire-Epoch"] = self._epoch
         self._empty += 1
         self._opened_at = self._http.clock.monotonic()
-        path = f"/session/{segment(self._session_id)}/events"
+        self._parts = []
+        path = f"/session/{segment(self._session_id)}/events?{urlencode({'acp': self._acp})}"
         async with aclosing(self._http.stream(path, headers)) as pieces:
             async for piece in pieces:
                 self._is_known, self._away_since = True, None
@@ -162,13 +182,20 @@ class EventStream:
         for each in events:
             if each.event == RESYNC:
                 raise self._lost(each.data)
-            number = _id_of(each.data)
+            envelope = _read(each.data)
+            number, frame = envelope.id, Frame(envelope.id, each.event, each.data)
+            if envelope.meta.part_of is not None:
+                # Given with the rest of its event: one that was cut inside comes again as a whole.
+                self._parts.append(frame)
+                continue
             if number is not None:
+                parts, self._parts = self._parts, []
                 if number <= self.after:
                     continue
                 self.after = number
+                batch += parts
             self._is_closed |= each.event == SESSION_CLOSED
-            batch.append(Frame(number, each.event, each.data))
+            batch.append(frame)
         return batch
 
     def _lost(self, envelope: str) -> PositionLost:
@@ -210,9 +237,9 @@ class EventStream:
         await http.clock.sleep(wait_s)
 
 
-def _id_of(envelope: str) -> int | None:
+def _read(envelope: str) -> _Numbered:
     try:
-        return _read_numbered(envelope).id
+        return _read_numbered(envelope)
     except msgspec.DecodeError:
         raise RemoteProtocolError("an event of the stream is no envelope; is it a turnwire daemon?") from None
 

@@ -1,19 +1,23 @@
-"""Events as REST clients read them: one JSON envelope for one event, in one SSE frame.
+"""Events as REST clients read them: JSON envelopes of one line, in SSE frames or as lines of a file.
 
 Takes stored events with their offset and session, gives envelopes
 
-    {id, v, type, data, promptId?, late?, author?, originatorClientId?, _meta: {serverTimestamp, event?}}
+    {id, v, type, data, promptId?, late?, author?, originatorClientId?, _meta: {serverTimestamp, event?, partOf?}}
 
 `data` has the session's id and every field of the event, so that nothing is lost: `read_envelope` is the way back.
 The exceptions are in one table, `_ROWS`: kinds that go by another `type`, whose own name is then in `_meta.event`,
-members under the names that clients of this contract know, and what is kept from all readers. A `session_update` is
-nearly every event of a session: its payload is spliced in as it is, never decoded. An envelope is one line: line
-ends between the tokens of a payload become spaces. Never holds state, never makes two envelopes of one event.
+members under the names that clients of this contract know, and what is kept from all readers. An envelope is one
+line: line ends between the tokens of a payload become spaces.
+
+On every event of a turn, `originatorClientId` is the client that prompted it, and `author` who did what the event
+tells, which is who prompted unless the event names another. The caller knows them (`core.parties`): events do not
+repeat them. Never holds state; in whose words an agent's update is shown is decided in `core.shape`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from enum import Enum, auto
 from typing import Annotated, Any, Final, Literal, NamedTuple, TypeAlias
 
 import msgspec
@@ -22,6 +26,7 @@ from msgspec.structs import fields
 
 from turnwire.core import events as ev
 from turnwire.core.codec import STORED_UPDATE, decode, encode
+from turnwire.core.parties import Prompter
 from turnwire.core.view.transcript import join_text
 from turnwire.errors import RemoteProtocolError
 from turnwire.ids import ClientId, MessageId, PromptId, SessionId
@@ -33,6 +38,8 @@ MESSAGE_PIECE: Final = "user_message_chunk"
 """How a user message of one block is shown."""
 MESSAGE: Final = "user_message"
 """How a user message of several blocks is shown."""
+OMITTED: Final = "session_update_omitted"
+"""The type of an event that tells a reader nothing in the version that it reads."""
 
 OPTION_IDS: Final = "optionIds"
 """The stored `options` of a permission request; `options` is the agent's list of them."""
@@ -122,20 +129,35 @@ TYPES: Final[Mapping[str, str]] = {each.stored: each.type for each in _KINDS.val
 # -- envelopes -----------------------------------------------------------------------------------------------
 
 
-class _StoredUpdate(Struct, rename="camel", gc=False):
-    """A stored `session_update` in pieces of JSON, to be joined again in another order."""
+class Form(Enum):
+    """What an envelope is written into."""
+
+    SSE = auto()
+    LINE = auto()
+
+    def frame(self, type: str, envelope: bytes, number: int | None) -> bytes:
+        """The envelope with what is around it. Without a number it is no place to come back to."""
+        return encode_event(data=envelope, event=type, id=number) if self is Form.SSE else envelope + b"\n"
+
+
+class StoredUpdate(Struct, rename="camel", gc=False):
+    """A stored `session_update` in pieces, to be joined again in another order."""
 
     at: Raw
+    kind: str
     update: Raw
-    prompt_id: Raw | UnsetType = UNSET
-    after: Raw | UnsetType = UNSET
+    prompt_id: PromptId | None = None
+    after: PromptId | None = None
     echo: bool = False
 
 
 class _PermissionParams(Struct, rename="camel"):
-    """What clients look for in a permission request."""
+    """What clients look for in a permission request, in v1 and in v2."""
 
     tool_call: Raw | UnsetType = UNSET
+    title: Raw | UnsetType = UNSET
+    description: Raw | UnsetType = UNSET
+    subject: Raw | UnsetType = UNSET
     options: Raw | UnsetType = UNSET
 
 
@@ -143,67 +165,100 @@ class _Answer(Struct):
     outcome: Raw | UnsetType = UNSET
 
 
-_read_stored_update = msgspec.json.Decoder(_StoredUpdate).decode
+_decode_update = msgspec.json.Decoder(StoredUpdate).decode
 _read_permission_params = msgspec.json.Decoder(_PermissionParams).decode
 _read_answer = msgspec.json.Decoder(_Answer).decode
 _read_blocks = msgspec.json.Decoder(list[Raw]).decode
 _write = msgspec.json.Encoder().encode
 
 
-class _Session(Struct, frozen=True):
-    """The projection of one session. Equal for the same session, so that its readers share one ring of frames."""
+def one_line(body: bytes) -> bytes:
+    """The same JSON without line ends."""
+    return body.translate(_LINE_ENDS) if _LF in body or _CR in body else body
 
-    session_id: SessionId
-    before_update: bytes
-    """What an update's envelope has between its id and its payload."""
 
-    def __call__(self, offset: int, body: bytes) -> bytes:
-        if body.startswith(STORED_UPDATE):
-            # As `encode_event` would write it, in the same go as the envelope: this is the hottest line of fan-out.
-            return self._of_update(
-                b'id: %d\nevent: session_update\ndata: {"id":%d' % (offset, offset), body, b"}}\n\n"
-            )
-        event = decode(body)
-        return encode_event(data=self.of_event(offset, event), event=_KINDS[type(event)].type, id=offset)
+def read_stored_update(body: bytes) -> StoredUpdate:
+    """The stored form of an update, without line ends. Raises `LogCorrupt`, `LogTooNew`."""
+    if _LF in body or _CR in body:
+        body = one_line(body)
+    try:
+        return _decode_update(body)
+    except UNREADABLE:
+        # The codec says what is wrong with it.
+        return _decode_update(encode(decode(body)))
 
-    def of_body(self, offset: int, body: bytes) -> bytes:
-        """The envelope of a stored event."""
-        if body.startswith(STORED_UPDATE):
-            return self._of_update(b'{"id":%d' % offset, body, b"}}")
-        return self.of_event(offset, decode(body))
 
-    def of_event(self, offset: int, event: ev.AnyEvent) -> bytes:
-        """The envelope of an event of any kind."""
+class Envelopes:
+    """The envelopes of one session."""
+
+    def __init__(self, session_id: SessionId) -> None:
+        self.session_id = session_id
+        self._update_head = b'"v":1,"type":"session_update","data":{"sessionId":%b,"update":' % _write(session_id)
+        self._omitted_head = b'"v":1,"type":"%b","data":{"sessionId":%b,"sessionUpdate":%%b' % (
+            OMITTED.encode(),
+            _write(session_id).replace(b"%", b"%%"),
+        )
+
+    def update_frame(self, offset: int, stored: StoredUpdate, facts: bytes, form: Form) -> bytes:
+        """The frame of an update as it is stored, without a look at its payload. The hottest line of fan-out."""
+        update_head, update, at = self._update_head, stored.update, stored.at
+        if form is Form.SSE:
+            head = b'id: %d\nevent: session_update\ndata: {"id":%d,' % (offset, offset)
+            return b"".join((head, update_head, update, facts, at, b"}}\n\n"))
+        return b"".join((b'{"id":%d,' % offset, update_head, update, facts, at, b"}}\n"))
+
+    def updates(
+        self, offset: int, updates: Sequence[Raw], facts: bytes, at: Raw, form: Form, *, meta: bytes = b""
+    ) -> bytes:
+        """The frames of several updates that one event is told as; the event's number is on the last."""
+        parts = [self.part(offset, each, facts, at, form, meta=meta) for each in updates[:-1]]
+        envelope = b"".join((b'{"id":%d,' % offset, self._update_head, updates[-1], facts, at, meta, b"}}"))
+        return b"".join((*parts, form.frame(SESSION_UPDATE, envelope, offset)))
+
+    def part(self, offset: int, update: Raw, facts: bytes, at: Raw, form: Form, *, meta: bytes = b"") -> bytes:
+        """The frame of an update that is told with an event, before its own envelope."""
+        part_of = b',"partOf":%d}}' % offset
+        envelope = b"".join((b"{", self._update_head, update, facts, at, meta, part_of))
+        return form.frame(SESSION_UPDATE, envelope, None)
+
+    def omitted(self, offset: int, kind: str, facts: bytes, at: Raw, form: Form) -> bytes:
+        """The frame of an event that tells a reader nothing: the numbers go on without a gap."""
+        head = b'{"id":%d,' % offset + self._omitted_head % _write(kind)
+        return form.frame(OMITTED, b"".join((head, facts, at, b"}}")), offset)
+
+    def of_update(self, offset: int, stored: StoredUpdate, prompter: Prompter | None) -> bytes:
+        """The envelope of an update as it is stored."""
+        facts = facts_of(stored.prompt_id, prompter, after=stored.after, echo=stored.echo)
+        return self.update_frame(offset, stored, facts, Form.LINE)[:-1]
+
+    def of_event(self, offset: int, event: ev.AnyEvent, prompter: Prompter | None = None) -> bytes:
+        """The envelope of an event of any kind, in the words in which it is stored.
+
+        `prompter`: who prompted its turn, if it is of one.
+        """
         if isinstance(event, ev.SessionUpdated):
-            return self.of_body(offset, encode(event))
+            return self.of_update(offset, read_stored_update(encode(event)), prompter)
         kind = _KINDS[type(event)]
         members = _stored_members(event, kind)
         meta: _Members = {"serverTimestamp": event.at}
         if kind.type != kind.stored:
             meta["event"] = kind.stored
         envelope: _Members = {"id": offset, "v": 1, "type": kind.type, "data": self._shown(event, kind, members)}
-        for name, key in (("promptId", "promptId"), ("author", "author"), ("originatorClientId", "clientId")):
-            if key in members:
-                envelope[name] = members[key]
+        if "promptId" in members:
+            envelope["promptId"] = members["promptId"]
+        author, client_id = members.get("author"), members.get("clientId")
+        if prompter is not None:
+            author, client_id = author or prompter.author, prompter.client_id
+        if author is not None:
+            envelope["author"] = author
+        if client_id is not None:
+            envelope["originatorClientId"] = client_id
         envelope["_meta"] = meta
-        return _write(envelope).translate(_LINE_ENDS)
+        return one_line(_write(envelope))
 
-    def _of_update(self, before: bytes, body: bytes, behind: bytes) -> bytes:
-        """The envelope of a stored update in its current shape, without a look at the payload."""
-        if _LF in body or _CR in body:
-            body = body.translate(_LINE_ENDS)
-        try:
-            stored = _read_stored_update(body)
-        except UNREADABLE:
-            # The codec says what is wrong with it.
-            stored = _read_stored_update(encode(decode(body)))
-        if stored.prompt_id is not UNSET and stored.after is UNSET and not stored.echo:
-            after = b'},"promptId":', stored.prompt_id
-        else:
-            after = _after_update(stored)
-        return b"".join(
-            (before, self.before_update, stored.update, *after, b',"_meta":{"serverTimestamp":', stored.at, behind)
-        )
+    def frame(self, offset: int, event: ev.AnyEvent, prompter: Prompter | None, form: Form) -> bytes:
+        """The same in a frame."""
+        return form.frame(_KINDS[type(event)].type, self.of_event(offset, event, prompter), offset)
 
     def _shown(self, event: ev.AnyEvent, kind: _Kind, members: _Members) -> _Members:
         if isinstance(event, ev.UserMessage):
@@ -212,47 +267,42 @@ class _Session(Struct, frozen=True):
         return {"sessionId": self.session_id, **members, **kind.row.fixed, **copied, **_derived(event)}
 
 
-def projection_for(session_id: SessionId) -> Callable[[int, bytes], bytes]:
-    """(offset, stored form) → SSE frame, for the events of one session.
-
-    Equal for equal session ids: a tail keeps the frames of each projection, and must not encode one twice. The
-    first line of a frame is its `id:`. Raises `LogCorrupt`, `LogTooNew`.
-    """
-    return _session(session_id)
-
-
 def to_envelope(session_id: SessionId, offset: int, body: bytes) -> bytes:
-    """The envelope of a stored event, one line of JSON. Raises `LogCorrupt`, `LogTooNew`."""
-    return _session(session_id).of_body(offset, body)
+    """The envelope of one stored event, as it is stored. Raises `LogCorrupt`, `LogTooNew`."""
+    envelopes = Envelopes(session_id)
+    if body.startswith(STORED_UPDATE):
+        return envelopes.of_update(offset, read_stored_update(body), None)
+    return envelopes.of_event(offset, decode(body))
 
 
 def stream_frame(type: str, data: Mapping[str, Any]) -> bytes:
     """The SSE frame of something that is no event of the session, made for one stream. It has no id."""
-    return encode_event(data=_write({"v": 1, "type": type, "data": data}).translate(_LINE_ENDS), event=type)
+    return encode_event(data=one_line(_write({"v": 1, "type": type, "data": data})), event=type)
 
 
-def _session(session_id: SessionId) -> _Session:
-    return _Session(
-        session_id, b',"v":1,"type":"session_update","data":{"sessionId":%b,"update":' % _write(session_id)
-    )
+def facts_of(
+    prompt_id: PromptId | None, prompter: Prompter | None, *, after: PromptId | None = None, echo: bool = False
+) -> bytes:
+    """What is between the payload of an update and its time."""
+    parts: list[bytes] = []
+    if after is not None:
+        parts.append(b',"after":%b' % _write(after))
+    if echo:
+        parts.append(b',"echo":true')
+    parts.append(b"}")
+    if prompt_id is not None:
+        parts.append(b',"promptId":%b' % _write(prompt_id))
+    if after is not None:
+        parts.append(b',"late":true')
+    if prompter is not None and prompter.author is not None:
+        parts.append(b',"author":%b' % _write(prompter.author))
+    if prompter is not None and prompter.client_id is not None:
+        parts.append(b',"originatorClientId":%b' % _write(prompter.client_id))
+    parts.append(b',"_meta":{"serverTimestamp":')
+    return b"".join(parts)
 
 
 # -- parts of an envelope ------------------------------------------------------------------------------------
-
-
-def _after_update(stored: _StoredUpdate) -> list[bytes | Raw]:
-    """What follows the payload of an update that is not plain output of a turn."""
-    parts: list[bytes | Raw] = []
-    if stored.after is not UNSET:
-        parts += (b',"after":', stored.after)
-    if stored.echo:
-        parts.append(b',"echo":true')
-    parts.append(b"}")
-    if stored.prompt_id is not UNSET:
-        parts += (b',"promptId":', stored.prompt_id)
-    if stored.after is not UNSET:
-        parts.append(b',"late":true')
-    return parts
 
 
 def _stored_members(event: ev.AnyEvent, kind: _Kind) -> _Members:

@@ -1,7 +1,7 @@
 """Following a session: everything after a cursor, once each, in order, then whatever comes.
 
-Takes a position and a projection; gives pages of frames for as long as the caller reads. Never queues for a
-reader, never evicts one, never delays the session.
+Takes a position; gives pages of stored events for as long as the caller reads. Never queues for a reader, never
+evicts one, never delays the session.
 
 Theory of operation
 -------------------
@@ -29,7 +29,7 @@ from turnwire.errors import PositionLost
 from turnwire.ids import Epoch, SessionId
 from turnwire.limits import Limits
 from turnwire.log.base import EventLog, Position
-from turnwire.runtime.tail import Projection, Tail
+from turnwire.runtime.tail import Tail
 
 
 class Page(NamedTuple):
@@ -40,17 +40,13 @@ class Page(NamedTuple):
 
 
 async def follow(
-    log: EventLog, tail: Tail, session_id: SessionId, after: Position, projection: Projection, limits: Limits
+    log: EventLog, tail: Tail, session_id: SessionId, after: Position, limits: Limits
 ) -> AsyncGenerator[Page]:
     """Pages after `after`; ends when the session is over. Raises `PositionLost`. Cancel-safe between pages."""
+    check_shown(tail, after)
     cursor = after.offset
-    if after.epoch != tail.epoch:
-        raise PositionLost("this position is of another life of the session; read from the start", why="epoch")
-    if cursor > tail.head:
-        raise PositionLost("this position is beyond the end of the log", why="ahead", head=tail.head)
-    channel = tail.channel(projection)
     while True:
-        frames = channel.frames(cursor, limits.page_events, limits.page_bytes)
+        frames = tail.frames(cursor, limits.page_events, limits.page_bytes)
         if frames is None:
             page = await log.read(
                 session_id,
@@ -58,12 +54,20 @@ async def follow(
                 max_events=limits.page_events,
                 max_bytes=limits.page_bytes,
             )
-            frames = [projection(each.offset, each.body) for each in page]
+            frames = [each.body for each in page]
         if frames:
             cursor += len(frames)
             yield Page(cursor, frames)
         elif not await tail.wait(cursor):
             return
+
+
+def check_shown(tail: Tail, after: Position) -> None:
+    """Raises `PositionLost` for a position of another life, or of what nobody has been shown yet."""
+    if after.epoch != tail.epoch:
+        raise PositionLost("this position is of another life of the session; read from the start", why="epoch")
+    if after.offset > tail.head:
+        raise PositionLost("this position is beyond the end of the log", why="ahead", head=tail.head)
 
 
 def start_of(epoch: Epoch) -> Position:

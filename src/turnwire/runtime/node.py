@@ -22,6 +22,7 @@ from anyio.abc import TaskGroup
 from turnwire.core.codec import check_asked, decode_all
 from turnwire.core.events import AgentExited, AgentStarted
 from turnwire.core.inputs import AgentGone, AnyInput, Asked, Close, CreateSession, HoldQueue, Prompt, Recover
+from turnwire.core.parties import Parties
 from turnwire.core.queue import STOPPING, Accepted
 from turnwire.core.state import NO_SETUP, NOTHING, Phase, Setup
 from turnwire.core.view import View
@@ -48,7 +49,7 @@ from turnwire.runtime.node_agents import NodeAgents
 from turnwire.runtime.permission_rules import Rules
 from turnwire.runtime.session import STATE, Opened, Session, Watch
 from turnwire.runtime.source import AgentSource
-from turnwire.runtime.tail import Projection, Tail, stored
+from turnwire.runtime.tail import Tail
 
 logger = logging.getLogger(__name__)
 
@@ -89,6 +90,15 @@ class Node:
         self._watch = watch
         self._tails: WeakValueDictionary[SessionId, Tail] = WeakValueDictionary()
         """Rings live as long as a loop or a follower holds them."""
+
+    @property
+    def log(self) -> EventLog:
+        """Where the events of its sessions are."""
+        return self._log
+
+    @property
+    def limits(self) -> Limits:
+        return self._limits
 
     # -- for clients ---------------------------------------------------------------------------------------
 
@@ -170,13 +180,17 @@ class Node:
                     raise
                 await anyio.lowlevel.checkpoint()
 
-    async def follow(
-        self, session_id: SessionId, after: Position, projection: Projection = stored
-    ) -> AsyncGenerator[Page]:
+    async def follow(self, session_id: SessionId, after: Position) -> AsyncGenerator[Page]:
         """Everything after a position, then whatever comes. Raises `SessionNotFound`, `PositionLost`."""
-        tail = await self._tail(session_id)
-        async for page in follow(self._log, tail, session_id, after, projection, self._limits):
+        tail = await self.tail(session_id)
+        async for page in follow(self._log, tail, session_id, after, self._limits):
             yield page
+
+    async def tail(self, session_id: SessionId) -> Tail:
+        """The ring of the session's newest events. Raises `SessionNotFound`."""
+        tail = self._tails.get(session_id)
+        # Only the session knows whether there will be more.
+        return (await self.session(session_id)).tail if tail is None else tail
 
     async def view(self, session_id: SessionId) -> View:
         """The session's transcript and latest values. Raises `SessionNotFound`."""
@@ -253,8 +267,9 @@ class Node:
         self._owned.add(session.session_id)
 
     def _load(self, opened: Opened) -> Session:
-        tail = self._tails.setdefault(opened.session_id, Tail(self._limits, opened.epoch, opened.head))
-        tail.skip_to(opened.head)
+        parties = Parties.of(opened.state)
+        tail = self._tails.setdefault(opened.session_id, Tail(self._limits, opened.epoch, opened.head, parties))
+        tail.reopen(opened.head, parties)
         if opened.state.phase is Phase.CLOSED:
             tail.end()
         session = Session(opened, self._log, tail, self._clock, self._limits)
@@ -322,11 +337,6 @@ class Node:
                 logger.exception("a session could not be opened for its agent", extra=extra)
                 self._abandon(session_id)
                 return
-
-    async def _tail(self, session_id: SessionId) -> Tail:
-        tail = self._tails.get(session_id)
-        # Only the session knows whether there will be more.
-        return (await self.session(session_id)).tail if tail is None else tail
 
     async def _driver(self, session_id: SessionId) -> tuple[Session, AgentDriver]:
         session = await self.session(session_id)

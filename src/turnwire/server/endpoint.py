@@ -10,14 +10,15 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple, TypeAlias
 
 import anyio
 import msgspec
-from msgspec import Struct
+from msgspec import Meta, Struct
 from starlette.requests import ClientDisconnect, Request
 from starlette.types import Receive, Scope, Send
 
+from turnwire.core.shape import Shape
 from turnwire.errors import BadRequest, Forbidden, LimitExceeded, MethodNotAllowed, TurnwireError, UnsupportedMedia
 from turnwire.ids import ClientId, SessionId
 from turnwire.server.access.identity import ANYBODY, IDENTITY, Identity, Role, audit
@@ -93,6 +94,22 @@ class Endpoint:
         except msgspec.ValidationError:
             return False
         return True
+
+
+ShapeName: TypeAlias = Annotated[
+    Literal["1", "2", "agent"],
+    Meta(description="in the words of this version of ACP, whatever the agent speaks; or as the agent said it"),
+]
+
+
+class ShapeQuery(Struct, frozen=True):
+    """In whose words the agent's updates, questions and offers are shown."""
+
+    acp: ShapeName = "1"
+
+    @property
+    def shape(self) -> Shape:
+        return Shape(self.acp)
 
 
 class Call:

@@ -14,7 +14,8 @@ from tests.unit.core.random_events import KINDS, events_of
 
 from turnwire.core import events as ev
 from turnwire.core.codec import encode
-from turnwire.core.envelope import projection_for, read_envelope, stream_frame, to_envelope
+from turnwire.core.envelope import read_envelope, stream_frame, to_envelope
+from turnwire.core.shape import Shape, ShapeFold
 from turnwire.errors import LogCorrupt, LogTooNew, RemoteProtocolError
 from turnwire.ids import AgentSessionId, ClientId, MessageId, PermissionId, PromptId, SessionId
 from turnwire.limits import Limits
@@ -28,6 +29,11 @@ every_kind = pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name
 
 def envelope_of(event: ev.AnyEvent, offset: int = 7) -> dict[str, Any]:
     return msgspec.json.decode(to_envelope(S1, offset, encode(event)), type=dict[str, Any])
+
+
+def frame_of(offset: int, body: bytes) -> bytes:
+    (frame,) = ShapeFold(S1, Shape.AGENT, offset - 1).take([body])
+    return frame
 
 
 def shown(event: ev.AnyEvent) -> dict[str, Any]:
@@ -90,7 +96,7 @@ def test_a_frame_is_the_envelope_under_its_id_and_type(kind: type[ev.Event], cho
     body = encode(choice.draw(events_of(kind)))
     envelope = to_envelope(S1, 42, body)
     kind_shown = msgspec.json.decode(envelope)["type"]
-    frame = projection_for(S1)(42, body)
+    frame = frame_of(42, body)
     assert frame == encode_event(data=envelope, event=kind_shown, id=42)
     (read,) = SseReader(Limits().sse_event_bytes).feed(frame)
     assert (read.id, read.event, read.data) == ("42", kind_shown, envelope.decode())
@@ -114,7 +120,7 @@ def test_an_update_whose_fields_are_stored_in_another_order_reads_the_same() -> 
     turned = msgspec.json.encode(dict(reversed(msgspec.json.decode(encode(event), type=dict[str, Raw]).items())))
     assert turned != encode(event)
     assert to_envelope(S1, 1, turned) == to_envelope(S1, 1, encode(event))
-    assert projection_for(S1)(1, turned) == projection_for(S1)(1, encode(event))
+    assert frame_of(1, turned) == frame_of(1, encode(event))
 
 
 @pytest.mark.requirement("G4")
@@ -145,7 +151,7 @@ def test_line_ends_between_the_tokens_of_a_payload_become_spaces(break_: str) ->
         ev.UserMessage(at=AT, prompt_id=P1, message_id=MessageId("m1"), content=blocks),
         ev.PromptQueued(at=AT, prompt_id=P1, content=blocks, position=0),
     ):
-        frame = projection_for(S1)(1, encode(event))
+        frame = frame_of(1, encode(event))
         assert frame.count(b"\n") == 4
         assert b"\r" not in frame
         assert read_envelope(to_envelope(S1, 1, encode(event)))[1] is not None
@@ -156,13 +162,6 @@ def test_a_session_id_is_escaped() -> None:
     for event in (ev.SessionUpdated(at=AT, kind="x", update=CHUNK), ev.TurnBlocked(at=AT, prompt_id=P1)):
         envelope = msgspec.json.decode(to_envelope(odd, 1, encode(event)))
         assert envelope["data"]["sessionId"] == odd
-
-
-@pytest.mark.requirement("G10")
-def test_readers_of_one_session_share_a_projection_and_those_of_two_do_not() -> None:
-    assert projection_for(S1) == projection_for(SessionId("s1"))
-    assert len({projection_for(S1), projection_for(SessionId("s1"))}) == 1
-    assert projection_for(S1) != projection_for(SessionId("s2"))
 
 
 # -- the names of the contract -------------------------------------------------------------------------------
@@ -396,4 +395,4 @@ def test_a_log_that_cannot_be_read_says_so(body: bytes, error: type[Exception]) 
     with pytest.raises(error):
         to_envelope(S1, 1, body)
     with pytest.raises(error):
-        projection_for(S1)(1, body)
+        frame_of(1, body)

@@ -13,7 +13,7 @@ from turnwire.limits import KiB, Limits
 from turnwire.log import MemoryEventLog
 from turnwire.log.base import Position
 from turnwire.runtime.follow import Page, follow, start_of
-from turnwire.runtime.tail import Projection, Tail, stored
+from turnwire.runtime.tail import Tail
 from turnwire.testing.faults import FaultyLog
 from turnwire.testing.patience import WAIT_S, quiet
 
@@ -36,9 +36,9 @@ class Publisher:
         await self.log.append(SESSION, new, expected=self.tail.head, unsettled=False, durable=False)
         self.tail.publish(new)
 
-    def follow(self, after: int, projection: Projection = stored, epoch: Epoch | None = None):
+    def follow(self, after: int, epoch: Epoch | None = None):
         position = Position(epoch or self.epoch, after)
-        return aclosing(follow(self.log, self.tail, SESSION, position, projection, LIMITS))
+        return aclosing(follow(self.log, self.tail, SESSION, position, LIMITS))
 
 
 @pytest.fixture
@@ -155,20 +155,6 @@ async def test_a_follower_ends_with_its_session_after_the_last_event(publisher: 
     with anyio.fail_after(WAIT_S):
         async with publisher.follow(2) as pages:
             assert [page async for page in pages] == [Page(5, numbers(3, 5))]
-
-
-async def test_ring_and_log_are_projected_alike(publisher: Publisher) -> None:
-    def named(offset: int, body: bytes) -> bytes:
-        return b"%d=%b" % (offset, body)
-
-    await publisher.say(60)
-    publisher.tail.end()
-    with anyio.fail_after(WAIT_S):
-        async with publisher.follow(0, named) as pages:
-            seen = [frame async for page in pages for frame in page.frames]
-    assert publisher.log.calls["read"] > 0
-    assert publisher.tail.first > 1
-    assert seen == [b"%d=%d" % (n, n) for n in range(1, 61)]
 
 
 def test_the_start_is_before_the_first_event() -> None:

@@ -1,13 +1,16 @@
-"""The ring: bounded, shared, encoded once, and ignorant of its readers."""
+"""The ring: bounded, shared, and ignorant of its readers; it knows who took part before it begins."""
 
 from __future__ import annotations
 
 import anyio
 import pytest
 
-from turnwire.ids import Epoch
+from turnwire.core import events as ev
+from turnwire.core.codec import encode_all
+from turnwire.core.parties import Parties, Prompter
+from turnwire.ids import AgentSessionId, Epoch, PromptId
 from turnwire.limits import KiB, Limits
-from turnwire.runtime.tail import Tail, stored
+from turnwire.runtime.tail import Tail
 from turnwire.testing.patience import WAIT_S, quiet
 
 pytestmark = pytest.mark.anyio
@@ -24,37 +27,24 @@ def ring(head: int = 0, limits: Limits = LIMITS) -> Tail:
     return Tail(limits, Epoch("e"), head)
 
 
-class Counting:
-    """A projection that counts how often each event is encoded."""
-
-    def __init__(self) -> None:
-        self.offsets: list[int] = []
-
-    def __call__(self, offset: int, body: bytes) -> bytes:
-        self.offsets.append(offset)
-        return b"%d:%b" % (offset, body)
-
-
 def test_a_slice_is_what_lies_behind_the_cursor() -> None:
     tail = ring(head=10)
     tail.publish(bodies(11, 15))
-    channel = tail.channel(stored)
     assert (tail.first, tail.head) == (11, 15)
-    assert channel.frames(10, MANY, MUCH) == bodies(11, 15)
-    assert channel.frames(13, MANY, MUCH) == bodies(14, 15)
-    assert channel.frames(15, MANY, MUCH) == []
-    assert channel.frames(20, MANY, MUCH) == []
-    assert channel.frames(9, MANY, MUCH) is None
+    assert tail.frames(10, MANY, MUCH) == bodies(11, 15)
+    assert tail.frames(13, MANY, MUCH) == bodies(14, 15)
+    assert tail.frames(15, MANY, MUCH) == []
+    assert tail.frames(20, MANY, MUCH) == []
+    assert tail.frames(9, MANY, MUCH) is None
 
 
 def test_a_page_is_bounded_by_events_and_bytes_and_is_never_empty_while_there_is_more() -> None:
     tail = ring()
     tail.publish([b"x" * 100, b"y" * 50, b"z" * 50, b"w"])
-    channel = tail.channel(stored)
-    assert channel.frames(0, 2, MUCH) == [b"x" * 100, b"y" * 50]
-    assert channel.frames(1, MANY, 100) == [b"y" * 50, b"z" * 50]
-    assert channel.frames(1, MANY, 99) == [b"y" * 50]
-    assert channel.frames(0, MANY, 10) == [b"x" * 100], "one event that is larger than a page is a page"
+    assert tail.frames(0, 2, MUCH) == [b"x" * 100, b"y" * 50]
+    assert tail.frames(1, MANY, 100) == [b"y" * 50, b"z" * 50]
+    assert tail.frames(1, MANY, 99) == [b"y" * 50]
+    assert tail.frames(0, MANY, 10) == [b"x" * 100], "one event that is larger than a page is a page"
 
 
 def test_the_ring_keeps_between_one_and_two_times_its_events() -> None:
@@ -62,7 +52,7 @@ def test_the_ring_keeps_between_one_and_two_times_its_events() -> None:
     for number in range(1, 1001):
         tail.publish([b"%d" % number])
         assert 16 <= tail.head - tail.first + 1 <= 32 or number < 16
-        kept = tail.channel(stored).frames(tail.first - 1, MANY, MUCH)
+        kept = tail.frames(tail.first - 1, MANY, MUCH)
         assert kept == bodies(tail.first, number)
 
 
@@ -70,69 +60,48 @@ def test_the_ring_is_bounded_by_bytes_too() -> None:
     tail = ring()
     for number in range(200):
         tail.publish([b"%d" % number + b"x" * 10 * KiB])
-        kept = tail.channel(stored).frames(tail.first - 1, MANY, MUCH)
+        kept = tail.frames(tail.first - 1, MANY, MUCH)
         assert kept is not None
         assert sum(map(len, kept)) <= 2 * LIMITS.ring_bytes + 11 * KiB
     tail.publish([b"y" * 1000 * KiB])
     assert tail.first == tail.head + 1, "one event larger than the ring is read from the log"
-    assert tail.channel(stored).frames(tail.head, MANY, MUCH) == []
-    assert tail.channel(stored).frames(tail.head - 1, MANY, MUCH) is None
+    assert tail.frames(tail.head, MANY, MUCH) == []
+    assert tail.frames(tail.head - 1, MANY, MUCH) is None
 
 
-def test_each_frame_is_encoded_once_however_many_read_and_wherever_they_begin() -> None:
-    tail, count = ring(), Counting()
-    tail.publish(bodies(1, 12))
-    channel = tail.channel(count)
-    for after in (9, 4, 7, 0, 11, 2):
-        for _ in range(50):
-            assert channel.frames(after, MANY, MUCH) == [b"%d:%d" % (n, n) for n in range(after + 1, 13)]
-    tail.publish(bodies(13, 14))
-    for after in (0, 5, 12):
-        channel.frames(after, MANY, 8)
-        channel.frames(after, MANY, MUCH)
-    assert sorted(count.offsets) == list(range(1, 15))
-
-
-def test_one_channel_per_projection() -> None:
-    tail, count = ring(), Counting()
-    assert tail.channel(count) is tail.channel(count)
-    assert tail.channel(count) is not tail.channel(stored)
-
-
-def test_what_nobody_reads_is_not_encoded() -> None:
-    tail, count = ring(), Counting()
-    channel = tail.channel(count)
-    for first in range(1, 401, 4):
-        tail.publish(bodies(first, first + 3))
-    assert count.offsets == []
-    assert channel.frames(399, MANY, MUCH) == [b"400:400"]
-    assert count.offsets == list(range(tail.first, 401)), "what left the ring unread was never encoded"
-
-
-def test_a_channel_goes_on_over_dropped_events() -> None:
-    tail, count = ring(), Counting()
-    channel = tail.channel(count)
-    cursor = 0
-    for first in range(1, 2001, 7):
-        tail.publish(bodies(first, first + 6))
-        frames = channel.frames(cursor, MANY, MUCH)
-        assert frames == [b"%d:%d" % (n, n) for n in range(cursor + 1, first + 7)]
-        cursor = first + 6
-    assert count.offsets == list(range(1, cursor + 1))
-
-
-def test_skipping_ahead_starts_over_behind_the_log() -> None:
+def test_a_log_that_is_further_starts_the_ring_over_behind_it() -> None:
     tail = ring()
-    channel = tail.channel(stored)
     tail.publish(bodies(1, 5))
-    channel.frames(0, MANY, MUCH)
-    tail.skip_to(3)
+    tail.frames(0, MANY, MUCH)
+    tail.reopen(3, Parties())
     assert tail.head == 5, "a ring never goes back"
-    tail.skip_to(9)
+    tail.reopen(9, Parties(2))
+    assert tail.parties.agent_version == 2
     assert (tail.first, tail.head) == (10, 9)
-    assert channel.frames(5, MANY, MUCH) is None
+    assert tail.frames(5, MANY, MUCH) is None
     tail.publish(bodies(10, 11))
-    assert channel.frames(9, MANY, MUCH) == bodies(10, 11)
+    assert tail.frames(9, MANY, MUCH) == bodies(10, 11)
+
+
+def test_what_the_ring_drops_leaves_who_prompted_the_turns_that_are_open() -> None:
+    """R100."""
+
+    def accepted(number: int) -> ev.AnyEvent:
+        return ev.PromptAccepted(at=1, prompt_id=PromptId(f"p{number}"), after_offset=0, author=f"a{number}")
+
+    def ended(number: int) -> ev.AnyEvent:
+        return ev.TurnFailed(at=1, prompt_id=PromptId(f"p{number}"), code="x", message="y")
+
+    started = ev.AgentStarted(
+        at=1, agent_session_id=AgentSessionId("a"), protocol_version=2, turn_end=ev.TurnEnd.IDLE
+    )
+    tail = ring()
+    tail.publish(encode_all([started, accepted(1), accepted(2), ended(1), accepted(3)]))
+    assert tail.parties == Parties()
+    tail.publish(bodies(6, 19))
+    tail.publish(bodies(20, 33))
+    assert tail.first == 18
+    assert tail.parties == Parties(2, {PromptId("p2"): Prompter("a2"), PromptId("p3"): Prompter("a3")})
 
 
 async def test_waiting_ends_when_there_is_more_or_when_there_will_be_none() -> None:

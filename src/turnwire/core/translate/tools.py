@@ -327,8 +327,11 @@ _NO_TIME: Final = 0
 class Terminals:
     """The terminals of one session."""
 
-    def __init__(self) -> None:
-        self._known: dict[str, Terminal] = {}
+    def __init__(self, known: dict[str, Terminal] | None = None) -> None:
+        self._known = known or {}
+
+    def __contains__(self, terminal_id: str) -> bool:
+        return terminal_id in self._known
 
     def take(self, kind: str, update: Raw) -> str | None:
         """Apply an update; gives the id of its terminal, none if it could not be applied.

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 from msgspec import Struct
 
+from turnwire.core.translate.offers import Modes
+from turnwire.core.translate.sessions import current_offers
+from turnwire.core.translate.views import latest_in
 from turnwire.errors import (
     InvalidMode,
     InvalidOption,
@@ -19,7 +23,7 @@ from turnwire.errors import (
 from turnwire.ids import SessionId
 from turnwire.server.access.identity import Role
 from turnwire.server.daemon import configuration
-from turnwire.server.endpoint import Call, Endpoint, Reply
+from turnwire.server.endpoint import Call, Endpoint, Reply, ShapeQuery
 
 
 class ConfigChoice(Struct, frozen=True, rename="camel"):
@@ -64,10 +68,16 @@ class ModelChosen(Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 async def set_option(call: Call) -> Reply:
-    await _chooser(call)
+    daemon, session_id, version = call.daemon, call.session_id, call.query.shape.version
+    who = await _chooser(call)
     choice: ConfigChoice = call.body
-    options = await configuration.set_option(call.daemon, call.session_id, choice.config_id, choice.value)
-    return Reply({"configOptions": options})
+    offers = current_offers((await daemon.node.view(session_id)).latest)
+    if version == 2 and choice.config_id == Modes(Counter(), offers).standing_id:
+        # To a reader of v2 the modes of a v1 agent are one of its options.
+        await configuration.set_mode(daemon, session_id, str(choice.value), who)
+    else:
+        await configuration.set_option(daemon, session_id, choice.config_id, choice.value)
+    return Reply({"configOptions": latest_in(await daemon.node.view(session_id), version).config_options})
 
 
 async def set_mode(call: Call) -> Reply:
@@ -106,8 +116,9 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         summary="Choose a value of one of the agent's options",
         role=Role.CONTROLLER,
         takes=ConfigChoice,
+        query=ShapeQuery,
         gives=ConfigOptions,
-        refuses=(InvalidOption, *_ASKS_AGENT),
+        refuses=(InvalidOption, InvalidMode, *_ASKS_AGENT),
         tag="configuration",
     ),
     Endpoint(

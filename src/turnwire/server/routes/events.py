@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from msgspec import Meta, Struct
+from msgspec import Meta
 from starlette.types import Send
 
 from turnwire.core.envelope import stream_frame
@@ -18,14 +18,14 @@ from turnwire.ids import Epoch, SessionId
 from turnwire.log.base import Position
 from turnwire.runtime.session import Session
 from turnwire.server.access.identity import Role
-from turnwire.server.endpoint import Call, Endpoint
+from turnwire.server.endpoint import Call, Endpoint, ShapeQuery
 from turnwire.server.streams.history import snapshot_of
 from turnwire.server.streams.many_stream import ManyStream, read_cursor
 from turnwire.server.streams.session_stream import EPOCH_HEADERS, SessionStream, oldest, read_offset, why_lost
 from turnwire.server.streams.stream import run_stream
 
 
-class EventsQuery(Struct):
+class EventsQuery(ShapeQuery, frozen=True):
     """Where to begin, for clients that cannot set a header."""
 
     after: Annotated[str, Meta(description="the id of the last event seen; 0 is the beginning")] | None = None
@@ -33,7 +33,7 @@ class EventsQuery(Struct):
     snapshot: Annotated[bool, Meta(description="send a session_snapshot first")] = False
 
 
-class ManyEventsQuery(Struct):
+class ManyEventsQuery(ShapeQuery, frozen=True):
     """Which sessions, and where to begin."""
 
     after: Annotated[str, Meta(description="the id of the last event of this stream")] | None = None
@@ -63,14 +63,14 @@ async def session_events(call: Call, send: Send) -> None:
         opening.append(frame)
         position = position if offset is not None else Position(head.epoch, folded)
     headers: dict[str, str] = dict.fromkeys(EPOCH_HEADERS, head.epoch)
-    stream = SessionStream(call, head, position, opening, replays=offset is not None)
+    stream = SessionStream(call, head, position, query.shape, opening, replays=offset is not None)
     await run_stream(call, send, headers, stream.run)
 
 
 async def _snapshot(call: Call, session: Session) -> tuple[bytes, int]:
     """The snapshot as a frame, and the offset it stands at: the stream goes on from there."""
     view, offset = await call.daemon.node.view_at(call.session_id)
-    data = snapshot_of(call.session_id, view, session.epoch, offset, session.state.queue)
+    data = snapshot_of(call.session_id, view, session.epoch, offset, session.state.queue, call.query.shape)
     return stream_frame("session_snapshot", data), offset
 
 
@@ -86,7 +86,7 @@ def _epoch(call: Call) -> Epoch | None:
 async def many_events(call: Call, send: Send) -> None:
     """The events of some sessions, or of all that there are and will be."""
     text = call.request.headers.get("last-event-id") or call.query.after
-    stream = ManyStream(call, read_cursor(text) if text else None)
+    stream = ManyStream(call, read_cursor(text) if text else None, call.query.shape)
     wanted = _wanted(call)
     for session_id in wanted:
         try:

@@ -16,6 +16,7 @@ from turnwire.core.events import PermissionRequested
 from turnwire.core.inputs import AnswerPermission
 from turnwire.core.permissions import ACTIONS, NOT_ANSWERED, PermissionAnswer
 from turnwire.core.state import SessionState
+from turnwire.core.translate.views import question_in
 from turnwire.errors import (
     BadRequest,
     InvalidOption,
@@ -27,7 +28,7 @@ from turnwire.errors import (
 )
 from turnwire.ids import ClientId, PermissionId, PromptId, SessionId
 from turnwire.server.access.identity import Role
-from turnwire.server.endpoint import Call, Endpoint, Reply
+from turnwire.server.endpoint import Call, Endpoint, Reply, ShapeQuery
 from turnwire.server.routes.turns import ACTS, READS
 from turnwire.wire.jsonrpc import UNREADABLE, raw
 from turnwire.wire.methods import SESSION_REQUEST_PERMISSION
@@ -44,7 +45,11 @@ class Question(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=
     params: Raw
     """All that the agent sent with it."""
     tool_call: Raw | UnsetType = UNSET
-    """What it wants to do, for a permission request."""
+    """What it wants to do, for a permission request in the words of v1."""
+    title: Raw | UnsetType = UNSET
+    description: Raw | UnsetType = UNSET
+    subject: Raw | UnsetType = UNSET
+    """The same in the words of v2."""
     options: Raw
     """What can be selected."""
     prompt_id: PromptId | None = None
@@ -94,6 +99,9 @@ class Nothing(Struct, frozen=True):
 
 class _Asked(Struct, rename="camel"):
     tool_call: Raw | UnsetType = UNSET
+    title: Raw | UnsetType = UNSET
+    description: Raw | UnsetType = UNSET
+    subject: Raw | UnsetType = UNSET
     options: Raw = Raw(b"[]")
 
 
@@ -109,7 +117,8 @@ async def list_requests(call: Call) -> Reply:
     if not state.permissions:
         return Reply(QuestionList([]))
     view = await call.daemon.node.view(call.session_id)
-    return Reply(QuestionList([_shown(call.session_id, each) for each in view.permissions.values()]))
+    shown = (question_in(view, each, call.query.shape.version) for each in view.permissions.values())
+    return Reply(QuestionList([_shown(call.session_id, each) for each in shown]))
 
 
 def _shown(session_id: SessionId, asked: PermissionRequested) -> Question:
@@ -124,6 +133,9 @@ def _shown(session_id: SessionId, asked: PermissionRequested) -> Question:
         at=asked.at,
         params=asked.params,
         tool_call=read.tool_call,
+        title=read.title,
+        description=read.description,
+        subject=read.subject,
         options=read.options,
         prompt_id=asked.prompt_id,
     )
@@ -225,6 +237,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         act=list_requests,
         summary="Questions of the agent that wait for an answer",
         role=Role.OBSERVER,
+        query=ShapeQuery,
         gives=QuestionList,
         refuses=READS,
         tag="permissions",

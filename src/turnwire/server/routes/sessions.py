@@ -22,6 +22,7 @@ from msgspec.structs import asdict, fields, replace
 from turnwire.core.ending import RESTARTED
 from turnwire.core.inputs import Close, Rename
 from turnwire.core.state import Phase, Setup
+from turnwire.core.translate.views import latest_in
 from turnwire.core.view import Latest, TurnRecord, Usage, View
 from turnwire.errors import (
     AgentLaunchFailed,
@@ -51,7 +52,7 @@ from turnwire.server.access.identity import Role
 from turnwire.server.daemon import configuration
 from turnwire.server.daemon.creation import checked_setup, create_session
 from turnwire.server.daemon.session_list import SessionEntry, Standing, Wanted, iso
-from turnwire.server.endpoint import Call, Endpoint, Reply
+from turnwire.server.endpoint import Call, Endpoint, Reply, ShapeQuery
 from turnwire.server.streams.history import replay, snapshot_of
 from turnwire.wire.jsonrpc import raw
 
@@ -86,7 +87,7 @@ class NewSession(Struct, frozen=True, kw_only=True, rename="camel"):
     """For the agent, as it is."""
 
 
-class CreateQuery(Struct, frozen=True):
+class CreateQuery(ShapeQuery, frozen=True):
     wait: bool = True
     """Whether to wait for the agent's answer."""
 
@@ -150,7 +151,7 @@ class MetadataChanged(Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class AgentState(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """What the agent offers and what is chosen, in ACP's shapes."""
+    """What the agent offers and what is chosen, in the shapes of the version of ACP that was asked for."""
 
     modes: dict[str, Any] | UnsetType = UNSET
     models: dict[str, Any] | UnsetType = UNSET
@@ -279,7 +280,7 @@ async def enter(call: Call, session_id: SessionId, *, attached: bool) -> Entered
         has_active_prompt=view.active is not None,
         last_event_id=offset,
         event_epoch=epoch,
-        state=_agent_state(view.latest),
+        state=_agent_state(latest_in(view, call.query.shape.version)),
     )
     return Entered(opened, view, offset)
 
@@ -332,7 +333,7 @@ async def load(call: Call) -> Reply:
     daemon = call.daemon
     daemon.check_open()
     entered = await enter(call, call.session_id, attached=True)
-    history = await replay(daemon.log, call.session_id, entered.offset, daemon.limits)
+    history = await replay(daemon.node, call.session_id, entered.offset, call.query.shape)
     told = {"compactedReplay": history.compacted, "liveJournal": history.journal}
     return Reply(_members(entered.opened) | {"promptTerminals": _terminals(entered.view)} | told)
 
@@ -427,7 +428,7 @@ async def show(call: Call) -> Reply:
     entry = await call.daemon.sessions.entry(session_id)
     shown = {each.encode_name: getattr(entry, each.name) for each in fields(entry)}
     known = {name: value for name, value in shown.items() if value is not None}
-    return Reply(snapshot_of(session_id, view, epoch, offset, queue) | known)
+    return Reply(snapshot_of(session_id, view, epoch, offset, queue, call.query.shape) | known)
 
 
 # -- changing ------------------------------------------------------------------------------------------------
@@ -521,6 +522,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         act=show,
         summary="Where a session stands",
         role=Role.OBSERVER,
+        query=ShapeQuery,
         gives=SessionSnapshot,
     ),
     Endpoint(
@@ -560,6 +562,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         summary="Come back to a session, with its history",
         role=Role.OBSERVER,
         takes=Restoring,
+        query=ShapeQuery,
         gives=SessionLoaded,
         refuses=(PositionLost, SessionClosed, ShuttingDown),
     ),
@@ -570,6 +573,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         summary="Come back to a session, without its history",
         role=Role.OBSERVER,
         takes=Restoring,
+        query=ShapeQuery,
         gives=SessionResumed,
         refuses=(SessionClosed, ShuttingDown),
     ),

@@ -10,6 +10,7 @@ from typing import Any, Literal
 from msgspec import UNSET, Raw, Struct, UnsetType, json
 
 from turnwire.core.events import PermissionRequested
+from turnwire.core.translate.views import question_in
 from turnwire.core.view import View
 from turnwire.ids import PermissionId, PromptId, SessionId
 from turnwire.server.access.identity import Role
@@ -79,7 +80,7 @@ async def show(call: Call) -> Reply:
             client_count=entry.client_count,
             has_active_prompt=entry.has_active_prompt,
             is_waiting_for_permission=bool(state.permissions),
-            pending_interactions=[_interaction(each) for each in view.permissions.values()],
+            pending_interactions=[_interaction(question_in(view, each, 1)) for each in view.permissions.values()],
             has_turn_error=has_error,
             turn_error=_error(view, None if state.last is None else state.last.prompt_id),
             created_at=entry.created_at,

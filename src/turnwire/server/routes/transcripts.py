@@ -13,16 +13,17 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 from msgspec.structs import asdict
 from starlette.types import Send
 
-from turnwire.core.envelope import to_envelope
+from turnwire.core.envelope import Form
 from turnwire.core.state import Phase
+from turnwire.core.translate.views import items_in, latest_in
 from turnwire.core.view import AnyItem, Latest, Terminal, TurnRecord
 from turnwire.errors import PositionLost
 from turnwire.ids import ClientId, Epoch, SessionId
-from turnwire.log.base import Position
 from turnwire.runtime.evidence import Explanation
 from turnwire.server.access.identity import Role
 from turnwire.server.daemon.session_list import Standing, iso
-from turnwire.server.endpoint import ABORT, Call, Endpoint, Reply
+from turnwire.server.endpoint import ABORT, Call, Endpoint, Reply, ShapeName, ShapeQuery
+from turnwire.server.streams.shaped import ShapedLog
 
 _ODD = re.compile(r"[^A-Za-z0-9_.-]")
 
@@ -44,6 +45,12 @@ class Transcript(Struct, frozen=True, kw_only=True, rename="camel", omit_default
     background: Raw | UnsetType = UNSET
 
 
+class ExportQuery(ShapeQuery, frozen=True):
+    """A log is kept as it is, unless somebody asks otherwise."""
+
+    acp: ShapeName = "agent"
+
+
 class SessionExplanation(Explanation, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
     """Where a session stands and why, with the evidence."""
 
@@ -57,7 +64,7 @@ class SessionExplanation(Explanation, frozen=True, kw_only=True, rename="camel",
 async def show(call: Call) -> Reply:
     node, session_id = call.daemon.node, call.session_id
     view, offset = await node.view_at(session_id)
-    session = view.session
+    session, version = view.session, call.query.shape.version
     return Reply(
         Transcript(
             session_id=session_id,
@@ -67,8 +74,8 @@ async def show(call: Call) -> Reply:
             created_at=iso(session.created_at),
             state="closed" if session.phase is Phase.CLOSED else view.state,
             title=session.title,
-            items=view.items,
-            latest=view.latest,
+            items=items_in(view, version),
+            latest=latest_in(view, version),
             turns=list(view.turns.values()),
             terminals=view.terminals,
             background=UNSET if view.background is None else view.background,
@@ -80,6 +87,7 @@ async def export(call: Call, send: Send) -> None:
     daemon, session_id = call.daemon, call.session_id
     limits = daemon.limits
     head = await daemon.node.head(session_id)
+    shaped = ShapedLog(daemon.log, session_id, head.epoch, call.query.shape, limits)
     name = _ODD.sub("_", session_id)[:128]
     headers = {
         "content-type": call.endpoint.media_type,
@@ -89,22 +97,15 @@ async def export(call: Call, send: Send) -> None:
     }
     raw = [(key.encode(), value.encode()) for key, value in headers.items()]
     await send({"type": "http.response.start", "status": 200, "headers": raw})
-    cursor = head.first - 1
-    while cursor < head.head:
-        events = await daemon.log.read(
-            session_id,
-            Position(head.epoch, cursor),
-            max_events=min(limits.page_events, head.head - cursor),
-            max_bytes=limits.page_bytes,
-        )
-        lines = [to_envelope(session_id, each.offset, each.body) for each in events]
+    fold = await shaped.fold_at(head.first - 1)
+    while fold.offset < head.head:
+        fold, lines = await shaped.read(fold, head.head, Form.LINE)
         with anyio.move_on_after(limits.write_timeout_s) as waiting:
-            await send({"type": "http.response.body", "body": b"\n".join([*lines, b""]), "more_body": True})
+            await send({"type": "http.response.body", "body": b"".join(lines), "more_body": True})
         if waiting.cancelled_caught:
             # It takes nothing. The file has no proper end then, so nobody takes a part for the whole.
             _hang_up(call)
             return
-        cursor = events[-1].offset
     await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
@@ -132,6 +133,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         act=show,
         summary="What was said and done, folded from the log",
         role=Role.OBSERVER,
+        query=ShapeQuery,
         gives=Transcript,
         tag="transcript",
     ),
@@ -141,6 +143,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         stream=export,
         summary="The whole log as one file, an event per line",
         role=Role.OBSERVER,
+        query=ExportQuery,
         media_type="application/x-ndjson",
         refuses=(PositionLost,),
         tag="transcript",

@@ -1,7 +1,7 @@
 """A session at once, for a reader that joins late: where it stands (`snapshot_of`), or its history (`replay`).
 
 A snapshot is what the reader would know had it followed from the start, but for the transcript: that is read as
-events. Payloads of the agent are given as they came.
+events. Payloads of the agent are in the shape that the reader asks for.
 
 A history is the newest events as they are, the journal, bounded in events and bytes, and what came before them in
 short: one envelope per message block and tool call, without ids, because no single event says it. Together they are
@@ -18,15 +18,19 @@ import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
 from turnwire.core.codec import decode, encode
-from turnwire.core.envelope import SESSION_UPDATE, to_envelope
+from turnwire.core.envelope import SESSION_UPDATE, Form, to_envelope
 from turnwire.core.events import PermissionRequested
+from turnwire.core.shape import Shape
 from turnwire.core.state import Phase, Turn
+from turnwire.core.translate.views import items_in, latest_in, question_in
 from turnwire.core.turn import TurnState
 from turnwire.core.view import AnyItem, Compaction, Message, MessageRole, ToolCall, View, decode_view
 from turnwire.ids import Epoch, SessionId
 from turnwire.limits import Limits
 from turnwire.log.base import EventLog, Position
 from turnwire.runtime.folds import VIEW
+from turnwire.runtime.node import Node
+from turnwire.server.streams.shaped import ShapedLog, shaped_ring
 from turnwire.wire.jsonrpc import raw
 
 JOURNAL_EVENTS = 2000
@@ -50,13 +54,13 @@ _read_envelope = msgspec.json.Decoder(_Envelope).decode
 
 
 def snapshot_of(
-    session_id: SessionId, view: View, epoch: Epoch, offset: int, queue: Sequence[Turn]
+    session_id: SessionId, view: View, epoch: Epoch, offset: int, queue: Sequence[Turn], shape: Shape
 ) -> dict[str, Any]:
     """The latest values, the running turn, the queue and the open questions, as of `offset`.
 
     `queue` says in which order prompts wait; which of them do is known from the view.
     """
-    latest = view.latest
+    latest = latest_in(view, shape.version)
     known: dict[str, Any] = {
         "sessionId": session_id,
         "lastEventId": offset,
@@ -82,7 +86,7 @@ def snapshot_of(
         "currentApprovalMode": latest.mode,
         "plans": latest.plans,
         "queue": _waiting(view, queue),
-        "permissions": [_question(session_id, each) for each in view.permissions.values()],
+        "permissions": [_question(view, each, shape) for each in view.permissions.values()],
     }
 
 
@@ -96,9 +100,10 @@ def _waiting(view: View, queue: Sequence[Turn]) -> list[dict[str, Any]]:
     ]
 
 
-def _question(session_id: SessionId, asked: PermissionRequested) -> Raw:
+def _question(view: View, asked: PermissionRequested, shape: Shape) -> Raw:
     """The question as its event showed it."""
-    return _read_envelope(to_envelope(session_id, 1, encode(asked))).data
+    shown = question_in(view, asked, shape.version)
+    return _read_envelope(to_envelope(view.session.session_id, 1, encode(shown))).data
 
 
 # -- history -------------------------------------------------------------------------------------------------
@@ -111,8 +116,9 @@ class Replay(NamedTuple):
     journal: list[Raw]
 
 
-async def replay(log: EventLog, session_id: SessionId, upto: int, limits: Limits) -> Replay:
+async def replay(node: Node, session_id: SessionId, upto: int, shape: Shape) -> Replay:
     """The history up to an offset. Raises `SessionNotFound`, `PositionLost` if it is trimmed meanwhile."""
+    log, limits = node.log, node.limits
     head = await log.head(session_id)
     kept = await log.load_snapshot(session_id, VIEW)
     view, folded = View(), 0
@@ -123,71 +129,72 @@ async def replay(log: EventLog, session_id: SessionId, upto: int, limits: Limits
             view, folded = known, kept.offset
     # Of a trimmed log only the kept view knows the beginning, so the journal cannot reach behind it.
     cut = max(cut, folded)
-    journal, cut = await _journal(log, session_id, head.epoch, cut, upto, limits)
-    async for _, body in _bodies(log, session_id, head.epoch, folded, cut, limits):
+    shaped = shaped_ring(node, await node.tail(session_id), session_id, shape).log
+    journal, cut = await _journal(shaped, cut, upto)
+    async for body in _bodies(log, Position(head.epoch, folded), session_id, cut, limits):
         view.apply(decode(body))
-    compacted = [] if not cut else [each for item in view.items for each in _envelopes(session_id, item)]
-    return Replay(compacted, journal)
+    return Replay(list(_compacted(view, shape)) if cut else [], journal)
 
 
-async def _journal(
-    log: EventLog, session_id: SessionId, epoch: Epoch, cut: int, upto: int, limits: Limits
-) -> tuple[list[Raw], int]:
+async def _journal(shaped: ShapedLog, cut: int, upto: int) -> tuple[list[Raw], int]:
     """The newest envelopes after `cut` that fit, and the offset after which they begin."""
-    journal: deque[Raw] = deque()
-    size = 0
-    async for offset, body in _bodies(log, session_id, epoch, cut, upto, limits):
-        envelope = to_envelope(session_id, offset, body)
-        journal.append(Raw(envelope))
-        size += len(envelope)
-        while size > limits.ring_bytes and len(journal) > 1:
-            size -= len(bytes(journal.popleft()))
-    return list(journal), max(cut, upto - len(journal))
+    journal: deque[bytes] = deque()
+    size, fold = 0, await shaped.fold_at(cut)
+    while fold.offset < upto:
+        fold, frames = await shaped.read(fold, upto, Form.LINE)
+        journal.extend(frames)
+        size += sum(map(len, frames))
+        while size > shaped.limits.ring_bytes and len(journal) > 1:
+            size -= len(journal.popleft())
+    envelopes = [Raw(line) for lines in journal for line in lines.splitlines()]
+    return envelopes, max(cut, upto - len(journal))
 
 
 async def _bodies(
-    log: EventLog, session_id: SessionId, epoch: Epoch, after: int, upto: int, limits: Limits
-) -> AsyncGenerator[tuple[int, bytes]]:
-    while after < upto:
+    log: EventLog, after: Position, session_id: SessionId, upto: int, limits: Limits
+) -> AsyncGenerator[bytes]:
+    while after.offset < upto:
         events = await log.read(
-            session_id,
-            Position(epoch, after),
-            max_events=min(limits.page_events, upto - after),
-            max_bytes=limits.page_bytes,
+            session_id, after, max_events=min(limits.page_events, upto - after.offset), max_bytes=limits.page_bytes
         )
         for each in events:
-            yield each.offset, each.body
-        after = events[-1].offset
+            yield each.body
+        after = Position(after.epoch, events[-1].offset)
 
 
 # -- an item of the transcript as updates --------------------------------------------------------------------
 
 
-def _envelopes(session_id: SessionId, item: AnyItem) -> Iterator[Raw]:
-    for update in _updates(item):
-        envelope: dict[str, object] = {
-            "v": 1,
-            "type": SESSION_UPDATE,
-            "data": {"sessionId": session_id, "update": update},
-        }
-        if item.prompt_id is not None:
-            envelope["promptId"] = item.prompt_id
-        if item.late:
-            envelope["late"] = True
-        if isinstance(item, Message):
-            envelope |= {"author": item.author} if item.author is not None else {}
-            envelope |= {"originatorClientId": item.client_id} if item.client_id is not None else {}
-        envelope["_meta"] = {"serverTimestamp": item.at, "compacted": True}
-        yield raw(envelope)
+def _compacted(view: View, shape: Shape) -> Iterator[Raw]:
+    version = shape.version or view.transcript.speaker.protocol_version
+    for item in items_in(view, shape.version):
+        for update in _updates(item, version):
+            yield raw(_envelope(view, item, update))
 
 
-def _updates(item: AnyItem) -> Iterator[object]:
+def _envelope(view: View, item: AnyItem, update: object) -> dict[str, object]:
+    envelope: dict[str, object] = {
+        "v": 1,
+        "type": SESSION_UPDATE,
+        "data": {"sessionId": view.session.session_id, "update": update},
+    }
+    if item.prompt_id is not None:
+        envelope["promptId"] = item.prompt_id
+    if item.late:
+        envelope["late"] = True
+    turn = view.turns.get(item.prompt_id) if item.prompt_id is not None else None
+    if turn is not None and turn.author is not None:
+        envelope["author"] = turn.author
+    if turn is not None and turn.client_id is not None:
+        envelope["originatorClientId"] = turn.client_id
+    return envelope | {"_meta": {"serverTimestamp": item.at, "compacted": True}}
+
+
+def _updates(item: AnyItem, version: int) -> Iterator[object]:
     if isinstance(item, Message):
-        named = {} if item.message_id is None else {"messageId": item.message_id}
-        for block in item.content:
-            yield {"sessionUpdate": _CHUNKS[item.role], "content": block, **named}
+        yield from _message(item, version)
     elif isinstance(item, ToolCall):
-        yield _tool_call(item)
+        yield _tool_call(item, version)
     elif isinstance(item, Compaction):
         yield {
             "sessionUpdate": "compaction_update",
@@ -199,10 +206,20 @@ def _updates(item: AnyItem) -> Iterator[object]:
         yield item.update
 
 
-def _tool_call(item: ToolCall) -> dict[str, object]:
+def _message(item: Message, version: int) -> Iterator[object]:
+    """v2 has whole messages, which must have a name; v1 has pieces."""
+    named = {} if item.message_id is None else {"messageId": item.message_id}
+    kind = _CHUNKS[item.role]
+    if version == 2 and named:
+        yield {"sessionUpdate": kind.removesuffix("_chunk"), "content": item.content, **named}
+    else:
+        yield from ({"sessionUpdate": kind, "content": block, **named} for block in item.content)
+
+
+def _tool_call(item: ToolCall, version: int) -> dict[str, object]:
     payloads = {"rawInput": item.raw_input, "rawOutput": item.raw_output}
     return {
-        "sessionUpdate": "tool_call",
+        "sessionUpdate": "tool_call_update" if version == 2 else "tool_call",
         "toolCallId": item.tool_call_id,
         "title": item.title or item.tool_call_id,
         "kind": item.kind,

@@ -35,6 +35,7 @@ import anyio
 from anyio.abc import TaskGroup
 
 from turnwire.core.envelope import stream_frame
+from turnwire.core.shape import Shape
 from turnwire.errors import BadRequest, SessionNotFound
 from turnwire.ids import Epoch, SessionId
 from turnwire.log.base import Position, SessionHead
@@ -58,8 +59,9 @@ _MOST_OFFSET = 2**63 - 1
 class ManyStream:
     """The stream of many sessions."""
 
-    def __init__(self, call: Call, came_with: ManyCursor | None) -> None:
+    def __init__(self, call: Call, came_with: ManyCursor | None, shape: Shape) -> None:
         self._call = call
+        self._shape = shape
         self._daemon: Daemon = call.daemon
         self._came_with = came_with
         self._cursor = ManyCursor()
@@ -170,7 +172,7 @@ class ManyStream:
 
     async def _follow(self, writer: Writer, session_id: SessionId, after: Position) -> None:
         with suppress(SessionNotFound), self._daemon.clients.streaming(session_id, self._call.who):
-            async with aclosing(follow_kept(self._daemon.node, session_id, after)) as pages:
+            async with aclosing(follow_kept(self._daemon.node, session_id, after, self._shape)) as pages:
                 async for page in pages:
                     async with self._turn:
                         if isinstance(page, Lost):
@@ -198,7 +200,7 @@ class ManyStream:
         self._cursor.move(tag, after.offset, page.offset)
         before = b"id: %b" % self._cursor.before(tag)
         numbered = enumerate(page.frames, after.offset + 1)
-        frames = [b"%b%d%b" % (before, offset, frame[frame.index(b"\n") :]) for offset, frame in numbered]
+        frames = [_renumbered(frame, b"%b%d" % (before, offset)) for offset, frame in numbered]
         target = self._behind.get(session_id)
         if target is not None:
             self._replayed += len(frames)
@@ -211,6 +213,14 @@ class ManyStream:
     def _replay_complete(self) -> bytes:
         data: dict[str, Any] = {"replayedCount": self._replayed}
         return stream_frame("replay_complete", data)
+
+
+def _renumbered(frame: bytes, number: bytes) -> bytes:
+    """The frames of one event with another id in the last of them, the only one that has one."""
+    if frame.startswith(b"id: "):
+        return number + frame[frame.index(b"\n") :]
+    place = frame.rindex(b"\n\nid: ") + 2
+    return b"".join((frame[:place], number, frame[frame.index(b"\n", place) :]))
 
 
 async def all_heads(daemon: Daemon) -> AsyncIterator[SessionHead]:

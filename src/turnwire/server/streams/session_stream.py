@@ -10,7 +10,8 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import Any, NamedTuple
 
-from turnwire.core.envelope import projection_for, stream_frame
+from turnwire.core.envelope import stream_frame
+from turnwire.core.shape import Shape
 from turnwire.errors import BadRequest, PositionLost
 from turnwire.ids import SessionId
 from turnwire.log import rules
@@ -18,6 +19,7 @@ from turnwire.log.base import Position, SessionHead
 from turnwire.runtime.follow import Page
 from turnwire.runtime.node import Node
 from turnwire.server.endpoint import Call
+from turnwire.server.streams.shaped import follow_shaped
 from turnwire.server.streams.stream import RETRY, Writer
 
 EPOCH_HEADERS = ("Turnwire-Epoch", "X-Qwen-Event-Epoch")
@@ -71,16 +73,17 @@ def oldest(head: SessionHead) -> Position:
     return Position(head.epoch, head.first - 1)
 
 
-async def follow_kept(node: Node, session_id: SessionId, after: Position) -> AsyncGenerator[Page | Lost]:
+async def follow_kept(
+    node: Node, session_id: SessionId, after: Position, shape: Shape
+) -> AsyncGenerator[Page | Lost]:
     """Pages of frames after a position that the log has had; `Lost` if it was trimmed meanwhile.
 
     Raises `SessionNotFound`. Close it when done (`aclosing`).
     """
-    projection = projection_for(session_id)
     start = after
     while True:
         try:
-            async with aclosing(node.follow(session_id, start, projection)) as pages:
+            async with aclosing(follow_shaped(node, session_id, start, shape)) as pages:
                 async for offset, frames in pages:
                     fresh = offset - after.offset
                     if fresh > 0:
@@ -101,8 +104,11 @@ async def follow_kept(node: Node, session_id: SessionId, after: Position) -> Asy
 class SessionStream:
     """The stream of one session."""
 
-    def __init__(self, call: Call, head: SessionHead, after: Position, opening: list[bytes], replays: bool) -> None:
+    def __init__(
+        self, call: Call, head: SessionHead, after: Position, shape: Shape, opening: list[bytes], *, replays: bool
+    ) -> None:
         self._call = call
+        self._shape = shape
         self._session_id = head.session_id
         self._after = after
         self._opening = opening
@@ -119,7 +125,7 @@ class SessionStream:
         ):
             subscriber.offset = self._after.offset
             await writer.write(self._begin())
-            async with aclosing(follow_kept(daemon.node, session_id, self._after)) as pages:
+            async with aclosing(follow_kept(daemon.node, session_id, self._after, self._shape)) as pages:
                 async for page in pages:
                     frames = self._frames(page)
                     await writer.write(frames[0] if len(frames) == 1 else b"".join(frames))

@@ -1,0 +1,135 @@
+"""What a session has come to, in the words of one version of ACP, whatever its agent speaks.
+
+Takes parts of a view; gives the same parts with the agent's payloads as a client of that version is told them. What
+the view says in words of its own stays as it is: turns, plans, terminals. An item is judged by its form, because a
+session may have had agents of both versions.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from msgspec import UNSET, Raw
+from msgspec.structs import replace
+
+from turnwire.core.events import PermissionRequested
+from turnwire.core.translate.members import entries, members, raw, text_of
+from turnwire.core.translate.messages import lived
+from turnwire.core.translate.offers import Modes, Options, commands_to_v1, commands_to_v2
+from turnwire.core.translate.permissions import translate_question
+from turnwire.core.translate.sessions import current_offers
+from turnwire.core.translate.tools import (
+    Terminals,
+    block_to_v1,
+    content_to_v1,
+    content_to_v2,
+    patch_to_v1,
+    patch_to_v2,
+)
+from turnwire.core.view import AnyItem, Compaction, Latest, Message, ToolCall, View
+from turnwire.ids import PromptId
+
+# -- what can be chosen, and what is asked -------------------------------------------------------------------
+
+
+def latest_in(view: View, version: int | None) -> Latest:
+    """The latest values. Modes and models are chosen by their ids, so both versions have them, in v1's words.
+
+    Without a version all is as the agent said it, here and below.
+    """
+    latest, spoken = view.latest, view.transcript.speaker.protocol_version
+    if version is None or version == spoken == 1:
+        return latest
+    offers, losses = current_offers(latest), Counter[str]()
+    if spoken == 1:
+        commands = UNSET if latest.commands is UNSET else commands_to_v2(latest.commands)
+        has_any = latest.config_options is not UNSET or latest.modes is not UNSET
+        listed = Modes(losses, offers).listed() if has_any else UNSET
+        return replace(latest, commands=commands, config_options=listed)
+    options = Options(losses, offers, booleans=True)
+    modes = members(options.modes()).get("availableModes", UNSET)
+    chosen = replace(latest, mode=options.current or latest.mode, modes=modes)
+    if version == 2:
+        return chosen
+    commands = UNSET if latest.commands is UNSET else commands_to_v1(latest.commands, losses)
+    listed = UNSET if latest.config_options is UNSET else options.listed()
+    return replace(chosen, commands=commands, config_options=listed)
+
+
+def question_in(view: View, asked: PermissionRequested, version: int | None) -> PermissionRequested:
+    """An open question."""
+    spoken = view.transcript.speaker.protocol_version
+    if version is None or version == spoken:
+        return asked
+    params = translate_question(asked.method, asked.params, spoken, version, view.session.session_id)
+    return replace(asked, params=params)
+
+
+# -- the transcript ------------------------------------------------------------------------------------------
+
+
+def items_in(view: View, version: int | None) -> list[AnyItem]:
+    """The items of the transcript."""
+    speaker = view.transcript.speaker
+    if version is None or (version == speaker.protocol_version and speaker.life <= 1):
+        return view.items
+    terminals = Terminals(view.terminals)
+    names = _Names(names_all=version == 2 and speaker.protocol_version == 1)
+    return [_item_in(names.named(each), version, terminals) for each in view.items]
+
+
+class _Names:
+    """v2 names every message: those of a v1 agent get the names that updates get, too."""
+
+    def __init__(self, *, names_all: bool) -> None:
+        self._names_all = names_all
+        self._made: Counter[tuple[int, PromptId | None]] = Counter()
+
+    def named(self, item: AnyItem) -> AnyItem:
+        if not self._names_all or not isinstance(item, Message) or item.is_prompt:
+            return item
+        name, turn = item.message_id, item.prompt_id or item.after
+        if name is None:
+            self._made[item.life, turn] += 1
+            name = f"{turn or 'session'}.{self._made[item.life, turn]}"
+        return replace(item, message_id=lived(name, item.life))
+
+
+def _item_in(item: AnyItem, version: int, terminals: Terminals) -> AnyItem:
+    losses = Counter[str]()
+    if isinstance(item, ToolCall):
+        return _call_in(item, version, terminals, losses)
+    if version == 2:
+        return item
+    if isinstance(item, Message):
+        in_time = None if item.in_time is None else [block_to_v1(each, losses) for each in item.in_time]
+        return replace(item, content=[block_to_v1(each, losses) for each in item.content], in_time=in_time)
+    if isinstance(item, Compaction):
+        return replace(item, summary=[block_to_v1(each, losses) for each in item.summary])
+    return item
+
+
+def _call_in(item: ToolCall, version: int, terminals: Terminals, losses: Counter[str]) -> ToolCall:
+    content = [_content_in(each, version, terminals, losses) for each in item.content]
+    fields = {"kind": raw(item.kind), "status": raw(item.status), "locations": raw(item.locations)}
+    if version == 2:
+        locations = entries(patch_to_v2(fields, losses)["locations"])
+        return replace(item, content=content, locations=locations)
+    patch = patch_to_v1(fields, losses, terminals.as_text)
+    kind, status = text_of(patch, "kind") or item.kind, text_of(patch, "status") or item.status
+    return replace(item, content=content, kind=kind, status=status, capabilities=UNSET)
+
+
+def _content_in(content: Raw, version: int, terminals: Terminals, losses: Counter[str]) -> Raw:
+    """One item of a tool call's content. A diff with whole texts and a terminal of the client are v1's."""
+    parts = members(content)
+    match text_of(parts, "type"):
+        case "diff":
+            is_v1 = "newText" in parts
+        case "terminal":
+            is_v1 = (text_of(parts, "terminalId") or "") not in terminals
+        case _:
+            is_v1 = False
+    if is_v1:
+        return content_to_v2(content, losses) if version == 2 else content
+    return content if version == 2 else content_to_v1(content, losses, terminals.as_text)

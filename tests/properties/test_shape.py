@@ -1,0 +1,206 @@
+"""Random agents of either version, read over REST in either shape: what each event is told as, from wherever a fold
+begins, and who prompted.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.properties.saying import MODES, V1_SAYS, V2_SAYS
+from tests.unit.core.translate.speaking import complaints, raw, text
+
+from turnwire.core import events as ev
+from turnwire.core.codec import encode_all
+from turnwire.core.envelope import Form, read_envelope
+from turnwire.core.parties import Parties
+from turnwire.core.shape import Shape, ShapeFold
+from turnwire.ids import AgentSessionId, ClientId, MessageId, PromptId, SessionId
+from turnwire.limits import Limits
+from turnwire.wire.sse import SseReader
+
+S1 = SessionId("s1")
+SHAPES = (Shape.V1, Shape.V2, Shape.AGENT)
+PEOPLE = {PromptId("p1"): ("ann", ClientId("c1")), PromptId("p2"): ("bob", None), PromptId("p3"): (None, None)}
+
+Json = dict[str, Any]
+
+
+def started(version: int, how: str = "new") -> ev.AgentStarted:
+    offers = (
+        {"modes": MODES}
+        if version == 1
+        else {"availableCommands": [{"type": "command", "name": "a", "description": "A"}]}
+    )
+    return ev.AgentStarted(
+        at=1,
+        agent_session_id=AgentSessionId("agents-own"),
+        protocol_version=version,
+        turn_end=ev.TurnEnd.RESPONSE if version == 1 else ev.TurnEnd.IDLE,
+        how=how,
+        offers=raw(offers),
+    )
+
+
+def said(says: Sequence[Any], *, turn: PromptId | None = None, after: PromptId | None = None) -> list[ev.AnyEvent]:
+    return [
+        ev.SessionUpdated(at=2, kind=update["sessionUpdate"], update=raw(update), prompt_id=turn, after=after)
+        for _, update in says
+    ]
+
+
+def turn_of(prompt_id: PromptId, blocks: int, says: Sequence[Any], version: int, how: str) -> list[ev.AnyEvent]:
+    """A turn, in which the agent asks, copies the prompt and marks its states, and what comes late."""
+    author, client_id = PEOPLE[prompt_id]
+    content = raw([text(f"{number}") for number in range(blocks)])
+    call = {"toolCallId": "t1", "title": "T"}
+    subject = (
+        {"toolCall": call}
+        if version == 1
+        else {"title": "May I?", "subject": {"type": "tool_call", "toolCall": call}}
+    )
+    options = [{"optionId": "yes", "name": "Yes", "kind": "allow_once"}]
+    state = raw({"sessionUpdate": "state_update", "state": "running"})
+    copy = raw({"sessionUpdate": "user_message_chunk", "content": text("0"), "messageId": "m9"})
+    half = len(says) // 2
+    return [
+        ev.PromptAccepted(at=3, prompt_id=prompt_id, after_offset=0, author=author, client_id=client_id),
+        ev.UserMessage(
+            at=3,
+            prompt_id=prompt_id,
+            message_id=MessageId(f"m-{prompt_id}"),
+            content=content,
+            author=author,
+            client_id=client_id,
+        ),
+        ev.TurnStarted(at=3, prompt_id=prompt_id),
+        ev.SessionUpdated(at=3, kind="user_message_chunk", update=copy, prompt_id=prompt_id, echo=True),
+        ev.SessionUpdated(at=3, kind="state_update", update=state, prompt_id=prompt_id),
+        *said(says[:half], turn=prompt_id),
+        ev.PermissionRequested(
+            at=3,
+            request_id=ev.PermissionId(f"q-{prompt_id}"),
+            agent_request_id=1,
+            method="session/request_permission",
+            params=raw({"sessionId": "agents-own", **subject, "options": options}),
+            options=("yes",),
+            prompt_id=prompt_id,
+        ),
+        ev.CancelAsked(at=3, prompt_id=prompt_id, author="eve", client_id=ClientId("c9")),
+        *said(says[half:], turn=prompt_id),
+        ev.TurnCompleted(at=3, prompt_id=prompt_id, stop_reason="end_turn", ending=ev.Ending.RESPONSE)
+        if how == "completed"
+        else ev.TurnFailed(at=3, prompt_id=prompt_id, code="x", message="y"),
+        *said(says[:1], after=prompt_id),
+        *said(says[-1:]),
+    ]
+
+
+@st.composite
+def logs(draw: st.DrawFn) -> list[ev.AnyEvent]:
+    """A session with an agent of one version, or of one after the other."""
+    events: list[ev.AnyEvent] = [ev.SessionCreated(at=0, session_id=S1, cwd="/work")]
+    version = 0
+    for prompt_id in PEOPLE:
+        if not version or draw(st.integers(0, 3)) == 0:
+            version = draw(st.sampled_from([1, 2]))
+            events.append(started(version, draw(st.sampled_from(["new", "load", "lost"]))))
+        says = draw(st.lists(V1_SAYS if version == 1 else V2_SAYS, max_size=6))
+        events += turn_of(
+            prompt_id, draw(st.integers(1, 3)), says, version, draw(st.sampled_from(["completed", "failed"]))
+        )
+    return events
+
+
+def envelopes(frame: bytes) -> list[Json]:
+    """What a client reads of the frames of one event."""
+    seen = SseReader(Limits().sse_event_bytes).feed(frame)
+    told = [json.loads(each.data) for each in seen]
+    assert [each["type"] for each in told] == [each.event for each in seen]
+    return told
+
+
+def whole(events: Sequence[ev.AnyEvent], shape: Shape, form: Form = Form.SSE) -> list[bytes]:
+    frames = ShapeFold(S1, shape).take(encode_all(events), form)
+    assert len(frames) == len(events)
+    return frames
+
+
+@pytest.mark.requirement("R75", "R78", "G11")
+@settings(max_examples=150, deadline=None)
+@given(events=logs())
+def test_each_event_has_its_number_once_in_every_shape_and_the_words_of_that_version(
+    events: list[ev.AnyEvent],
+) -> None:
+    for shape in SHAPES:
+        for offset, (event, frame) in enumerate(zip(events, whole(events, shape), strict=True), 1):
+            *parts, last = envelopes(frame)
+            assert last["id"] == offset
+            assert all("id" not in each and each["_meta"]["partOf"] == offset for each in parts)
+            assert frame.count(b"\nid: ") + frame.startswith(b"id: ") == 1
+            for each in (*parts, last):
+                assert (each["v"], each["data"]["sessionId"], each["_meta"]["serverTimestamp"]) == (1, S1, event.at)
+                if each["type"] == "session_update" and shape.version is not None:
+                    assert complaints(shape.version, "SessionUpdate", each["data"]["update"]) == []
+        lines = b"".join(whole(events, shape, Form.LINE)).splitlines()
+        told = [each for frame in whole(events, shape) for each in envelopes(frame)]
+        assert [json.loads(line) for line in lines] == told
+
+
+@pytest.mark.requirement("R78")
+@settings(max_examples=100, deadline=None)
+@given(events=logs())
+def test_every_event_of_a_turn_names_who_prompted_it(events: list[ev.AnyEvent]) -> None:
+    """R100."""
+    for shape in SHAPES:
+        for event, frame in zip(events, whole(events, shape), strict=True):
+            prompt_id: PromptId | None = getattr(event, "prompt_id", None)
+            after: PromptId | None = getattr(event, "after", None)
+            author, client_id = (None, None) if prompt_id is None else PEOPLE[prompt_id]
+            for each in envelopes(frame):
+                assert each.get("promptId") == prompt_id
+                assert each.get("author") == (getattr(event, "author", None) or author)
+                assert each.get("originatorClientId") == client_id
+                assert (each.get("late", False), each["data"].get("after")) == (after is not None, after)
+
+
+@pytest.mark.requirement("G9", "R79")
+@settings(max_examples=60, deadline=None)
+@given(events=logs())
+def test_where_a_fold_begins_is_not_seen_in_what_it_gives(events: list[ev.AnyEvent]) -> None:
+    bodies = encode_all(events)
+    for shape in SHAPES:
+        frames = whole(events, shape)
+        silent, parties = ShapeFold(S1, shape), Parties()
+        for begin, event in enumerate(events):
+            middle = ShapeFold(S1, shape, begin, parties.copy(), is_whole=False)
+            taken = middle.take(bodies[begin:])
+            assert taken == frames[begin : begin + len(taken)]
+            assert middle.is_stuck == (len(taken) < len(bodies) - begin)
+            if middle.is_stuck:
+                assert is_of_another_version(events, begin + len(taken), shape)
+            copy = silent.copy()
+            if copy is not None:
+                assert copy.take(bodies[begin:]) == frames[begin:]
+            silent.pass_over(bodies[begin : begin + 1])
+            assert silent.take(()) == []
+            parties.take(event)
+        assert silent.offset == len(events)
+
+
+def is_of_another_version(events: Sequence[ev.AnyEvent], place: int, shape: Shape) -> bool:
+    """Whether the agent that speaks at this event speaks another version than the shape's, or is not known yet."""
+    starts = [each for each in events[: place + 1] if isinstance(each, ev.AgentStarted)]
+    return not starts or starts[-1].protocol_version != shape.version
+
+
+@pytest.mark.requirement("R78")
+@settings(max_examples=60, deadline=None)
+@given(events=logs())
+def test_in_the_agents_own_words_every_event_reads_back(events: list[ev.AnyEvent]) -> None:
+    for offset, line in enumerate(whole(events, Shape.AGENT, Form.LINE), 1):
+        assert read_envelope(line) == (offset, events[offset - 1])
