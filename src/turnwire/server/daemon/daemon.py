@@ -26,6 +26,7 @@ from turnwire.runtime.permission_rules import Rules
 from turnwire.runtime.source import AgentSource
 from turnwire.server.access.login import Login
 from turnwire.server.access.tokens import Tokens
+from turnwire.server.bodies import Bodies
 from turnwire.server.daemon.clients import Clients
 from turnwire.server.daemon.session_list import SessionList
 from turnwire.server.settings.declared import Settings
@@ -129,6 +130,8 @@ class Daemon:
 
     tokens: Tokens
     login: Login
+    bodies: Bodies
+    """What is on its way in."""
     first_token: str | None = None
     """The owner's token, on the first start only."""
 
@@ -188,6 +191,7 @@ async def open_daemon(
         rules.attended = clients.attended
         tasks = await stack.enter_async_context(anyio.create_task_group())
         stack.callback(tasks.cancel_scope.cancel)
+        tasks.start_soon(tokens.keep_stored)
         yield Daemon(
             node=node,
             log=log,
@@ -196,6 +200,7 @@ async def open_daemon(
             settings=settings,
             tokens=tokens,
             login=Login(tokens, clock),
+            bodies=Bodies(limits),
             clients=clients,
             metrics=metrics,
             traces=traces,
