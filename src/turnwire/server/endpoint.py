@@ -98,6 +98,8 @@ class Endpoint:
     media_type: str = "application/json"
     narrows: bool = False
     """It names no session in its path and restricts itself to the one of a token that is for one session only."""
+    logs_in: bool = False
+    """It is public and takes a credential."""
     tells_who: bool = True
     """Whether its requests are audited here; one that carries messages has them audited one by one."""
     tag: str = field(default="session")
@@ -140,6 +142,11 @@ class Call:
         client_id = next((each for each in named if each is not None), None)
         self.client_id = None if client_id is None else ClientId(client_id)
         """The client id that the caller names, not yet known to be the session's. See `Clients.known`."""
+
+    @property
+    def address(self) -> str | None:
+        """Where it comes from, behind the proxies that are trusted."""
+        return None if self.request.client is None else self.request.client.host
 
     async def left(self) -> None:
         """Return once the client is gone. What it sends meanwhile means nothing."""

@@ -25,6 +25,7 @@ from turnwire.runtime.node import Node, drain, open_node
 from turnwire.runtime.permission_rules import Rules
 from turnwire.runtime.source import AgentSource
 from turnwire.server.access.login import Login
+from turnwire.server.access.rates import Buckets, Failures, request_buckets
 from turnwire.server.access.tokens import Tokens
 from turnwire.server.bodies import Bodies
 from turnwire.server.daemon.clients import Clients
@@ -130,6 +131,9 @@ class Daemon:
 
     tokens: Tokens
     login: Login
+    requests: Buckets
+    """How many more each caller may send: requests, and messages that come on one."""
+    failures: Failures
     bodies: Bodies
     """What is on its way in."""
     first_token: str | None = None
@@ -200,6 +204,8 @@ async def open_daemon(
             settings=settings,
             tokens=tokens,
             login=Login(tokens, clock),
+            requests=request_buckets(clock, limits.request_rate),
+            failures=Failures(clock, limits.failed_logins),
             bodies=Bodies(limits),
             clients=clients,
             metrics=metrics,

@@ -84,7 +84,11 @@ async def make_link(call: Call) -> Reply:
 
 
 async def log_in(call: Call) -> Reply:
-    secret = call.daemon.login.redeem(call.body.code)
+    try:
+        secret = call.daemon.login.redeem(call.body.code)
+    except Unauthenticated:
+        call.daemon.failures.count(call.address, call.endpoint.method)
+        raise
     return Reply(headers={"Set-Cookie": _cookie(call, secret)})
 
 
@@ -190,6 +194,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         summary="Exchange the code of a login link for a cookie",
         role=None,
         takes=LoginCode,
+        logs_in=True,
         status=204,
         refuses=(CredentialsNotStored, Unauthenticated),
         tag="tokens",
