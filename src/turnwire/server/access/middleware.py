@@ -22,11 +22,11 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from turnwire.errors import BadRequest, Forbidden, HeadersTooLarge, TooManyRequests, TurnwireError, Unauthenticated
 from turnwire.ids import SessionId
-from turnwire.server.access.addresses import Proxies, network_of
+from turnwire.server.access.addresses import Proxies
 from turnwire.server.access.identity import ANYBODY, IDENTITY, READING, Identity, Role
 from turnwire.server.access.login import cookie_name
 from turnwire.server.access.origins import Host, Policy, origin_of, parse_host, parse_origin
-from turnwire.server.access.rates import Buckets, Failures
+from turnwire.server.access.rates import Buckets, Failures, caller_of
 from turnwire.server.access.tokens import Tokens
 from turnwire.server.refusals import answer_entry, raw_headers, refuse_entry
 
@@ -151,7 +151,7 @@ class AccessMiddleware:
         if public is not None and public.logs_in:
             # Others at this address must not use up the rate of somebody with a valid code; wrong ones are counted.
             return who
-        wait = self._requests.take(who.token_id or f"@{network_of(asked.address)}")
+        wait = self._requests.take(caller_of(who, asked.address))
         if wait:
             raise TooManyRequests("too many requests; ask less often", retry_after=math.ceil(wait))
         return who

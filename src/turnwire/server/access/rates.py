@@ -14,6 +14,7 @@ from typing import NamedTuple
 from turnwire.errors import TooManyRequests
 from turnwire.runtime.clock import Clock
 from turnwire.server.access.addresses import network_of
+from turnwire.server.access.identity import Identity
 
 MOST_KEYS = 10_000
 """Callers remembered at a time, some hundred bytes each."""
@@ -60,6 +61,11 @@ class Buckets:
         if bucket is None:
             return self._burst
         return min(self._burst, bucket.left + (now - bucket.at) * self._per_s)
+
+
+def caller_of(who: Identity, address: str | None) -> str:
+    """The key of a caller: its credential, or without one its network."""
+    return who.token_id or f"@{network_of(address or '')}"
 
 
 def request_buckets(clock: Clock, per_s: float) -> Buckets:

@@ -25,6 +25,7 @@ from turnwire.errors import (
 from turnwire.ids import Epoch, SessionId
 from turnwire.log.base import Position
 from turnwire.server.access.identity import Role
+from turnwire.server.acp.client_state import PATH
 from turnwire.server.acp.connection import EMPTY_BATCH, NO_BATCHES, AcpConnection
 from turnwire.server.acp.reader import resync
 from turnwire.server.acp.registry import AcpConnections, KeptConnection
@@ -38,7 +39,6 @@ from turnwire.wire.methods import INITIALIZE
 from turnwire.wire.peek import peek_session_id
 from turnwire.wire.sse import encode_comment
 
-PATH: Final = "/acp"
 CONNECTION_ID: Final = "acp-connection-id"
 SESSION_ID: Final = "acp-session-id"
 """The notification that a cursor cannot be honoured. Only a client that sent a cursor is sent it."""
@@ -86,6 +86,7 @@ class StreamableHttp:
             kept = self._find(call)
             _check_session(request, frame)
             with kept.in_use():
+                kept.connection.comes_from(call.address)
                 await kept.connection.receive(body)
             await _answer(send, 202)
 
