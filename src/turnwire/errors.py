@@ -51,6 +51,7 @@ in the drawing.
     │  ├─ BadRequest               its body, query or headers are not as documented
     │  │  └─ InvalidCwd            a session cannot work there; reason
     │  ├─ HeadersTooLarge
+    │  ├─ BodyTooSlow
     │  ├─ UnsupportedMedia
     │  ├─ NotAcceptable            it takes nothing that this can be answered with
     │  ├─ Unauthenticated          no credential, or not a valid one
@@ -61,6 +62,7 @@ in the drawing.
     │  ├─ TooManyRequests
     │  ├─ ConnectionLimitReached   too many ACP connections are open
     │  └─ ShuttingDown             the daemon is about to stop and takes nothing new
+    ├─ CredentialsNotStored        a token or a login could not be written
     ├─ LimitExceeded               limit, value
     │  └─ FrameTooLarge
     └─ ConfigError                 raised before anything starts
@@ -474,6 +476,13 @@ class HeadersTooLarge(RequestError):
     http_status = 431
 
 
+class BodyTooSlow(RequestError):
+    code = "body_too_slow"
+    http_status = 408
+    exit_status = _TEMPORARY
+    retryable = True
+
+
 class UnsupportedMedia(RequestError):
     code = "unsupported_media_type"
     http_status = 415
@@ -538,6 +547,15 @@ class ShuttingDown(RequestError):
 
 
 # Of any layer.
+
+
+class CredentialsNotStored(TurnwireError):
+    """The disk did not take a token, a login or the end of one."""
+
+    code = "credentials_not_stored"
+    http_status = 507
+    exit_status = _IO
+    retryable = True
 
 
 class LimitExceeded(TurnwireError):

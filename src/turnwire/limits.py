@@ -279,6 +279,36 @@ class Limits:
     body_bytes: int = _bound(
         32 * MiB, "bytes", KiB, GiB, "a prompt with several images fits; more is better given by reference"
     )
+    body_s: float = _bound(
+        300.0,
+        "seconds",
+        0.05,
+        86_400,
+        "the largest body over a slow line; one that is held back is dropped then, with its memory",
+    )
+    fields_body_bytes: int = _bound(
+        64 * KiB, "bytes", KiB, GiB, "where a body is some names and numbers; no prompt, file or message is in it"
+    )
+    public_body_bytes: int = _bound(
+        4 * KiB, "bytes", 64, MiB, "strangers send one code; whatever is longer is none"
+    )
+    short_body_s: float = _bound(
+        10.0, "seconds", 0.05, 3600, "a few kilobytes come with their head or right behind it, also over slow lines"
+    )
+    credential_body_bytes: int = _bound(
+        256 * MiB,
+        "bytes per credential",
+        KiB,
+        64 * GiB,
+        "eight of the largest bodies on their way in at a time; a guest cannot fill memory by holding them back",
+    )
+    stranger_bytes: int = _bound(
+        16 * MiB,
+        "bytes of heads, and as many of bodies",
+        64 * KiB,
+        64 * GiB,
+        "what all without a credential hold together; beyond it the oldest is dropped, and honest ones are new",
+    )
     header_bytes: int = _bound(
         32 * KiB, "bytes", KiB, MiB, "cookies and trace headers fit many times; more is an attack or a mistake"
     )
@@ -325,6 +355,13 @@ class Limits:
         1,
         1_000_000,
         "each keeps a few kilobytes; a client that never ends its own is stopped here",
+    )
+    credential_acp_connections: int = _bound(
+        512,
+        "connections per credential",
+        1,
+        1_000_000,
+        "an editor opens one for each window; a guest cannot use up those of all others",
     )
     ready_s: float = _bound(
         2.0,

@@ -9,7 +9,8 @@ from starlette.routing import BaseRoute, Route, Router, WebSocketRoute
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from turnwire.errors import NotFound
-from turnwire.server.access.middleware import AccessMiddleware
+from turnwire.server.access.addresses import Proxies
+from turnwire.server.access.middleware import AccessMiddleware, PublicRoute
 from turnwire.server.access.origins import Policy
 from turnwire.server.acp.http import PATH, StreamableHttp
 from turnwire.server.acp.registry import AcpConnections
@@ -44,7 +45,9 @@ def create_app(daemon: Daemon) -> ASGIApp:
         policy=Policy.of(
             settings.host, hosts=settings.allow_host, origins=settings.allow_origin, no_auth=settings.no_auth
         ),
-        public=[(each.method, each.path) for each in endpoints if each.role is None],
-        limits=daemon.limits,
-        clock=daemon.clock,
+        proxies=Proxies.of(settings.trusted_proxy),
+        public=[PublicRoute(each.method, each.path, each.logs_in) for each in endpoints if each.role is None],
+        requests=daemon.requests,
+        failures=daemon.failures,
+        header_bytes=daemon.limits.header_bytes,
     )

@@ -2,6 +2,10 @@
 
 The OpenAPI document, the check of roles and bodies, and the audit read the same row, so none of them can differ
 from what the code does. Nothing is decided about a session: `act` translates a call into an input or a view.
+
+A request runs under its credential: when that ends, the request ends for its caller at once, with 401 or in the
+middle of its answer. What it was about to change is not changed if the body was not whole yet; what it had begun to
+change is done to its end.
 """
 
 from __future__ import annotations
@@ -19,9 +23,18 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.types import Receive, Scope, Send
 
 from turnwire.core.shape import Shape
-from turnwire.errors import BadRequest, Forbidden, LimitExceeded, MethodNotAllowed, TurnwireError, UnsupportedMedia
+from turnwire.errors import (
+    BadRequest,
+    Forbidden,
+    MethodNotAllowed,
+    ShuttingDown,
+    TurnwireError,
+    Unauthenticated,
+    UnsupportedMedia,
+)
 from turnwire.ids import ClientId, SessionId
-from turnwire.server.access.identity import ANYBODY, IDENTITY, Identity, Role, audit
+from turnwire.server.access.identity import ANYBODY, IDENTITY, READING, Identity, Role, audit
+from turnwire.server.bodies import BodyBound, BodyKind
 from turnwire.server.daemon import Daemon
 from turnwire.server.refusals import problem_of
 from turnwire.wire.jsonrpc import UNREADABLE
@@ -71,7 +84,9 @@ class Endpoint:
     role: Role | None
     """The least role that may call it; none means that no credential is needed."""
     takes: Any = None
-    """The type of the JSON body; none means that a body is ignored."""
+    """The type of the JSON body; none means that a body is ignored, `bytes` that it is taken as it is."""
+    body: BodyKind = BodyKind.FIELDS
+    """How large the body may be and how long it may take; a public route's is always that of strangers."""
     query: type[Struct] | None = None
     """Query parameters, as a struct of optional fields."""
     gives: Any = None
@@ -84,6 +99,10 @@ class Endpoint:
     media_type: str = "application/json"
     narrows: bool = False
     """It names no session in its path and restricts itself to the one of a token that is for one session only."""
+    logs_in: bool = False
+    """It is public and takes a credential."""
+    tells_who: bool = True
+    """Whether its requests are audited here; one that carries messages has them audited one by one."""
     tag: str = field(default="session")
 
     @property
@@ -115,10 +134,20 @@ class ShapeQuery(Struct, frozen=True):
 class Call:
     """One request to an endpoint, checked."""
 
-    def __init__(self, endpoint: Endpoint, daemon: Daemon, request: Request, body: Any, query: Any) -> None:
+    def __init__(
+        self,
+        endpoint: Endpoint,
+        daemon: Daemon,
+        request: Request,
+        credential: anyio.CancelScope,
+        body: Any,
+        query: Any,
+    ) -> None:
         self.endpoint = endpoint
         self.daemon = daemon
         self.request = request
+        self.credential = credential
+        """What the request runs under; cancelled when its credential ends."""
         self.body = body
         """Of the type that the endpoint takes."""
         self.query = query
@@ -130,6 +159,11 @@ class Call:
         client_id = next((each for each in named if each is not None), None)
         self.client_id = None if client_id is None else ClientId(client_id)
         """The client id that the caller names, not yet known to be the session's. See `Clients.known`."""
+
+    @property
+    def address(self) -> str | None:
+        """Where it comes from, behind the proxies that are trusted."""
+        return None if self.request.client is None else self.request.client.host
 
     async def left(self) -> None:
         """Return once the client is gone. What it sends meanwhile means nothing."""
@@ -153,47 +187,134 @@ class PathOfEndpoints:
             await refuse(send, MethodNotAllowed(f"this path takes {allowed}"), {"Allow": allowed})
 
 
+class _Answer:
+    """What has been written of the answer to one request."""
+
+    def __init__(self, send: Send) -> None:
+        self._send = send
+        self.status: int | None = None
+        """None if nothing was written."""
+        self.is_whole = False
+
+    async def send(self, message: Any) -> None:
+        self.status = message.get("status", self.status)
+        await self._send(message)
+        self.is_whole = message["type"] == "http.response.body" and not message.get("more_body", False)
+
+
 async def _serve(endpoint: Endpoint, daemon: Daemon, scope: Scope, receive: Receive, send: Send) -> None:
     """Answer one request: check, act, write. What is refused is written as a problem; nothing escapes."""
-    request = Request(scope, receive)
-    status: int | None = None
-
-    async def sending(message: Any) -> None:
-        nonlocal status
-        status = message.get("status", status)
-        await send(message)
-
+    request, answer = Request(scope, receive), _Answer(send)
     try:
-        call = await _checked(endpoint, daemon, request)
+        with daemon.tokens.closing(_who(request)) as credential:
+            await _answer(endpoint, daemon, request, credential, answer)
+        if credential.cancelled_caught and answer.status is None:
+            await refuse(answer.send, _ended(), {"WWW-Authenticate": "Bearer"})
+        elif credential.cancelled_caught and not answer.is_whole:
+            await hang_up(request)
+    finally:
+        if answer.status is not None:
+            _record(endpoint, daemon, request, answer.status)
+
+
+def _ended() -> Unauthenticated:
+    return Unauthenticated("this credential was revoked or has expired meanwhile; use another one")
+
+
+async def _answer(
+    endpoint: Endpoint, daemon: Daemon, request: Request, credential: anyio.CancelScope, answer: _Answer
+) -> None:
+    try:
+        call = await _checked(endpoint, daemon, request, credential)
         if endpoint.stream is not None:
-            await endpoint.stream(call, sending)
+            await endpoint.stream(call, answer.send)
             return
-        assert endpoint.act is not None, "an endpoint acts or streams"
-        reply = await endpoint.act(call)
-        lingers = reply.is_last and LINGERS in (scope.get("extensions") or {})
+        reply = await _act(call)
+        lingers = reply.is_last and LINGERS in (request.scope.get("extensions") or {})
         until = partial(_until_closed, call) if lingers else None
         try:
-            await _write(sending, reply.status or endpoint.status, reply.headers, _encode(reply.body), until=until)
+            await _write(
+                answer.send, reply.status or endpoint.status, reply.headers, _encode(reply.body), until=until
+            )
         finally:
             if reply.then is not None:
                 reply.then()
     except ClientDisconnect:
         return
     except TurnwireError as error:
-        if status is None:
-            await refuse(sending, error)
+        if answer.status is None:
+            await refuse(answer.send, error)
     except Exception:  # whatever it is, the request must be answered
         extra = {"event": "request_failed", "method": endpoint.method, "route": endpoint.path}
         logger.exception("a request failed", extra=extra)
-        if status is None:
-            await refuse(sending, TurnwireError("something went wrong here; the daemon's log says what"))
-    finally:
-        if status is not None:
-            _record(endpoint, daemon, request, status)
+        if answer.status is None:
+            await refuse(answer.send, TurnwireError("something went wrong here; the daemon's log says what"))
+
+
+async def hang_up(request: Request) -> None:
+    """Drop the connection where it stands, so that nobody takes a part of an answer for the whole.
+
+    Where the server has no way to, it does so itself when nothing more comes.
+    """
+    extensions: dict[str, Any] = request.scope.get("extensions") or {}
+    abort = extensions.get(ABORT)
+    if abort is not None:
+        abort["call"]()
+        # The server hears of it in the next round; before that it would call the answer unfinished.
+        while (await request.receive())["type"] != "http.disconnect":
+            pass
+
+
+async def _act(call: Call) -> Reply:
+    """What the endpoint says to the call."""
+    assert call.endpoint.act is not None, "an endpoint acts or streams"
+    if call.endpoint.method in READING:
+        return await call.endpoint.act(call)
+    acting = _Acting()
+    call.daemon.tasks.start_soon(acting.run, call.endpoint.act, call)
+    return await acting.reply()
+
+
+class _Acting:
+    """A change under way. It is made to its end, also if nobody may hear of it any more."""
+
+    def __init__(self) -> None:
+        self._outcome: Reply | Exception = ShuttingDown("the daemon is about to stop; try again in a moment")
+        self._over = anyio.Event()
+        self._is_awaited = True
+
+    async def run(self, act: Act, call: Call) -> None:
+        try:
+            self._outcome = await act(call)
+        except Exception as error:  # noqa: BLE001 it is raised again to whoever waits
+            self._outcome = error
+        finally:
+            self._over.set()
+            self._let_go()
+
+    async def reply(self) -> Reply:
+        """What came of it. Whoever is cancelled meanwhile is not told."""
+        try:
+            await self._over.wait()
+        except BaseException:
+            self._is_awaited = False
+            self._let_go()
+            raise
+        if isinstance(self._outcome, Reply):
+            return self._outcome
+        raise self._outcome
+
+    def _let_go(self) -> None:
+        """A reply that nobody writes is as good as written."""
+        is_lost = self._over.is_set() and not self._is_awaited
+        if is_lost and isinstance(self._outcome, Reply) and self._outcome.then is not None:
+            self._outcome.then()
 
 
 def _record(endpoint: Endpoint, daemon: Daemon, request: Request, status: int) -> None:
     daemon.metrics.request(endpoint.method, endpoint.path, status)
+    if not endpoint.tells_who:
+        return
     session_id = request.path_params.get("session_id")
     address = request.client.host if request.client is not None else None
     audit(_who(request), endpoint.method, endpoint.path, status, address, session_id and SessionId(session_id))
@@ -203,7 +324,7 @@ def _who(request: Request) -> Identity:
     return request.scope.get(IDENTITY, ANYBODY)
 
 
-async def _checked(endpoint: Endpoint, daemon: Daemon, request: Request) -> Call:
+async def _checked(endpoint: Endpoint, daemon: Daemon, request: Request, credential: anyio.CancelScope) -> Call:
     who = _who(request)
     if endpoint.role is not None:
         if not who.role.covers(endpoint.role):
@@ -215,8 +336,13 @@ async def _checked(endpoint: Endpoint, daemon: Daemon, request: Request) -> Call
         elif not who.may_touch(SessionId(session_id)):
             raise Forbidden("this token is for another session")
     query = _query(endpoint, request)
-    body = await _body(endpoint, daemon.limits.body_bytes, request) if endpoint.takes is not None else None
-    return Call(endpoint, daemon, request, body, query)
+    body = None
+    if endpoint.takes is not None:
+        body = await _body(endpoint, daemon, request)
+        # The body may have taken its time, and the credential may have ended in the very moment in which it was in.
+        if not daemon.tokens.is_valid(who):
+            raise _ended()
+    return Call(endpoint, daemon, request, credential, body, query)
 
 
 def _query(endpoint: Endpoint, request: Request) -> Any:
@@ -228,8 +354,16 @@ def _query(endpoint: Endpoint, request: Request) -> Any:
         raise BadRequest(f"a query parameter is not as documented: {error}") from None
 
 
-async def _body(endpoint: Endpoint, most: int, request: Request) -> Any:
-    body = await read_body(request, most)
+async def _body(endpoint: Endpoint, daemon: Daemon, request: Request) -> Any:
+    bound = BodyBound.of(BodyKind.STRANGERS if endpoint.role is None else endpoint.body, daemon.limits)
+    declared = request.headers.get("content-length", "")
+    bound.check(int(declared) if declared.isdigit() else 0)
+    who, is_stranger = _who(request), endpoint.role is None
+    body = await daemon.bodies.read(request.stream(), bound, who, is_stranger=is_stranger)
+    return body if endpoint.takes is bytes else _decoded(endpoint, request, body)
+
+
+def _decoded(endpoint: Endpoint, request: Request, body: bytes) -> Any:
     if not body and endpoint.optional_body:
         body = b"{}"
     elif not body:
@@ -246,21 +380,6 @@ async def _body(endpoint: Endpoint, most: int, request: Request) -> Any:
         raise BadRequest(f"the body is not as documented: {error}") from None
     except UNREADABLE:
         raise BadRequest("Invalid JSON in request body") from None
-
-
-async def read_body(request: Request, most: int) -> bytes:
-    """The whole body. Raises `LimitExceeded` as soon as it is known to be too long."""
-    declared = request.headers.get("content-length", "")
-    if declared.isdigit() and int(declared) > most:
-        raise LimitExceeded("the body is too large", limit="body_bytes", value=most)
-    parts: list[bytes] = []
-    size = 0
-    async for part in request.stream():
-        size += len(part)
-        if size > most:
-            raise LimitExceeded("the body is too large", limit="body_bytes", value=most)
-        parts.append(part)
-    return b"".join(parts)
 
 
 def _encode(body: Struct | Mapping[str, Any] | None) -> bytes:

@@ -9,9 +9,11 @@ from typing import Any
 from starlette.types import Message, Receive, Scope, Send
 
 from turnwire.limits import Limits
+from turnwire.server.access.addresses import Proxies
 from turnwire.server.access.identity import ANYBODY, IDENTITY, Identity
-from turnwire.server.access.middleware import AccessMiddleware
+from turnwire.server.access.middleware import AccessMiddleware, PublicRoute
 from turnwire.server.access.origins import Policy
+from turnwire.server.access.rates import Failures, request_buckets
 from turnwire.server.access.tokens import Tokens
 from turnwire.server.settings.declared import Settings
 from turnwire.testing import ManualClock
@@ -21,7 +23,11 @@ HERE = "http://127.0.0.1:4170"
 PAGE = "https://page.example"
 
 
-PUBLIC = [("GET", "/health"), ("GET", "/page/{name}"), ("POST", "/login")]
+PUBLIC = [
+    PublicRoute("GET", "/health"),
+    PublicRoute("GET", "/page/{name}"),
+    PublicRoute("POST", "/login", logs_in=True),
+]
 
 
 @dataclass
@@ -44,9 +50,11 @@ class GuardedApp:
             policy=Policy.of(
                 settings.host, hosts=settings.allow_host, origins=settings.allow_origin, no_auth=settings.no_auth
             ),
+            proxies=Proxies.of(settings.trusted_proxy),
             public=PUBLIC,
-            limits=self.limits,
-            clock=self.clock,
+            requests=request_buckets(self.clock, self.limits.request_rate),
+            failures=Failures(self.clock, self.limits.failed_logins),
+            header_bytes=self.limits.header_bytes,
         )
 
     async def app(self, scope: Scope, receive: Receive, send: Send) -> None:

@@ -146,18 +146,31 @@ async def test_strangers_have_a_rate_by_address() -> None:
     assert statuses == [200, 429, 200]
 
 
-async def test_guessing_is_slowed_down_by_address_for_what_can_be_guessed() -> None:
+async def test_wrong_credentials_are_slowed_down_by_address_and_right_ones_never() -> None:
     guarded = GuardedApp(limits=Limits(failed_logins=3))
     _, made = guarded.tokens.issue("ci", Role.OBSERVER)
-    statuses = [(await guarded.ask(token=f"guess-{each}")).status for each in range(5)]
-    assert statuses == [401, 401, 401, 429, 429]
-    # The right guess among too many does not get in, but a token that nobody guesses does, and so do others.
-    guessed = await guarded.ask(token=GIVEN)
-    assert (guessed.status, guessed.headers["retry-after"]) == (429, "20")
+    answers = [await guarded.ask(token=f"guess-{each}") for each in range(5)]
+    assert [each.status for each in answers] == [401, 401, 401, 429, 429]
+    assert answers[-1].headers["retry-after"] == "20"
     assert (await guarded.ask(token=made)).status == 200
-    assert (await guarded.ask(address="192.0.2.8")).status == 200
-    guarded.clock.advance(60)
     assert (await guarded.ask(token=GIVEN)).status == 200
+    assert (await guarded.ask(address="192.0.2.8", token="wrong")).status == 401
+    guarded.clock.advance(60)
+    assert (await guarded.ask(token="wrong")).status == 401
+
+
+async def test_those_who_use_up_the_rate_of_an_address_keep_nobody_from_logging_in_there() -> None:
+    guarded = GuardedApp(limits=Limits(request_rate=1))
+    assert [(await guarded.ask(path="/health", token=None)).status for _ in range(2)] == [200, 429]
+    assert (await guarded.ask("POST", "/login", token=None)).status == 200
+
+
+async def test_behind_a_trusted_proxy_each_client_is_slowed_for_itself() -> None:
+    settings = Settings(trusted_proxy=("192.0.2.0/24",))
+    guarded = GuardedApp(settings=settings, limits=Limits(failed_logins=1))
+    first, second = [("X-Forwarded-For", "198.51.100.1")], [("X-Forwarded-For", "198.51.100.2")]
+    statuses = [(await guarded.ask(headers=each, token="wrong")).status for each in (first, first, second)]
+    assert statuses == [401, 429, 401]
 
 
 async def test_a_missing_credential_is_no_guess() -> None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from turnwire.server.access.middleware import Buckets, failure_buckets, network_of, request_buckets
+from turnwire.errors import TooManyRequests
+from turnwire.server.access.addresses import Proxies, network_of
+from turnwire.server.access.rates import Buckets, Failures, request_buckets
 from turnwire.testing import ManualClock
 
 pytestmark = pytest.mark.requirement("G13")
@@ -52,16 +54,19 @@ def test_quiet_time_is_not_saved_up_beyond_the_burst() -> None:
     assert [buckets.take("a") == 0 for _ in range(3)] == [True, True, False]
 
 
-def test_failures_are_counted_by_the_minute() -> None:
+def test_failures_are_counted_by_the_minute_and_by_address() -> None:
     clock = ManualClock()
-    failures = failure_buckets(clock, 3)
-    assert [failures.take("a") for _ in range(3)] == [0, 0, 0]
-    assert failures.wait("a") == pytest.approx(20)
+    failures = Failures(clock, 3)
+    for _ in range(3):
+        failures.count("192.0.2.7", "GET")
+    with pytest.raises(TooManyRequests) as slowed:
+        failures.count("192.0.2.7", "GET")
+    assert slowed.value.context["retry_after"] == 20
+    failures.count("192.0.2.8", "GET")
     clock.advance(20)
-    assert failures.wait("a") == 0
-    assert failures.wait("a") == 0
-    assert failures.take("a") == 0
-    assert failures.wait("a") > 0
+    failures.count("192.0.2.7", "GET")
+    with pytest.raises(TooManyRequests):
+        failures.count("192.0.2.7", "GET")
 
 
 def test_memory_is_bounded_and_the_quietest_is_forgotten_first() -> None:
@@ -89,3 +94,42 @@ def test_memory_is_bounded_and_the_quietest_is_forgotten_first() -> None:
 )
 def test_addresses_of_one_network_count_as_one(address: str, network: str) -> None:
     assert network_of(address) == network
+
+
+PROXY, CLIENT, OTHER = "10.0.0.1", "192.0.2.7", "198.51.100.9"
+
+
+@pytest.mark.parametrize(
+    ("peer", "headers", "client"),
+    [
+        (PROXY, {}, PROXY),
+        (PROXY, {"x-forwarded-for": CLIENT}, CLIENT),
+        (PROXY, {"forwarded": f"for={CLIENT};proto=https"}, CLIENT),
+        (PROXY, {"forwarded": f'proto=http; For="{CLIENT}:4711"'}, CLIENT),
+        (PROXY, {"forwarded": 'for="[2001:db8::1]:80"'}, "2001:db8::1"),
+        (f"::ffff:{PROXY}", {"x-forwarded-for": CLIENT}, CLIENT),
+        # What came with the request is to the left of what the proxy wrote.
+        (PROXY, {"x-forwarded-for": f"{OTHER}, {CLIENT}"}, CLIENT),
+        (PROXY, {"forwarded": f"for={OTHER}, for={CLIENT}"}, CLIENT),
+        (PROXY, {"forwarded": f'for="{OTHER}, for={CLIENT}'}, CLIENT),
+        (PROXY, {"x-forwarded-for": f"{OTHER}, {CLIENT}, 10.0.0.2"}, CLIENT),
+        (PROXY, {"x-forwarded-for": "10.0.0.3, 10.0.0.2"}, "10.0.0.3"),
+        # A proxy writes one header, and passes on the other as it came.
+        (PROXY, {"x-forwarded-for": CLIENT, "forwarded": f"for={OTHER}"}, PROXY),
+        (PROXY, {"x-forwarded-for": OTHER, "forwarded": "for=_hidden"}, PROXY),
+        (PROXY, {"x-forwarded-for": CLIENT, "forwarded": f"for={CLIENT}"}, CLIENT),
+        (PROXY, {"x-forwarded-for": f"{CLIENT}, unknown"}, PROXY),
+        (PROXY, {"x-forwarded-for": "999.1.1.1"}, PROXY),
+        (PROXY, {"x-forwarded-for": ""}, PROXY),
+        (CLIENT, {"x-forwarded-for": OTHER}, CLIENT),
+        (CLIENT, {"forwarded": f"for={OTHER}"}, CLIENT),
+        ("", {"x-forwarded-for": OTHER}, ""),
+    ],
+)
+def test_only_a_trusted_proxy_says_for_whom_it_asks(peer: str, headers: dict[str, str], client: str) -> None:
+    proxies = Proxies.of(["10.0.0.0/8", "fd00::/8"])
+    assert proxies.client_of(peer, [(name.encode(), value.encode()) for name, value in headers.items()]) == client
+
+
+def test_without_a_trusted_proxy_no_header_is_believed() -> None:
+    assert Proxies.of([]).client_of(PROXY, [(b"x-forwarded-for", CLIENT.encode())]) == PROXY

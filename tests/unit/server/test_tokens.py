@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import stat
 from pathlib import Path
+from typing import NoReturn
 
 import anyio
 import pytest
 
-from turnwire.errors import BadRequest, ConfigError, LimitExceeded, NotFound
+from turnwire.errors import BadRequest, ConfigError, CredentialsNotStored, LimitExceeded, NotFound
 from turnwire.ids import SessionId
 from turnwire.runtime.clock import SystemClock
 from turnwire.server.access import tokens as module
 from turnwire.server.access.identity import ANYBODY, Identity, Role
-from turnwire.server.access.tokens import OPERATOR_TOKEN_ID, Tokens
+from turnwire.server.access.tokens import OPERATOR_TOKEN_ID, Kind, Tokens
 from turnwire.testing import ManualClock
 from turnwire.testing.patience import WAIT_S
 
@@ -189,19 +191,86 @@ def test_a_revoked_token_takes_its_logins_along() -> None:
     assert tokens.list() == (other,)
 
 
-def test_a_disk_that_takes_nothing_keeps_no_token_alive_and_makes_none(tmp_path: Path) -> None:
+class FullDisk:
+    """No new file can be written; `overwrites` says whether old ones take other bytes."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *, overwrites: bool) -> None:
+        self._patched = monkeypatch
+        monkeypatch.setattr(module.tempfile, "mkstemp", self._refuse)
+        if not overwrites:
+            monkeypatch.setattr(module, "overwrite_records", self._refuse)
+
+    def make_room(self) -> None:
+        self._patched.undo()
+
+    @staticmethod
+    def _refuse(*args: object, **options: object) -> NoReturn:
+        raise OSError(errno.ENOSPC, "no room")
+
+
+def test_a_full_disk_makes_no_token(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "data" / "tokens.json"
     tokens, _ = Tokens.open(path, ManualClock(), GIVEN)
-    record, secret = tokens.issue("ci", Role.OBSERVER)
-    path.unlink()
-    path.parent.rmdir()
-    path.parent.touch()
-    with pytest.raises(OSError, match="data"):
+    record, _ = tokens.issue("ci", Role.OBSERVER)
+    FullDisk(monkeypatch, overwrites=True)
+    with pytest.raises(CredentialsNotStored) as refused:
         tokens.issue("other", Role.OBSERVER)
+    assert (refused.value.http_status, refused.value.context) == (507, {"why": "ENOSPC"})
     assert tokens.list() == (record,)
-    with pytest.raises(OSError, match="data"):
+
+
+@pytest.mark.parametrize("kind", ["token", "login"])
+def test_a_full_disk_still_forgets_who_was_revoked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: Kind
+) -> None:
+    path = tmp_path / "data" / "tokens.json"
+    tokens, _ = Tokens.open(path, ManualClock(), GIVEN)
+    record, secret = tokens.issue("ci", Role.OBSERVER, kind=kind)
+    kept, other = tokens.issue("other", Role.OBSERVER)
+    size = path.stat().st_size
+    FullDisk(monkeypatch, overwrites=True)
+    tokens.revoke(record.id)
+    assert path.stat().st_size == size
+    again, _ = Tokens.open(path, ManualClock(), GIVEN)
+    assert again.check(secret, kind) is None
+    assert again.check(other) is not None
+    assert again.list() == (kept,)
+
+
+async def test_a_disk_that_takes_nothing_brings_nobody_back_and_is_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    path, clock = tmp_path / "data" / "tokens.json", ManualClock()
+    tokens, _ = Tokens.open(path, clock, GIVEN)
+    record, secret = tokens.issue("ci", Role.OBSERVER)
+    _, other = tokens.issue("other", Role.OBSERVER)
+    disk = FullDisk(monkeypatch, overwrites=False)
+    with pytest.raises(CredentialsNotStored, match="has ended"):
         tokens.revoke(record.id)
     assert tokens.check(secret) is None
+    # Whoever asks again hears the same, until it is written.
+    with pytest.raises(CredentialsNotStored):
+        tokens.revoke(record.id)
+    assert Tokens.open(path, clock, GIVEN)[0].check(secret) is None
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(tokens.keep_stored)
+        for _ in range(3):
+            await clock.wait_for_sleepers(1)
+            clock.advance(module.RETRY_S)
+        await clock.wait_for_sleepers(1)
+        disk.make_room()
+        clock.advance(module.RETRY_S)
+        with anyio.fail_after(WAIT_S):
+            while not path.exists():
+                await anyio.lowlevel.checkpoint()
+        tasks.cancel_scope.cancel()
+    again, _ = Tokens.open(path, clock, GIVEN)
+    assert again.check(secret) is None
+    assert again.check(other) is not None
+    with pytest.raises(NotFound):
+        tokens.revoke(record.id)
+    told = [each for each in caplog.records if getattr(each, "event", "") == "credentials_not_stored"]
+    assert len(told) == 1
 
 
 @pytest.mark.parametrize("name", ["", "x" * 65, "two\nlines", "nul\0", "tab\t"])

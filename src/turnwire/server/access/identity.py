@@ -1,8 +1,8 @@
 """Who is asking, as the credential says: a name, a role, and perhaps one session only; and the record of it.
 
 Routes check an identity before they act, and the log calls it the author. It never comes from a body or a query:
-the guard sets it from the credential alone. A request that may change something is recorded with it (`audit`),
-without a body, a query or a secret: the route is told by its template, and the credential by its id.
+the guard sets it from the credential alone. A request or a message that may change something is recorded with it
+(`audit`), without a body, a query or a secret: the route is told by its template, and the credential by its id.
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ logger = logging.getLogger("turnwire.audit")
 
 READING = frozenset({"GET", "HEAD", "OPTIONS"})
 """Methods that change nothing."""
+NAME_LENGTH = 64
+"""Of a method that a record tells: a client may send any name."""
 IDENTITY = "turnwire.identity"
 """Where the guard leaves the caller's identity in the ASGI scope."""
 
@@ -66,9 +68,13 @@ def audit(
     address: str | None,
     session_id: SessionId | None = None,
 ) -> None:
-    """Record one request. `path` is the route's template, such as `/session/{session_id}/prompt`."""
+    """Record one request. `path` is the route's template, such as `/session/{session_id}/prompt`.
+
+    A message of ACP has its own method, such as `session/prompt`, and the status that its answer would have here.
+    """
     if method in READING:
         return
+    method = method[:NAME_LENGTH]
     logger.info(
         "%s %s %d",
         method,

@@ -12,6 +12,8 @@ import secrets
 from collections import OrderedDict
 from typing import NamedTuple
 
+import anyio
+
 from turnwire.errors import Unauthenticated
 from turnwire.runtime.clock import Clock
 from turnwire.server.access.identity import Identity, Role
@@ -56,22 +58,28 @@ class Login:
 
         Raises:
             Unauthenticated: It was used, is too old, or its token was revoked.
+            CredentialsNotStored: The disk did not take the login. The code is good for another try.
         """
-        link = self._links.pop(_digest(code), None)
+        digest = _digest(code)
+        link = self._links.get(digest)
         if link is None or link.until < self._clock.monotonic():
             raise _refused()
         lifetime_s = self._lifetime_s(link.granted_by)
         if lifetime_s <= 0:
             raise _refused()
         _, secret = self._tokens.issue(NAME, Role.OWNER, None, lifetime_s, kind="login", granted_by=link.granted_by)
+        del self._links[digest]
         return secret
 
-    def leave(self, who: Identity) -> bool:
-        """End the login of `who`. Gives whether it was one: a token does not log out."""
+    def leave(self, who: Identity, spare: anyio.CancelScope | None = None) -> bool:
+        """End the login of `who`, and all under it but `spare`. Gives whether it was one: a token does not log out.
+
+        Raises `CredentialsNotStored`, as `Tokens.revoke` does.
+        """
         record = None if who.token_id is None else self._tokens.find(who.token_id)
         if record is None or record.kind != "login":
             return False
-        self._tokens.revoke(record.id)
+        self._tokens.revoke(record.id, spare)
         return True
 
     def _lifetime_s(self, granted_by: str | None) -> float:

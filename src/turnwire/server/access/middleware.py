@@ -11,13 +11,9 @@ page, or an allowed one, asks. No header stands for another: one that may come o
 
 from __future__ import annotations
 
-import ipaddress
-import logging
 import math
 import re
-from collections import OrderedDict
 from collections.abc import Iterable, Mapping
-from functools import lru_cache
 from typing import Any, NamedTuple
 from urllib.parse import parse_qsl
 
@@ -26,12 +22,12 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from turnwire.errors import BadRequest, Forbidden, HeadersTooLarge, TooManyRequests, TurnwireError, Unauthenticated
 from turnwire.ids import SessionId
-from turnwire.limits import Limits
-from turnwire.runtime.clock import Clock
+from turnwire.server.access.addresses import Proxies
 from turnwire.server.access.identity import ANYBODY, IDENTITY, READING, Identity, Role
 from turnwire.server.access.login import cookie_name
 from turnwire.server.access.origins import Host, Policy, origin_of, parse_host, parse_origin
-from turnwire.server.access.tokens import OPERATOR_TOKEN_ID, Tokens
+from turnwire.server.access.rates import Buckets, Failures, caller_of
+from turnwire.server.access.tokens import Tokens
 from turnwire.server.refusals import answer_entry, raw_headers, refuse_entry
 
 STRANGER = Identity("stranger", Role.OBSERVER, SessionId(""))
@@ -59,15 +55,14 @@ _SECRET_VALUE = re.compile(r"tw_[0-9a-f]{12}_.{16,}")
 _HEADER_EXTRA = 4
 """Colon, space and line end of each header."""
 
-MOST_KEYS = 10_000
-"""Callers remembered at a time, some hundred bytes each."""
-REMEMBERED = 1024
-"""Addresses whose network is worked out once."""
-MINUTE_S = 60.0
-NETWORK_BITS_V6 = 64
-"""One customer of a provider holds a network of this size, so its addresses count as one."""
 
-logger = logging.getLogger("turnwire.audit")
+class PublicRoute(NamedTuple):
+    """A route that needs no credential."""
+
+    method: str
+    path: str
+    logs_in: bool = False
+    """It takes one."""
 
 
 class AccessMiddleware:
@@ -79,18 +74,21 @@ class AccessMiddleware:
         *,
         tokens: Tokens,
         policy: Policy,
-        public: Iterable[tuple[str, str]],
-        limits: Limits,
-        clock: Clock,
+        proxies: Proxies,
+        public: Iterable[PublicRoute],
+        requests: Buckets,
+        failures: Failures,
+        header_bytes: int,
     ) -> None:
-        """`public` are the methods and paths that need no credential; whatever else there is does."""
+        """`public` are the routes that need no credential; whatever else there is does."""
         self._app = app
         self._tokens = tokens
         self._policy = policy
-        self._public = [(method, compile_path(path)[0]) for method, path in public]
-        self._header_bytes = limits.header_bytes
-        self._requests = request_buckets(clock, limits.request_rate)
-        self._failures = failure_buckets(clock, limits.failed_logins)
+        self._proxies = proxies
+        self._public = [(each, compile_path(each.path)[0]) for each in public]
+        self._header_bytes = header_bytes
+        self._requests = requests
+        self._failures = failures
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] not in ("http", "websocket"):
@@ -98,7 +96,10 @@ class AccessMiddleware:
             return
         shared: Mapping[str, str] = {}
         try:
-            asked = read_asked(scope, self._header_bytes)
+            asked = read_asked(scope, self._header_bytes, self._proxies)
+            if scope.get("client") and asked.address != scope["client"][0]:
+                # For the audit, and whoever else asks.
+                scope["client"] = (asked.address, 0)
             shared = self._check_origin(asked)
             if shared and asked.preflight is not None and asked.method == "OPTIONS":
                 await answer_entry(scope, receive, send, 204, shared | _PREFLIGHT, b"")
@@ -130,22 +131,27 @@ class AccessMiddleware:
             raise Forbidden("a page of another origin sent this; allow it with --allow-origin")
         return {}
 
-    def _is_public(self, asked: RequestOrigin) -> bool:
+    def _public_route(self, asked: RequestOrigin) -> PublicRoute | None:
         method = "GET" if asked.method == "HEAD" else asked.method
-        return any(method == each and pattern.match(asked.path) for each, pattern in self._public)
+        found = (each for each, pattern in self._public if method == each.method and pattern.match(asked.path))
+        return next(found, None)
 
     def _is_opened(self, asked: RequestOrigin) -> bool:
         """A link on some page leads to a page of ours that says nothing to strangers: the login, for example."""
-        return asked.is_navigation and self._is_public(asked) and asked.method in READING
+        return asked.is_navigation and asked.method in READING and self._public_route(asked) is not None
 
     def _identify(self, asked: RequestOrigin) -> Identity:
+        public = self._public_route(asked)
         if self._policy.no_auth:
             who = ANYBODY
-        elif self._is_public(asked):
+        elif public is not None:
             who = STRANGER
         else:
             who = self._authenticate(asked)
-        wait = self._requests.take(who.token_id or f"@{network_of(asked.address)}")
+        if public is not None and public.logs_in:
+            # Others at this address must not use up the rate of somebody with a valid code; wrong ones are counted.
+            return who
+        wait = self._requests.take(caller_of(who, asked.address))
         if wait:
             raise TooManyRequests("too many requests; ask less often", retry_after=math.ceil(wait))
         return who
@@ -161,23 +167,10 @@ class AccessMiddleware:
             found = self._tokens.check(secret, "login")
             if found is not None:
                 _check_own_page(asked)
-        if found is None or found.token_id == OPERATOR_TOKEN_ID:
-            # Only what a person chose can be guessed, so a token of ours works from an address that fails a lot.
-            self._count_failure(asked, failed=found is None)
         if found is None:
+            self._failures.count(asked.address, asked.method)
             raise Unauthenticated("this credential is not valid; it was mistyped, was revoked, or has expired")
         return found
-
-    def _count_failure(self, asked: RequestOrigin, *, failed: bool) -> None:
-        network = network_of(asked.address)
-        wait = self._failures.take(network) if failed else self._failures.wait(network)
-        if wait:
-            raise TooManyRequests(
-                "too many wrong credentials came from this address; wait a moment", retry_after=math.ceil(wait)
-            )
-        if failed:
-            extra = {"event": "credential_refused", "address": asked.address, "method": asked.method}
-            logger.warning("a credential was refused", extra=extra)
 
 
 def _check_own_page(asked: RequestOrigin) -> None:
@@ -217,10 +210,10 @@ class RequestOrigin(NamedTuple):
     authorization: str | None
     cookies: str
     address: str
-    """The remote address; empty for a local socket."""
+    """The address it comes from, behind the proxies that are trusted; empty for a local socket."""
 
 
-def read_asked(scope: Any, most_bytes: int) -> RequestOrigin:
+def read_asked(scope: Any, most_bytes: int, proxies: Proxies) -> RequestOrigin:
     """Read the headers.
 
     Raises:
@@ -252,7 +245,7 @@ def read_asked(scope: Any, most_bytes: int) -> RequestOrigin:
         once.get(b"access-control-request-method"),
         once.get(b"authorization"),
         cookies,
-        client[0] if client else "",
+        proxies.client_of(client[0], headers) if client else "",
     )
 
 
@@ -286,74 +279,3 @@ def _refuse_secrets(query: bytes) -> None:
             "a token does not belong into a URL, where logs and histories keep it; send it as `Authorization:"
             " Bearer …`, and revoke this one if others may have seen it"
         )
-
-
-# -- how fast one caller may ask, and how often it may be wrong ----------------------------------------------
-
-
-class _Bucket(NamedTuple):
-    left: float
-    at: float
-
-
-class Buckets:
-    """One token bucket per key: `per_s` requests a second on average, one burst of `burst`.
-
-    Memory is bounded: the keys that were quiet for the longest are forgotten first.
-    """
-
-    def __init__(self, clock: Clock, *, per_s: float, burst: float, keys: int = MOST_KEYS) -> None:
-        self._clock = clock
-        self._per_s = per_s
-        self._burst = burst
-        self._keys = keys
-        self._buckets: OrderedDict[str, _Bucket] = OrderedDict()
-
-    def __len__(self) -> int:
-        return len(self._buckets)
-
-    def take(self, key: str) -> float:
-        """Use one up. Gives 0, or the seconds until there is one; then nothing was used up."""
-        now = self._clock.monotonic()
-        left = self._left(key, now)
-        if left < 1:
-            return (1 - left) / self._per_s
-        self._buckets[key] = _Bucket(left - 1, now)
-        self._buckets.move_to_end(key)
-        if len(self._buckets) > self._keys:
-            self._buckets.popitem(last=False)
-        return 0.0
-
-    def wait(self, key: str) -> float:
-        """What `take` would say, without using one up."""
-        left = self._left(key, self._clock.monotonic())
-        return 0.0 if left >= 1 else (1 - left) / self._per_s
-
-    def _left(self, key: str, now: float) -> float:
-        bucket = self._buckets.get(key)
-        if bucket is None:
-            return self._burst
-        return min(self._burst, bucket.left + (now - bucket.at) * self._per_s)
-
-
-def request_buckets(clock: Clock, per_s: float) -> Buckets:
-    """A second's worth may come at once."""
-    return Buckets(clock, per_s=per_s, burst=max(1.0, per_s))
-
-
-def failure_buckets(clock: Clock, per_minute: int) -> Buckets:
-    """A minute's worth may come at once."""
-    return Buckets(clock, per_s=per_minute / MINUTE_S, burst=float(per_minute))
-
-
-@lru_cache(maxsize=REMEMBERED)
-def network_of(address: str) -> str:
-    """The key of a remote address: itself, or its network for version 6. A socket's path is itself too."""
-    try:
-        found = ipaddress.ip_address(address)
-    except ValueError:
-        return address
-    if isinstance(found, ipaddress.IPv4Address) or found.is_loopback:
-        return address
-    mapped = found.ipv4_mapped
-    return str(mapped) if mapped is not None else str(ipaddress.ip_network((found, NETWORK_BITS_V6), strict=False))

@@ -1,19 +1,23 @@
 """The credentials of a daemon: made, checked, listed and revoked; and `tokens.json`, which keeps them.
 
-A secret is shown once, when it is made; what stays is its SHA-256. A token that is revoked or expires cuts the
-streams that run under it. The token that the operator gave is not stored, and nobody is told why a credential is
-not valid.
+A secret is shown once, when it is made; what stays is its SHA-256. The token that the operator gave is not stored,
+and nobody is told why a credential is not valid. The end of a credential, revoked or expired, is one event
+(`closing`): every request, stream, socket and connection runs under it.
 
-Issuing writes the file first: a token that was shown is valid after a crash. Revoking cuts first: a full disk does
-not keep a token alive, though it may bring it back after a restart, and the caller hears of that. A write replaces
-the whole file at once. A file that others may read or write is refused, with what to do.
+Issuing writes the file first: a token that was shown is valid after a crash. Revoking cuts first, and what is on
+disk follows without needing room there: the file is replaced; or overwritten in its place, where a crash leaves a
+file that is refused as damaged; or removed, so that a restart knows nobody rather than somebody who was revoked.
+What could not be written is told (`CredentialsNotStored`) and tried again until it is (`keep_stored`). A file that
+others may read or write is refused, with what to do.
 """
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import hmac
+import logging
 import math
 import os
 import secrets
@@ -28,7 +32,7 @@ import anyio
 import msgspec
 from msgspec import Meta, Struct
 
-from turnwire.errors import BadRequest, ConfigError, LimitExceeded, NotFound
+from turnwire.errors import BadRequest, ConfigError, CredentialsNotStored, LimitExceeded, NotFound
 from turnwire.ids import SessionId
 from turnwire.runtime.clock import Clock
 from turnwire.server.access.identity import Identity, Role
@@ -43,6 +47,8 @@ MOST_TOKENS = 10_000
 """Each is a line of the file, and the file is written whole; a job that makes one per run is stopped here."""
 LONGEST_S = 10 * 365 * 86_400
 """Ten years; for longer, let it not expire."""
+RETRY_S = 1.0
+"""Between two tries to write what a disk did not take; it is a small file."""
 
 TokenName = Annotated[str, Meta(min_length=1, max_length=64, pattern=r"\A[^\x00-\x1f\x7f]+\Z")]
 """The author of what is done with a token, as the log and the page show it."""
@@ -55,6 +61,8 @@ Kind = Literal["token", "login"]
 VERSION = 1
 FILE_MODE, DIRECTORY_MODE = 0o600, 0o700
 OTHERS, OTHERS_WRITE = 0o077, 0o022
+
+logger = logging.getLogger(__name__)
 
 
 class TokenRecord(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
@@ -86,6 +94,10 @@ class Tokens:
         self._operator_digest = None if own_token is None else _digest(own_token)
         self._records = {each.id: each for each in records}
         self._scopes: dict[str, set[anyio.CancelScope]] = {}
+        self._unstored: set[str] = set()
+        """Credentials that have ended, and the disk has not taken it."""
+        self._trouble = anyio.Event()
+        """What is on disk is not what holds."""
         # What an unknown id is compared with: no secret has this digest, and finding that out takes as long.
         self._nothing = secrets.token_hex(SECRET_BYTES)
 
@@ -105,9 +117,9 @@ class Tokens:
             return tokens, None
         try:
             _, secret = tokens.issue("owner", Role.OWNER)
-        except OSError as error:
+        except CredentialsNotStored as error:
             raise ConfigError(
-                f"cannot write {path} ({type(error).__name__}); make its directory writable, or use another --data"
+                f"cannot write {path} ({error.context['why']}); make its directory writable, or use another --data"
             ) from None
         return tokens, secret
 
@@ -126,6 +138,7 @@ class Tokens:
         Raises:
             BadRequest: The name or the lifetime is not as documented, or an owner is bound to one session.
             LimitExceeded: There are too many; revoke some.
+            CredentialsNotStored: The disk did not take it, so there is no such credential.
         """
         _check_shape(name, role, session_id, expires_in_s)
         token_id, secret = secrets.token_hex(6), secrets.token_urlsafe(SECRET_BYTES)
@@ -144,24 +157,44 @@ class Tokens:
         kept = {each.id: each for each in self.list()} | {token_id: record}
         if len(kept) > MOST_TOKENS:
             raise LimitExceeded("there are too many tokens; revoke some first", limit="tokens", value=MOST_TOKENS)
-        self._write(kept.values())
+        try:
+            self._write(kept.values())
+        except OSError as error:
+            _log_trouble(error)
+            raise _not_stored(
+                error, "the credential was not made: the disk did not take it; make room, then try again"
+            ) from None
         self._records = kept
         return record, f"{PREFIX}_{token_id}_{secret}"
 
-    def revoke(self, token_id: str) -> None:
-        """End a credential and every login it granted, and cut their streams now.
+    def revoke(self, token_id: str, spare: anyio.CancelScope | None = None) -> None:
+        """End a credential and every login it granted, and whatever runs under them, but for `spare`.
 
         Raises:
             NotFound: There is no such token.
+            CredentialsNotStored: It has ended, and the disk has not taken that yet. It is tried again by itself.
         """
-        if token_id not in self._records:
-            raise NotFound("there is no such token; it was revoked, has expired, or was never made here")
         gone = {each.id for each in self._records.values() if token_id in (each.id, each.granted_by)}
+        if not gone and token_id not in self._unstored:
+            raise NotFound("there is no such token; it was revoked, has expired, or was never made here")
         self._records = {each.id: each for each in self._records.values() if each.id not in gone}
-        for each in gone:
-            for scope in self._scopes.get(each, ()):
-                scope.cancel()
-        self._write(self.list())
+        self._unstored |= gone
+        for scope in [scope for each in gone for scope in self._scopes.get(each, ()) if scope is not spare]:
+            scope.cancel()
+        self._store()
+
+    async def keep_stored(self) -> None:
+        """Try again what the disk did not take, for ever."""
+        while True:
+            await self._trouble.wait()
+            await self._clock.sleep(RETRY_S)
+            with contextlib.suppress(CredentialsNotStored):
+                self._store()
+
+    def is_valid(self, identity: Identity) -> bool:
+        """Whether the credential that `identity` came from still is one."""
+        token_id = identity.token_id
+        return token_id is None or token_id == OPERATOR_TOKEN_ID or self.find(token_id) is not None
 
     def list(self) -> tuple[TokenRecord, ...]:
         """Every credential that is valid now, oldest first, but for the operator's own."""
@@ -189,7 +222,7 @@ class Tokens:
 
     @contextmanager
     def closing(self, identity: Identity) -> Generator[anyio.CancelScope]:
-        """Run a stream under its credential: the scope is cancelled when that is revoked or expires.
+        """Run something under its credential: the scope is cancelled when that is revoked or expires.
 
         `scope.cancelled_caught` tells afterwards that this is why it ended.
         """
@@ -217,9 +250,52 @@ class Tokens:
             return math.inf
         return anyio.current_time() + (record.expires_at - self._clock.now_ms()) / 1000
 
+    def _store(self) -> None:
+        """Bring what holds to the disk. Raises `CredentialsNotStored`; then it is tried again."""
+        try:
+            try:
+                self._write(self.list())
+            except OSError as error:
+                self._forget(error)
+        except OSError as error:
+            if not self._trouble.is_set():
+                _log_trouble(error)
+            self._trouble.set()
+            raise _not_stored(
+                error,
+                "the credential has ended; the disk does not take it yet, and it is tried again until it does",
+            ) from None
+        self._unstored.clear()
+        if self._trouble.is_set():
+            logger.info("credentials are written again", extra={"event": "credentials_stored"})
+            self._trouble = anyio.Event()
+
+    def _forget(self, error: OSError) -> None:
+        """Take from the disk what has ended, with no room there. Raises `error` if the rest went with it."""
+        assert self._path is not None, "without a file no write fails"
+        try:
+            overwrite_records(self._path, self.list())
+        except OSError:
+            # Who knows whether a part of it was written; and a restart must not find who was revoked.
+            self._path.unlink(missing_ok=True)
+            raise error from None
+
     def _write(self, records: Iterable[TokenRecord]) -> None:
         if self._path is not None:
             write_records(self._path, records)
+
+
+def _not_stored(error: OSError, message: str) -> CredentialsNotStored:
+    return CredentialsNotStored(message, why=_why(error))
+
+
+def _log_trouble(error: OSError) -> None:
+    extra = {"event": "credentials_not_stored", "why": _why(error)}
+    logger.error("credentials were not written: %s", _why(error), extra=extra)
+
+
+def _why(error: OSError) -> str:
+    return errno.errorcode.get(error.errno or 0, type(error).__name__)
 
 
 def _digest(secret: str) -> str:
@@ -287,6 +363,18 @@ def read_records(path: Path) -> list[TokenRecord]:
 def write_records(path: Path, records: Iterable[TokenRecord]) -> None:
     """Replace the file. Once this returns, the records outlive a crash; if it raises, the old file is there."""
     write_private(path, msgspec.json.format(msgspec.json.encode(_Stored(VERSION, list(records))), indent=2))
+
+
+def overwrite_records(path: Path, records: Iterable[TokenRecord]) -> None:
+    """Write the records over what is in the file, which must be no shorter. Takes no room from the disk."""
+    content = msgspec.json.encode(_Stored(VERSION, list(records)))
+    with path.open("r+b") as file:
+        size = os.fstat(file.fileno()).st_size
+        if len(content) > size:
+            raise OSError(errno.ENOSPC, "the file is too short")
+        file.write(content.ljust(size))
+        file.flush()
+        os.fsync(file.fileno())
 
 
 def write_private(path: Path, content: bytes) -> None:

@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import Enum, auto
-from typing import NamedTuple, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 import anyio
 from anyio.abc import TaskGroup
@@ -24,7 +24,7 @@ from turnwire.core.translate.handshake import ClientProfile
 from turnwire.core.translate.members import members, text_of
 from turnwire.errors import Forbidden, SessionError, SessionNotFound, TurnwireError
 from turnwire.ids import PermissionId, PromptId, RequestId, SessionId
-from turnwire.server.access.identity import Identity, Role
+from turnwire.server.access.identity import Identity, Role, audit
 from turnwire.server.acp.frame_queue import FrameQueue
 from turnwire.server.acp.rpc import failure_of
 from turnwire.server.acp.subscription import Start, Subscription
@@ -33,6 +33,8 @@ from turnwire.server.daemon.creation import profile_of
 from turnwire.wire.jsonrpc import Failure, Result, encode
 from turnwire.wire.methods import ELICITATION_CREATE
 
+PATH: Final = "/acp"
+"""Where clients come to."""
 ELICITATION_ID = "elicitationId"
 """What the agent calls an elicitation that its user answers on a page; the end of it is told by this name."""
 REMEMBERED_PROMPTS = 1024
@@ -276,6 +278,8 @@ class ClientState:
     ) -> None:
         self.daemon = daemon
         self.who = who
+        self.address: str | None = None
+        """Where its last message came from."""
         self.profile = ClientProfile(version=1)
         self.dialect = Dialect(version=1)
         self.shows_offsets = False
@@ -384,6 +388,10 @@ class ClientState:
         return self.profile.version if known is None else known.version
 
     # -- rights --------------------------------------------------------------------------------------------
+
+    def audit(self, method: str, session_id: SessionId | None, status: int = 200) -> None:
+        """Record what the client did, or was refused."""
+        audit(self.who, method, PATH, status, self.address, session_id)
 
     def need(self, role: Role) -> None:
         """Raises `Forbidden` if the client may not do what needs this role."""

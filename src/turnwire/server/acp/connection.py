@@ -137,8 +137,17 @@ class AcpConnection:
 
     # -- from the client -----------------------------------------------------------------------------------
 
+    def comes_from(self, address: str | None) -> None:
+        """From where the messages come that are received next, for the audit."""
+        self._client.address = address
+
     async def receive(self, frame: bytes) -> None:
-        """Take one message. Returns once it is taken; its answer goes out with the frames. Raises nothing."""
+        """Take one message. Returns once it is taken; its answer goes out with the frames. Raises nothing.
+
+        What comes in the moment in which the client's credential ends is not taken.
+        """
+        if not self._client.daemon.tokens.is_valid(self.who):
+            return
         message = self._decode(frame)
         if isinstance(message, bytes):
             self._client.put(message, None)

@@ -9,7 +9,7 @@ header is only held against it. Never ends a connection because a stream was los
 from __future__ import annotations
 
 from contextlib import aclosing
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from starlette.requests import Request as HttpRequest
 from starlette.types import Send
@@ -25,11 +25,13 @@ from turnwire.errors import (
 from turnwire.ids import Epoch, SessionId
 from turnwire.log.base import Position
 from turnwire.server.access.identity import Role
+from turnwire.server.acp.client_state import PATH
 from turnwire.server.acp.connection import EMPTY_BATCH, NO_BATCHES, AcpConnection
 from turnwire.server.acp.reader import resync
 from turnwire.server.acp.registry import AcpConnections, KeptConnection
 from turnwire.server.acp.rpc import failure_of, refusal
-from turnwire.server.endpoint import Call, Endpoint, read_body, refuse
+from turnwire.server.bodies import BodyKind
+from turnwire.server.endpoint import Call, Endpoint, Stream, refuse
 from turnwire.server.streams.session_stream import EPOCH_HEADERS, Lost, oldest, read_offset, why_lost
 from turnwire.server.streams.stream import RETRY, Pace, Writer, run_stream
 from turnwire.wire.jsonrpc import INVALID_REQUEST, Batch, Frame, Notification, Request, decode
@@ -37,7 +39,6 @@ from turnwire.wire.methods import INITIALIZE
 from turnwire.wire.peek import peek_session_id
 from turnwire.wire.sse import encode_comment
 
-PATH: Final = "/acp"
 CONNECTION_ID: Final = "acp-connection-id"
 SESSION_ID: Final = "acp-session-id"
 """The notification that a cursor cannot be honoured. Only a client that sent a cursor is sent it."""
@@ -54,14 +55,17 @@ class StreamableHttp:
 
     def __init__(self, connections: AcpConnections) -> None:
         self._connections = connections
-        rows = (
-            ("GET", self._get, "Open a stream"),
-            ("POST", self._post, "Send a message"),
-            ("DELETE", self._delete, "End a connection"),
+        rows: tuple[tuple[str, Stream, str, dict[str, Any]], ...] = (
+            ("GET", self._get, "Open a stream", {}),
+            # The messages are audited themselves.
+            ("POST", self._post, "Send a message", {"takes": bytes, "body": BodyKind.CONTENT, "tells_who": False}),
+            ("DELETE", self._delete, "End a connection", {}),
         )
         self.endpoints = tuple(
-            Endpoint(method=method, path=PATH, stream=stream, summary=summary, role=Role.OBSERVER, narrows=True)
-            for method, stream, summary in rows
+            Endpoint(
+                method=method, path=PATH, stream=stream, summary=words, role=Role.OBSERVER, narrows=True, **more
+            )
+            for method, stream, words, more in rows
         )
         """In the form of the REST routes, so that roles, refusals and the audit are the same."""
 
@@ -72,7 +76,7 @@ class StreamableHttp:
         media = request.headers.get("content-type", "").split(";")[0].strip().lower()
         if media != "application/json":
             raise UnsupportedMedia("send the message as application/json", media_type=media or None)
-        body = await read_body(request, call.daemon.limits.body_bytes)
+        body: bytes = call.body
         frame = _read(body)
         if isinstance(frame, _Refusal):
             await _answer(send, frame.status, frame.body)
@@ -82,6 +86,7 @@ class StreamableHttp:
             kept = self._find(call)
             _check_session(request, frame)
             with kept.in_use():
+                kept.connection.comes_from(call.address)
                 await kept.connection.receive(body)
             await _answer(send, 202)
 

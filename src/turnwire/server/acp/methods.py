@@ -57,6 +57,8 @@ from turnwire.wire.methods import (
 )
 from turnwire.wire.peek import peek_session_id
 
+TAKEN_BACK = 499
+"""The status, in the audit, of a request whose client did not wait for it."""
 REQUEST_OPEN = "request_open"
 """By which a client that asks again after a loss knows that its first request is not lost."""
 
@@ -76,6 +78,8 @@ class Row(NamedTuple):
     """It waits for somebody, so it is done beside what comes after it."""
     on_session: bool = False
     """It is answered on the session's stream."""
+    tells_who: bool = True
+    """It may change something, so it is audited."""
 
 
 _READ, _ACT, _OWN = Role.OBSERVER, Role.CONTROLLER, Role.OWNER
@@ -87,7 +91,7 @@ ROWS: dict[str, Row] = {
     AUTH_LOGOUT: Row(passthrough.logout, _OWN),
     SESSION_NEW: Row(session_methods.new, _ACT),
     SESSION_FORK: Row(session_methods.fork, _ACT),
-    SESSION_LIST: Row(session_methods.list_sessions, _READ),
+    SESSION_LIST: Row(session_methods.list_sessions, _READ, tells_who=False),
     SESSION_LOAD: Row(session_methods.load, _READ, is_slow=False),
     SESSION_RESUME: Row(session_methods.load, _READ, is_slow=False),
     SESSION_ATTACH: Row(session_methods.attach, _READ, is_slow=False),
@@ -140,28 +144,35 @@ def _row_of(method: str, version: int) -> Row | None:
 async def _serve(client: ClientState, row: Row, request: Request) -> None:
     named = peek_session_id(request.params)
     subscription = client.subscriptions.get(SessionId(named)) if row.on_session and named is not None else None
+    status = 200
     try:
         client.need(row.role)
         result = await row.act(client, request)
         if result is not None:
             client.answer(request.id, result, subscription)
     except TurnwireError as error:
+        status = error.http_status
         client.fail(request.id, error, subscription)
     except anyio.get_cancelled_exc_class():
+        status = TAKEN_BACK
         client.put(refusal(request.id, REQUEST_CANCELLED, "the request was taken back"), subscription)
         raise
     except Exception:  # whatever it is, its client must hear of it
+        status = TurnwireError.http_status
         logger.exception("a request failed", extra={"event": "acp_request_failed", "method": request.method})
         client.fail(
             request.id, TurnwireError("something went wrong here; the daemon's log says what"), subscription
         )
     finally:
         client.incoming.pop(exact(request.id), None)
+        if row.tells_who:
+            client.audit(request.method, None if named is None else SessionId(named), status)
 
 
 async def hear(client: ClientState, said: Notification) -> None:
     """Take a notification of the client. What is wrong with it is nobody's to hear."""
     known = NOTIFICATIONS.get(said.method)
+    status = 200
     try:
         if known is not None:
             client.need(known[1])
@@ -170,5 +181,10 @@ async def hear(client: ClientState, said: Notification) -> None:
             client.need(_ACT)
             await passthrough.notify_extension(client, said)
     except TurnwireError as error:
+        status = error.http_status
         extra = {"event": "acp_notification_refused", "method": said.method, "code": error.code}
         logger.info("a notification of a client was refused", extra=extra)
+    finally:
+        if said.method == SESSION_CANCEL or (known is None and is_extension(said.method)):
+            named = peek_session_id(said.params)
+            client.audit(said.method, None if named is None else SessionId(named), status)

@@ -40,7 +40,7 @@ from turnwire.server.acp.rpc import Named, failed, failure_of, read_params
 from turnwire.server.acp.subscription import Subscription
 from turnwire.server.daemon.prompts import KEY_LENGTH, digest
 from turnwire.wire.jsonrpc import Failure, Request, Result, encode, raw
-from turnwire.wire.methods import VENDOR
+from turnwire.wire.methods import CANCEL_REQUEST, VENDOR
 
 # -- prompting -----------------------------------------------------------------------------------------------
 
@@ -173,6 +173,7 @@ async def cancel_request(client: ClientState, params: Raw) -> None:
     subscription = None if sent is None else client.subscriptions.get(sent.session_id)
     if sent is not None and subscription is not None:
         client.need(Role.CONTROLLER)
+        client.audit(CANCEL_REQUEST, sent.session_id)
         await client.daemon.node.submit(
             sent.session_id, cancel_input(client, subscription, prompt_id=sent.prompt_id)
         )
@@ -218,6 +219,7 @@ async def _answer_permission(
         answer=result,
         option_id=option_id,
     )
+    client.audit(request.method, request.session_id)
     submit = client.daemon.node.submit
     # One that somebody answered before, or that ended with its turn, needs no word to the client.
     with suppress(PermissionNotFound):

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import logging
 import math
+from collections import Counter
 from collections.abc import Generator
 from contextlib import contextmanager
 
@@ -83,14 +84,25 @@ class AcpConnections:
     def __init__(self, daemon: Daemon) -> None:
         self._daemon = daemon
         self._kept: dict[str, KeptConnection] = {}
+        self._each: Counter[str | None] = Counter()
+        """Connections of each credential."""
         self._ended: dict[str, Identity] = {}
 
     async def open(self, who: Identity) -> KeptConnection:
         """A new connection. Raises `ConnectionLimitReached`, `ShuttingDown`."""
         self._daemon.check_open()
-        most = self._daemon.limits.acp_connections
-        if len(self._kept) >= most:
-            raise ConnectionLimitReached("too many ACP connections are open; end one, or try again", limit=most)
+        limits = self._daemon.limits
+        if self._each.total() >= limits.acp_connections:
+            raise ConnectionLimitReached(
+                "too many ACP connections are open; end one, or try again", limit=limits.acp_connections
+            )
+        if who.token_id is not None and self._each[who.token_id] >= limits.credential_acp_connections:
+            raise ConnectionLimitReached(
+                "too many ACP connections are open with this credential; end one, or try again",
+                limit=limits.credential_acp_connections,
+            )
+        # Now, because many may ask before the first of them is kept.
+        self._each[who.token_id] += 1
         return await self._daemon.tasks.start(self._keep, who)
 
     def find(self, connection_id: str, who: Identity) -> KeptConnection:
@@ -134,6 +146,10 @@ class AcpConnections:
                             await connection.aclose(ends_work=kept.ends_work)
         except Exception:  # whatever it is, other connections go on
             logger.exception("an ACP connection failed", extra={"event": "acp_connection_failed"})
+        finally:
+            self._each[who.token_id] -= 1
+            if not self._each[who.token_id]:
+                del self._each[who.token_id]
 
     def _forget(self, connection: AcpConnection) -> None:
         if self._kept.pop(connection.connection_id, None) is not None:

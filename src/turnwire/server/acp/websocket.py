@@ -1,9 +1,9 @@
 """ACP over a WebSocket: all sessions of a client on one socket, in one order.
 
-Takes text frames, each a JSON-RPC message, and hands them on one by one; writes what the client is sent. Binary
-frames are ignored. Losing the socket detaches: the connection stays for its grace time, and a socket that names it
-(`?connection=…`) goes on with it: where it stood, or (`&attaches=true`) where its client will say. Pings are the
-HTTP server's. Never ends a turn.
+Takes text frames, each a JSON-RPC message, and hands them on one by one, as fast as the rate of requests allows;
+writes what the client is sent. Binary frames are ignored. Losing the socket detaches: the connection stays for its
+grace time, and a socket that names it (`?connection=…`) goes on with it: where it stood, or (`&attaches=true`) as
+its client will say. Pings are the HTTP server's. Never ends a turn.
 """
 
 from __future__ import annotations
@@ -20,7 +20,9 @@ from starlette.types import Receive, Scope, Send
 
 from turnwire.errors import BadRequest, TurnwireError
 from turnwire.server.access.identity import ANYBODY, IDENTITY, Identity, audit
-from turnwire.server.acp.http import CONNECTION_ID, PATH
+from turnwire.server.access.rates import caller_of
+from turnwire.server.acp.client_state import PATH
+from turnwire.server.acp.http import CONNECTION_ID
 from turnwire.server.acp.registry import AcpConnections, KeptConnection
 from turnwire.server.daemon import Daemon
 from turnwire.server.endpoint import ABORT, SEND_ALL
@@ -87,8 +89,12 @@ class Sockets:
 
 def _record(scope: Scope, daemon: Daemon, who: Identity, status: int) -> None:
     daemon.metrics.request(METHOD, PATH, status)
+    audit(who, METHOD, PATH, status, _address(scope), None)
+
+
+def _address(scope: Scope) -> str | None:
     client = scope.get("client")
-    audit(who, METHOD, PATH, status, client[0] if client else None, None)
+    return client[0] if client else None
 
 
 class _Socket:
@@ -99,6 +105,7 @@ class _Socket:
         self._kept = kept
         self._receive = receive
         self._send = send
+        self._address = _address(scope)
         extensions = cast("dict[str, Any]", scope.get("extensions") or {})
         self._abort = extensions.get(ABORT)
         self._send_all = extensions.get(SEND_ALL)
@@ -140,7 +147,11 @@ class _Socket:
 
     async def _hear(self) -> None:
         most, connection = self._daemon.limits.body_bytes, self._kept.connection
+        caller = caller_of(connection.who, self._address)
         while (message := await self._receive())["type"] != "websocket.disconnect":
+            # Nothing is lost: who sends too fast is read later.
+            while wait := self._daemon.requests.take(caller):
+                await self._daemon.clock.sleep(wait)
             text: str | None = message.get("text")
             if text is None:
                 continue
@@ -148,6 +159,7 @@ class _Socket:
             if len(frame) > most:
                 self._over(Close.TOO_LARGE)
             else:
+                connection.comes_from(self._address)
                 await connection.receive(frame)
         self._over(None)
 

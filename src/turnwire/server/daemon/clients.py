@@ -1,7 +1,9 @@
 """The clients of sessions: ids that the daemon gives out, who is there now, and what they do for agents.
 
 The session's log knows client ids, so they outlive the daemon. A client id is its holder's alone: the name and the
-role that the log has beside it. Who is there now is known from open streams and heartbeats and is not in the log.
+role that the log has beside it. An observer's is in no log and in no memory: it says itself whose it is, so that
+observers change nothing and take nobody's place, however many come. It is good until the daemon stops. Who is there
+now is known from open streams and heartbeats and is not in the log.
 
 A client may offer to do an agent's requests for files and terminals. Each is told on the client's stream and
 answered by another request of it; a client that leaves, or an agent that takes its request back, ends the waiting.
@@ -10,10 +12,12 @@ Who does the work then is decided by the node.
 
 from __future__ import annotations
 
+import hmac
 import secrets
 from collections import Counter
 from collections.abc import Generator
 from contextlib import contextmanager
+from hashlib import blake2b
 from typing import NamedTuple
 
 import anyio
@@ -22,7 +26,7 @@ from msgspec import Raw
 from turnwire.core.envelope import stream_frame
 from turnwire.core.inputs import Attach, Detach
 from turnwire.core.state import Phase
-from turnwire.errors import Forbidden, NotFound, RequestRefused, UnknownClient
+from turnwire.errors import Forbidden, NotFound, RequestRefused, SessionClosed, UnknownClient
 from turnwire.ids import ClientId, SessionId
 from turnwire.runtime import new_ids
 from turnwire.runtime.clock import Clock
@@ -37,6 +41,9 @@ KEPT_BEATS = 4096
 KEPT_HOLDERS = 4096
 """Holders of client ids that are remembered, newest kept; of the others the log is asked."""
 
+
+_MARK = "-"
+"""Between the two parts of an observer's client id."""
 
 ASKED = "service_request"
 TAKEN_BACK = "service_cancelled"
@@ -61,12 +68,18 @@ class Clients:
         self._streams: Counter[SessionId] = Counter()
         self._beats: dict[tuple[SessionId, ClientId], float] = {}
         self._holders: dict[tuple[SessionId, ClientId], _Holder] = {}
+        self._key = secrets.token_bytes(32)
+        """By which observers' ids are known."""
         self.offers = Offers()
         """What clients do for agents, while they are connected."""
 
     async def attach(self, session_id: SessionId, who: Identity) -> ClientId:
         """A new client id for this session. Raises `SessionNotFound`, `SessionClosed`."""
         client_id = new_ids.client_id()
+        if who.role is Role.OBSERVER:
+            if (await self._node.session(session_id)).state.phase is Phase.CLOSED:
+                raise SessionClosed("the session is closed; create or load another one", session_id=session_id)
+            return self._observers(session_id, client_id, who)
         holder = _holder(who)
         attach = Attach(at=self._clock.now_ms(), client_id=client_id, role=holder.role, author=holder.name)
         await self._node.submit(session_id, attach)
@@ -87,6 +100,8 @@ class Clients:
         state = (await self._node.session(session_id)).state
         if client_id is None:
             return None
+        if who.role is Role.OBSERVER and self._is_observers(session_id, client_id, who):
+            return client_id
         if client_id in state.clients:
             if not who.role.covers(Role.OWNER) and await self._holder_of(session_id, client_id) != _holder(who):
                 raise Forbidden("this client id was given to somebody else; resume the session to get your own")
@@ -95,6 +110,16 @@ class Clients:
             # It knows nobody any more, and no resume would help: the session itself says what it still takes.
             return None
         raise UnknownClient("the session does not know this client id; resume the session to get one")
+
+    def _observers(self, session_id: SessionId, client_id: ClientId, who: Identity) -> ClientId:
+        """The id with a mark that only this daemon can make, for this session and this name."""
+        text = f"{session_id}\0{client_id}\0{who.name}".encode("utf-8", "surrogatepass")
+        return ClientId(f"{client_id}{_MARK}{blake2b(text, key=self._key, digest_size=16).hexdigest()}")
+
+    def _is_observers(self, session_id: SessionId, client_id: ClientId, who: Identity) -> bool:
+        plain = ClientId(client_id.partition(_MARK)[0])
+        expected = self._observers(session_id, plain, who)
+        return hmac.compare_digest(expected.encode(), client_id.encode("utf-8", "surrogatepass"))
 
     async def _holder_of(self, session_id: SessionId, client_id: ClientId) -> _Holder | None:
         known = self._holders.get((session_id, client_id))

@@ -25,7 +25,9 @@ from turnwire.runtime.node import Node, drain, open_node
 from turnwire.runtime.permission_rules import Rules
 from turnwire.runtime.source import AgentSource
 from turnwire.server.access.login import Login
+from turnwire.server.access.rates import Buckets, Failures, request_buckets
 from turnwire.server.access.tokens import Tokens
+from turnwire.server.bodies import Bodies
 from turnwire.server.daemon.clients import Clients
 from turnwire.server.daemon.session_list import SessionList
 from turnwire.server.settings.declared import Settings
@@ -129,6 +131,11 @@ class Daemon:
 
     tokens: Tokens
     login: Login
+    requests: Buckets
+    """How many more each caller may send: requests, and messages that come on one."""
+    failures: Failures
+    bodies: Bodies
+    """What is on its way in."""
     first_token: str | None = None
     """The owner's token, on the first start only."""
 
@@ -188,6 +195,7 @@ async def open_daemon(
         rules.attended = clients.attended
         tasks = await stack.enter_async_context(anyio.create_task_group())
         stack.callback(tasks.cancel_scope.cancel)
+        tasks.start_soon(tokens.keep_stored)
         yield Daemon(
             node=node,
             log=log,
@@ -196,6 +204,9 @@ async def open_daemon(
             settings=settings,
             tokens=tokens,
             login=Login(tokens, clock),
+            requests=request_buckets(clock, limits.request_rate),
+            failures=Failures(clock, limits.failed_logins),
+            bodies=Bodies(limits),
             clients=clients,
             metrics=metrics,
             traces=traces,

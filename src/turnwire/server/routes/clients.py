@@ -19,6 +19,7 @@ from turnwire.errors import BadRequest, NotFound, RequestRefused, SessionClosed,
 from turnwire.ids import ClientId, SessionId
 from turnwire.runtime import new_ids
 from turnwire.server.access.identity import Role
+from turnwire.server.bodies import BodyKind
 from turnwire.server.daemon.clients import Offer
 from turnwire.server.endpoint import Call, Endpoint, Reply
 from turnwire.server.streams.stream import RETRY, Writer, run_stream
@@ -159,6 +160,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         summary="Answer what the agent asked",
         role=Role.CONTROLLER,
         takes=OfferAnswer,
+        body=BodyKind.CONTENT,
         status=204,
         refuses=(BadRequest, NotFound),
         tag="clients",

@@ -16,6 +16,7 @@ from turnwire.core.turn import TurnState
 from turnwire.errors import LimitExceeded, LogFull, PromptNotFound, UnknownClient
 from turnwire.ids import PromptId
 from turnwire.server.access.identity import Role
+from turnwire.server.bodies import BodyKind
 from turnwire.server.daemon.prompts import Taken, wait_for
 from turnwire.server.endpoint import Call, Endpoint, Reply
 from turnwire.server.routes.prompts import REFUSALS, SteerBody, take
@@ -116,6 +117,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         summary="Prompt into the running turn, if the agent takes it; else it is the next",
         role=Role.CONTROLLER,
         takes=SteerBody,
+        body=BodyKind.CONTENT,
         gives=SteerReceipt,
         status=202,
         refuses=REFUSALS,

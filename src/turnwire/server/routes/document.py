@@ -16,6 +16,7 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 from turnwire import __version__
 from turnwire.errors import (
     BadRequest,
+    BodyTooSlow,
     Forbidden,
     HeadersTooLarge,
     LimitExceeded,
@@ -211,7 +212,7 @@ def _of_the_row(endpoint: Endpoint) -> Iterable[type[TurnwireError]]:
     if endpoint.role is not None:
         yield from (Unauthenticated, LogUnavailable, LogFull)
     if endpoint.takes is not None:
-        yield from (BadRequest, UnsupportedMedia, LimitExceeded)
+        yield from (BadRequest, UnsupportedMedia, LimitExceeded, BodyTooSlow)
     if endpoint.query is not None:
         yield BadRequest
     if "{session_id}" in endpoint.path:

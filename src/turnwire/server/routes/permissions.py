@@ -28,6 +28,7 @@ from turnwire.errors import (
 )
 from turnwire.ids import ClientId, PermissionId, PromptId, SessionId
 from turnwire.server.access.identity import Role
+from turnwire.server.bodies import BodyKind
 from turnwire.server.endpoint import Call, Endpoint, Reply, ShapeQuery
 from turnwire.server.routes.turns import ACTS, READS
 from turnwire.wire.jsonrpc import UNREADABLE, raw
@@ -249,6 +250,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         summary="Answer a question; the first answer counts, and every answer hears which one does",
         role=Role.CONTROLLER,
         takes=AnswerBody,
+        body=BodyKind.CONTENT,
         gives=AnswerReceipt,
         refuses=(*ACTS, BadRequest, InvalidOption, PermissionNotFound),
         tag="permissions",
@@ -260,6 +262,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         summary="Answer a question, as older clients do: 404 if the answer does not count",
         role=Role.CONTROLLER,
         takes=AnswerBody,
+        body=BodyKind.CONTENT,
         gives=Nothing,
         refuses=_COMPAT_REFUSES,
         tag="permissions",
@@ -271,6 +274,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         summary="Answer a question without naming its session, as older clients do",
         role=Role.CONTROLLER,
         takes=AnswerBody,
+        body=BodyKind.CONTENT,
         gives=Nothing,
         narrows=True,
         refuses=_COMPAT_REFUSES,

@@ -29,6 +29,7 @@ from turnwire.errors import (
 from turnwire.ids import PromptId, RequestId
 from turnwire.runtime import new_ids
 from turnwire.server.access.identity import Role
+from turnwire.server.bodies import BodyKind
 from turnwire.server.daemon.prompts import KEY_LENGTH, Taken, digest, take_prompt, wait_for
 from turnwire.server.endpoint import Call, Endpoint, Reply
 from turnwire.server.routes.turns import (
@@ -251,6 +252,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         summary="Prompt the session; the answer comes at once, the turn comes as events",
         role=Role.CONTROLLER,
         takes=PromptBody,
+        body=BodyKind.CONTENT,
         query=PromptQuery,
         gives=PromptReceipt,
         status=202,

@@ -22,6 +22,7 @@ from turnwire.errors import (
 )
 from turnwire.ids import ClientId, PromptId
 from turnwire.server.access.identity import Role
+from turnwire.server.bodies import BodyKind
 from turnwire.server.endpoint import Call, Endpoint, Reply
 from turnwire.server.routes.prompts import Content
 from turnwire.server.routes.turns import ACTS, READS, queued_at
@@ -227,6 +228,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         summary="Edit or move a prompt that waits",
         role=Role.CONTROLLER,
         takes=PromptChange,
+        body=BodyKind.CONTENT,
         gives=QueuedPrompt,
         refuses=(*ACTS, BadRequest, ContentRefused, PromptNotFound, PromptNotQueued),
         tag="queue",

@@ -49,6 +49,7 @@ from turnwire.ids import ClientId, Epoch, PromptId, SessionId
 from turnwire.runtime.node import STOPPED
 from turnwire.server.access.directories import check_cwd, workspace_of
 from turnwire.server.access.identity import Role
+from turnwire.server.bodies import BodyKind
 from turnwire.server.daemon import configuration
 from turnwire.server.daemon.creation import checked_setup, create_session
 from turnwire.server.daemon.session_list import SessionEntry, Standing, Wanted, iso
@@ -477,6 +478,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         summary="Create a session, or enter the newest open one of its directory",
         role=Role.CONTROLLER,
         takes=NewSession,
+        body=BodyKind.CONTENT,
         query=CreateQuery,
         gives=SessionOpened,
         narrows=True,

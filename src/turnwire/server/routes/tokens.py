@@ -10,7 +10,7 @@ from urllib.parse import quote
 from msgspec import Struct
 from starlette.types import Send
 
-from turnwire.errors import BadRequest, LimitExceeded, NotFound, Unauthenticated
+from turnwire.errors import BadRequest, CredentialsNotStored, LimitExceeded, NotFound, Unauthenticated
 from turnwire.ids import SessionId
 from turnwire.server.access.identity import Role
 from turnwire.server.access.login import PAGE, PAGE_HEADERS, cookie
@@ -74,7 +74,7 @@ async def issue_token(call: Call) -> Reply:
 
 
 async def revoke_token(call: Call) -> Reply:
-    call.daemon.tokens.revoke(call.request.path_params["token_id"])
+    call.daemon.tokens.revoke(call.request.path_params["token_id"], spare=call.credential)
     return Reply()
 
 
@@ -84,12 +84,16 @@ async def make_link(call: Call) -> Reply:
 
 
 async def log_in(call: Call) -> Reply:
-    secret = call.daemon.login.redeem(call.body.code)
+    try:
+        secret = call.daemon.login.redeem(call.body.code)
+    except Unauthenticated:
+        call.daemon.failures.count(call.address, call.endpoint.method)
+        raise
     return Reply(headers={"Set-Cookie": _cookie(call, secret)})
 
 
 async def log_out(call: Call) -> Reply:
-    if not call.daemon.login.leave(call.who):
+    if not call.daemon.login.leave(call.who, spare=call.credential):
         raise BadRequest("only a login of the page logs out; a token is revoked with DELETE /tokens/{id}")
     return Reply(headers={"Set-Cookie": _cookie(call, "")})
 
@@ -152,7 +156,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         takes=NewToken,
         gives=TokenMade,
         status=201,
-        refuses=(LimitExceeded,),
+        refuses=(CredentialsNotStored, LimitExceeded),
         tag="tokens",
     ),
     Endpoint(
@@ -162,7 +166,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         summary="Revoke a token and the logins it granted; their streams end now",
         role=Role.OWNER,
         status=204,
-        refuses=(NotFound,),
+        refuses=(CredentialsNotStored, NotFound),
         tag="tokens",
     ),
     Endpoint(
@@ -190,8 +194,9 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         summary="Exchange the code of a login link for a cookie",
         role=None,
         takes=LoginCode,
+        logs_in=True,
         status=204,
-        refuses=(Unauthenticated,),
+        refuses=(CredentialsNotStored, Unauthenticated),
         tag="tokens",
     ),
     Endpoint(
@@ -202,7 +207,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         role=Role.OBSERVER,
         status=204,
         narrows=True,
-        refuses=(BadRequest,),
+        refuses=(BadRequest, CredentialsNotStored),
         tag="tokens",
     ),
 )

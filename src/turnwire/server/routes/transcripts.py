@@ -22,7 +22,7 @@ from turnwire.ids import ClientId, Epoch, SessionId
 from turnwire.runtime.evidence import Explanation
 from turnwire.server.access.identity import Role
 from turnwire.server.daemon.session_list import Standing, iso
-from turnwire.server.endpoint import ABORT, Call, Endpoint, Reply, ShapeName, ShapeQuery
+from turnwire.server.endpoint import Call, Endpoint, Reply, ShapeName, ShapeQuery, hang_up
 from turnwire.server.streams.shaped import ShapedLog
 
 _ODD = re.compile(r"[^A-Za-z0-9_.-]")
@@ -104,15 +104,9 @@ async def export(call: Call, send: Send) -> None:
             await send({"type": "http.response.body", "body": b"".join(lines), "more_body": True})
         if waiting.cancelled_caught:
             # It takes nothing. The file has no proper end then, so nobody takes a part for the whole.
-            _hang_up(call)
+            await hang_up(call.request)
             return
     await send({"type": "http.response.body", "body": b"", "more_body": False})
-
-
-def _hang_up(call: Call) -> None:
-    abort = call.request.scope.get("extensions", {}).get(ABORT)
-    if abort is not None:
-        abort["call"]()
 
 
 async def explain(call: Call) -> Reply:

@@ -69,6 +69,10 @@ class Access:
     allow_host: Annotated[
         tuple[str, ...], About(kinds.hosts(), "other names by which clients reach the daemon")
     ] = ()
+    trusted_proxy: Annotated[
+        tuple[str, ...],
+        About(kinds.networks(), "proxies that say for whom they ask, by Forwarded or X-Forwarded-For"),
+    ] = ()
     cwd: Annotated[
         tuple[Path, ...],
         About(kinds.paths("folders"), "folders in which sessions may work; by default where the daemon starts"),

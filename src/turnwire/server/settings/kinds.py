@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import NamedTuple, cast
 
 from turnwire.link.address import checked_agent_url
+from turnwire.server.access.addresses import parse_network
 from turnwire.server.access.origins import parse_host, parse_origin
 
 _SWITCH = {"true": True, "yes": True, "on": True, "1": True, "false": False, "no": False, "off": False, "0": False}
@@ -117,6 +118,11 @@ def hosts() -> Kind:
     return _words("host names or addresses without a port, such as agents.example", _is_host)
 
 
+def networks() -> Kind:
+    """Addresses and networks."""
+    return _words("addresses or networks, such as 127.0.0.1 or 10.0.0.0/8", _is_network)
+
+
 def command() -> Kind:
     """A program and its arguments. One variable holds them as a shell would read them; no shell ever sees them."""
 
@@ -190,6 +196,10 @@ def _is_origin(word: str) -> bool:
 def _is_host(word: str) -> bool:
     host = parse_host(word)
     return host is not None and host.port is None
+
+
+def _is_network(word: str) -> bool:
+    return parse_network(word) is not None
 
 
 def _path(value: object, base: Path) -> Path:

@@ -1,7 +1,7 @@
 """One open SSE response: bytes out, heartbeats between, and an end for each way in which it can end.
 
 A pump writes whole frames; a reader that takes nothing for `write_timeout_s` is given up. The response ends by
-itself when the daemon stops, when the credential is revoked, and when the client is gone. Nothing is queued: a
+itself when the daemon stops, when the credential has ended, and when the client is gone. Nothing is queued: a
 pump that writes faster than its reader reads waits here, and waiting costs it one page.
 
 Theory of operation
@@ -31,7 +31,7 @@ from starlette.types import Send
 
 from turnwire.errors import SessionNotFound, TurnwireError
 from turnwire.limits import Limits
-from turnwire.server.endpoint import ABORT, Call
+from turnwire.server.endpoint import Call, hang_up
 from turnwire.wire.sse import encode_comment
 
 HEARTBEAT = encode_comment("heartbeat")
@@ -63,7 +63,6 @@ class End(Enum):
     LEFT = auto()
     STALLED = auto()
     STOPPING = auto()
-    REVOKED = auto()
 
 
 class Writer:
@@ -105,25 +104,22 @@ async def run_stream(call: Call, send: Send, headers: Mapping[str, str], pump: P
     """Answer with an event stream that `pump` fills, until one of the two has an end."""
     raw = [*_HEADERS, *((name.lower().encode(), value.encode()) for name, value in headers.items())]
     await send({"type": "http.response.start", "status": 200, "headers": raw})
-    end = End.REVOKED
-    with call.daemon.tokens.closing(call.who):
+    try:
         end = await _Watch(call, Writer(send, call.daemon.limits)).run(pump)
+    except anyio.get_cancelled_exc_class():
+        if call.credential.cancel_called:
+            with anyio.CancelScope(shield=True):
+                await _finish(send, REVOKED)
+        raise
     if end is End.LEFT:
         return
     if end is End.STALLED:
         call.daemon.metrics.subscriber_stalled()
         extra = {"event": "reader_stalled", "route": call.endpoint.path}
         logger.info("a reader took nothing for too long and was let go", extra=extra)
-    elif await _finish(send, _LAST_WORDS.get(end, b"")):
+    elif await _finish(send, STOPPING if end is End.STOPPING else b""):
         return
-    abort = call.request.scope.get("extensions", {}).get(ABORT)
-    if abort is not None:
-        abort["call"]()
-        # The server hears of it in the next round; before that it would call the response unfinished.
-        await call.left()
-
-
-_LAST_WORDS = {End.STOPPING: STOPPING, End.REVOKED: REVOKED}
+    await hang_up(call.request)
 
 
 class _Watch:
