@@ -179,7 +179,7 @@ async def open_daemon(
             traces.take(session_id, events)
             activity.take(session_id, events)
 
-        policy = AgentPolicy(sharing=Sharing(settings.agent_process), services=settings.services)
+        policy = AgentPolicy(sharing=Sharing(settings.agent_process), services=settings.services, confidential=True)
         node = await stack.enter_async_context(
             open_node(log, source, clock=clock, limits=limits, policy=policy, rules=rules, watch=watch)
         )

@@ -116,7 +116,8 @@ def _hang_up(call: Call) -> None:
 
 async def explain(call: Call) -> Reply:
     daemon, session_id = call.daemon, call.session_id
-    known = asdict(await daemon.node.agents.explain(session_id))
+    for_owner = call.who.role is Role.OWNER
+    known = asdict(await daemon.node.agents.explain(session_id, for_owner=for_owner))
     clients = (await daemon.node.session(session_id)).state.clients
     return Reply(
         SessionExplanation(
