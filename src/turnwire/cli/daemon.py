@@ -25,6 +25,7 @@ from turnwire.cli.agent_source import agent_name, agent_source
 from turnwire.cli.local_token import keep_token
 from turnwire.cli.output import print_json, printable
 from turnwire.errors import ConfigError
+from turnwire.link.process import adopt_orphans
 from turnwire.server.access.identity import Role
 from turnwire.server.access.origins import check_bind
 from turnwire.server.access.tokens import read_records
@@ -52,6 +53,7 @@ def run_daemon(loaded: Loaded, *, as_json: bool) -> None:
     configure_logging(settings.log_format, settings.log_level, secrets=log_secrets(settings))
     check_folders(settings)
     _check_outside(settings)
+    adopt_orphans()
     with traced():
         run(partial(_serve, loaded, as_json))
 

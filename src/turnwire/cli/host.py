@@ -20,6 +20,7 @@ from turnwire.cli.daemon import check_folders, drain, log_secrets, stop_on_signa
 from turnwire.cli.failure import tell
 from turnwire.errors import LogLocked
 from turnwire.limits import Limits
+from turnwire.link.process import adopt_orphans
 from turnwire.link.stdio import open_pipes
 from turnwire.runtime.clock import SystemClock
 from turnwire.runtime.source import AgentSource
@@ -41,6 +42,7 @@ def run_host(flags: dict[str, Any], agent: Sequence[str]) -> None:
         settings = replace(settings, data=settings.data / FOLDER)
     check_folders(settings)
     configure_logging(settings.log_format, settings.log_level, secrets=log_secrets(settings))
+    adopt_orphans()
     with traced():
         anyio.run(partial(_host, settings, loaded.limits), backend_options={"use_uvloop": True})
 
