@@ -23,6 +23,7 @@ from turnwire.limits import Limits
 from turnwire.link.process import adopt_orphans
 from turnwire.link.stdio import open_pipes
 from turnwire.runtime.clock import SystemClock
+from turnwire.runtime.services.roots import close_directory
 from turnwire.runtime.source import AgentSource
 from turnwire.server.acp.stdio import serve_stdio
 from turnwire.server.daemon import Daemon, open_daemon
@@ -41,6 +42,9 @@ def run_host(flags: dict[str, Any], agent: Sequence[str]) -> None:
     if settings.data is not None and flags.get("data") is None:
         settings = replace(settings, data=settings.data / FOLDER)
     check_folders(settings)
+    if settings.data is not None and flags.get("data") is None:
+        # The folder above is a daemon's, and sessions may work anywhere.
+        close_directory(settings.data.parent)
     configure_logging(settings.log_format, settings.log_level, secrets=log_secrets(settings))
     adopt_orphans()
     with traced():
