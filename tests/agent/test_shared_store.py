@@ -16,6 +16,7 @@ from tests.agent.kit import CWD, DIALECTS, V1, V2, Driver, Json, served, update_
 
 from turnwire.agent import Agent, AgentFailure, FolderStore, Kept, MemoryStore, Mode, Session, Turn
 from turnwire.agent.store import SessionStore
+from turnwire.runtime.services.roots import MARK
 
 pytestmark = pytest.mark.anyio
 
@@ -155,7 +156,7 @@ async def test_what_another_process_deleted_stays_deleted(
                 await deletes.call("session/delete", sessionId=each)
             assert await has_it.take_turn(busy) == "end_turn"
         assert (await deletes.call("session/list"))["sessions"] == []
-    assert os.listdir(tmp_path) == []
+    assert os.listdir(tmp_path) == [MARK]
     assert "was deleted meanwhile" in caplog.text
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from msgspec import UNSET, Raw, json
+from tests.support.agents import HandSource
 from tests.support.driving import World, content
 
 from turnwire.core import events as ev
@@ -88,13 +89,15 @@ async def test_a_setting_needs_an_agent() -> None:
 
 
 async def test_the_meta_of_a_prompt_reaches_the_agent_also_from_the_queue() -> None:
-    async with ruled("v1") as (world, _):
-        await world.prompt("gate open", "p0")
+    source = HandSource()
+    async with open_node(MemoryEventLog(), source, clock=ManualClock()) as node:
+        await node.create("/", session_id=S1)
+        agent = await source.agent()
+        await agent.greet()
         meta = Raw(b'{"traceparent":"00-1-2-01","mine":[1]}')
-        given = Prompt(at=1, prompt_id=PromptId("p1"), content=content("hello"), meta=meta)
-        await world.node.submit(S1, given)
-        await world.cancel("p0")
-        await world.end("p1")
-        sent = (await world.node.agents.explain(S1)).agent.last_sent
-    [asked] = [json.decode(each) for each in sent if '"hello"' in each]
-    assert asked["params"]["_meta"] == {"traceparent": "00-1-2-01", "mine": [1]}
+        for prompt_id in ("p0", "p1"):
+            given = Prompt(at=1, prompt_id=PromptId(prompt_id), content=content("hello"), meta=meta)
+            await node.submit(S1, given)
+        for _ in range(2):
+            asked = await agent.answer("session/prompt", {"stopReason": "end_turn"})
+            assert json.decode(asked.params)["_meta"] == {"traceparent": "00-1-2-01", "mine": [1]}

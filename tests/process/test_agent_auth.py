@@ -26,7 +26,7 @@ def agent_error(ended: object) -> dict[str, object]:
 async def readies(host: Hosted, talk: Talk) -> int:
     """How often the agent that serves now was told that its client is ready."""
     sent = (await host.node.agents.explain(talk.session_id)).agent.last_sent
-    assert '"initialize"' in sent[0], "all that was sent is still remembered"
+    assert '"session/' in sent[0], "all that was sent about the session is still remembered"
     return sum('"session/ready"' in each for each in sent)
 
 

@@ -23,7 +23,7 @@ pytestmark = pytest.mark.anyio
 
 TO_NOBODY = '{"jsonrpc":"2.0","method":"session/update","params":{"sessionId":"nobody","update":{}}}'
 NO_PARAMS = '{"jsonrpc":"2.0","method":"session/update"}'
-ASKS = '{"jsonrpc":"2.0","id":"q","method":"fs/delete","params":{}}'
+ASKS = '{"jsonrpc":"2.0","id":"q","method":"fs/delete","params":{"sessionId":"session-1"}}'
 
 
 class Fault(NamedTuple):

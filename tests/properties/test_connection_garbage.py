@@ -15,12 +15,13 @@ from msgspec import Raw
 from turnwire.core.dialect import PERMISSION_METHODS, opening_params, read_session_id
 from turnwire.core.state import NO_SETUP
 from turnwire.errors import LinkBroken, RemoteProtocolError
-from turnwire.ids import AgentSessionId, RequestId
+from turnwire.ids import AgentSessionId, RequestId, SessionId
 from turnwire.limits import KiB, Limits
 from turnwire.link.process import Exit
 from turnwire.link.stdio import StdioLink
 from turnwire.runtime.agent_connection import AgentConnection
 from turnwire.runtime.agent_inbound import AgentInbound
+from turnwire.runtime.last_frames import LastFrames
 from turnwire.runtime.source import LinkedAgent
 from turnwire.testing.patience import WAIT_S
 from turnwire.wire.jsonrpc import Failure, Notification, Request, Result, decode
@@ -76,6 +77,8 @@ class Room:
     """A session on the connection; writes down what it hears."""
 
     def __init__(self) -> None:
+        self.session_id = SessionId("s1")
+        self.frames = LastFrames()
         self.heard: list[bytes] = []
         self.ends = 0
 

@@ -58,7 +58,8 @@ async def running_daemon(
 ) -> AsyncGenerator[Running]:
     """A daemon over the log in `data`, listening on a free port. On exit it is stopped without a drain."""
     limits = limits or Limits()
-    chosen = replace(Settings(), host="127.0.0.1", port=0, data=data, token=TOKEN, cwd=(data.parent,), **settings)
+    usual: dict[str, Any] = {"token": TOKEN, "cwd": (data.parent,)}
+    chosen = replace(Settings(), host="127.0.0.1", port=0, data=data, **usual | settings)
     source = ProcessSource(agent, limits=limits)
     stop = anyio.Event()
     urls: list[str] = []

@@ -38,6 +38,7 @@ from turnwire.agent.store import (
     unknown_session,
 )
 from turnwire.errors import LogCorrupt, LogError, LogFull, LogTooNew, LogUnavailable
+from turnwire.runtime.services.roots import close_directory
 
 logger = logging.getLogger(__name__)
 
@@ -122,7 +123,8 @@ class FolderStore:
             raise unknown_session() from None
 
     def _make(self, folder: Path) -> None:
-        self._folder.mkdir(mode=FOLDER_MODE, parents=True, exist_ok=True)
+        # Whoever works for one session must not look into others by their files.
+        close_directory(self._folder)
         with suppress(FileExistsError):
             folder.mkdir(mode=FOLDER_MODE)
             _sync(self._folder)

@@ -1,16 +1,20 @@
-"""Which tool calls run at once, which ask first, and which do not run: a pure decision.
+"""Which tool calls run at once, which ask first, and which do not run.
 
 Takes a session's mode, a tool and what the user allowed for good; gives a verdict. Never asks and never runs.
 
 A remembered permission is for a tool. For `run` it is for the beginning of a command if that is one of a few that
-only look, such as `git status`; any other command is remembered only as a whole, for there are too many that run
-what their arguments say.
+only look, such as `ls`; any other command is remembered only as a whole, for there are too many that run what their
+arguments or a project's configuration say.
+
+Writing what other programs run by themselves is never remembered, and no mode allows it: see `is_run_by_others`.
 """
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
+from collections.abc import Iterator, Sequence
 from enum import Enum
 from typing import Any
 
@@ -34,13 +38,13 @@ class ToolPermit(Enum):
     REFUSE = "refuse"
 
 
-def judge(mode: str, *, asks: bool, edits: bool, is_allowed: bool) -> ToolPermit:
+def judge(mode: str, *, asks: bool, edits: bool, is_allowed: bool, always_asks: bool = False) -> ToolPermit:
     """The verdict over a tool that asks, that edits, or that does neither."""
     if not asks and not edits:
         return ToolPermit.RUN
     if mode == PLAN.id:
         return ToolPermit.REFUSE
-    if is_allowed or (edits and mode == ACCEPT_EDITS.id):
+    if not always_asks and (is_allowed or (edits and mode == ACCEPT_EDITS.id)):
         return ToolPermit.RUN
     return ToolPermit.ASK
 
@@ -53,11 +57,8 @@ LOOKERS = frozenset(
     }
 )
 """Programs that write nothing and start no other program, whatever their arguments. Not among them: `sort`, `uniq`
-and `tree`, which can write files, `rg` and `sort`, which can start programs, `date`, which can set the clock."""
-LOOKING = {"git": frozenset({"blame", "describe", "diff", "log", "ls-files", "rev-parse", "show", "status"})}
-"""Subcommands of which the same is true, but for what `_WRITES` finds."""
-_WRITES = re.compile(r"--o($|=|u)|--ext")
-"""`--output` of git, and `--ext-diff`; git also takes the beginnings of an option."""
+and `tree`, which can write files, `rg` and `sort`, which can start programs, `date`, which can set the clock, and
+`git`, which starts what the repository's configuration says, for a mere `git status` too (`core.fsmonitor`)."""
 _COMPOUND = re.compile(r"[;&|<>`$(){}\n\r\\*?\[\]!#~]")
 
 
@@ -76,11 +77,7 @@ def _beginning(command: str) -> str:
         words = []
     if not words or _COMPOUND.search(command):
         return f"= {command}"
-    if words[0] in LOOKERS:
-        return words[0]
-    # A flag before the subcommand can change what runs: `git -c alias.x=…`.
-    is_looking = len(words) > 1 and words[1] in LOOKING.get(words[0], ())
-    return f"= {command}" if not is_looking or any(map(_WRITES.match, words)) else " ".join(words[:2])
+    return words[0] if words[0] in LOOKERS else f"= {command}"
 
 
 def always_words(key: str) -> str:
@@ -91,3 +88,51 @@ def always_words(key: str) -> str:
     if prefix.startswith("= "):
         return "Always allow exactly this command in this session"
     return f"Always allow commands that begin with `{prefix}` in this session"
+
+
+# -- files that other programs run ---------------------------------------------------------------------------
+
+
+HARMLESS = frozenset({".editorconfig", ".gitignore", ".gitkeep", ".turnwire-demo"})
+"""Hidden names that make no program run anything."""
+REPOSITORY = ("HEAD", "objects", "refs")
+"""What makes a directory a repository to git, whatever its name."""
+
+
+def is_run_by_others(path: str, roots: Sequence[str], programs: str) -> bool:
+    """Whether what is written to a path may be run by a program that nobody asks. Looks at the disk.
+
+    Hidden names are where programs keep what they run: hooks of `.git`, `.envrc`, `.vscode/tasks.json`, `.bashrc`,
+    `.github/workflows`. Beside them: all of a repository's own directory, also of a bare one, the file by which one
+    begins, and the folders in which `programs`, as in `PATH`, are looked for.
+
+    Args:
+        path: Absolute. Its true path counts, so that no link leads there unseen.
+        roots: The session's directories; hidden names above them are the user's choice.
+        programs: Folders with colons between.
+    """
+    true = os.path.realpath(path)
+    below = next((os.path.relpath(true, each) for each in map(os.path.realpath, roots) if _is_in(true, each)), true)
+    names = [each.casefold() for each in below.split("/")]
+    is_hidden = any(each.startswith(".") and each not in HARMLESS for each in names)
+    return (
+        is_hidden
+        or names[-1] == REPOSITORY[0].casefold()
+        or ".git" in true.casefold().split("/")
+        or os.path.dirname(true) in map(os.path.realpath, programs.split(":"))
+        or any(_is_repository(each) for each in _above(true))
+    )
+
+
+def _is_in(path: str, folder: str) -> bool:
+    return path.startswith(folder.rstrip("/") + "/")
+
+
+def _above(path: str) -> Iterator[str]:
+    while path != "/":
+        path = os.path.dirname(path)
+        yield path
+
+
+def _is_repository(folder: str) -> bool:
+    return all(os.path.lexists(os.path.join(folder, each)) for each in REPOSITORY)

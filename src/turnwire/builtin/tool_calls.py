@@ -8,16 +8,18 @@ each when the one before has ended. Never runs what the user or the mode does no
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Sequence
 from typing import Any
 
 import anyio
+from anyio import to_thread
 from anyio.abc import TaskStatus
 
 from turnwire.agent import Entry, PermissionOption, ToolCall
 from turnwire.builtin.conversation import stopped
 from turnwire.builtin.model import ToolResult, ToolUse
-from turnwire.builtin.permits import ToolPermit, always_words, judge, permit_key
+from turnwire.builtin.permits import ToolPermit, always_words, is_run_by_others, judge, permit_key
 from turnwire.builtin.tools.plan import UpdatePlan
 from turnwire.builtin.tools.tool import Tool
 from turnwire.builtin.work import Work
@@ -135,16 +137,26 @@ class _PendingCall:
     async def _allow(self, tool: Tool, arguments: dict[str, Any], call: ToolCall) -> None:
         key = permit_key(tool.spec.name, arguments)
         allowed = self._work.allowed
-        verdict = judge(self._work.mode, asks=tool.asks, edits=tool.edits, is_allowed=key in allowed)
+        always_asks = tool.edits and await to_thread.run_sync(self._is_run_by_others, call)
+        verdict = judge(
+            self._work.mode, asks=tool.asks, edits=tool.edits, is_allowed=key in allowed, always_asks=always_asks
+        )
         if verdict is ToolPermit.REFUSE:
             raise refused(REFUSED)
         if verdict is ToolPermit.RUN:
             return
-        choice = await self._work.turn.ask(call, _options(key))
+        choice = await self._work.turn.ask(call, ONCE if always_asks else _options(key))
         if not choice:
             raise refused(DENIED)
-        if choice.always and key not in allowed:
+        if choice.always and key not in allowed and not always_asks:
             allowed.append(key)
+
+    def _is_run_by_others(self, call: ToolCall) -> bool:
+        """What an edit is about to write, by the files that it has shown; one that shows none is not trusted."""
+        session = self._work.turn.session
+        paths = [each["path"] for each in call.described.get("locations", ())]
+        roots, programs = [str(each) for each in (session.cwd, *session.directories)], os.environ.get("PATH", "")
+        return not paths or any(is_run_by_others(each, roots, programs) for each in paths)
 
     def _plan(self, tool: UpdatePlan) -> ToolResult:
         """The plan belongs to the turn, so there is no tool call to see."""
@@ -163,12 +175,14 @@ def _cut(text: str, most: int) -> str:
     return (text if len(text) <= most else f"{text[:most]}\n[The rest is left out: it is too long.]") or "(nothing)"
 
 
+ONCE = [
+    PermissionOption("allow_once", "Allow once", "allow_once"),
+    PermissionOption("reject_once", "Do not allow", "reject_once"),
+]
+
+
 def _options(key: str) -> list[PermissionOption]:
-    return [
-        PermissionOption("allow_once", "Allow once", "allow_once"),
-        PermissionOption("allow_always", always_words(key), "allow_always"),
-        PermissionOption("reject_once", "Do not allow", "reject_once"),
-    ]
+    return [*ONCE[:1], PermissionOption("allow_always", always_words(key), "allow_always"), *ONCE[1:]]
 
 
 def refused(text: str) -> RequestRefused:

@@ -15,6 +15,7 @@ import sys
 from collections.abc import Generator
 from contextlib import contextmanager
 from functools import partial
+from pathlib import Path
 
 import anyio
 import click
@@ -25,6 +26,8 @@ from turnwire.cli.agent_source import agent_name, agent_source
 from turnwire.cli.local_token import keep_token
 from turnwire.cli.output import print_json, printable
 from turnwire.errors import ConfigError
+from turnwire.link.process import adopt_orphans
+from turnwire.runtime.services.roots import is_in_closed
 from turnwire.server.access.identity import Role
 from turnwire.server.access.origins import check_bind
 from turnwire.server.access.tokens import read_records
@@ -52,6 +55,7 @@ def run_daemon(loaded: Loaded, *, as_json: bool) -> None:
     configure_logging(settings.log_format, settings.log_level, secrets=log_secrets(settings))
     check_folders(settings)
     _check_outside(settings)
+    adopt_orphans()
     with traced():
         run(partial(_serve, loaded, as_json))
 
@@ -71,6 +75,14 @@ def check_folders(settings: Settings) -> None:
     nearest = next(each for each in (settings.data, *settings.data.absolute().parents) if os.path.exists(each))
     if not nearest.is_dir():
         raise ConfigError(f"data is {settings.data}, and {nearest} is no folder; give a folder with --data")
+    data = Path(os.path.realpath(settings.data))
+    for folder in settings.cwd:
+        # The other way round is in order: data below a folder of sessions are out of reach there.
+        if data in (true := Path(os.path.realpath(folder)), *true.parents) or is_in_closed(true):
+            raise ConfigError(
+                f"cwd names {folder}, and that is inside turnwire's own data, where no session may work;"
+                " give another folder with --cwd, or keep the data elsewhere with --data"
+            )
 
 
 def _check_outside(settings: Settings) -> None:

@@ -38,6 +38,8 @@ class Agent(Struct, frozen=True, rename="camel"):
     strays: dict[str, int] = {}
     last_received: list[str] = []
     last_sent: list[str] = []
+    broken_lines: list[str] = []
+    stderr_tail: str | None = None
 
 
 class Explanation(Struct, rename="camel"):
@@ -139,3 +141,7 @@ def _evidence(known: Explanation) -> Iterator[tuple[str, str]]:
     for name, frames in (("last from the agent", agent.last_received), ("last to the agent", agent.last_sent)):
         if frames:
             yield name, frames[-1][:LONGEST]
+    if agent.broken_lines:
+        yield "its last broken line", agent.broken_lines[-1][:LONGEST]
+    if agent.stderr_tail:
+        yield "last words of the agent before", agent.stderr_tail[-LONGEST:]

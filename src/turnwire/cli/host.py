@@ -20,8 +20,10 @@ from turnwire.cli.daemon import check_folders, drain, log_secrets, stop_on_signa
 from turnwire.cli.failure import tell
 from turnwire.errors import LogLocked
 from turnwire.limits import Limits
+from turnwire.link.process import adopt_orphans
 from turnwire.link.stdio import open_pipes
 from turnwire.runtime.clock import SystemClock
+from turnwire.runtime.services.roots import close_directory
 from turnwire.runtime.source import AgentSource
 from turnwire.server.acp.stdio import serve_stdio
 from turnwire.server.daemon import Daemon, open_daemon
@@ -40,7 +42,11 @@ def run_host(flags: dict[str, Any], agent: Sequence[str]) -> None:
     if settings.data is not None and flags.get("data") is None:
         settings = replace(settings, data=settings.data / FOLDER)
     check_folders(settings)
+    if settings.data is not None and flags.get("data") is None:
+        # The folder above is a daemon's, and sessions may work anywhere.
+        close_directory(settings.data.parent)
     configure_logging(settings.log_format, settings.log_level, secrets=log_secrets(settings))
+    adopt_orphans()
     with traced():
         anyio.run(partial(_host, settings, loaded.limits), backend_options={"use_uvloop": True})
 

@@ -15,7 +15,8 @@ single bytes from the descriptor CONTROL and writes JSON lines to STATUS:
 What is hard is the tree: a child that starts a session of its own and loses its parent is in no group and
 under no ancestor that a signal would reach. On Linux the guard is a sub-reaper, so every such child becomes
 its own; it kills what it finds below itself until it has no child left. Elsewhere it kills the agent's group.
-Should the guard be killed, the agent gets SIGKILL from the kernel on Linux, and its group from the daemon.
+Should the guard be killed, the agent gets SIGKILL from the kernel on Linux, and its group from the daemon; a daemon
+that is a sub-reaper too (`turnwire.link.process.adopt_orphans`) gets the rest as its children, and kills those.
 
 Uses the standard library only and imports nothing of turnwire, nor what costs more to import than it saves
 (`json`, `typing`): it starts in some 20 ms, and runs alone.
@@ -29,6 +30,7 @@ import select
 import signal
 import sys
 import time
+from collections.abc import Container
 from contextlib import suppress
 
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
@@ -197,8 +199,11 @@ def let_go_of_streams() -> None:
         os.dup2(nothing, fd)
 
 
-def descendants(ancestor: int) -> set[int]:
-    """Everything alive below a process, by the table of processes; empty where there is none to read."""
+def descendants(ancestor: int, spared: Container[int] = ()) -> set[int]:
+    """Everything below a process but for who is spared, and what is below those; by the table of processes.
+
+    Empty where there is no table to read.
+    """
     children: dict[int, list[int]] = {}
     with suppress(FileNotFoundError):
         for name in os.listdir("/proc"):
@@ -207,7 +212,7 @@ def descendants(ancestor: int) -> set[int]:
     found: set[int] = set()
     unseen = [ancestor]
     while unseen:
-        below = children.get(unseen.pop(), [])
+        below = [each for each in children.get(unseen.pop(), []) if each not in spared]
         found.update(below)
         unseen += below
     return found

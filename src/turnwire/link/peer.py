@@ -52,7 +52,6 @@ BAD_ANSWER = ErrorObject(INTERNAL_ERROR, "the agent's answer was malformed")
 NO_BATCHES = ErrorObject(INVALID_REQUEST, "ACP has no batches; send one message at a time")
 
 KEPT_BREACHES = 64
-KEPT_FRAMES = 16
 KEPT_BYTES = 256
 
 
@@ -81,9 +80,6 @@ class Peer:
         self._correlation: Correlation[Answer, str] = Correlation()
         self.breaches: Counter[str] = Counter()
         self.last_breaches: deque[Breach] = deque(maxlen=KEPT_BREACHES)
-        self.last_received: deque[bytes] = deque(maxlen=KEPT_FRAMES)
-        """The beginnings of the newest frames from the peer, for whoever asks why it is stuck."""
-        self.last_sent: deque[bytes] = deque(maxlen=KEPT_FRAMES)
         self._lost = "the peer went away before it answered"
         """What callers hear that are not answered. A link that broke knows it better."""
 
@@ -92,7 +88,6 @@ class Peer:
         try:
             while True:
                 lines = await self._link.receive()
-                self.last_received.extend(line[:KEPT_BYTES] for line in lines[-KEPT_FRAMES:])
                 updated = self._updated
                 for line in lines:
                     update = read_update_line(line) if updated is not None else None
@@ -150,9 +145,7 @@ class Peer:
     # -- sending: hands over and returns; raises `LimitExceeded` when the peer does not read ---------------
 
     def _send(self, frame: Frame) -> None:
-        line = encode(frame)
-        self._link.send_nowait(line)
-        self.last_sent.append(line[:KEPT_BYTES])
+        self._link.send_nowait(encode(frame))
 
     def ask(self, method: str, params: Raw, answer: Answer) -> RequestId:
         """Send a request; `answer` hears the outcome in its place among the incoming frames."""

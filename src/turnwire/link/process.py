@@ -8,8 +8,9 @@ one strategy is the guard (`turnwire.link.guard`), a small process between us an
 agent's parent, so it alone knows how the agent ended and who is left; and it lives when we are killed. The guard
 serves the terminals of `turnwire.runtime.services` as well, so its end here knows nothing of agents.
 
-I1  Nothing of the tree outlives the agent, nor us. The guard kills it; should the guard be killed, we kill the
-    agent's group, and on Linux the kernel kills the agent.
+I1  Nothing of the tree outlives the agent, nor us. The guard kills it; should the guard be killed or stopped, we
+    kill the agent's group, on Linux the kernel kills the agent, and in a process that adopts orphans whatever is
+    left becomes our child and is killed too.
 I2  There is one `Exit`. It is told once the tree is gone and stderr has ended, and at the latest
     `exit_drain_s` after the agent itself is gone.
 I3  The streams are the agent's own. Nothing passes through the guard, and it keeps no end open, so the link
@@ -30,6 +31,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, NamedTuple, TypeAlias
@@ -41,6 +43,7 @@ from turnwire.errors import AgentLaunchFailed
 from turnwire.limits import Limits
 from turnwire.link.backoff import Sleep
 from turnwire.link.environment import redacted, secrets
+from turnwire.link.guard import GIVE_UP_S, PR_SET_CHILD_SUBREAPER, descendants, set_process_option
 from turnwire.link.stdio import StdioLink
 from turnwire.wire.ndjson import LineReader, Oversized
 
@@ -57,8 +60,17 @@ REPORT_BYTES = 4096
 FIRST_LOOK_S, LONGEST_LOOK_S = 0.001, 0.05
 """How soon a guard that has closed its pipe is looked for among the dead."""
 
+TERMINATE, KILL = b"T", b"K"
+"""Orders to a guard."""
+
 NO_END = -1
 """In place of an end of a pipe that was not made."""
+
+OBEYED_S = GIVE_UP_S + 1.0
+"""After an order to kill, a guard that still lives obeys nobody: it was stopped."""
+
+ORPHANS_S = 3.0
+"""Who survives SIGKILL this long hangs in the kernel."""
 
 Report: TypeAlias = dict[str, int | str]
 
@@ -126,8 +138,52 @@ def _close_all(fds: list[int]) -> None:
         os.close(fd)
 
 
+class _Orphans:
+    """What lost its guard, in a process that adopts such: children that nobody here has started."""
+
+    def __init__(self) -> None:
+        self.are_adopted = False
+        self.guards: set[int] = set()
+        """Guards that are not buried yet. What is below them is theirs."""
+
+    def kill(self) -> bool:
+        """Kill all that there are now, and bury who is dead; whether there was one."""
+        ours, own_session = os.getpid(), os.getsid(0)
+        # A guard and its agent each have a session of their own, so nothing of theirs is in ours. What is in ours
+        # was started by somebody else in this process, and is left alone.
+        spared = self.guards | {each for each in descendants(ours) if _session_of(each) == own_session}
+        found = descendants(ours, spared)
+        for pid in found:
+            with suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGKILL)
+            with suppress(ChildProcessError):
+                os.waitpid(pid, os.WNOHANG)
+        return bool(found)
+
+
+_orphans = _Orphans()
+
+
+def adopt_orphans() -> None:
+    """From now on what loses its guard becomes a child of this process, and is ended. Linux only.
+
+    For a program that is a daemon and nothing else: what others in it start in sessions of their own, and leave
+    behind, ends with the next guard that is killed.
+    """
+    set_process_option(PR_SET_CHILD_SUBREAPER, 1)
+    _orphans.are_adopted = True
+
+
+def _session_of(pid: int) -> int:
+    try:
+        return os.getsid(pid)
+    except ProcessLookupError:
+        return 0
+
+
 class GuardEnd:
-    """Orders to one guard, and its reports. `ended` is called once, when the guard is dead and buried."""
+    """Orders to one guard, and its reports. `ended` is called once, when the guard is dead and buried, and with it
+    what it left behind."""
 
     def __init__(
         self,
@@ -144,6 +200,10 @@ class GuardEnd:
         self._ended = ended
         self._lines = LineReader(REPORT_BYTES)
         self._is_open = True
+        self._is_done = False
+        """It has said that nothing is left."""
+        self._insisting: asyncio.TimerHandle | None = None
+        _orphans.guards.add(guard.pid)
         os.set_blocking(self._control, False)
         os.set_blocking(self._status, False)
         self._loop.add_reader(self._status, self._read)
@@ -156,6 +216,8 @@ class GuardEnd:
             os.write(self._control, what)
         except OSError:
             return False
+        if what == KILL and self._insisting is None:
+            self._insisting = self._loop.call_later(OBEYED_S, self.kill)
         return True
 
     def kill(self) -> None:
@@ -170,7 +232,9 @@ class GuardEnd:
         for line in self._lines.feed(chunk):
             # The guard writes short lines of JSON and nothing else; a broken one would be a fault of ours.
             assert isinstance(line, bytes)
-            self._heard(_reports.decode(line))
+            report = _reports.decode(line)
+            self._is_done = "launch_error" in report or report.get("left") == 0
+            self._heard(report)
         if not chunk:
             self._is_open = False
             self._loop.remove_reader(self._status)
@@ -182,8 +246,19 @@ class GuardEnd:
         # A pipe ends a moment before its process can be waited for.
         if self._guard.poll() is None:
             self._loop.call_later(again_s, self._bury, min(2 * again_s, LONGEST_LOOK_S))
-        else:
+            return
+        if self._insisting is not None:
+            self._insisting.cancel()
+        _orphans.guards.discard(self._guard.pid)
+        self._bury_orphans(self._loop.time() + ORPHANS_S)
+
+    def _bury_orphans(self, until: float) -> None:
+        """A guard that was killed has left its tree to us, or to the kernel and the agent's group."""
+        if self._is_done or not _orphans.are_adopted or self._loop.time() > until or not _orphans.kill():
             self._ended()
+        else:
+            # Somebody may have been born while its parent was killed.
+            self._loop.call_later(FIRST_LOOK_S * 10, self._bury_orphans, until)
 
 
 # -- standard error: kept at its end, and logged line by line -------------------------------------------------
@@ -343,13 +418,13 @@ class AgentProcess:
     def terminate(self) -> None:
         """SIGTERM to the agent's process group, now. Nothing happens if it is gone."""
         self._mark("term")
-        if self.exit is None and not self._guard.order(b"T"):
+        if self.exit is None and not self._guard.order(TERMINATE):
             self._signal_group(signal.SIGTERM)
 
     def kill(self) -> None:
         """SIGKILL to the whole tree, now. Nothing happens if it is gone."""
         self._mark("kill")
-        if self.exit is None and not self._guard.order(b"K"):
+        if self.exit is None and not self._guard.order(KILL):
             self._signal_group(signal.SIGKILL)
 
     async def stop(self) -> Exit:

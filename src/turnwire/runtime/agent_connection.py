@@ -7,9 +7,11 @@ interpreted here.
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from typing import Protocol, TypeAlias
 
@@ -31,14 +33,14 @@ from turnwire.core.dialect import (
 )
 from turnwire.core.translate.handshake import is_terminal
 from turnwire.errors import LimitExceeded, LinkBroken, LinkError, LocalProtocolError, RemoteProtocolError
-from turnwire.ids import AgentSessionId, RequestId
+from turnwire.ids import AgentSessionId, RequestId, SessionId
 from turnwire.limits import Limits
-from turnwire.link.peer import Peer
+from turnwire.link.peer import UNKNOWN_METHOD, Answer, Peer
 from turnwire.link.process import Exit
 from turnwire.runtime.agent_exit import in_words, one_line
 from turnwire.runtime.agent_inbound import AgentInbound
 from turnwire.runtime.source import AgentHandle
-from turnwire.wire.jsonrpc import Failure, Notification, Request, Result, raw
+from turnwire.wire.jsonrpc import ErrorObject, Failure, Notification, Request, Result, raw
 from turnwire.wire.methods import (
     AUTH_LOGIN,
     CANCEL_REQUEST,
@@ -48,6 +50,8 @@ from turnwire.wire.methods import (
     is_extension,
 )
 from turnwire.wire.peek import UpdateParams, peek_session_id, peek_update_params
+
+logger = logging.getLogger(__name__)
 
 Opened: TypeAlias = Callable[[Result | Failure], AgentSessionId | None]
 """Hears the answer to a request that opens a session; says under which id the session lives here, if it does."""
@@ -88,10 +92,15 @@ KEPT_STRAYS = 64
 class AgentConnection:
     """An agent at the other end of a link, and the sessions it serves."""
 
-    def __init__(self, agent: AgentHandle, limits: Limits, *, services: bool = False) -> None:
+    def __init__(
+        self, agent: AgentHandle, limits: Limits, *, services: bool = False, confidential: bool = False
+    ) -> None:
         self.agent = agent
         self.limits = limits
         self._services = services
+        self._confidential = confidential
+        self._told_of: set[SessionId] = set()
+        """Every session that the agent has heard of, also those that have left."""
         self._sessions: dict[str, AgentInbound] = {}
         self._asked: dict[ExactId, AgentInbound] = {}
         """Requests of the agent that are not answered, with whom they concern."""
@@ -120,6 +129,11 @@ class AgentConnection:
         return len(self._sessions)
 
     @property
+    def is_shared(self) -> bool:
+        """What the agent prints may be about more than one session."""
+        return len(self._told_of) > 1
+
+    @property
     def is_busy(self) -> bool:
         """Whether the agent owes an answer, or waits for one."""
         return bool(self.peer.open_requests or self._asked)
@@ -140,6 +154,11 @@ class AgentConnection:
 
     def _tell_gone(self, how: Exit | None, code: str) -> None:
         everybody, self._sessions, self._orphans = [*self._sessions.values(), *self._orphans], {}, []
+        if how is not None and how.stderr_tail and self._confidential and self.is_shared:
+            # Its users need not know of each other; whoever runs the daemon reads it here, and in `explain`.
+            extra = {"event": "agent_last_words", "pid": self.agent.pid, "stderr": how.stderr_tail}
+            logger.warning("an agent of several sessions ended; its last words are for none of them", extra=extra)
+            how = replace(how, stderr_tail="")
         for each in everybody:
             each.gone(how, code)
 
@@ -221,7 +240,8 @@ class AgentConnection:
                 self.strays["held"] += self._held_frames
                 self._held, self._held_frames = {}, 0
 
-        self.peer.ask(method, params, answered)
+        self._told_of.add(inbound.session_id)
+        self.ask(inbound, method, params, answered)
         # Not before: `ask` raises if the agent cannot be reached, and then nothing is held for this one.
         self._openings += 1
 
@@ -237,8 +257,34 @@ class AgentConnection:
         self._touch(inbound)
         if self.profile is not None and self.profile.ready:
             # Only now: the session is known here, so nothing the agent sends after it can be dropped.
-            self.peer.notify(SESSION_READY, session_params(agent_session_id))
+            self.notify(inbound, SESSION_READY, session_params(agent_session_id))
         inbound.registered()
+
+    # -- about a session; raises `LinkError`, `LimitExceeded` ----------------------------------------------
+
+    def ask(self, inbound: AgentInbound, method: str, params: Raw, answer: Answer) -> RequestId:
+        """Send a request; `answer` hears the outcome in its place among the incoming frames."""
+
+        def answered(frame: Result | Failure | None) -> None:
+            if frame is not None:
+                inbound.frames.heard(frame, method=method)
+            answer(frame)
+
+        request_id = self.peer.ask(method, params, answered)
+        inbound.frames.told(Request(request_id, method, params))
+        return request_id
+
+    async def call(self, inbound: AgentInbound, method: str, params: Raw) -> Result | Failure:
+        """Send a request and wait for its answer."""
+        inbound.frames.told(Notification(method, params))
+        answer = await self.peer.call(method, params)
+        inbound.frames.heard(answer, method=method)
+        return answer
+
+    def notify(self, inbound: AgentInbound, method: str, params: Raw) -> None:
+        """Send a notification."""
+        self.peer.notify(method, params)
+        inbound.frames.told(Notification(method, params))
 
     def has(self, agent_session_id: AgentSessionId) -> bool:
         """Whether a session lives here under this id. Agents that count anew in each life give ids twice."""
@@ -342,13 +388,18 @@ class AgentConnection:
         session_id = peek_session_id(frame.params) or ""
         inbound = self._sessions.get(session_id)
         if not is_offered_question(frame):
-            self.peer.refuse(frame.id, UNKNOWN_MODE)
+            self._refuse(inbound, frame, UNKNOWN_MODE)
         elif inbound is not None and frame.method in PERMISSION_METHODS:
             self._ask_users(inbound, frame)
         elif frame.method not in PERMISSION_METHODS:
             self._ask_client(inbound, frame)
         elif not self._hold(session_id, frame):
             self.peer.refuse(frame.id)
+
+    def _refuse(self, inbound: AgentInbound | None, frame: Request, error: ErrorObject = UNKNOWN_METHOD) -> None:
+        self.peer.refuse(frame.id, error)
+        if inbound is not None:
+            inbound.frames.told(Failure(frame.id, error))
 
     def _ask_client(self, inbound: AgentInbound | None, frame: Request) -> None:
         def answer(outcome: Result | Failure) -> None:
@@ -360,9 +411,11 @@ class AgentConnection:
                     self.peer.answer(frame.id, outcome.result)
                 else:
                     self.peer.refuse(frame.id, outcome.error)
+                if inbound is not None:
+                    inbound.frames.told(outcome, method=frame.method)
 
         if inbound is None or not inbound.asked_client(frame, answer):
-            self.peer.refuse(frame.id)
+            self._refuse(inbound, frame)
         else:
             self._asked[exact(frame.id)] = inbound
             self._touch(inbound)
@@ -374,9 +427,11 @@ class AgentConnection:
 
     def answer(self, request_id: RequestId, answer: Raw) -> None:
         """Answer a question, unless the agent has stopped waiting for it."""
-        self._asked.pop(exact(request_id), None)
+        inbound = self._asked.pop(exact(request_id), None)
         if self.peer.has_asked(request_id):
             self.peer.answer(request_id, answer)
+            if inbound is not None:
+                inbound.frames.told(Result(request_id, answer))
 
     def _cancel_request(self, frame: Notification) -> None:
         request_id = read_cancel_request(frame.params)
@@ -402,6 +457,7 @@ class AgentConnection:
         """Between bursts: wait for room where this one went, so that a full inbox holds the agent back."""
         touched, self._touched = self._touched, {}
         for inbound in touched.values():
+            inbound.frames.cut()
             await inbound.room()
 
 

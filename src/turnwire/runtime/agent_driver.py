@@ -228,7 +228,13 @@ class AgentDriver:
                 return
             self.requests.settle(state.cwd, state.setup.additional_directories)
             inbound = AgentInbound(
-                self.requests, self._clock, put=self.put, room=self.room, ready=self._ready, lost=self._lost
+                self._session_id,
+                self.requests,
+                self._clock,
+                put=self.put,
+                room=self.room,
+                ready=self._ready,
+                lost=self._lost,
             )
             self._agent_session = AgentSession(
                 connection, inbound, self._clock, self._tasks, replayed=self._replayed

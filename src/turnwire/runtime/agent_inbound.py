@@ -19,12 +19,13 @@ from turnwire.core.evolve import MARKERS
 from turnwire.core.inputs import AgentGone, AgentUpdate, AgentWithdraws, AnyInput
 from turnwire.core.view import View
 from turnwire.errors import RemoteProtocolError
-from turnwire.ids import AgentSessionId, PromptId, RequestId
+from turnwire.ids import AgentSessionId, PromptId, RequestId, SessionId
 from turnwire.link.process import Exit
 from turnwire.runtime import new_ids
 from turnwire.runtime.agent_exit import agent_gone
 from turnwire.runtime.client_requests import ClientRequests
 from turnwire.runtime.clock import Clock
+from turnwire.runtime.last_frames import LastFrames
 from turnwire.runtime.session import Place
 from turnwire.wire.jsonrpc import Failure, Request, Result
 from turnwire.wire.peek import peek_update
@@ -65,6 +66,7 @@ class AgentInbound:
 
     def __init__(
         self,
+        session_id: SessionId,
         requests: ClientRequests,
         clock: Clock,
         *,
@@ -74,6 +76,9 @@ class AgentInbound:
         lost: Callable[[AgentGone], None],
     ) -> None:
         """What the session's side is told: `put` what happened, `ready` for a prompt, `lost` for good."""
+        self.session_id = session_id
+        self.frames = LastFrames()
+        """The newest frames of this session, both ways."""
         self._requests = requests
         self._clock = clock
         self._put = put
@@ -106,6 +111,7 @@ class AgentInbound:
         """A `session/update`. One that cannot be read is no news to anybody."""
         if self.is_over:
             return
+        self.frames.updated(update)
         try:
             peek = peek_update(update)
         except RemoteProtocolError:
@@ -131,10 +137,12 @@ class AgentInbound:
 
     def asked_users(self, request: Request) -> None:
         """A question for the session's users."""
+        self.frames.heard(request)
         self.put(read_question(self._clock.now_ms(), request, new_ids.permission_id()))
 
     def asked_client(self, request: Request, answer: Callable[[Result | Failure], None]) -> bool:
         """A file or a terminal. False if there is nobody who does it."""
+        self.frames.heard(request)
         return not self.is_over and self._requests.begin(request, self.place, answer)
 
     def place(self, reached: Callable[[int], None]) -> None:

@@ -47,6 +47,9 @@ class AgentPolicy:
     sharing: Sharing = Sharing.SHARED
     services: bool = True
     """Whether the daemon itself serves files and terminals to agents whose clients do not."""
+    confidential: bool = False
+    """Whether sessions have users who must not know of each other: then what an agent of several sessions printed
+    is told to none of them."""
 
 
 _ALL = SessionId("")
@@ -61,6 +64,9 @@ class _Place:
         self.is_starting = False
         self.ended: Exit | None = None
         """How the newest agent ended that never came to serve."""
+        self.last_words: str | None = None
+        """What the newest agent printed last that did serve, and whether it was for one session alone."""
+        self.was_shared = False
         self.started_at = 0.0
         self.used_at = 0.0
 
@@ -110,6 +116,11 @@ class AgentPool:
         place = self._places.get(self._key(session_id))
         return None if place is None else place.ended
 
+    def last_words(self, session_id: SessionId, *, for_owner: bool) -> str | None:
+        """What the last agent of the session that ended had printed; none if it is not for who asks."""
+        place = self._places.get(self._key(session_id))
+        return None if place is None or (place.was_shared and not for_owner) else place.last_words
+
     def release(self, session_id: SessionId) -> None:
         """The session is over. An agent of its own goes with it."""
         if self._policy.sharing is Sharing.SESSION and (place := self._places.pop(session_id, None)) is not None:
@@ -127,7 +138,12 @@ class AgentPool:
         # How another one ended says nothing of this one.
         place.ended = None
         try:
-            connection = AgentConnection(await self._source.connect(), self._limits, services=self._policy.services)
+            connection = AgentConnection(
+                await self._source.connect(),
+                self._limits,
+                services=self._policy.services,
+                confidential=self._policy.confidential,
+            )
             place.started_at = self._clock.monotonic()
             self._tasks.start_soon(self._serve, place, connection)
             await self._shake_hands(connection, place)
@@ -159,6 +175,9 @@ class AgentPool:
         try:
             await connection.run()
         finally:
+            ended = connection.agent.exit
+            place.last_words = None if ended is None else ended.stderr_tail or None
+            place.was_shared = connection.is_shared
             # Its sessions have heard of it, so somebody may have come for the next one already.
             if place.connection is connection:
                 self._bury(place, connection)

@@ -7,7 +7,7 @@ are made anew for each connection. Nothing about a turn is decided here.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from anyio.abc import TaskGroup
 from msgspec import UNSET, Raw, UnsetType
@@ -33,6 +33,7 @@ from turnwire.ids import AgentSessionId, PromptId, RequestId
 from turnwire.runtime.agent_connection import AgentConnection
 from turnwire.runtime.agent_inbound import AgentInbound, Owed, OwedBy
 from turnwire.runtime.clock import Clock
+from turnwire.runtime.last_frames import LastFrames
 from turnwire.wire.jsonrpc import AUTH_REQUIRED, Failure, Result, raw
 from turnwire.wire.methods import (
     CANCEL_REQUEST,
@@ -85,6 +86,11 @@ class AgentSession:
     @property
     def connection(self) -> AgentConnection:
         return self._connection
+
+    @property
+    def frames(self) -> LastFrames:
+        """The newest frames of this session, both ways."""
+        return self._inbound.frames
 
     @property
     def _profile(self) -> AgentProfile:
@@ -214,7 +220,7 @@ class AgentSession:
         except ContentRefused as refusal:
             self._inbound.put(AgentRefused(at=self._clock.now_ms(), prompt_id=prompt_id, unsent=str(refusal)))
             return
-        request_id = self._connection.peer.ask(SESSION_PROMPT, self._prompt(content, meta), answered)
+        request_id = self._connection.ask(self._inbound, SESSION_PROMPT, self._prompt(content, meta), answered)
         if not offered:
             self._inbound.asked.clear()
             self._inbound.owed = Owed(prompt_id, OwedBy.IDLE if profile.turn_end is TurnEnd.IDLE else OwedBy.ANSWER)
@@ -230,9 +236,14 @@ class AgentSession:
 
     async def call(self, method: str, params: dict[str, object]) -> Result | Failure:
         """A request about the open session. Raises `LinkError` if the agent goes instead of answering."""
-        return await self._connection.peer.call(
-            method, raw({"sessionId": self._inbound.agent_session_id, **params})
-        )
+        return await self._connection.call(self._inbound, method, self._named(params))
+
+    def notify(self, method: str, params: dict[str, Raw]) -> None:
+        """A notification about the open session."""
+        self._connection.notify(self._inbound, method, self._named(params))
+
+    def _named(self, params: Mapping[str, object]) -> Raw:
+        return raw({"sessionId": self._inbound.agent_session_id, **params})
 
     def steer(self, prompt_id: PromptId, content: Raw, meta: Raw | UnsetType = UNSET) -> None:
         """`_session/steering`."""
@@ -241,17 +252,17 @@ class AgentSession:
             injected = isinstance(frame, Result) and read_steer_result(frame.result)
             self._inbound.put(SteerAnswered(at=self._clock.now_ms(), prompt_id=prompt_id, injected=injected))
 
-        self._connection.peer.ask(SESSION_STEERING, self._prompt(content, meta), answered)
+        self._connection.ask(self._inbound, SESSION_STEERING, self._prompt(content, meta), answered)
 
     def cancel(self, prompt_id: PromptId, rung: CancelRung) -> None:
         """One rung of the ladder."""
         if self._inbound.agent_session_id is None:
             return
         if rung is CancelRung.NOTIFY:
-            self._connection.peer.notify(SESSION_CANCEL, session_params(self._inbound.agent_session_id))
+            self._connection.notify(self._inbound, SESSION_CANCEL, session_params(self._inbound.agent_session_id))
         elif rung is CancelRung.REQUEST:
             if (request_id := self._inbound.asked.get(prompt_id)) is not None:
-                self._connection.peer.notify(CANCEL_REQUEST, raw({"requestId": request_id}))
+                self._connection.notify(self._inbound, CANCEL_REQUEST, raw({"requestId": request_id}))
         elif not self._connection.end_now(kill=rung is CancelRung.KILL):
             self._tasks.start_soon(self._connection.aclose)
 
@@ -269,7 +280,8 @@ class AgentSession:
         """Tell the agent that it may forget the session, and leave."""
         profile = self._connection.profile
         if profile is not None and profile.close and self._inbound.agent_session_id is not None:
-            self._connection.peer.ask(SESSION_CLOSE, session_params(self._inbound.agent_session_id), _unheard)
+            named = session_params(self._inbound.agent_session_id)
+            self._connection.ask(self._inbound, SESSION_CLOSE, named, _unheard)
         self.leave()
 
     def _prompt(self, content: Raw, meta: Raw | UnsetType) -> Raw:

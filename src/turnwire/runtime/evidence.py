@@ -14,6 +14,7 @@ from turnwire.core.state import SessionState, Turn
 from turnwire.core.turn import TurnState
 from turnwire.ids import PermissionId, PromptId
 from turnwire.runtime.agent_connection import AgentConnection
+from turnwire.runtime.last_frames import LastFrames
 
 
 class AgentEvidence(Struct, frozen=True, rename="camel", omit_defaults=True):
@@ -28,7 +29,12 @@ class AgentEvidence(Struct, frozen=True, rename="camel", omit_defaults=True):
     strays: dict[str, int] = {}
     """Frames that belong to no session, by method."""
     last_received: list[str] = []
+    """The beginnings of the newest frames about this session; what is secret in them is hidden."""
     last_sent: list[str] = []
+    broken_lines: list[str] = []
+    """The beginnings of lines that were no frames. For owners only, if the agent serves others too."""
+    stderr_tail: str | None = None
+    """The last words of the agent before this one. For owners only, if it served others too."""
 
 
 class Explanation(Struct, frozen=True, rename="camel", omit_defaults=True):
@@ -54,6 +60,11 @@ class Seen(Struct, frozen=True):
     """The agent answered `session/prompt`, but its end is another signal."""
     requests: list[str] = []
     """Files and terminals that the agent asked for and waits for, by method."""
+    frames: LastFrames = LastFrames()
+    last_words: str | None = None
+    """What the agent before this one printed last, if whoever asks may read it."""
+    reads_lines: bool = False
+    """Whether whoever asks may read what the agent prints that is about no session."""
 
 
 def explain(
@@ -66,7 +77,7 @@ def explain(
     """Lay out what is known."""
     turn = state.turn
     queued = [each.prompt_id for each in state.queue]
-    agent = _agent(connection)
+    agent = _agent(connection, seen)
     if turn is None:
         return Explanation("idle", queued=queued, agent=agent)
     waiting = [each.request_id for each in state.permissions if each.prompt_id == turn.prompt_id]
@@ -86,9 +97,9 @@ def explain(
     )
 
 
-def _agent(connection: AgentConnection | None) -> AgentEvidence:
+def _agent(connection: AgentConnection | None, seen: Seen) -> AgentEvidence:
     if connection is None:
-        return AgentEvidence(connected=False)
+        return AgentEvidence(connected=False, stderr_tail=seen.last_words)
     peer = connection.peer
     return AgentEvidence(
         connected=connection.is_alive,
@@ -96,8 +107,12 @@ def _agent(connection: AgentConnection | None) -> AgentEvidence:
         open_requests=peer.open_requests,
         breaches=dict(peer.breaches),
         strays=dict(connection.strays),
-        last_received=[line.decode(errors="replace") for line in peer.last_received],
-        last_sent=[line.decode(errors="replace") for line in peer.last_sent],
+        last_received=seen.frames.received,
+        last_sent=seen.frames.sent,
+        broken_lines=[each.head.decode(errors="replace") for each in peer.last_breaches]
+        if seen.reads_lines
+        else [],
+        stderr_tail=seen.last_words,
     )
 
 

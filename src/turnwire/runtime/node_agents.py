@@ -23,6 +23,7 @@ from turnwire.runtime.agent_session import AgentSession
 from turnwire.runtime.client_requests import Provider
 from turnwire.runtime.clock import Clock
 from turnwire.runtime.evidence import Explanation, Seen, explain
+from turnwire.runtime.last_frames import LastFrames
 from turnwire.runtime.session import Session
 from turnwire.wire.jsonrpc import Failure, Result, raw
 from turnwire.wire.methods import AUTH_LOGOUT
@@ -54,14 +55,23 @@ class NodeAgents:
         assert self._profile is not None, "a connection has shaken hands"
         return self._profile
 
-    async def explain(self, session_id: SessionId) -> Explanation:
-        """Why the session stands where it stands, with the evidence. Raises `SessionNotFound`."""
+    async def explain(self, session_id: SessionId, *, for_owner: bool = True) -> Explanation:
+        """Why the session stands where it stands, with the evidence. Raises `SessionNotFound`.
+
+        Who does not own the node is not told what an agent printed that serves others too.
+        """
         session, driver = await self._find(session_id)
         quiet_s = self._clock.monotonic() - session.busy_at
         agent_session, turn = driver.agent_session, session.state.turn
         answered = agent_session is not None and turn is not None and agent_session.has_answered(turn.prompt_id)
         connection = agent_session.connection if agent_session is not None else None
-        seen = Seen(answered, driver.requests.open)
+        seen = Seen(
+            answered,
+            driver.requests.open,
+            agent_session.frames if agent_session is not None else LastFrames(),
+            self._pool.last_words(session_id, for_owner=for_owner),
+            reads_lines=for_owner or (connection is not None and not connection.is_shared),
+        )
         return explain(session.state, connection, seen, quiet_s, self._limits.suspect_after_s)
 
     async def authenticate(self, session_id: SessionId, method_id: str) -> None:
@@ -154,10 +164,7 @@ class NodeAgents:
         if session_id is None:
             (await self._pool.connection(NO_SESSION)).peer.notify(method, raw(params))
             return
-        agent_session = await self._opened(session_id)
-        agent = (await self._find(session_id))[0].state.agent
-        if agent is not None:
-            agent_session.connection.peer.notify(method, raw({**params, "sessionId": agent.agent_session_id}))
+        (await self._opened(session_id)).notify(method, params)
 
     async def _opened(self, session_id: SessionId) -> AgentSession:
         await self.wake(session_id)

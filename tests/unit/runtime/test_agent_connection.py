@@ -14,7 +14,7 @@ from tests.support.agents import READY, V1, HandAgent
 
 from turnwire.core.dialect import read_session_id
 from turnwire.errors import LimitExceeded, LinkBroken, LocalProtocolError, RemoteProtocolError
-from turnwire.ids import AgentSessionId, RequestId
+from turnwire.ids import AgentSessionId, RequestId, SessionId
 from turnwire.limits import Limits
 from turnwire.link.memory import memory_pair
 from turnwire.link.process import Exit
@@ -43,7 +43,13 @@ class Room(AgentInbound):
     def __init__(self) -> None:
         requests = ClientRequests(anyio.create_task_group(), Limits(), own=False)
         super().__init__(
-            requests, ManualClock(), put=_ignored, room=anyio.lowlevel.checkpoint, ready=_nothing, lost=_ignored
+            SessionId("s1"),
+            requests,
+            ManualClock(),
+            put=_ignored,
+            room=anyio.lowlevel.checkpoint,
+            ready=_nothing,
+            lost=_ignored,
         )
         self.heard: list[str] = []
         self.is_full = False

@@ -18,7 +18,7 @@ from turnwire.core.events import CancelRung
 from turnwire.core.inputs import AgentGone, AgentReady, AgentUpdate, AnyInput
 from turnwire.core.state import NOTHING, SessionState
 from turnwire.core.view import View
-from turnwire.ids import AgentSessionId, PromptId
+from turnwire.ids import AgentSessionId, PromptId, SessionId
 from turnwire.limits import Limits
 from turnwire.link.memory import memory_pair
 from turnwire.runtime.agent_connection import AgentConnection
@@ -118,6 +118,7 @@ async def stage(capabilities: dict[str, Any] | None = None, state: SessionState 
             await agent.answer("initialize", {"protocolVersion": 1, "agentCapabilities": capabilities or {}})
         clock = ManualClock()
         inbound = AgentInbound(
+            SessionId("s1"),
             ClientRequests(tasks, Limits(), own=False),
             clock,
             put=home.put,

@@ -121,15 +121,17 @@ async def test_the_agent_s_side_is_shown_and_can_be_sent_as_it_is() -> None:
         agent.send({"id": 99, "result": {}})
         agent.update("boo", "stranger")
         await quiet()
-        found = explain(running().state, connection, Seen(), 0.0, SUSPECT_S).agent
+        found = explain(running().state, connection, Seen(reads_lines=True), 0.0, SUSPECT_S).agent
         assert found.connected
         assert found.pid is None, "it has no process of its own"
         assert sum(found.breaches.values()) == 2
         assert found.strays == {"unknown_session": 1}
-        assert found.last_received[1] == "Starting \ufffd..."
-        assert '"initialize"' in found.last_sent[0]
+        assert found.broken_lines[0] == "Starting \ufffd..."
+        assert (found.last_received, found.last_sent) == ([], []), "none of it is about this session"
         shown = msgspec.json.decode(msgspec.json.encode(found))
-        assert shown["lastReceived"] == found.last_received
+        assert shown["brokenLines"] == found.broken_lines
+        others = explain(running().state, connection, Seen(), 0.0, SUSPECT_S).agent
+        assert others.broken_lines == []
         tasks.cancel_scope.cancel()
 
 

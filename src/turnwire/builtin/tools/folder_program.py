@@ -99,7 +99,8 @@ def is_ignored(known: list[Rule], path: Names, *, is_folder: bool) -> bool:
 class Folder:
     """The root, open, and what of it is to be seen."""
 
-    def __init__(self, root: str, *, hidden: bool, ignored: bool) -> None:
+    def __init__(self, root: str, *, closed: str, hidden: bool, ignored: bool) -> None:
+        self._closed = closed
         self._hidden = hidden
         self._ignored = ignored
         self._root = os.open("/", OPEN | os.O_DIRECTORY)
@@ -151,6 +152,8 @@ class Folder:
                 seen = [(each.name, kind_of(each)) for each in found]
         finally:
             os.close(folder)
+        if any(name == self._closed for name, _ in seen):
+            raise PermissionError
         return sorted(
             (name, kind)
             for name, kind in seen
@@ -279,12 +282,14 @@ def search_files(folder: Folder, start: Names, search: Search, only: str | None,
 
 
 def main(request: dict[str, object]) -> None:
-    """`root`, `below` (names down to where it starts), `hidden`, `ignored`, `most`; then `depth` for a list, or
-    `pattern`, `ignore_case`, `context`, `only` (one file), `glob` and `most_bytes` for a search."""
+    """`root`, `below` (names down to where it starts), `closed` (a name that closes the folder it is in), `hidden`,
+    `ignored`, `most`; then `depth` for a list, or `pattern`, `ignore_case`, `context`, `only` (one file), `glob`
+    and `most_bytes` for a search."""
     with suppress(ValueError, OSError):
         # Not every system knows this bound; the bound on time holds everywhere.
         resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
-    folder = Folder(str(request["root"]), hidden=bool(request["hidden"]), ignored=bool(request["ignored"]))
+    shows = {name: bool(request[name]) for name in ("hidden", "ignored")}
+    folder = Folder(str(request["root"]), closed=str(request["closed"]), **shows)
     start = tuple(str(request["below"]).split("/")) if request["below"] else ()
     most, skipped = int(str(request["most"])), 0
     if "pattern" in request:

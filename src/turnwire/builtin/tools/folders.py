@@ -34,6 +34,7 @@ from turnwire.builtin.tools.tool import (
 from turnwire.builtin.tools.workplace import ShownCall, Workplace
 from turnwire.errors import RequestRefused
 from turnwire.limits import Limits
+from turnwire.runtime.services.roots import MARK
 from turnwire.runtime.services.terminals import start_terminal
 
 PROGRAM = Path(__file__).with_name("folder_program.py")
@@ -78,7 +79,7 @@ async def look(place: Place, request: Found, within_s: float) -> tuple[list[Foun
         RequestRefused: It cannot be started, or failed.
     """
     limits = Limits()
-    request = {"root": place.root, "below": place.below, "only": place.only, **request}
+    request = {"root": place.root, "below": place.below, "only": place.only, "closed": MARK, **request}
     command = [sys.executable, "-I", "-S", str(PROGRAM), json.dumps(request)]
     terminal = start_terminal(command, "/", {"PYTHONIOENCODING": "utf-8"}, ANSWER_BYTES)
     try:

@@ -13,6 +13,8 @@ from urllib.parse import quote
 from turnwire.errors import RequestRefused
 from turnwire.wire.jsonrpc import INTERNAL_ERROR, INVALID_PARAMS, REQUEST_CANCELLED, RESOURCE_NOT_FOUND
 
+CLOSED = "closed_directory"
+
 _BY_ERRNO = {
     errno.EACCES: (INVALID_PARAMS, "not_permitted", "the system does not permit it; check the file's permissions"),
     errno.EPERM: (INVALID_PARAMS, "not_permitted", "the system does not permit it; check the file's permissions"),
@@ -40,6 +42,10 @@ def outside() -> RequestRefused:
         "the path is outside the session's directories; use one below its cwd or additionalDirectories",
         "outside_roots",
     )
+
+
+def closed_directory() -> RequestRefused:
+    return invalid("the path leads into turnwire's own data, which no agent is given", CLOSED)
 
 
 def not_a_file() -> RequestRefused:

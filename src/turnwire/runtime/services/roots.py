@@ -13,6 +13,8 @@ W2  Nothing is looked at that is neither inside a root nor on the way down to on
 W3  What is given lies inside a root by W1. The caller opens the name in the open directory, again without
     following a link.
 W4  The roots themselves are pinned to their true paths once. A root that is swapped for a link is refused.
+W5  No directory is entered that is closed: one with a mark in it, as turnwire's own data have. So it does not
+    matter where those are, nor by which name or mount they are reached. Nobody is let near a mark.
 
 Hard links and mounts are not seen: who can make those in a root can reach their targets without us.
 """
@@ -25,9 +27,13 @@ import sys
 import threading
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
 from turnwire.runtime.services import refusals
+
+Names: TypeAlias = tuple[str, ...]
+"""A path from `/`, as names."""
 
 LINKS = 40
 """Links in one path, as many as Linux follows; more is a circle."""
@@ -35,13 +41,34 @@ LINKS = 40
 STEPS = 1024
 """Names in one path with those of its links. No project is a fraction as deep; it bounds the work."""
 
+MARK = ".turnwire-data"
+"""The file that closes the directory it is in, with all that is below."""
+_MARK_TEXT = "These are turnwire's own data. While this file is here, no agent is given anything of this folder.\n"
+_OWN_DIRECTORY_MODE = 0o700
+_PROCESSES: Names = ("proc",)
+"""Where Linux shows processes: our environment and memory are no files of a session."""
+
 NEW_DIRECTORY_MODE = 0o777
 """Less what the umask takes away, as `mkdir` does."""
 
 _DIRECTORY = os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC | (os.O_PATH if sys.platform == "linux" else os.O_RDONLY)
 
-Names: TypeAlias = tuple[str, ...]
-"""A path from `/`, as names."""
+
+def close_directory(path: Path) -> None:
+    """Put a directory out of reach for every agent's file services and tools, here and in other processes.
+
+    It is made if it is not there, for its owner alone. Raises `OSError`.
+    """
+    path.mkdir(parents=True, exist_ok=True, mode=_OWN_DIRECTORY_MODE)
+    mark = path / MARK
+    if not mark.exists():
+        mark.write_text(_MARK_TEXT, encoding="utf-8")
+
+
+def is_in_closed(path: Path) -> bool:
+    """Whether a directory, or one above it, is closed."""
+    true = Path(os.path.realpath(path))
+    return any(os.path.lexists(each / MARK) for each in (true, *true.parents))
 
 
 class Place(NamedTuple):
@@ -168,10 +195,12 @@ class _Walk:
         return self._left.pop()
 
     def _find(self, name: str) -> os.stat_result | None:
-        """What a name is, if it is. Refuses what is not ours to look at (W2)."""
+        """What a name is, if it is. Refuses what is not ours to look at (W2, W5)."""
         there = (*self._at, name)
         if not self._is_root_or_inside(there) and not self._is_above(there):
             raise refusals.outside()
+        if name.casefold() == MARK or there == _PROCESSES:
+            raise refusals.closed_directory()
         try:
             return os.stat(name, dir_fd=self._directory, follow_symlinks=False)
         except FileNotFoundError:
@@ -182,6 +211,8 @@ class _Walk:
         os.close(self._directory)
         self._directory = inner
         self._at += (name,)
+        if _is_closed(inner):
+            raise refusals.closed_directory()
 
     def _make(self, name: str, make_parents: bool) -> None:
         # What `..` would lead back out of does not exist, and is not made for that.
@@ -250,6 +281,14 @@ def check_path(path: str) -> None:
         raise refusals.invalid("the path holds what no file name can hold; check its encoding", "malformed")
 
 
+def _is_closed(directory: int) -> bool:
+    try:
+        os.stat(MARK, dir_fd=directory, follow_symlinks=False)
+    except FileNotFoundError:
+        return False
+    return True
+
+
 def _names(path: str) -> Names:
     return tuple(name for name in path.split("/") if name not in ("", "."))
 
@@ -265,4 +304,6 @@ def _pin(path: str) -> _Root:
             "a directory of the session is missing or cannot be entered; make it, or open the session elsewhere",
             "root_missing",
         )
+    if is_in_closed(Path(true)):
+        raise refusals.closed_directory()
     return _Root(_names(path), _names(true))

@@ -31,7 +31,7 @@ from anyio import CapacityLimiter, create_task_group, to_thread
 from turnwire.errors import ConfigError, RequestRefused
 from turnwire.limits import Limits
 from turnwire.link.environment import agent_environment
-from turnwire.link.process import Ends, GuardEnd, Report, signal_name, start_guard
+from turnwire.link.process import KILL, Ends, GuardEnd, Report, signal_name, start_guard
 from turnwire.runtime.services import refusals
 from turnwire.runtime.services.roots import Roots
 from turnwire.wire.schema.common import TerminalExit
@@ -115,7 +115,7 @@ class Terminal:
 
     def kill(self) -> None:
         """SIGKILL to the whole tree, now. Nothing happens if it is gone."""
-        if self.exit is None and not self._guard.order(b"K"):
+        if self.exit is None and not self._guard.order(KILL):
             self._kill_group()
 
     async def stop(self, within_s: float) -> None:
@@ -124,8 +124,11 @@ class Terminal:
         with anyio.move_on_after(within_s, shield=True):
             await self._gone.wait()
         if self.exit is None:
-            # A guard that was stopped obeys nobody; the command itself can still be reached.
+            # A guard that was stopped obeys nobody, but can be killed; then what it watched can still be reached.
             self._kill_group()
+            self._guard.kill()
+            with anyio.move_on_after(within_s, shield=True):
+                await self._gone.wait()
 
     # -- what the guard and the pipe tell ------------------------------------------------------------------
 

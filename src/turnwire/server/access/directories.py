@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from turnwire.errors import Forbidden, InvalidCwd, RequestRefused
+from turnwire.runtime.services.refusals import CLOSED
 from turnwire.runtime.services.roots import Roots
 
 OUTSIDE, ROOT_MISSING = "outside_roots", "root_missing"
@@ -31,6 +32,8 @@ def check_cwd(cwd: str, roots: Sequence[Path], what: str = "cwd") -> str:
     except RequestRefused as refused:
         if refused.reason == OUTSIDE:
             raise _outside(what) from None
+        if refused.reason == CLOSED:
+            raise Forbidden(f"{what} is inside turnwire's own data; choose another directory") from None
         if refused.reason == ROOT_MISSING:
             raise Forbidden(
                 "an allowed directory is gone; make it again, or restart the daemon without it"

@@ -16,7 +16,7 @@ from turnwire.core.translate.handshake import can_log_out, has_login, is_termina
 from turnwire.core.translate.members import as_object, is_offered, members, named
 from turnwire.core.view import View
 from turnwire.core.view.transcript import ToolCall
-from turnwire.errors import RemoteProtocolError, RequestRefused
+from turnwire.errors import Forbidden, RemoteProtocolError, RequestRefused
 from turnwire.ids import SessionId
 from turnwire.server.access.identity import Role
 from turnwire.server.acp.client_state import ELICITATION_ID, AwaitedRequest, ClientState
@@ -51,6 +51,7 @@ class _Login(Struct, rename="camel"):
 async def login(client: ClientState, request: Request) -> Raw:
     """`authenticate`, or `auth/login`."""
     wanted = read_params(request.params, _Login)
+    _check_alone(client)
     agents = client.daemon.node.agents
     agent = await agents.profile()
     if not has_login(agent):
@@ -68,6 +69,17 @@ async def logout(client: ClientState, request: Request) -> Raw:
         raise _not_offered("this agent has no way to log out")
     await agents.logout()
     return EMPTY
+
+
+def _check_alone(client: ClientState) -> None:
+    """Who has one session only says nothing to an agent that others share, but through that session's own methods.
+
+    A login counts for the whole agent, and what a method of its own does is for nobody here to know.
+    """
+    if client.who.session_id is not None and client.daemon.settings.agent_process == "shared":
+        raise Forbidden(
+            "your token is for one session, and other sessions share its agent; ask the owner to do this"
+        )
 
 
 def _not_offered(message: str) -> RemoteProtocolError:
@@ -145,9 +157,12 @@ async def _ask_agent(
 
 def _for_agent(client: ClientState, params: Raw) -> tuple[SessionId | None, dict[str, Raw]]:
     """The session that it is about, and the rest of the params."""
+    _check_alone(client)
     rest = read_params(params, dict[str, Raw])
     session_id = peek_session_id(params)
     if session_id is None:
+        if client.who.session_id is not None:
+            raise Forbidden("your token is for one session; name it in `sessionId`")
         return None, rest
     del rest["sessionId"]
     return client.attached(SessionId(session_id)).session_id, rest
@@ -246,7 +261,8 @@ class _AgentListener:
         self._subscription.behind(after, act)
 
     def heard_by_all(self, said: Notification) -> None:
-        self._client.put(encode(said), None)
+        if self._client.who.session_id is None or self._client.daemon.settings.agent_process != "shared":
+            self._client.put(encode(said), None)
 
     def completed(self, said: Notification) -> None:
         elicitation_id = named(said.params, ELICITATION_ID)

@@ -23,6 +23,7 @@ from turnwire.runtime.agent_pool import AgentPolicy, Sharing
 from turnwire.runtime.clock import Clock, SystemClock
 from turnwire.runtime.node import Node, drain, open_node
 from turnwire.runtime.permission_rules import Rules
+from turnwire.runtime.services.roots import close_directory
 from turnwire.runtime.source import AgentSource
 from turnwire.server.access.login import Login
 from turnwire.server.access.rates import Buckets, Failures, request_buckets
@@ -186,7 +187,7 @@ async def open_daemon(
             traces.take(session_id, events)
             activity.take(session_id, events)
 
-        policy = AgentPolicy(sharing=Sharing(settings.agent_process), services=settings.services)
+        policy = AgentPolicy(sharing=Sharing(settings.agent_process), services=settings.services, confidential=True)
         node = await stack.enter_async_context(
             open_node(log, source, clock=clock, limits=limits, policy=policy, rules=rules, watch=watch)
         )
@@ -224,6 +225,6 @@ async def _open_log(settings: Settings, limits: Limits) -> tuple[EventLog, Path 
     data = settings.data
     if data is None:
         raise ConfigError("no data folder is given; set one, or keep the log in memory")
-    data.mkdir(parents=True, exist_ok=True, mode=0o700)
+    close_directory(data)
     durability = Durability(settings.durability)
     return await SqliteEventLog.open(data / "turnwire.db", limits=limits, durability=durability), data

@@ -111,7 +111,8 @@ async def export(call: Call, send: Send) -> None:
 
 async def explain(call: Call) -> Reply:
     daemon, session_id = call.daemon, call.session_id
-    known = asdict(await daemon.node.agents.explain(session_id))
+    for_owner = call.who.role is Role.OWNER
+    known = asdict(await daemon.node.agents.explain(session_id, for_owner=for_owner))
     clients = (await daemon.node.session(session_id)).state.clients
     return Reply(
         SessionExplanation(

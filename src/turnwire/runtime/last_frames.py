@@ -1,0 +1,126 @@
+"""The newest frames of one session at its agent, without what is secret in them, for whoever asks why it is stuck.
+
+Frames are kept per session, because one agent serves several, and their users need not know of each other. What may
+hold a credential is hidden before a frame is cut to its beginning, so that no part of it stays: the MCP servers of
+a session, `_meta`, variables of a command, headers, and whatever goes by a method of somebody's own. An update is
+kept as it came: it is in the session's log anyway.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Final, cast
+
+import msgspec
+from msgspec import Raw
+
+from turnwire.ids import RequestId
+from turnwire.wire.jsonrpc import (
+    UNREADABLE,
+    ErrorObject,
+    Failure,
+    Frame,
+    Notification,
+    Request,
+    Result,
+    encode,
+    raw,
+)
+from turnwire.wire.methods import SESSION_UPDATE, is_extension
+
+KEPT_FRAMES = 16
+KEPT_BYTES = 256
+LOOKED_THROUGH = 64 * 1024
+"""Bytes of a payload that is looked through for secrets; of a longer one only its size is kept."""
+HIDDEN: Final = "[hidden]"
+SECRET = frozenset(
+    {"mcpServers", "_meta", "env", "headers", "authorization", "token", "apiKey", "password", "secret"}
+)
+"""Members whose values are hidden, wherever they are."""
+
+_UPDATE = f'{{"jsonrpc":"2.0","method":"{SESSION_UPDATE}","params":{{"update":'.encode()
+
+
+class LastFrames:
+    """The beginnings of the newest frames, both ways."""
+
+    def __init__(self) -> None:
+        self._received: deque[bytes] = deque(maxlen=KEPT_FRAMES)
+        self._uncut: deque[Raw] = deque(maxlen=KEPT_FRAMES)
+        """Updates of the current burst. There may be thousands in one, and only the last are worth cutting."""
+        self._sent: deque[bytes] = deque(maxlen=KEPT_FRAMES)
+
+    @property
+    def received(self) -> list[str]:
+        self.cut()
+        return [each.decode(errors="replace") for each in self._received]
+
+    @property
+    def sent(self) -> list[str]:
+        return [each.decode(errors="replace") for each in self._sent]
+
+    def updated(self, update: Raw) -> None:
+        """The agent sent an update."""
+        self._uncut.append(update)
+
+    def cut(self) -> None:
+        """A burst is over: keep no more of its updates than their beginnings."""
+        while self._uncut:
+            self._received.append(_UPDATE + memoryview(self._uncut.popleft())[:KEPT_BYTES])
+
+    def heard(self, frame: Frame, *, method: str | None = None) -> None:
+        """The agent sent this; `method` is what it answers."""
+        self.cut()
+        self._received.append(_shown(frame, method))
+
+    def told(self, frame: Frame, *, method: str | None = None) -> None:
+        """The agent was sent this."""
+        self._sent.append(_shown(frame, method))
+
+
+def _shown(frame: Frame, method: str | None) -> bytes:
+    if isinstance(frame, Request | Notification):
+        method = frame.method
+    is_foreign = method is not None and is_extension(method)
+
+    def seen(payload: Raw) -> Raw:
+        return raw(HIDDEN) if is_foreign and payload else hidden(payload)
+
+    match frame:
+        case Request(request_id, name, params):
+            shown: Frame = Request(request_id, name, seen(params))
+        case Notification(name, params):
+            shown = Notification(name, seen(params))
+        case Result(request_id, result):
+            shown = Result(request_id, seen(result))
+        case Failure(request_id, error):
+            shown = _failed(request_id, error)
+    return encode(shown)[:KEPT_BYTES]
+
+
+def _failed(request_id: RequestId | None, error: ErrorObject) -> Failure:
+    # What an agent adds to its error may be anything; its code and its words tell why.
+    return Failure(request_id, ErrorObject(error.code, error.message))
+
+
+def hidden(payload: Raw) -> Raw:
+    """A payload as it may be shown."""
+    if not payload:
+        return payload
+    if len(bytes(payload)) > LOOKED_THROUGH:
+        return raw(f"[{len(bytes(payload))} bytes]")
+    try:
+        return raw(_without_secrets(msgspec.json.decode(payload)))
+    except UNREADABLE:
+        return raw(HIDDEN)
+
+
+def _without_secrets(value: object) -> object:
+    if isinstance(value, dict):
+        members = cast("dict[str, object]", value)
+        return {
+            name: HIDDEN if name in SECRET and each else _without_secrets(each) for name, each in members.items()
+        }
+    if isinstance(value, list):
+        return [_without_secrets(each) for each in cast("list[object]", value)]
+    return value
