@@ -214,7 +214,8 @@ def lose_agent(draft: Draft, input: AgentGone) -> None:
     resolve_all(draft, input.at, ev.PermissionEnd.WITHDRAWN)
     for each in draft.state.queue:
         if each.steering:
-            draft.record(ev.SteerDeclined(at=input.at, prompt_id=each.prompt_id))
+            gone = ev.SteerRefusal.AGENT_GONE
+            draft.record(ev.SteerDeclined(at=input.at, prompt_id=each.prompt_id, reason=gone))
     if draft.state.turn is not None:
         fail(draft, input.at, input, error=input.error)
     else:

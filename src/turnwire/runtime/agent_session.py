@@ -250,8 +250,10 @@ class AgentSession:
         """`_session/steering`."""
 
         def answered(frame: Result | Failure | None) -> None:
-            injected = isinstance(frame, Result) and read_steer_result(frame.result)
-            self._inbound.put(SteerAnswered(at=self._clock.now_ms(), prompt_id=prompt_id, injected=injected))
+            # An agent that is gone has said nothing of it, and the session hears of that by itself.
+            if frame is not None:
+                injected = isinstance(frame, Result) and read_steer_result(frame.result)
+                self._inbound.put(SteerAnswered(at=self._clock.now_ms(), prompt_id=prompt_id, injected=injected))
 
         self._connection.peer.ask(SESSION_STEERING, self._prompt(content, meta), answered)
 
