@@ -50,3 +50,18 @@ def test_as_json_the_result_has_the_words_of_that_turn(steerable: Served, tmp_pa
     result = json.loads(shown.out.splitlines()[-1])
     assert (result["type"], result["stopReason"]) == ("result", "end_turn")
     assert result["text"].endswith("done")
+
+
+def test_an_agent_that_cannot_be_steered_is_told_of_and_the_prompt_gets_its_own_turn(tmp_path: Path) -> None:
+    with served(tmp_path) as daemon:
+        session, gate = daemon.session(), tmp_path / "gate"
+        daemon.prompt(session, f"gate {gate}\nsay 1 first")
+        daemon.until(session, "prompt_sent")
+        with daemon.begun("prompt", "-s", session, "--when-busy", "steer", "say 1 second") as process:
+            told = next(line for line in lines_of(process) if "not in the turn that runs" in line)
+            assert "the agent takes nothing in while it works" in told
+            gate.write_text("")
+            shown = finish(process)
+        assert shown.code == 0
+        assert "second" in shown.out
+        assert "first" not in shown.out

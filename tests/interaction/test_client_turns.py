@@ -6,7 +6,8 @@ import anyio
 import pytest
 from tests.support.clients import Connected, script, seated
 
-from turnwire.client import Turn, TurnResult
+from turnwire.client import Steered, Turn, TurnResult
+from turnwire.core.events import SteerRefusal
 from turnwire.errors import (
     IdempotencyConflict,
     LocalProtocolError,
@@ -279,3 +280,19 @@ async def test_a_closed_session_cancels_what_runs_and_takes_no_more(connected: C
         assert (await running).stop_reason == "cancelled"
         with pytest.raises(SessionClosed):
             await seat.session.prompt("hello")
+
+
+@pytest.mark.parametrize("able", [True, False])
+async def test_a_turn_that_was_to_be_steered_knows_what_became_of_it(connected: Connected, able: bool) -> None:
+    async with connected("v1", AgentOptions(steering=able)) as seat:
+        first = seat.session.prompt("say 1 begun\ngate g\nsay 1 done", when_busy="steer")
+        assert await first.steered() == Steered("started", SteerRefusal.NO_TURN)
+        async for update in first:
+            assert update.text == "begun"
+            break
+        second = seat.session.prompt("say 1 mine", when_busy="steer")
+        became = await second.steered()
+        assert became == (Steered("injected") if able else Steered("queued", SteerRefusal.NOT_OFFERED))
+        seat.source.gates.open("g")
+        assert (await second).ending == ("joined" if able else "response")
+        assert (await second.steered()).reason == became.reason

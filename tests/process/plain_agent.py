@@ -8,6 +8,7 @@ Takes one JSON object as its only argument; each key is a habit:
     refuse       methods that it answers with an error
     folder       where it keeps what was said; without one it knows no session of an earlier process
     forgets      how many of the newest entries it leaves out when it replays
+    counts       numbers its sessions from 1, also those of its next life
     dies_at      methods at which it dies with the code 7
     lingers      does not leave when its input ends
 
@@ -17,6 +18,7 @@ A prompt is answered with one chunk `heard TEXT`; `die` ends it with the code 7 
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import signal
@@ -86,8 +88,11 @@ def prompt(request_id: Any, session_id: str, text: str) -> None:
         send({"id": request_id, "result": {"stopReason": "end_turn"}})
 
 
+COUNT = itertools.count(1)
+
+
 def new(request_id: Any) -> None:
-    session_id = f"plain-{os.getpid()}-{request_id}"
+    session_id = f"plain-{next(COUNT)}" if HABITS.get("counts") else f"plain-{os.getpid()}-{request_id}"
     if FOLDER:
         memory(session_id).touch()
     send({"id": request_id, "result": {"sessionId": session_id}})

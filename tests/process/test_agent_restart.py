@@ -112,6 +112,24 @@ async def test_a_session_is_resumed_where_the_agent_can(tmp_path: Path) -> None:
         assert of(await talk.events(), ev.HistoryCompared) == []
 
 
+async def test_an_agent_that_counts_its_sessions_anew_still_gets_a_new_one_beside_those_that_came_back(
+    tmp_path: Path,
+) -> None:
+    async with hosted(plain(folder=str(tmp_path), capabilities=BOTH, counts=True)) as host:
+        old = [await host.talk(), await host.talk()]
+        for each in old:
+            assert await each.said("one") == "heard one"
+        host.source.newest.kill()
+        for each in old:
+            await each.until(lambda event: isinstance(event, ev.AgentExited))
+            assert await each.said("two") == "heard two"
+        fresh = await host.talk()
+        assert await fresh.said("three") == "heard three"
+        started = [of(await each.events(), ev.AgentStarted)[-1] for each in (*old, fresh)]
+        assert [each.agent_session_id for each in started] == ["plain-1", "plain-2", "plain-3"]
+        assert [await words(each) for each in old] == [["heard one", "heard two"]] * 2
+
+
 @pytest.mark.parametrize("habits", [{"capabilities": LOADS}, {"capabilities": BOTH, "refuse": ["session/resume"]}])
 async def test_a_loaded_session_is_compared_with_the_log_and_not_stored_twice(
     tmp_path: Path, habits: dict[str, Any]

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import anyio
 import httpx
@@ -11,20 +13,21 @@ import pytest
 from tests.patience import SOON_S
 from tests.server.reading import VERSIONS, WAIT_S
 from tests.server.seats import Seat, answer, blocks, seated
-from tests.support.agents import HandSource
+from tests.support.agents import HandAgent, HandSource
 from tests.support.daemons import SCRIPTED, TOKEN
 from tests.support.driving import check_ends, events_of, of
 
 from turnwire.core import events as ev
+from turnwire.ids import SessionId
 from turnwire.limits import Limits
 from turnwire.server.access.identity import Role
 from turnwire.server.app import create_app
-from turnwire.server.daemon import open_daemon
-from turnwire.server.routes.control import ANSWER_S
+from turnwire.server.daemon import Daemon, open_daemon
+from turnwire.server.daemon.prompts import STEER_ANSWER_S
 from turnwire.server.settings.declared import Settings
 from turnwire.testing import ManualClock
 from turnwire.testing.patience import quiet
-from turnwire.wire.jsonrpc import Notification, Request
+from turnwire.wire.jsonrpc import Request
 
 pytestmark = pytest.mark.anyio
 
@@ -92,7 +95,7 @@ async def test_a_steering_prompt_goes_into_the_running_turn_and_ends_with_it(
         await seat.until(ev.PromptSent, host)
         steered = await steer(seat, "rather this", **{"Idempotency-Key": "k1"})
         assert steered["outcome"] == "injected"
-        assert "queued" not in steered
+        assert steered.keys().isdisjoint({"queued", "reason"})
         assert (await seat.get(f"turns/{steered['promptId']}"))["joinedInto"] == host
         gate.touch()
         end = await seat.end(steered["promptId"])
@@ -108,7 +111,7 @@ async def test_a_steering_prompt_goes_into_the_running_turn_and_ends_with_it(
 async def test_a_steering_prompt_that_meets_no_turn_starts_one(tmp_path: Path) -> None:
     async with seated(tmp_path / "d", agent=STEERABLE) as seat:
         started = await steer(seat, "say 1 a")
-        assert started["outcome"] == "started"
+        assert (started["outcome"], started["reason"]) == ("started", "no_turn")
         assert isinstance(await seat.end(started["promptId"]), ev.TurnCompleted)
 
 
@@ -118,8 +121,27 @@ async def test_with_an_agent_that_cannot_be_steered_the_prompt_goes_next(tmp_pat
         await seat.prompt("say 1 waiting")
         with anyio.fail_after(SOON_S):
             steered = await steer(seat, "say 1 first")
-        assert (steered["outcome"], steered["queued"]) == ("queued", True)
+        assert (steered["outcome"], steered["reason"], steered["queued"]) == ("queued", "not_offered", True)
+        declined = await seat.until(ev.SteerDeclined, steered["promptId"])
+        assert declined.reason == "not_offered"
         assert [each["text"] for each in (await seat.get("queue"))["prompts"]] == ["say 1 first", "say 1 waiting"]
+
+
+async def test_a_prompt_that_is_to_be_steered_is_answered_with_what_is_known_at_once(tmp_path: Path) -> None:
+    async with seated(tmp_path / "d") as seat:
+        started = await seat.prompt("never", whenBusy="steer")
+        assert (started["outcome"], started["reason"]) == ("started", "no_turn")
+        await seat.until(ev.PromptSent, started["promptId"])
+        queued = await seat.prompt("say 1 a", whenBusy="steer")
+        assert (queued["outcome"], queued["reason"], queued["queued"]) == ("queued", "not_offered", True)
+        plain = await seat.prompt("say 1 a")
+        assert plain.keys().isdisjoint({"outcome", "reason"})
+    async with seated(tmp_path / "e", agent=STEERABLE) as seat:
+        host = (await seat.prompt("never"))["promptId"]
+        await seat.until(ev.PromptSent, host)
+        asked = await seat.prompt("rather this", whenBusy="steer")
+        assert (asked["outcome"], asked["reason"]) == ("queued", "asked")
+        assert (await seat.until(ev.PromptInjected, asked["promptId"])).into == host
 
 
 async def test_what_is_wrong_with_a_prompt_is_wrong_with_a_steering_one(tmp_path: Path) -> None:
@@ -130,9 +152,30 @@ async def test_what_is_wrong_with_a_prompt_is_wrong_with_a_steering_one(tmp_path
         assert (await seat.post("steer", {"prompt": blocks("a")}, 503))["code"] == "prompt_queue_full"
 
 
-async def test_an_agent_that_does_not_say_whether_it_takes_a_prompt_is_not_waited_for_for_ever() -> None:
+class ByHand(NamedTuple):
+    """A daemon whose agent offers steering and is played by the test."""
+
+    daemon: Daemon
+    session_id: SessionId
+    agent: HandAgent
+    client: httpx.AsyncClient
+    receipts: list[dict[str, Any]]
+
+    async def ask(self, route: str) -> None:
+        body = {"prompt": blocks("a")}
+        response = await self.client.post(f"/session/{self.session_id}/{route}", json=body)
+        self.receipts.append(answer(response, 202))
+
+    async def asked(self, method: str) -> Request:
+        request = await self.agent.next(method)
+        assert isinstance(request, Request)
+        return request
+
+
+@asynccontextmanager
+async def steered_by_hand(clock: ManualClock | None = None) -> AsyncGenerator[ByHand]:
     settings = Settings(token=TOKEN, log="memory", cwd=(Path("/"),))
-    source, clock = HandSource(), ManualClock()
+    source = HandSource()
     offers: dict[str, Any] = {"protocolVersion": 1, "agentCapabilities": {"_meta": {"turnwire": {"steering": {}}}}}
     async with open_daemon(settings, Limits(), source, clock=clock) as daemon:
         session_id = await daemon.node.create("/")
@@ -140,28 +183,45 @@ async def test_an_agent_that_does_not_say_whether_it_takes_a_prompt_is_not_waite
         await agent.greet(offers)
         headers = {"Authorization": f"Bearer {TOKEN}"}
         transport = httpx.ASGITransport(create_app(daemon))
-        client = httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1", headers=headers)
-        receipts: list[dict[str, Any]] = []
-        asked: Request | Notification | None = None
-
-        async def ask(route: str) -> None:
-            body = {"prompt": blocks("a")}
-            receipts.append(answer(await client.post(f"/session/{session_id}/{route}", json=body), 202))
-
-        async with client, anyio.create_task_group() as tasks:
+        async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1", headers=headers) as client:
             with anyio.fail_after(WAIT_S):
-                await ask("prompt")
-                await agent.next("session/prompt")
-                tasks.start_soon(ask, "steer")
-                asked = await agent.next("_session/steering")
-                await quiet()
-                assert len(receipts) == 1
-                clock.advance(ANSWER_S)
-        assert isinstance(asked, Request)
-        assert (receipts[1]["outcome"], receipts[1]["queued"]) == ("queued", True)
-        agent.send({"id": asked.id, "result": {"outcome": "injected"}})
+                yield ByHand(daemon, session_id, agent, client, [])
+
+
+async def test_an_agent_that_does_not_say_whether_it_takes_a_prompt_is_not_waited_for_for_ever() -> None:
+    clock = ManualClock()
+    async with steered_by_hand(clock) as play, anyio.create_task_group() as tasks:
+        await play.ask("prompt")
+        await play.asked("session/prompt")
+        tasks.start_soon(play.ask, "steer")
+        asked = await play.asked("_session/steering")
         await quiet()
-        assert len(of(await events_of(daemon.log, session_id), ev.PromptInjected)) == 1, "late is not lost"
+        assert len(play.receipts) == 1
+        clock.advance(STEER_ANSWER_S)
+        await quiet()
+        told = play.receipts[1]
+        assert (told["outcome"], told["reason"], told["queued"]) == ("queued", "asked", True)
+        play.agent.send({"id": asked.id, "result": {"outcome": "injected"}})
+        await quiet()
+        injected = of(await events_of(play.daemon.log, play.session_id), ev.PromptInjected)
+        assert len(injected) == 1, "late is not lost"
+
+
+@pytest.mark.parametrize("end", ["turn", "agent"])
+async def test_a_steering_prompt_whose_turn_or_agent_goes_first_starts_its_own_and_says_why(end: str) -> None:
+    async with steered_by_hand() as play:
+        async with anyio.create_task_group() as tasks:
+            await play.ask("prompt")
+            prompted = await play.asked("session/prompt")
+            tasks.start_soon(play.ask, "steer")
+            asked = await play.asked("_session/steering")
+            if end == "turn":
+                play.agent.send({"id": prompted.id, "result": {"stopReason": "end_turn"}})
+                play.agent.send({"id": asked.id, "result": {"outcome": "no_active_turn"}})
+            else:
+                await play.agent.link.aclose()
+        reason = {"turn": "turn_ended", "agent": "agent_gone"}[end]
+        assert (play.receipts[1]["outcome"], play.receipts[1]["reason"]) == ("started", reason)
 
 
 # -- settling ------------------------------------------------------------------------------------------------

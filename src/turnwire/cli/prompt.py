@@ -50,6 +50,15 @@ turnwire prompt --json "say 1 hi" | tail -1         one JSON line per event, the
 turnwire prompt "hi" -- my-agent --flag             without a daemon: start this agent, ask, end it
 """
 
+NOT_STEERED = {
+    ev.SteerRefusal.NO_TURN: "none runs",
+    ev.SteerRefusal.NOT_AT_WORK: "its agent is not at work on it",
+    ev.SteerRefusal.NOT_OFFERED: "the agent takes nothing in while it works",
+    ev.SteerRefusal.DECLINED: "the agent did not take it",
+    ev.SteerRefusal.TURN_ENDED: "that ended before the agent took it",
+    ev.SteerRefusal.AGENT_GONE: "the agent is gone",
+}
+"""Why a prompt was not steered, in words."""
 BUSY = [each.value for each in WhenBusy]
 
 
@@ -238,6 +247,9 @@ class PromptedTurn:
                 self._mind(event, tasks)
                 if isinstance(event, ev.PromptInjected):
                     await self._join(event.into, tasks)
+                elif isinstance(event, ev.SteerDeclined):
+                    self._screen.pause()
+                    tell(f"it is not in the turn that runs: {NOT_STEERED[event.reason]}; it gets a turn of its own")
                 # The end of the turn that it went into is followed by its own, which says the same.
                 if isinstance(event, ev.TurnCompleted | ev.TurnFailed) and of == accepted.prompt_id:
                     return event

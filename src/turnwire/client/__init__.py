@@ -14,7 +14,7 @@ from turnwire.client.permission import PermissionRequest as Question  # its earl
 from turnwire.client.port import Accepted
 from turnwire.client.progress import TurnResult
 from turnwire.client.session import Session
-from turnwire.client.turn import Turn
+from turnwire.client.turn import Steered, Turn
 from turnwire.client.update import Update
 
 __all__ = [
@@ -29,6 +29,7 @@ __all__ = [
     "Question",
     "Session",
     "SessionStatus",
+    "Steered",
     "Turn",
     "TurnResult",
     "TurnStatus",

@@ -30,6 +30,7 @@ from turnwire.client.port import Accepted
 from turnwire.client.progress import TurnResult
 from turnwire.client.session import Busy
 from turnwire.client.session import Session as AsyncSession
+from turnwire.client.turn import Steered
 from turnwire.client.turn import Turn as AsyncTurn
 from turnwire.client.update import Update
 from turnwire.core.view import View
@@ -174,6 +175,9 @@ class Turn:
     def accepted(self) -> Accepted:
         """Wait until the prompt is recorded."""
         return self._thread.call(_wait_for, self._turn)
+
+    def steered(self) -> Steered:
+        return self._thread.call(self._turn.steered)
 
     @property
     def prompt_id(self) -> PromptId | None:

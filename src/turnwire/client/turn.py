@@ -7,17 +7,55 @@ turn each time. Updates are not buffered, and no turn is ended by itself.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Awaitable, Generator
+from collections.abc import AsyncGenerator, Awaitable, Generator, Sequence
 from contextlib import aclosing
-from typing import Any
+from typing import Any, Literal, NamedTuple
 
 from turnwire.client.arguments import Content, to_place, to_raw
 from turnwire.client.attachment import Acceptance, Attachment
 from turnwire.client.port import Accepted, EventPage
 from turnwire.client.progress import Terminal, TurnResult, release_current_call, result_of
 from turnwire.client.update import Update
-from turnwire.core.events import SessionUpdated
+from turnwire.core.events import (
+    AnyEvent,
+    PromptInjected,
+    SessionUpdated,
+    SteerDeclined,
+    SteerRefusal,
+    TurnCompleted,
+    TurnFailed,
+    TurnStarted,
+)
 from turnwire.ids import PromptId
+
+
+class Steered(NamedTuple):
+    """What became of a prompt that was to go into the running turn."""
+
+    outcome: Literal["injected", "queued", "started"]
+    """Taken in; waiting for a turn of its own, as the next one; begun as a turn of its own."""
+    reason: SteerRefusal | None = None
+    """Why it was not taken in."""
+
+
+def _became(events: Sequence[AnyEvent], prompt_id: PromptId) -> Steered | None:
+    """What these events say of it; none if nothing yet."""
+    refusal: SteerRefusal | None = None
+    for event in events:
+        if getattr(event, "prompt_id", None) != prompt_id:
+            continue
+        match event:
+            case PromptInjected():
+                return Steered("injected")
+            case SteerDeclined(reason=refusal):
+                pass  # it may have started with the same commit
+            case TurnStarted():
+                return Steered("started", refusal or SteerRefusal.NO_TURN)
+            case TurnCompleted() | TurnFailed():
+                return Steered("queued", refusal or SteerRefusal.DECLINED)
+            case _:
+                pass
+    return None if refusal is None else Steered("queued", refusal)
 
 
 class Turn:
@@ -49,6 +87,16 @@ class Turn:
         """Its id; none until it is accepted."""
         accepted = self._acceptance.accepted
         return None if accepted is None else accepted.prompt_id
+
+    async def steered(self) -> Steered:
+        """What became of a prompt with `when_busy="steer"`, once the agent has said. Raises what refused it."""
+        accepted = await self._acceptance.wait()
+        release_current_call()
+        async with aclosing(self._attachment.port.follow(accepted.after_offset)) as pages:
+            while True:
+                became = _became((await self._attachment.next_page(pages)).events, accepted.prompt_id)
+                if became is not None:
+                    return became
 
     # -- its updates ---------------------------------------------------------------------------------------
 

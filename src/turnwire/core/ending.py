@@ -322,7 +322,8 @@ def lose_agent(draft: Draft, input: AgentGone) -> None:
     resolve_all(draft, input.at, ev.PermissionEnd.WITHDRAWN)
     for each in draft.state.queue:
         if each.steering:
-            draft.record(ev.SteerDeclined(at=input.at, prompt_id=each.prompt_id))
+            gone = ev.SteerRefusal.AGENT_GONE
+            draft.record(ev.SteerDeclined(at=input.at, prompt_id=each.prompt_id, reason=gone))
     for each in draft.state.offered:
         # The agent may have been at it: it is not asked again, as little as what ran.
         draft.record(ev.PromptFinished(at=input.at, prompt_id=each.prompt_id, state=ev.QueueExit.REMOVED))

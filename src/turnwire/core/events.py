@@ -58,6 +58,23 @@ class QueueExit(StrEnum):
     REMOVED = "removed"
 
 
+class SteerRefusal(StrEnum):
+    """Why a steering prompt did not go into a running turn."""
+
+    NO_TURN = "no_turn"
+    """None ran."""
+    NOT_AT_WORK = "not_at_work"
+    """One ran that its agent was not at: it is being cancelled, or no agent has the session."""
+    NOT_OFFERED = "not_offered"
+    """The agent offers no steering."""
+    DECLINED = "declined"
+    """The agent did not take it."""
+    TURN_ENDED = "turn_ended"
+    """The turn ended before the agent took it."""
+    AGENT_GONE = "agent_gone"
+    """The agent went before it said whether it takes it."""
+
+
 class PermissionEnd(StrEnum):
     """Why a permission request is no longer open."""
 
@@ -300,7 +317,9 @@ class PromptInjected(TurnEvent, frozen=True, tag="prompt_injected"):
 
 
 class SteerDeclined(TurnEvent, frozen=True, tag="prompt_steer_declined"):
-    """The agent did not take a steering prompt; it waits for its own turn."""
+    """A steering prompt did not go into the running turn; it waits for its own."""
+
+    reason: SteerRefusal = SteerRefusal.DECLINED
 
 
 # -- the turn ------------------------------------------------------------------------------------------------

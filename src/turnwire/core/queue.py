@@ -120,16 +120,10 @@ def _refuse_if_unwelcome(draft: Draft, input: Prompt) -> None:
 
 
 def _wait(draft: Draft, input: Prompt) -> None:
-    turn, agent = draft.state.turn, draft.state.agent
     waiting = len(draft.state.queue) - 1
     first = input.when_busy in {WhenBusy.INTERRUPT, WhenBusy.STEER}
-    steering = (
-        input.when_busy is WhenBusy.STEER
-        and turn is not None
-        and turn.state in {TurnState.RUNNING, TurnState.REQUIRES_ACTION}
-        and agent is not None
-        and agent.steering
-    )
+    refusal = _steer_refusal(draft.state)
+    steering = input.when_busy is WhenBusy.STEER and refusal is None
     queued = ev.PromptQueued(
         at=input.at,
         prompt_id=input.prompt_id,
@@ -144,6 +138,19 @@ def _wait(draft: Draft, input: Prompt) -> None:
     elif input.when_busy is WhenBusy.AGENT and _takes_offers(draft.state):
         draft.record(ev.PromptOffered(at=input.at, prompt_id=input.prompt_id))
         draft.add_effect(AskAgent(input.prompt_id, input.content, meta, offered=True))
+    elif input.when_busy is WhenBusy.STEER and refusal is not None:
+        draft.record(ev.SteerDeclined(at=input.at, prompt_id=input.prompt_id, reason=refusal))
+
+
+def _steer_refusal(state: SessionState) -> ev.SteerRefusal | None:
+    """Why nothing can be steered into the session now, if so."""
+    turn, agent = state.turn, state.agent
+    if turn is None:
+        return ev.SteerRefusal.NO_TURN
+    if agent is not None and not agent.steering:
+        return ev.SteerRefusal.NOT_OFFERED
+    is_at_work = agent is not None and turn.state in {TurnState.RUNNING, TurnState.REQUIRES_ACTION}
+    return None if is_at_work else ev.SteerRefusal.NOT_AT_WORK
 
 
 def _takes_offers(state: SessionState) -> bool:
@@ -262,7 +269,8 @@ def steer_answered(draft: Draft, input: SteerAnswered) -> None:
         return
     host, last = draft.state.turn, draft.state.last
     if not input.injected:
-        draft.record(ev.SteerDeclined(at=input.at, prompt_id=turn.prompt_id))
+        refusal = ev.SteerRefusal.TURN_ENDED if host is None else ev.SteerRefusal.DECLINED
+        draft.record(ev.SteerDeclined(at=input.at, prompt_id=turn.prompt_id, reason=refusal))
         start_next(draft, input.at)
         return
     into = host.prompt_id if host is not None else last.prompt_id if last is not None else turn.prompt_id

@@ -122,8 +122,18 @@ class AgentSession:
             ways.append("lost")
         self._try(ways, state, known_as)
 
-    def _try(self, ways: list[str], state: SessionState, named: AgentSessionId | None) -> None:
-        """Open it the first way; if the agent refuses, the next. `named` is what load, resume and fork name."""
+    def _try(
+        self,
+        ways: list[str],
+        state: SessionState,
+        named: AgentSessionId | None,
+        taken: frozenset[AgentSessionId] = frozenset(),
+    ) -> None:
+        """Open it the first way; if the agent refuses, the next. `named` is what load, resume and fork name.
+
+        `taken` are ids that the agent has given it before and that other sessions have. An agent that counts anew
+        comes to a free one; one that gives the same id again does not.
+        """
         if named is not None and self._connection.has(named):
             # An id that another session has here is not ours: this agent counts anew, and knows nothing of us.
             ways = [way for way in ways if way not in {"load", "resume"}]
@@ -142,9 +152,15 @@ class AgentSession:
                 return None
             agent_session_id = (known_as or read_session_id(frame.result)) if isinstance(frame, Result) else None
             if agent_session_id is not None and self._connection.has(agent_session_id):
-                agent_session_id = None
-                self._inbound.lost("agent_launch_failed", "the agent gave the session an id that another one has")
-            elif agent_session_id is not None:
+                # It is the other session's id, so it is not closed there.
+                if agent_session_id in taken:
+                    self._inbound.lost(
+                        "agent_launch_failed", "the agent gave the session an id that another one has"
+                    )
+                else:
+                    self._try(ways, state, named, taken | {agent_session_id})
+                return None
+            if agent_session_id is not None:
                 self._opened(agent_session_id, frame.result if isinstance(frame, Result) else NO_OFFERS)
             elif isinstance(frame, Failure) and frame.error.code != AUTH_REQUIRED and len(ways) > 1:
                 self._try(ways[1:], state, named)
@@ -249,8 +265,10 @@ class AgentSession:
         """`_session/steering`."""
 
         def answered(frame: Result | Failure | None) -> None:
-            injected = isinstance(frame, Result) and read_steer_result(frame.result)
-            self._inbound.put(SteerAnswered(at=self._clock.now_ms(), prompt_id=prompt_id, injected=injected))
+            # An agent that is gone has said nothing of it, and the session hears of that by itself.
+            if frame is not None:
+                injected = isinstance(frame, Result) and read_steer_result(frame.result)
+                self._inbound.put(SteerAnswered(at=self._clock.now_ms(), prompt_id=prompt_id, injected=injected))
 
         self._connection.ask(self._inbound, SESSION_STEERING, self._prompt(content, meta), answered)
 

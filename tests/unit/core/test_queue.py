@@ -25,7 +25,7 @@ from tests.unit.core.driving import (
 from turnwire.core import events as ev
 from turnwire.core.effects import AskAgent, CancelAgent, SteerAgent
 from turnwire.core.evolve import fold
-from turnwire.core.inputs import WhenBusy
+from turnwire.core.inputs import HoldQueue, WhenBusy
 from turnwire.core.queue import Accepted
 from turnwire.errors import (
     IdempotencyConflict,
@@ -248,6 +248,7 @@ def test_a_declined_steering_prompt_goes_next() -> None:
     session = busy("p2", steering=True)
     session.take(prompt("s1", when=STEER), steered("s1", injected=False))
     assert session.waiting() == ["s1", "p2"]
+    assert [each.reason for each in session.found(ev.SteerDeclined)] == [ev.SteerRefusal.DECLINED]
     session.take(answered("p1"))
     assert session.running() == "s1"
 
@@ -260,6 +261,8 @@ def test_a_prompt_that_cannot_steer_goes_next(able: bool) -> None:
     session.take(prompt("s1", when=STEER))
     assert session.waiting() == ["s1", "p2"]
     assert session.effects_of(SteerAgent) == []
+    [declined] = session.found(ev.SteerDeclined)
+    assert declined.reason is (ev.SteerRefusal.NOT_AT_WORK if able else ev.SteerRefusal.NOT_OFFERED)
 
 
 @pytest.mark.parametrize("injected", [True, False])
@@ -275,6 +278,7 @@ def test_a_turn_that_ends_before_the_agent_said_whether_it_steers(injected: bool
         assert session.running() == "p3"
     else:
         assert (session.running(), session.waiting()) == ("s1", ["p3"])
+        assert [each.reason for each in session.found(ev.SteerDeclined)] == [ev.SteerRefusal.TURN_ENDED]
 
 
 def test_what_waits_behind_a_steering_prompt_starts_when_that_is_cancelled() -> None:
@@ -308,7 +312,15 @@ def test_a_steering_prompt_of_a_lost_agent_gets_its_own_turn() -> None:
     session.take(prompt("s1", when=STEER))
     plan = session.take(gone())
     assert "prompt_steer_declined" in types(plan.events)
+    assert [each.reason for each in session.found(ev.SteerDeclined)] == [ev.SteerRefusal.AGENT_GONE]
     assert session.running() == "s1"
+
+
+def test_a_prompt_that_is_to_be_steered_into_a_held_session_waits_and_says_why() -> None:
+    session = Session(steering=True)
+    session.take(HoldQueue(at=1, reason="user"), prompt("s1", when=STEER))
+    assert session.waiting() == ["s1"]
+    assert [each.reason for each in session.found(ev.SteerDeclined)] == [ev.SteerRefusal.NO_TURN]
 
 
 def test_a_prompt_waits_behind_a_turn_that_the_agent_began() -> None:

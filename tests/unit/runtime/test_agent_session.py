@@ -9,6 +9,7 @@ from typing import Any
 import anyio
 import msgspec
 import pytest
+from anyio.abc import TaskGroup
 from msgspec import Raw
 from msgspec.structs import replace
 from tests.support.agents import HandAgent
@@ -18,7 +19,7 @@ from turnwire.core.events import CancelRung
 from turnwire.core.inputs import AgentGone, AgentReady, AgentUpdate, AnyInput
 from turnwire.core.state import NOTHING, SessionState
 from turnwire.core.view import View
-from turnwire.ids import AgentSessionId, PromptId, SessionId
+from turnwire.ids import AgentSessionId, PromptId
 from turnwire.limits import Limits
 from turnwire.link.memory import memory_pair
 from turnwire.runtime.agent_connection import AgentConnection
@@ -117,19 +118,27 @@ async def stage(capabilities: dict[str, Any] | None = None, state: SessionState 
             greeting.start_soon(connection.handshake)
             await agent.answer("initialize", {"protocolVersion": 1, "agentCapabilities": capabilities or {}})
         clock = ManualClock()
-        inbound = AgentInbound(
-            SessionId("s1"),
-            ClientRequests(tasks, Limits(), own=False),
-            clock,
-            put=home.put,
-            room=home.room,
-            ready=home.ready,
-            lost=home.lost,
-        )
-        agent_session = AgentSession(connection, inbound, clock, tasks, replayed=home.replayed)
-        agent_session.begin(state)
+        agent_session = begun(connection, home, clock, tasks, state)
         yield Stage(home, agent_session, agent, connection, clock)
         tasks.cancel_scope.cancel()
+
+
+def begun(
+    connection: AgentConnection, home: Home, clock: ManualClock, tasks: TaskGroup, state: SessionState
+) -> AgentSession:
+    """A session that is being opened at the agent."""
+    inbound = AgentInbound(
+        SessionId("s1"),
+        ClientRequests(tasks, Limits(), own=False),
+        clock,
+        put=home.put,
+        room=home.room,
+        ready=home.ready,
+        lost=home.lost,
+    )
+    agent_session = AgentSession(connection, inbound, clock, tasks, replayed=home.replayed)
+    agent_session.begin(state)
+    return agent_session
 
 
 # -- the ways into a session ---------------------------------------------------------------------------------
@@ -179,6 +188,38 @@ async def test_a_session_without_an_id_is_refused_in_words() -> None:
         await quiet()
         [lost] = play.home.losses
         assert (lost.code, lost.message) == ("agent_launch_failed", "the agent opened a session without an id")
+
+
+@pytest.mark.parametrize("state", [NEW, replace(KNOWN, known_as=AgentSessionId("gone"))], ids=["new", "lost"])
+async def test_an_agent_that_gives_a_session_the_id_of_another_is_asked_again(state: SessionState) -> None:
+    async with stage({**RESUMES}, KNOWN) as play, anyio.create_task_group() as tasks:
+        await play.agent.answer("session/resume", {})
+        home = Home()
+        begun(play.connection, home, play.clock, tasks, state)
+        if state.known_as is not None:
+            await play.refuse("session/resume")
+        await play.agent.answer("session/new", {"sessionId": "a1"})
+        await play.agent.answer("session/new", {"sessionId": "a2"})
+        await quiet()
+        assert [each.agent_session_id for each in home.inputs if isinstance(each, AgentReady)] == ["a2"]
+        assert (home.losses, play.home.losses, play.agent.waiting()) == ([], [], 0)
+        play.say("agent_message_chunk", content={"type": "text", "text": "mine"})
+        await quiet()
+        assert (play.home.news, home.news) == (["agent_message_chunk"], [])
+
+
+async def test_an_agent_that_insists_on_the_id_of_another_session_opens_none_and_closes_none() -> None:
+    async with stage(RESUMES, KNOWN) as play, anyio.create_task_group() as tasks:
+        await play.agent.answer("session/resume", {})
+        home = Home()
+        begun(play.connection, home, play.clock, tasks, NEW)
+        for _ in range(2):
+            await play.agent.answer("session/new", {"sessionId": "a1"})
+        await quiet()
+        [lost] = home.losses
+        assert (lost.code, "id that another one has" in lost.message) == ("agent_launch_failed", True)
+        assert play.agent.waiting() == 0, "it is not asked a third time, and not to close what is the other's"
+        assert play.agent_session.is_open
 
 
 @pytest.mark.parametrize("state", [NEW, KNOWN])

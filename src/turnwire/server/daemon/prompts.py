@@ -10,17 +10,27 @@ import hashlib
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import aclosing
 from functools import partial
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, Literal, NamedTuple, TypeVar
 
 import anyio
 import msgspec
 from msgspec.structs import replace
 
 from turnwire.core.codec import decode
-from turnwire.core.events import Event, TurnEvent
+from turnwire.core.events import (
+    Event,
+    PromptInjected,
+    SteerDeclined,
+    SteerRefusal,
+    TurnCompleted,
+    TurnEvent,
+    TurnFailed,
+    TurnStarted,
+)
 from turnwire.core.inputs import Prompt, WhenBusy
 from turnwire.core.queue import Accepted
 from turnwire.core.state import Turn, find_turn
+from turnwire.core.turn import TurnState
 from turnwire.errors import TurnwireError
 from turnwire.ids import Epoch, PromptId, SessionId
 from turnwire.log.base import Position
@@ -73,6 +83,58 @@ async def take_prompt(
     trace.accepted(session_id, accepted.prompt_id)
     session = await daemon.node.session(session_id)
     return Taken(accepted, session.epoch, find_turn(session.state, accepted.prompt_id), told)
+
+
+STEER_ANSWER_S = 10.0
+"""How long the agent gets to say whether it takes a prompt in; measured agents answer within one."""
+ASKED = "asked"
+"""Why a steering prompt waits whose agent has not said yet whether it takes it."""
+
+_STEERED = (PromptInjected, TurnStarted, SteerDeclined, TurnCompleted, TurnFailed)
+"""What tells what became of a steering prompt. One that ended before it was taken in was only queued."""
+
+
+class Steered(NamedTuple):
+    """What became of a steering prompt, and why, if it is not what was wanted."""
+
+    outcome: Literal["injected", "queued", "started"]
+    reason: str | None = None
+    """One of `SteerRefusal`, or `ASKED`."""
+
+
+async def steered(
+    daemon: Daemon, session_id: SessionId, taken: Taken, seconds: float, left: Callable[[], Awaitable[object]]
+) -> Steered:
+    """What became of a steering prompt, waiting so long for the agent's word.
+
+    The agent does not wait for its client's answer then, since that waits for the agent.
+    """
+    if taken.turn is not None and taken.turn.steering:
+        if not seconds:
+            return Steered("queued", ASKED)
+        taken.told()
+    told = await wait_for(daemon, session_id, taken, _STEERED, seconds or STEER_ANSWER_S, left)
+    match told:
+        case PromptInjected():
+            return Steered("injected")
+        case TurnStarted():
+            return Steered("started", SteerRefusal.NO_TURN)
+        case SteerDeclined(reason=reason):
+            # It may have started with the same commit.
+            is_waiting = await _is_waiting(daemon.node, session_id, taken.prompt_id)
+            return Steered("queued" if is_waiting else "started", reason)
+        case None:
+            return Steered("queued", ASKED)
+        case _:
+            return Steered("queued", SteerRefusal.DECLINED)
+
+
+async def _is_waiting(node: Node, session_id: SessionId, prompt_id: PromptId) -> bool:
+    """Whether a prompt has not started; also one that ended without."""
+    turn = find_turn((await node.session(session_id)).state, prompt_id)
+    if turn is not None:
+        return turn.state is TurnState.QUEUED
+    return (await node.view(session_id)).turns[prompt_id].started_at is None
 
 
 def digest(prompt: Any, meta: dict[str, Any] | None, when_busy: WhenBusy) -> str:

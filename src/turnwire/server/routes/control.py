@@ -6,29 +6,17 @@ does.
 
 from __future__ import annotations
 
-from typing import Literal, TypeAlias
-
 from msgspec import Struct
 
-from turnwire.core.events import PromptInjected, SteerDeclined, TurnCompleted, TurnFailed, TurnStarted
 from turnwire.core.inputs import Cancel, Settle, WhenBusy
-from turnwire.core.turn import TurnState
 from turnwire.errors import LimitExceeded, LogFull, PromptNotFound, UnknownClient
 from turnwire.ids import PromptId
 from turnwire.server.access.identity import Role
 from turnwire.server.bodies import BodyKind
-from turnwire.server.daemon.prompts import Taken, wait_for
+from turnwire.server.daemon.prompts import STEER_ANSWER_S, steered
 from turnwire.server.endpoint import Call, Endpoint, Reply
-from turnwire.server.routes.prompts import REFUSALS, SteerBody, take
+from turnwire.server.routes.prompts import REFUSALS, SteerBody, receipt, take
 from turnwire.server.routes.turns import ACTS, READS, PromptReceipt, find_record
-
-ANSWER_S = 10.0
-"""How long the agent gets to say whether it takes a prompt in; measured agents answer within one."""
-
-Outcome: TypeAlias = Literal["injected", "queued", "started"]
-
-_TOLD = (PromptInjected, TurnStarted, SteerDeclined, TurnCompleted, TurnFailed)
-"""What tells what became of a steering prompt. One that ended before it was taken in was only queued."""
 
 
 class CancelBody(Struct, frozen=True, kw_only=True, rename="camel"):
@@ -41,13 +29,6 @@ class SettleBody(Struct, frozen=True, kw_only=True, rename="camel"):
     """Which turn."""
 
     prompt_id: PromptId
-
-
-class SteerReceipt(PromptReceipt, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """An accepted prompt, and what became of it."""
-
-    outcome: Outcome
-    """Taken into the running turn; waiting for a turn of its own, as the next one; begun as a turn of its own."""
 
 
 async def cancel(call: Call) -> Reply:
@@ -75,27 +56,7 @@ async def settle(call: Call) -> Reply:
 
 async def steer(call: Call) -> Reply:
     taken = await take(call, call.body, WhenBusy.STEER)
-    outcome = await _outcome(call, taken)
-    receipt = SteerReceipt(
-        prompt_id=taken.prompt_id,
-        last_event_id=taken.position.offset,
-        event_epoch=taken.epoch,
-        queued=outcome == "queued",
-        outcome=outcome,
-    )
-    return Reply(receipt, then=taken.told)
-
-
-async def _outcome(call: Call, taken: Taken) -> Outcome:
-    turn = taken.turn
-    if turn is not None and not turn.steering:
-        return "queued" if turn.state is TurnState.QUEUED else "started"
-    # The answer waits for the agent, so the agent does not wait for the answer.
-    taken.told()
-    told = await wait_for(call.daemon, call.session_id, taken, _TOLD, ANSWER_S, call.left)
-    if isinstance(told, PromptInjected):
-        return "injected"
-    return "started" if isinstance(told, TurnStarted) else "queued"
+    return receipt(taken, await steered(call.daemon, call.session_id, taken, STEER_ANSWER_S, call.left))
 
 
 ENDPOINTS: tuple[Endpoint, ...] = (
@@ -114,11 +75,11 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         method="POST",
         path="/session/{session_id}/steer",
         act=steer,
-        summary="Prompt into the running turn, if the agent takes it; else it is the next",
+        summary="Prompt into the running turn, if the agent takes it; else it is the next, and the answer says why",
         role=Role.CONTROLLER,
         takes=SteerBody,
         body=BodyKind.CONTENT,
-        gives=SteerReceipt,
+        gives=PromptReceipt,
         status=202,
         refuses=REFUSALS,
         tag="turns",

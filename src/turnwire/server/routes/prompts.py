@@ -30,7 +30,7 @@ from turnwire.ids import PromptId, RequestId
 from turnwire.runtime import new_ids
 from turnwire.server.access.identity import Role
 from turnwire.server.bodies import BodyKind
-from turnwire.server.daemon.prompts import KEY_LENGTH, Taken, digest, take_prompt, wait_for
+from turnwire.server.daemon.prompts import KEY_LENGTH, Steered, Taken, digest, steered, take_prompt, wait_for
 from turnwire.server.endpoint import Call, Endpoint, Reply
 from turnwire.server.routes.turns import (
     ACTS,
@@ -125,13 +125,17 @@ async def prompt(call: Call) -> Reply:
     seconds = _wanted_wait(call)
     taken = await take(call, body, body.when_busy)
     if seconds is None:
-        return _receipt(taken)._replace(is_last=COMPAT_CLIENT_ID in call.request.headers)
+        became = None
+        if body.when_busy is WhenBusy.STEER:
+            # Not waited for: the answer comes before the agent is asked.
+            became = await steered(call.daemon, call.session_id, taken, 0, call.left)
+        return receipt(taken, became)._replace(is_last=COMPAT_CLIENT_ID in call.request.headers)
     # The answer waits for the agent, so the agent does not wait for the answer.
     taken.told()
     end = await wait_for(call.daemon, call.session_id, taken, (TurnCompleted, TurnFailed), seconds, call.left)
     headers = APPLIED if call.query.wait is None else {}
     if end is None:
-        return _receipt(taken)._replace(headers=headers)
+        return receipt(taken)._replace(headers=headers)
     if isinstance(end, TurnFailed):
         raise TurnError(
             end.message, reason=end.code, prompt_id=end.prompt_id, exit_code=end.exit_code, signal=end.signal
@@ -171,15 +175,19 @@ async def take(call: Call, body: SteerBody, when_busy: WhenBusy | None) -> Taken
     return await take_prompt(daemon, call.session_id, wanted, body.meta or {}, call.request.headers)
 
 
-def _receipt(taken: Taken) -> Reply:
-    receipt = PromptReceipt(
+def receipt(taken: Taken, became: Steered | None = None) -> Reply:
+    """The answer to an accepted prompt; with what became of it if it was to be steered."""
+    is_queued = taken.turn is not None and taken.turn.state in {TurnState.QUEUED, TurnState.OFFERED}
+    told = PromptReceipt(
         prompt_id=taken.prompt_id,
         last_event_id=taken.position.offset,
         event_epoch=taken.epoch,
-        queued=taken.turn is not None and taken.turn.state in {TurnState.QUEUED, TurnState.OFFERED},
+        queued=is_queued if became is None else became.outcome == "queued",
         repeated=taken.accepted.repeated,
+        outcome=None if became is None else became.outcome,
+        reason=None if became is None else became.reason,
     )
-    return Reply(receipt, then=taken.told)
+    return Reply(told, then=taken.told)
 
 
 def _wanted_wait(call: Call) -> float | None:

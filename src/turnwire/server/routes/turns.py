@@ -69,6 +69,12 @@ class PromptReceipt(Struct, frozen=True, kw_only=True, rename="camel", omit_defa
     """It waits for its turn."""
     repeated: bool = False
     """It was accepted before, with the same idempotency key."""
+    outcome: Literal["injected", "queued", "started"] | None = None
+    """What became of one that was to be steered: taken into the running turn; waiting for a turn of its own, as the
+    next one; begun as a turn of its own."""
+    reason: str | None = None
+    """Why it was not taken in: `not_offered`, `declined`, `turn_ended`, `no_turn`, `not_at_work`, `agent_gone`; or
+    `asked`, if the agent has yet to say."""
 
 
 class TurnTimes(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
