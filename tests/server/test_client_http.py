@@ -12,7 +12,7 @@ import anyio.lowlevel
 import anyio.to_thread
 import pytest
 from tests.support.certificates import self_signed
-from tests.support.daemons import TOKEN, Running, running_daemon
+from tests.support.daemons import SCRIPTED, TOKEN, Running, running_daemon
 from tests.support.played import serving
 
 import turnwire
@@ -257,11 +257,19 @@ async def test_a_session_that_is_closed_already_can_be_looked_at_and_ends_whoeve
                 await closed.prompt("hello")
 
 
-async def test_the_view_is_the_same_as_in_the_daemon(daemon: Running, tmp_path: Path) -> None:
+@pytest.mark.parametrize("profile", ["v1", "v2"])
+async def test_the_view_is_the_same_as_in_the_daemon(tmp_path: Path, profile: str) -> None:
+    """Also of an agent that speaks v2: the client asks for what the agent said, and not for a translation."""
     with anyio.fail_after(WAIT_S):
-        async with turnwire.connect(daemon.url, token=daemon.token) as client:
+        async with (
+            running_daemon(tmp_path / "data", agent=(*SCRIPTED, "--profile", profile)) as daemon,
+            turnwire.connect(daemon.url, token=daemon.token) as client,
+        ):
             session = await client.new_session(tmp_path)
+            heard: list[str] = []
+            session.on_update(lambda update: heard.append(update.kind))
             await session.prompt("say 3 x\ntool t1\nusage 10 100")
+            assert ("tool_call" in heard) == (profile == "v1")
             folded = (await session.view()).stored()
             assert folded == (await daemon.daemon.node.view(session.session_id)).stored()
             assert os.fspath(tmp_path) == folded.session.cwd

@@ -13,10 +13,11 @@ import pytest
 from anyio.abc import TaskGroup, TaskStatus
 from tests.patience import LONG_S
 from tests.support.cut_proxy import CuttingProxy, cutting
-from tests.support.daemons import TOKEN, Running, running_daemon
+from tests.support.daemons import SCRIPTED, TOKEN, Running, running_daemon
 
 import turnwire
 from turnwire.client import DaemonClient, PromptResult
+from turnwire.client.daemon_client import Envelope
 from turnwire.errors import DaemonUnreachable, TurnError
 from turnwire.limits import Limits
 
@@ -76,6 +77,39 @@ async def test_the_plain_stream_of_events_has_no_gap_and_no_repeat_through_cuts(
                         break
             assert seen == list(range(1, (end or 0) + 1))
             assert proxy.made >= 50
+
+
+@pytest.mark.requirement("R76", "G9", "G11")
+@pytest.mark.parametrize("acp", ["1", "2", "agent"])
+async def test_what_one_event_is_told_as_comes_once_through_cuts_anywhere(tmp_path: Path, acp: str) -> None:
+    async with (
+        running_daemon(tmp_path / "data", agent=(*SCRIPTED, "--profile", "v2")) as daemon,
+        DaemonClient(daemon.url, TOKEN) as straight,
+    ):
+        session_id = (await straight.create_session()).session_id
+        for number in range(12):
+            parts = [{"type": "text", "text": f"part {number}.{part}"} for part in range(6)]
+            end = (await straight.prompt(session_id, parts)).event_id
+
+        async def read(client: DaemonClient) -> list[Envelope]:
+            seen: list[Envelope] = []
+            async with aclosing(client.events(session_id, 0, acp=acp)) as events:
+                async for event in events:
+                    seen += [event] if event.type != "replay_complete" else []
+                    if event.id == end:
+                        return seen
+            raise AssertionError("the stream ended first")
+
+        with anyio.fail_after(LONG_S):
+            told = await read(straight)
+            chance = random.Random(4)
+            plan = [chance.randint(700, 3000) for _ in range(40)]
+            async with cutting(daemon.url, plan) as proxy, DaemonClient(proxy.url, TOKEN) as client:
+                assert await read(client) == told
+                assert proxy.made >= 10
+    pieces = [each for each in told if each.meta.get("event") == "user_message"]
+    assert len(pieces) == (72 if acp == "1" else 12)
+    assert [each.id for each in told if each.id is not None] == list(range(1, (end or 0) + 1))
 
 
 @pytest.mark.requirement("G7")

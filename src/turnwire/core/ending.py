@@ -78,7 +78,7 @@ def complete(
     usage: Raw | None = None,
     by: str | None = None,
     error: Raw | None = None,
-    assumed: bool = False,
+    assumed: bool | None = None,
 ) -> None:
     """End the active turn with a stop reason: after a cancel with `cancelled`, whatever the agent says."""
     turn = _active(draft)

@@ -383,8 +383,8 @@ class CancelEscalated(TurnEvent, frozen=True, tag="cancel_escalated"):
 class TurnCompleted(TurnEvent, frozen=True, tag="turn_complete"):
     stop_reason: str
     ending: Ending
-    assumed: bool = False
-    """The agent gave no reason; this one is what its silence amounts to."""
+    assumed: bool | None = None
+    """True if the agent gave no reason: this one is what its silence amounts to."""
     prompt_request_id: RequestId | None = None
     usage: Raw | UnsetType = UNSET
     cancelled_by: str | None = None

@@ -186,7 +186,7 @@ def _agent_state(draft: Draft, input: AgentUpdate, *, was_busy: bool) -> None:
                 stop_reason=reason,
                 ending=ev.Ending.IDLE,
                 usage=peek.usage,
-                assumed=peek.stop_reason is None and not is_cancelled,
+                assumed=(peek.stop_reason is None and not is_cancelled) or None,
             )
 
 

@@ -31,6 +31,9 @@ from turnwire.limits import Limits
 from turnwire.testing import ManualClock
 from turnwire.testing.patience import WAIT_S
 
+EVENTS = "/session/s1/events?acp=agent"
+"""The client reads what the agent said, so that its events are those of the log."""
+
 pytestmark = pytest.mark.anyio
 
 RETRY = b"retry: 10\n\n"
@@ -47,7 +50,7 @@ def a_daemon(events: Answer, rest: Answer = lambda _: told({})) -> Answer:
             return told({"v": 1, "features": ["idempotency_key", "non_blocking_prompt"]})
         if request.path == "/session/s1":
             return told({"sessionId": "s1", "eventEpoch": "e1", "lastEventId": 7, "isClosed": False})
-        return events(request) if request.path == "/session/s1/events" else rest(request)
+        return events(request) if request.path == EVENTS else rest(request)
 
     return answer
 
@@ -215,11 +218,11 @@ async def test_a_session_that_was_closed_before_ends_its_followers() -> None:
         if request.path == "/session/s1":
             return closed
         ended = streamed(RETRY + frame(None, "replay_complete"))
-        return ended if request.path.endswith("/events") else told({"features": []})
+        return ended if request.path == EVENTS else told({"features": []})
 
     async with found(answer) as (session, asked):
         assert await take(session, 7, 99) == []
-        assert [each.path for each in asked] == ["/session/s1/events", "/session/s1"]
+        assert [each.path for each in asked] == [EVENTS, "/session/s1"]
 
 
 @pytest.mark.requirement("G7")

@@ -211,7 +211,6 @@ def test_the_end_of_a_turn_names_its_prompt_and_reason() -> None:
         "promptId": "p1",
         "stopReason": "end_turn",
         "ending": "response",
-        "assumed": False,
         "usage": {},
     }
     failed = ev.TurnFailed(at=AT, prompt_id=P1, code="agent_exited", message="gone", exit_code=9)

@@ -361,7 +361,7 @@ def _ended_turn(event: ev.TurnCompleted | ev.TurnFailed) -> EndedTurn:
         stop_reason=None if failed else event.stop_reason,
         error=error_of(event) if failed else None,
         usage=UNSET if failed else event.usage,
-        assumed=not failed and event.assumed,
+        assumed=not failed and event.assumed is True,
     )
 
 

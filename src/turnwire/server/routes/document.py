@@ -64,10 +64,16 @@ class Problem(Struct, frozen=True):
 class EnvelopeMeta(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
     server_timestamp: int
     event: str | None = None
+    """The event's own name, where `type` is another."""
+    part_of: int | None = None
+    """The id of the event that this is a part of; its last part has the id itself."""
 
 
 class Envelope(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """One event, as the streams and the export tell it. Frames made for one stream have no id."""
+    """One event, as the streams and the export tell it, or a part of one; only the last part has the event's id.
+
+    Frames made for one stream have none.
+    """
 
     id: int | None = None
     v: int
