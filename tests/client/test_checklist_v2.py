@@ -76,7 +76,7 @@ async def test_a_session_comes_back_in_its_own_directory_and_that_ends_no_turn()
         assert (resumed["sessionId"], resumed["cwd"]) == ("a1", place.cwd)
         agent.send({"id": second["id"], "result": {"messageId": "v"}})
         await client.call("session/list")
-        assert client.kinds()[-1] == "state_update running", "neither the resume nor the answer ends the turn"
+        assert client.kinds().count("state_update idle") == 1, "neither the resume nor the answer ends the turn"
         agent.update("state_update", state="running")
         agent.update("state_update", state="idle", stopReason="end_turn")
         await client.idle(2)

@@ -92,7 +92,7 @@ async def test_capabilities_have_the_shape_that_clients_know(tmp_path: Path) -> 
     assert told["workspaces"] == [
         {"id": workspace_id(str(tmp_path)), "cwd": str(tmp_path), "primary": True, "trusted": True}
     ]
-    assert told["policy"] == {"permission": "first-responder"}
+    assert told["policy"] == {"permission": "first-responder", "whenBusy": "queue"}
     assert told["transports"] == ["rest", "sse"]
     assert told["protocolVersions"] == {"current": "v1", "supported": ["v1"]}
     assert told["modelServices"] == []

@@ -338,8 +338,8 @@ class Awaited(Struct, frozen=True, rename="camel"):
 
 
 class TurnBlocked(TurnEvent, frozen=True, tag="turn_blocked"):
-    waits_for: tuple[Awaited, ...] = ()
-    """What is open now. An agent may say that it waits before it says for what."""
+    waits_for: tuple[Awaited, ...] | None = None
+    """What is open now; none if nothing is yet, because an agent may say that it waits before it says for what."""
 
 
 class TurnUnblocked(TurnEvent, frozen=True, tag="turn_unblocked"):

@@ -78,7 +78,7 @@ def block(draft: Draft, at: int, turn: Turn) -> None:
     """The turn waits for its users, and says for what."""
     open_here = [each for each in draft.state.permissions if each.prompt_id == turn.prompt_id]
     waits_for = tuple(ev.Awaited(each.request_id, KINDS[each.method]) for each in open_here)
-    draft.record(ev.TurnBlocked(at=at, prompt_id=turn.prompt_id, waits_for=waits_for))
+    draft.record(ev.TurnBlocked(at=at, prompt_id=turn.prompt_id, waits_for=waits_for or None))
 
 
 def _decide_by_rule(draft: Draft, input: AgentAsks, verdict: Verdict) -> None:

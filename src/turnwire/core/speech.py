@@ -48,7 +48,7 @@ def started(draft: Draft, input: AgentReady) -> None:
     turn = draft.state.turn
     if turn is not None and turn.content is not UNSET and not draft.state.inserts:
         # The last agent would have said where the message goes; this one does not.
-        insertion.record_message(draft, input.at, turn, turn.content)
+        insertion.record_message(draft, input.at, turn, turn.content, turn.echo_id)
 
 
 def update(draft: Draft, input: AgentUpdate) -> None:

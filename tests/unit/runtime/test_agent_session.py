@@ -19,7 +19,7 @@ from turnwire.core.events import CancelRung
 from turnwire.core.inputs import AgentGone, AgentReady, AgentUpdate, AnyInput
 from turnwire.core.state import NOTHING, SessionState
 from turnwire.core.view import View
-from turnwire.ids import AgentSessionId, PromptId
+from turnwire.ids import AgentSessionId, PromptId, SessionId
 from turnwire.limits import Limits
 from turnwire.link.memory import memory_pair
 from turnwire.runtime.agent_connection import AgentConnection

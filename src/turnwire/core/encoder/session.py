@@ -77,6 +77,8 @@ class Known(Struct):
     """Prompts that are accepted and whose message is not in the conversation yet."""
     asked: dict[PromptId, str] = {}
     """Prompts that the agent has and has not answered, with the id of each message, empty before it is shown."""
+    answered: set[PromptId] = set()
+    """Prompts of this client that have not ended and whose acceptance it was told (D2)."""
     is_held: bool = False
     """The active turn has begun, and nothing says yet that its agent is at it."""
     requests: dict[PermissionId, str] = {}
@@ -221,7 +223,10 @@ class SessionEncoder:
         return told + self._taken(event.prompt_id)
 
     def _accepted(self, prompt_id: PromptId, message_id: str, answers: bool) -> list[Outgoing]:
-        return self._encoder.accepted(prompt_id, message_id) if answers else []
+        if not answers or prompt_id in self._known.answered:
+            return []
+        self._known.answered.add(prompt_id)
+        return self._encoder.accepted(prompt_id, message_id)
 
     def _named(self, message_id: str) -> str:
         return lived(message_id, self._known.life) if self._renames else message_id
@@ -260,6 +265,7 @@ class SessionEncoder:
         known, ended = self._known, _ended_turn(event)
         is_inserted, is_foreground = event.prompt_id not in known.waiting, known.ends(event.prompt_id)
         known.waiting.discard(event.prompt_id)
+        known.answered.discard(event.prompt_id)
         # An agent that never answers a prompt that it has shown has taken it all the same.
         message_id = known.asked.pop(event.prompt_id, "")
         answer = self._accepted(event.prompt_id, message_id, own and bool(message_id))
