@@ -319,13 +319,6 @@ class Limits:
         1_000_000,
         "each keeps a few kilobytes; a client that never ends its own is stopped here",
     )
-    ready_s: float = _bound(
-        2.0,
-        "seconds",
-        0.0,
-        31_536_000,
-        "an ACP client that says `session/ready` needs milliseconds for it; a year is as good as for ever",
-    )
     held_frames: int = _bound(
         1024,
         "frames per stream",

@@ -19,13 +19,6 @@ class Tell(NamedTuple):
     update: Raw
 
 
-class Notify(NamedTuple):
-    """Another notification of the session."""
-
-    method: str
-    params: Raw
-
-
 class Answer(NamedTuple):
     """The result of the `session/prompt` that became this prompt, if this connection sent it."""
 
@@ -54,4 +47,4 @@ class Withdraw(NamedTuple):
     request_id: PermissionId
 
 
-Outgoing: TypeAlias = Tell | Notify | Answer | Fail | Ask | Withdraw
+Outgoing: TypeAlias = Tell | Answer | Fail | Ask | Withdraw
