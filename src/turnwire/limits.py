@@ -363,13 +363,6 @@ class Limits:
         1_000_000,
         "an editor opens one for each window; a guest cannot use up those of all others",
     )
-    ready_s: float = _bound(
-        2.0,
-        "seconds",
-        0.0,
-        31_536_000,
-        "an ACP client that says `session/ready` needs milliseconds for it; a year is as good as for ever",
-    )
     held_frames: int = _bound(
         1024,
         "frames per stream",

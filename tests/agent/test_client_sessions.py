@@ -124,7 +124,7 @@ async def test_a_client_that_joins_a_running_session_learns_its_state_and_its_en
         await go.wait()
         turn.say("after")
 
-    async with served(agent, V1_PLUS) as first, served(agent, V2) as second, served(agent, V1) as third:
+    async with served(agent, V1_PLUS) as first, served(agent, V2) as second, served(agent, V1_PLUS) as third:
         session = await first.new()
         request = await first.prompt(session, "hello all")
         await first.update("agent_message_chunk")
@@ -139,14 +139,43 @@ async def test_a_client_that_joins_a_running_session_learns_its_state_and_its_en
         idle = await second.update("state_update", state="idle")
         assert idle["stopReason"] == "end_turn"
         assert second.said() == "before after"
-        told = await third.until(lambda each: each.get("method") == "_turnwire/turn_complete")
-        # The request's id means something on its own connection only.
-        assert "promptRequestId" not in told["params"]
+        told = await third.update("turn_complete")
+        assert (told["promptRequestId"], told["_meta"]["turnwire"]["own"]) == (request, False)
         assert third.said() == "before after"
         # The other one prompts: its message is shown to both.
         assert await second.take_turn(session, "me too") == "end_turn"
         shown = await first.update("user_message_chunk")
         assert shown["content"]["text"] == "me too"
+
+
+@pytest.mark.requirement("R20")
+async def test_the_end_of_anothers_turn_never_has_the_id_of_an_own_prompt() -> None:
+    agent, go = Agent("shared"), anyio.Event()
+
+    @agent.prompt
+    async def answer(turn: Turn) -> None:
+        turn.say(turn.text)
+        await go.wait()
+
+    async with served(agent, V1_PLUS) as one, served(agent, V1_PLUS) as other:
+        session = await one.new()
+        await load(other, session)
+        await one.prompt(session, "first", 70)
+        await other.prompt(session, "second", "70")
+        await one.update("agent_message_chunk")
+        go.set()
+        await other.answer("70")
+        await one.until(lambda _: len(one.updates("turn_complete")) == 2)
+        named = [
+            [(each["promptRequestId"], each["_meta"]["turnwire"]["own"]) for each in ends]
+            for ends in (one.updates("turn_complete"), other.updates("turn_complete"))
+        ]
+        first = one.updates("turn_complete")[0]["_meta"]["turnwire"]["promptId"]
+        assert named == [[(70, True), ("70", False)], [(first, False), ("70", True)]]
+        async with served(agent, V1_PLUS) as late:
+            await load(late, session)
+            assert [each["promptRequestId"] for each in late.updates("turn_complete")] == [70, "70"]
+            assert not any(each["_meta"]["turnwire"]["own"] for each in late.updates("turn_complete"))
 
 
 async def test_a_turn_ends_cancelled_for_the_others_when_its_client_leaves() -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import anyio
 import pytest
-from tests.agent.kit import CWD, DIALECTS, V1, V2, Driver, Json, say_nothing, served, text_prompt
+from tests.agent.kit import CWD, DIALECTS, V1, V1_PLUS, V2, Driver, Json, say_nothing, served, text_prompt
 
 from turnwire.agent import Agent, AgentFailure, AgentOptions, AuthMethod, Session, Turn
 from turnwire.core.dialect import read_initialize
@@ -43,26 +43,20 @@ async def hello_to(agent: Agent, hello: Json) -> Json:
 
 
 @pytest.mark.requirement("R6")
-async def test_the_drafts_are_offered_in_every_place_in_one_place_or_nowhere() -> None:
-    v1 = (await hello_to(plain(), V1))["result"]
+async def test_the_drafts_are_offered_in_every_place_or_nowhere() -> None:
+    v1 = (await hello_to(plain(), V1_PLUS))["result"]
     assert v1["agentInfo"] == {"name": "plain", "title": "Plain", "version": "3"}
     assert {"turnComplete": {}, "ready": {}}.items() <= v1["agentCapabilities"]["sessionCapabilities"].items()
     assert v1["capabilities"] == {"session": {"turnComplete": {}, "ready": True}}
-    strict = (await hello_to(plain(drafts="strict"), V1))["result"]
-    assert "capabilities" not in strict
-    assert "ready" not in strict["agentCapabilities"]["sessionCapabilities"]
-    assert strict["agentCapabilities"]["_meta"] == {"turnwire": {"turnComplete": {}, "ready": {}}}
-    off = (await hello_to(plain(drafts="off"), V1))["result"]
+    off = (await hello_to(plain(turn_complete="off", ready_s=0), V1_PLUS))["result"]
     assert not {"turnComplete", "ready", "turnwire"} & set(str(off).replace("'", " ").split())
-    unmarked = (await hello_to(plain(turn_complete="off"), V1))["result"]
+    unmarked = (await hello_to(plain(turn_complete="off"), V1_PLUS))["result"]
     assert "turnComplete" not in str(unmarked)
     v2 = (await hello_to(plain(), V2))["result"]
     assert v2["capabilities"]["session"]["ready"] is True
     assert v2["capabilities"]["session"]["mcp"] == {"stdio": {}}
     assert "turnComplete" not in str(v2)
-    strict2 = (await hello_to(plain(drafts="strict"), V2))["result"]
-    assert strict2["capabilities"]["session"]["_meta"]["turnwire"]["ready"] == {}
-    for answer in (v1, strict, v2, strict2):
+    for answer in (v1, v2):
         assert read_initialize(raw(answer)).ready
     assert not read_initialize(raw(off)).ready
 

@@ -8,7 +8,7 @@ import anyio
 import anyio.from_thread
 import anyio.to_thread
 import pytest
-from tests.agent.kit import CWD, DIALECTS, V1, V2, Driver, Json, is_answer, say_nothing, served, update_of
+from tests.agent.kit import CWD, DIALECTS, V1, V1_PLUS, V2, Driver, Json, is_answer, say_nothing, served, update_of
 
 from turnwire.agent import Agent, AgentOptions, Command, Session, Turn
 from turnwire.errors import LimitExceeded
@@ -75,7 +75,7 @@ async def test_a_bus_faster_than_the_answer_overtakes_nothing_and_loses_nothing(
 @each_dialect
 @pytest.mark.requirement("R3", "R6", "R30")
 async def test_without_the_offer_nothing_waits_but_for_the_answer(hello: Json) -> None:
-    agent, _ = bus(AgentOptions(drafts="off"))
+    agent, _ = bus(AgentOptions(ready_s=0))
     async with served(agent, hello) as driver:
         await opened(driver)
         await driver.until(lambda _: len(driver.updates("agent_message_chunk")) == 3 * BURST)
@@ -102,6 +102,52 @@ async def test_a_client_that_never_says_it_is_ready_is_told_after_the_time_limit
         await driver.notify("session/ready", sessionId=session)
         await driver.call("session/list")
         assert len(driver.updates("agent_message_chunk")) == 3 * BURST
+
+
+@each_dialect
+@pytest.mark.requirement("R28")
+async def test_a_client_that_was_waited_for_in_vain_is_not_waited_for_again(
+    hello: Json, caplog: pytest.LogCaptureFixture
+) -> None:
+    clock = ManualClock()
+    agent, _ = bus(AgentOptions(ready_s=3), clock)
+    async with served(agent, hello) as driver:
+        await opened(driver)
+        await clock.wait_for_sleepers(1)
+        clock.advance(3)
+        await driver.until(lambda _: len(driver.updates("agent_message_chunk")) == 3 * BURST)
+        await opened(driver)
+        await driver.until(lambda _: len(driver.updates("agent_message_chunk")) == 6 * BURST)
+    assert caplog.text.count("did not say that it is ready") == 1
+    # Another connection begins anew, and one that says it is waited for each time.
+    async with served(agent, hello) as driver:
+        await driver.notify("session/ready", sessionId=await opened(driver))
+        for _ in range(2):
+            before = len(driver.updates("agent_message_chunk"))
+            session = await opened(driver)
+            await driver.call("session/list")
+            told = [each["params"]["sessionId"] for each in driver.frames if "params" in each]
+            assert session not in told
+            await clock.wait_for_sleepers(1)
+            clock.advance(3)
+            await driver.until(lambda _, least=before + 3 * BURST: len(driver.updates()) >= least)
+
+
+@pytest.mark.requirement("R6", "R26")
+@pytest.mark.parametrize(
+    "hello",
+    [
+        {**V1_PLUS, "clientInfo": {"name": "zed", "version": "1.18.0"}},
+        {**V1_PLUS, "clientCapabilities": {"session": {"ready": False}}},
+        {**V2, "capabilities": {"_meta": {"turnwire": {"ready": False}}}},
+    ],
+)
+async def test_who_never_says_it_is_neither_offered_it_nor_waited_for(hello: Json) -> None:
+    agent, _ = bus(AgentOptions(ready_s=None))
+    async with served(agent, hello) as driver:
+        assert "ready" not in str(driver.frames[0]["result"])
+        await opened(driver)
+        await driver.until(lambda _: len(driver.updates("agent_message_chunk")) == 3 * BURST)
 
 
 @each_dialect

@@ -84,7 +84,7 @@ async def test_a_turn_that_swallows_its_cancellation_ends_cancelled(hello: Json)
 @pytest.mark.requirement("R14")
 async def test_a_turn_that_does_not_stop_is_ended_without_it_and_is_late_from_then_on(hello: Json) -> None:
     clock, go = ManualClock(), anyio.Event()
-    agent = Agent("deaf", clock=clock, options=AgentOptions(max_cancel_s=5, drafts="off"))
+    agent = Agent("deaf", clock=clock, options=AgentOptions(max_cancel_s=5, ready_s=0))
 
     @agent.prompt
     async def answer(turn: Turn) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import anyio
 import pytest
-from tests.agent.kit import CWD, DIALECTS, V1, V2, Json, say_nothing, served, update_of
+from tests.agent.kit import CWD, DIALECTS, V1, Json, say_nothing, served, update_of
 from tests.support.heard import WAIT_S
 
 from turnwire.agent import Agent, AgentFailure, AgentOptions, Kept, MemoryStore, Session, Turn
@@ -98,19 +98,6 @@ async def test_a_session_that_was_refused_never_was() -> None:
         await driver.notify("$/cancel_request", requestId=waiting)
         assert (await driver.answer(waiting))["error"]["code"] == -32800
         assert (await driver.call("session/list"))["sessions"] == []
-
-
-async def test_a_v2_client_that_asks_for_it_gets_the_extension_of_a_strict_agent() -> None:
-    asks: Json = {**V2, "capabilities": {"_meta": {"turnwire": {"turnComplete": {}}}}}
-    for hello, drafts, count in ((asks, "strict", 1), (asks, "draft", 0), (V2, "strict", 0)):
-        agent = Agent("strict", options=AgentOptions(drafts="strict" if drafts == "strict" else "draft"))
-        agent.prompt(say_nothing)
-        async with served(agent, hello, checks=False) as driver:
-            await driver.take_turn(await driver.new())
-            marks = driver.updates("_turn_complete")
-            assert len(marks) == count
-            assert all(each["stopReason"] == "end_turn" for each in marks)
-            assert driver.kinds()[-1] == "idle"
 
 
 async def test_no_turn_begins_in_a_session_that_is_closed() -> None:

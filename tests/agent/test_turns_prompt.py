@@ -116,7 +116,7 @@ async def test_the_marker_comes_once_before_the_answer_and_names_the_request_as_
         assert type(mark["promptRequestId"]) is type(request_id)
         assert mark["stopReason"] == answer["result"]["stopReason"] == "refusal"
         words = driver.kinds()
-        assert words[-3:] == ["turn_complete", "_turnwire/turn_complete", "answer"]
+        assert words[-2:] == ["turn_complete", "answer"]
         assert words.index("turn_complete") > len(words) - 1 - words[::-1].index("agent_message_chunk")
 
 
@@ -132,34 +132,30 @@ async def test_a_failed_turn_is_marked_without_a_stop_reason_and_a_refused_promp
         assert len(marks(driver)) == 1
 
 
-FORMS = [
-    # the client asks, the policy, the drafts: the tag, the notification, in the result, in a closing update
-    (True, "negotiated", "draft", True, True, True, False),
-    (False, "negotiated", "draft", False, True, True, True),
-    (True, "always", "draft", True, True, True, True),
-    (False, "always", "draft", True, True, True, True),
-    (True, "off", "draft", False, False, False, False),
-    (True, "negotiated", "off", False, False, False, False),
-    (True, "negotiated", "strict", False, True, True, True),
-]
+ASKS: Json = {**V1, "clientCapabilities": {"session": {"turnComplete": {}}}}
+ZED: Json = {**V1_PLUS, "clientInfo": {"name": "zed", "version": "1.18.0"}}
 
 
-@pytest.mark.requirement("R25", "R6")
-@pytest.mark.parametrize(("asks", "policy", "drafts", "tag", "note", "in_result", "closing"), FORMS)
-async def test_the_end_is_marked_in_the_forms_that_were_agreed(
-    asks: bool, policy: Any, drafts: Any, tag: bool, note: bool, in_result: bool, closing: bool
-) -> None:
-    async with served(
-        talking(AgentOptions(turn_complete=policy, drafts=drafts)), V1_PLUS if asks else V1
-    ) as driver:
-        session = await driver.new()
-        result = (await driver.answer(await driver.prompt(session)))["result"]
-        assert bool(marks(driver)) is tag
-        assert ("_turnwire/turn_complete" in driver.kinds()) is note
-        assert ("turnComplete" in result.get("_meta", {}).get("turnwire", {})) is in_result
-        closed = [each for each in driver.updates("session_info_update") if "turnwire" in each.get("_meta", {})]
-        assert bool(closed) is closing
-        assert all(each.keys() == {"sessionUpdate", "_meta"} for each in closed)
+@pytest.mark.requirement("R6", "R18", "R25")
+@pytest.mark.parametrize(
+    ("hello", "policy", "gets"),
+    [
+        (V1_PLUS, "auto", True),
+        (V1, "auto", False),
+        (ZED, "auto", False),
+        (ASKS | {"clientInfo": ZED["clientInfo"]}, "auto", True),
+        (V1, "always", True),
+        (V1_PLUS, "asked", False),
+        (ASKS, "asked", True),
+        (ASKS, "off", False),
+    ],
+)
+async def test_who_is_offered_the_marker_gets_it_and_nobody_else(hello: Json, policy: Any, gets: bool) -> None:
+    async with served(talking(AgentOptions(turn_complete=policy)), hello) as driver:
+        offered = driver.frames[0]["result"]["agentCapabilities"]["sessionCapabilities"]
+        result = (await driver.answer(await driver.prompt(await driver.new())))["result"]
+        assert ("turnComplete" in offered, len(marks(driver))) == (gets, gets)
+        assert result["_meta"]["turnwire"]["turnComplete"]["stopReason"] == result["stopReason"]
 
 
 # -- what a turn says ----------------------------------------------------------------------------------------------

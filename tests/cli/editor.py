@@ -20,6 +20,7 @@ Json: TypeAlias = dict[str, Any]
 
 INFO = {"name": "editor", "version": "1"}
 V1: Json = {"protocolVersion": 1, "clientCapabilities": {}, "clientInfo": INFO}
+OPENS = frozenset({"session/new", "session/load", "session/resume"})
 V2: Json = {"protocolVersion": 2, "info": INFO, "capabilities": {}}
 
 
@@ -70,9 +71,12 @@ class Editor:
         return self.until(lambda each: each.get("id") == request_id and "method" not in each)
 
     def ask(self, method: str, params: Json) -> Any:
-        """A request and its result."""
+        """A request and its result. The editor is ready for a session when it has the answer that opens it."""
         answer = self.answer(self.begin(method, params))
         assert "result" in answer, answer
+        if method in OPENS:
+            opened = answer["result"].get("sessionId") or params["sessionId"]
+            self.send(method="session/ready", params={"sessionId": opened})
         return answer["result"]
 
     def open(self, cwd: Path, hello: Json = V1) -> str:

@@ -46,8 +46,7 @@ def to_daemon(daemon: Served, *words: str, url: str | None = None) -> tuple[str,
 
 
 def lines_of_ends(opened: Editor) -> list[str]:
-    ends = [each for each in opened.heard if each.get("method") == "_turnwire/turn_complete"]
-    return [each["params"]["stopReason"] for each in ends]
+    return [each["stopReason"] for each in opened.updates("turn_complete")]
 
 
 @pytest.mark.parametrize("version", [1, 2])

@@ -42,6 +42,11 @@ def shown_text(heard: list[Json]) -> str:
     return "".join(texts)
 
 
+def ends_of(opened: Editor) -> list[Json]:
+    """The ends of turns that a v1 editor was told of."""
+    return opened.updates("turn_complete")
+
+
 @pytest.mark.requirement("G7")
 @pytest.mark.parametrize("version", [1, 2])
 @pytest.mark.parametrize("profile", ["v1", "v2"])
@@ -120,8 +125,7 @@ def test_a_turn_goes_on_when_the_editor_quits_and_its_end_is_there_afterwards(tm
         again.ask("initialize", V1)
         bring_back(again, session, tmp_path, 1)
         assert again.text() == "begunended"
-        ends = [each for each in again.heard if each.get("method") == "_turnwire/turn_complete"]
-        assert [each["params"]["stopReason"] for each in ends] == ["end_turn"]
+        assert [each["stopReason"] for each in ends_of(again)] == ["end_turn"]
 
 
 @pytest.mark.requirement("G3", "G14")
@@ -141,7 +145,7 @@ def test_a_turn_that_outlasts_its_editor_for_too_long_is_ended_and_no_agent_is_l
     with editor(tmp_path, "--data", str(tmp_path / "data")) as again:
         again.ask("initialize", V1)
         bring_back(again, session, tmp_path, 1)
-        assert len([each for each in again.heard if each.get("method") == "_turnwire/turn_complete"]) == 1
+        assert len(ends_of(again)) == 1
         assert again.ended(again.prompt(session, "still here")) == "end_turn"
 
 
@@ -214,18 +218,23 @@ def test_words_that_do_not_fit_are_refused_as_usage(tmp_path: Path, words: list[
 
 
 @pytest.mark.parametrize(
-    ("flag", "kinds"), [("negotiated", []), ("always", ["turn_complete"]), ("off", [])], ids=str
+    ("flag", "name", "gets"),
+    [
+        ("auto", "an editor of tomorrow", True),
+        ("auto", "Zed", False),
+        ("always", "Zed", True),
+        ("asked", "an editor of tomorrow", False),
+        ("off", "an editor of tomorrow", False),
+    ],
 )
-@pytest.mark.requirement("R25")
+@pytest.mark.requirement("R18", "R25")
 def test_the_operator_says_which_v1_clients_are_sent_the_end_of_a_turn(
-    tmp_path: Path, flag: str, kinds: list[str]
+    tmp_path: Path, flag: str, name: str, gets: bool
 ) -> None:
     with editor(tmp_path, "--turn-complete", flag) as opened:
-        session = opened.open(tmp_path)
+        session = opened.open(tmp_path, {**V1, "clientInfo": {"name": name, "version": "1"}})
         assert opened.ended(opened.prompt(session, "hello")) == "end_turn"
-        assert [update(each)["sessionUpdate"] for each in opened.heard if "stopReason" in update(each)] == kinds
-        marks = [each for each in opened.heard if each.get("method") == "_turnwire/turn_complete"]
-        assert len(marks) == (0 if flag == "off" else 1)
+        assert len(ends_of(opened)) == gets
 
 
 def test_the_operator_may_offer_version_1_only(tmp_path: Path) -> None:

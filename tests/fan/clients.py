@@ -20,26 +20,24 @@ LAST_WORD = "usage_update"
 """What an agent says last of its own accord when a session is new."""
 
 INFO = {"name": "fan", "version": "1"}
-_PLACES: dict[Transport, Json] = {
-    "stdio": {"_meta": {"turnwire": {"turnComplete": {}, "ready": {}}}},
-    "http1": {"_meta": {"turnwire": {"turnComplete": True, "ready": True}}},
-    "http2": {"session": {"turnComplete": {}, "ready": {}}},
-    "websocket": {"session": {"turnComplete": True, "ready": True}},
+_LACKING: dict[Transport, Json] = {
+    "stdio": {"_meta": {"turnwire": {"turnComplete": False, "ready": False}}},
+    "http1": {"session": {"turnComplete": False, "ready": False}},
+    "http2": {"_meta": {"turnComplete": False, "ready": False}},
+    "websocket": {"session": {"turnComplete": False}, "_meta": {"turnwire": {"ready": False}}},
 }
-"""Where a client may ask for the drafts: each transport has another place, so that all are tried."""
-_NO: Json = {"_meta": {"turnwire": {"turnComplete": False, "ready": None}}, "session": {"turnComplete": "yes"}}
-"""What does not ask for them."""
+"""How a client may say that it lacks the drafts: each transport has another place, so that all are tried."""
 
 
 def hello(pair: Pair) -> Json:
     """What a client of this dialect says in `initialize`."""
     match pair.dialect:
         case "v1":
-            return {"protocolVersion": 1, "clientCapabilities": _NO, "clientInfo": INFO}
+            return {"protocolVersion": 1, "clientCapabilities": _LACKING[pair.transport], "clientInfo": INFO}
         case "v1plus":
-            return {"protocolVersion": 1, "clientCapabilities": _PLACES[pair.transport], "clientInfo": INFO}
+            return {"protocolVersion": 1, "clientCapabilities": {}, "clientInfo": INFO}
         case "v2":
-            return {"protocolVersion": 2, "capabilities": {"session": {"ready": {}}}, "info": INFO}
+            return {"protocolVersion": 2, "capabilities": {}, "info": INFO}
 
 
 class End(NamedTuple):

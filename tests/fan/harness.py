@@ -30,7 +30,7 @@ def _hold_against_schema(client: Client) -> None:
     """Every frame that the client was sent is one of ACP, or of a draft."""
     if not SCHEMAS.exists():
         return
-    check = SchemaCheck(2 if client.pair.dialect == "v2" else 1, drafts=client.pair.dialect == "v1plus")
+    check = SchemaCheck(2 if client.pair.dialect == "v2" else 1)
     for each in client.asked:
         check.sent(each)
     for each in client.frames:

@@ -24,7 +24,7 @@ NUMBERS = tuple(f"R{number}" for number in (*range(1, 57), *range(70, 75)))
 SERVED: tuple[Transport, ...] = ("http1", "http2", "websocket")
 """Those of a daemon. It has REST beside them, and takes any number of clients."""
 ASKING: tuple[Dialect, ...] = ("v1plus", "v2")
-"""Those whose clients say that they send `session/ready`."""
+"""Those whose clients say nothing of the drafts, and do what the drafts say: they send `session/ready`."""
 OF_V1: tuple[Dialect, ...] = ("v1", "v1plus")
 PLAIN: tuple[Profile, ...] = ("v1", "v2")
 """One agent of each version, for what does not depend on drafts that the agent speaks itself."""

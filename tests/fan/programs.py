@@ -29,12 +29,11 @@ Way: TypeAlias = Literal["usual", "hasty", "held-to-v1"]
 
 TOKEN = "a-token-for-the-fan-0123456789"
 AGENT = Path(__file__).parent / "agent.py"
-FOR_EVER = "ready_s=31536000"
 HASTY_S = 0.05
 WAYS: dict[Way, tuple[str, ...]] = {
-    "usual": ("--limit", FOR_EVER),
-    "hasty": ("--limit", f"ready_s={HASTY_S}", "--turn-complete", "off"),
-    "held-to-v1": ("--limit", FOR_EVER, "--protocol", "1"),
+    "usual": ("--ready-timeout", "never"),
+    "hasty": ("--ready-timeout", str(HASTY_S), "--turn-complete", "off"),
+    "held-to-v1": ("--ready-timeout", "never", "--protocol", "1"),
 }
 """How an operator may run it."""
 SERVERS: dict[Server, tuple[str, ...]] = {"uvicorn": ("--server", "uvicorn"), "granian": ("--http2",)}

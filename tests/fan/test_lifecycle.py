@@ -6,7 +6,7 @@ import pytest
 from tests.fan.agent import USAGE
 from tests.fan.clients import Client, End, Json, kinds, states
 from tests.fan.harness import Harness
-from tests.fan.matrix import SERVED, fan
+from tests.fan.matrix import ASKING, SERVED, fan
 
 pytestmark = pytest.mark.anyio
 
@@ -133,7 +133,9 @@ def ends(client: Client, session_id: str, start: int = 0) -> int:
     """How many ends of turns the client was told, in the form that it knows."""
     if client.pair.version == 2:
         return states(client.updates(session_id, start)).count("idle")
-    return sum(each.get("method") == "_turnwire/turn_complete" for each in client.frames[start:])
+    if client.pair.dialect == "v1plus":
+        return kinds(client.updates(session_id, start)).count("turn_complete")
+    return sum("stopReason" in each.get("result", {}) for each in client.frames[start:])
 
 
 @pytest.mark.requirement("R42")
@@ -215,7 +217,11 @@ async def test_who_comes_while_a_turn_runs_learns_of_it_and_of_its_end(harness: 
         await client.ready(session_id)
         gate.touch()
         assert (await first.end(session_id, request_id)).stop_reason == "end_turn"
-        await client.next(lambda _: ends(client, session_id) == 1)
+        if harness.pair.dialect in ASKING:
+            await client.next(lambda _: ends(client, session_id) == 1)
+        else:
+            # A client that lacks the drafts has no word for the end of another's turn.
+            await client.says(session_id, "more")
         assert client.texts(session_id, begun) == ["begun", "more"]
 
 
@@ -235,7 +241,7 @@ async def test_the_history_has_messages_and_ends_and_none_of_it_is_a_new_end(har
         if harness.pair.version == 2:
             assert states(history) == ["running", "idle", "running", "idle", "idle"], "and where it stands now"
         else:
-            assert ends(client, session_id, begun) == 2
+            assert ends(client, session_id, begun) == (2 if harness.pair.dialect == "v1plus" else 0)
         # A prompt that is sent now ends with its own end, not with one of these.
         await client.ready(session_id)
         gate = harness.gate()

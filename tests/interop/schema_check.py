@@ -3,7 +3,7 @@
 Takes the messages of one connection in both directions, in order; gives what the schema has against those that came
 from turnwire. A definition is found by the method: of the message itself, or of the request that it answers. Values
 that the schema leaves open for others (`title: other`) are refused, so that a misspelt kind does not pass. Drafts
-pass only where they are named below.
+pass only where they are named below, and on a connection that may have them.
 """
 
 from __future__ import annotations
@@ -19,11 +19,10 @@ from tests.interop.peers import PEERS, ROOT, absent
 SCHEMAS = PEERS / "node/node_modules/@agentclientprotocol/sdk/schema"
 Json: TypeAlias = dict[str, Any]
 
-DRAFT_UPDATES = {
-    1: frozenset({"turn_complete", "state_change", "user_message"}),
-    2: frozenset[str](),
-}
-"""Updates of drafts, which only a client that asked for them is sent."""
+OFFERED = frozenset({"turn_complete"})
+"""Updates of drafts that v1 clients are offered and sent."""
+LIFECYCLE = frozenset({"state_change", "user_message"})
+"""Those of the lifecycle draft, which only a client that asked for them is sent."""
 DRAFT_METHODS = frozenset({"session/attach", "session/detach"})
 """Requests of drafts: their results are in no schema."""
 
@@ -96,13 +95,13 @@ def against(version: int, definition: str, value: Any, name: str = "schema") -> 
 class SchemaCheck:
     """One connection of a client of this version. Problems are collected; `problems` is empty if all is well."""
 
-    def __init__(self, version: int, *, drafts: bool = False) -> None:
-        """`drafts`: the client asked for the drafts of its version."""
+    def __init__(self, version: int, *, lifecycle: bool = False) -> None:
+        """`lifecycle`: the client asked for that draft."""
         self.version = version
         self.problems: list[str] = []
         self.seen: set[str] = set()
         """What was checked: methods, kinds of updates, and methods whose answers were."""
-        self._drafts = DRAFT_UPDATES[version] if drafts else frozenset[str]()
+        self._drafts = frozenset[str]() if version == 2 else OFFERED | LIFECYCLE if lifecycle else OFFERED
         self._asked: dict[bytes, str] = {}
         """By their ids as JSON, because 1 and "1" are two ids."""
 
@@ -153,12 +152,12 @@ class SchemaCheck:
         return [otherwise]
 
 
-def check_frames(version: int, frames: Sequence[Frame], *, drafts: bool = False) -> SchemaCheck:
+def check_frames(version: int, frames: Sequence[Frame]) -> SchemaCheck:
     """Hold a connection's frames against the schema. Fails with the first few problems.
 
     What was sent counts from the start: a client may note a POST once it is done, and its JSON-RPC answer before.
     """
-    check = SchemaCheck(version, drafts=drafts)
+    check = SchemaCheck(version)
     for each in frames:
         if not each.is_received:
             check.sent(each.message)

@@ -125,8 +125,7 @@ class Checked(Client):
 
     def __init__(self, place: Place, initialize: Json) -> None:
         super().__init__(place)
-        drafts = initialize in (DIALECTS["marked"], DIALECTS["lifecycle"])
-        self.check = SchemaCheck(initialize["protocolVersion"], drafts=drafts)
+        self.check = SchemaCheck(initialize["protocolVersion"], lifecycle=initialize == DIALECTS["lifecycle"])
 
     async def send(self, message: Any) -> None:
         self.check.sent(message)
@@ -230,7 +229,7 @@ BOTH = {
     *("config_option_update", "available_commands_update", "session/request_permission", "elicitation/create"),
     "error",
 }
-V1_ONLY = {"tool_call", "plan", "current_mode_update", "_extension"}
+V1_ONLY = {"tool_call", "plan", "current_mode_update"}
 EXPECTED = {
     "v1": BOTH | V1_ONLY | {"user_message_chunk"},
     "marked": BOTH | V1_ONLY | {"user_message_chunk", "turn_complete"},
@@ -263,7 +262,8 @@ async def test_everything_that_a_client_is_sent_is_in_the_schema_of_its_version(
 
 BAD: list[tuple[int, str, Json]] = [
     (1, "update", {"sessionUpdate": "agent_message_chunk"}),
-    (1, "update", {"sessionUpdate": "turn_complete", "stopReason": "end_turn"}),
+    (2, "update", {"sessionUpdate": "turn_complete", "promptRequestId": 1, "stopReason": "end_turn"}),
+    (1, "update", {"sessionUpdate": "state_change", "state": "idle"}),
     (1, "update", {"sessionUpdate": "state_update", "state": "idle"}),
     (1, "update", {"sessionUpdate": "tool_call", "toolCallId": "t"}),
     (2, "update", {"sessionUpdate": "agent_message_chunk", "content": TEXT}),

@@ -41,7 +41,8 @@ class Editor(NamedTuple):
             check=False,
         )
         assert done.returncode == 0, done.stderr
-        assert "Traceback" not in done.stderr, done.stderr
+        # The Python SDK writes one for each update of a kind that it does not know, and goes on.
+        assert done.stderr.count("Traceback") == done.stderr.count("Input tag 'turn_complete'"), done.stderr
         return json.loads(done.stdout)
 
 

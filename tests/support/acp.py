@@ -32,12 +32,11 @@ from turnwire.testing.scripted.agent import ScriptedSource
 TOKEN = "a-token-for-tests-0123456789"
 
 INFO = {"name": "test", "version": "1"}
-V1: Json = {"protocolVersion": 1, "clientCapabilities": {}, "clientInfo": INFO}
-MARKED: Json = {
-    "protocolVersion": 1,
-    "clientCapabilities": {"_meta": {"turnwire": {"turnComplete": {}, "ready": {}}}},
-    "clientInfo": INFO,
-}
+LACKS: Json = {"turnComplete": False, "ready": False}
+V1: Json = {"protocolVersion": 1, "clientCapabilities": {"session": LACKS}, "clientInfo": INFO}
+"""A v1 client that lacks the drafts, and says so."""
+MARKED: Json = {"protocolVersion": 1, "clientCapabilities": {}, "clientInfo": INFO}
+"""One that says nothing: it is taken at the drafts' word."""
 LIFECYCLE: Json = {
     "protocolVersion": 1,
     "clientCapabilities": {"_meta": {"turnwire": {"lifecycle": {}}}},
@@ -153,8 +152,12 @@ class Client(Heard):
         """What the updates were, one after the other; texts of the agent as they are."""
         return [said(each) for each in self.updates()]
 
-    async def new(self) -> SessionId:
-        return SessionId((await self.call("session/new", cwd=self.place.cwd, mcpServers=[]))["sessionId"])
+    async def new(self, *, is_ready: bool = True) -> SessionId:
+        """A new session, which the client is ready for."""
+        session_id = (await self.call("session/new", cwd=self.place.cwd, mcpServers=[]))["sessionId"]
+        if is_ready:
+            await self.notify("session/ready", sessionId=session_id)
+        return SessionId(session_id)
 
     async def prompt(self, session_id: str, text: str, **members: Any) -> int | str:
         """Send a prompt and give its request id."""
@@ -162,8 +165,10 @@ class Client(Heard):
         return await self.ask("session/prompt", sessionId=session_id, prompt=[block], **members)
 
     async def open(self, method: str, session_id: str, **members: Any) -> Any:
-        """`session/load` or `session/resume`."""
-        return await self.call(method, sessionId=session_id, cwd=self.place.cwd, mcpServers=[], **members)
+        """`session/load` or `session/resume`; the client is ready for it."""
+        result = await self.call(method, sessionId=session_id, cwd=self.place.cwd, mcpServers=[], **members)
+        await self.notify("session/ready", sessionId=session_id)
+        return result
 
     async def idle(self, count: int = 1) -> None:
         """Until a v2 client heard so many ends of turns."""

@@ -54,6 +54,7 @@ class ClientSessions:
     def __init__(self, client: ConnectedClient) -> None:
         self.connected = client
         self.definition = client.definition
+        client.is_prompting = self.is_prompting
         self._open: dict[str, SessionClient] = {}
         """Its place in each session that it has open, by the session's id."""
 
@@ -75,8 +76,10 @@ class ClientSessions:
             return None
 
     def be_ready(self, session_id: str) -> None:
+        """`session/ready`. About a session that is not open here it does nothing."""
         client = self._open.get(session_id)
         if client is not None:
+            self.connected.says_ready = True
             client.be_ready("ready")
 
     # -- opening -------------------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ a client that is there, and never reads from it: `turnwire.agent.connection` doe
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from typing import Any, NamedTuple
 
 import anyio
@@ -43,6 +43,12 @@ class ConnectedClient:
         """How far its connection is: what it may call now."""
         self.profile = ClientProfile(version=1)
         """What it said in `initialize`."""
+        self.says_ready = False
+        """It has sent `session/ready`."""
+        self.was_late = False
+        """It never has, and was waited for in vain: once is enough."""
+        self.is_prompting: Callable[[RequestId], bool] = lambda _: False
+        """Whether a prompt with this id has no answer yet. Its sessions say so."""
 
     def put(self, frame: Frame) -> None:
         self.outbox.put(encode(frame))

@@ -98,9 +98,8 @@ def initialize_result(definition: AgentDefinition, client: ClientProfile) -> Jso
     options = definition.options
     host = HostOffer(
         version=definition.version,
-        turn_complete=options.offers_turn_complete,
-        ready=options.offers_ready,
-        strict=options.drafts == "strict",
+        turn_complete=options.dialect_for(client).turn_complete,
+        ready=options.awaits(client),
         passed=frozenset(_MARKERS),
     )
     blocks = {"image": options.image, "audio": options.audio, "embeddedContext": options.embedded_context}

@@ -8,7 +8,7 @@ each turn is, with the names by which its prompt was known.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 from msgspec import Raw, Struct
@@ -16,6 +16,7 @@ from msgspec import Raw, Struct
 from turnwire.agent.v2_updates import Json, call_ended, text_block
 from turnwire.core.encoder.encoder import EndedTurn, idle_update
 from turnwire.core.translate.members import as_object, child
+from turnwire.ids import RequestId
 from turnwire.wire.jsonrpc import raw
 from turnwire.wire.methods import VENDOR
 from turnwire.wire.schema.update import CURRENT_STATE
@@ -119,11 +120,19 @@ class History:
         self._growing, self._texts = None, []
 
 
-def mark_of(kept: Raw) -> Json:
-    """A kept end as the drafts of `turn_complete` name it."""
+class KeptEnd(NamedTuple):
+    """A kept end of a turn."""
+
+    prompt_id: str
+    request_id: RequestId | None
+    stop_reason: str | None
+
+
+def read_end(kept: Raw) -> KeptEnd:
+    """The names of a turn that ended long ago, and how it did."""
     idle = as_object(kept)
-    mark, reason = child(idle, "_meta", VENDOR), idle.get("stopReason")
-    return mark if reason == "error" else {**mark, "stopReason": reason}
+    names, reason = child(idle, "_meta", VENDOR), idle.get("stopReason")
+    return KeptEnd(names.get("promptId", ""), names.get("promptRequestId"), None if reason == "error" else reason)
 
 
 class _Call(Struct, rename="camel"):

@@ -14,8 +14,8 @@ from typing import Any, Final, Literal
 from msgspec import Raw
 
 from turnwire.agent.v2_updates import Json
-from turnwire.core.encoder import Dialect, Emission
-from turnwire.core.translate.handshake import ClientProfile
+from turnwire.core.encoder import Dialect
+from turnwire.core.translate.handshake import ClientProfile, TurnCompletePolicy, gets_turn_complete, is_awaited
 from turnwire.errors import ConfigError, InvalidOption
 from turnwire.limits import MiB
 from turnwire.wire.jsonrpc import raw
@@ -41,7 +41,7 @@ class AgentOptions:
     """How an agent serves. Every field has a default that fits most agents."""
 
     ready_s: float | None = 2.0
-    """How long what nobody asked for waits for `session/ready`. None waits for ever."""
+    """How long what nobody asked for waits for `session/ready`. None is for ever; 0 neither offers it nor waits."""
     held: int = 1024
     """How many updates may wait for it, per session and client."""
     max_queued: int = 16
@@ -50,10 +50,8 @@ class AgentOptions:
     """Bytes that may wait for a client that does not read, beside what its link holds."""
     max_cancel_s: float = 10.0
     """How long a cancelled turn may take to stop before it is ended without it."""
-    drafts: Literal["draft", "strict", "off"] = "draft"
-    """Where `turn_complete` and `session/ready` are offered: as the drafts say, in `_meta` only, or not at all."""
-    turn_complete: Literal["negotiated", "always", "off"] = "negotiated"
-    """Which v1 clients are sent the `turn_complete` update."""
+    turn_complete: Literal["auto", "always", "asked", "off"] = "auto"
+    """Which v1 clients get the `turn_complete` update: all but those known to lack it, all, who asks, or none."""
     image: bool = False
     audio: bool = False
     embedded_context: bool = False
@@ -74,21 +72,15 @@ class AgentOptions:
         if self.auth_required and not self.auth_methods:
             raise ConfigError("auth_required needs at least one of auth_methods")
 
-    @property
-    def offers_ready(self) -> bool:
-        return self.drafts != "off"
-
-    @property
-    def offers_turn_complete(self) -> bool:
-        return self.drafts != "off" and self.turn_complete != "off"
+    def awaits(self, client: ClientProfile) -> bool:
+        """Whether a client is waited for until it is ready, and told so."""
+        return is_awaited(self.ready_s, client)
 
     def dialect_for(self, client: ClientProfile) -> Dialect:
         """How a client is spoken to."""
         return Dialect(
             version=client.version,
-            turn_complete=client.turn_complete,
-            emission=Emission.OFF if self.drafts == "off" else Emission(self.turn_complete),
-            strict=self.drafts == "strict",
+            turn_complete=gets_turn_complete(TurnCompletePolicy(self.turn_complete), client),
             # Where v2 has it on the idle state. A client that waits for the mark has ended the turn by then.
             usage_in_mark=True,
             boolean_options=client.boolean_options,

@@ -18,14 +18,15 @@ import msgspec
 from msgspec import Raw
 
 from turnwire.agent.connected_client import BegunRequest, ConnectedClient, Outbox, failure_frame
-from turnwire.agent.history import mark_of
+from turnwire.agent.history import read_end
 from turnwire.agent.v2_updates import Json, for_v1, for_v2, marked_late
-from turnwire.core.encoder import Answer, EndedTurn, Fail, Notify, Outgoing, Tell, encoder_for
+from turnwire.core.correlation import spellings
+from turnwire.core.encoder import Answer, EndedTurn, Fail, Outgoing, Tell, encoder_for
 from turnwire.core.encoder.encoder import NOT_INSERTED, turn_complete_update
 from turnwire.core.translate.sessions import translate_setting_result
 from turnwire.core.translate.updates import NO_OFFERS, translator_for
 from turnwire.errors import LimitExceeded
-from turnwire.ids import PromptId, RequestId, SessionId
+from turnwire.ids import PromptId, RequestId
 from turnwire.wire.jsonrpc import Failure, Notification, Request, Result, encode, raw
 from turnwire.wire.methods import CANCEL_REQUEST, SESSION_SET_CONFIG_OPTION
 from turnwire.wire.schema.update import FULL_STATE
@@ -48,7 +49,7 @@ class SessionClient:
         self._on_ready = on_ready
         profile = client.profile
         self._dialect = client.definition.options.dialect_for(profile)
-        self._encoder = encoder_for(self._dialect, SessionId(session_id))
+        self._encoder = encoder_for(self._dialect)
         # What is said inside is v2, so a v2 client needs no translation.
         self._translator = translator_for(2, profile.version, NO_OFFERS, boolean_options=profile.boolean_options)
         self._withheld = profile.withheld
@@ -67,8 +68,8 @@ class SessionClient:
 
     def answered(self) -> None:
         """The answer that opens the session is in the outbox."""
-        options = self.connected.definition.options
-        self._put_all(self._gate.answered(waits=options.offers_ready))
+        options, client = self.connected.definition.options, self.connected
+        self._put_all(self._gate.answered(waits=options.awaits(client.profile) and not client.was_late))
         if self._gate.stage is GateStage.WAITING and options.ready_s is not None:
             self._start_timer(options.ready_s)
         if self._gate.stage is GateStage.OPEN and not self.is_left:
@@ -100,11 +101,13 @@ class SessionClient:
     async def _expire(self, scope: anyio.CancelScope, seconds: float) -> None:
         with scope:
             await self.connected.definition.clock.sleep(seconds)
-            logger.warning(
-                "a client did not say that it is ready for session %s within %s s; it is told now",
-                self.session_id,
-                seconds,
-            )
+            if not self.connected.was_late:
+                logger.warning(
+                    "a client did not say that it is ready for session %s within %s s; it is told now",
+                    self.session_id,
+                    seconds,
+                )
+            self.connected.was_late = not self.connected.says_ready
             self._open_gate("timeout")
 
     # -- telling -------------------------------------------------------------------------------------------------
@@ -178,8 +181,18 @@ class SessionClient:
         """A turn had ended, long ago."""
         if self._translator is None:
             return [idle]
+        if not self._dialect.turn_complete:
+            return []
+        ended = read_end(idle)
+        request_id = self._foreign(ended.request_id)
         # Waiters for live prompts ignore it: it comes before the load is answered.
-        return [raw(turn_complete_update(mark_of(idle)))] if self._dialect.marks else []
+        return [raw(turn_complete_update(ended.prompt_id, request_id, ended.stop_reason, own=False))]
+
+    def _foreign(self, request_id: RequestId | None) -> RequestId | None:
+        """The id of a request of another client, unless this one has a prompt of the same id open."""
+        if request_id is None or any(map(self.connected.is_prompting, spellings(request_id))):
+            return None
+        return request_id
 
     def snapshot(self, state: Raw) -> list[bytes]:
         """Frames with what holds now, for before that answer."""
@@ -193,7 +206,8 @@ class SessionClient:
 
     def end(self, ended: EndedTurn, *, own: bool) -> None:
         """A turn has ended."""
-        self._end(self._encoder.end(ended, own=own), ended)
+        told = ended if own else msgspec.structs.replace(ended, request_id=self._foreign(ended.request_id))
+        self._end(self._encoder.end(told, own=own), told)
 
     def take_back(self, ended: EndedTurn, *, is_refused: bool) -> None:
         """The client's prompt never entered the conversation. `is_refused`: its request was cancelled."""
@@ -217,8 +231,6 @@ class SessionClient:
             match each:
                 case Tell(update):
                     self._pass("", self._update(update))
-                case Notify(method, params):
-                    self._pass("", encode(Notification(method, params)))
                 case Answer(_, result):
                     assert request_id is not None, "only a request is answered"
                     self._pass("", encode(Result(request_id, result)))

@@ -22,7 +22,7 @@ turnwire stdio --daemon http://127.0.0.1:4170        the agent of a daemon that 
 turnwire stdio --daemon https://agents.example --session SESSION   one session of it, whatever is opened
 """
 
-USED = frozenset({"cwd", "protocol", "turn_complete", "log_format", "log_level"})
+USED = frozenset({"cwd", "protocol", "turn_complete", "ready_timeout", "log_format", "log_level"})
 UNUSED = frozenset(each.name for group in (Listening, Access, ForClients) for each in fields(group)) - USED
 """Settings that are about listening, which this does not do."""
 

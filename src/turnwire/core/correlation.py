@@ -38,6 +38,16 @@ def names(written: RequestId, ours: RequestId) -> bool:
     return same_id(written, ours) or (isinstance(written, str) and written == str(ours))
 
 
+def spellings(request_id: RequestId) -> tuple[RequestId, ...]:
+    """The id, and the one that a reader may take it for: a decimal string for an integer, or the reverse."""
+    if isinstance(request_id, int):
+        return (request_id, str(request_id))
+    try:
+        return (request_id, int(request_id))
+    except ValueError:
+        return (request_id,)
+
+
 class Correlation(Generic[Context, Incoming]):
     """Open requests of one connection, both ways."""
 

@@ -51,8 +51,6 @@ CANCEL_REQUEST: Final = "$/cancel_request"
 
 VENDOR: Final = "turnwire"
 """Our key in `_meta`, and the first part of the names of our own methods."""
-TURN_COMPLETE: Final = f"_{VENDOR}/turn_complete"
-"""The end of a prompt, for clients of v1 that cannot know it otherwise and ask for this."""
 STATE_RESYNC_REQUIRED: Final = f"_{VENDOR}/state_resync_required"
 """What our server says first on a stream whose cursor it cannot honour."""
 

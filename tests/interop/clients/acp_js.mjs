@@ -19,6 +19,10 @@ export const chosen = (options) => ({
   outcome: { outcome: "selected", optionId: options.find(({ kind }) => kind === "allow_once").optionId },
 });
 
+// An update of a kind that the SDK knows. It logs and drops any other.
+const isKnown = ({ method, params }) =>
+  method === "session/update" && params.update.sessionUpdate !== "turn_complete";
+
 // What one connection said and heard.
 class Noted {
   frames = [];
@@ -63,9 +67,9 @@ class Noted {
     });
   }
 
-  // Every update that came was handed over.
+  // Every update that came was handed over, but for the one that the SDK does not know.
   isSettled() {
-    return this.handled === this.frames.filter(([came, { method }]) => came && method === "session/update").length;
+    return this.handled === this.frames.filter(([came, message]) => came && isKnown(message)).length;
   }
 }
 

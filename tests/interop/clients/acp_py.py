@@ -71,8 +71,15 @@ class Noted:
                 await self._more.wait()
 
     def is_settled(self) -> bool:
-        """Every update that came was handed over."""
-        return self.handled == sum(came and each.get("method") == "session/update" for came, each in self.frames)
+        """Every update that came was handed over, but for the one that the SDK does not know."""
+        return self.handled == sum(came and is_known(each) for came, each in self.frames)
+
+
+def is_known(message) -> bool:
+    """An update of a kind that the SDK knows. It logs and drops any other."""
+    if message.get("method") != "session/update":
+        return False
+    return message["params"]["update"]["sessionUpdate"] != "turn_complete"
 
 
 @asynccontextmanager

@@ -36,9 +36,6 @@ class Editor(acp.Client):
         chosen = schema.AllowedOutcome(outcome="selected", option_id=options[0].option_id)
         return acp.RequestPermissionResponse(outcome=chosen)
 
-    async def ext_notification(self, method, params) -> None:
-        """The end of a turn, for who wants it."""
-
 
 async def main(cwd: str, session_id: str, *command: str) -> None:
     editor, stops = Editor(), []

@@ -43,7 +43,7 @@ class _Watch:
         if agreed is not None and isinstance(agreed.get("protocolVersion"), int):
             self._versions[connection] = agreed["protocolVersion"]
         # A client asks for drafts in many places; whether each is heard has tests of its own.
-        check = SchemaCheck(self._versions.get(connection, 1), drafts=True)
+        check = SchemaCheck(self._versions.get(connection, 1), lifecycle=True)
         if "method" not in message:
             # Any number of readers are given the same answer, each once.
             for asked in self._asked.get(connection, ()):

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, TypeAlias
 import anyio
 from anyio.abc import TaskGroup, TaskStatus
 from tests.interop.schema_check import Frame, check_frames
-from tests.server.acp.http_client import WAIT_S, Heard, initialize, request
+from tests.server.acp.http_client import WAIT_S, Heard, initialize, ready, request
 from tests.server.acp.http_client import connect as connect_http
 from tests.server.acp.socket_client import open_socket
 from tests.support.daemons import Running
@@ -88,15 +88,23 @@ class Member:
         return answer["result"]
 
     async def new(self) -> str:
-        return (await self.call("session/new", cwd=self._cwd, mcpServers=[]))["sessionId"]
+        return (await self.open("session/new", cwd=self._cwd, mcpServers=[]))["sessionId"]
+
+    async def open(self, method: str, **params: Any) -> Any:
+        """A request that opens a session, and the word that it is opened here."""
+        result = await self.call(method, **params)
+        said = ready(method, params, result)
+        assert said is not None
+        await self.send(said)
+        return result
 
     async def join(self, session_id: str) -> None:
         """The session with its history, as each version asks for it."""
         params: Json = {"sessionId": session_id, "cwd": self._cwd, "mcpServers": []}
         if self.version == 1:
-            await self.call("session/load", **params)
+            await self.open("session/load", **params)
         else:
-            await self.call("session/resume", **params, replayFrom={"type": "start"})
+            await self.open("session/resume", **params, replayFrom={"type": "start"})
 
     async def prompt(self, session_id: str, text: str) -> str:
         blocks = [{"type": "text", "text": text}]
@@ -150,8 +158,7 @@ def identity_of(update: Json) -> str | None:
         return f"{kind} {update['content']['text']}"
     if kind in {"tool_call", "tool_call_update"} and "status" in update:
         return f"tool {update['toolCallId']} {update['status']}"
-    marker: Json = update.get("_meta", {}).get("turnwire", {}).get("turnComplete", {})
-    stop_reason: str | None = update.get("stopReason") or marker.get("stopReason")
+    stop_reason: str | None = update.get("stopReason")
     return f"ends {stop_reason}" if stop_reason else None
 
 

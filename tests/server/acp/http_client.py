@@ -146,6 +146,22 @@ class Ids:
         return found
 
 
+OPENS = frozenset({"session/new", "session/load", "session/resume", "session/attach", "session/fork"})
+"""After these a client says that it is ready for the session."""
+
+
+def ready(method: str, params: Any, result: Any) -> dict[str, Any] | None:
+    """What a client says behind the answer to a request that opens a session; none for any other."""
+    if method not in OPENS:
+        return None
+    return notification("session/ready", {"sessionId": result.get("sessionId") or params["sessionId"]})
+
+
+def is_mark(heard: Heard) -> bool:
+    """The end of a turn."""
+    return heard.method == "session/update" and heard.update["sessionUpdate"] == "turn_complete"
+
+
 def is_answer(heard: Heard, request_id: int | str) -> bool:
     message = heard.message
     return "method" not in message and message["id"] == request_id and type(message["id"]) is type(request_id)
@@ -200,13 +216,13 @@ class Client:
         await self.post(request(method, params, request_id), session_id)
         answer = await stream.answer(request_id)
         assert "result" in answer, answer
+        if (said := ready(method, params, answer["result"])) is not None:
+            await self.post(said)
         return answer["result"]
 
     async def new(self, stream: Stream) -> str:
         """A new session; its answer comes on the connection's stream."""
-        request_id = self.next_id()
-        await self.post(new(self.cwd, request_id))
-        return (await stream.answer(request_id))["result"]["sessionId"]
+        return (await self.call(stream, "session/new", new(self.cwd, 0)["params"]))["sessionId"]
 
     async def prompt(self, session_id: str, text: str) -> int:
         request_id = self.next_id()

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import anyio
-from tests.server.acp.http_client import WAIT_S, Heard, initialize, is_answer, new, prompt, request
+from tests.server.acp.http_client import WAIT_S, Heard, initialize, is_answer, new, prompt, ready, request
 from tests.support.daemons import Running
 from websockets.asyncio.client import ClientConnection, connect
 
@@ -58,6 +58,8 @@ class Socket:
         await self.send(request(method, params, self._last_id))
         answer = await self.answer(self._last_id)
         assert "result" in answer, answer
+        if (said := ready(method, params, answer["result"])) is not None:
+            await self.send(said)
         return answer["result"]
 
     async def start(self, version: int = 1, **capabilities: Any) -> dict[str, Any]:
@@ -68,9 +70,7 @@ class Socket:
         return agreed
 
     async def new(self) -> str:
-        self._last_id += 1
-        await self.send(new(self.cwd, self._last_id))
-        return (await self.answer(self._last_id))["result"]["sessionId"]
+        return (await self.call("session/new", new(self.cwd, 0)["params"]))["sessionId"]
 
     async def prompt(self, session_id: str, text: str) -> int:
         self._last_id += 1

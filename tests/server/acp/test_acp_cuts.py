@@ -9,7 +9,19 @@ from typing import Any
 
 import anyio
 import pytest
-from tests.server.acp.http_client import EVENTS, PATH, WAIT_S, Client, Heard, Ids, connect, is_answer, load, talking
+from tests.server.acp.http_client import (
+    EVENTS,
+    PATH,
+    WAIT_S,
+    Client,
+    Heard,
+    Ids,
+    connect,
+    is_answer,
+    is_mark,
+    load,
+    talking,
+)
 from tests.server.acp.socket_client import Socket, started
 from tests.server.reading import VERSIONS, Wire, ended, open_session, prompt
 from tests.support.daemons import Running, running_daemon
@@ -24,10 +36,6 @@ CHUNKS = 2_000
 EVERY = 50
 SEED = 20_261_117
 IDS: dict[str, Any] = {"_meta": {"turnwire": {"eventIds": True}}}
-
-
-def is_end(heard: Heard) -> bool:
-    return heard.method == "_turnwire/turn_complete"
 
 
 def check_once(heard: list[Heard], count: int) -> None:
@@ -68,7 +76,7 @@ async def test_a_stream_that_is_cut_at_any_byte_gives_each_event_once(tmp_path: 
         await prompt(running, session_id, f"flood {CHUNKS}")
         heard: list[Heard] = []
         cursor, cuts = 0, 0
-        while not (heard and is_end(heard[-1])):
+        while not (heard and is_mark(heard[-1])):
             came = await cut_after(client, session_id, cursor, places.randrange(1, 50_000))
             # What has no id of its own is given again with the event that it belongs to.
             whole = [place for place, each in enumerate(came, 1) if each.id is not None]
@@ -97,7 +105,7 @@ async def cut_after(client: Client, session_id: str, cursor: int, most: int) -> 
         async with aclosing(Wire(client.running, PATH, headers).read(most)) as parts:
             async for part in parts:
                 heard += ids.heard(reader.feed(part))
-                if any(map(is_end, heard)):
+                if any(map(is_mark, heard)):
                     break
     return heard
 
@@ -109,7 +117,7 @@ async def test_a_socket_that_is_cut_again_and_again_gives_each_event_once(tmp_pa
         await prompt(running, session_id, f"flood {CHUNKS}")
         heard: list[Heard] = []
         cursor, cuts = 0, 0
-        while not (heard and is_end(heard[-1])):
+        while not (heard and is_mark(heard[-1])):
             async with started(running, **IDS) as socket:
                 resume = load(session_id, socket.cwd, "r", _meta={"turnwire": {"after": cursor}})
                 await socket.send(resume | {"method": "session/resume"})
@@ -126,6 +134,6 @@ async def some(socket: Socket) -> list[Heard]:
     heard: list[Heard] = []
     while len(heard) < EVERY * 4 or heard[-1].id is None:
         heard.append(await socket.next())
-        if is_end(heard[-1]):
+        if is_mark(heard[-1]):
             break
     return heard

@@ -7,7 +7,7 @@ from typing import Any
 
 import anyio
 import pytest
-from tests.server.acp.http_client import PATH, WAIT_S, request, talking
+from tests.server.acp.http_client import PATH, WAIT_S, is_mark, request, talking
 from tests.server.acp.socket_client import started
 from tests.support.daemons import running_daemon
 
@@ -30,7 +30,7 @@ async def test_a_cursor_before_what_is_kept_is_told_once_and_the_stream_goes_on_
         first = await node.retain(SessionId(talk.session_id), keep_events=6)
         async with talk.client.stream(talk.session_id, **{"Last-Event-ID": "2"}) as stream:
             marker = (await stream.next()).message
-            heard = await stream.until(lambda each: each.method == "_turnwire/turn_complete")
+            heard = await stream.until(is_mark)
         assert (marker["method"], marker["params"]["reason"]) == (RESYNC, "trimmed")
         assert (marker["params"]["lastDeliveredId"], marker["params"]["earliestAvailableId"]) == (2, first)
         assert [each.text for each in heard if each.text] == ["new"]

@@ -6,7 +6,7 @@ from contextlib import AsyncExitStack
 from typing import Any
 
 import pytest
-from tests.support.acp import DIALECTS, V1, V2, Client, Place, acp_daemon, connected
+from tests.support.acp import DIALECTS, MARKED, V1, V2, Client, Place, acp_daemon, connected
 from tests.support.driving import events_of
 
 from turnwire.core.events import ClientDetached, TurnCompleted
@@ -115,10 +115,10 @@ async def test_a_client_that_leaves_ends_no_turn(dialect: str) -> None:
             await first.prompt(session_id, "say 1 begun\ngate g\nsay 1 done")
             await first.update("agent_message_chunk")
         place.source.gates.open("g")
-        async with connected(place, V1) as second:
+        async with connected(place, MARKED) as second:
             await second.open("session/load", session_id)
             await second.until(lambda _: "says done" in second.kinds())
-            await second.until(lambda each: each.get("method") == "_turnwire/turn_complete")
+            await second.update("turn_complete", stopReason="end_turn")
         events = await events_of(place.daemon.log, session_id)
         assert [each.stop_reason for each in events if isinstance(each, TurnCompleted)] == ["end_turn"]
         assert any(isinstance(each, ClientDetached) for each in events)

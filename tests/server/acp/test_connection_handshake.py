@@ -50,7 +50,7 @@ async def test_v1_clients_are_offered_the_agents_capabilities_and_ours(profile: 
     async with acp_daemon(profile) as place:
         client = Client(place)
         client.read()
-        offered = (await client.call("initialize", **V1))["agentCapabilities"]
+        offered = (await client.call("initialize", **MARKED))["agentCapabilities"]
         assert offered["loadSession"] is True
         assert offered["promptCapabilities"]["image"] is True
         assert {"list", "resume", "close", "turnComplete", "ready"} <= offered["sessionCapabilities"].keys()
@@ -58,11 +58,12 @@ async def test_v1_clients_are_offered_the_agents_capabilities_and_ours(profile: 
 
 @pytest.mark.requirement("R6")
 async def test_what_is_switched_off_is_not_offered() -> None:
-    async with acp_daemon(turn_complete="off") as place:
+    async with acp_daemon(turn_complete="off", ready_timeout=0.0) as place:
         client = Client(place)
         client.read()
         answer = await client.call("initialize", **MARKED)
-        assert "turnComplete" not in answer["agentCapabilities"]["sessionCapabilities"]
+        assert not {"turnComplete", "ready"} & answer["agentCapabilities"]["sessionCapabilities"].keys()
+        assert "capabilities" not in answer
 
 
 async def test_a_client_is_answered_although_no_agent_can_be_had() -> None:

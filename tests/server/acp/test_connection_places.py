@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.support.acp import V1, V2, acp_daemon, connected
+from tests.support.acp import MARKED, V1, V2, acp_daemon, connected, fits_update
 
 from turnwire.limits import Limits
 from turnwire.testing import AgentOptions
@@ -15,7 +15,7 @@ pytestmark = pytest.mark.anyio
 @pytest.mark.requirement("R77")
 @pytest.mark.requirement("G9")
 async def test_a_client_that_missed_what_the_log_forgot_is_told_so() -> None:
-    async with acp_daemon() as place, connected(place, V1) as client:
+    async with acp_daemon() as place, connected(place, MARKED) as client:
         session_id = await client.new()
         await client.answer(await client.prompt(session_id, "say 1 seen"))
         client.stop_reading()
@@ -29,7 +29,7 @@ async def test_a_client_that_missed_what_the_log_forgot_is_told_so() -> None:
         head = await place.daemon.node.head(session_id)
         assert lost["params"]["sessionId"] == session_id
         assert lost["params"]["lastDeliveredId"] < lost["params"]["earliestAvailableId"] == head.first
-        await client.until(lambda each: each.get("method") == "_turnwire/turn_complete", client.frames.index(lost))
+        await client.until(lambda each: fits_update(each, "turn_complete", {}), client.frames.index(lost))
 
 
 async def test_a_trimmed_session_is_loaded_with_what_is_kept_and_what_is_now() -> None:

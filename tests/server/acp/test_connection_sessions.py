@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -10,7 +11,6 @@ import pytest
 from tests.support.acp import DIALECTS, LIFECYCLE, MARKED, V1, V2, Client, Json, acp_daemon, connected, said
 
 from turnwire.ids import SessionId
-from turnwire.limits import Limits
 from turnwire.server.access.identity import Identity, Role
 from turnwire.testing import AgentOptions, ManualClock, Profile
 from turnwire.testing.patience import WAIT_S, quiet
@@ -44,60 +44,152 @@ async def test_the_answer_comes_before_every_update_and_none_is_lost(profile: Pr
         assert any(each.get("title") == "Named" for each in client.updates())
 
 
+# -- session/ready: advertised means held --------------------------------------------------------------------
+
+SAYS_NOTHING = pytest.mark.parametrize("hello", [MARKED, V2], ids=["v1", "v2"])
+SAID = ["available_commands_update", "available_commands_update", "session_info_update", "usage_update"]
+"""What the agent says of its own accord."""
+
+
 @pytest.mark.requirement("R26")
 @pytest.mark.requirement("R27")
 @pytest.mark.requirement("R8")
+@SAYS_NOTHING
 @pytest.mark.parametrize("name", ["session/ready", "_session/ready"])
-async def test_a_client_that_says_ready_is_told_nothing_before(name: str) -> None:
+async def test_a_client_that_said_nothing_of_it_is_told_nothing_before_it_is_ready(name: str, hello: Json) -> None:
     clock = ManualClock()
-    async with acp_daemon("v1", TALKS, clock=clock) as place, connected(place, MARKED) as client:
-        session_id = await client.new()
+    async with acp_daemon("v1", TALKS, clock=clock) as place, connected(place, hello) as client:
+        session_id = await client.new(is_ready=False)
         await quiet()
         assert not client.updates()
         before = len(client.frames)
         await client.notify(name, sessionId=session_id)
         await client.update("usage_update")
-        assert client.kinds() == [
-            "available_commands_update",
-            "available_commands_update",
-            "session_info_update",
-            "usage_update",
-        ]
+        assert client.kinds()[-4:] == SAID
         assert all("id" not in each for each in client.frames[before:])
 
 
 @pytest.mark.requirement("R28")
-async def test_a_client_that_never_says_ready_is_not_waited_for_for_ever() -> None:
+@SAYS_NOTHING
+async def test_a_client_that_never_says_ready_is_waited_for_once(
+    hello: Json, caplog: pytest.LogCaptureFixture
+) -> None:
     clock = ManualClock()
-    async with acp_daemon("v1", TALKS, clock=clock) as place, connected(place, MARKED) as client:
-        await client.new()
+    caplog.set_level("INFO")
+    async with acp_daemon("v1", TALKS, clock=clock) as place, connected(place, hello) as client:
+        first = await client.new(is_ready=False)
         await quiet()
         assert not client.updates()
-        clock.advance(place.daemon.limits.ready_s)
+        clock.advance(1.9)
+        await quiet()
+        assert not client.updates()
+        clock.advance(0.1)
         await client.update("usage_update")
+        # It has shown what it is: nothing waits for it any more, and nobody needs to hear of it again.
+        second = await client.new(is_ready=False)
+        await client.until(lambda _: len(client.updates(second)) == len(client.updates(first)))
+        assert [each.message for each in caplog.records if "session/ready" in each.message] == [
+            "a client did not send session/ready in time; it is told everything now"
+        ]
+
+
+def is_about(frame: Json, session_id: str, kind: str) -> bool:
+    params: Json = frame.get("params", {})
+    return params.get("sessionId") == session_id and params.get("update", {}).get("sessionUpdate") == kind
 
 
 @pytest.mark.requirement("R28")
-async def test_an_operator_may_wait_for_ready_as_long_as_it_takes() -> None:
+async def test_a_client_that_has_said_ready_once_is_waited_for_each_time() -> None:
     clock = ManualClock()
-    limits = Limits(ready_s=31_536_000)
-    async with acp_daemon("v1", TALKS, clock=clock, limits=limits) as place, connected(place, MARKED) as client:
-        session_id = await client.new()
+    async with acp_daemon("v1", TALKS, clock=clock) as place, connected(place, MARKED) as client:
+        await client.new()
+        for _ in range(2):
+            slow = await client.new(is_ready=False)
+            await quiet()
+            assert not client.updates(slow)
+            clock.advance(2)
+            await client.until(lambda each, named=slow: is_about(each, named, "usage_update"))
+
+
+@pytest.mark.requirement("R28")
+async def test_the_time_begins_with_the_answer_and_not_with_the_history() -> None:
+    clock = ManualClock()
+    async with acp_daemon("v1", TALKS, clock=clock) as place, connected(place, MARKED) as first:
+        session_id = await first.new()
+        await first.answer(await first.prompt(session_id, "say 1 x"))
+        slow = Client(place)
+        slow.read()
+        await slow.call("initialize", **MARKED)
+        slow.stop_reading()
+        await slow.ask("session/load", sessionId=session_id, cwd=place.cwd, mcpServers=[])
+        await quiet()
         clock.advance(100)
+        slow.read()
+        await slow.answer(2)
+        await first.answer(await first.prompt(session_id, "say 1 news"))
+        await quiet()
+        assert "says news" not in slow.kinds()
+        clock.advance(2)
+        await slow.until(lambda _: "says news" in slow.kinds())
+        await slow.connection.aclose()
+
+
+@pytest.mark.requirement("R28")
+@SAYS_NOTHING
+async def test_an_operator_may_wait_for_ready_as_long_as_it_takes(hello: Json) -> None:
+    clock = ManualClock()
+    settings: Json = {"ready_timeout": math.inf}
+    async with acp_daemon("v1", TALKS, clock=clock, **settings) as place, connected(place, hello) as client:
+        session_id = await client.new(is_ready=False)
+        clock.advance(10_000_000)
         await quiet()
         assert not client.updates()
         await client.notify("session/ready", sessionId=session_id)
         await client.update("usage_update")
 
 
+@pytest.mark.requirement("R6")
+@pytest.mark.requirement("R26")
+@pytest.mark.parametrize(
+    ("hello", "timeout"),
+    [
+        (MARKED, 0.0),
+        (V2, 0.0),
+        (V1, 2.0),
+        ({**MARKED, "clientInfo": {"name": "acpx", "version": "0.19.1"}}, 2.0),
+        ({**V2, "capabilities": {"session": {"ready": False}}}, 2.0),
+    ],
+)
+async def test_who_is_not_offered_it_is_not_held(hello: Json, timeout: float) -> None:
+    clock = ManualClock()
+    settings: Json = {"ready_timeout": timeout}
+    async with acp_daemon("v1", TALKS, clock=clock, **settings) as place, connected(place, hello) as client:
+        assert "ready" not in str(client.frames[0]["result"])
+        await client.new(is_ready=False)
+        await client.update("usage_update")
+
+
 @pytest.mark.requirement("R29")
-async def test_a_prompt_counts_as_ready() -> None:
+@pytest.mark.parametrize("hello", [MARKED, V2], ids=["v1", "v2"])
+async def test_a_prompt_counts_as_ready(hello: Json) -> None:
+    clock = ManualClock()
+    async with acp_daemon("v1", TALKS, clock=clock) as place, connected(place, hello) as client:
+        session_id = await client.new(is_ready=False)
+        await client.answer(await client.prompt(session_id, "say 1 x"))
+        await client.until(lambda _: "says x" in client.kinds())
+        assert client.kinds()[: client.kinds().index("says x")][:4] == SAID
+
+
+@pytest.mark.requirement("R29")
+@pytest.mark.parametrize(
+    ("method", "params"), [("session/set_mode", {"modeId": "code"}), ("session/close", {}), ("_own/thing", {})]
+)
+async def test_who_asks_about_a_session_is_answered_at_once(method: str, params: Json) -> None:
     clock = ManualClock()
     async with acp_daemon("v1", TALKS, clock=clock) as place, connected(place, MARKED) as client:
-        session_id = await client.new()
-        await client.answer(await client.prompt(session_id, "say 1 x"))
-        assert client.kinds()[:2] == ["available_commands_update", "available_commands_update"]
-        assert "says x" in client.kinds()
+        session_id = await client.new(is_ready=False)
+        answer = await client.answer(await client.ask(method, sessionId=session_id, **params))
+        assert client.frames[-1] is answer
 
 
 @pytest.mark.requirement("R31")
@@ -202,7 +294,7 @@ async def test_a_client_resumes_behind_an_event_on_any_transport(method: str) ->
         after = seen["params"]["_meta"]["turnwire"]["eventId"]
         async with connected(place, V1) as client:
             await client.open(method, session_id, _meta={"turnwire": {"after": after}})
-            assert client.kinds() == ["says three", "session_info_update"]
+            assert client.kinds() == ["says three"]
             error = await client.fails(
                 method, sessionId=session_id, cwd=place.cwd, mcpServers=[], _meta={"turnwire": {"after": 10**6}}
             )
@@ -218,7 +310,6 @@ async def test_a_second_load_on_one_connection_tells_the_history_again() -> None
         assert [each["sessionUpdate"] for each in client.updates()[before:]] == [
             "user_message_chunk",
             "agent_message_chunk",
-            "session_info_update",
         ]
         assert (await client.answer(await client.prompt(session_id, "say 1 two")))["result"][
             "stopReason"

@@ -6,7 +6,7 @@ from itertools import product
 from typing import Any
 
 import pytest
-from tests.support.acp import DIALECTS, LIFECYCLE, MARKED, V1, V2, Client, acp_daemon, connected
+from tests.support.acp import DIALECTS, LIFECYCLE, MARKED, V1, V2, Client, Json, acp_daemon, connected
 from tests.support.driving import events_of
 
 from turnwire.core.events import PromptAccepted
@@ -63,7 +63,9 @@ async def test_a_turn_is_told_in_order_and_ends_once(profile: Profile, dialect: 
 @pytest.mark.requirement("R21")
 @pytest.mark.requirement("R22")
 @pytest.mark.parametrize("profile", PROFILES)
-async def test_a_client_that_asked_gets_one_marker_behind_the_turn_and_before_the_answer(profile: Profile) -> None:
+async def test_who_says_nothing_gets_one_marker_behind_the_turn_and_before_the_answer(
+    profile: Profile,
+) -> None:
     async with acp_daemon(profile) as place, connected(place, MARKED) as client:
         session_id = await client.new()
         for count in (1, 2):
@@ -75,25 +77,101 @@ async def test_a_client_that_asked_gets_one_marker_behind_the_turn_and_before_th
             assert client.frames[-1] is answer
 
 
+def offers(client: Client) -> bool:
+    """Whether the client was offered the marker; in both places, or in none."""
+    agreed = client.frames[0]["result"]
+    places = (agreed["agentCapabilities"]["sessionCapabilities"], agreed.get("capabilities", {}).get("session", {}))
+    [offered] = {"turnComplete" in each for each in places}
+    return offered
+
+
 @pytest.mark.requirement("R25")
 @pytest.mark.parametrize("profile", PROFILES)
-async def test_a_silent_client_gets_the_other_forms_and_no_marker(profile: Profile) -> None:
-    async with acp_daemon(profile) as place, connected(place, V1) as client:
+@pytest.mark.parametrize("lacking", [V1, {**MARKED, "clientInfo": {"name": "Zed", "version": "1.18.0"}}])
+async def test_a_client_that_lacks_it_is_neither_offered_the_marker_nor_sent_it(
+    profile: Profile, lacking: Json
+) -> None:
+    async with acp_daemon(profile) as place, connected(place, lacking) as client:
         answer = await run(client, await client.new(), "say 1 x")
-        assert not marks(client)
-        assert any(each.get("method") == "_turnwire/turn_complete" for each in client.frames)
-        assert answer["result"]["_meta"]["turnwire"]["turnComplete"]["promptRequestId"] == answer["id"]
+        assert (offers(client), marks(client)) == (False, [])
+        assert [each.get("method") for each in client.frames[-2:]] == ["session/update", None]
+        assert client.kinds()[-1] == "says x"
+        named = answer["result"]["_meta"]["turnwire"]["turnComplete"]
+        assert (named["promptRequestId"], named["stopReason"]) == (answer["id"], "end_turn")
 
 
-@pytest.mark.requirement("R25")
-async def test_an_operator_turns_all_forms_off_or_the_marker_on_for_all() -> None:
-    async with acp_daemon("v1plus", turn_complete="off") as place, connected(place, MARKED) as client:
-        answer = await run(client, await client.new(), "say 1 x")
-        assert not marks(client)
-        assert "_meta" not in answer["result"]
-    async with acp_daemon("v1", turn_complete="always") as place, connected(place, V1) as client:
+ASKS: Json = {"session": {"turnComplete": {}}}
+
+
+@pytest.mark.requirement("R6", "R18", "R25")
+@pytest.mark.parametrize(
+    ("policy", "name", "capabilities", "gets"),
+    [
+        ("auto", "zed", ASKS, True),
+        ("always", "zed", {}, True),
+        ("asked", "test", {}, False),
+        ("asked", "test", ASKS, True),
+        ("off", "test", ASKS, False),
+    ],
+)
+async def test_an_operator_says_who_gets_the_marker_and_offered_is_what_is_sent(
+    policy: str, name: str, capabilities: Json, gets: bool
+) -> None:
+    hello: Json = {
+        "protocolVersion": 1,
+        "clientInfo": {"name": name, "version": "1"},
+        "clientCapabilities": capabilities,
+    }
+    async with acp_daemon("v1plus", turn_complete=policy) as place, connected(place, hello) as client:
         await run(client, await client.new(), "say 1 x")
-        assert len(marks(client)) == 1
+        assert (offers(client), len(marks(client))) == (gets, gets)
+
+
+@pytest.mark.requirement("R20")
+async def test_everybody_can_tell_which_turn_has_ended_and_whose_it_was() -> None:
+    async with acp_daemon() as place, connected(place, MARKED) as sender, connected(place, MARKED) as other:
+        session_id = await sender.new()
+        await other.open("session/load", session_id)
+        gated = {"sessionId": session_id, "prompt": [{"type": "text", "text": "gate g\nstop max_tokens"}]}
+        waiting = {"sessionId": session_id, "prompt": [{"type": "text", "text": "say 1 x\nstop refusal"}]}
+        # The other one has a prompt of the same id open when the first one's ends.
+        await sender.ask("session/prompt", request_id=7, **gated)
+        await other.ask("session/prompt", request_id="7", **waiting)
+        place.source.gates.open("g")
+        await sender.answer(7)
+        await other.answer("7")
+        await sender.update("turn_complete", stopReason="refusal")
+        first, second = (each["_meta"]["turnwire"]["promptId"] for each in marks(sender))
+        assert [(each["promptRequestId"], each["_meta"]["turnwire"]["own"]) for each in marks(sender)] == [
+            (7, True),
+            ("7", False),
+        ]
+        assert [(each["promptRequestId"], each["_meta"]["turnwire"]["own"]) for each in marks(other)] == [
+            (first, False),
+            ("7", True),
+        ]
+        # A history has both, and they are nobody's.
+        async with connected(place, MARKED) as late:
+            await late.open("session/load", session_id)
+            told = [(each["promptRequestId"], each["_meta"]["turnwire"]) for each in marks(late)]
+            assert told == [(7, {"promptId": first, "own": False}), ("7", {"promptId": second, "own": False})]
+
+
+@pytest.mark.requirement("R18", "R20")
+async def test_a_prompt_that_never_ran_ends_for_its_sender_alone() -> None:
+    async with acp_daemon() as place, connected(place, MARKED) as sender, connected(place, MARKED) as other:
+        session_id = await sender.new()
+        await other.open("session/load", session_id)
+        running = await sender.prompt(session_id, "say 1 begun\ngate g")
+        waiting = await sender.prompt(session_id, "say 1 unsaid")
+        await other.until(lambda _: "says begun" in other.kinds())
+        await sender.notify("$/cancel_request", requestId=waiting)
+        await sender.answer(waiting)
+        place.source.gates.open("g")
+        await sender.answer(running)
+        await other.update("turn_complete")
+        assert [each["promptRequestId"] for each in marks(sender)] == [waiting, running]
+        assert [each["promptRequestId"] for each in marks(other)] == [running]
 
 
 @pytest.mark.requirement("R9")

@@ -15,6 +15,7 @@ from tests.server.acp.http_client import (
     connect,
     connected,
     initialize,
+    is_mark,
     new,
     notification,
     prompt,
@@ -336,6 +337,8 @@ async def test_a_prompt_of_either_surface_is_seen_with_its_end_on_the_other(tmp_
         blocks = [{"type": "text", "text": "say 1 over rest"}]
         accepted = await http.post(f"{path}/prompt", json={"prompt": blocks})
         assert accepted.status_code == 202
-        heard = await talk.session.until(lambda each: each.method == "_turnwire/turn_complete")
+        heard = await talk.session.until(is_mark)
         assert [each.text for each in heard if each.text] == ["over rest"]
-        assert heard[-1].message["params"]["promptId"] == accepted.json()["promptId"]
+        named = {"promptId": accepted.json()["promptId"], "own": False}
+        assert heard[-1].update["_meta"]["turnwire"] == named
+        assert heard[-1].update["promptRequestId"] == named["promptId"], "it was no request of JSON-RPC"

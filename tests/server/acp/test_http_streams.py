@@ -13,6 +13,7 @@ from tests.server.acp.http_client import (
     Talk,
     connect,
     is_answer,
+    is_mark,
     load,
     notification,
     prompt,
@@ -143,7 +144,7 @@ async def test_a_cursor_that_cannot_be_honoured_is_told_once_and_the_stream_begi
         await talk.session.answer(asked)
         async with talk.client.stream(talk.session_id, **headers) as stream:
             marker = (await stream.next()).message
-            heard = await stream.until(lambda each: each.method == "_turnwire/turn_complete")
+            heard = await stream.until(is_mark)
         assert marker["method"] == "_turnwire/state_resync_required"
         assert marker["params"] == {
             "sessionId": talk.session_id,

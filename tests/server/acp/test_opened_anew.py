@@ -68,7 +68,7 @@ async def everything(socket: Socket) -> list[Heard]:
 async def test_an_open_question_is_asked_again_under_its_id_when_its_session_is_opened_anew(
     tmp_path: Path, version: int, way: str
 ) -> None:
-    async with running_daemon(tmp_path / "d") as running:
+    async with running_daemon(tmp_path / "d", ready_timeout=0.0) as running:
         async with started(running, version) as socket:
             session_id = await socket.new()
             await socket.prompt(session_id, "ask t yes,no")
@@ -87,7 +87,7 @@ async def test_an_open_question_is_asked_again_under_its_id_when_its_session_is_
 
 @VERSIONS
 async def test_a_question_that_somebody_else_answered_meanwhile_is_taken_back(tmp_path: Path, version: int) -> None:
-    async with running_daemon(tmp_path / "d") as running, started(running) as other:
+    async with running_daemon(tmp_path / "d", ready_timeout=0.0) as running, started(running) as other:
         async with started(running, version) as socket:
             session_id = await socket.new()
             await socket.prompt(session_id, "ask t yes,no\nask u yes,no")
@@ -109,7 +109,7 @@ async def test_a_question_that_somebody_else_answered_meanwhile_is_taken_back(tm
 async def test_a_stream_that_is_opened_behind_a_question_does_not_ask_it_again(
     tmp_path: Path, version: int
 ) -> None:
-    async with running_daemon(tmp_path / "d") as running, running.client() as http:
+    async with running_daemon(tmp_path / "d", ready_timeout=0.0) as running, running.client() as http:
         client = await connect(running, http, version)
         async with client.stream() as connection:
             session_id = await client.new(connection)
@@ -143,7 +143,7 @@ async def ended_unheard(client: Client, gate: anyio.Path) -> tuple[str, list[int
 async def test_a_prompt_that_ended_while_nobody_read_is_answered_when_its_session_is_opened_anew(
     tmp_path: Path, version: int, way: str
 ) -> None:
-    async with running_daemon(tmp_path / "d") as running, running.client() as http:
+    async with running_daemon(tmp_path / "d", ready_timeout=0.0) as running, running.client() as http:
         client = await connect(running, http, version)
         session_id, prompts = await ended_unheard(client, anyio.Path(tmp_path / "gate"))
         # v2 answers a prompt when its message is in the conversation: the first one was before the stream was lost.
@@ -162,7 +162,7 @@ async def test_a_prompt_that_runs_when_its_session_is_opened_anew_is_answered_on
     tmp_path: Path, version: int
 ) -> None:
     gate = tmp_path / "gate"
-    async with running_daemon(tmp_path / "d") as running, started(running, version) as socket:
+    async with running_daemon(tmp_path / "d", ready_timeout=0.0) as running, started(running, version) as socket:
         session_id = await socket.new()
         first = await socket.prompt(session_id, f"say 1 begun\ngate {gate}\nsay 1 ended")
         heard = await socket.until(lambda each: each.text == "begun")
@@ -184,7 +184,7 @@ async def test_a_prompt_of_a_session_that_its_client_left_is_answered_once(
     tmp_path: Path, version: int, way: str | None
 ) -> None:
     gate = tmp_path / "gate"
-    async with running_daemon(tmp_path / "d") as running, started(running, version) as socket:
+    async with running_daemon(tmp_path / "d", ready_timeout=0.0) as running, started(running, version) as socket:
         session_id = await socket.new()
         await socket.prompt(session_id, f"say 1 begun\ngate {gate}")
         await socket.until(lambda each: each.text == "begun")
@@ -215,7 +215,7 @@ async def test_a_prompt_of_a_session_that_its_client_left_is_answered_on_the_con
     tmp_path: Path,
 ) -> None:
     gate = tmp_path / "gate"
-    async with running_daemon(tmp_path / "d") as running, running.client() as http:
+    async with running_daemon(tmp_path / "d", ready_timeout=0.0) as running, running.client() as http:
         client = await connect(running, http)
         async with client.stream() as connection:
             session_id = await client.new(connection)
@@ -244,7 +244,7 @@ def at_rest(version: int) -> Callable[[Heard], bool]:
 async def test_every_event_that_has_a_frame_shows_its_number_and_behind_the_last_nothing_comes(
     tmp_path: Path, version: int, able: dict[str, Any], is_same: bool
 ) -> None:
-    async with running_daemon(tmp_path / "d") as running:
+    async with running_daemon(tmp_path / "d", ready_timeout=0.0) as running:
         async with started(running, version, **able) as socket:
             session_id = await socket.new()
             await socket.prompt(session_id, "say 2 hi\ntool t1 read look\nask t yes,no")
@@ -298,7 +298,7 @@ async def test_a_socket_that_attaches_hears_what_the_last_one_lost_and_nothing_t
     tmp_path: Path, version: int
 ) -> None:
     gate, more = tmp_path / "gate", tmp_path / "more"
-    async with running_daemon(tmp_path / "d") as running:
+    async with running_daemon(tmp_path / "d", ready_timeout=0.0) as running:
         async with started(running, version, **IDS) as socket:
             session_id = await socket.new()
             await socket.prompt(session_id, f"say 1 one\ngate {gate}\nflood 300")
@@ -324,7 +324,7 @@ async def test_a_socket_that_attaches_hears_what_the_last_one_lost_and_nothing_t
 
 async def test_what_waited_for_a_socket_that_took_nothing_does_not_come_twice(tmp_path: Path) -> None:
     count = 20_000
-    async with running_daemon(tmp_path / "d") as running, started(running, **IDS) as stalled:
+    async with running_daemon(tmp_path / "d", ready_timeout=0.0) as running, started(running, **IDS) as stalled:
         session_id = await stalled.new()
         await stalled.prompt(session_id, f"say 1 begun\nflood {count} 1000")
         seen = (await stalled.until(lambda each: each.text == "begun"))[-1].id
@@ -344,7 +344,7 @@ def _after(session_id: str, seen: int | None) -> dict[str, Any]:
 
 async def test_a_session_whose_cursor_is_refused_goes_on_where_it_stood(tmp_path: Path) -> None:
     gate = tmp_path / "gate"
-    async with running_daemon(tmp_path / "d") as running:
+    async with running_daemon(tmp_path / "d", ready_timeout=0.0) as running:
         async with started(running) as socket:
             session_id = await socket.new()
             asked = await socket.prompt(session_id, f"say 1 one\ngate {gate}\nsay 1 two")
@@ -360,7 +360,7 @@ async def test_a_session_whose_cursor_is_refused_goes_on_where_it_stood(tmp_path
 
 
 async def test_a_socket_goes_on_with_a_connection_whose_last_socket_did_not_attach(tmp_path: Path) -> None:
-    async with running_daemon(tmp_path / "d") as running:
+    async with running_daemon(tmp_path / "d", ready_timeout=0.0) as running:
         async with started(running) as socket:
             session_id = await socket.new()
             socket.cut()

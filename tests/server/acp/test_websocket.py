@@ -13,7 +13,7 @@ from typing import Any
 import anyio
 import pytest
 from tests.server.acp import http_client
-from tests.server.acp.http_client import WAIT_S, YES, is_answer, load, new, prompt
+from tests.server.acp.http_client import WAIT_S, YES, is_answer, is_mark, load, new, prompt
 from tests.server.acp.socket_client import open_socket, started, url_of
 from tests.server.reading import ended
 from tests.server.seats import Seat
@@ -371,5 +371,5 @@ async def test_a_prompt_over_the_socket_is_seen_by_streamable_http(tmp_path: Pat
             params = load(session_id, client.cwd, 0)["params"]
             await client.call(connection, "session/load", params, session_id)
             await socket.prompt(session_id, "say 2 both")
-            heard = await stream.until(lambda each: each.method == "_turnwire/turn_complete")
+            heard = await stream.until(is_mark)
             assert [each.text for each in heard if each.text] == ["both", "both"]

@@ -3,8 +3,9 @@
 The daemon and the agents of the SDK speak to clients by these rules and no others. An encoder is one session at one
 client; it knows what was agreed with the client and nothing of the turn's course, so it has no memory. Pure.
 
-On v1 a turn ends with the answer to its prompt. Before the answer come the marks of the end, in the forms that the
-client can take: the `turn_complete` update if it asked for it, a notification and a `_meta` member for the others.
+On v1 a turn ends with the answer to its prompt. Before the answer comes the `turn_complete` update, if the client
+was offered it. Others than the sender are told of the ends of turns alone: a prompt that never became a turn, or
+that joined one, must not look like the end of the turn that runs.
 On v2 a prompt is answered when its message is in the conversation, and the state tells the rest: running,
 requires_action, idle with how it ended. Written in this order: message, answer, running.
 """
@@ -12,15 +13,14 @@ requires_action, idle with how it ended. Written in this order: message, answer,
 from __future__ import annotations
 
 from collections import Counter
-from enum import StrEnum
 from typing import Any, Final, Protocol, TypeAlias
 
 from msgspec import UNSET, Raw, Struct, UnsetType
 
-from turnwire.core.encoder.outgoing import Answer, Fail, Notify, Outgoing, Tell
-from turnwire.ids import PromptId, RequestId, SessionId
+from turnwire.core.encoder.outgoing import Answer, Fail, Outgoing, Tell
+from turnwire.ids import PromptId, RequestId
 from turnwire.wire.jsonrpc import INTERNAL_ERROR, REQUEST_CANCELLED, ErrorObject, raw
-from turnwire.wire.methods import TURN_COMPLETE, VENDOR
+from turnwire.wire.methods import VENDOR
 from turnwire.wire.schema.common import STOP_REASONS
 
 Json: TypeAlias = dict[str, Any]
@@ -36,36 +36,18 @@ _UNKNOWN_REASON: Final = ErrorObject(INTERNAL_ERROR, "the turn ended for a reaso
 # -- what was agreed ----------------------------------------------------------------------------------------------
 
 
-class Emission(StrEnum):
-    """Towards which v1 clients the end of a turn is marked. An operator decides."""
-
-    NEGOTIATED = "negotiated"
-    ALWAYS = "always"
-    OFF = "off"
-
-
 class Dialect(Struct, frozen=True, kw_only=True):
     """How to speak to a client. Does not change after the handshake: one connection speaks one dialect."""
 
     version: int
     turn_complete: bool = False
-    """It asked for the `turn_complete` update."""
-    emission: Emission = Emission.NEGOTIATED
+    """It is sent the `turn_complete` update, and was offered it."""
     lifecycle: bool = False
     """v1 with the names of the lifecycle draft: `user_message`, `state_change`, `stop_reason`."""
-    strict: bool = False
-    """What is only a draft of ACP is told in `_meta` and under names that begin with `_`, nowhere else."""
     usage_in_mark: bool = False
     """The `turn_complete` update has the usage too, for clients that have ended the turn before the answer."""
     boolean_options: bool = True
     """It takes config options that are on or off."""
-
-    @property
-    def marks(self) -> bool:
-        """Whether the client is sent the `turn_complete` update itself."""
-        if self.strict:
-            return False
-        return self.emission is Emission.ALWAYS or (self.emission is Emission.NEGOTIATED and self.turn_complete)
 
 
 # -- how a turn ended ---------------------------------------------------------------------------------------------
@@ -76,7 +58,7 @@ class EndedTurn(Struct, frozen=True, kw_only=True):
 
     prompt_id: PromptId
     request_id: RequestId | None = None
-    """By which its client sent the prompt. Means something on that client's connection only."""
+    """By which its client sent the prompt, if it came over ACP. Another connection may have the same id."""
     by_agent: bool = False
     """The agent began it, so that no client waits for its end."""
     stop_reason: str | None = None
@@ -102,21 +84,17 @@ def idle_update(ended: EndedTurn, background: Background = UNSET) -> Json:
     return state_update("idle", background, **members)
 
 
-def turn_complete_update(mark: Json, **members: Any) -> Json:
-    """The draft's own update."""
-    # Our own name has no place among the members that the draft defines.
-    defined = {name: value for name, value in mark.items() if name != "promptId"}
-    named = {"_meta": {"promptId": mark.get("promptId")}}
-    return {"sessionUpdate": "turn_complete", **defined, **members, **named}
-
-
-def _mark(ended: EndedTurn, stop_reason: str | None, *, own: bool) -> Json:
-    """As the drafts of `turn_complete` name an end."""
-    mark: Json = {"promptId": ended.prompt_id}
-    if own and ended.request_id is not None:
-        # Request ids are local to a connection: to another one the same number is a request of its own.
-        mark["promptRequestId"] = ended.request_id
-    return mark if stop_reason is None else {**mark, "stopReason": stop_reason}
+def turn_complete_update(
+    prompt_id: str, request_id: RequestId | None, stop_reason: str | None, *, own: bool, **members: Any
+) -> Json:
+    """The draft's own update. A prompt that was no request of JSON-RPC is named by our id of it."""
+    update: Json = {
+        "sessionUpdate": "turn_complete",
+        "promptRequestId": prompt_id if request_id is None else request_id,
+    }
+    if stop_reason is not None:
+        update["stopReason"] = stop_reason
+    return {**update, **members, "_meta": {VENDOR: {"promptId": prompt_id, "own": own}}}
 
 
 # -- the encoders -------------------------------------------------------------------------------------------------
@@ -165,20 +143,19 @@ class Encoder(Protocol):
         ...
 
 
-def encoder_for(dialect: Dialect, session_id: SessionId, losses: Counter[str] | None = None) -> Encoder:
+def encoder_for(dialect: Dialect, losses: Counter[str] | None = None) -> Encoder:
     """The encoder for a client. `losses`: where it counts what its version has no words for."""
     counted = Counter[str]() if losses is None else losses
-    return EncoderV2(dialect) if dialect.version == 2 else EncoderV1(dialect, session_id, counted)
+    return EncoderV2() if dialect.version == 2 else EncoderV1(dialect, counted)
 
 
 class EncoderV1:
-    """A turn ends with the answer to its prompt. Marks of the end come before it, as the client can take them."""
+    """A turn ends with the answer to its prompt, behind the `turn_complete` update."""
 
     tells_background = False
 
-    def __init__(self, dialect: Dialect, session_id: SessionId, losses: Counter[str]) -> None:
+    def __init__(self, dialect: Dialect, losses: Counter[str]) -> None:
         self._dialect = dialect
-        self._session_id = session_id
         self._losses = losses
 
     def shows_prompt(self, *, own: bool) -> bool:
@@ -219,34 +196,25 @@ class EncoderV1:
             reason = {} if ended.stop_reason is None else {"stop_reason": ended.stop_reason}
             frames += self._state_change("idle", **reason)
         stop_reason = self._stop_reason(ended.stop_reason)
-        mark = _mark(ended, stop_reason, own=own)
-        frames += self._marks(ended, mark)
+        if self._dialect.turn_complete and not ended.by_agent and (own or is_foreground):
+            frames.append(self._turn_complete(ended, stop_reason, own=own))
         if own and not ended.by_agent:
-            frames.append(self._answer(ended, stop_reason, mark))
+            frames.append(self._answer(ended, stop_reason))
         return frames
 
-    def _marks(self, ended: EndedTurn, mark: Json) -> list[Outgoing]:
-        """The end in all its forms, in the order in which they are written (R22)."""
-        dialect = self._dialect
-        if dialect.emission is Emission.OFF or ended.by_agent:
-            return []
-        frames: list[Outgoing] = []
-        if dialect.emission is Emission.ALWAYS or dialect.strict or not dialect.turn_complete:
-            frames.append(_tell("session_info_update", _meta={VENDOR: {MARK: mark}}))
-        if dialect.marks:
-            usage = {"usage": ended.usage} if dialect.usage_in_mark and ended.usage is not UNSET else {}
-            frames.append(Tell(raw(turn_complete_update(mark, **usage))))
-        frames.append(Notify(TURN_COMPLETE, raw({"sessionId": self._session_id, **mark})))
-        return frames
+    def _turn_complete(self, ended: EndedTurn, reason: str | None, *, own: bool) -> Outgoing:
+        usage = {"usage": ended.usage} if self._dialect.usage_in_mark and ended.usage is not UNSET else {}
+        return Tell(raw(turn_complete_update(ended.prompt_id, ended.request_id, reason, own=own, **usage)))
 
-    def _answer(self, ended: EndedTurn, reason: str | None, mark: Json) -> Outgoing:
+    def _answer(self, ended: EndedTurn, reason: str | None) -> Outgoing:
         if reason is None:
             return Fail(ended.prompt_id, raw(_UNKNOWN_REASON if ended.error is None else ended.error))
         result: Json = {"stopReason": reason}
         if ended.usage is not UNSET:
             result["usage"] = ended.usage
-        if self._dialect.emission is not Emission.OFF:
-            result["_meta"] = {VENDOR: {MARK: mark}}
+        # For those who keep answers: which prompt it was, in the names of every surface.
+        names = {"promptId": ended.prompt_id, "promptRequestId": ended.request_id}
+        result["_meta"] = {VENDOR: {MARK: {**names, "stopReason": reason}}}
         return Answer(ended.prompt_id, raw(result))
 
     def _stop_reason(self, reason: str | None) -> str | None:
@@ -261,9 +229,6 @@ class EncoderV2:
     """A prompt is answered when its message is in the conversation, and a turn ends with an idle state."""
 
     tells_background = True
-
-    def __init__(self, dialect: Dialect) -> None:
-        self._tags = dialect.strict and dialect.turn_complete and dialect.emission is not Emission.OFF
 
     def shows_prompt(self, *, own: bool) -> bool:
         return True
@@ -295,8 +260,6 @@ class EncoderV2:
         if own and not is_inserted:
             # Ended before its message was inserted: that is the only case in which v2 refuses what was accepted.
             frames.append(Fail(ended.prompt_id, raw(NOT_INSERTED if ended.error is None else ended.error)))
-        if is_foreground and self._tags and not ended.by_agent:
-            frames.append(_tell("_turn_complete", **_mark(ended, ended.stop_reason, own=own)))
         if is_foreground:
             frames.append(Tell(raw(idle_update(ended, background))))
         return frames

@@ -27,13 +27,6 @@ class TellBlocked(NamedTuple):
     """The open permission requests, each with its kind."""
 
 
-class Notify(NamedTuple):
-    """Another notification of the session."""
-
-    method: str
-    params: Raw
-
-
 class Answer(NamedTuple):
     """The result of the `session/prompt` that became this prompt, if this connection sent it."""
 
@@ -62,4 +55,4 @@ class Withdraw(NamedTuple):
     request_id: PermissionId
 
 
-Outgoing: TypeAlias = Tell | TellBlocked | Notify | Answer | Fail | Ask | Withdraw
+Outgoing: TypeAlias = Tell | TellBlocked | Answer | Fail | Ask | Withdraw

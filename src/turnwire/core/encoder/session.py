@@ -102,7 +102,7 @@ class SessionEncoder:
     def __init__(self, dialect: Dialect, session_id: SessionId) -> None:
         self._dialect = dialect
         self._known = Known(session_id)
-        self._encoder = encoder_for(dialect, session_id, self._known.losses)
+        self._encoder = encoder_for(dialect, self._known.losses)
         self._translator: Translator | None = None
 
     def copy(self) -> SessionEncoder | None:
@@ -111,7 +111,7 @@ class SessionEncoder:
             return None
         other = SessionEncoder(self._dialect, self._known.session_id)
         other._known = deepcopy(self._known)
-        other._encoder = encoder_for(self._dialect, self._known.session_id, other._known.losses)
+        other._encoder = encoder_for(self._dialect, other._known.losses)
         return other
 
     @property

@@ -10,11 +10,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from enum import StrEnum
 from typing import Any, Final
 
 from msgspec import Raw, Struct
 
 from turnwire.core.dialect import NEWEST_VERSION, AgentProfile
+from turnwire.core.known_clients import find_client
 from turnwire.core.translate.members import as_object, child, entries, is_offered, members, raw, text_of
 from turnwire.errors import RemoteProtocolError, TurnwireError
 from turnwire.wire.jsonrpc import INVALID_PARAMS, UNSUPPORTED_VERSION
@@ -40,12 +42,12 @@ class ClientProfile(Struct, frozen=True, kw_only=True):
     """What a client can take. `version` is the one that the connection speaks from here on."""
 
     version: int
-    turn_complete: bool = False
-    """It asked for the `turn_complete` update."""
+    turn_complete: bool | None = None
+    """Whether it said that it takes the `turn_complete` update, or that it does not; none if it said nothing."""
     lifecycle: bool = False
     """It asked for the draft of the prompt lifecycle on v1."""
-    ready: bool = False
-    """It said that it sends `session/ready`."""
+    ready: bool | None = None
+    """The same of sending `session/ready`."""
     elicitation_form: bool = False
     elicitation_url: bool = False
     fs_read: bool = False
@@ -107,9 +109,9 @@ def _read_v1(fields: dict[str, Any]) -> ClientProfile:
     places = (session, child(offered, "_meta", VENDOR), child(session, "_meta", VENDOR), child(offered, "_meta"))
     return ClientProfile(
         version=1,
-        turn_complete=_asked(places, "turnComplete"),
-        lifecycle=_asked(places, "lifecycle"),
-        ready=_asked(places, "ready"),
+        turn_complete=_said(places, "turnComplete"),
+        lifecycle=_said(places, "lifecycle") is True,
+        ready=_said(places, "ready"),
         elicitation_form=is_offered(questions, "form"),
         elicitation_url=is_offered(questions, "url"),
         fs_read=files.get("readTextFile") is True,
@@ -127,11 +129,10 @@ def _read_v1(fields: dict[str, Any]) -> ClientProfile:
 
 def _read_v2(fields: dict[str, Any]) -> ClientProfile:
     offered = child(fields, "capabilities")
-    questions, own = child(offered, "elicitation"), child(offered, "_meta", VENDOR)
+    questions = child(offered, "elicitation")
     return ClientProfile(
         version=2,
-        turn_complete=is_offered(own, "turnComplete"),
-        ready=is_offered(own, "ready") or is_offered(child(offered, "session"), "ready"),
+        ready=_said((child(offered, "session"), child(offered, "_meta", VENDOR)), "ready"),
         elicitation_form=is_offered(questions, "form"),
         elicitation_url=is_offered(questions, "url"),
         terminal_login=is_offered(child(offered, "auth"), "terminal"),
@@ -140,13 +141,56 @@ def _read_v2(fields: dict[str, Any]) -> ClientProfile:
     )
 
 
-def _asked(places: tuple[dict[str, Any], ...], name: str) -> bool:
-    return any(is_offered(place, name) for place in places)
+def _said(places: tuple[dict[str, Any], ...], name: str) -> bool | None:
+    """Yes in any place is yes, no in any other is no. What is neither says nothing."""
+    if any(is_offered(place, name) for place in places):
+        return True
+    return False if any(place.get(name) is False for place in places) else None
 
 
 def _name(named: dict[str, Any]) -> str | None:
     name = named.get("name")
     return name if isinstance(name, str) else None
+
+
+# -- which drafts it gets: offered is what is done, and nothing else --------------------------------------------
+
+
+class TurnCompletePolicy(StrEnum):
+    """Which v1 clients are offered and sent the `turn_complete` update. An operator or an author decides."""
+
+    AUTO = "auto"
+    """All, but those that said no and those that are known not to have it."""
+    ALWAYS = "always"
+    ASKED = "asked"
+    """Those that said that they take it."""
+    OFF = "off"
+
+
+def gets_turn_complete(policy: TurnCompletePolicy, client: ClientProfile) -> bool:
+    """Whether the client is offered the update, and sent it. On v2 the state says it."""
+    if client.version != 1 or policy is TurnCompletePolicy.OFF:
+        return False
+    if policy is TurnCompletePolicy.ALWAYS:
+        return True
+    if policy is TurnCompletePolicy.ASKED or client.lifecycle or client.turn_complete is not None:
+        # The lifecycle draft has an end of its own.
+        return client.turn_complete is True
+    known = find_client(client.name)
+    return known is None or known.turn_complete
+
+
+def is_awaited(timeout_s: float | None, client: ClientProfile) -> bool:
+    """Whether the client is offered to be waited for until it sends `session/ready`, and is.
+
+    `timeout_s`: how long, none for ever. Zero waits for nobody.
+    """
+    if timeout_s == 0:
+        return False
+    if client.ready is not None:
+        return client.ready
+    known = find_client(client.name)
+    return known is None or known.ready
 
 
 # -- what it is offered -----------------------------------------------------------------------------------------
@@ -167,8 +211,6 @@ class HostOffer(Struct, frozen=True, kw_only=True):
     """Offer the `turn_complete` update."""
     ready: bool = True
     """Offer to wait for `session/ready`."""
-    strict: bool = False
-    """Name what is only a draft of ACP nowhere but in `_meta`."""
     passed: frozenset[str] = frozenset()
     """Session capabilities of agents that the node passes on, such as `additionalDirectories`."""
 
@@ -236,22 +278,20 @@ def initialize_answer(
         "agentInfo": named,
     }
     # The draft of `session/ready` shows it in the place that v2 has for capabilities.
-    mirror = {} if host.strict else host.drafts(True)
+    mirror = host.drafts(True)
     return {**result, "capabilities": {"session": mirror}} if mirror else result
 
 
 def capabilities_v1(offered: Offered, host: HostOffer, *, logout: bool) -> dict[str, Any]:
     """`agentCapabilities` for a v1 client."""
-    drafts, passed = host.drafts({}), _passed(offered, host)
-    session: dict[str, Any] = {**passed, **_SERVED, **({} if host.strict else drafts)}
-    meta = {**offered.meta, **({VENDOR: drafts} if host.strict and drafts else {})}
+    session: dict[str, Any] = {**_passed(offered, host), **_SERVED, **host.drafts({})}
     return {
         "loadSession": True,
         "promptCapabilities": dict.fromkeys(offered.blocks, True),
         "mcpCapabilities": {each: True for each in offered.servers if each != "stdio"},
         "sessionCapabilities": session,
         **({"auth": {"logout": {}}} if logout else {}),
-        **({"_meta": meta} if meta else {}),
+        **({"_meta": offered.meta} if offered.meta else {}),
     }
 
 
@@ -264,11 +304,8 @@ def capabilities_v2(offered: Offered, host: HostOffer) -> dict[str, Any]:
         "prompt": {each: {} for each in offered.blocks},
         "mcp": servers,
     }
-    if host.ready and not host.strict:
+    if host.ready:
         session["ready"] = True
-    drafts = host.drafts({})
-    if host.strict and drafts:
-        session["_meta"] = {VENDOR: drafts}
     return {"session": session, **({"_meta": offered.meta} if offered.meta else {})}
 
 

@@ -8,6 +8,7 @@ which the log may answer long after they came (`SentPrompts`), and ours for what
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -244,6 +245,11 @@ class SentPrompts:
         sent = (*self._open.values(), *self._repeats)
         return next((each for each in sent if same_id(each.request_id, request_id)), None)
 
+    def request_of(self, prompt_id: PromptId) -> RequestId | None:
+        """By which unanswered request the client asks for this prompt: the first one, or one that came again."""
+        sent = (*self._open.values(), *self._repeats)
+        return next((each.request_id for each in sent if each.prompt_id == prompt_id), None)
+
     def answer(self, prompt_id: PromptId) -> RequestId | None:
         """The log answers this prompt: by which request id, if the client sent it."""
         sent = self._open.pop(prompt_id, None)
@@ -282,6 +288,9 @@ class ClientState:
         """Where its last message came from."""
         self.profile = ClientProfile(version=1)
         self.dialect = Dialect(version=1)
+        self.is_awaited = False
+        """Whether what nobody asked for waits until the client is ready for a session."""
+        self._says_ready = False
         self.shows_offsets = False
         """Whether the client asked to see the offsets of events in `_meta`."""
         self.queue = FrameQueue(daemon.limits.held_frames)
@@ -358,18 +367,29 @@ class ClientState:
 
     def open(self, subscription: Subscription, start: Start) -> None:
         """The client is attached to the session, and its readers begin."""
-        subscription.open(start, is_gated=self.profile.ready)
-        if self.profile.ready:
-            self.start(self._expect_ready, subscription, subscription.gate)
+        # Who names the last event that it has knows the session already.
+        is_held = self.is_awaited and not start.resumes
+        subscription.open(start, self._expect_ready if is_held else None)
 
-    async def _expect_ready(self, subscription: Subscription, gate: anyio.Event) -> None:
-        """A client that said it would tell when it is ready, and does not, is not waited for for ever."""
-        await self.daemon.clock.sleep(self.daemon.limits.ready_s)
-        is_same = subscription.is_attached and subscription.gate is gate
-        if is_same and not gate.is_set():
+    def be_ready(self, subscription: Subscription) -> None:
+        """The client has said that it is ready for the session."""
+        self._says_ready = True
+        subscription.open_gate()
+
+    def _expect_ready(self, subscription: Subscription) -> None:
+        if self.daemon.settings.ready_timeout < math.inf:
+            self.start(self._give_up_ready, subscription, subscription.gate)
+
+    async def _give_up_ready(self, subscription: Subscription, gate: anyio.Event) -> None:
+        """A client that never says that it is ready is waited for once."""
+        await self.daemon.clock.sleep(self.daemon.settings.ready_timeout)
+        if not subscription.is_attached or subscription.gate is not gate or gate.is_set():
+            return
+        if self.is_awaited:
             extra = {"event": "ready_missing", "session": subscription.session_id}
             logger.info("a client did not send session/ready in time; it is told everything now", extra=extra)
-            subscription.open_gate()
+        self.is_awaited = self._says_ready
+        subscription.open_gate()
 
     async def leave(self, subscription: Subscription) -> None:
         """The client is not attached to the session any more."""

@@ -17,11 +17,14 @@ from msgspec import DecodeError, Raw, Struct, field, json
 
 from turnwire import __version__
 from turnwire.core.connection_stage import REFUSALS, Admission, Admittance, MessageKind, Step
-from turnwire.core.encoder.encoder import Dialect, Emission
+from turnwire.core.encoder.encoder import Dialect
 from turnwire.core.translate.handshake import (
     ClientProfile,
     HostOffer,
+    TurnCompletePolicy,
+    gets_turn_complete,
     initialize_result,
+    is_awaited,
     read_client,
     version_refusal,
 )
@@ -69,6 +72,8 @@ class Agreed(NamedTuple):
 
     client: ClientProfile
     dialect: Dialect
+    is_awaited: bool
+    """It is waited for until it sends `session/ready`."""
     shows_offsets: bool
     result: Raw
 
@@ -89,21 +94,21 @@ async def agree(daemon: Daemon, params: Raw) -> Agreed:
     """The agreement. Raises `RemoteProtocolError` for a client that speaks no version of ours."""
     settings = daemon.settings
     client = read_client(params, newest=settings.protocol)
-    emission = Emission(settings.turn_complete)
     dialect = Dialect(
         version=client.version,
-        turn_complete=client.turn_complete,
-        emission=emission,
+        turn_complete=gets_turn_complete(TurnCompletePolicy(settings.turn_complete), client),
         lifecycle=client.lifecycle,
         boolean_options=client.boolean_options,
     )
+    waits = is_awaited(settings.ready_timeout, client)
     host = HostOffer(
         version=__version__,
-        turn_complete=emission is not Emission.OFF,
+        turn_complete=dialect.turn_complete,
+        ready=waits,
         passed=frozenset({"additionalDirectories", "fork"}),
     )
     result = initialize_result(await profile_of(daemon), client, host)
-    return Agreed(client, dialect, _wants_offsets(client.raw), result)
+    return Agreed(client, dialect, waits, _wants_offsets(client.raw), result)
 
 
 def _wants_offsets(capabilities: Raw) -> bool:
@@ -195,7 +200,8 @@ class AcpConnection:
             unsupported = version_refusal(error, newest=self._client.daemon.settings.protocol)
             return failure_of(request.id, error) if unsupported is None else failed(request.id, unsupported)
         client = self._client
-        client.profile, client.dialect, client.shows_offsets = agreed.client, agreed.dialect, agreed.shows_offsets
+        client.profile, client.dialect = agreed.client, agreed.dialect
+        client.is_awaited, client.shows_offsets = agreed.is_awaited, agreed.shows_offsets
         self._admission.step(Step.AGREE)
         # A page cannot read the header of an upgrade, so the answer says it too.
         members = json.decode(agreed.result, type=dict[str, Raw])

@@ -14,21 +14,12 @@ from typing import NamedTuple
 from weakref import WeakKeyDictionary
 
 from msgspec import DecodeError, Raw, Struct, json
+from msgspec.structs import replace
 
 from turnwire.core import events as ev
 from turnwire.core.codec import STORED_UPDATE, decode
-from turnwire.core.encoder import (
-    FOLDED,
-    Answer,
-    Ask,
-    Fail,
-    Notify,
-    Outgoing,
-    SessionEncoder,
-    Tell,
-    TellBlocked,
-    Withdraw,
-)
+from turnwire.core.correlation import spellings
+from turnwire.core.encoder import FOLDED, Answer, Ask, Fail, Outgoing, SessionEncoder, Tell, TellBlocked, Withdraw
 from turnwire.core.encoder.encoder import Dialect
 from turnwire.core.translate.members import members, named
 from turnwire.errors import RemoteProtocolError
@@ -48,7 +39,7 @@ _EVENT_ID = b',"_meta":{"%b":{"eventId":%%d}}}}' % VENDOR.encode()
 _LIVE_ONLY = frozenset({"notice"})
 """Updates that are no part of the history: who was not there does not hear of them."""
 
-_NUMBERED = (Tell, TellBlocked, Notify, Ask)
+_NUMBERED = (Tell, TellBlocked, Ask)
 """What has params, and so a place for the number of its event."""
 
 WORTH = 1024
@@ -184,17 +175,35 @@ class FrameWriter:
         if isinstance(event, ev.AgentStarted):
             self._subscription.agent_wake.set()
         own = mode is not WriterMode.REPLAY and getattr(event, "prompt_id", None) in self._client.prompts
+        if isinstance(event, ev.TurnCompleted | ev.TurnFailed):
+            event, own = self._addressed(event, mode, own=own)
         outgoing = [each for each in self._encoder.take(event, own=own) if not self._is_withheld(each)]
         self._remember(outgoing)
         if mode is WriterMode.QUIET or (isinstance(event, ev.SessionUpdated) and _is_past(event.kind, mode)):
             return []
         if mode is not WriterMode.LIVE:
-            outgoing = [each for each in outgoing if isinstance(each, Tell | TellBlocked | Notify)]
+            outgoing = [each for each in outgoing if isinstance(each, Tell | TellBlocked)]
         shown = offset if self._client.shows_offsets else None
         # An answer has no place for the number; should it get lost behind it, its request is asked again.
         last = max((place for place, each in enumerate(outgoing) if isinstance(each, _NUMBERED)), default=-1)
         frames = [self._write(each, shown if place == last else None) for place, each in enumerate(outgoing)]
         return [each for each in frames if each]
+
+    def _addressed(
+        self, event: ev.TurnCompleted | ev.TurnFailed, mode: WriterMode, *, own: bool
+    ) -> tuple[ev.TurnCompleted | ev.TurnFailed, bool]:
+        """The end of a prompt with the request id that it has for this client, and whether it is its own.
+
+        Ids of requests are local to a connection. One that this client has open for another prompt is left out, so
+        that nobody takes the end of a stranger's turn for that of its own.
+        """
+        prompts, named = self._client.prompts, event.prompt_request_id
+        asked = prompts.request_of(event.prompt_id) if mode is not WriterMode.REPLAY else None
+        if asked is not None:
+            return replace(event, prompt_request_id=asked), True
+        if not own and named is not None and any(map(prompts.find, spellings(named))):
+            return replace(event, prompt_request_id=None), False
+        return event, own
 
     def fold(self, offset: int) -> Fold:
         """What it knows, behind this event."""
@@ -251,8 +260,6 @@ class FrameWriter:
                 return self._update(update, offset)
             case TellBlocked(update, waits):
                 return self._update(self._waiting(update, waits), offset)
-            case Notify(method, params):
-                return encode(Notification(method, _with_offset(params, offset)))
             case Answer(prompt_id, result):
                 request_id = self._client.prompts.answer(prompt_id)
                 return b"" if request_id is None else encode(Result(request_id, result))

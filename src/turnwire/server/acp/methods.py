@@ -145,6 +145,9 @@ async def _serve(client: ClientState, row: Row, request: Request) -> None:
     named = peek_session_id(request.params)
     subscription = client.subscriptions.get(SessionId(named)) if row.on_session and named is not None else None
     status = 200
+    if subscription is not None:
+        # Who asks about a session can take what comes of it, and its answer stands behind that.
+        subscription.open_gate()
     try:
         client.need(row.role)
         result = await row.act(client, request)

@@ -101,7 +101,6 @@ async def prompt(client: ClientState, request: Request) -> None:
         meta=raw(meta) if meta else None,
     )
     client.prompts.add(sent)
-    subscription.open_gate()
     try:
         accepted = cast("Accepted", await daemon.node.submit(wanted.session_id, asked))
     except TurnwireError as error:

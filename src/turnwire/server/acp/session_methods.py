@@ -350,7 +350,6 @@ async def set_model(client: ClientState, request: Request) -> Raw:
 
 async def _chooser(client: ClientState, session_id: SessionId) -> configuration.Chooser:
     subscription = client.attached(session_id)
-    subscription.open_gate()
     await client.daemon.node.agents.wake(session_id)
     return configuration.Chooser(client.who.name, subscription.client_id)
 
@@ -391,7 +390,7 @@ async def ready(client: ClientState, params: Raw) -> None:
     """`session/ready`. Repeated, or about a session that is not here, it does nothing."""
     subscription = client.subscriptions.get(read_params(params, Named).session_id)
     if subscription is not None:
-        subscription.open_gate()
+        client.be_ready(subscription)
 
 
 async def detach(client: ClientState, request: Request) -> Raw:

@@ -55,6 +55,7 @@ class Subscription:
         """None while the client is not attached."""
         self.gate = anyio.Event()
         """Set once the client has processed the answer, or if it does not say when it has. One for each opening."""
+        self._held: Callable[[Subscription], None] | None = None
         self.generation = 0
         """Counts openings, closings and pauses: a reader of another generation begins anew."""
         self.paused_generation = 0
@@ -90,8 +91,11 @@ class Subscription:
 
     # -- the client ----------------------------------------------------------------------------------------
 
-    def open(self, start: Start, *, is_gated: bool) -> None:
-        """The client is attached. Readers begin, or begin anew."""
+    def open(self, start: Start, held: Callable[[Subscription], None] | None = None) -> None:
+        """The client is attached. Readers begin, or begin anew.
+
+        `held`: called when the answer is out, if they wait from there on until the client is ready.
+        """
         self._act_behind()
         self.state = step(self.state, Signal.OPENED)
         if self.state is SubscriptionState.OVER:
@@ -100,8 +104,8 @@ class Subscription:
         self.start = start
         self.cursor = start.after
         self._behind_queue = None
-        self.gate = anyio.Event()
-        if not is_gated:
+        self.gate, self._held = anyio.Event(), held
+        if held is None:
             self.gate.set()
         if start.answer is None:
             self.answer()
@@ -156,6 +160,8 @@ class Subscription:
             if self.start.answer is not None:
                 self.start.answer()
             self.state = step(self.state, Signal.ANSWERED)
+            if self._held is not None:
+                self._held(self)
 
     def greet(self) -> Sequence[Raw]:
         """A reader is behind the gate: the updates that say what is now, unless one was faster."""

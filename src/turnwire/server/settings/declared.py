@@ -145,12 +145,12 @@ class ForClients:
         int, About(kinds.number(1, 2, is_whole=True), "the newest version of ACP that clients are offered")
     ] = 2
     turn_complete: Annotated[
-        Literal["negotiated", "always", "off"],
+        Literal["auto", "always", "asked", "off"],
         About(
-            kinds.choice("negotiated", "always", "off"),
-            "whether v1 clients are sent the turn_complete update: those that ask for it, all, or none",
+            kinds.choice("auto", "always", "asked", "off"),
+            "which v1 clients get the turn_complete update: all but those known to lack it, all, who asks, none",
         ),
-    ] = "negotiated"
+    ] = "auto"
     when_busy: Annotated[
         Literal["queue", "reject"],
         About(
@@ -158,6 +158,13 @@ class ForClients:
             "what becomes of a prompt that does not say itself, while a turn runs: it waits, or is refused",
         ),
     ] = "queue"
+    ready_timeout: Annotated[
+        float,
+        About(
+            kinds.patience(),
+            "how long what nobody asked for waits for a client's session/ready; 0 neither offers it nor waits",
+        ),
+    ] = 2.0
     page: Annotated[bool, About(kinds.switch(), "serve the page; it needs REST")] = True
     blocking: Annotated[
         bool, About(kinds.switch(), "let replies wait for the end of the turn, for those who prefer that")

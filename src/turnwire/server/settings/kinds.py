@@ -7,6 +7,7 @@ a file and never looks at another setting.
 
 from __future__ import annotations
 
+import math
 import os
 import shlex
 from collections.abc import Callable, Sequence
@@ -18,6 +19,10 @@ from turnwire.server.access.addresses import parse_network
 from turnwire.server.access.origins import parse_host, parse_origin
 
 _SWITCH = {"true": True, "yes": True, "on": True, "1": True, "false": False, "no": False, "off": False, "0": False}
+
+
+NEVER = "never"
+"""What stands for a wait without an end."""
 
 
 class Kind(NamedTuple):
@@ -61,6 +66,22 @@ def number(at_least: float, at_most: float, *, is_whole: bool, unit: str = "", w
 
     words = f"a {'whole ' if is_whole else ''}number from {at_least:.12g} to {at_most:.12g}"
     return Kind(words + (f" {unit}" if unit else "") + (f" ({why})" if why else ""), parse, check)
+
+
+def patience() -> Kind:
+    """How long to wait, in seconds. For ever is infinite."""
+
+    def check(value: object, base: Path) -> object:
+        if value == NEVER:
+            return math.inf
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < math.inf:
+            raise ValueError
+        return float(value)
+
+    def parse(value: str, base: Path) -> object:
+        return check(value if value == NEVER else float(value), base)
+
+    return Kind(f"seconds, 0 or more, or {NEVER}", parse, check)
 
 
 def choice(*names: str) -> Kind:

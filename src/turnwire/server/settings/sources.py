@@ -8,6 +8,7 @@ a setting that silently does nothing is one nobody knows. Never shows a secret.
 from __future__ import annotations
 
 import difflib
+import math
 import shlex
 import tomllib
 from collections.abc import Iterable, Mapping
@@ -19,6 +20,7 @@ from typing import Any, NamedTuple, cast
 from turnwire.errors import ConfigError
 from turnwire.limits import Limits
 from turnwire.server.settings.declared import LIMIT, LIMITS, PREFIX, SETTINGS, Setting, Settings, check_together
+from turnwire.server.settings.kinds import NEVER
 
 CONFIG = PREFIX + "CONFIG"
 """The variable that names the TOML file."""
@@ -233,6 +235,8 @@ def _shown(row: Setting, value: object) -> str:
         return "set, not shown"
     if isinstance(value, bool):
         return str(value).lower()
+    if value == math.inf:
+        return NEVER
     if isinstance(value, tuple):
         items = cast("tuple[object, ...]", value)
         return " ".join(shlex.quote(str(each)) for each in items) or "none"

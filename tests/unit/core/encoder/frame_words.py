@@ -12,17 +12,15 @@ from tests.unit.core import driving as d
 
 from turnwire.core import events as ev
 from turnwire.core import inputs as i
-from turnwire.core.encoder import Answer, Ask, Fail, Notify, Outgoing, SessionEncoder, Tell, TellBlocked, Withdraw
-from turnwire.core.encoder.encoder import Dialect, Emission
+from turnwire.core.encoder import Answer, Ask, Fail, Outgoing, SessionEncoder, Tell, TellBlocked, Withdraw
+from turnwire.core.encoder.encoder import Dialect
 from turnwire.ids import SessionId
 
-SILENT = Dialect(version=1)
-ASKED = Dialect(version=1, turn_complete=True)
-ALWAYS = Dialect(version=1, emission=Emission.ALWAYS)
-OFF = Dialect(version=1, turn_complete=True, emission=Emission.OFF)
+PLAIN = Dialect(version=1)
+MARKED = Dialect(version=1, turn_complete=True)
 LIFECYCLE = Dialect(version=1, lifecycle=True)
 V2 = Dialect(version=2)
-DIALECTS = {"silent": SILENT, "asked": ASKED, "always": ALWAYS, "off": OFF, "lifecycle": LIFECYCLE, "v2": V2}
+DIALECTS = {"plain": PLAIN, "marked": MARKED, "lifecycle": LIFECYCLE, "v2": V2}
 
 
 def seen(dialect: Dialect, log: list[ev.AnyEvent], *, own: tuple[str, ...] = ("p1",)) -> list[Outgoing]:
@@ -41,8 +39,6 @@ def _word(each: Outgoing) -> str:
             told = msgspec.json.decode(update)
             state = told.get("state")
             return told["sessionUpdate"] + (f" {state}" if state else "")
-        case Notify(method):
-            return method
         case Answer(prompt_id):
             return f"answer {prompt_id}"
         case Fail(prompt_id):
@@ -78,7 +74,6 @@ def one_turn(end: ev.TurnEnd = ev.TurnEnd.RESPONSE, *last: i.AnyInput) -> list[e
     return session.log
 
 
-MARK = "_turnwire/turn_complete"
 V2_INPUTS = (
     d.answered("p1", None, message_id="u1"),
     d.said("state_update", state="running"),

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import msgspec
 import pytest
-from tests.unit.core.encoder.frame_words import MARK, error, told, words
+from tests.unit.core.encoder.frame_words import answer, error, told, words
 
-from turnwire.core.encoder import Dialect, Emission, EndedTurn, Outgoing, encoder_for
-from turnwire.ids import PromptId, SessionId
+from turnwire.core.encoder import Dialect, EndedTurn, Outgoing, encoder_for
+from turnwire.ids import PromptId
 from turnwire.wire.jsonrpc import REQUEST_CANCELLED, ErrorObject
 
 ENDED = EndedTurn(prompt_id=PromptId("p1"), request_id=7, stop_reason="end_turn", usage={"totalTokens": 3})
 FAILED = EndedTurn(prompt_id=PromptId("p1"), request_id=7, error=ErrorObject(-32603, "no"))
-V2_STRICT = Dialect(version=2, turn_complete=True, strict=True)
+MARKED = Dialect(version=1, turn_complete=True)
 
 
 def end(
@@ -23,22 +23,13 @@ def end(
     is_inserted: bool = True,
     is_foreground: bool = True,
 ) -> list[Outgoing]:
-    encoder = encoder_for(dialect, SessionId("s1"))
+    encoder = encoder_for(dialect)
     return encoder.end(ended, own=own, is_inserted=is_inserted, is_foreground=is_foreground)
 
 
-@pytest.mark.parametrize(
-    ("dialect", "marks"),
-    [
-        (Dialect(version=1), ["session_info_update", MARK]),
-        (Dialect(version=1, turn_complete=True), ["turn_complete", MARK]),
-        (Dialect(version=1, emission=Emission.ALWAYS), ["session_info_update", "turn_complete", MARK]),
-        (Dialect(version=1, turn_complete=True, strict=True), ["session_info_update", MARK]),
-        (Dialect(version=1, emission=Emission.ALWAYS, strict=True), ["session_info_update", MARK]),
-        (Dialect(version=1, turn_complete=True, emission=Emission.OFF), []),
-    ],
-)
-def test_v1_marks_come_before_the_answer_in_the_forms_that_the_client_can_take(
+@pytest.mark.requirement("R18", "R22", "R25")
+@pytest.mark.parametrize(("dialect", "marks"), [(Dialect(version=1), []), (MARKED, ["turn_complete"])])
+def test_the_mark_comes_before_the_answer_and_for_those_who_get_it_alone(
     dialect: Dialect, marks: list[str]
 ) -> None:
     assert words(end(dialect)) == [*marks, "answer p1"]
@@ -46,24 +37,33 @@ def test_v1_marks_come_before_the_answer_in_the_forms_that_the_client_can_take(
     assert words(end(dialect, own=False)) == marks
 
 
-def test_a_strict_v2_client_that_asked_is_sent_the_mark_under_a_name_of_ours() -> None:
-    assert words(end(V2_STRICT)) == ["_turn_complete", "state_update idle"]
+def test_on_v2_the_idle_state_says_it() -> None:
     assert words(end(Dialect(version=2, turn_complete=True))) == ["state_update idle"]
-    assert words(end(Dialect(version=2, strict=True))) == ["state_update idle"]
 
 
-@pytest.mark.parametrize("dialect", [Dialect(version=1, turn_complete=True), V2_STRICT])
+@pytest.mark.parametrize("dialect", [MARKED, Dialect(version=2)])
 def test_a_turn_that_the_agent_began_is_marked_by_nothing(dialect: Dialect) -> None:
     own_turn = EndedTurn(prompt_id=PromptId("p1"), by_agent=True, stop_reason="end_turn")
     assert words(end(dialect, own_turn)) == ([] if dialect.version == 1 else ["state_update idle"])
 
 
-def test_the_request_is_named_to_the_client_that_sent_it_alone() -> None:
-    dialect = Dialect(version=1, turn_complete=True)
-    [own] = told(end(dialect), "turn_complete")
-    [other] = told(end(dialect, own=False), "turn_complete")
-    assert (own["promptRequestId"], own["stopReason"], own["_meta"]) == (7, "end_turn", {"promptId": "p1"})
-    assert "promptRequestId" not in other
+@pytest.mark.requirement("R20")
+def test_everybody_is_told_the_request_and_whose_it_is() -> None:
+    for own in (True, False):
+        [mark] = told(end(MARKED, own=own), "turn_complete")
+        assert (mark["promptRequestId"], mark["stopReason"]) == (7, "end_turn")
+        assert mark["_meta"] == {"turnwire": {"promptId": "p1", "own": own}}
+
+
+@pytest.mark.requirement("R20")
+def test_a_prompt_that_had_joined_a_turn_ends_for_its_sender_alone() -> None:
+    assert words(end(MARKED, is_foreground=False)) == ["turn_complete", "answer p1"]
+    assert words(end(MARKED, own=False, is_foreground=False)) == []
+
+
+def test_the_answer_names_the_prompt_in_every_way() -> None:
+    named = answer(end(Dialect(version=1)))["_meta"]["turnwire"]["turnComplete"]
+    assert named == {"promptId": "p1", "promptRequestId": 7, "stopReason": "end_turn"}
 
 
 @pytest.mark.parametrize("usage_in_mark", [True, False])

@@ -1,4 +1,4 @@
-"""A session as ACP v1 clients see it: silent, asking for `turn_complete`, or for the lifecycle draft."""
+"""A session as ACP v1 clients see it: plain, with `turn_complete`, or with the lifecycle draft."""
 
 from __future__ import annotations
 
@@ -6,13 +6,9 @@ import msgspec
 import pytest
 from tests.unit.core import driving as d
 from tests.unit.core.encoder.frame_words import (
-    ALWAYS,
-    ASKED,
-    DIALECTS,
     LIFECYCLE,
-    MARK,
-    OFF,
-    SILENT,
+    MARKED,
+    PLAIN,
     answer,
     error,
     one_turn,
@@ -26,20 +22,17 @@ from turnwire.core.encoder import Answer, SessionEncoder
 from turnwire.core.encoder.encoder import Dialect
 from turnwire.ids import PromptId, SessionId
 
-v1_dialects = pytest.mark.parametrize("dialect", [SILENT, ASKED, ALWAYS, OFF, LIFECYCLE], ids=list(DIALECTS)[:5])
+v1_dialects = pytest.mark.parametrize("dialect", [PLAIN, MARKED, LIFECYCLE], ids=["plain", "marked", "lifecycle"])
 
 
 @pytest.mark.requirement("R18", "R19", "R22", "R25")
 @pytest.mark.parametrize(
     ("dialect", "marks"),
-    [
-        (SILENT, ["session_info_update", MARK]),
-        (ASKED, ["turn_complete", MARK]),
-        (ALWAYS, ["session_info_update", "turn_complete", MARK]),
-        (OFF, []),
-    ],
+    [(PLAIN, []), (MARKED, ["turn_complete"])],
 )
-def test_a_v1_turn_ends_with_its_marks_and_then_the_answer(dialect: Dialect, marks: list[str]) -> None:
+def test_a_v1_turn_ends_with_one_mark_for_those_who_get_it_and_then_the_answer(
+    dialect: Dialect, marks: list[str]
+) -> None:
     assert words(seen(dialect, one_turn())) == ["agent_message_chunk", *marks, "answer p1"]
 
 
@@ -48,20 +41,20 @@ def test_the_lifecycle_draft_tells_the_message_and_the_states() -> None:
     outgoing = seen(LIFECYCLE, one_turn())
     assert words(outgoing) == [
         *("user_message", "state_change running", "agent_message_chunk", "state_change idle"),
-        *("session_info_update", MARK, "answer p1"),
+        "answer p1",
     ]
     assert told(outgoing, "state_change")[-1]["stop_reason"] == "end_turn"
 
 
 @pytest.mark.requirement("R20", "R21")
 def test_the_mark_names_the_request_and_the_reason_of_the_answer() -> None:
-    outgoing = seen(ASKED, one_turn())
+    outgoing = seen(MARKED, one_turn())
     [mark] = told(outgoing, "turn_complete")
     assert mark == {
         "sessionUpdate": "turn_complete",
         "promptRequestId": 2,
         "stopReason": "end_turn",
-        "_meta": {"promptId": "p1"},
+        "_meta": {"turnwire": {"promptId": "p1", "own": True}},
     }
     result = answer(outgoing)
     assert result["stopReason"] == mark["stopReason"]
@@ -69,16 +62,38 @@ def test_the_mark_names_the_request_and_the_reason_of_the_answer() -> None:
 
 
 @pytest.mark.requirement("R20")
-def test_the_request_of_another_connection_is_not_named() -> None:
-    outgoing = seen(ASKED, one_turn(), own=())
+def test_others_are_told_the_request_too_and_that_it_is_not_theirs() -> None:
+    outgoing = seen(MARKED, one_turn(), own=())
     [mark] = told(outgoing, "turn_complete")
-    assert mark == {"sessionUpdate": "turn_complete", "stopReason": "end_turn", "_meta": {"promptId": "p1"}}
+    assert mark == {
+        "sessionUpdate": "turn_complete",
+        "promptRequestId": 2,
+        "stopReason": "end_turn",
+        "_meta": {"turnwire": {"promptId": "p1", "own": False}},
+    }
     assert not [each for each in outgoing if isinstance(each, Answer)]
 
 
+@pytest.mark.requirement("R20")
+def test_a_prompt_that_was_no_request_is_named_by_our_id_of_it() -> None:
+    session = d.Session(ev.TurnEnd.RESPONSE)
+    session.take(d.prompt("p1"), d.answered("p1"))
+    [mark] = told(seen(MARKED, session.log, own=()), "turn_complete")
+    assert (mark["promptRequestId"], mark["_meta"]["turnwire"]["promptId"]) == ("p1", "p1")
+
+
+@pytest.mark.requirement("R18", "R20")
+@pytest.mark.parametrize("own", [True, False])
+def test_a_prompt_that_never_ran_is_ended_for_its_sender_alone(own: bool) -> None:
+    session = d.Session(ev.TurnEnd.RESPONSE)
+    session.take(d.prompt("p1", request_id=2), d.prompt("p2", request_id=3), d.cancel("p2"))
+    marks = told(seen(MARKED, session.log, own=("p2",) if own else ()), "turn_complete")
+    assert [(each["promptRequestId"], each["stopReason"]) for each in marks] == ([(3, "cancelled")] if own else [])
+
+
 @pytest.mark.requirement("R25")
-@pytest.mark.parametrize("dialect", [SILENT, OFF, LIFECYCLE])
-def test_a_client_that_did_not_ask_is_never_sent_the_tag(dialect: Dialect) -> None:
+@pytest.mark.parametrize("dialect", [PLAIN, LIFECYCLE])
+def test_a_client_that_does_not_get_it_is_never_sent_the_tag(dialect: Dialect) -> None:
     assert told(seen(dialect, one_turn()), "turn_complete") == []
 
 
@@ -97,17 +112,17 @@ def test_a_failed_v1_turn_is_marked_without_a_reason_and_then_refused(dialect: D
     assert words(outgoing)[-1] == "fail p1"
     assert error(outgoing) == msgspec.json.decode(d.ERROR)
     assert all("stopReason" not in each for each in told(outgoing, "turn_complete"))
-    assert len(told(outgoing, "turn_complete")) == dialect.marks
+    assert len(told(outgoing, "turn_complete")) == dialect.turn_complete
 
 
 def test_an_agent_that_died_is_told_with_how() -> None:
-    outgoing = seen(SILENT, one_turn(ev.TurnEnd.RESPONSE, d.gone()))
+    outgoing = seen(PLAIN, one_turn(ev.TurnEnd.RESPONSE, d.gone()))
     known = {"code": "agent_exited", "exitCode": 9, "signal": "KILL", "stderrTail": "oops"}
     assert error(outgoing) == {"code": -32603, "message": "it is gone", "data": known}
 
 
 @pytest.mark.requirement("R55")
-@pytest.mark.parametrize("dialect", [SILENT, ASKED, ALWAYS, OFF])
+@pytest.mark.parametrize("dialect", [PLAIN, MARKED])
 def test_a_v1_client_is_shown_the_prompts_of_others_and_not_its_own(dialect: Dialect) -> None:
     shown = told(seen(dialect, one_turn(), own=()), "user_message_chunk")
     assert [each["content"]["text"] for each in shown] == ["p1"]
@@ -119,7 +134,7 @@ def test_a_v1_client_is_shown_the_prompts_of_others_and_not_its_own(dialect: Dia
     [("max_tokens", "answer p1", "max_tokens"), ("later", "answer p1", "end_turn"), ("_own", "fail p1", None)],
 )
 def test_row_9_a_v1_client_hears_of_five_stop_reasons(reason: str, word: str, given: str | None) -> None:
-    encoder = SessionEncoder(ASKED, SessionId("s1"))
+    encoder = SessionEncoder(MARKED, SessionId("s1"))
     end = ev.TurnCompleted(at=1, prompt_id=PromptId("p1"), stop_reason=reason, ending=ev.Ending.IDLE)
     outgoing = encoder.take(end, own=True)
     assert words(outgoing)[-1] == word
@@ -130,5 +145,5 @@ def test_row_9_a_v1_client_hears_of_five_stop_reasons(reason: str, word: str, gi
 def test_work_that_the_agent_began_is_marked_by_no_turn_complete() -> None:
     session = d.Session(ev.TurnEnd.IDLE)
     session.take(d.said("state_update", state="running"), d.said("state_update", state="idle"))
-    assert words(seen(ALWAYS, session.log)) == []
+    assert words(seen(MARKED, session.log)) == []
     assert words(seen(LIFECYCLE, session.log)) == ["state_change running", "state_change idle"]

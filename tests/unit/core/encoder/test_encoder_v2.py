@@ -8,7 +8,7 @@ from msgspec import Raw
 from tests.unit.core import driving as d
 from tests.unit.core.encoder.frame_words import (
     LIFECYCLE,
-    SILENT,
+    PLAIN,
     V2,
     V2_INPUTS,
     answer,
@@ -58,7 +58,7 @@ def test_a_question_is_asked_and_the_state_says_that_the_turn_waits() -> None:
     assert v2[v2.index("ask q1") - 1 : -1].count("state_update requires_action") == 1
     assert v2.index("state_update requires_action") < v2.index("withdraw q1")
     assert v2[-2:] == ["state_update running", "state_update idle"]
-    assert [each for each in words(seen(SILENT, log)) if "q1" in each] == ["ask q1", "withdraw q1"]
+    assert [each for each in words(seen(PLAIN, log)) if "q1" in each] == ["ask q1", "withdraw q1"]
 
 
 @pytest.mark.requirement("R97")
@@ -173,7 +173,7 @@ def test_one_who_attaches_learns_the_state_after_the_history() -> None:
     assert words(encoder.take(session.log[-1], own=False)) == ["state_update idle"]
     lifecycle = SessionEncoder(LIFECYCLE, SessionId("s1"))
     assert words(lifecycle.state()) == ["state_change idle"]
-    assert SessionEncoder(SILENT, SessionId("s1")).state() == []
+    assert SessionEncoder(PLAIN, SessionId("s1")).state() == []
 
 
 @pytest.mark.requirement("R55")
@@ -189,7 +189,7 @@ def test_row_11_background_work_of_a_v2_agent_is_on_every_state() -> None:
     outgoing = seen(V2, session.log)
     assert words(outgoing)[-2:] == ["state_update running", "state_update running"]
     assert told(outgoing, "state_update")[-1]["background"] == [{"type": "tool_call", "toolCallId": "t"}]
-    encoder = SessionEncoder(SILENT, SessionId("s1"))
+    encoder = SessionEncoder(PLAIN, SessionId("s1"))
     for event in session.log:
         encoder.take(event, own=True)
     assert encoder.losses == {"background": 1}

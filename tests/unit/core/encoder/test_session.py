@@ -7,10 +7,9 @@ import pytest
 from msgspec import Raw
 from tests.unit.core import driving as d
 from tests.unit.core.encoder.frame_words import (
-    ASKED,
     DIALECTS,
-    MARK,
-    SILENT,
+    MARKED,
+    PLAIN,
     V2,
     V2_INPUTS,
     seen,
@@ -97,7 +96,7 @@ def test_options_that_the_agent_changed_are_the_ones_that_a_new_mode_is_told_wit
 
 def test_row_5_commands_that_a_v2_agent_opened_with_are_told_to_a_v1_client() -> None:
     commands = [{"type": "command", "name": "go", "description": "Go"}]
-    encoder = SessionEncoder(SILENT, SessionId("s1"))
+    encoder = SessionEncoder(PLAIN, SessionId("s1"))
     outgoing = encoder.take(started(2, {"availableCommands": commands}), own=False)
     assert told(outgoing, "available_commands_update")[0]["availableCommands"] == [
         {"name": "go", "description": "Go"}
@@ -119,7 +118,7 @@ def test_row_13_a_v1_agent_that_comes_back_and_counts_anew_writes_into_no_old_me
 
 
 def test_row_14_a_v2_agent_that_resumes_goes_on_with_what_a_v1_client_was_sent() -> None:
-    encoder = SessionEncoder(SILENT, SessionId("s1"))
+    encoder = SessionEncoder(PLAIN, SessionId("s1"))
     whole = {"sessionUpdate": "agent_message", "messageId": "m1", "content": [{"type": "text", "text": "a"}]}
     again = ev.SessionUpdated(at=1, kind="agent_message", update=d.raw(whole))
     for event in (started(2, {}), chunk("m1", "a"), started(2, {})):
@@ -148,9 +147,9 @@ def test_content_that_was_held_back_is_told_before_the_end_of_the_turn() -> None
     for _ in range(50):
         session.take(d.said("tool_call_content_chunk", toolCallId="t1", content=item))
     session.take(V2_INPUTS[2])
-    outgoing = seen(ASKED, session.log)
+    outgoing = seen(MARKED, session.log)
     assert len(told(outgoing, "tool_call_update")[-1]["content"]) == 50
-    assert words(outgoing)[-3:] == ["turn_complete", MARK, "answer p1"]
+    assert words(outgoing)[-2:] == ["turn_complete", "answer p1"]
 
 
 def test_a_question_is_asked_about_our_session_in_the_clients_words() -> None:

@@ -12,8 +12,11 @@ from turnwire.core.dialect import AgentProfile, read_initialize
 from turnwire.core.translate.handshake import (
     ClientProfile,
     HostOffer,
+    TurnCompletePolicy,
     auth_methods,
+    gets_turn_complete,
     initialize_result,
+    is_awaited,
     read_client,
     unsupported_version,
 )
@@ -109,12 +112,73 @@ def test_a_client_may_ask_for_a_draft_in_any_place(name: str, place: tuple[str, 
 
 
 @pytest.mark.requirement("R5")
-@pytest.mark.parametrize("no", [False, None, "yes", 1, []])
-def test_anything_else_asks_for_nothing(no: object) -> None:
-    offered = {"session": {"turnComplete": no}, "_meta": {"turnwire": {"turnComplete": no}}}
-    assert not read_client(raw({"protocolVersion": 1, "clientCapabilities": offered})).turn_complete
-    given = {"protocolVersion": 2, "info": INFO, "capabilities": {"_meta": {"turnwire": {"turnComplete": no}}}}
-    assert not read_client(raw(given)).turn_complete
+@pytest.mark.parametrize("odd", [None, "yes", 1, []])
+def test_anything_else_says_nothing(odd: object) -> None:
+    offered = {"session": {"turnComplete": odd, "ready": odd}, "_meta": {"turnwire": {"turnComplete": odd}}}
+    client = read_client(raw({"protocolVersion": 1, "clientCapabilities": offered}))
+    assert (client.turn_complete, client.ready) == (None, None)
+
+
+def test_a_client_may_say_that_it_lacks_a_draft() -> None:
+    offered: dict[str, Any] = {"session": {"turnComplete": False}, "_meta": {"turnwire": {"ready": False}}}
+    client = read_client(raw({"protocolVersion": 1, "clientCapabilities": offered}))
+    assert (client.turn_complete, client.ready) == (False, False)
+    both: dict[str, Any] = {"session": {"turnComplete": False}, "_meta": {"turnwire": {"turnComplete": {}}}}
+    assert read_client(raw({"protocolVersion": 1, "clientCapabilities": both})).turn_complete is True
+    given = {"protocolVersion": 2, "info": INFO, "capabilities": {"session": {"ready": False}}}
+    assert read_client(raw(given)).ready is False
+
+
+# -- which drafts a client gets ------------------------------------------------------------------------------
+
+SAID: dict[str, bool | None] = {"yes": True, "no": False, "nothing": None}
+AUTO, ALWAYS, ASKED, OFF = TurnCompletePolicy
+
+
+@pytest.mark.requirement("R18", "R25")
+@pytest.mark.parametrize(
+    ("policy", "name", "getting"),
+    [
+        (AUTO, "an editor of tomorrow", {"yes", "nothing"}),
+        (AUTO, None, {"yes", "nothing"}),
+        (AUTO, "zed", {"yes"}),
+        (AUTO, "ZED", {"yes"}),
+        (AUTO, "zed-like", {"yes", "nothing"}),
+        (ALWAYS, "zed", {"yes", "no", "nothing"}),
+        (ASKED, "an editor of tomorrow", {"yes"}),
+        (ASKED, "zed", {"yes"}),
+        (OFF, None, set[str]()),
+    ],
+)
+def test_who_gets_turn_complete(policy: TurnCompletePolicy, name: str | None, getting: set[str]) -> None:
+    clients = {word: ClientProfile(version=1, name=name, turn_complete=said) for word, said in SAID.items()}
+    assert {word for word, client in clients.items() if gets_turn_complete(policy, client)} == getting
+
+
+@pytest.mark.parametrize("policy", TurnCompletePolicy)
+def test_a_v2_client_never_gets_it_and_one_of_the_lifecycle_draft_if_it_asks(policy: TurnCompletePolicy) -> None:
+    assert not gets_turn_complete(policy, ClientProfile(version=2, turn_complete=True))
+    silent = ClientProfile(version=1, lifecycle=True)
+    asking = ClientProfile(version=1, lifecycle=True, turn_complete=True)
+    assert gets_turn_complete(policy, silent) == (policy is ALWAYS)
+    assert gets_turn_complete(policy, asking) == (policy is not OFF)
+
+
+@pytest.mark.requirement("R26")
+@pytest.mark.parametrize("version", [1, 2])
+@pytest.mark.parametrize(
+    ("timeout_s", "name", "awaited"),
+    [
+        (2.0, "an editor of tomorrow", {"yes", "nothing"}),
+        (2.0, None, {"yes", "nothing"}),
+        (None, None, {"yes", "nothing"}),
+        (2.0, "acpx", {"yes"}),
+        (0, None, set[str]()),
+    ],
+)
+def test_who_is_waited_for(version: int, timeout_s: float | None, name: str | None, awaited: set[str]) -> None:
+    clients = {word: ClientProfile(version=version, name=name, ready=said) for word, said in SAID.items()}
+    assert {word for word, client in clients.items() if is_awaited(timeout_s, client)} == awaited
 
 
 # -- our side ------------------------------------------------------------------------------------------------
@@ -177,20 +241,6 @@ def test_drafts_are_offered_in_their_places_and_left_out_when_they_are_off() -> 
     assert "ready" not in quiet["capabilities"]["session"]
 
 
-@pytest.mark.requirement("R6")
-@pytest.mark.parametrize("client", [V1, V2])
-def test_a_strict_host_names_drafts_in_its_metadata_only(client: ClientProfile) -> None:
-    result = plain(initialize_result(agent(1, RICH_V1), client, HostOffer(version="1", strict=True)))
-    drafts: dict[str, Any] = {"turnComplete": {}, "ready": {}}
-    if client.version == 1:
-        assert result["agentCapabilities"]["_meta"] == {"theirs": 1, "turnwire": drafts}
-        assert "capabilities" not in result
-        assert "ready" not in result["agentCapabilities"]["sessionCapabilities"]
-    else:
-        assert result["capabilities"]["session"]["_meta"] == {"turnwire": drafts}
-        assert "ready" not in result["capabilities"]["session"]
-
-
 # -- logging in ----------------------------------------------------------------------------------------------
 
 
@@ -229,15 +279,13 @@ def test_row_4_logging_out_is_offered_where_it_can_be_done() -> None:
     assert plain(initialize_result(agent(1, RICH_V1), V1, HOST))["agentCapabilities"]["auth"] == {"logout": {}}
 
 
-@pytest.mark.parametrize("strict", [False, True])
 @pytest.mark.parametrize("client", [V1, V2])
 @pytest.mark.parametrize(("version", "capabilities"), [(1, RICH_V1), (2, RICH_V2)])
 def test_every_answer_is_one_that_the_schema_takes(
-    version: int, capabilities: dict[str, Any], client: ClientProfile, strict: bool
+    version: int, capabilities: dict[str, Any], client: ClientProfile
 ) -> None:
     methods = [{"id": "a", "name": "A"}] if version == 1 else [{"type": "agent", "methodId": "a", "name": "A"}]
-    host = HostOffer(version="1", strict=strict)
-    result = plain(initialize_result(agent(version, capabilities, methods), client, host))
+    result = plain(initialize_result(agent(version, capabilities, methods), client, HOST))
     assert complaints(client.version, "InitializeResponse", result) == []
 
 

@@ -20,16 +20,20 @@ class Opened:
 
     def __init__(self) -> None:
         self.answers = 0
+        self.holds = 0
         self.changes = 0
         self.subscription = Subscription(SessionId("s-1"), 64, self._changed)
 
     def open(self, *, is_gated: bool = False) -> Subscription:
         start = Start(ClientId("c-1"), Epoch("e-1"), 3, 7, greeting=GREETING, answer=self._answer)
-        self.subscription.open(start, is_gated=is_gated)
+        self.subscription.open(start, self._held if is_gated else None)
         return self.subscription
 
     def _answer(self) -> None:
         self.answers += 1
+
+    def _held(self, _: Subscription) -> None:
+        self.holds += 1
 
     def _changed(self, _: Subscription) -> None:
         self.changes += 1
@@ -48,9 +52,18 @@ async def test_the_first_reader_behind_the_history_answers_and_the_first_behind_
 
 async def test_what_was_answered_before_it_began_has_no_history() -> None:
     subscription = Subscription(SessionId("s-1"), 64)
-    subscription.open(Start(ClientId("c-1"), Epoch("e-1"), 0, 0), is_gated=True)
+    subscription.open(Start(ClientId("c-1"), Epoch("e-1"), 0, 0), lambda _: None)
     assert subscription.state is SubscriptionState.GATE
     assert not subscription.gate.is_set()
+
+
+async def test_the_wait_begins_when_the_answer_is_out() -> None:
+    opened = Opened()
+    subscription = opened.open(is_gated=True)
+    assert opened.holds == 0
+    subscription.answer()
+    subscription.answer()
+    assert (opened.holds, subscription.gate.is_set()) == (1, False)
 
 
 async def test_each_opening_has_a_gate_of_its_own() -> None:
