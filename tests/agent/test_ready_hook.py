@@ -108,7 +108,7 @@ async def test_a_backend_that_is_told_of_ready_publishes_behind_it_and_nothing_i
 @pytest.mark.parametrize("waits", [True, False], ids=["offered", "not offered"])
 @pytest.mark.requirement("R3", "R30")
 async def test_a_backend_faster_than_the_writer_overtakes_no_answer(hello: Json, waits: bool) -> None:
-    agent, backend = fed(AgentOptions(ready_s=None, drafts="draft" if waits else "off"))
+    agent, backend = fed(AgentOptions(ready_s=None if waits else 0))
     async with slowly_served(agent, hello) as (driver, slow):
         await driver.ask("initialize", "hello", **hello)
         opening = await driver.ask("session/new", "opening", cwd=CWD, mcpServers=[])

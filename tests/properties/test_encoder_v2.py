@@ -69,8 +69,6 @@ class Lifecycle:
                 self.asked.add(request_id)
             case Withdraw(request_id):
                 self.asked.remove(request_id)
-            case _:
-                raise AssertionError(f"{frame} is no frame of v2")
 
     def _update(self, told: dict[str, Any]) -> None:
         kind = told["sessionUpdate"]

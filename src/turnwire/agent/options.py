@@ -83,6 +83,7 @@ class AgentOptions:
             turn_complete=gets_turn_complete(TurnCompletePolicy(self.turn_complete), client),
             # Where v2 has it on the idle state. A client that waits for the mark has ended the turn by then.
             usage_in_mark=True,
+            lifecycle=client.lifecycle,
             boolean_options=client.boolean_options,
         )
 

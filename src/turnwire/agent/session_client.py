@@ -22,7 +22,7 @@ from turnwire.agent.history import read_end
 from turnwire.agent.v2_updates import Json, for_v1, for_v2, marked_late
 from turnwire.core.correlation import spellings
 from turnwire.core.encoder import Answer, EndedTurn, Fail, Outgoing, Tell, encoder_for
-from turnwire.core.encoder.encoder import NOT_INSERTED, turn_complete_update
+from turnwire.core.encoder.encoder import NOT_INSERTED, state_change, turn_complete_update
 from turnwire.core.translate.sessions import translate_setting_result
 from turnwire.core.translate.updates import NO_OFFERS, translator_for
 from turnwire.errors import LimitExceeded
@@ -32,6 +32,8 @@ from turnwire.wire.methods import CANCEL_REQUEST, SESSION_SET_CONFIG_OPTION
 from turnwire.wire.schema.update import FULL_STATE
 
 logger = logging.getLogger(__name__)
+_OF_THE_DRAFT = frozenset({"user_message", "state_update"})
+"""What v1 has no word for and the lifecycle draft has."""
 Readiness: TypeAlias = Literal["ready", "prompt", "timeout", "answer"]
 """Why a client counts as ready for a session: it said so, it prompted, it took too long to say so, or it is not
 asked to say so, and then the answer that opened the session is all there is to wait for."""
@@ -136,6 +138,9 @@ class SessionClient:
             return []
         if self._translator is None:
             return [for_v2(update)]
+        if self._dialect.lifecycle and kind in _OF_THE_DRAFT:
+            fields: Json = msgspec.json.decode(update)
+            return [raw(state_change(fields))] if kind == "state_update" else [for_v1(update)]
         told = [for_v1(each) for each in self._translator.take(update, turn=None)]
         if kind in self._withheld:
             # It may have become something that every client takes, such as a plan.
@@ -181,6 +186,8 @@ class SessionClient:
         """A turn had ended, long ago."""
         if self._translator is None:
             return [idle]
+        if self._dialect.lifecycle:
+            return [raw(state_change(msgspec.json.decode(idle)))]
         if not self._dialect.turn_complete:
             return []
         ended = read_end(idle)

@@ -77,8 +77,8 @@ class Turns:
                 continue
             if run is not self._running:
                 self._take_back(run, is_request=True)
-            elif not (run.is_begun and client.connected.profile.version == 2):
-                # On v2 the request has its answer already, so there is nothing to cancel.
+            elif not (run.is_begun and client.connected.profile.is_answered_at_once):
+                # The request has its answer already, so there is nothing to cancel.
                 run.cancel()
 
     def _prompts_of(self, client: SessionClient) -> list[TurnRun]:
@@ -95,11 +95,11 @@ class Turns:
 
     def is_prompted_by(self, client: SessionClient, request_id: RequestId) -> bool:
         """Whether this request of this client is a prompt that has no answer yet."""
-        is_v2 = client.connected.profile.version == 2
+        is_answered = client.connected.profile.is_answered_at_once
         return any(
             same_id(each.request_id, request_id)
             for each in self._prompts_of(client)
-            if each.request_id is not None and not (is_v2 and each.is_begun)
+            if each.request_id is not None and not (is_answered and each.is_begun)
         )
 
     def leave(self, client: SessionClient) -> None:

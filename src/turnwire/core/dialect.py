@@ -53,6 +53,7 @@ def initialize_params(version: str, *, protocol: int = NEWEST_VERSION, services:
         "elicitation": questions,
         "session": {
             "turnComplete": {},
+            "lifecycle": {},
             "configOptions": {"boolean": {}},
             "compaction": {},
             "notices": {},
@@ -89,6 +90,7 @@ def read_initialize(result: Raw) -> AgentProfile:
     session, session2 = _member(v1, "sessionCapabilities"), _member(v2, "session")
     places = (
         session,
+        _member(v1, "session"),
         _member(_member(v1, "_meta"), VENDOR),
         _member(session, "_meta"),
         _member(v1, "_meta"),
@@ -96,7 +98,7 @@ def read_initialize(result: Raw) -> AgentProfile:
         _member(session2, "_meta"),
         _member(_member(session2, "_meta"), VENDOR),
     )
-    if is_v2:
+    if is_v2 or _offered(places, "lifecycle"):
         turn_end = TurnEnd.IDLE
     else:
         turn_end = TurnEnd.MARKER if _offered(places, "turnComplete") else TurnEnd.RESPONSE

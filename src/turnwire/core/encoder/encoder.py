@@ -68,6 +68,17 @@ class EndedTurn(Struct, frozen=True, kw_only=True):
     """The agent gave no reason."""
 
 
+def refusal(ended: EndedTurn) -> Fail:
+    """A prompt ended before its message was inserted: the only case in which one is refused after it was taken."""
+    return Fail(ended.prompt_id, raw(NOT_INSERTED if ended.error is None else ended.error))
+
+
+def state_change(update: Json) -> Json:
+    """A state in the words of the lifecycle draft."""
+    named = {("stop_reason" if name == "stopReason" else name): value for name, value in update.items()}
+    return {**named, "sessionUpdate": "state_change"}
+
+
 def state_update(state: str, background: Background = UNSET, **members: Any) -> Json:
     """What the foreground does, in the words of v2."""
     update: Json = {"sessionUpdate": "state_update", "state": state, **members}
@@ -170,7 +181,8 @@ class EncoderV1:
         return [_tell("user_message_chunk", content=each, messageId=message_id) for each in blocks]
 
     def accepted(self, prompt_id: PromptId, message_id: str) -> list[Outgoing]:
-        return []
+        # The lifecycle draft answers a prompt when it is taken, and has nothing to say with it.
+        return [Answer(prompt_id, raw({}))] if self._dialect.lifecycle else []
 
     def state(self, state: str, background: Background = UNSET) -> list[Outgoing]:
         return self._state_change(state)
@@ -180,7 +192,10 @@ class EncoderV1:
         return [_tell("state_change", state=state, **members)] if self._dialect.lifecycle else []
 
     def standing(self, state: str, last: EndedTurn | None, background: Background = UNSET) -> list[Outgoing]:
-        return self.state(state)
+        return self._idle(last) if state == "idle" and last is not None else self.state(state)
+
+    def _idle(self, ended: EndedTurn) -> list[Outgoing]:
+        return [Tell(raw(state_change(idle_update(ended))))] if self._dialect.lifecycle else []
 
     def end(
         self,
@@ -191,16 +206,23 @@ class EncoderV1:
         is_foreground: bool = True,
         background: Background = UNSET,
     ) -> list[Outgoing]:
-        frames: list[Outgoing] = []
-        if is_foreground:
-            reason = {} if ended.stop_reason is None else {"stop_reason": ended.stop_reason}
-            frames += self._state_change("idle", **reason)
+        frames: list[Outgoing] = self._idle(ended) if is_foreground else []
         stop_reason = self._stop_reason(ended.stop_reason)
-        if self._dialect.turn_complete and not ended.by_agent and (own or is_foreground):
+        if self._gets_mark(ended, own=own, is_inserted=is_inserted, is_foreground=is_foreground):
             frames.append(self._turn_complete(ended, stop_reason, own=own))
-        if own and not ended.by_agent:
+        if not own or ended.by_agent:
+            return frames
+        if not self._dialect.lifecycle:
             frames.append(self._answer(ended, stop_reason))
+        elif not is_inserted:
+            frames.append(refusal(ended))
         return frames
+
+    def _gets_mark(self, ended: EndedTurn, *, own: bool, is_inserted: bool, is_foreground: bool) -> bool:
+        """Whether the end is marked for the client: not that of a prompt which the agent refused (R24)."""
+        if not self._dialect.turn_complete or ended.by_agent or not (own or is_foreground):
+            return False
+        return is_inserted or ended.stop_reason is not None
 
     def _turn_complete(self, ended: EndedTurn, reason: str | None, *, own: bool) -> Outgoing:
         usage = {"usage": ended.usage} if self._dialect.usage_in_mark and ended.usage is not UNSET else {}
@@ -258,8 +280,7 @@ class EncoderV2:
     ) -> list[Outgoing]:
         frames: list[Outgoing] = []
         if own and not is_inserted:
-            # Ended before its message was inserted: that is the only case in which v2 refuses what was accepted.
-            frames.append(Fail(ended.prompt_id, raw(NOT_INSERTED if ended.error is None else ended.error)))
+            frames.append(refusal(ended))
         if is_foreground:
             frames.append(Tell(raw(idle_update(ended, background))))
         return frames

@@ -62,6 +62,11 @@ class ClientProfile(Struct, frozen=True, kw_only=True):
     raw: Raw = Raw(b"{}")
     """Its capabilities, as they came."""
 
+    @property
+    def is_answered_at_once(self) -> bool:
+        """Whether its prompts are answered when they are taken, and not at their end."""
+        return self.version == 2 or self.lifecycle
+
 
 def read_client(params: Raw, *, newest: int = NEWEST_VERSION) -> ClientProfile:
     """The client's profile, in the highest version that both speak. What cannot be read is not taken.
@@ -284,7 +289,7 @@ def initialize_answer(
 
 def capabilities_v1(offered: Offered, host: HostOffer, *, logout: bool) -> dict[str, Any]:
     """`agentCapabilities` for a v1 client."""
-    session: dict[str, Any] = {**_passed(offered, host), **_SERVED, **host.drafts({})}
+    session: dict[str, Any] = {**_passed(offered, host), **_SERVED, **host.drafts({}), "lifecycle": {}}
     return {
         "loadSession": True,
         "promptCapabilities": dict.fromkeys(offered.blocks, True),

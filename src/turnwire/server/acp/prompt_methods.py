@@ -293,7 +293,8 @@ def give_owed(client: ClientState, subscription: Subscription, found: list[OwedA
 def _is_to_come(client: ClientState, state: SessionState, sent: SentPrompt) -> bool:
     """Whether it is clear without the log that a reader will answer this one."""
     waits = find_turn(state, sent.prompt_id)
-    return waits is not None and (client.profile.version == 1 or waits in (*state.queue, *state.offered))
+    is_at_end = not client.profile.is_answered_at_once
+    return waits is not None and (is_at_end or waits in (*state.queue, *state.offered))
 
 
 async def _found(client: ClientState, sent: SentPrompt, upto: int | None = None) -> OwedAnswer | None:
