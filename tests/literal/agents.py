@@ -108,9 +108,14 @@ class RawAgent:
 
     def ask(self, method: str, params: Frame) -> int:
         """Send a request; gives its id."""
-        request_id = next(self._ids)
-        self.send({"id": request_id, "method": method, "params": params})
-        return request_id
+        request = self.request(method, params)
+        self.send(request)
+        number: int = request["id"]
+        return number
+
+    def request(self, method: str, params: Frame) -> Frame:
+        """A request with an id that no other has."""
+        return {"id": next(self._ids), "method": method, "params": params}
 
     def told(self, request_id: int) -> Frame:
         """The answer to a request of ours."""

@@ -62,7 +62,7 @@ class Heard:
 
 def shown(frames: list[Frame]) -> str:
     """The newest frames, for the message of a failed test."""
-    return "\n".join(f"  {json.dumps(frame, default=str)[:400]}" for frame in frames[-25:])
+    return "\n".join(f"  {json.dumps(frame, default=str)[:300]}" for frame in frames[-12:])
 
 
 def answers(request_id: object) -> Fits:

@@ -80,11 +80,24 @@ class Daemon:
         return SocketLink(self.url, TOKEN)
 
 
-class Served(NamedTuple):
-    """A daemon and the agent behind it."""
+class Served:
+    """A daemon and the agent behind it; left, both are gone."""
 
-    daemon: Daemon
-    agents: AgentListener
+    def __init__(self, daemon: Daemon, agents: AgentListener) -> None:
+        self.daemon = daemon
+        self.agents = agents
+
+    def __enter__(self) -> Served:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.daemon.kill()
+        self.agents.close()
+
+    def restart(self) -> None:
+        """SIGKILL, and a new daemon on the same data."""
+        self.daemon.kill()
+        self.daemon = self.daemon.again()
 
 
 class Talk:
@@ -134,13 +147,14 @@ class Stage(NamedTuple):
         return Talk(self.client, self.client.new_session(cwd), cwd, self.agents)
 
     def join(self, talk: Talk, client: Frame) -> Talk:
-        """Another client comes to the session by its own connection, and hears its history first."""
+        """Another client comes to the session by its own connection, hears its history, and is ready."""
         other = self.house.connect(self.daemon.socket(), client)
         opened: Frame = {"sessionId": talk.id, "cwd": str(talk.cwd), "mcpServers": []}
         if client["protocolVersion"] == 2:
             other.call("session/resume", opened | {"replayFrom": {"type": "start"}})
         else:
             other.call("session/load", opened)
+        other.notify("session/ready", {"sessionId": talk.id})
         return Talk(other, talk.id, talk.cwd, self.agents)
 
     def rest(self) -> RestClient:
@@ -207,10 +221,17 @@ class House:
         else:
             served = None
             agents = AgentListener(agent)
-            command = [TURNWIRE, "stdio", "--data", str(place), *flags, "--", *agents.command]
+            command = hosting(place, agents, flags)
         raw = RawClient(StdioLink(start(command, place)))
         raw.initialize(client)
         return Stage(raw, agents, self, served)
+
+    def hosted(self, agents: AgentListener) -> RawClient:
+        """A client of a `turnwire stdio` of its own, let go with its agent at the end of the test."""
+        place = self.place()
+        link = StdioLink(start(hosting(place, agents), place))
+        self._closing += [agents.close, link.close]
+        return RawClient(link)
 
     def connect(self, link: Link, client: Frame) -> RawClient:
         """A client that is let go at the end of the test."""
@@ -235,8 +256,12 @@ class House:
                 stage.client.link.close()
             stage.agents.close()
         for served in self._daemons.values():
-            served.daemon.kill()
-            served.agents.close()
+            with served:
+                pass
+
+
+def hosting(place: Path, agents: AgentListener, flags: Sequence[str] = ()) -> list[str]:
+    return [TURNWIRE, "stdio", "--data", str(place), *flags, "--", *agents.command]
 
 
 def wire(transport: str, daemon: Daemon) -> Link:

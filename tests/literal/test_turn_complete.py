@@ -240,10 +240,8 @@ def test_a_file_or_terminal_request_keeps_its_place_behind_what_was_said_before_
     asked = talk.prompt("read it")
     agent = talk.agent
     prompt = agent.asked()
-    agent.agent.send(
-        *(agent.update(agent.chunk(f"{number} ")) for number in range(CHUNKS)),
-        {"id": "fetch", "method": method, "params": {"sessionId": agent.id, **REQUESTS[method]}},
-    )
+    fetch = agent.agent.request(method, {"sessionId": agent.id, **REQUESTS[method]})
+    agent.agent.send(*(agent.update(agent.chunk(f"{number} ")) for number in range(CHUNKS)), fetch)
     request = talk.client.asked(method, talk.id)
     frames = talk.client.frames(talk.id)
     assert (
@@ -251,7 +249,7 @@ def test_a_file_or_terminal_request_keeps_its_place_behind_what_was_said_before_
         == ["agent_message_chunk"] * CHUNKS
     )
     talk.client.answer(request, {"content": "all of it", "terminalId": "t-1"})
-    told = agent.agent.heard.until(answers("fetch"))
+    told = agent.agent.told(fetch["id"])
     assert told["result"]["terminalId" if method == "terminal/create" else "content"] in ("all of it", "t-1")
     agent.end(prompt)
     talk.client.response(asked)
