@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from tests.literal.agents import AgentListener, AgentSession, AgentText, text_block
-from tests.literal.clients import RawClient, RestClient
+from tests.literal.clients import EventReader, RawClient, RestClient
 from tests.literal.heard import Frame
 from tests.literal.links import Http1Origin, Http2Origin, HttpLink, Link, SocketLink, StdioLink
 from tests.patience import SOON_S
@@ -128,6 +128,31 @@ class Talk:
         return self.client.update(self.id, kind, **members)
 
 
+class RestTalk:
+    """One session, seen from a client of the daemon's routes and from its agent."""
+
+    def __init__(self, rest: RestClient, created: Frame, cwd: Path, agents: AgentListener) -> None:
+        self.rest = rest
+        self.created = created
+        self.id: str = created["sessionId"]
+        self.cwd = cwd
+        self._agents = agents
+
+    @cached_property
+    def agent(self) -> AgentSession:
+        return self._agents.session(self.cwd)
+
+    def prompt(self, text: str, **more: Any) -> str:
+        return self.rest.prompt(self.id, text, **more)
+
+    def events(self, after: int | None = 0, query: str = "") -> EventReader:
+        return self.rest.events(self.id, after, query)
+
+    def turn(self, prompt_id: str) -> Frame:
+        """The record of a turn."""
+        return self.rest.get(f"/session/{self.id}/turns/{prompt_id}")
+
+
 class Stage(NamedTuple):
     """A connected client and the agent behind; the daemon in between, if there is one."""
 
@@ -225,6 +250,13 @@ class House:
         raw = RawClient(StdioLink(start(command, place)))
         raw.initialize(client)
         return Stage(raw, agents, self, served)
+
+    def rest_talk(self, agent: AgentText, *flags: str, served: Served | None = None) -> RestTalk:
+        """A session over REST, at the shared daemon unless another is named."""
+        found = served or self.served(agent, *flags)
+        rest = self.rest(found.daemon)
+        cwd = self.folder()
+        return RestTalk(rest, rest.new_session(cwd), cwd, found.agents)
 
     def hosted(self, agents: AgentListener) -> RawClient:
         """A client of a `turnwire stdio` of its own, let go with its agent at the end of the test."""
