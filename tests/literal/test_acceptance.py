@@ -1,7 +1,7 @@
 """003, to the letter: with an agent that accepts prompts itself, acceptance is the agent's.
 
-It decides whether a prompt enters the conversation, where, under which id, and what becomes of one that comes while it
-works. Whoever reads the session sees it as the agent told it.
+It decides whether a prompt enters the conversation, where, under which id, and what becomes of one that comes
+while it works. Whoever reads the session sees it as the agent told it.
 """
 
 from __future__ import annotations
@@ -214,7 +214,7 @@ def test_a_prompt_over_rest_that_the_agent_refuses_is_a_turn_error_behind_the_20
     assert talk.turn(prompt_id)["promptText"] == "not this"
 
 
-def begun(talk: Talk, agent: AgentText) -> Frame:
+def begun(talk: Talk) -> Frame:
     """A first prompt that the agent works on."""
     talk.prompt("first")
     prompt = talk.agent.asked(words="first")
@@ -229,7 +229,7 @@ def test_a_second_prompt_goes_to_a_v2_agent_at_once_and_may_join_the_work(house:
     stage = house.stage("websocket", V2, agent)
     talk = stage.open()
     events = stage.rest().events(talk.id)
-    begun(talk, agent)
+    begun(talk)
     second = talk.prompt("second")
     joined = talk.agent.asked(words="second")
     talk.agent.say(talk.agent.user_message(joined, "u-2"))
@@ -250,7 +250,7 @@ def test_a_second_prompt_goes_to_a_v2_agent_at_once_and_may_join_the_work(house:
 def test_a_second_prompt_goes_to_a_v2_agent_at_once_on_every_transport(house: House, transport: str) -> None:
     """003, R42."""
     talk = house.stage(transport, V2, PUBLISHED).open()
-    first = begun(talk, PUBLISHED)
+    first = begun(talk)
     second = talk.prompt("second")
     prompt = talk.agent.asked(words="second")
     assert talk.client.heard.find(answers(second)) is None
@@ -268,7 +268,7 @@ def test_a_second_prompt_that_the_agent_holds_is_not_ended_by_the_end_of_the_fir
     stage = house.stage("websocket", V2, agent)
     talk = stage.open()
     events = stage.rest().events(talk.id)
-    first = begun(talk, agent)
+    first = begun(talk)
     second = talk.prompt("second")
     held = talk.agent.asked(words="second")
     talk.agent.end(first, "max_tokens")
@@ -290,7 +290,7 @@ def test_a_second_prompt_that_the_agent_refuses_leaves_the_first_alone(house: Ho
     stage = house.stage("websocket", V2, agent)
     talk = stage.open()
     events = stage.rest().events(talk.id)
-    first = begun(talk, agent)
+    first = begun(talk)
     second = talk.prompt("second")
     talk.agent.agent.refuse(talk.agent.asked(words="second"), -32043, "one at a time")
     assert talk.client.response(second)["error"]["code"] == -32043
@@ -349,7 +349,7 @@ def test_a_cancel_of_a_v2_client_takes_back_what_the_agent_has_not_inserted(hous
     stage = house.stage("websocket", V2, agent)
     talk = stage.open()
     events = stage.rest().events(talk.id)
-    begun(talk, agent)
+    begun(talk)
     second = talk.prompt("second")
     held = talk.agent.asked(words="second")
     talk.cancel()
