@@ -19,7 +19,7 @@ from pathlib import Path
 from threading import Lock, Thread
 from typing import Any
 
-from tests.literal.heard import Fits, Frame, Heard, answers
+from tests.literal.heard import Fits, Frame, Heard, about, answers, member
 
 RELAY = Path(__file__).with_name("relay_agent.py")
 
@@ -142,8 +142,7 @@ class AgentSession:
         """The next message with this method about this session that the test has not taken yet."""
 
         def fits(frame: Frame) -> bool:
-            params: Frame = frame.get("params") or {}
-            is_ours = frame.get("method") == method and params.get("sessionId") == self.id
+            is_ours = frame.get("method") == method and about(frame) == self.id
             is_meant = words is None or prompt_text(frame) == words
             return is_ours and is_meant and not any(frame is each for each in self._taken)
 
@@ -222,7 +221,7 @@ class AgentSession:
 
 def prompt_text(frame: Frame) -> str:
     """The text of a prompt as the agent got it."""
-    blocks: list[Frame] = (frame.get("params") or {}).get("prompt") or []
+    blocks: list[Frame] = member(frame, "params", "prompt") or []
     return "".join(block.get("text", "") for block in blocks)
 
 

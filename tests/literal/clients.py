@@ -12,7 +12,7 @@ from pathlib import Path
 from threading import Thread
 from typing import Any
 
-from tests.literal.heard import Frame, Heard, answers
+from tests.literal.heard import Frame, Heard, about, answers
 from tests.literal.links import EventStream, Http1Origin, Link, Reply, sse
 
 NAMELESS: Frame = {"protocolVersion": 1, "clientCapabilities": {}}
@@ -102,12 +102,6 @@ class RawClient:
 
         found: Frame = self.heard.until(fits, what=f"{kind} {members or ''}")["params"]["update"]
         return found
-
-
-def about(frame: Frame) -> str | None:
-    """The session that a message names."""
-    session_id: str | None = (frame.get("params") or {}).get("sessionId")
-    return session_id
 
 
 def is_update(frame: Frame) -> bool:

@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable
 from threading import Condition
 from time import monotonic
-from typing import Any
+from typing import Any, cast
 
 from tests.patience import SOON_S
 
@@ -63,6 +63,19 @@ class Heard:
 def shown(frames: list[Frame]) -> str:
     """The newest frames, for the message of a failed test."""
     return "\n".join(f"  {json.dumps(frame, default=str)[:300]}" for frame in frames[-12:])
+
+
+def member(value: Any, *names: str) -> Any:
+    """What stands at this place of a frame, or `None`."""
+    for name in names:
+        value = cast("Frame", value).get(name) if isinstance(value, dict) else None
+    return value
+
+
+def about(frame: Frame) -> str | None:
+    """The session that a message names."""
+    found: str | None = member(frame, "params", "sessionId")
+    return found
 
 
 def answers(request_id: object) -> Fits:

@@ -14,7 +14,7 @@ from threading import Lock, Thread
 from typing import Any, NamedTuple, Protocol
 from urllib.parse import urlsplit
 
-from tests.literal.heard import Frame, Heard
+from tests.literal.heard import Frame, Heard, about
 from tests.literal.http2 import Http2Connection
 from tests.patience import SOON_S
 from websockets.exceptions import ConnectionClosed
@@ -128,8 +128,11 @@ class Reply(NamedTuple):
 class EventStream(Protocol):
     """A response that goes on."""
 
-    status: int
-    headers: Mapping[str, str]
+    @property
+    def status(self) -> int: ...
+
+    @property
+    def headers(self) -> Mapping[str, str]: ...
 
     def lines(self) -> Iterable[bytes]: ...
 
@@ -259,9 +262,10 @@ class HttpLink:
 
     def _session_of(self, frame: Frame) -> str | None:
         """What the message is about; for an answer, what its request was about."""
-        about = frame if "method" in frame else self.heard.find(lambda each: _is_request(each, frame["id"]))
-        session_id: str | None = ((about or {}).get("params") or {}).get("sessionId")
-        return session_id
+        if "method" in frame:
+            return about(frame)
+        request = self.heard.find(lambda each: _is_request(each, frame["id"]))
+        return about(request or {})
 
     def follow(self, session_id: str) -> None:
         if session_id not in self._followed:

@@ -194,6 +194,7 @@ class House:
         self._numbers = count(1)
         self._daemons: dict[object, Served] = {}
         self._pipes: dict[object, Stage] = {}
+        self._own: dict[object, RawClient] = {}
         self._closing: list[Callable[[], None]] = []
         self.work = self._root / "work"
         self.work.mkdir()
@@ -258,6 +259,17 @@ class House:
         cwd = self.folder()
         return RestTalk(rest, rest.new_session(cwd), cwd, found.agents)
 
+    def piped(self, name: str, command: Sequence[str], client: Frame, *, is_fresh: bool = False) -> RawClient:
+        """A client of an agent of turnwire's own; shared, unless it has to be fresh."""
+        key = (name, json.dumps(client))
+        if is_fresh or key not in self._own or self._own[key].heard.is_over:
+            link = StdioLink(start(command, self.place()))
+            if is_fresh:
+                return self.connect(link, client)
+            self._own[key] = RawClient(link)
+            self._own[key].initialize(client)
+        return self._own[key]
+
     def hosted(self, agents: AgentListener) -> RawClient:
         """A client of a `turnwire stdio` of its own, let go with its agent at the end of the test."""
         place = self.place()
@@ -287,6 +299,8 @@ class House:
             with suppress(OSError):
                 stage.client.link.close()
             stage.agents.close()
+        for raw in self._own.values():
+            raw.link.close()
         for served in self._daemons.values():
             with served:
                 pass

@@ -155,10 +155,10 @@ def test_a_prompt_that_the_agent_refuses_is_an_error_and_leaves_no_user_message(
     room.agent.agent.refuse(room.agent.asked(), -32042, "I will not")
     error = room.sender.client.response(asked)["error"]
     assert (error["code"], error["message"]) == (-32042, "I will not")
-    for events in room.events.values():
-        refused = events.until("turn_error")["data"]
-        assert (refused["agentError"]["code"], refused["agentError"]["message"]) == (-32042, "I will not")
-    record = room.rest.get(f"/session/{room.sender.id}/turns/{refused['promptId']}")
+    refused = [events.until("turn_error")["data"] for events in room.events.values()]
+    for each in refused:
+        assert (each["agentError"]["code"], each["agentError"]["message"]) == (-32042, "I will not")
+    record = room.rest.get(f"/session/{room.sender.id}/turns/{refused[0]['promptId']}")
     assert (record["state"], record["promptText"]) == ("error", "not this")
     room.sender.prompt("but this")
     prompt = room.agent.asked()

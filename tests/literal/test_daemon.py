@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import count
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from tests.literal.agents import LIFECYCLE, PLAIN, PUBLISHED, AgentText, RawAgent, text_block
@@ -332,14 +332,13 @@ def test_the_stream_of_many_sessions_shows_v1_and_v2_alike(house: House, agent: 
 def told_kinds(value: Any) -> Iterator[str]:
     """Every kind of update anywhere in an answer."""
     if isinstance(value, dict):
-        found: Frame = value
+        found = cast("Frame", value)
         if isinstance(kind := found.get("sessionUpdate"), str):
             yield kind
         for each in found.values():
             yield from told_kinds(each)
     elif isinstance(value, list):
-        several: list[Any] = value
-        for each in several:
+        for each in cast("list[Any]", value):
             yield from told_kinds(each)
 
 

@@ -10,8 +10,8 @@ from itertools import groupby
 
 import pytest
 from tests.literal.agents import LIFECYCLE, LIFECYCLE_V1, PLAIN, PUBLISHED, AgentText, text_block
-from tests.literal.clients import FLAGGED, NAMELESS, V2, about, kinds, said
-from tests.literal.heard import Fits, Frame, answers
+from tests.literal.clients import FLAGGED, NAMELESS, V2, kinds, said
+from tests.literal.heard import Fits, Frame, about, answers, member
 from tests.literal.stages import House, Talk
 
 USAGE = {"totalTokens": 12, "inputTokens": 7, "outputTokens": 5}
@@ -160,8 +160,8 @@ def is_idle(talk: Talk) -> Fits:
     """The end of a turn of this session, as v2 tells it."""
 
     def fits(frame: Frame) -> bool:
-        update: Frame = (frame.get("params") or {}).get("update") or {}
-        return about(frame) == talk.id and update.get("state") == "idle" and "stopReason" in update
+        update = member(frame, "params", "update")
+        return about(frame) == talk.id and member(update, "state") == "idle" and "stopReason" in update
 
     return fits
 

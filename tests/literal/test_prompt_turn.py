@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 from tests.literal.agents import LIFECYCLE, PLAIN, PUBLISHED, AgentSession, AgentText, text_block
-from tests.literal.clients import EDITOR, NAMELESS, V2, RawClient, ends, kinds, said
-from tests.literal.heard import Frame, answers
+from tests.literal.clients import EDITOR, NAMELESS, V2, RawClient, ends, is_update, kinds, said
+from tests.literal.heard import Frame, about, answers
 from tests.literal.stages import House, Talk
 
 REASONS = ("end_turn", "max_tokens", "max_turn_requests", "refusal", "cancelled")
@@ -26,6 +26,13 @@ EVERY_AGENT = pytest.mark.parametrize("agent", [PLAIN, LIFECYCLE, PUBLISHED], id
 
 def call_update(status: str, call_id: str = "call-1") -> Frame:
     return {"sessionUpdate": "tool_call_update", "toolCallId": call_id, "status": status}
+
+
+def before(talk: Talk, response: Frame) -> list[Frame]:
+    """The updates of the session that came before this answer."""
+    frames = talk.client.heard.all()
+    told = frames[: frames.index(response)]
+    return [frame["params"]["update"] for frame in told if is_update(frame) and about(frame) == talk.id]
 
 
 def test_a_turn_passes_as_the_agent_told_it_with_its_questions_in_their_place(house: House, transport: str) -> None:
@@ -102,9 +109,7 @@ def test_a_cancel_is_heard_while_the_prompt_runs_and_late_words_come_before_the_
     talk.agent.end(prompt, "cancelled")
     response = talk.client.response(asked)
     assert response["result"]["stopReason"] == "cancelled"
-    frames = talk.client.heard.all()
-    told = [frame for frame in frames[: frames.index(response)] if frame in talk.client.frames(talk.id)]
-    assert said([frame["params"]["update"] for frame in told]) == "before after"
+    assert said(before(talk, response)) == "before after"
     assert [each["status"] for each in talk.updates() if each.get("toolCallId") == "call-1"] == [
         "pending",
         "in_progress",
@@ -288,8 +293,5 @@ def test_a_prompt_after_the_end_is_a_turn_of_its_own(house: House, transport: st
         talk.agent.say(talk.agent.chunk(text))
         talk.agent.end(prompt)
         response = talk.client.response(asked)
-        frames = talk.client.heard.all()
-        before = frames[: frames.index(response)]
-        spoken = [frame["params"]["update"] for frame in before if frame in talk.client.frames(talk.id)]
-        assert said(spoken).endswith(text)
+        assert said(before(talk, response)).endswith(text)
     assert kinds(talk.updates()) == ["agent_message_chunk", "turn_complete"] * 2

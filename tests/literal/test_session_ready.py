@@ -13,7 +13,7 @@ from time import monotonic
 import pytest
 from tests.literal.agents import PLAIN, PUBLISHED, READY_PLACES, AgentListener, AgentText, RawAgent, of_method
 from tests.literal.clients import KNOWN, NAMELESS, UNKNOWN, V2, RawClient, kinds
-from tests.literal.heard import Frame
+from tests.literal.heard import Frame, member
 from tests.literal.stages import House, Stage, Talk
 
 COMMANDS: Frame = {
@@ -26,8 +26,7 @@ DEFAULT_S = 2.0
 
 def is_offered(initialized: Frame) -> bool:
     """In the place that the text shows."""
-    session: Frame = (initialized.get("capabilities") or {}).get("session") or {}
-    return session.get("ready") is True
+    return member(initialized, "capabilities", "session", "ready") is True
 
 
 def titled(title: str) -> Frame:

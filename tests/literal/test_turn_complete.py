@@ -8,7 +8,7 @@ from __future__ import annotations
 import pytest
 from tests.literal.agents import MARKER, PLAIN, AgentSession
 from tests.literal.clients import EDITOR, KNOWN, NAMELESS, UNKNOWN, V2, RawClient, kinds, said
-from tests.literal.heard import Frame, answers
+from tests.literal.heard import Frame, about, answers, member
 from tests.literal.stages import House, Talk
 
 USAGE = {"totalTokens": 12, "inputTokens": 7, "outputTokens": 5}
@@ -24,9 +24,7 @@ def of_turn(talk: Talk, request_id: int | str) -> list[Frame]:
     """Everything about the session, with the answer to this prompt."""
     is_answer = answers(request_id)
     frames = talk.client.heard.all()
-    return [
-        frame for frame in frames if is_answer(frame) or (frame.get("params") or {}).get("sessionId") == talk.id
-    ]
+    return [frame for frame in frames if is_answer(frame) or about(frame) == talk.id]
 
 
 def markers(client: RawClient, session_id: str) -> list[Frame]:
@@ -139,7 +137,7 @@ def test_who_looks_on_can_tell_whose_turn_ended(house: House, served_by: str) ->
     assert heard["_meta"]["turnwire"]["own"] is False
     assert isinstance(heard["_meta"]["turnwire"]["promptId"], str)
     [own] = markers(talk.client, talk.id)
-    assert (own.get("_meta") or {}).get("turnwire", {}).get("own") is not False
+    assert member(own, "_meta", "turnwire", "own") is not False
 
 
 def test_a_history_tells_the_end_of_each_turn_before_it_is_answered(house: House, served_by: str) -> None:
