@@ -240,10 +240,7 @@ class House:
         if transport == "relay":
             served = self.served(agent, *flags)
             agents = served.agents
-            place.mkdir()
-            (place / "token").touch(mode=0o600)
-            (place / "token").write_text(TOKEN)
-            command = [TURNWIRE, "stdio", "--daemon", served.daemon.url, "--token-file", str(place / "token")]
+            command = relaying(place, served)
         else:
             served = None
             agents = AgentListener(agent)
@@ -269,6 +266,11 @@ class House:
             self._own[key] = RawClient(link)
             self._own[key].initialize(client)
         return self._own[key]
+
+    def relayed(self, served: Served, client: Frame) -> RawClient:
+        """A client of a relay of its own."""
+        place = self.place()
+        return self.connect(StdioLink(start(relaying(place, served), place)), client)
 
     def hosted(self, agents: AgentListener) -> RawClient:
         """A client of a `turnwire stdio` of its own, let go with its agent at the end of the test."""
@@ -304,6 +306,13 @@ class House:
         for served in self._daemons.values():
             with served:
                 pass
+
+
+def relaying(place: Path, served: Served) -> list[str]:
+    place.mkdir()
+    (place / "token").touch(mode=0o600)
+    (place / "token").write_text(TOKEN)
+    return [TURNWIRE, "stdio", "--daemon", served.daemon.url, "--token-file", str(place / "token")]
 
 
 def hosting(place: Path, agents: AgentListener, flags: Sequence[str] = ()) -> list[str]:
