@@ -19,7 +19,7 @@ from pathlib import Path
 from threading import Lock, Thread
 from typing import Any
 
-from tests.literal.heard import Fits, Frame, Heard, about, answers, member
+from tests.literal.heard import START_S, Fits, Frame, Heard, about, answers, member
 
 RELAY = Path(__file__).with_name("relay_agent.py")
 
@@ -247,7 +247,9 @@ class AgentListener:
 
     def life(self, number: int) -> RawAgent:
         """The agent that called as the `number`th, from 0."""
-        self._opened.several(lambda frame: frame["opened"] == "life", number + 1, what="agent process")
+        self._opened.several(
+            lambda frame: frame["opened"] == "life", number + 1, what="agent process", within=START_S
+        )
         return self.lives[number]
 
     def session(self, cwd: Path, occurrence: int = 0) -> AgentSession:
@@ -256,7 +258,8 @@ class AgentListener:
         def fits(frame: Frame) -> bool:
             return frame["opened"] == "session" and frame["cwd"] == str(cwd)
 
-        found = self._opened.several(fits, occurrence + 1, what=f"session of the agent in {cwd}")[occurrence]
+        what = f"session of the agent in {cwd}"
+        found = self._opened.several(fits, occurrence + 1, what=what, within=START_S)[occurrence]
         return AgentSession(found["agent"], self.text, found["sessionId"])
 
     def returned(self, session_id: str, life: int) -> AgentSession:

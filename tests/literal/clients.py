@@ -12,7 +12,7 @@ from pathlib import Path
 from threading import Thread
 from typing import Any
 
-from tests.literal.heard import Frame, Heard, about, answers
+from tests.literal.heard import START_S, Frame, Heard, about, answers
 from tests.literal.links import EventStream, Http1Origin, Link, Reply, sse
 
 NAMELESS: Frame = {"protocolVersion": 1, "clientCapabilities": {}}
@@ -64,7 +64,8 @@ class RawClient:
 
     def call(self, method: str, params: Frame) -> Frame:
         """Ask, and give the result."""
-        response = self.response(self.request(method, params))
+        asked = self.request(method, params)
+        response = self.heard.until(answers(asked), what=f"answer to {method}", within=START_S)
         assert "result" in response, response
         result: Frame = response["result"]
         return result

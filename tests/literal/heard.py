@@ -10,6 +10,9 @@ from typing import Any, cast
 
 from tests.patience import SOON_S
 
+START_S = 60.0
+"""For what may have to start a process first."""
+
 Frame = dict[str, Any]
 Fits = Callable[[Frame], bool]
 

@@ -162,6 +162,7 @@ class _Http1Stream:
         with suppress(OSError, http.client.HTTPException, ValueError, AttributeError):
             while line := self._response.readline():
                 yield line
+        self._response.close()
 
     def close(self) -> None:
         with suppress(OSError):

@@ -11,7 +11,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from functools import cached_property
 from itertools import count
 from pathlib import Path
@@ -60,7 +60,9 @@ class Daemon:
         self.process = start([TURNWIRE, "serve", *where, "--token", TOKEN, *flags, "--", *agent], folder)
         assert self.process.stdout is not None
         line = self.process.stdout.readline()
-        assert line, f"the daemon did not start: {(folder / 'stderr.txt').read_text()[-2000:]}"
+        if not line:
+            self.kill()
+            raise AssertionError(f"the daemon did not start: {(folder / 'stderr.txt').read_text()[-2000:]}")
         self.url: str = json.loads(line)["url"]
 
     def again(self) -> Daemon:
@@ -219,7 +221,11 @@ class House:
     def serve(self, agent: AgentText, *flags: str) -> Served:
         """A daemon that nobody shares; who asks for it may kill it."""
         agents = AgentListener(agent)
-        return Served(Daemon(self.place(), self.work, agents.command, flags), agents)
+        with ExitStack() as undoing:
+            undoing.callback(agents.close)
+            daemon = Daemon(self.place(), self.work, agents.command, flags)
+            undoing.pop_all()
+        return Served(daemon, agents)
 
     def stage(self, transport: str, client: Frame, agent: AgentText, *flags: str, is_fresh: bool = False) -> Stage:
         """This client on this transport in front of this agent; on pipes shared, unless it has to be fresh."""
@@ -245,8 +251,11 @@ class House:
             served = None
             agents = AgentListener(agent)
             command = hosting(place, agents, flags)
-        raw = RawClient(StdioLink(start(command, place)))
-        raw.initialize(client)
+        with ExitStack() as undoing:
+            if served is None:
+                undoing.callback(agents.close)
+            raw = introduced(StdioLink(start(command, place)), client)
+            undoing.pop_all()
         return Stage(raw, agents, self, served)
 
     def rest_talk(self, agent: AgentText, *flags: str, served: Served | None = None) -> RestTalk:
@@ -263,8 +272,7 @@ class House:
             link = StdioLink(start(command, self.place()))
             if is_fresh:
                 return self.connect(link, client)
-            self._own[key] = RawClient(link)
-            self._own[key].initialize(client)
+            self._own[key] = introduced(link, client)
         return self._own[key]
 
     def relayed(self, served: Served, client: Frame) -> RawClient:
@@ -281,9 +289,8 @@ class House:
 
     def connect(self, link: Link, client: Frame) -> RawClient:
         """A client that is let go at the end of the test."""
+        raw = introduced(link, client)
         self._closing.append(link.close)
-        raw = RawClient(link)
-        raw.initialize(client)
         return raw
 
     def rest(self, daemon: Daemon) -> RestClient:
@@ -306,6 +313,16 @@ class House:
         for served in self._daemons.values():
             with served:
                 pass
+
+
+def introduced(link: Link, client: Frame) -> RawClient:
+    """A client that has been through `initialize`; a link on which that fails is closed."""
+    with ExitStack() as undoing:
+        undoing.callback(link.close)
+        raw = RawClient(link)
+        raw.initialize(client)
+        undoing.pop_all()
+    return raw
 
 
 def relaying(place: Path, served: Served) -> list[str]:

@@ -63,6 +63,7 @@ def accepting(agent: AgentSession, prompt: Frame, message_id: str, order: tuple[
     return [words[each] for each in order]
 
 
+@pytest.mark.requirement("R32", "R34", "R36")
 @EVERY_V2
 @pytest.mark.parametrize("order", ORDERS, ids="-".join)
 def test_a_prompt_is_answered_with_the_agents_id_in_whatever_order_it_was_accepted(
@@ -84,6 +85,7 @@ def test_a_prompt_is_answered_with_the_agents_id_in_whatever_order_it_was_accept
     ]
 
 
+@pytest.mark.requirement("R32", "R34")
 def test_acceptance_is_the_agents_on_every_transport(house: House, transport: str) -> None:
     """003, R32, R34: nothing is answered and nothing is shown before the agent said so."""
     stage = house.stage(transport, V2, PUBLISHED)
@@ -100,6 +102,7 @@ def test_acceptance_is_the_agents_on_every_transport(house: House, transport: st
     talk.update("state_update", state="idle", stopReason="end_turn")
 
 
+@pytest.mark.requirement("R34", "R79")
 @EVERY_V2
 def test_a_prompt_that_is_accepted_three_hundred_pieces_later_stands_where_the_agent_put_it(
     house: House, agent: AgentText
@@ -127,6 +130,7 @@ def test_a_prompt_that_is_accepted_three_hundred_pieces_later_stands_where_the_a
     assert {each["messageId"] for told in room.user_messages() for each in told} == {"of-the-agent"}
 
 
+@pytest.mark.requirement("R10", "R16")
 @pytest.mark.parametrize("order", ORDERS, ids="-".join)
 def test_a_v1_client_of_a_v2_agent_is_answered_at_the_end_in_whatever_order_it_was_accepted(
     house: House, order: tuple[str, ...]
@@ -145,6 +149,7 @@ def test_a_v1_client_of_a_v2_agent_is_answered_at_the_end_in_whatever_order_it_w
     assert kinds(talk.updates()) == ["agent_message_chunk"] * 3 + ["turn_complete"]
 
 
+@pytest.mark.requirement("R33", "R60")
 @EVERY_V2
 def test_a_prompt_that_the_agent_refuses_is_an_error_and_leaves_no_user_message(
     house: House, agent: AgentText
@@ -173,6 +178,7 @@ def test_a_prompt_that_the_agent_refuses_is_an_error_and_leaves_no_user_message(
     }
 
 
+@pytest.mark.requirement("R33", "R60")
 @EVERY_V2
 @pytest.mark.parametrize("client", [NAMELESS, V2], ids=["v1", "v2"])
 def test_a_refusal_has_the_agents_code_for_every_client_and_one_end(
@@ -197,6 +203,7 @@ def test_a_refusal_has_the_agents_code_for_every_client_and_one_end(
     assert ends(events.heard.all()) == [first, second]
 
 
+@pytest.mark.requirement("R33", "R57")
 @EVERY_V2
 def test_a_prompt_over_rest_that_the_agent_refuses_is_a_turn_error_behind_the_202(
     house: House, agent: AgentText
@@ -223,6 +230,7 @@ def begun(talk: Talk) -> Frame:
     return prompt
 
 
+@pytest.mark.requirement("R42", "R60")
 @EVERY_V2
 def test_a_second_prompt_goes_to_a_v2_agent_at_once_and_may_join_the_work(house: House, agent: AgentText) -> None:
     """003, R42, R60: one idle, and each prompt has its own answer and its own end on REST."""
@@ -247,6 +255,7 @@ def test_a_second_prompt_goes_to_a_v2_agent_at_once_and_may_join_the_work(house:
     assert users == ["u-1", "u-2"]
 
 
+@pytest.mark.requirement("R42")
 def test_a_second_prompt_goes_to_a_v2_agent_at_once_on_every_transport(house: House, transport: str) -> None:
     """003, R42."""
     talk = house.stage(transport, V2, PUBLISHED).open()
@@ -260,6 +269,7 @@ def test_a_second_prompt_goes_to_a_v2_agent_at_once_on_every_transport(house: Ho
     talk.update("state_update", state="idle", stopReason="end_turn")
 
 
+@pytest.mark.requirement("R36", "R42", "R60")
 @EVERY_V2
 def test_a_second_prompt_that_the_agent_holds_is_not_ended_by_the_end_of_the_first(
     house: House, agent: AgentText
@@ -284,6 +294,7 @@ def test_a_second_prompt_that_the_agent_holds_is_not_ended_by_the_end_of_the_fir
     assert ends(events.heard.all()) == [one["promptId"], two["promptId"]]
 
 
+@pytest.mark.requirement("R33", "R42")
 @EVERY_V2
 def test_a_second_prompt_that_the_agent_refuses_leaves_the_first_alone(house: House, agent: AgentText) -> None:
     """003, R42, R33."""
@@ -303,6 +314,7 @@ def test_a_second_prompt_that_the_agent_refuses_leaves_the_first_alone(house: Ho
     assert ends(events.heard.all()) == [refused["promptId"], done["promptId"]]
 
 
+@pytest.mark.requirement("R42")
 def test_over_rest_a_second_prompt_waits_unless_the_agent_is_to_decide(house: House) -> None:
     """002, 003, R42: `whenBusy: "agent"` hands it over at once."""
     talk = house.rest_talk(PUBLISHED)
@@ -343,6 +355,7 @@ def test_a_second_prompt_of_a_v1_client_waits_for_its_turn(house: House, transpo
     assert talk.client.response(two)["result"]["stopReason"] == "max_tokens"
 
 
+@pytest.mark.requirement("R43")
 @EVERY_V2
 def test_a_cancel_of_a_v2_client_takes_back_what_the_agent_has_not_inserted(house: House, agent: AgentText) -> None:
     """003, R43: the agent answers the held one with -32800; the work ends cancelled; each has one end."""
@@ -363,6 +376,7 @@ def test_a_cancel_of_a_v2_client_takes_back_what_the_agent_has_not_inserted(hous
     assert not [each for each in talk.updates() if is_user(each) and each["content"] == [text_block("second")]]
 
 
+@pytest.mark.requirement("R43")
 def test_a_cancel_of_a_v2_client_takes_back_what_waits_for_a_v1_agent(house: House, transport: str) -> None:
     """003, R43: the agent never hears of it."""
     stage = house.stage(transport, V2, PLAIN)
@@ -379,6 +393,7 @@ def test_a_cancel_of_a_v2_client_takes_back_what_waits_for_a_v1_agent(house: Hou
     assert talk.agent.prompts() == ["first"]
 
 
+@pytest.mark.requirement("R43")
 def test_a_cancel_leaves_what_another_client_has_waiting(house: House, served_by: str) -> None:
     """003, R43: the same client's only."""
     stage = house.stage(served_by, V2, PLAIN)
@@ -396,6 +411,7 @@ def test_a_cancel_leaves_what_another_client_has_waiting(house: House, served_by
     other.update("state_update", state="idle", stopReason="end_turn")
 
 
+@pytest.mark.requirement("R33", "R78")
 @EVERY_V2
 def test_a_prompt_that_was_never_inserted_shows_no_message_but_its_record_keeps_the_text(
     house: House, agent: AgentText
@@ -414,6 +430,7 @@ def test_a_prompt_that_was_never_inserted_shows_no_message_but_its_record_keeps_
     assert (record["state"], record["promptText"]) == ("cancelled", "never mind")
 
 
+@pytest.mark.requirement("R34")
 @EVERY_V2
 def test_the_agents_own_message_id_is_on_rest_too(house: House, agent: AgentText) -> None:
     """002, 003, R34: and the message stands behind what was said before it."""

@@ -46,6 +46,7 @@ def users(events: EventReader) -> list[Frame]:
     return [each for each in events.updates() if each["sessionUpdate"].startswith("user_message")]
 
 
+@pytest.mark.requirement("R34", "R60", "R78")
 @EVERY_MOMENT
 def test_a_daemon_that_is_killed_while_the_agent_has_a_prompt_ends_it_once_and_keeps_its_text(
     house: House, agent: AgentText, moment: str
@@ -76,6 +77,7 @@ def test_a_daemon_that_is_killed_while_the_agent_has_a_prompt_ends_it_once_and_k
         assert numbers == list(range(1, len(numbers) + 1))
 
 
+@pytest.mark.requirement("R33", "R36", "R60")
 @EVERY_MOMENT
 def test_an_agent_that_is_killed_with_a_prompt_ends_it_once_and_the_next_one_runs(
     house: House, agent: AgentText, moment: str
@@ -112,6 +114,7 @@ def test_an_agent_that_is_killed_with_a_prompt_ends_it_once_and_the_next_one_run
         assert shown == (["u-2"] if moment == MOMENTS[0] else ["of-the-agent", "u-2"])
 
 
+@pytest.mark.requirement("R42", "R60")
 @EVERY_V2
 def test_two_prompts_that_the_agent_has_both_end_once_when_the_daemon_is_killed(
     house: House, agent: AgentText
@@ -134,6 +137,7 @@ def test_two_prompts_that_the_agent_has_both_end_once_when_the_daemon_is_killed(
         assert [each["messageId"] for each in users(events)] == ["of-the-agent"]
 
 
+@pytest.mark.requirement("R45", "R74")
 @pytest.mark.parametrize("way", ["http1", "http2", "websocket"])
 @pytest.mark.parametrize("agent", [PLAIN, LIFECYCLE, PUBLISHED], ids=lambda text: text.name)
 def test_a_client_that_is_cut_off_before_the_acceptance_finds_its_prompt_once_when_it_comes_back(
@@ -162,6 +166,7 @@ def test_a_client_that_is_cut_off_before_the_acceptance_finds_its_prompt_once_wh
     assert len(ends(events.heard.all())) == 1
 
 
+@pytest.mark.requirement("R60", "R74")
 def test_a_prompt_over_the_relay_is_answered_once_when_the_daemon_is_killed_and_comes_back(house: House) -> None:
     """002, 003, R60, R74: whose agent had it and had not answered."""
     with house.serve(PUBLISHED) as served:

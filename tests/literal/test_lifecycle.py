@@ -36,6 +36,7 @@ def test_the_flag_is_offered(house: House, transport: str) -> None:
     assert offered["sessionCapabilities"]["lifecycle"] == {}
 
 
+@pytest.mark.requirement("R34", "R35", "R36", "R38")
 @pytest.mark.parametrize("agent", [PLAIN, PUBLISHED], ids=lambda text: text.name)
 def test_a_flagged_client_is_answered_at_acceptance_and_told_by_states(
     house: House, transport: str, agent: AgentText
@@ -61,6 +62,7 @@ def test_a_flagged_client_is_answered_at_acceptance_and_told_by_states(
     assert heard[-1] == "state_change"
 
 
+@pytest.mark.requirement("R33")
 @EVERY_V2
 def test_a_flagged_client_is_answered_only_when_the_agent_accepted(house: House, agent: AgentText) -> None:
     """003, R33: before that, an error is still possible, and then there is no user message."""
@@ -81,6 +83,7 @@ def test_a_flagged_client_is_answered_only_when_the_agent_accepted(house: House,
     talk.update("state_change", state="idle", stop_reason="end_turn")
 
 
+@pytest.mark.requirement("R37")
 @pytest.mark.parametrize("agent", [PLAIN, PUBLISHED], ids=lambda text: text.name)
 @pytest.mark.parametrize(("client", "word"), [(FLAGGED, "state_change"), (V2, "state_update")], ids=["flag", "v2"])
 def test_requires_action_names_what_it_waits_for(
@@ -126,6 +129,7 @@ def test_requires_action_names_what_it_waits_for_on_rest(house: House) -> None:
     events.terminal(prompt_id)
 
 
+@pytest.mark.requirement("R36")
 @STATEFUL
 @pytest.mark.parametrize("client", [NAMELESS, V2], ids=["v1", "v2"])
 def test_a_turn_of_an_agent_that_speaks_of_states_ends_at_idle_and_the_next_prompt_runs(
@@ -166,10 +170,9 @@ def is_idle(talk: Talk) -> Fits:
     return fits
 
 
-@STATEFUL
-def test_a_turn_ends_by_state_over_every_transport(house: House, transport: str, agent: AgentText) -> None:
+def test_a_turn_ends_by_state_over_every_transport(house: House, transport: str) -> None:
     """003, R91: what the client hears is its own version's end."""
-    talk = house.stage(transport, NAMELESS, agent).open()
+    talk = house.stage(transport, NAMELESS, LIFECYCLE).open()
     asked = talk.prompt("hello")
     prompt = talk.agent.asked()
     talk.agent.begin(prompt)
@@ -198,6 +201,7 @@ def test_idle_without_a_reason_stays_without_one_for_v2_and_is_an_end_for_the_ot
     assert "stopReason" not in idle
 
 
+@pytest.mark.requirement("R33", "R36")
 @EVERY_V2
 def test_a_failure_after_acceptance_is_told_by_the_idle_state(house: House, agent: AgentText) -> None:
     """003, R36, R33: for v1 the error of the prompt, for REST `turn_error`."""
@@ -243,6 +247,7 @@ def test_a_whole_message_of_an_agent_stays_whole_for_v2_and_comes_in_pieces_for_
     assert said(onlooker.updates()) == "all of it"
 
 
+@pytest.mark.requirement("R39")
 @STATEFUL
 def test_a_turn_that_the_agent_begins_by_itself_is_told_by_states(house: House, agent: AgentText) -> None:
     """003, R39: no prompt, so no `turn_complete`; its words reach everybody."""
@@ -262,10 +267,10 @@ def test_a_turn_that_the_agent_begins_by_itself_is_told_by_states(house: House, 
     assert kinds(onlooker.updates()).count("turn_complete") == 1
 
 
-@EVERY_V2
-def test_news_from_the_background_leaves_the_session_idle(house: House, transport: str, agent: AgentText) -> None:
+@pytest.mark.requirement("R40", "R41")
+def test_news_from_the_background_leaves_the_session_idle(house: House, transport: str) -> None:
     """003, R40, R41: also before the first prompt."""
-    stage = house.stage(transport, V2, agent)
+    stage = house.stage(transport, V2, PUBLISHED)
     talk = stage.open()
     talk.client.notify("session/ready", {"sessionId": talk.id})
     talk.agent.say({"sessionUpdate": "session_info_update", "title": "from behind"})
@@ -284,6 +289,7 @@ def test_news_from_the_background_leaves_the_session_idle(house: House, transpor
     assert states(talk, "state_update") == before
 
 
+@pytest.mark.requirement("R44")
 @EVERY_AGENT
 def test_who_comes_to_a_running_session_learns_that_it_runs_and_hears_its_end(
     house: House, agent: AgentText
@@ -303,6 +309,7 @@ def test_who_comes_to_a_running_session_learns_that_it_runs_and_hears_its_end(
     onlooker.update("state_update", state="idle", stopReason="end_turn")
 
 
+@pytest.mark.requirement("R34", "R45")
 @EVERY_AGENT
 def test_a_history_has_the_user_messages_with_their_ids_and_the_ends_of_turns(
     house: House, agent: AgentText

@@ -77,6 +77,7 @@ def markers(session: Session) -> list[Frame]:
     return [each for each in session.updates() if each["sessionUpdate"] == "turn_complete"]
 
 
+@pytest.mark.requirement("R18", "R19", "R20", "R21", "R22")
 def test_it_offers_turn_complete_and_ends_each_turn_with_it(house: House, own: Own) -> None:
     """000, R18, R19, R20, R21, R22: to a client that asked for nothing."""
     session = opened(house, own, NAMELESS)
@@ -93,6 +94,7 @@ def test_it_offers_turn_complete_and_ends_each_turn_with_it(house: House, own: O
     assert not [frame for frame in session.client.frames(session.id) if frame["method"].startswith("_")]
 
 
+@pytest.mark.requirement("R24")
 def test_a_turn_that_fails_has_a_marker_without_a_reason_before_the_error(house: House, own: Own) -> None:
     """000, R24."""
     session = opened(house, own, NAMELESS)
@@ -103,6 +105,7 @@ def test_a_turn_that_fails_has_a_marker_without_a_reason_before_the_error(house:
     assert "stopReason" not in marker
 
 
+@pytest.mark.requirement("R25", "R26")
 def test_a_released_client_is_neither_offered_nor_sent_what_it_does_not_have(house: House, own: Own) -> None:
     """000, 001, R25, R26."""
     session = opened(house, own, KNOWN)
@@ -114,6 +117,7 @@ def test_a_released_client_is_neither_offered_nor_sent_what_it_does_not_have(hou
     assert markers(session) == []
 
 
+@pytest.mark.requirement("R26", "R27")
 @pytest.mark.parametrize(
     ("which", "client", "news"),
     [
@@ -164,6 +168,7 @@ def test_it_offers_the_lifecycle_flag_and_keeps_it(house: House, own: Own) -> No
     )
 
 
+@pytest.mark.requirement("R37")
 @pytest.mark.parametrize(("client", "word"), [(FLAGGED, "state_change"), (V2, "state_update")], ids=["flag", "v2"])
 def test_its_requires_action_names_what_it_waits_for(house: House, own: Own, client: Frame, word: str) -> None:
     """003, R37, R97."""
@@ -185,6 +190,7 @@ def test_its_requires_action_names_what_it_waits_for(house: House, own: Own, cli
     assert session.states(word)[-4:] == ["running", "requires_action", "running", "idle"]
 
 
+@pytest.mark.requirement("R32", "R34", "R36", "R38")
 def test_v2_is_answered_with_the_id_of_the_message_that_it_shows(house: House, own: Own) -> None:
     """003, R32, R34, R36, R38."""
     session = opened(house, own, V2)
@@ -195,6 +201,7 @@ def test_v2_is_answered_with_the_id_of_the_message_that_it_shows(house: House, o
     assert (shown["messageId"], shown["content"]) == (message_id, [text_block(own.say)])
 
 
+@pytest.mark.requirement("R14", "R15")
 def test_a_cancel_ends_the_turn_and_closes_its_tool_calls_and_leaves_what_waits(house: House, own: Own) -> None:
     """004, R14, R15, R99: on v1 a cancel is for the turn; the next prompt runs."""
     session = opened(house, own, NAMELESS)
@@ -214,6 +221,7 @@ def test_a_cancel_ends_the_turn_and_closes_its_tool_calls_and_leaves_what_waits(
         assert list(calls.values()) == ["failed"]
 
 
+@pytest.mark.requirement("R43")
 def test_a_cancel_of_v2_takes_back_what_is_not_in_the_conversation_yet(house: House, own: Own) -> None:
     """003, R43."""
     session = opened(house, own, V2)
@@ -225,6 +233,7 @@ def test_a_cancel_of_v2_takes_back_what_is_not_in_the_conversation_yet(house: Ho
     assert session.client.response(second)["error"]["code"] == -32800
 
 
+@pytest.mark.requirement("R56")
 def test_words_beside_a_turn_never_have_the_id_of_another_message(house: House) -> None:
     """003, R56: also not of one in an earlier turn."""
     session = opened(house, SDK, V2)
@@ -247,6 +256,7 @@ def test_words_beside_a_turn_never_have_the_id_of_another_message(house: House) 
     assert len({each["messageId"] for each in chunks}) == 6
 
 
+@pytest.mark.requirement("R7")
 def test_a_request_id_comes_back_with_its_type(house: House, own: Own) -> None:
     """000, R7: `2` is not `"2"`."""
     session = opened(house, own, NAMELESS)

@@ -34,6 +34,7 @@ CASES = [
 ]
 
 
+@pytest.mark.requirement("R6", "R18", "R25")
 @pytest.mark.parametrize(("policy", "client", "is_served"), CASES)
 def test_turn_complete_is_offered_and_sent_to_whom_the_policy_says(
     house: House, policy: str, client: str, is_served: bool

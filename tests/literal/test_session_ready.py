@@ -12,7 +12,7 @@ from time import monotonic
 
 import pytest
 from tests.literal.agents import PLAIN, PUBLISHED, READY_PLACES, AgentListener, AgentText, RawAgent, of_method
-from tests.literal.clients import KNOWN, NAMELESS, UNKNOWN, V2, RawClient, kinds
+from tests.literal.clients import KNOWN, NAMELESS, V2, RawClient, kinds
 from tests.literal.heard import Frame, member
 from tests.literal.stages import House, Stage, Talk
 
@@ -42,7 +42,8 @@ def roundtrip(stage: Stage) -> None:
     stage.open()
 
 
-@pytest.mark.parametrize("client", [NAMELESS, UNKNOWN, V2], ids=["nameless", "unknown", "v2"])
+@pytest.mark.requirement("R6")
+@pytest.mark.parametrize("client", [NAMELESS, V2], ids=["nameless", "v2"])
 def test_a_client_that_asked_for_nothing_is_offered_session_ready(
     house: House, transport: str, client: Frame
 ) -> None:
@@ -53,6 +54,7 @@ def test_a_client_that_asked_for_nothing_is_offered_session_ready(
         assert initialized["agentCapabilities"]["sessionCapabilities"]["ready"] == {}
 
 
+@pytest.mark.requirement("R8", "R26", "R27")
 @pytest.mark.parametrize("client", [NAMELESS, V2], ids=["v1", "v2"])
 def test_what_is_offered_is_held_until_the_client_is_ready_and_then_comes_in_order(
     house: House, transport: str, client: Frame
@@ -69,6 +71,7 @@ def test_what_is_offered_is_held_until_the_client_is_ready_and_then_comes_in_ord
     assert not [frame for frame in talk.client.heard.all() if "id" in frame and frame["id"] is None]
 
 
+@pytest.mark.requirement("R29")
 def test_a_prompt_counts_as_ready(house: House, transport: str) -> None:
     """001, R29: and what was held comes before what the turn says."""
     stage = house.stage(transport, NAMELESS, PLAIN, *WAITING)
@@ -83,6 +86,7 @@ def test_a_prompt_counts_as_ready(house: House, transport: str) -> None:
     assert heard.index("available_commands_update") < heard.index("agent_message_chunk")
 
 
+@pytest.mark.requirement("R3", "R30")
 def test_a_backend_that_is_faster_than_the_answer_cannot_make_its_news_overtake_it(
     house: House, transport: str
 ) -> None:
@@ -129,6 +133,7 @@ class SlowClient:
         ]
 
 
+@pytest.mark.requirement("R30", "R47")
 def test_a_client_that_needs_20_ms_to_register_a_session_loses_nothing(house: House, transport: str) -> None:
     """001, R30, R47."""
     stage = house.stage(transport, NAMELESS, PLAIN, is_fresh=True)
@@ -141,6 +146,7 @@ def test_a_client_that_needs_20_ms_to_register_a_session_loses_nothing(house: Ho
     assert "available_commands_update" in slow.seen(talk.id)
 
 
+@pytest.mark.requirement("R28")
 @pytest.mark.parametrize("way", ["websocket", "stdio"])
 def test_without_ready_the_news_comes_after_the_timeout_and_the_connection_is_not_held_again(
     house: House, way: str
@@ -159,6 +165,7 @@ def test_without_ready_the_news_comes_after_the_timeout_and_the_connection_is_no
     assert monotonic() - again < 0.9 * DEFAULT_S
 
 
+@pytest.mark.requirement("R26")
 def test_a_released_client_that_never_sends_it_is_neither_offered_it_nor_held(house: House, transport: str) -> None:
     """001, R26."""
     stage = house.stage(transport, KNOWN, PLAIN, *WAITING)
@@ -169,6 +176,7 @@ def test_a_released_client_that_never_sends_it_is_neither_offered_it_nor_held(ho
     talk.update("available_commands_update")
 
 
+@pytest.mark.requirement("R6", "R28")
 @pytest.mark.parametrize("client", [NAMELESS, V2], ids=["v1", "v2"])
 def test_with_a_timeout_of_nought_it_is_neither_offered_nor_held(house: House, client: Frame) -> None:
     """001, R6, R28."""
@@ -181,6 +189,7 @@ def test_with_a_timeout_of_nought_it_is_neither_offered_nor_held(house: House, c
     assert monotonic() - again < 0.9 * DEFAULT_S
 
 
+@pytest.mark.requirement("R8", "R31")
 def test_ready_again_and_ready_for_nothing_change_nothing(house: House, transport: str) -> None:
     """001, R31, R8."""
     stage = house.stage(transport, NAMELESS, PLAIN)
@@ -198,6 +207,7 @@ def test_ready_again_and_ready_for_nothing_change_nothing(house: House, transpor
     assert not [frame for frame in heard if "error" in frame]
 
 
+@pytest.mark.requirement("R29")
 def test_the_history_is_not_held(house: House, served_by: str) -> None:
     """001, R29: it comes before the answer to `session/load`, so before anybody can be ready."""
     stage = house.stage(served_by, NAMELESS, PLAIN, *WAITING)
@@ -214,6 +224,7 @@ def test_the_history_is_not_held(house: House, served_by: str) -> None:
     assert kinds([frame["params"]["update"] for frame in told])[:2] == ["user_message_chunk", "agent_message_chunk"]
 
 
+@pytest.mark.requirement("R5", "R46")
 @pytest.mark.parametrize("place", READY_PLACES)
 def test_an_agent_that_offers_it_anywhere_is_told_once_that_its_client_is_ready(house: House, place: str) -> None:
     """001, R5, R46: after the answer to `session/new` was processed."""
@@ -243,6 +254,7 @@ def offering(initialized: Frame) -> AgentText:
     return replace(text, initialized=initialized)
 
 
+@pytest.mark.requirement("R46")
 def test_an_agent_that_does_not_offer_it_is_told_nothing(house: House) -> None:
     """001, R46: and not otherwise."""
     stage = house.stage("websocket", NAMELESS, PLAIN)
@@ -254,6 +266,7 @@ def test_an_agent_that_does_not_offer_it_is_told_nothing(house: House) -> None:
     assert talk.agent.agent.heard.find(of_method("session/ready")) is None
 
 
+@pytest.mark.requirement("R46")
 def test_an_agent_that_comes_back_and_loads_a_session_is_told_again(house: House) -> None:
     """001, R46: after the answer to `session/load` too."""
     served = house.serve(offering(READY_PLACES["capabilities.session"]))

@@ -31,14 +31,25 @@ def markers(client: RawClient, session_id: str) -> list[Frame]:
     return [each for each in client.updates(session_id) if each["sessionUpdate"] == "turn_complete"]
 
 
-@pytest.mark.parametrize("client", [NAMELESS, UNKNOWN], ids=["nameless", "unknown"])
-def test_a_client_that_asked_for_nothing_is_offered_turn_complete(
-    house: House, transport: str, client: Frame
-) -> None:
+@pytest.mark.requirement("R18")
+def test_a_client_that_asked_for_nothing_is_offered_turn_complete(house: House, transport: str) -> None:
     """000, R18: the capability is the agent's; a client may rely on it."""
-    assert offers(house.stage(transport, client, PLAIN).client.initialized)["turnComplete"] == {}
+    assert offers(house.stage(transport, NAMELESS, PLAIN).client.initialized)["turnComplete"] == {}
 
 
+@pytest.mark.requirement("R18")
+def test_a_client_with_a_name_that_nobody_knows_is_taken_at_the_texts_word(house: House) -> None:
+    """000, R18."""
+    stage = house.stage("websocket", UNKNOWN, PLAIN)
+    assert offers(stage.client.initialized)["turnComplete"] == {}
+    talk = stage.open()
+    asked = talk.prompt("hello")
+    talk.agent.end(talk.agent.asked())
+    talk.client.response(asked)
+    assert len(markers(talk.client, talk.id)) == 1
+
+
+@pytest.mark.requirement("R7", "R18", "R19", "R20", "R21", "R22")
 @pytest.mark.parametrize("request_id", [77001, "77001"], ids=["number", "string"])
 def test_a_turn_ends_with_one_marker_behind_its_updates_and_before_its_answer(
     house: House, transport: str, request_id: int | str
@@ -60,6 +71,7 @@ def test_a_turn_ends_with_one_marker_behind_its_updates_and_before_its_answer(
     assert type(marker["promptRequestId"]) is type(request_id)
 
 
+@pytest.mark.requirement("R18", "R20")
 def test_each_turn_of_a_session_has_a_marker_of_its_own(house: House, transport: str) -> None:
     """000, R18, R20."""
     talk = house.stage(transport, NAMELESS, PLAIN).open()
@@ -71,6 +83,7 @@ def test_each_turn_of_a_session_has_a_marker_of_its_own(house: House, transport:
     assert [each["promptRequestId"] for each in markers(talk.client, talk.id)] == asked
 
 
+@pytest.mark.requirement("R23")
 def test_a_cancelled_turn_has_its_marker_too(house: House, transport: str) -> None:
     """000, 004, R23."""
     talk = house.stage(transport, NAMELESS, PLAIN).open()
@@ -85,6 +98,7 @@ def test_a_cancelled_turn_has_its_marker_too(house: House, transport: str) -> No
     ]
 
 
+@pytest.mark.requirement("R24")
 def test_a_turn_that_fails_has_a_marker_without_a_reason_before_the_error(house: House, transport: str) -> None:
     """000, R24."""
     talk = house.stage(transport, NAMELESS, PLAIN).open()
@@ -100,6 +114,7 @@ def test_a_turn_that_fails_has_a_marker_without_a_reason_before_the_error(house:
     assert "error" in error
 
 
+@pytest.mark.requirement("R24")
 def test_a_prompt_that_is_refused_at_once_has_no_marker(house: House, transport: str) -> None:
     """000, R24."""
     talk = house.stage(transport, NAMELESS, PLAIN).open()
@@ -108,6 +123,7 @@ def test_a_prompt_that_is_refused_at_once_has_no_marker(house: House, transport:
     assert markers(talk.client, talk.id) == []
 
 
+@pytest.mark.requirement("R25")
 def test_a_released_client_that_does_not_have_it_is_neither_offered_nor_sent_it(
     house: House, transport: str
 ) -> None:
@@ -124,6 +140,7 @@ def test_a_released_client_that_does_not_have_it_is_neither_offered_nor_sent_it(
     assert kinds(talk.updates()) == ["agent_message_chunk"]
 
 
+@pytest.mark.requirement("R20")
 def test_who_looks_on_can_tell_whose_turn_ended(house: House, served_by: str) -> None:
     """000, R20: the originating id, and that it is not a request of the reader's own."""
     stage = house.stage(served_by, NAMELESS, PLAIN)
@@ -140,6 +157,7 @@ def test_who_looks_on_can_tell_whose_turn_ended(house: House, served_by: str) ->
     assert member(own, "_meta", "turnwire", "own") is not False
 
 
+@pytest.mark.requirement("R20", "R45")
 def test_a_history_tells_the_end_of_each_turn_before_it_is_answered(house: House, served_by: str) -> None:
     """000, R20, R45."""
     stage = house.stage(served_by, NAMELESS, PLAIN)
@@ -158,6 +176,7 @@ def test_a_history_tells_the_end_of_each_turn_before_it_is_answered(house: House
     assert len({each["promptId"] for each in ends}) == 2
 
 
+@pytest.mark.requirement("R20", "R60")
 def test_a_queued_prompt_that_is_removed_does_not_look_like_the_end_of_the_running_one(
     house: House, served_by: str
 ) -> None:
@@ -210,9 +229,11 @@ def test_the_usage_in_an_answer_beside_a_marker_is_kept(house: House, client: Fr
         assert talk.client.response(asked)["result"]["usage"] == USAGE
 
 
-def test_an_agents_own_marker_reaches_the_client_with_the_clients_id(house: House, transport: str) -> None:
+@pytest.mark.requirement("R18", "R20")
+@pytest.mark.parametrize("way", ["http1", "websocket", "stdio"])
+def test_an_agents_own_marker_reaches_the_client_with_the_clients_id(house: House, way: str) -> None:
     """000, R18, R20: the id of the request that the client made, never the one that the agent got; and once."""
-    talk = house.stage(transport, NAMELESS, MARKER).open()
+    talk = house.stage(way, NAMELESS, MARKER).open()
     asked = talk.prompt("hello", "mine")
     prompt = talk.agent.asked()
     assert prompt["id"] != "mine"
@@ -253,6 +274,7 @@ def test_a_file_or_terminal_request_keeps_its_place_behind_what_was_said_before_
     talk.client.response(asked)
 
 
+@pytest.mark.requirement("R4")
 def test_an_update_of_a_kind_that_nobody_knows_ends_nothing(house: House, transport: str) -> None:
     """000, R4."""
     talk = house.stage(transport, NAMELESS, PLAIN).open()
