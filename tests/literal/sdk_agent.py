@@ -27,8 +27,8 @@ async def opened(session: Session) -> None:
 
 
 @declared.ready
-async def ready(session: Session) -> None:
-    session.notify({"sessionUpdate": "session_info_update", "title": "the author heard of ready"})
+async def ready(session: Session, how: str) -> None:
+    session.notify({"sessionUpdate": "session_info_update", "title": f"the author heard: {how}"})
 
 
 @agent.prompt

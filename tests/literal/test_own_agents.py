@@ -142,10 +142,10 @@ def test_its_author_hears_of_ready(house: House) -> None:
     """001, R95: so that a backend can be told; once."""
     session = opened(house, SDK, NAMELESS, is_fresh=True)
     session.client.notify("session/ready", {"sessionId": session.id})
-    session.client.update(session.id, "session_info_update", title="the author heard of ready")
+    session.client.update(session.id, "session_info_update", title="the author heard: ready")
     session.client.notify("session/ready", {"sessionId": session.id})
     session.client.response(session.prompt("say"))
-    titles = [each for each in session.updates() if each.get("title") == "the author heard of ready"]
+    titles = [each for each in session.updates() if each.get("title") == "the author heard: ready"]
     assert len(titles) == 1
 
 
