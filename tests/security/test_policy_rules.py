@@ -79,14 +79,16 @@ def test_a_plain_line_is_allowed_however_it_is_spaced_and_quoted(line: str) -> N
         "git status" + " a" * LONGEST,
     ],
 )  # fmt: skip
-@pytest.mark.attack("13.10", "Hide a second command, a redirection or an expansion in a line that a rule allows.")
+@pytest.mark.attack(
+    "13.10", "a second command, a redirection or an expansion is hidden in a line that a rule allows"
+)
 def test_a_line_that_is_not_plain_is_never_allowed(line: str) -> None:
     assert verdict(ALLOW_GIT, **run(line)) is None
     assert verdict({"answer": "allow_once", "command": "*"}, **run(line)) is None
 
 
 @pytest.mark.parametrize("more", [{"env": {"LD_PRELOAD": "x"}}, {"stdin": "rm y"}, {"env": [{"name": "A"}]}])
-@pytest.mark.attack("13.10", "Change what an allowed command does by variables or input beside it.")
+@pytest.mark.attack("13.10", "an allowed command is changed by variables or input beside it")
 def test_a_command_with_more_to_it_is_not_allowed_by_its_words(more: dict[str, Any]) -> None:
     assert verdict(ALLOW_GIT, **run("git status", **more)) is None
     assert verdict({"answer": "allow_once", "command": "git"}, **run("git", args=["push"])) is None
@@ -110,7 +112,7 @@ def test_a_command_with_more_to_it_is_not_allowed_by_its_words(more: dict[str, A
         "sudo sh -c \"sh -c 'rm y'\"",
     ],
 )  # fmt: skip
-@pytest.mark.attack("13.10", "Write a command that a rule rejects so that the rule does not see it.")
+@pytest.mark.attack("13.10", "a command that a rule rejects is written so that the rule does not see it")
 def test_a_command_that_is_rejected_is_found_wherever_it_stands(line: str) -> None:
     assert verdict(*NO_RM, **run(line)) == "no"
 
@@ -125,7 +127,7 @@ def test_a_command_that_is_rejected_is_found_wherever_it_stands(line: str) -> No
         "ls &>f rm y",
     ],
 )  # fmt: skip
-@pytest.mark.attack("13.10", "Write a command that a rule rejects so that the rule does not see it.")
+@pytest.mark.attack("13.10", "a command that a rule rejects is written so that the rule does not see it")
 def test_a_line_that_may_hide_a_rejected_command_is_not_allowed(line: str) -> None:
     assert verdict(*NO_RM, **run(line)) in (None, "no")
     assert verdict({"answer": "ask", "command": "rm *"}, NO_RM[1], **run(line)) is None
@@ -167,7 +169,7 @@ def test_a_plain_path_is_allowed(path: str) -> None:
         *("FILE:///etc/passwd", "file:///w/a?b", "file:///w/a#b", "file:relative", "/etc/passwd"),
     ],
 )  # fmt: skip
-@pytest.mark.attack("13.10", "Name a file by `~`, a variable or an address, so that it looks like one inside.")
+@pytest.mark.attack("13.10", "a file is named by `~`, a variable or an address, so that it looks like one inside")
 def test_a_location_that_is_no_plain_path_is_never_allowed(path: str) -> None:
     assert verdict(INSIDE, **at(path)) is None
     assert verdict(INSIDE, **at("/w/a", path)) is None
@@ -176,7 +178,7 @@ def test_a_location_that_is_no_plain_path_is_never_allowed(path: str) -> None:
 @pytest.mark.parametrize(
     "path", ["/w/.env", ".env", "file:///w/.env", "file:///w/%2Eenv", "x/../.env", "~/.env", "$HOME/.env"]
 )
-@pytest.mark.attack("13.10", "Name a file that a rule rejects by `~`, a variable or an address.")
+@pytest.mark.attack("13.10", "a file that a rule rejects is named by `~`, a variable or an address")
 def test_a_rejected_file_is_found_in_other_spellings(path: str) -> None:
     assert verdict(*NO_ENV, **at(path)) == "no"
 
@@ -186,7 +188,7 @@ def test_a_location_that_may_be_rejected_is_left_to_the_users(path: str) -> None
     assert verdict(*NO_ENV, **at(path)) is None
 
 
-@pytest.mark.attack("13.10", "Run a command under a rule that allows a path.")
+@pytest.mark.attack("13.10", "a command is run under a rule that allows a path")
 def test_a_rule_for_paths_allows_nothing_to_be_run_there() -> None:
     assert verdict(INSIDE, **at("/w/a", kind="execute")) is None
     assert verdict(INSIDE, **at("/w/a", kind="execute"), **run("rm -rf /")) is None
@@ -236,7 +238,7 @@ def shell_words(shell: str, lines: list[str]) -> list[list[str]]:
 @example(
     ["git status \\", "git 'x", "a\\\nb", "git\ttab", "'a'\"b\"c", "\\a\\ b", '"\\$x"', '"a\\b"', "a#b", "a=b c"]
 )
-@pytest.mark.attack("13.10", "Find a line that is taken for plain and is not.")
+@pytest.mark.attack("13.10", "a line is taken for one plain command, and is none to a shell")
 def test_what_is_plain_is_the_same_to_real_shells(lines: list[str]) -> None:
     plain = [(line, read_line(line)) for line in lines]
     plain = [(line, reading) for line, reading in plain if reading.is_plain]
@@ -272,7 +274,7 @@ AFTER = st.sampled_from(
 
 @settings(deadline=None, max_examples=500)
 @given(BEFORE, BEFORE, EMBEDDED, AFTER, AFTER)
-@pytest.mark.attack("13.10", "Write a command that a rule rejects so that the rule does not see it.")
+@pytest.mark.attack("13.10", "a command that a rule rejects is written so that the rule does not see it")
 def test_no_place_in_a_line_hides_a_rejected_command(
     first: str, second: str, command: str, then: str, last: str
 ) -> None:
