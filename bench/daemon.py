@@ -17,6 +17,7 @@ import uvloop
 from bench.daemon_bare import bare_delay, bare_sync
 from bench.daemon_bursts import bursts
 from bench.daemon_crowd import ALONE, crowd
+from bench.daemon_siege import siege
 from bench.daemon_table import Found, Table
 from bench.daemon_targets import BARE, IN_MEMORY, QWEN_SERVE, TURNWIRE, Running, Target, running
 from bench.daemon_turns import ACCEPTED, delay, start, turns
@@ -31,6 +32,8 @@ class Phase(NamedTuple):
     """What cannot be avoided, measured alone."""
     in_memory: bool = True
     """Also without a disk."""
+    others: bool = True
+    """Also the daemons that we are compared with."""
 
     @property
     def name(self) -> str:
@@ -49,6 +52,7 @@ PHASES = (
     Phase(delay, 2, lambda: uvloop.run(bare_delay())),
     Phase(bursts, 1, lambda: measured(BARE, bursts), in_memory=False),
     Phase(crowd, 1, lambda: bare_sync(ALONE)),
+    Phase(siege, 1, in_memory=False, others=False),
 )
 
 
@@ -59,8 +63,9 @@ def main(wanted: Sequence[str] = ()) -> None:
     table = Table([*(each.name for each in daemons), BARE.name], but=IN_MEMORY.name)
     for phase in [each for each in PHASES if not wanted or each.name in wanted]:
         for _ in range(phase.rounds):
-            for target in daemons if phase.in_memory else [each for each in daemons if each is not IN_MEMORY]:
-                table.take(target.name, measured(target, phase.measure))
+            for target in daemons:
+                if (phase.in_memory or target is not IN_MEMORY) and (phase.others or target is not QWEN_SERVE):
+                    table.take(target.name, measured(target, phase.measure))
             if phase.bare is not None:
                 table.take(BARE.name, phase.bare())
     table.show()

@@ -29,15 +29,15 @@ async def crowd(daemon: Running) -> Found:
     empty_kb = daemon.rss_kb()
     connection = await Connection.open(daemon.port)
     await create(connection, daemon)
-    one_kb = await _settled_kb(daemon)
+    one_kb = await settled_kb(daemon)
     session_ids = [await create(connection, daemon) for _ in range(SESSIONS)]
-    sessions_kb = await _settled_kb(daemon)
+    sessions_kb = await settled_kb(daemon)
     streams = [
         await Stream.open(daemon.port, daemon.events(each), _ignore)
         for each in session_ids
         for _ in range(PER_SESSION)
     ]
-    streams_kb = await _settled_kb(daemon)
+    streams_kb = await settled_kb(daemon)
     for stream in streams:
         stream.close()
     prompts = [daemon.prompt(each, "one") for each in islice(cycle(session_ids), PROMPTS)]
@@ -57,7 +57,8 @@ def _ignore(came: bytes, at: float) -> None:
     pass
 
 
-async def _settled_kb(daemon: Running) -> int:
+async def settled_kb(daemon: Running) -> int:
+    """Its memory, a moment later."""
     settled = asyncio.Event()
     asyncio.get_running_loop().call_later(SETTLE_S, settled.set)
     await settled.wait()

@@ -75,7 +75,7 @@ def calling(tool: str, **arguments: Any) -> ScriptModel:
 
 @pytest.mark.parametrize("path", PROTECTED)
 @pytest.mark.attack(
-    "13.11", "Have the built-in agent write a hook, or configuration that another program runs, unasked."
+    "13.11", "the built-in agent is made to write a hook, or configuration that another program runs, unasked"
 )
 async def test_writing_what_other_programs_run_always_asks(project: Path, path: str) -> None:
     (project / "sub" / ".git").mkdir(parents=True)
@@ -118,7 +118,7 @@ def test_a_hidden_name_above_the_session_is_its_users_choice(project: Path) -> N
     assert is_run_by_others(str(project / ".git" / "x"), [str(project / ".git")], "")
 
 
-@pytest.mark.attack("13.11", "Have a remembered `git status` run what the repository's configuration says.")
+@pytest.mark.attack("13.11", "a remembered `git status` runs what the repository's configuration says")
 def test_git_runs_configured_programs_and_is_never_remembered_by_its_beginning(tmp_path: Path) -> None:
     assert "git" not in LOOKERS
     for words in ("git status", "git log", "git diff", "git ls-files", "git describe", "git rev-parse HEAD"):

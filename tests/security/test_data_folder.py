@@ -13,7 +13,7 @@ import pytest
 from tests.builtin.tool_kit import refused as tool_refused
 from tests.builtin.tool_kit import use
 from tests.cli.rig import run, served
-from tests.server.intruding import bearer, guarded, log_in
+from tests.security.intruding import bearer, guarded, log_in
 from tests.server.seats import Seat
 from tests.support.driving import texts
 from tests.unit.runtime.services.asking import read, refused, workspace_in, write
@@ -29,7 +29,7 @@ from turnwire.server.access.identity import Role
 
 pytestmark = [pytest.mark.anyio, pytest.mark.requirement("G13")]
 
-SERVERS = pytest.mark.parametrize(("server", "http2"), [("uvicorn", False), ("granian", True)])
+VERSIONS = pytest.mark.parametrize("http2", [False, True], ids=["http1", "http2"])
 SECRET = "works-as-an-owner"
 OLDER = Path(__file__).parents[1] / "server" / "data_0_1_0" / "v1.json"
 
@@ -66,7 +66,7 @@ WAYS = (
 
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.attack(
-    "13.3", "Read or write the data folder through the file service: by its path, links, other spellings."
+    "13.3", "the data folder is read or written through the file service: by its path, links, other spellings"
 )
 async def test_no_path_leads_the_file_service_into_the_data(root: Path, way: str) -> None:
     async with workspace_in(root) as workspace:
@@ -78,7 +78,7 @@ async def test_no_path_leads_the_file_service_into_the_data(root: Path, way: str
 
 
 @pytest.mark.parametrize("inside", ["state/data", "state/data/inner", "to-data", "to-inner"])
-@pytest.mark.attack("13.3", "Open a session inside the data folder.")
+@pytest.mark.attack("13.3", "a session is opened inside the data folder")
 async def test_a_session_inside_the_data_is_given_nothing(root: Path, inside: str) -> None:
     async with workspace_in(root / inside) as workspace:
         assert (await refused(workspace, "fs/read_text_file", path=f"{root}/{inside}/token.txt")).reason == CLOSED
@@ -86,14 +86,14 @@ async def test_a_session_inside_the_data_is_given_nothing(root: Path, inside: st
 
 
 @pytest.mark.parametrize("cwd", ["state/data", "state/data/inner", "to-data", "to-inner"])
-@pytest.mark.attack("13.3", "Start a terminal inside the data folder.")
+@pytest.mark.attack("13.3", "a terminal is started inside the data folder")
 async def test_no_terminal_starts_inside_the_data(root: Path, cwd: str) -> None:
     async with workspace_in(root) as workspace:
         assert (await refused(workspace, "terminal/create", command="pwd", cwd=f"{root}/{cwd}")).reason == CLOSED
 
 
 @pytest.mark.parametrize("name", [MARK, MARK.upper(), f"{MARK}/x", f"new/{MARK}", f"new/{MARK}/x"])
-@pytest.mark.attack("13.3", "Close a project to everybody else by writing the mark of a data folder into it.")
+@pytest.mark.attack("13.3", "a project is closed to everybody else by the mark of a data folder")
 async def test_no_agent_makes_a_mark(root: Path, name: str) -> None:
     async with workspace_in(root) as workspace:
         error = await refused(workspace, "fs/write_text_file", path=f"{root}/{name}", content="")
@@ -101,7 +101,7 @@ async def test_no_agent_makes_a_mark(root: Path, name: str) -> None:
         await write(workspace, root / "new" / "f", "still open")
 
 
-@pytest.mark.attack("13.3", "Read the daemon's environment through /proc.")
+@pytest.mark.attack("13.3", "the daemon's environment is read through /proc")
 async def test_the_environment_of_the_daemon_is_no_file_of_a_session(root: Path) -> None:
     (root / "link").symlink_to("/proc/self/environ")
     async with workspace_in(Path("/")) as workspace:
@@ -115,7 +115,7 @@ async def test_the_environment_of_the_daemon_is_no_file_of_a_session(root: Path)
 
 
 @pytest.mark.parametrize("way", WAYS[:-1])
-@pytest.mark.attack("13.3", "Have the built-in agent read the data folder without asking.")
+@pytest.mark.attack("13.3", "the built-in agent is made to read the data folder unasked")
 async def test_the_built_in_tools_do_not_enter_the_data(root: Path, way: str) -> None:
     assert (await tool_refused(Read(), root, path=way)).reason == CLOSED
     assert (await tool_refused(Write(), root, path=way, content="mine")).reason == CLOSED
@@ -125,7 +125,7 @@ async def test_the_built_in_tools_do_not_enter_the_data(root: Path, way: str) ->
         assert (await tool_refused(List(), root, path=folder)).reason == CLOSED
 
 
-@pytest.mark.attack("13.3", "Have the built-in agent read the data folder without asking.")
+@pytest.mark.attack("13.3", "the built-in agent is made to read the data folder unasked")
 async def test_a_list_and_a_search_from_above_leave_the_data_out(root: Path) -> None:
     found = await use(Search(), root, pattern="works-as", hidden=True)
     assert SECRET not in found
@@ -136,12 +136,12 @@ async def test_a_list_and_a_search_from_above_leave_the_data_out(root: Path) -> 
     assert read_notes(root / "state" / "data") == []
 
 
-@SERVERS
+@VERSIONS
 @pytest.mark.attack(
-    "13.3", "As an agent whose folder has the data in it, read the owner's token, and say it into the log."
+    "13.3", "an agent whose folder has the data in it reads the owner's token, and says it into the log"
 )
-async def test_an_agent_above_the_data_gets_no_token(tmp_path: Path, server: str, http2: bool) -> None:
-    async with guarded(tmp_path, server=server, http2=http2) as daemon, daemon.client() as owner:
+async def test_an_agent_above_the_data_gets_no_token(tmp_path: Path, http2: bool) -> None:
+    async with guarded(tmp_path, http2=http2) as daemon, daemon.client() as owner:
         keep_token(tmp_path / "data", daemon.daemon.tokens)
         token = (tmp_path / "data" / TOKEN_FILE).read_text().strip()
         assert (await owner.get("/tokens", headers=bearer(token))).status_code == 200
@@ -158,10 +158,10 @@ async def test_an_agent_above_the_data_gets_no_token(tmp_path: Path, server: str
         assert token not in (await owner.get("/session/s1/export")).text
 
 
-@SERVERS
-@pytest.mark.attack("13.3", "Open a session inside the data folder.")
-async def test_the_daemon_opens_no_session_in_its_data(tmp_path: Path, server: str, http2: bool) -> None:
-    async with guarded(tmp_path, server=server, http2=http2) as daemon, daemon.client() as owner:
+@VERSIONS
+@pytest.mark.attack("13.3", "a session is opened inside the data folder")
+async def test_the_daemon_opens_no_session_in_its_data(tmp_path: Path, http2: bool) -> None:
+    async with guarded(tmp_path, http2=http2) as daemon, daemon.client() as owner:
         (tmp_path / "work" / "link").symlink_to("../data")
         for cwd in (tmp_path / "data", tmp_path / "work" / "link"):
             assert (await owner.post("/session", json={"cwd": str(cwd)})).status_code == 403
@@ -181,7 +181,7 @@ def test_a_newcomer_whose_folder_has_the_data_in_it_is_served_and_its_data_are_c
 
 
 @pytest.mark.parametrize("inside", [".", "deeper"])
-@pytest.mark.attack("13.3", "Have a daemon serve sessions inside its own data.")
+@pytest.mark.attack("13.3", "a daemon is started for sessions inside its own data")
 def test_a_daemon_does_not_start_where_its_sessions_would_be_inside_its_data(tmp_path: Path, inside: str) -> None:
     (tmp_path / "data" / "deeper").mkdir(parents=True)
     flags = ("--data", str(tmp_path / "data"), "--cwd", str(tmp_path / "data" / inside))
@@ -193,7 +193,7 @@ def test_a_daemon_does_not_start_where_its_sessions_would_be_inside_its_data(tmp
 # -- at rest -------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.attack("13.3", "Take a copy of the data folder, and get in with what is in it.")
+@pytest.mark.attack("13.3", "a copy of the data folder is taken, to get in with what is in it")
 async def test_nothing_that_works_rests_in_the_data_but_the_token_of_the_command_line(tmp_path: Path) -> None:
     data = tmp_path / "data"
     async with guarded(tmp_path, token=None) as daemon:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import httpx
 import pytest
-from tests.server.intruding import bearer, guarded, issue
+from tests.security.intruding import bearer, guarded, issue
 from tests.server.seats import Seat
 from tests.support.daemons import Running
 
@@ -23,7 +23,7 @@ from turnwire.wire.jsonrpc import Request, Result, raw
 
 pytestmark = [pytest.mark.anyio, pytest.mark.requirement("G13")]
 
-SERVERS = pytest.mark.parametrize(("server", "http2"), [("uvicorn", False), ("granian", True)])
+VERSIONS = pytest.mark.parametrize("http2", [False, True], ids=["http1", "http2"])
 ENVIRONMENT, HEADER, ARGUMENT, META = "env-secret-b", "header-secret-b", "argument-secret-b", "meta-secret-b"
 SECRETS = (ENVIRONMENT, HEADER, ARGUMENT, META)
 MCP = {
@@ -64,10 +64,10 @@ async def explained(client: httpx.AsyncClient, session_id: str) -> dict[str, Any
     return answer.json()
 
 
-@SERVERS
-@pytest.mark.attack("13.2", "With a token for one session, read another's frames in `explain`.")
-async def test_explain_shows_the_frames_of_its_own_session_only(tmp_path: Path, server: str, http2: bool) -> None:
-    async with sharing(tmp_path, server=server, http2=http2) as two:
+@VERSIONS
+@pytest.mark.attack("13.2", "a token for one session reads another's frames in `explain`")
+async def test_explain_shows_the_frames_of_its_own_session_only(tmp_path: Path, http2: bool) -> None:
+    async with sharing(tmp_path, http2=http2) as two:
         await two.ann.run("say 1 for-ann")
         await two.bob.run(f"say 1 {WORDS}")
         told = await explained(two.guest, "ann")
@@ -78,13 +78,16 @@ async def test_explain_shows_the_frames_of_its_own_session_only(tmp_path: Path, 
         assert WORDS in json.dumps(await explained(two.owner, "bob"))
 
 
-@SERVERS
-@pytest.mark.attack("13.2", "Read the credentials of a session's MCP servers, `_meta` or a command's variables.")
+@VERSIONS
+@pytest.mark.attack(
+    "13.2",
+    "the credentials of MCP servers, `_meta` or a command's variables are read where frames are shown",
+)
 async def test_no_place_that_shows_frames_shows_a_secret(
-    tmp_path: Path, server: str, http2: bool, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, http2: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)
-    async with sharing(tmp_path, server=server, http2=http2) as two:
+    async with sharing(tmp_path, http2=http2) as two:
         await two.bob.run("echo hello")
         shown = [json.dumps(await explained(two.owner, "bob"))]
         assert '\\"mcpServers\\":\\"[hidden]\\"' in shown[0]
@@ -105,7 +108,10 @@ async def test_no_place_that_shows_frames_shows_a_secret(
         ("session/prompt", {"prompt": META * 100_000}, "bytes]"),
     ],
 )
-@pytest.mark.attack("13.2", "Read the credentials of a session's MCP servers, `_meta` or a command's variables.")
+@pytest.mark.attack(
+    "13.2",
+    "the credentials of MCP servers, `_meta` or a command's variables are read where frames are shown",
+)
 def test_a_frame_is_kept_without_what_is_secret_in_it(method: str, params: dict[str, Any], shown: str) -> None:
     frames = LastFrames()
     frames.told(Request(1, method, raw(params)))
@@ -116,7 +122,7 @@ def test_a_frame_is_kept_without_what_is_secret_in_it(method: str, params: dict[
     assert shown in frames.sent[0]
 
 
-@pytest.mark.attack("13.2", "Make a shared agent fail, and read what it printed about another session.")
+@pytest.mark.attack("13.2", "a shared agent is made to fail, and what it printed about another session is read")
 async def test_the_last_words_of_a_shared_agent_are_for_owners_only(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -147,7 +153,7 @@ async def test_the_last_words_of_an_agent_that_served_one_session_are_told_in_it
         assert failed.stderr_tail == f"{WORDS}\n"
 
 
-@pytest.mark.attack("13.2", "Read what a shared agent prints that is no frame.")
+@pytest.mark.attack("13.2", "what a shared agent prints that is no frame is read")
 async def test_lines_that_are_no_frames_are_shown_to_owners_only(tmp_path: Path) -> None:
     async with sharing(tmp_path) as two:
         await two.bob.run(f"raw {WORDS}\nsay 1 x")

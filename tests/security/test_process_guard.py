@@ -34,7 +34,7 @@ def prompted(daemon: Served, text: str) -> str:
 
 @pytest.mark.parametrize("then", ["exit", "stay"])
 @pytest.mark.parametrize("how", ["kill", "stop"])
-@pytest.mark.attack("13.12", "As an agent, kill or stop the guard, and leave a process behind.")
+@pytest.mark.attack("13.12", "an agent kills or stops its guard, and leaves a process behind")
 async def test_an_agent_that_ends_or_stops_its_guard_leaves_no_process(tmp_path: Path, how: str, then: str) -> None:
     note = tmp_path / "note"
     agent = (sys.executable, PROGRAM, str(note), how, then, "agent")
@@ -54,7 +54,7 @@ async def test_an_agent_that_ends_or_stops_its_guard_leaves_no_process(tmp_path:
 
 
 @pytest.mark.parametrize("how", ["kill", "stop"])
-@pytest.mark.attack("13.12", "As a command in a terminal, kill or stop the guard, and leave a process behind.")
+@pytest.mark.attack("13.12", "a command in a terminal kills or stops its guard, and leaves a process behind")
 async def test_a_command_that_ends_or_stops_its_guard_leaves_no_process(tmp_path: Path, how: str) -> None:
     note = tmp_path / "note"
     with watching() as fled, served(tmp_path, *QUICK) as daemon:

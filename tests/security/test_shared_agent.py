@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.security.intruding import guarded
 from tests.server.acp.http_client import load, notification, request
 from tests.server.acp.socket_client import Socket, started
-from tests.server.intruding import guarded
 from tests.support.daemons import Running
 
 from turnwire.ids import SessionId
@@ -18,7 +18,6 @@ from turnwire.server.access.identity import Role
 
 pytestmark = [pytest.mark.anyio, pytest.mark.requirement("G13")]
 
-SERVERS = pytest.mark.parametrize("server", ["uvicorn", "granian"])
 AGENT = Path(__file__).with_name("noting_agent.py")
 
 
@@ -54,11 +53,10 @@ async def error_of(socket: Socket, method: str, params: dict[str, Any]) -> dict[
     return (await socket.answer("x")).get("error", {})
 
 
-@SERVERS
-@pytest.mark.attack("13.12", "With a token for one session, log in at the agent that all sessions share.")
-async def test_a_token_of_one_session_does_not_log_in_at_a_shared_agent(tmp_path: Path, server: str) -> None:
+@pytest.mark.attack("13.12", "a token for one session logs in at the agent that all sessions share")
+async def test_a_token_of_one_session_does_not_log_in_at_a_shared_agent(tmp_path: Path) -> None:
     async with AsyncExitStack() as stack:
-        stage = await staged(stack, tmp_path, server=server)
+        stage = await staged(stack, tmp_path)
         error = await error_of(stage.guest, "authenticate", {"methodId": "key"})
         assert error["data"]["code"] == "forbidden"
         assert "authenticate" not in stage.heard
@@ -66,13 +64,10 @@ async def test_a_token_of_one_session_does_not_log_in_at_a_shared_agent(tmp_path
         assert "authenticate" in stage.heard
 
 
-@SERVERS
-@pytest.mark.attack("13.12", "With a token for one session, call methods of its own at a shared agent.")
-async def test_a_token_of_one_session_calls_no_foreign_method_at_a_shared_agent(
-    tmp_path: Path, server: str
-) -> None:
+@pytest.mark.attack("13.12", "a token for one session calls methods of the agent's own at a shared agent")
+async def test_a_token_of_one_session_calls_no_foreign_method_at_a_shared_agent(tmp_path: Path) -> None:
     async with AsyncExitStack() as stack:
-        stage = await staged(stack, tmp_path, server=server)
+        stage = await staged(stack, tmp_path)
         for params in ({}, {"sessionId": stage.session_id}):
             error = await error_of(stage.guest, "_noting/reset", params)
             assert error["data"]["code"] == "forbidden", params
@@ -83,7 +78,7 @@ async def test_a_token_of_one_session_calls_no_foreign_method_at_a_shared_agent(
         assert "_noting/reset" in stage.heard
 
 
-@pytest.mark.attack("13.12", "With a token for one session, hear what a shared agent says about no session.")
+@pytest.mark.attack("13.12", "a token for one session hears what a shared agent says to everybody")
 async def test_what_a_shared_agent_says_to_everybody_is_not_for_a_token_of_one_session(tmp_path: Path) -> None:
     async with AsyncExitStack() as stack:
         stage = await staged(stack, tmp_path)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import httpx
 import pytest
-from tests.server.intruding import EVIL, bearer, guarded, link_of, log_in, open_session
+from tests.security.intruding import EVIL, bearer, guarded, link_of, log_in, open_session
 
 from turnwire.server.access.identity import Role
 

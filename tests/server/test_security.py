@@ -9,7 +9,7 @@ import anyio
 import httpx
 import pytest
 from tests.patience import SOON_S
-from tests.server.intruding import EVIL, bearer, events_of, guarded, issue, open_session, raw, statuses, table
+from tests.security.intruding import EVIL, bearer, events_of, guarded, issue, open_session, raw, statuses, table
 
 from turnwire.ids import SessionId
 from turnwire.limits import Limits

@@ -50,7 +50,7 @@ class Running(NamedTuple):
 async def running_daemon(
     data: Path,
     *,
-    server: str = "uvicorn",
+    server: str | None = None,
     http2: bool = False,
     agent: Sequence[str] = SCRIPTED,
     limits: Limits | None = None,
@@ -77,7 +77,7 @@ async def running_daemon(
                 host="127.0.0.1",
                 port=0,
                 tls=None,
-                server=cast("ServerKind", server),
+                server=cast("ServerKind", server or ("granian" if http2 else "uvicorn")),
                 ready=listening,
                 stop=stop,
             )

@@ -18,7 +18,7 @@ import msgspec
 from msgspec import Raw, Struct
 
 from turnwire.cli.commands import Command
-from turnwire.cli.output import printable
+from turnwire.cli.output import print_json_text, printable
 from turnwire.cli.reach import Reach, open_http, with_reach
 from turnwire.cli.screen import TextScreen
 from turnwire.client.arguments import to_raw
@@ -92,7 +92,10 @@ async def _print_frames(stream: EventStream, last: int | None, as_json: bool) ->
         async for batch in batches:
             for frame in batch:
                 if frame.id is not None:
-                    click.echo(frame.envelope if as_json else _line(frame))
+                    if as_json:
+                        print_json_text(frame.envelope)
+                    else:
+                        click.echo(_line(frame))
                     if frame.id == last:
                         return
             sys.stdout.flush()

@@ -1,11 +1,12 @@
 """How a command prints: answers as tables or JSON on stdout, lines for whoever runs it on stderr.
 
 There is colour only where a person looks at it. What comes from peers cannot steer a terminal: control characters
-are left out.
+are left out of text, and escaped in JSON, which then says the same. A pipe gets JSON as it is.
 """
 
 from __future__ import annotations
 
+import codecs
 import sys
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -24,7 +25,41 @@ def print_json(value: Any) -> None:
     # Here, so that the overview of the commands does not pay for it.
     import json
 
-    click.echo(json.dumps(value, ensure_ascii=False, separators=(",", ":")))
+    print_json_text(json.dumps(value, ensure_ascii=False, separators=(",", ":")))
+
+
+def print_json_text(text: str | bytes) -> None:
+    """A line of JSON that is written already."""
+    if sys.stdout.isatty():
+        text = escaped(text if isinstance(text, str) else text.decode(errors="replace"))
+    click.echo(text)
+
+
+def escaped(text: str) -> str:
+    """JSON with the same meaning and without anything that a terminal obeys, but for ends of lines."""
+    return "".join(each if each == "\n" or each.isprintable() else _escape(each) for each in text)
+
+
+def _escape(sign: str) -> str:
+    # Between the members of an object these are blanks; inside of a text JSON has none of them.
+    if sign in "\t\r":
+        return " "
+    units = sign.encode("utf-16-be", "surrogatepass")
+    return "".join(f"\\u{units[at]:02x}{units[at + 1]:02x}" for at in range(0, len(units), 2))
+
+
+class TerminalJson:
+    """Lines of JSON that come in pieces, written to a terminal."""
+
+    def __init__(self) -> None:
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+
+    def write(self, piece: bytes, /) -> int:
+        sys.stdout.write(escaped(self._decoder.decode(piece)))
+        return len(piece)
+
+    def flush(self) -> None:
+        sys.stdout.flush()
 
 
 def print_table(names: Sequence[str], rows: Sequence[Sequence[str]]) -> None:

@@ -20,7 +20,7 @@ from rich.spinner import Spinner
 from rich.text import Text
 
 from turnwire.cli.answer import tell_open
-from turnwire.cli.output import printable
+from turnwire.cli.output import print_json_text, printable
 from turnwire.client.permission import PermissionRequest
 from turnwire.core import events as ev
 from turnwire.core.codec import encode
@@ -51,7 +51,7 @@ class JsonLines:
         self._session_id = session_id
 
     def show(self, offset: int, event: ev.AnyEvent) -> None:
-        click.echo(to_envelope(self._session_id, offset, encode(event)))
+        print_json_text(to_envelope(self._session_id, offset, encode(event)))
         sys.stdout.flush()
 
     def pause(self) -> None:

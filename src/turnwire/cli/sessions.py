@@ -20,7 +20,7 @@ from msgspec import Struct
 
 from turnwire.cli.commands import Command, sendable_folder
 from turnwire.cli.failure import tell
-from turnwire.cli.output import print_json, print_table
+from turnwire.cli.output import TerminalJson, print_json, print_table
 from turnwire.cli.reach import Reach, run, with_reach
 from turnwire.client.http import Http, segment
 
@@ -84,14 +84,15 @@ def _row(entry: dict[str, Any]) -> tuple[str, ...]:
 def export(reach: Reach, session: str, output: str | None) -> None:
     """Write the whole log of a session to a file."""
     if output in (None, "-"):
-        run(reach, lambda http: _copy(http, session, sys.stdout.buffer))
+        to = TerminalJson() if sys.stdout.isatty() else sys.stdout.buffer
+        run(reach, lambda http: _copy(http, session, to))
         return
     with whole_file(output) as file:
         size = run(reach, lambda http: _copy(http, session, file))
     tell(f"wrote {size} bytes to {output}")
 
 
-async def _copy(http: Http, session: str, to: BinaryIO) -> int:
+async def _copy(http: Http, session: str, to: BinaryIO | TerminalJson) -> int:
     size = 0
     async with aclosing(http.stream(f"/session/{segment(session)}/export")) as pieces:
         async for piece in pieces:

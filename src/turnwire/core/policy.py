@@ -3,7 +3,8 @@
 Takes rules, a `session/request_permission` and what is known of its tool call; gives the verdict of the first rule
 that fits, or none. An answer selects one of the offered options by its kind and is never made up: where no option
 does what the rule says, the users are asked. Never allows anything by default, nor a call that an earlier rule may
-be meant for: what the agent did not say is unknown, not harmless.
+be meant for: what the agent did not say is unknown, not harmless. To allow, what is said must be certain: a plain
+line of shell, plain paths. To reject, a way to read it is enough, and where that is only a suspicion, users decide.
 """
 
 from __future__ import annotations
@@ -14,12 +15,14 @@ import shlex
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from fnmatch import fnmatchcase
-from typing import Any
+from typing import Any, NamedTuple
+from urllib.parse import unquote, urlsplit
 
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
 from turnwire.core.inputs import Verdict
+from turnwire.core.shell_line import candidates, read_line, text_of
 from turnwire.errors import ConfigError
 from turnwire.wire.jsonrpc import UNREADABLE, raw
 from turnwire.wire.methods import SESSION_REQUEST_PERMISSION
@@ -87,6 +90,8 @@ class KnownCall(Struct, frozen=True):
     diffs: tuple[str, ...] = ()
     """The files that its diffs change."""
     command: str | None = None
+    has_more: bool = False
+    """Beside the command something else was said that changes what is run: variables, or input."""
 
     @property
     def paths(self) -> tuple[str, ...]:
@@ -117,6 +122,9 @@ class _Change(Struct, rename="camel"):
 
 class _Input(Struct):
     command: str | list[Any] | None = None
+    args: list[Any] | None = None
+    env: Any = None
+    stdin: Any = None
 
 
 _read_change = msgspec.json.Decoder(_Change).decode
@@ -139,7 +147,8 @@ def amended(call: KnownCall, change: Raw, *, null_clears: bool) -> KnownCall | N
     elif told.content not in omitted:
         call = msgspec.structs.replace(call, diffs=_diffs(told.content or ()))
     if told.raw_input is not UNSET and (null_clears or bytes(told.raw_input) != b"null"):
-        call = msgspec.structs.replace(call, command=_command(told.raw_input))
+        command, has_more = _command(told.raw_input)
+        call = msgspec.structs.replace(call, command=command, has_more=has_more)
     return call
 
 
@@ -152,12 +161,20 @@ def _diffs(content: Sequence[_Content]) -> tuple[str, ...]:
     return tuple(path for path in paths if path is not None)
 
 
-def _command(raw_input: Raw) -> str | None:
+def _command(raw_input: Raw) -> tuple[str | None, bool]:
+    """The line of shell, and whether there is more to it."""
     try:
-        command = _read_input(raw_input).command
+        said = _read_input(raw_input)
     except UNREADABLE:
-        return None
-    return shlex.join(str(each) for each in command) if isinstance(command, list) else command
+        return None, False
+    words = said.command
+    if isinstance(words, list):
+        words = shlex.join(str(each) for each in words)
+    if words is not None and said.args:
+        # A program and its arguments apart; a shell reads neither.
+        program = words if isinstance(said.command, list) else shlex.quote(words)
+        words = " ".join([program, *(shlex.quote(str(each)) for each in said.args)])
+    return words, bool(said.env or said.stdin)
 
 
 class _Option(Struct, rename="camel"):
@@ -258,7 +275,10 @@ def _fits(rule: Rule, call: KnownCall, cwd: str, attended: bool) -> bool | None:
         rule.command is None or _command_fits(rule.command, call, allows=allows),
     ]
     if allows:
-        return call.kind is not None and all(found)
+        # A rule that only names paths is not meant for running something in them.
+        runs = call.kind == "execute" or call.command is not None
+        names_it = rule.kind is not None or rule.command is not None
+        return call.kind is not None and all(found) and (names_it or not runs)
     return False if False in found else None if None in found else True
 
 
@@ -271,9 +291,38 @@ def _paths_fit(pattern: str, call: KnownCall, cwd: str, *, allows: bool) -> bool
     if not call.paths:
         return None
     pattern = _one_slash(pattern.replace("{cwd}", _literal(posixpath.normpath(cwd))))
-    paths = [_one_slash(posixpath.normpath(posixpath.join(cwd, each))) for each in call.paths]
-    matching = [fnmatchcase(path, pattern) for path in paths]
-    return all(matching) if allows else any(matching)
+    paths = [_located(each, cwd) for each in call.paths]
+    if allows:
+        return all(each.is_plain and fnmatchcase(each.text, pattern) for each in paths)
+    if any(fnmatchcase(each.text, pattern) for each in paths):
+        return True
+    return False if all(each.is_plain for each in paths) else None
+
+
+class _Located(NamedTuple):
+    text: str
+    is_plain: bool
+    """Whether it is known which file is meant."""
+
+
+_ODD = re.compile(r"^~|^[A-Za-z][A-Za-z0-9+.-]*:|[$`\\]|[\x00-\x1f\x7f]")
+"""What a program may take for something else than the name of a file: a home, an address, a variable."""
+
+
+def _located(path: str, cwd: str) -> _Located:
+    """A location as a path. An address of a file is one; what may mean something else is not plain."""
+    if path.lower().startswith("file:"):
+        address = urlsplit(path)
+        decoded = unquote(address.path)
+        is_here = address.netloc in ("", "localhost") and decoded.startswith("/")
+        is_plain = is_here and not (address.query or address.fragment) and not re.search(r"[\x00-\x1f]", decoded)
+        # A file may be called `~x` here, because nothing is left to be read.
+        names, path = decoded.split("/"), decoded
+    else:
+        names, is_plain = path.split("/"), _ODD.search(path) is None
+    # What `..` leads to depends on links, which only the disk knows.
+    is_plain = is_plain and ".." not in names
+    return _Located(_one_slash(posixpath.normpath(posixpath.join(cwd, path))), is_plain)
 
 
 def _literal(path: str) -> str:
@@ -286,22 +335,19 @@ def _one_slash(path: str) -> str:
     return "/" + path.lstrip("/") if path.startswith("/") else path
 
 
-_CHAINS = re.compile(r"[;&|<>`$\n(){}]+")
-"""Characters by which one command line holds more than one command."""
-_EXPANDS = frozenset("$`")
-"""With them, what will be run is not written in the line."""
-
-
 def _command_fits(pattern: str, call: KnownCall, *, allows: bool) -> bool | None:
-    """A line that could hold a second command is never allowed: `git *` must not allow `git x; rm y`.
+    """To allow, the line must be one plain command, and all of it: `git *` must not allow `git x; rm y`.
 
-    To reject or to ask, one of its commands is enough.
+    To reject or to ask, one of its commands is enough. One that it may be hiding leaves it open.
     """
     if call.command is None:
         return None if call.kind in {None, "execute"} else False
+    reading = read_line(call.command)
     if allows:
-        return _CHAINS.search(call.command) is None and fnmatchcase(call.command, pattern)
-    commands = (call.command, *(each.strip() for each in _CHAINS.split(call.command)))
-    if any(fnmatchcase(each, pattern) for each in commands):
+        return reading.is_plain and not call.has_more and fnmatchcase(text_of(reading.commands[0]), pattern)
+    if fnmatchcase(call.command, pattern):
         return True
-    return None if _EXPANDS.intersection(call.command) else False
+    found = [each.is_sure for each in candidates(reading) if fnmatchcase(each.text, pattern)]
+    if found:
+        return True if any(found) else None
+    return False if reading.is_known and not call.has_more else None
