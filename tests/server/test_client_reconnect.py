@@ -86,7 +86,7 @@ async def test_what_one_event_is_told_as_comes_once_through_cuts_anywhere(tmp_pa
         running_daemon(tmp_path / "data", agent=(*SCRIPTED, "--profile", "v2")) as daemon,
         DaemonClient(daemon.url, TOKEN) as straight,
     ):
-        session_id = (await straight.create_session()).session_id
+        session_id, end = (await straight.create_session()).session_id, None
         for number in range(12):
             parts = [{"type": "text", "text": f"part {number}.{part}"} for part in range(6)]
             end = (await straight.prompt(session_id, parts)).event_id
