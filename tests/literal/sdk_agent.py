@@ -38,9 +38,9 @@ async def answer(turn: Turn) -> None:
             async with turn.tool("Delete it", kind="delete") as call:
                 turn.say("yes" if await turn.ask(call) else "no")
         case "wait":
-            turn.tool("Wait", kind="other")
-            turn.say("waiting")
-            await anyio.sleep_forever()
+            async with turn.tool("Wait", kind="other"):
+                turn.say("waiting")
+                await anyio.sleep_forever()
         case "fail":
             turn.say("so far")
             raise AgentFailure("the model is gone")

@@ -181,6 +181,11 @@ def test_a_turn_ends_by_state_over_every_transport(house: House, transport: str)
     assert talk.client.response(asked)["result"]["stopReason"] == "refusal"
 
 
+def after(talk: Talk, count: int) -> list[Frame]:
+    """What came about the session behind its first `count` frames."""
+    return talk.client.frames(talk.id)[count:]
+
+
 @EVERY_V2
 def test_idle_without_a_reason_stays_without_one_for_v2_and_is_an_end_for_the_others(
     house: House, agent: AgentText
@@ -194,11 +199,14 @@ def test_idle_without_a_reason_stays_without_one_for_v2_and_is_an_end_for_the_ot
     prompt = talk.agent.asked()
     talk.agent.begin(prompt)
     talk.update("state_update", state="running")
+    before = len(talk.client.frames(talk.id))
     talk.agent.say(talk.agent.state("idle"))
     events.until("turn_complete", stopReason="end_turn")
     onlooker.update("turn_complete", stopReason="end_turn")
-    idle = [each for each in talk.updates() if each.get("state") == "idle"][-1]
-    assert "stopReason" not in idle
+    idle = talk.client.heard.until(
+        lambda frame: member(frame, "params", "update", "state") == "idle" and frame in after(talk, before)
+    )
+    assert "stopReason" not in idle["params"]["update"]
 
 
 @pytest.mark.requirement("R33", "R36")
