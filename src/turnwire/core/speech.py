@@ -228,6 +228,9 @@ def answered(draft: Draft, input: AgentAnswered) -> None:
         return
     if agent.turn_end is ev.TurnEnd.IDLE or _only_took(agent, turn, input):
         insertion.answered(draft, input)
+        if agent.protocol_version == 1 and input.stop_reason is not None and turn is not None:
+            # It offers the lifecycle draft and answers as v1 does, at the end and with the reason.
+            _end_by_answer(draft, input)
         return
     if turn is None or turn.prompt_id != input.prompt_id:
         return
@@ -243,6 +246,12 @@ def answered(draft: Draft, input: AgentAnswered) -> None:
     else:
         by = ev.Ending.MARKER if turn.marked else ev.Ending.RESPONSE
         complete(draft, input.at, stop_reason=reason, ending=by, usage=input.usage)
+
+
+def _end_by_answer(draft: Draft, input: AgentAnswered) -> None:
+    turn = draft.state.turn
+    if turn is not None and turn.prompt_id == input.prompt_id and input.stop_reason is not None:
+        complete(draft, input.at, stop_reason=input.stop_reason, ending=ev.Ending.RESPONSE, usage=input.usage)
 
 
 def _only_took(agent: Agent, turn: Turn | None, input: AgentAnswered) -> bool:

@@ -206,7 +206,7 @@ def test_row_2_a_v1_client_is_offered_what_the_agent_has_and_what_we_add(
     assert offered["promptCapabilities"] == {"image": True}
     assert offered["mcpCapabilities"] == ({"http": True, "sse": True} if version == 1 else {"http": True})
     assert offered["sessionCapabilities"].keys() == {
-        *("additionalDirectories", "list", "resume", "close", "delete"),
+        *("additionalDirectories", "list", "resume", "close", "delete", "lifecycle"),
         *("turnComplete", "ready"),
     }
     assert result["agentInfo"] == {"name": "turnwire", "title": "a", "version": "1"}
@@ -236,7 +236,7 @@ def test_drafts_are_offered_in_their_places_and_left_out_when_they_are_off() -> 
     assert result["capabilities"] == {"session": {"ready": True, "turnComplete": {}}}
     off = plain(initialize_result(None, V1, HostOffer(version="1", turn_complete=False, ready=False)))
     assert "capabilities" not in off
-    assert off["agentCapabilities"]["sessionCapabilities"].keys() == {"list", "resume", "close", "delete"}
+    assert off["agentCapabilities"]["sessionCapabilities"].keys() == {"list", "resume", "close", "delete", "lifecycle"}
     quiet = plain(initialize_result(None, V2, HostOffer(version="1", ready=False)))
     assert "ready" not in quiet["capabilities"]["session"]
 
