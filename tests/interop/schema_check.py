@@ -3,7 +3,8 @@
 Takes the messages of one connection in both directions, in order; gives what the schema has against those that came
 from turnwire. A definition is found by the method: of the message itself, or of the request that it answers. Values
 that the schema leaves open for others (`title: other`) are refused, so that a misspelt kind does not pass. Drafts
-pass only where they are named below, and on a connection that may have them.
+pass only where they are named below and on a connection that may have them, and are held against our own schemas of
+them (`docs/schema`).
 """
 
 from __future__ import annotations
@@ -19,9 +20,11 @@ from tests.interop.peers import PEERS, ROOT, absent
 SCHEMAS = PEERS / "node/node_modules/@agentclientprotocol/sdk/schema"
 Json: TypeAlias = dict[str, Any]
 
-OFFERED = frozenset({"turn_complete"})
-"""Updates of drafts that v1 clients are offered and sent."""
-LIFECYCLE = frozenset({"state_change", "user_message"})
+DRAFTS = ROOT / "docs" / "schema"
+"""What we publish of the drafts."""
+OFFERED = {"turn_complete": ("turn-complete", "TurnCompleteUpdate")}
+"""Updates of drafts that v1 clients are offered and sent, and where each is defined."""
+LIFECYCLE = {"state_change": ("lifecycle", "StateChange"), "user_message": ("lifecycle", "UserMessage")}
 """Those of the lifecycle draft, which only a client that asked for them is sent."""
 DRAFT_METHODS = frozenset({"session/attach", "session/detach"})
 """Requests of drafts: their results are in no schema."""
@@ -92,6 +95,18 @@ def against(version: int, definition: str, value: Any, name: str = "schema") -> 
     return [f"{definition} {'/'.join(map(str, each.instance_path))}: {each.message}" for each in errors]
 
 
+@cache
+def _draft(name: str, definition: str) -> jsonschema_rs.Validator:
+    schema: Json = msgspec.json.decode((DRAFTS / f"{name}.json").read_bytes())
+    return jsonschema_rs.validator_for({**schema, "$ref": f"#/$defs/{definition}", "anyOf": [{}]})
+
+
+def against_draft(name: str, definition: str, value: Any) -> list[str]:
+    """What our schema of a draft has against a value."""
+    errors = _draft(name, definition).iter_errors(value)
+    return [f"{definition} {'/'.join(map(str, each.instance_path))}: {each.message}" for each in errors]
+
+
 class SchemaCheck:
     """One connection of a client of this version. Problems are collected; `problems` is empty if all is well."""
 
@@ -101,7 +116,8 @@ class SchemaCheck:
         self.problems: list[str] = []
         self.seen: set[str] = set()
         """What was checked: methods, kinds of updates, and methods whose answers were."""
-        self._drafts = frozenset[str]() if version == 2 else OFFERED | LIFECYCLE if lifecycle else OFFERED
+        self._lifecycle = lifecycle
+        self._drafts = {} if version == 2 else OFFERED | LIFECYCLE if lifecycle else OFFERED
         self._asked: dict[bytes, str] = {}
         """By their ids as JSON, because 1 and "1" are two ids."""
 
@@ -128,7 +144,7 @@ class SchemaCheck:
             kind: str = params["update"]["sessionUpdate"]
             self.seen.add(kind)
             if kind in self._drafts:
-                return []
+                return against_draft(*self._drafts[kind], params["update"])
         return self._hold("asks", method, params, f"{method} is no method of v{self.version}")
 
     def _answer(self, message: Json) -> list[str]:
@@ -141,6 +157,8 @@ class SchemaCheck:
         self.seen.add(f"{method} answered")
         if method.startswith("_") or method in DRAFT_METHODS:
             return []
+        if method == "session/prompt" and self._lifecycle:
+            return against_draft("lifecycle", "PromptResult", message["result"])
         return self._hold("results", method, message["result"], f"{method} has no answer in v{self.version}")
 
     def _hold(self, which: str, method: str, value: Any, otherwise: str) -> list[str]:

@@ -84,6 +84,7 @@ class Client(Heard):
         self.place = place
         self.connection = AcpConnection(place.daemon, who, place.tasks)
         self.version = 1
+        self.lifecycle = False
         self._count = 0
         self._reading: anyio.CancelScope | None = None
 
@@ -170,13 +171,18 @@ class Client(Heard):
         await self.notify("session/ready", sessionId=session_id)
         return result
 
+    @property
+    def answers_early(self) -> bool:
+        """It speaks v2, or the lifecycle draft."""
+        return self.version == 2 or self.lifecycle
+
+    def ends(self) -> int:
+        """How many ends of turns such a client has heard of."""
+        return sum(each.get("state") == "idle" and reason_of(each) is not None for each in self.updates())
+
     async def idle(self, count: int = 1) -> None:
-        """Until a v2 client heard so many ends of turns."""
-
-        def heard(_: Json) -> bool:
-            return sum(each.get("state") == "idle" and "stopReason" in each for each in self.updates()) >= count
-
-        await self.until(heard)
+        """Until such a client heard so many ends of turns."""
+        await self.until(lambda _: self.ends() >= count)
 
 
 def fits_update(frame: Json, kind: str, members: Json) -> bool:
@@ -185,6 +191,11 @@ def fits_update(frame: Json, kind: str, members: Json) -> bool:
         return False
     update: Json = frame["params"]["update"]
     return update["sessionUpdate"] == kind and all(update.get(name) == value for name, value in members.items())
+
+
+def reason_of(update: Json) -> str | None:
+    """Why a turn ended, in the words of v2 or of the lifecycle draft."""
+    return update.get("stopReason") or update.get("stop_reason")
 
 
 def said(update: Json) -> str:
@@ -203,6 +214,7 @@ async def connected(place: Place, initialize: Json = V1, who: Identity = ANYBODY
     client = Client(place, who)
     client.read()
     client.version = (await client.call("initialize", **initialize))["protocolVersion"]
+    client.lifecycle = initialize == LIFECYCLE
     try:
         yield client
     finally:

@@ -26,12 +26,15 @@ class _Watch:
         self.problems: list[str] = []
         self._asked: WeakKeyDictionary[AcpConnection, list[Json]] = WeakKeyDictionary()
         self._versions: WeakKeyDictionary[AcpConnection, int] = WeakKeyDictionary()
+        self._lifecycle: WeakKeyDictionary[AcpConnection, bool] = WeakKeyDictionary()
 
     def sent(self, connection: AcpConnection, frame: bytes) -> None:
         try:
             message = msgspec.json.decode(frame, type=dict[str, Any])
         except msgspec.DecodeError:
             return
+        if message.get("method") == "initialize":
+            self._lifecycle[connection] = '"lifecycle"' in frame.decode()
         if "id" in message and isinstance(message.get("method"), str):
             self._asked.setdefault(connection, []).append(message)
 
@@ -42,8 +45,8 @@ class _Watch:
         agreed: Json | None = message.get("result")
         if agreed is not None and isinstance(agreed.get("protocolVersion"), int):
             self._versions[connection] = agreed["protocolVersion"]
-        # A client asks for drafts in many places; whether each is heard has tests of its own.
-        check = SchemaCheck(self._versions.get(connection, 1), lifecycle=True)
+        version, lifecycle = self._versions.get(connection, 1), self._lifecycle.get(connection, False)
+        check = SchemaCheck(version, lifecycle=lifecycle and version == 1)
         if "method" not in message:
             # Any number of readers are given the same answer, each once.
             for asked in self._asked.get(connection, ()):

@@ -6,7 +6,7 @@ from itertools import product
 from typing import Any
 
 import pytest
-from tests.support.acp import DIALECTS, LIFECYCLE, MARKED, V1, V2, Client, Json, acp_daemon, connected
+from tests.support.acp import DIALECTS, LIFECYCLE, MARKED, V1, V2, Client, Json, acp_daemon, connected, reason_of
 from tests.support.driving import events_of
 
 from turnwire.core.events import PromptAccepted
@@ -24,9 +24,9 @@ def script(*lines: str) -> str:
 
 async def run(client: Client, session_id: str, text: str) -> Any:
     """Prompt and wait for the end, in whatever form the client hears it; gives the answer."""
-    ends = sum("stopReason" in each for each in client.updates())
+    ends = client.ends()
     answer = await client.answer(await client.prompt(session_id, text))
-    if client.version == 2 and "result" in answer:
+    if client.answers_early and "result" in answer:
         await client.idle(ends + 1)
     return answer
 
@@ -45,13 +45,11 @@ async def test_a_turn_is_told_in_order_and_ends_once(profile: Profile, dialect: 
         answer = await run(client, session_id, script("think hm", "say 1 one", "tool t1 read look", "say 1 two"))
         told = client.kinds()
         assert told.index("agent_thought_chunk") < told.index("says one") < told.index("says two")
-        if client.version == 2:
-            assert answer["result"].keys() == {"messageId"}
-            assert [each for each in told if each.startswith("state_update")] == [
-                "state_update running",
-                "state_update idle",
-            ]
-            assert told[-1] == "state_update idle"
+        if client.answers_early:
+            word = "state_update" if client.version == 2 else "state_change"
+            assert answer["result"].keys() == ({"messageId"} if client.version == 2 else set())
+            assert [each for each in told if each.startswith(word)] == [f"{word} running", f"{word} idle"]
+            assert told[-1] == f"{word} idle"
         else:
             assert answer["result"]["stopReason"] == "end_turn"
             assert client.frames[-1] is answer
@@ -186,9 +184,9 @@ async def test_a_cancel_is_heard_while_the_turn_runs(profile: Profile, dialect: 
         await client.update("agent_message_chunk")
         await client.notify("session/cancel", sessionId=session_id)
         answer = await client.answer(request_id)
-        if client.version == 2:
+        if client.answers_early:
             await client.idle()
-            assert client.updates()[-1]["stopReason"] == "cancelled"
+            assert reason_of(client.updates()[-1]) == "cancelled"
         else:
             assert answer["result"]["stopReason"] == "cancelled"
             assert [each["stopReason"] for each in marks(client)] == (["cancelled"] if dialect == "marked" else [])
@@ -204,10 +202,10 @@ async def test_a_turn_that_fails_says_why(profile: Profile, dialect: str) -> Non
         answer = await client.answer(
             await client.prompt(session_id, script("say 1 x", "error -32050 no more fuel"))
         )
-        if client.version == 2:
+        if client.answers_early:
             await client.idle()
             end = client.updates()[-1]
-            assert (end["stopReason"], end["error"]["code"]) == ("error", -32050)
+            assert (reason_of(end), end["error"]["code"]) == ("error", -32050)
         else:
             assert answer["error"]["code"] == -32050
             assert ["stopReason" in each for each in marks(client)] == ([False] if dialect == "marked" else [])
@@ -363,13 +361,100 @@ async def test_a_cancel_withdraws_open_questions(dialect: str) -> None:
         await client.call("session/list")
 
 
-async def test_the_lifecycle_draft_is_spoken_on_v1_to_a_client_that_asked() -> None:
-    async with acp_daemon() as place, connected(place, LIFECYCLE) as client:
-        await run(client, await client.new(), "say 1 x")
-        told = client.kinds()
-        assert told[:2] == ["user_message", "state_change running"]
-        idle = next(each for each in client.updates() if each.get("state") == "idle")
+# -- the lifecycle draft on v1 -------------------------------------------------------------------------------
+
+
+@pytest.mark.requirement("R92")
+@pytest.mark.parametrize("hello", DIALECTS.values(), ids=DIALECTS.keys())
+async def test_the_lifecycle_is_offered_to_every_v1_client(hello: Json) -> None:
+    async with acp_daemon() as place, connected(place, hello) as client:
+        agreed = client.frames[0]["result"]
+        if client.version == 1:
+            assert agreed["agentCapabilities"]["sessionCapabilities"]["lifecycle"] == {}
+        else:
+            assert "lifecycle" not in str(agreed)
+
+
+@pytest.mark.requirement("R92")
+@pytest.mark.parametrize("profile", PROFILES)
+@pytest.mark.parametrize(
+    "wish",
+    [{"session": {"lifecycle": {}}}, {"_meta": {"turnwire": {"lifecycle": True}}}, {"_meta": {"lifecycle": {}}}],
+    ids=["session", "ours", "meta"],
+)
+async def test_a_client_of_the_lifecycle_is_answered_at_acceptance_and_told_the_rest(
+    profile: Profile, wish: Json
+) -> None:
+    hello = {**LIFECYCLE, "clientCapabilities": wish}
+    async with acp_daemon(profile) as place, connected(place, hello) as client:
+        client.lifecycle = True
+        session_id = await client.new()
+        answer = await client.answer(
+            await client.prompt(session_id, "ask t1 yes,no\nusage 3 9\nsay 1 x\nspend 5 7")
+        )
+        assert answer["result"] == {}
+        question = await client.until(lambda each: each.get("method") == "session/request_permission")
+        chosen = {"outcome": {"outcome": "selected", "optionId": "yes"}}
+        await client.send({"jsonrpc": "2.0", "id": question["id"], "result": chosen})
+        await client.idle()
+        told = [each for each in client.kinds() if each.startswith(("user_message", "state_change"))]
+        assert told == [
+            "user_message",
+            "state_change running",
+            "state_change requires_action",
+            "state_change running",
+            "state_change idle",
+        ]
+        [message] = [each for each in client.updates() if each["sessionUpdate"] == "user_message"]
+        assert message["content"][0]["type"] == "text"
+        assert message["messageId"]
+        idle = client.updates()[-1]
         assert idle["stop_reason"] == "end_turn"
+        assert not marks(client), "it has an end already"
+        answers = [each for each in client.frames if "method" not in each and each["id"] == answer["id"]]
+        assert answers == [answer], "and no answer at the end"
+
+
+@pytest.mark.requirement("R92")
+async def test_a_client_of_the_lifecycle_gets_the_marker_if_it_asks_for_it_too() -> None:
+    wishes = {"session": {"lifecycle": {}, "turnComplete": {}}}
+    async with acp_daemon() as place, connected(place, {**LIFECYCLE, "clientCapabilities": wishes}) as client:
+        client.lifecycle = True
+        answer = await run(client, await client.new(), "say 1 x")
+        mark = await client.update("turn_complete")
+        assert mark["params"]["update"]["promptRequestId"] == answer["id"]
+        assert client.kinds()[-2:] == ["state_change idle", "turn_complete"]
+
+
+@pytest.mark.requirement("R92")
+async def test_a_prompt_of_the_lifecycle_that_never_entered_the_conversation_is_refused() -> None:
+    async with acp_daemon() as place, connected(place, LIFECYCLE) as client:
+        session_id = await client.new()
+        await client.answer(await client.prompt(session_id, "say 1 begun\nnever"))
+        waiting = await client.prompt(session_id, "say 1 unsaid")
+        await client.until(lambda _: "says begun" in client.kinds())
+        await client.notify("session/cancel", sessionId=session_id)
+        assert (await client.answer(waiting))["error"]["code"] == -32800
+        await client.idle()
+        assert reason_of(client.updates()[-1]) == "cancelled"
+        assert client.kinds().count("user_message") == 1
+
+
+@pytest.mark.requirement("R92")
+@pytest.mark.requirement("R44")
+async def test_who_loads_a_session_in_the_lifecycle_hears_messages_ends_and_where_it_stands() -> None:
+    async with acp_daemon() as place, connected(place, V1) as first:
+        session_id = await first.new()
+        await first.answer(await first.prompt(session_id, "say 1 one"))
+        await first.prompt(session_id, "say 1 two\ngate g")
+        await first.until(lambda _: "says two" in first.kinds())
+        async with connected(place, LIFECYCLE) as client:
+            await client.open("session/load", session_id)
+            told = [each for each in client.kinds() if not each.startswith("says")]
+            turn = ["user_message", "state_change running"]
+            assert told == [*turn, "state_change idle", *turn, "state_change running"]
+            place.source.gates.open("g")
+            await client.idle(2)
 
 
 async def test_a_prompts_meta_reaches_the_agent() -> None:
