@@ -53,7 +53,6 @@ def initialize_params(version: str, *, protocol: int = NEWEST_VERSION, services:
         "elicitation": questions,
         "session": {
             "turnComplete": {},
-            "lifecycle": {},
             "configOptions": {"boolean": {}},
             "compaction": {},
             "notices": {},
@@ -98,10 +97,12 @@ def read_initialize(result: Raw) -> AgentProfile:
         _member(session2, "_meta"),
         _member(_member(session2, "_meta"), VENDOR),
     )
-    if is_v2 or _offered(places, "lifecycle"):
+    if is_v2:
         turn_end = TurnEnd.IDLE
+    elif _offered(places, "turnComplete"):
+        turn_end = TurnEnd.MARKER
     else:
-        turn_end = TurnEnd.MARKER if _offered(places, "turnComplete") else TurnEnd.RESPONSE
+        turn_end = TurnEnd.IDLE if _offered(places, "lifecycle") else TurnEnd.RESPONSE
     methods, name = answer.get("authMethods"), _member(answer, "info" if is_v2 else "agentInfo").get("name")
     return AgentProfile(
         version=2 if is_v2 else 1,

@@ -236,7 +236,13 @@ def test_drafts_are_offered_in_their_places_and_left_out_when_they_are_off() -> 
     assert result["capabilities"] == {"session": {"ready": True, "turnComplete": {}}}
     off = plain(initialize_result(None, V1, HostOffer(version="1", turn_complete=False, ready=False)))
     assert "capabilities" not in off
-    assert off["agentCapabilities"]["sessionCapabilities"].keys() == {"list", "resume", "close", "delete", "lifecycle"}
+    assert off["agentCapabilities"]["sessionCapabilities"].keys() == {
+        "list",
+        "resume",
+        "close",
+        "delete",
+        "lifecycle",
+    }
     quiet = plain(initialize_result(None, V2, HostOffer(version="1", ready=False)))
     assert "ready" not in quiet["capabilities"]["session"]
 
