@@ -23,7 +23,6 @@ from turnwire.core.encoder.encoder import Dialect
 from turnwire.ids import PromptId, SessionId
 
 
-
 @pytest.mark.requirement("R18", "R19", "R22", "R25")
 @pytest.mark.parametrize(
     ("dialect", "marks"),
