@@ -13,7 +13,7 @@ SECRET = "a-token-that-nobody-guesses"
 
 def test_each_value_names_its_source_and_the_strongest_wins(tmp_path: Path) -> None:
     file = tmp_path / "turnwire.toml"
-    file.write_text('port = 1111\nlog_level = "error"\nserver = "granian"\n\n[limits]\nqueue_length = 7\n')
+    file.write_text('port = 1111\nlog_level = "error"\ndurability = "full"\n\n[limits]\nqueue_length = 7\n')
     shown = run(
         *("config", "--json", "--config", str(file), "--port", "3333", "--", "my-agent", "--flag"),
         home=tmp_path,
@@ -25,7 +25,7 @@ def test_each_value_names_its_source_and_the_strongest_wins(tmp_path: Path) -> N
     found = {each["name"]: (each["value"], each["source"]) for each in shown.lines[0]["settings"]}
     assert found["port"] == ("3333", "command line")
     assert found["log_level"] == ("debug", "environment")
-    assert found["server"] == ("granian", "file")
+    assert found["durability"] == ("full", "file")
     assert found["limits.queue_length"] == ("7", "file")
     assert found["agent"] == ("my-agent --flag", "command line")
     assert found["host"] == ("127.0.0.1", "default")

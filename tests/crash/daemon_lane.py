@@ -107,7 +107,6 @@ class FolderRun:
         return Manner(
             number=self._lives,
             cold=cold,
-            server=self._random.choices(["uvicorn", "granian"], [4, 1])[0],
             durability=self._random.choice(["full", "normal", "memory"]),
             agent_process=self._agent_process,
         )

@@ -53,7 +53,6 @@ class Manner:
 
     number: int
     cold: bool = False
-    server: str = "uvicorn"
     durability: str = "normal"
     agent_process: str = "shared"
 
@@ -84,7 +83,6 @@ class Folder:
             "--token": TOKEN,
             "--log-format": "json",
             "--log-level": "warning",
-            "--server": manner.server,
             "--durability": manner.durability,
             "--agent-process": manner.agent_process,
         }

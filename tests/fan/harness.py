@@ -17,7 +17,7 @@ import httpx
 from tests.fan.clients import Client
 from tests.fan.http_clients import http_client
 from tests.fan.matrix import Pair
-from tests.fan.programs import Host, Program, Programs, Server, Way
+from tests.fan.programs import Host, Program, Programs, Version, Way
 from tests.fan.transports import over_http, over_pipes, over_socket
 from tests.interop.schema_check import SCHEMAS, SchemaCheck
 from tests.support.heard import WAIT_S, Json
@@ -96,8 +96,8 @@ class Harness:
 
     def host(self, way: Way = "usual") -> Host:
         """The daemon that serves the pair's transport."""
-        server: Server = "granian" if self.pair.transport == "http2" else "uvicorn"
-        return self.programs.daemon(server, self.pair.agent, way)
+        version: Version = "http2" if self.pair.transport == "http2" else "http1"
+        return self.programs.daemon(version, self.pair.agent, way)
 
     def program(self, way: Way = "usual") -> Program:
         """The program that the client talks to."""

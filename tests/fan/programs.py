@@ -1,7 +1,7 @@
 """The programs that the tests talk to: daemons and stdio processes, each started when it is first asked for.
 
-Takes a server, an agent and a way to run; gives a program that all tests of the folder share. What they do not
-share is a session. Everything ends with the block.
+Takes a version of HTTP, an agent and a way to run; gives a program that all tests of the folder share. What they do
+not share is a session. Everything ends with the block.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from turnwire.testing import Profile
 from turnwire.wire.ndjson import LineReader
 
 Json: TypeAlias = dict[str, Any]
-Server: TypeAlias = Literal["uvicorn", "granian"]
+Version: TypeAlias = Literal["http1", "http2"]
 Way: TypeAlias = Literal["usual", "hasty", "held-to-v1"]
 
 TOKEN = "a-token-for-the-fan-0123456789"
@@ -36,7 +36,7 @@ WAYS: dict[Way, tuple[str, ...]] = {
     "held-to-v1": ("--ready-timeout", "never", "--protocol", "1"),
 }
 """How an operator may run it."""
-SERVERS: dict[Server, tuple[str, ...]] = {"uvicorn": ("--server", "uvicorn"), "granian": ("--http2",)}
+VERSIONS: dict[Version, tuple[str, ...]] = {"http1": (), "http2": ("--http2",)}
 TALKS = ("--before", "commands early", "--inside", "commands inside", "--inside", "title Named")
 """What every agent says around its answer to `session/new`, of its own accord."""
 LAST_WORD = ("--after", "usage 1 2")
@@ -108,9 +108,9 @@ class Programs:
             *("--", *program.command),
         )
 
-    def _daemon(self, server: Server, agent: Profile, way: Way = "usual") -> Host:
+    def _daemon(self, version: Version, agent: Profile, way: Way = "usual") -> Host:
         program = self.program(agent)
-        words = (*SERVERS[server], "--token", TOKEN, *self.flags(program, way))
+        words = (*VERSIONS[version], "--token", TOKEN, *self.flags(program, way))
         return Host(self._stack.enter_context(served(program.home, *words)).url, program)
 
     def _stdio(self, dialect: Dialect, agent: Profile, way: Way = "usual") -> StdioProcess:

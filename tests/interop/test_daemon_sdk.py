@@ -30,9 +30,6 @@ def sdk() -> None:
     need_sdk()
 
 
-BOTH = pytest.mark.parametrize("server", ["uvicorn", "granian"], indirect=True)
-"""For clients that do not wait for an end on a stream which is open already. granian closes connections itself, so
-over its HTTP/1.1 nobody can see that a client has read its answer."""
 AGENTS = pytest.mark.parametrize("profile", ["v1", "v2"], indirect=True)
 """The SDK reads v1. By default that is what it gets, also of an agent that speaks v2."""
 QUEUE = 64
@@ -46,22 +43,16 @@ Scenario: TypeAlias = Callable[..., Awaitable[Any]]
 
 
 @pytest.fixture(scope="module")
-def server(request: pytest.FixtureRequest) -> str:
-    """uvicorn, or what a test names."""
-    return getattr(request, "param", "uvicorn")
-
-
-@pytest.fixture(scope="module")
 def profile(request: pytest.FixtureRequest) -> str:
     """What the agent speaks: v1, or what a test names."""
     return getattr(request, "param", "v1")
 
 
 @pytest.fixture(scope="module")
-async def running(server: str, profile: str, tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Running]:
+async def running(profile: str, tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Running]:
     """One daemon for all tests that do not hurt it; each has its own sessions."""
     agent = (*SCRIPTED, "--profile", profile)
-    async with running_daemon(tmp_path_factory.mktemp("daemon") / "data", server=server, agent=agent) as opened:
+    async with running_daemon(tmp_path_factory.mktemp("daemon") / "data", agent=agent) as opened:
         yield opened
 
 
@@ -87,7 +78,6 @@ def ends(events: list[Any]) -> list[Any]:
 # -- sessions and turns --------------------------------------------------------------------------------------
 
 
-@BOTH
 async def test_a_session_is_created_shared_named_and_found(running: Running, scenario: Scenario) -> None:
     found = await scenario("turns", "create")
     cwd = str(running.daemon.roots[0])
@@ -106,7 +96,6 @@ async def test_a_session_is_created_shared_named_and_found(running: Running, sce
     )
 
 
-@BOTH
 @pytest.mark.requirement("R57", "R58")
 async def test_the_plain_client_gets_the_end_of_each_turn(scenario: Scenario) -> None:
     found = await scenario("turns", "plain", ["hello", "stop max_tokens", "error -32000 no luck", "say 3 more"])
@@ -128,7 +117,6 @@ async def test_the_session_client_gets_the_end_of_each_turn_with_and_without_an_
         assert ended[2]["body"] == "agent_error"
 
 
-@BOTH
 @pytest.mark.requirement("R62", "G1")
 async def test_two_observers_see_the_same_events_in_the_same_order_and_the_end(scenario: Scenario) -> None:
     found = await scenario("turns", "observers", ["say 20 a", "tool t1 edit a file", "say 20 b"])
@@ -183,7 +171,6 @@ async def test_a_cursor_that_is_no_place_in_the_log_is_told_in_the_words_of_the_
     assert found["ids"] == list(range(1, found["last"] + 1)), "it goes on from the start"
 
 
-@BOTH
 async def test_a_new_name_is_told_to_all(scenario: Scenario) -> None:
     found = await scenario("turns", "rename")
     assert found["given"] == {"displayName": "A better name"}
@@ -415,7 +402,6 @@ async def test_two_thousand_fast_chunks_reach_every_reader(scenario: Scenario) -
     assert (found["count"], found["inOrder"]) == (2000, True)
 
 
-@BOTH
 @pytest.mark.requirement("G10")
 async def test_the_hundredth_reader_is_as_welcome_as_the_first(scenario: Scenario) -> None:
     found = await scenario("crowds", "readers", 100)

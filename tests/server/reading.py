@@ -25,11 +25,7 @@ from turnwire.limits import MiB
 from turnwire.testing.patience import WAIT_S
 from turnwire.wire.sse import SseEvent, SseReader
 
-VERSIONS = pytest.mark.parametrize(
-    ("server", "http2"),
-    [("uvicorn", False), ("granian", False), ("granian", True)],
-    ids=["uvicorn", "granian", "granian-h2"],
-)
+VERSIONS = pytest.mark.parametrize("http2", [False, True], ids=["http1", "http2"])
 ENDS = frozenset({"turn_complete", "turn_error"})
 MARKERS = frozenset({"replay_complete", "state_resync_required", "session_snapshot"})
 """Frames that are made for one stream and have no id of their own."""

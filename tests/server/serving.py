@@ -61,9 +61,9 @@ def more_files() -> None:
 
 
 @asynccontextmanager
-async def serving(data: Path, server: str = "uvicorn") -> AsyncGenerator[Serving]:
+async def serving(data: Path) -> AsyncGenerator[Serving]:
     """Run this file as a program."""
-    command = [sys.executable, "-m", "tests.server.serving", str(data), server]
+    command = [sys.executable, "-m", "tests.server.serving", str(data)]
     environment = os.environ | {"PYTHONPATH": f"{ROOT}:{os.environ.get('PYTHONPATH', '')}"}
     async with await anyio.open_process(command, stderr=None, cwd=ROOT, env=environment) as process:
         assert process.stdout is not None
@@ -81,8 +81,7 @@ async def serving(data: Path, server: str = "uvicorn") -> AsyncGenerator[Serving
 
 async def main() -> None:
     more_files()
-    data, server = Path(sys.argv[1]), sys.argv[2]
-    async with running_daemon(data, server=server, limits=Limits()) as running:
+    async with running_daemon(Path(sys.argv[1]), limits=Limits()) as running:
         session_id = await open_session(running)
         told = {"url": running.url, "session": session_id, "pid": os.getpid()}
         os.write(1, msgspec.json.encode(told) + b"\n")

@@ -34,9 +34,9 @@ async def ask(seat: Seat, text: str, *, query: str = "", **headers: str) -> http
     [("", "wait=20"), ("", 'respond-async;x=1, Wait="20" ;y'), ("", "wait"), ("?wait=true", ""), ("?wait=20", "")],
 )
 async def test_whoever_asks_for_it_is_answered_with_the_end(
-    tmp_path: Path, server: str, http2: bool, query: str, prefer: str
+    tmp_path: Path, http2: bool, query: str, prefer: str
 ) -> None:
-    async with seated(tmp_path / "d", server=server, http2=http2, log="memory") as seat:
+    async with seated(tmp_path / "d", http2=http2, log="memory") as seat:
         headers = {"Prefer": prefer} if prefer else {}
         done = await ask(seat, "say 2 word\nstop max_tokens", query=query, **headers)
         body = answer(done, 200)
@@ -75,10 +75,8 @@ async def test_a_wait_that_is_no_time_is_refused(tmp_path: Path) -> None:
 
 
 @VERSIONS
-async def test_a_turn_that_fails_is_a_problem_with_the_code_of_its_end(
-    tmp_path: Path, server: str, http2: bool
-) -> None:
-    async with seated(tmp_path / "d", server=server, http2=http2) as seat:
+async def test_a_turn_that_fails_is_a_problem_with_the_code_of_its_end(tmp_path: Path, http2: bool) -> None:
+    async with seated(tmp_path / "d", http2=http2) as seat:
         problem = answer(await ask(seat, "say 1 so\nexit 3", query="?wait=true"), 502)
         assert (problem["code"], problem["reason"], problem["exitCode"]) == ("turn_failed", "agent_exited", 3)
         [failed] = of(await seat.events(), ev.TurnFailed)
@@ -88,10 +86,10 @@ async def test_a_turn_that_fails_is_a_problem_with_the_code_of_its_end(
 @VERSIONS
 @pytest.mark.requirement("R67", "G7")
 async def test_when_the_time_is_over_the_answer_is_the_usual_one_and_the_turn_goes_on(
-    tmp_path: Path, server: str, http2: bool
+    tmp_path: Path, http2: bool
 ) -> None:
     gate, limits = tmp_path / "gate", Limits(blocking_s=0.2)
-    async with seated(tmp_path / "d", server=server, http2=http2, limits=limits) as seat:
+    async with seated(tmp_path / "d", http2=http2, limits=limits) as seat:
         waited = await ask(seat, f"gate {gate}\nsay 1 done", Prefer="wait=60")
         receipt = answer(waited, 202)
         assert waited.headers["preference-applied"] == "wait"
@@ -147,9 +145,9 @@ def _has_waiters() -> bool:
 
 @VERSIONS
 async def test_a_daemon_that_stops_lets_waiting_clients_go_with_the_usual_answer(
-    tmp_path: Path, server: str, http2: bool
+    tmp_path: Path, http2: bool
 ) -> None:
-    async with seated(tmp_path / "d", server=server, http2=http2) as seat:
+    async with seated(tmp_path / "d", http2=http2) as seat:
         with anyio.fail_after(WAIT_S):
             async with anyio.create_task_group() as tasks:
 

@@ -92,13 +92,12 @@ async def test_https_is_spoken_with_the_certificates_of_the_environment(
                 assert (await session.prompt("say 2 x")).text == "xx"
 
 
-@pytest.mark.parametrize("server", ["uvicorn", "granian"])
-def test_the_twin_without_an_event_loop_does_the_same(server: str, tmp_path: Path) -> None:
+def test_the_twin_without_an_event_loop_does_the_same(tmp_path: Path) -> None:
     url: list[str] = []
     ready, stop = threading.Event(), threading.Event()
 
     async def serve() -> None:
-        async with running_daemon(tmp_path / "data", server=server) as daemon:
+        async with running_daemon(tmp_path / "data") as daemon:
             url.append(daemon.url)
             ready.set()
             await anyio.to_thread.run_sync(stop.wait, WAIT_S)

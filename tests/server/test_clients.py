@@ -193,10 +193,8 @@ async def asked_of(reader: Reader) -> dict[str, Any]:
 
 
 @VERSIONS
-async def test_a_client_does_what_the_agent_asks_while_its_stream_is_open(
-    tmp_path: Path, server: str, http2: bool
-) -> None:
-    async with seated(tmp_path / "d", "s1", server=server, http2=http2) as seat, serving(seat) as reader:
+async def test_a_client_does_what_the_agent_asks_while_its_stream_is_open(tmp_path: Path, http2: bool) -> None:
+    async with seated(tmp_path / "d", "s1", http2=http2) as seat, serving(seat) as reader:
         accepted = await seat.prompt(f"read {tmp_path}/unsaved.txt")
         asked = await asked_of(reader)
         assert asked["method"] == READ

@@ -36,8 +36,8 @@ STEERABLE = (*SCRIPTED, "--steering")
 
 @VERSIONS
 @pytest.mark.requirement("G8")
-async def test_another_client_cancels_and_the_end_says_who(tmp_path: Path, server: str, http2: bool) -> None:
-    async with seated(tmp_path / "d", server=server, http2=http2) as seat:
+async def test_another_client_cancels_and_the_end_says_who(tmp_path: Path, http2: bool) -> None:
+    async with seated(tmp_path / "d", http2=http2) as seat:
         _, secret = seat.running.daemon.tokens.issue("bob", Role.CONTROLLER)
         asked = (await seat.prompt("say 1 so\nnever"))["promptId"]
         await seat.until(ev.SessionUpdated, asked)
@@ -86,11 +86,9 @@ async def steer(seat: Seat, text: str, **headers: str) -> dict[str, Any]:
 
 
 @VERSIONS
-async def test_a_steering_prompt_goes_into_the_running_turn_and_ends_with_it(
-    tmp_path: Path, server: str, http2: bool
-) -> None:
+async def test_a_steering_prompt_goes_into_the_running_turn_and_ends_with_it(tmp_path: Path, http2: bool) -> None:
     gate = tmp_path / "gate"
-    async with seated(tmp_path / "d", server=server, http2=http2, agent=STEERABLE) as seat:
+    async with seated(tmp_path / "d", http2=http2, agent=STEERABLE) as seat:
         host = (await seat.prompt(f"gate {gate}\nsay 1 done"))["promptId"]
         await seat.until(ev.PromptSent, host)
         steered = await steer(seat, "rather this", **{"Idempotency-Key": "k1"})

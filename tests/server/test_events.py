@@ -30,9 +30,9 @@ pytestmark = pytest.mark.anyio
 @VERSIONS
 @pytest.mark.requirement("R59", "R61", "R62", "R75", "R79")
 async def test_every_subscriber_sees_every_event_of_a_turn_in_one_order_and_its_end_last(
-    tmp_path: Path, server: str, http2: bool
+    tmp_path: Path, http2: bool
 ) -> None:
-    async with running_daemon(tmp_path / "d", server=server, http2=http2) as running, running.client() as client:
+    async with running_daemon(tmp_path / "d", http2=http2) as running, running.client() as client:
         session_id = await open_session(running)
         path = f"/session/{session_id}/events"
         async with reading(client, path) as first, reading(client, path) as second:
@@ -50,12 +50,10 @@ async def test_every_subscriber_sees_every_event_of_a_turn_in_one_order_and_its_
 
 @VERSIONS
 @pytest.mark.requirement("R63")
-async def test_a_stream_is_made_for_proxies_and_beats_when_it_is_quiet(
-    tmp_path: Path, server: str, http2: bool
-) -> None:
+async def test_a_stream_is_made_for_proxies_and_beats_when_it_is_quiet(tmp_path: Path, http2: bool) -> None:
     limits = Limits(heartbeat_s=0.1)
     async with (
-        running_daemon(tmp_path / "d", server=server, http2=http2, limits=limits) as running,
+        running_daemon(tmp_path / "d", http2=http2, limits=limits) as running,
         running.client(headers={"Accept-Encoding": "gzip, br"}) as client,
     ):
         session_id = await open_session(running)
@@ -73,10 +71,8 @@ async def test_a_stream_is_made_for_proxies_and_beats_when_it_is_quiet(
 
 @VERSIONS
 @pytest.mark.requirement("R76", "G9")
-async def test_a_cursor_gives_everything_after_it_once_and_then_what_comes(
-    tmp_path: Path, server: str, http2: bool
-) -> None:
-    async with running_daemon(tmp_path / "d", server=server, http2=http2) as running, running.client() as client:
+async def test_a_cursor_gives_everything_after_it_once_and_then_what_comes(tmp_path: Path, http2: bool) -> None:
+    async with running_daemon(tmp_path / "d", http2=http2) as running, running.client() as client:
         session_id = await open_session(running)
         await prompt(running, session_id, "say 20 word")
         head = await ended(running, session_id)
@@ -125,9 +121,9 @@ async def test_without_a_cursor_a_stream_begins_with_what_comes(tmp_path: Path) 
 @pytest.mark.requirement("R77", "G9")
 @pytest.mark.parametrize("reason", ["trimmed", "ahead", "epoch"])
 async def test_a_cursor_that_cannot_be_honoured_is_told_once_and_the_stream_goes_on(
-    tmp_path: Path, server: str, http2: bool, reason: str
+    tmp_path: Path, http2: bool, reason: str
 ) -> None:
-    async with running_daemon(tmp_path / "d", server=server, http2=http2) as running, running.client() as client:
+    async with running_daemon(tmp_path / "d", http2=http2) as running, running.client() as client:
         session_id = await open_session(running)
         await prompt(running, session_id, "say 20 word")
         head = await ended(running, session_id)
@@ -175,8 +171,8 @@ async def test_an_unknown_session_has_no_stream(tmp_path: Path) -> None:
 
 
 @VERSIONS
-async def test_a_snapshot_and_the_events_after_it_have_no_seam(tmp_path: Path, server: str, http2: bool) -> None:
-    async with running_daemon(tmp_path / "d", server=server, http2=http2) as running, running.client() as client:
+async def test_a_snapshot_and_the_events_after_it_have_no_seam(tmp_path: Path, http2: bool) -> None:
+    async with running_daemon(tmp_path / "d", http2=http2) as running, running.client() as client:
         session_id = await open_session(running)
         gate = tmp_path / "gate"
         work = f"plan one; two\nusage 3 10\ntitle A name\nask t1 yes,no\ngate {gate}\nflood 2000"
@@ -213,9 +209,9 @@ async def test_a_snapshot_and_the_events_after_it_have_no_seam(tmp_path: Path, s
 
 @VERSIONS
 async def test_a_stream_ends_with_its_session_and_one_of_a_closed_session_after_its_events(
-    tmp_path: Path, server: str, http2: bool
+    tmp_path: Path, http2: bool
 ) -> None:
-    async with running_daemon(tmp_path / "d", server=server, http2=http2) as running, running.client() as client:
+    async with running_daemon(tmp_path / "d", http2=http2) as running, running.client() as client:
         session_id = await open_session(running)
         path = f"/session/{session_id}/events"
         async with reading(client, path) as stream:
@@ -229,7 +225,7 @@ async def test_a_stream_ends_with_its_session_and_one_of_a_closed_session_after_
         async with reading(client, path) as live:
             assert await live.to_the_end() == []
     async with (
-        running_daemon(tmp_path / "d", server=server, http2=http2) as running,
+        running_daemon(tmp_path / "d", http2=http2) as running,
         running.client() as client,
         reading(client, path, **after(0)) as replay,
     ):
@@ -237,8 +233,8 @@ async def test_a_stream_ends_with_its_session_and_one_of_a_closed_session_after_
 
 
 @VERSIONS
-async def test_streams_end_themselves_when_the_daemon_stops(tmp_path: Path, server: str, http2: bool) -> None:
-    async with running_daemon(tmp_path / "d", server=server, http2=http2) as running, running.client() as client:
+async def test_streams_end_themselves_when_the_daemon_stops(tmp_path: Path, http2: bool) -> None:
+    async with running_daemon(tmp_path / "d", http2=http2) as running, running.client() as client:
         session_id = await open_session(running)
         async with reading(client, f"/session/{session_id}/events") as one, reading(client, "/events") as many:
             running.daemon.stopping.set()
@@ -249,10 +245,8 @@ async def test_streams_end_themselves_when_the_daemon_stops(tmp_path: Path, serv
 
 @VERSIONS
 @pytest.mark.requirement("R64")
-async def test_a_reader_that_leaves_is_noticed_and_changes_nothing(
-    tmp_path: Path, server: str, http2: bool
-) -> None:
-    async with running_daemon(tmp_path / "d", server=server, http2=http2) as running:
+async def test_a_reader_that_leaves_is_noticed_and_changes_nothing(tmp_path: Path, http2: bool) -> None:
+    async with running_daemon(tmp_path / "d", http2=http2) as running:
         session_id = await open_session(running)
         gate = tmp_path / "gate"
         path = f"/session/{session_id}/events"

@@ -1,4 +1,4 @@
-"""Both servers listen where they are told, say so, bound what strangers can do to them, and stop in good order."""
+"""The listener listens where it is told, says so, bounds what strangers can do to it, and stops in good order."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 from urllib.parse import urlsplit
 
 import anyio
@@ -27,12 +27,10 @@ from websockets.exceptions import InvalidStatus
 from turnwire.errors import ConfigError
 from turnwire.limits import Limits
 from turnwire.server import listener
-from turnwire.server.listener import ServerKind, Tls, listen, open_listener, run, url_of
+from turnwire.server.listener import Tls, listen, open_listener, run, url_of
 from turnwire.testing.patience import WAIT_S
 
 pytestmark = pytest.mark.anyio
-
-SERVERS = pytest.mark.parametrize("server", get_args(ServerKind))
 
 
 async def hello(scope: Scope, receive: Receive, send: Send) -> None:
@@ -64,7 +62,7 @@ class Listening:
 
 
 @asynccontextmanager
-async def listening(app: ASGIApp, server: ServerKind, **options: Any) -> AsyncGenerator[Listening]:
+async def listening(app: ASGIApp, **options: Any) -> AsyncGenerator[Listening]:
     stop, ready = anyio.Event(), anyio.Event()
     urls: list[str] = []
 
@@ -72,7 +70,7 @@ async def listening(app: ASGIApp, server: ServerKind, **options: Any) -> AsyncGe
         urls.append(url)
         ready.set()
 
-    serve = partial(listen, app, host="127.0.0.1", port=0, server=server, ready=heard, stop=stop, **options)
+    serve = partial(listen, app, host="127.0.0.1", port=0, ready=heard, stop=stop, **options)
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(serve)
         with anyio.fail_after(WAIT_S):
@@ -92,22 +90,20 @@ async def read_all(stream: SocketStream) -> bytes:
             return came
 
 
-@SERVERS
-async def test_a_free_port_is_found_and_told(server: ServerKind) -> None:
-    async with listening(hello, server) as server_, httpx.AsyncClient() as client:
+async def test_a_free_port_is_found_and_told() -> None:
+    async with listening(hello) as server_, httpx.AsyncClient() as client:
         assert urlsplit(server_.url).port
         answer = await client.get(server_.url)
         assert answer.text == "hello over 1.1"
         assert "uvicorn" not in str(answer.headers)
 
 
-@SERVERS
-async def test_a_port_in_use_is_refused_by_name(server: ServerKind) -> None:
-    async with listening(hello, server) as first:
+async def test_a_port_in_use_is_refused_by_name() -> None:
+    async with listening(hello) as first:
         port = urlsplit(first.url).port
         assert port
         with pytest.raises(ConfigError, match=f"port {port} on 127.0.0.1 is in use"):
-            await listen(hello, host="127.0.0.1", port=port, server=server, ready=print, stop=anyio.Event())
+            await listen(hello, host="127.0.0.1", port=port, ready=print, stop=anyio.Event())
 
 
 @pytest.mark.parametrize(
@@ -138,7 +134,7 @@ async def test_a_socket_that_is_neither_accepted_nor_refused_is_an_error(caplog:
     async def silent(scope: Scope, receive: Receive, send: Send) -> None:
         """Forgets to answer."""
 
-    async with listening(silent, "uvicorn") as server:
+    async with listening(silent) as server:
         with pytest.raises(InvalidStatus, match="500"), anyio.fail_after(WAIT_S):
             await connect(server.url.replace("http", "ws", 1))
     assert [each.getMessage() for each in caplog.records if each.levelno >= logging.ERROR] == [
@@ -146,9 +142,9 @@ async def test_a_socket_that_is_neither_accepted_nor_refused_is_an_error(caplog:
     ]
 
 
-async def test_granian_speaks_http2_in_the_clear_on_the_same_port() -> None:
+async def test_http2_is_spoken_in_the_clear_on_the_same_port() -> None:
     async with (
-        listening(hello, "granian") as server,
+        listening(hello, http2=True) as server,
         httpx.AsyncClient(http1=False, http2=True) as new,
         httpx.AsyncClient() as old,
     ):
@@ -161,14 +157,12 @@ def tls(tmp_path_factory: pytest.TempPathFactory) -> Tls:
     return self_signed(tmp_path_factory.mktemp("tls"))
 
 
-@pytest.mark.parametrize(("server", "version"), [("uvicorn", "1.1"), ("granian", "2")])
-async def test_tls_is_served_and_http2_agreed_upon_where_there_is_one(
-    tls: Tls, server: ServerKind, version: str
-) -> None:
+@pytest.mark.parametrize(("http2", "version"), [(False, "1.1"), (True, "2")])
+async def test_over_tls_the_version_is_agreed_upon(tls: Tls, http2: bool, version: str) -> None:
     trusted = ssl.create_default_context(cafile=str(tls.cert))
     async with (
-        listening(hello, server, tls=tls) as server_,
-        httpx.AsyncClient(http2=True, verify=trusted) as client,
+        listening(hello, tls=tls) as server_,
+        httpx.AsyncClient(http2=http2, verify=trusted) as client,
     ):
         assert server_.url.startswith("https://")
         assert (await client.get(server_.url)).text == f"hello over {version}"
@@ -177,14 +171,13 @@ async def test_tls_is_served_and_http2_agreed_upon_where_there_is_one(
 async def test_tls_without_its_files_is_refused(tmp_path: Path) -> None:
     tls = Tls(tmp_path / "cert.pem", tmp_path / "key.pem")
     with pytest.raises(ConfigError, match=r"cert\.pem"):
-        await listen(hello, host="127.0.0.1", port=0, tls=tls, server="uvicorn", ready=print, stop=anyio.Event())
+        await listen(hello, host="127.0.0.1", port=0, tls=tls, ready=print, stop=anyio.Event())
 
 
-@SERVERS
-async def test_a_server_stops_within_a_second_of_connections_that_rest(server: ServerKind) -> None:
+async def test_a_server_stops_within_a_second_of_connections_that_rest() -> None:
     async with httpx.AsyncClient() as client:
         with anyio.fail_after(WAIT_S) as waiting:
-            async with listening(hello, server) as server_, await server_.connect():
+            async with listening(hello) as server_, await server_.connect():
                 await client.get(server_.url)  # its connection is kept open
                 waiting.deadline = anyio.current_time() + SOON_S
                 server_.stop.set()
@@ -193,17 +186,16 @@ async def test_a_server_stops_within_a_second_of_connections_that_rest(server: S
 
 
 async def test_half_a_request_does_not_hold_up_the_stop() -> None:
-    async with listening(hello, "uvicorn") as server, await server.connect() as half:
+    async with listening(hello) as server, await server.connect() as half:
         await half.send(b"GET / HTTP/1.1\r\nHost: x\r\n")
         server.stop.set()
         with anyio.fail_after(SOON_S):
             await read_all(half)
 
 
-@SERVERS
-async def test_cancelling_stops_at_once_whatever_is_open(server: ServerKind) -> None:
+async def test_cancelling_stops_at_once_whatever_is_open() -> None:
     with anyio.fail_after(WAIT_S) as waiting:
-        async with listening(endless, server) as server_, await server_.connect() as reader:
+        async with listening(endless) as server_, await server_.connect() as reader:
             await reader.send(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
             while b"begun" not in await reader.receive():
                 pass
@@ -218,23 +210,21 @@ def threads() -> set[str]:
 
 
 @needs_linux
-@SERVERS
-async def test_a_server_that_was_cancelled_leaves_no_thread_at_work(server: ServerKind) -> None:
+async def test_a_server_that_was_cancelled_leaves_no_thread_at_work() -> None:
     """One that is told to end and finds its socket shut first would try to accept for ever."""
     before = threads()
     for _ in range(3):
-        async with listening(hello, server) as serving:
+        async with listening(hello) as serving:
             serving.scope.cancel()
     with anyio.fail_after(SOON_S):
         while threads() - before:  # noqa: ASYNC110
             await anyio.sleep(0.01)
 
 
-@SERVERS
-async def test_a_server_that_was_cancelled_leaves_the_loop_to_the_next(server: ServerKind) -> None:
+async def test_a_server_that_was_cancelled_leaves_the_loop_to_the_next() -> None:
     """Its socket gets the same number as the one before, which the loop must have forgotten."""
     for _ in range(3):
-        async with listening(hello, server) as serving:
+        async with listening(hello) as serving:
             async with httpx.AsyncClient(timeout=WAIT_S) as client:
                 assert (await client.get(serving.url)).status_code == 200
             serving.scope.cancel()
@@ -242,7 +232,7 @@ async def test_a_server_that_was_cancelled_leaves_the_loop_to_the_next(server: S
 
 async def test_a_head_that_never_ends_is_refused_before_it_is_whole() -> None:
     async with (
-        listening(hello, "uvicorn", limits=Limits(header_bytes=4096)) as server,
+        listening(hello, limits=Limits(header_bytes=4096)) as server,
         await server.connect() as peer,
     ):
         await peer.send(b"GET / HTTP/1.1\r\nHost: x\r\n")
@@ -252,7 +242,7 @@ async def test_a_head_that_never_ends_is_refused_before_it_is_whole() -> None:
 
 async def test_a_body_is_not_taken_for_a_head() -> None:
     async with (
-        listening(hello, "uvicorn", limits=Limits(header_bytes=1024)) as server,
+        listening(hello, limits=Limits(header_bytes=1024)) as server,
         await server.connect() as peer,
     ):
         await peer.send(b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 9000\r\n\r\n" + b"x" * 9000)
@@ -267,34 +257,11 @@ async def test_a_head_that_takes_too_long_ends_its_connection(
     monkeypatch: pytest.MonkeyPatch, begun: bytes
 ) -> None:
     monkeypatch.setattr(listener, "HEAD_S", 0.2)
-    async with listening(hello, "uvicorn") as server, await server.connect() as peer:
+    async with listening(hello) as server, await server.connect() as peer:
         if begun:
             await peer.send(begun)
         answer = await read_all(peer)
         assert (b"hello over 1.1" in answer) == begun.endswith(b"GET /")
-
-
-async def test_granian_serves_more_streams_than_its_default_allows() -> None:
-    count = 1_100
-    async with listening(endless, "granian") as server, anyio.create_task_group() as tasks:
-        begun = 0
-        all_begun = anyio.Event()
-
-        async def read() -> None:
-            nonlocal begun
-            async with await server.connect() as peer:
-                await peer.send(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
-                while b"begun" not in await peer.receive():
-                    pass
-                begun += 1
-                if begun == count:
-                    all_begun.set()
-                await all_begun.wait()
-
-        with anyio.fail_after(WAIT_S):
-            for _ in range(count):
-                tasks.start_soon(read)
-            await all_begun.wait()
 
 
 def test_a_program_runs_on_the_fast_loop() -> None:

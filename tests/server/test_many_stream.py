@@ -50,10 +50,8 @@ async def ends_of(stream: Reader, count: int) -> list[Seen]:
 
 @VERSIONS
 @pytest.mark.requirement("R59", "R75", "R76", "G9")
-async def test_a_dozen_tabs_live_on_one_stream_and_come_back_with_one_cursor(
-    tmp_path: Path, server: str, http2: bool
-) -> None:
-    async with running_daemon(tmp_path / "d", server=server, http2=http2) as running:
+async def test_a_dozen_tabs_live_on_one_stream_and_come_back_with_one_cursor(tmp_path: Path, http2: bool) -> None:
+    async with running_daemon(tmp_path / "d", http2=http2) as running:
         tabs = [await open_session(running, f"tab{number}") for number in range(TABS)]
         starts = {each: (await running.daemon.node.head(each)).head for each in tabs}
         path = "/events?" + "&".join(f"session={each}" for each in tabs)
@@ -96,10 +94,8 @@ async def test_the_cursor_of_many_sessions_outlives_the_daemon(tmp_path: Path) -
 
 
 @VERSIONS
-async def test_a_stream_of_all_sessions_shows_those_that_come_and_go(
-    tmp_path: Path, server: str, http2: bool
-) -> None:
-    async with running_daemon(tmp_path / "d", server=server, http2=http2) as running, running.client() as client:
+async def test_a_stream_of_all_sessions_shows_those_that_come_and_go(tmp_path: Path, http2: bool) -> None:
+    async with running_daemon(tmp_path / "d", http2=http2) as running, running.client() as client:
         old = await open_session(running, "old")
         start = (await running.daemon.node.head(old)).head
         async with reading(client, "/events") as stream:

@@ -44,7 +44,6 @@ FLOOD = "flood 2000 4000"
 
 SHORT = f"proxy_read_timeout {PATIENCE_S}s;"
 VERSIONS = pytest.mark.parametrize("version", ["", "proxy_http_version 1.1;"], ids=["http1.0", "http1.1"])
-SERVERS = pytest.mark.parametrize("server", ["uvicorn", "granian"])
 
 
 class Place(NamedTuple):
@@ -68,12 +67,10 @@ class Place(NamedTuple):
 
 
 @asynccontextmanager
-async def behind_nginx(
-    tmp_path: Path, settings: str, *, server: str = "uvicorn", heartbeat_s: float = HEARTBEAT_S
-) -> AsyncGenerator[Place]:
+async def behind_nginx(tmp_path: Path, settings: str, *, heartbeat_s: float = HEARTBEAT_S) -> AsyncGenerator[Place]:
     limits = Limits(heartbeat_s=heartbeat_s)
     async with (
-        running_daemon(tmp_path / "d", server=server, limits=limits) as running,
+        running_daemon(tmp_path / "d", limits=limits) as running,
         nginx_before(running.url, tmp_path / "nginx", settings) as nginx,
     ):
         outside = running._replace(url=nginx.url)
@@ -96,15 +93,14 @@ async def until_patience_is_over(observer: Reader) -> None:
 
 
 @VERSIONS
-@SERVERS
 @pytest.mark.requirement("R62", "R63", "R65", "R80")
 async def test_a_turn_longer_than_the_proxy_waits_ends_for_its_sender_and_for_an_observer(
-    tmp_path: Path, server: str, version: str
+    tmp_path: Path, version: str
 ) -> None:
     results: list[str] = []
     with anyio.fail_after(WAIT_S):
         async with (
-            behind_nginx(tmp_path, SHORT + version, server=server) as place,
+            behind_nginx(tmp_path, SHORT + version) as place,
             reading(place.http, place.events) as observer,
             DaemonClient(place.nginx.url, place.running.token) as daemon,
             anyio.create_task_group() as tasks,

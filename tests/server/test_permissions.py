@@ -29,8 +29,8 @@ async def asked(seat: Seat, script: str = "ask t1 yes,no") -> ev.PermissionReque
 
 
 @VERSIONS
-async def test_an_open_question_is_listed_until_it_is_answered(tmp_path: Path, server: str, http2: bool) -> None:
-    async with seated(tmp_path / "d", server=server, http2=http2) as seat:
+async def test_an_open_question_is_listed_until_it_is_answered(tmp_path: Path, http2: bool) -> None:
+    async with seated(tmp_path / "d", http2=http2) as seat:
         question = await asked(seat)
         [shown] = (await seat.get("permissions"))["permissions"]
         assert shown["requestId"] == question.request_id
@@ -111,11 +111,9 @@ async def test_an_elicitation_is_answered_with_what_the_agent_asked_for(tmp_path
 
 
 @VERSIONS
-async def test_of_ten_clients_with_ten_answers_each_one_wins_and_all_learn_who(
-    tmp_path: Path, server: str, http2: bool
-) -> None:
+async def test_of_ten_clients_with_ten_answers_each_one_wins_and_all_learn_who(tmp_path: Path, http2: bool) -> None:
     options = [f"o{number}" for number in range(10)]
-    async with seated(tmp_path / "d", server=server, http2=http2) as seat:
+    async with seated(tmp_path / "d", http2=http2) as seat:
         clients = [await seat.attach(f"client {number}") for number in range(10)]
         async with reading(seat.client, seat.path("events")) as watching:
             question = await asked(seat, f"ask t1 {','.join(options)}")

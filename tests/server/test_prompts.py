@@ -38,9 +38,9 @@ pytestmark = pytest.mark.anyio
 @VERSIONS
 @pytest.mark.requirement("R57")
 async def test_a_prompt_is_answered_within_a_second_however_long_its_turn_takes(
-    tmp_path: Path, server: str, http2: bool
+    tmp_path: Path, http2: bool
 ) -> None:
-    async with seated(tmp_path / "d", server=server, http2=http2) as seat:
+    async with seated(tmp_path / "d", http2=http2) as seat:
         head = (await seat.running.daemon.node.head(seat.session_id)).head
         with anyio.fail_after(SOON_S):
             accepted = await seat.prompt("never")
@@ -241,10 +241,10 @@ async def test_a_daemon_that_is_about_to_stop_takes_no_prompt(tmp_path: Path) ->
 @VERSIONS
 @pytest.mark.requirement("R60", "R61", "R62", "R78", "G3")
 async def test_sender_and_observer_see_one_end_per_prompt_after_all_its_updates(
-    tmp_path: Path, server: str, http2: bool
+    tmp_path: Path, http2: bool
 ) -> None:
     scripts = ["say 3 word", "tool t1\nsay 1 done", "say 1 so\nerror -32000 no", "say 2 late\nstop refusal"]
-    async with seated(tmp_path / "d", server=server, http2=http2) as seat, seat.running.client() as other:
+    async with seated(tmp_path / "d", http2=http2) as seat, seat.running.client() as other:
         path = seat.path("events")
         async with reading(seat.client, path) as sender, reading(other, path) as observer:
             asked = [(await seat.prompt(each, promptRequestId=n))["promptId"] for n, each in enumerate(scripts)]

@@ -36,10 +36,8 @@ async def test_the_same_key_is_one_prompt_and_another_body_is_refused(tmp_path: 
 
 @VERSIONS
 @pytest.mark.requirement("G7", "G3")
-async def test_an_accepted_prompt_is_one_prompt_with_one_end_over_a_restart(
-    tmp_path: Path, server: str, http2: bool
-) -> None:
-    options: dict[str, Any] = {"server": server, "http2": http2}
+async def test_an_accepted_prompt_is_one_prompt_with_one_end_over_a_restart(tmp_path: Path, http2: bool) -> None:
+    options: dict[str, Any] = {"http2": http2}
     keys = [{"Idempotency-Key": f"k{n}"} for n in range(3)]
     bodies = [{"prompt": blocks(text)} for text in ("say 1 done", "never", "say 1 waited")]
     async with seated(tmp_path / "d", "s1", **options) as seat:

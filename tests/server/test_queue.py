@@ -28,10 +28,8 @@ async def busy(seat: Seat, *waiting: str) -> tuple[str, list[str]]:
 
 
 @VERSIONS
-async def test_what_waits_is_listed_edited_moved_and_removed_by_anybody(
-    tmp_path: Path, server: str, http2: bool
-) -> None:
-    async with seated(tmp_path / "d", server=server, http2=http2) as seat, seat.running.client() as other_client:
+async def test_what_waits_is_listed_edited_moved_and_removed_by_anybody(tmp_path: Path, http2: bool) -> None:
+    async with seated(tmp_path / "d", http2=http2) as seat, seat.running.client() as other_client:
         other = seat._replace(client=other_client)
         running, (first, second, third) = await busy(seat, "say 1 a", "say 1 b", "say 1 c")
         [entry, *_] = (await other.get("queue"))["prompts"]

@@ -47,11 +47,11 @@ def token(running: Running, role: Role, session_id: str | None = None) -> dict[s
 @VERSIONS
 @pytest.mark.requirement("R68", "G6")
 async def test_a_new_session_is_answered_with_its_agent_there_and_its_early_words_in_the_log(
-    tmp_path: Path, server: str, http2: bool
+    tmp_path: Path, http2: bool
 ) -> None:
     agent = (*SCRIPTED, "--before", "commands plan,review", "--inside", "usage 1 200")
     async with (
-        running_daemon(tmp_path / "d", agent=agent, server=server, http2=http2) as running,
+        running_daemon(tmp_path / "d", agent=agent, http2=http2) as running,
         running.client() as client,
     ):
         told = answer(await client.post("/session", json={"title": "First"}), 200)

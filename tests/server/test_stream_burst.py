@@ -17,13 +17,10 @@ CLOSE = 100
 """Every so many readers look at each id."""
 
 
-@pytest.mark.parametrize(
-    ("server", "subscribers"),
-    [("uvicorn", 1), ("uvicorn", 10), ("uvicorn", 100), ("uvicorn", 1_000), ("granian", 100)],
-)
-async def test_every_subscriber_of_a_burst_gets_every_event(tmp_path: Path, server: str, subscribers: int) -> None:
+@pytest.mark.parametrize("subscribers", [1, 10, 100, 1_000])
+async def test_every_subscriber_of_a_burst_gets_every_event(tmp_path: Path, subscribers: int) -> None:
     more_files()
-    async with serving(tmp_path / "d", server) as daemon:
+    async with serving(tmp_path / "d") as daemon:
         with anyio.fail_after(LONG_S):
             readers: list[Counter] = [
                 await count_stream(daemon.url, daemon.path, daemon.headers, ends=1, close=number % CLOSE == 0)

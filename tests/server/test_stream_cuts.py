@@ -30,9 +30,9 @@ SEED = 20_261_116
 
 @VERSIONS
 async def test_a_stream_that_is_cut_at_every_fiftieth_event_of_a_turn_gives_each_event_once(
-    tmp_path: Path, server: str, http2: bool
+    tmp_path: Path, http2: bool
 ) -> None:
-    async with running_daemon(tmp_path / "d", server=server, http2=http2) as running:
+    async with running_daemon(tmp_path / "d", http2=http2) as running:
         session_id = await open_session(running)
         path = f"/session/{session_id}/events"
         await prompt(running, session_id, f"flood {CHUNKS}")
@@ -54,10 +54,9 @@ async def test_a_stream_that_is_cut_at_every_fiftieth_event_of_a_turn_gives_each
         assert cuts >= CHUNKS // EVERY
 
 
-@pytest.mark.parametrize("server", ["uvicorn", "granian"])
-async def test_a_stream_that_is_cut_at_any_byte_gives_each_event_once(tmp_path: Path, server: str) -> None:
+async def test_a_stream_that_is_cut_at_any_byte_gives_each_event_once(tmp_path: Path) -> None:
     places = random.Random(SEED)
-    async with running_daemon(tmp_path / "d", server=server) as running:
+    async with running_daemon(tmp_path / "d") as running:
         session_id = await open_session(running)
         path = f"/session/{session_id}/events"
         await prompt(running, session_id, f"flood {CHUNKS}")
@@ -73,12 +72,11 @@ async def test_a_stream_that_is_cut_at_any_byte_gives_each_event_once(tmp_path: 
         assert cuts > 20
 
 
-@pytest.mark.parametrize("server", ["uvicorn", "granian"])
 async def test_a_stream_of_many_sessions_that_is_cut_at_any_byte_gives_each_event_of_each_once(
-    tmp_path: Path, server: str
+    tmp_path: Path,
 ) -> None:
     places = random.Random(SEED)
-    async with running_daemon(tmp_path / "d", server=server) as running:
+    async with running_daemon(tmp_path / "d") as running:
         sessions = [await open_session(running, f"s{number}") for number in range(3)]
         path = "/events?sessions=" + ",".join(sessions)
         async with running.client() as client, reading(client, path) as stream:

@@ -65,11 +65,10 @@ async def burst(daemon: Serving, reader: Counter) -> float:
     return daemon.memory_mb()
 
 
-@pytest.mark.parametrize("server", ["uvicorn", "granian"])
 async def test_a_stalled_reader_costs_the_daemon_a_page_and_delays_nobody_and_misses_nothing(
-    tmp_path: Path, server: str
+    tmp_path: Path,
 ) -> None:
-    async with serving(tmp_path / "d", server) as daemon:
+    async with serving(tmp_path / "d") as daemon:
         with anyio.fail_after(LONG_S):
             live = await count_stream(daemon.url, daemon.path, daemon.headers, ends=1)
             memory_mb = max([await burst(daemon, live) for _ in range(WARM)])
@@ -110,13 +109,12 @@ def let_go(monkeypatch: pytest.MonkeyPatch) -> anyio.Event:
     return event
 
 
-@pytest.mark.parametrize("server", ["uvicorn", "granian"])
 @pytest.mark.requirement("R76")
 async def test_a_reader_that_takes_nothing_for_too_long_is_dropped_and_comes_back_without_loss(
-    tmp_path: Path, server: str, let_go: anyio.Event
+    tmp_path: Path, let_go: anyio.Event
 ) -> None:
     limits = Limits(write_timeout_s=0.5)
-    async with running_daemon(tmp_path / "d", server=server, limits=limits) as running:
+    async with running_daemon(tmp_path / "d", limits=limits) as running:
         session_id = await open_session(running)
         path = f"/session/{session_id}/events"
         await prompt(running, session_id, "flood 20000 200")
@@ -142,7 +140,7 @@ async def test_a_stalled_stream_of_one_connection_leaves_the_others_of_it_alone(
     tmp_path: Path, let_go: anyio.Event
 ) -> None:
     limits = Limits(write_timeout_s=1.0)
-    async with running_daemon(tmp_path / "d", server="granian", http2=True, limits=limits) as running:
+    async with running_daemon(tmp_path / "d", http2=True, limits=limits) as running:
         session_id = await open_session(running)
         path = f"/session/{session_id}/events"
         await prompt(running, session_id, "flood 20000 1500")  # twice the window that the client gives a stream

@@ -52,7 +52,7 @@ async def nothing(scope: Scope, receive: Receive, send: Send) -> None:
 async def test_files_that_tls_cannot_use_are_refused_by_name(files: Path, cert: str, key: str, why: str) -> None:
     tls = Tls(files / cert, files / key)
     with pytest.raises(ConfigError, match=why), anyio.fail_after(WAIT_S):
-        await listen(nothing, host="127.0.0.1", port=0, tls=tls, server="granian", ready=print, stop=anyio.Event())
+        await listen(nothing, host="127.0.0.1", port=0, tls=tls, ready=print, stop=anyio.Event())
 
 
 @pytest.mark.parametrize(

@@ -17,8 +17,8 @@ pytestmark = pytest.mark.anyio
 
 @VERSIONS
 @pytest.mark.requirement("R78")
-async def test_a_turn_tells_what_was_asked_and_what_came_of_it(tmp_path: Path, server: str, http2: bool) -> None:
-    async with seated(tmp_path / "d", server=server, http2=http2) as seat:
+async def test_a_turn_tells_what_was_asked_and_what_came_of_it(tmp_path: Path, http2: bool) -> None:
+    async with seated(tmp_path / "d", http2=http2) as seat:
         asked = (await seat.prompt("tool t1\nsay 2 word", promptRequestId="7"))["promptId"]
         await seat.end(asked)
         turn = await seat.get(f"turns/{asked}")

@@ -1,6 +1,6 @@
 """A real daemon for tests: real sockets, a real agent process, a real SQLite file; in this process or in its own.
 
-`running_daemon` runs it on the test's own loop, so a test can look into its node. Both kinds of server serve it.
+`running_daemon` runs it on the test's own loop, so a test can look into its node.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import anyio
 import httpx
@@ -19,7 +19,7 @@ from turnwire.limits import Limits
 from turnwire.runtime.source import ProcessSource
 from turnwire.server.app import create_app
 from turnwire.server.daemon import Daemon, open_daemon
-from turnwire.server.listener import ServerKind, listen
+from turnwire.server.listener import Tls, listen
 from turnwire.server.settings.declared import Settings
 from turnwire.testing.patience import WAIT_S
 
@@ -50,10 +50,11 @@ class Running(NamedTuple):
 async def running_daemon(
     data: Path,
     *,
-    server: str | None = None,
     http2: bool = False,
     agent: Sequence[str] = SCRIPTED,
     limits: Limits | None = None,
+    server_limits: Limits | None = None,
+    tls: Tls | None = None,
     **settings: Any,
 ) -> AsyncGenerator[Running]:
     """A daemon over the log in `data`, listening on a free port. On exit it is stopped without a drain."""
@@ -76,10 +77,11 @@ async def running_daemon(
                 create_app(daemon),
                 host="127.0.0.1",
                 port=0,
-                tls=None,
-                server=cast("ServerKind", server or ("granian" if http2 else "uvicorn")),
+                tls=tls,
+                http2=http2,
                 ready=listening,
                 stop=stop,
+                limits=server_limits or limits,
             )
 
         tasks.start_soon(serve)

@@ -118,7 +118,7 @@ async def serving(app: ASGIApp, tls: Tls | None = None) -> AsyncGenerator[str]:
     async with anyio.create_task_group() as tasks:
 
         async def serve() -> None:
-            await listen(app, host="127.0.0.1", port=0, tls=tls, server="uvicorn", ready=listening, stop=stop)
+            await listen(app, host="127.0.0.1", port=0, tls=tls, ready=listening, stop=stop)
 
         tasks.start_soon(serve)
         with anyio.fail_after(WAIT_S):

@@ -124,7 +124,7 @@ async def _serve(loaded: Loaded, as_json: bool) -> None:
                 host=settings.host,
                 port=settings.port,
                 tls=tls,
-                server=settings.chosen_server,
+                http2=settings.http2,
                 ready=lambda url: announce(loaded, daemon, url, as_json=as_json),
                 stop=stop,
                 limits=limits,

@@ -67,13 +67,16 @@ class Held:
 
     def add(self, size: int) -> None:
         """So much more came. The oldest of all are dropped until it fits, this one perhaps."""
-        self.size += size
-        self._shared.grow(self, size)
+        self.hold(self.size + size)
+
+    def hold(self, size: int) -> None:
+        """It is so much now. As `add`."""
+        before, self.size = self.size, size
+        self._shared.changed(self, before)
 
     def release(self) -> None:
         """It is whole, or over. May be called twice."""
-        self._shared.shrink(self)
-        self.size = 0
+        self.hold(0)
 
 
 class HeldBytes:
@@ -88,18 +91,17 @@ class HeldBytes:
         """Somebody who will hold some, and how to drop it."""
         return Held(self, drop)
 
-    def grow(self, holder: Held, size: int) -> None:
-        self._holders.setdefault(holder)
-        self.all += size
+    def changed(self, holder: Held, before: int) -> None:
+        """One of them holds more or less than before."""
+        self.all += holder.size - before
+        if holder.size:
+            self._holders.setdefault(holder)
+        else:
+            self._holders.pop(holder, None)
         while self.all > self._most:
             oldest = next(iter(self._holders))
             oldest.release()
             oldest.drop()
-
-    def shrink(self, holder: Held) -> None:
-        if holder in self._holders:
-            del self._holders[holder]
-            self.all -= holder.size
 
 
 class Bodies:

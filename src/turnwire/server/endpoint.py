@@ -42,7 +42,7 @@ from turnwire.wire.jsonrpc import UNREADABLE
 LINGERS = "turnwire.lingers"
 """The ASGI extension of a server that leaves it to the client to close a connection that ends."""
 ABORT = "turnwire.abort"
-"""The ASGI extension by which our HTTP/1.1 server drops a connection with all that it has not sent."""
+"""The ASGI extension by which our server drops an answer with all that it has not sent."""
 SEND_ALL = "turnwire.send_all"
 """The ASGI extension by which our HTTP/1.1 server writes many messages to a WebSocket in one go."""
 CLOSED_S = 1.0

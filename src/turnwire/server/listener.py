@@ -1,11 +1,10 @@
 """The listener: an ASGI application served on a socket, inside the loop that is running already.
 
-The socket is made here, so that both kinds of server behave the same. uvicorn serves HTTP/1.1; granian serves
-HTTP/1.1 and HTTP/2 on one port, in the clear (h2c) or by ALPN over TLS. Both serve WebSockets; uvicorn also learns
-by pings that a client is gone. Never handles a signal and never ends a stream: streams end themselves when the
-daemon stops, and `stop` is set after that. To stop at once, cancel it.
+uvicorn serves HTTP/1.1 and WebSockets, and learns by pings that a client is gone. `server.http2` takes a connection
+over that begins as HTTP/2: by ALPN over TLS, or in the clear on the same port. Never handles a signal and ends no
+stream: streams end themselves when the daemon stops, and `stop` is set after that. To stop at once, cancel it.
 
-What uvicorn can do here beside ASGI is offered to the application as extensions, named in `server.endpoint`.
+What the servers can do beside ASGI is offered to the application as extensions, named in `server.endpoint`.
 """
 
 from __future__ import annotations
@@ -14,44 +13,42 @@ import asyncio
 import errno
 import ipaddress
 import logging
-import os
+import math
+import resource
 import socket
 import ssl
 import struct
-from collections.abc import Awaitable, Callable, Generator, Sequence
-from contextlib import contextmanager
+import sys
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Sequence
+from contextlib import contextmanager, suppress
+from enum import Enum, auto
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import anyio
+import httptools
 import uvicorn
-from granian._granian import SocketHolder
-from granian.constants import HTTPModes, Interfaces
-from granian.http import HTTP2Settings
-from granian.log import LogLevels
-from granian.server.embed import Server as GranianServer
+from anyio.abc import TaskGroup
 from starlette.types import ASGIApp
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.protocols.utils import ClientDisconnected
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
+from uvicorn.server import ServerState
 from websockets.http11 import Request
 from websockets.protocol import State
 
 from turnwire.errors import ConfigError, TurnwireError
 from turnwire.limits import Limits
+from turnwire.server import http2
+from turnwire.server.bodies import HeldBytes
 from turnwire.server.endpoint import ABORT, LINGERS, SEND_ALL
 
-ServerKind: TypeAlias = Literal["uvicorn", "granian"]
 Result = TypeVar("Result")
 
 KEEP_ALIVE_S = 75
 """Longer than the 60 s of common proxies, so that it is they who close a connection that rests."""
 STOP_S = 5
 """What requests get that are under way when the server stops."""
-LOOK_S = 0.001
-"""Between two looks at what another thread does without telling."""
-AT_ONCE = 65_536
-"""Requests that granian serves at a time. A stream is one, and its default of 1,024 would be all there are."""
 OTHER_KEY = frozenset({"KEY_VALUES_MISMATCH", "KEY_TYPE_MISMATCH", "NO_CERTIFICATE_ASSIGNED"})
 """What OpenSSL says of a key and a certificate that are sound and do not belong together."""
 MISSED_PINGS = 2
@@ -64,6 +61,16 @@ BACKLOG = 2048
 
 HEAD_S = 30.0
 """What a client gets to send the head of a request; slow lines need a second or two."""
+HANDSHAKE_S = 10.0
+"""What a client gets to agree on TLS: some round trips."""
+LINGER_S = 2.0
+"""What the rest of a body gets to come that nobody wants: its sender reads the answer when it has sent all."""
+RESERVED_FILES = 256
+"""Descriptors that no connection gets, or a quarter of all: agents, files and the log need them."""
+TOLD_S = 60.0
+"""Between two lines of the log that say the same."""
+
+logger = logging.getLogger(__name__)
 
 _TOO_LARGE = b"HTTP/1.1 431 Request Header Fields Too Large\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
 
@@ -81,19 +88,20 @@ async def listen(
     host: str,
     port: int,
     tls: Tls | None = None,
-    server: ServerKind,
+    http2: bool = False,
     ready: Callable[[str], None],
     stop: anyio.Event,
     limits: Limits | None = None,
 ) -> None:
-    """Serve until `stop` is set. `ready` hears the address once connections are taken. Raises `ConfigError`."""
+    """Serve until `stop` is set. `ready` hears the address once connections are taken. Raises `ConfigError`.
+
+    `http2`: in the clear too; over TLS it is always offered.
+    """
     limits = limits or Limits()
-    if tls is not None:
-        check_tls(tls)
+    context = None if tls is None else check_tls(tls)
     with open_listener(host, port, limits) as listener:
         url = url_of(listener, host, is_tls=tls is not None)
-        serve = _serve_uvicorn if server == "uvicorn" else _serve_granian
-        await serve(app, listener, tls, limits, lambda: ready(url), stop)
+        await _serve(app, listener, context, limits, lambda: ready(url), stop, http2=http2)
     if not stop.is_set():
         raise TurnwireError("the HTTP server ended by itself; the log says why")
 
@@ -101,19 +109,6 @@ async def listen(
 def run(main: Callable[[], Awaitable[Result]]) -> Result:
     """Run a program on the fast loop."""
     return anyio.run(main, backend="asyncio", backend_options={"use_uvloop": True})
-
-
-async def _until_stopped(serve: Callable[[], Awaitable[None]], stop: anyio.Event, end: Callable[[], None]) -> None:
-    """Run a server; `end` asks it to come to its end once `stop` is set."""
-    async with anyio.create_task_group() as tasks:
-
-        async def ending() -> None:
-            await stop.wait()
-            end()
-
-        tasks.start_soon(ending)
-        await serve()
-        tasks.cancel_scope.cancel()
 
 
 # -- the socket ----------------------------------------------------------------------------------------------
@@ -178,11 +173,8 @@ def url_of(listener: socket.socket, host: str, *, is_tls: bool) -> str:
 # -- TLS -----------------------------------------------------------------------------------------------------
 
 
-def check_tls(tls: Tls) -> None:
-    """Load what a server will load: its own failure names no file, and it asks a terminal for a passphrase.
-
-    Raises `ConfigError`.
-    """
+def check_tls(tls: Tls) -> ssl.SSLContext:
+    """What a server needs for TLS. Never asks a terminal for a passphrase. Raises `ConfigError`."""
     for path in tls:
         if not path.is_file():
             raise ConfigError(f"there is no file {path}; TLS needs the certificate and its key")
@@ -193,10 +185,14 @@ def check_tls(tls: Tls) -> None:
         is_locked = True
         return ""
 
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.set_alpn_protocols([http2.ALPN, "http/1.1"])
     try:
-        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(tls.cert, tls.key, passphrase)
+        context.load_cert_chain(tls.cert, tls.key, passphrase)
     except (OSError, ValueError) as error:  # of which `SSLError` is one
         raise ConfigError(_why_no_tls(tls, error, is_locked=is_locked)) from error
+    return context
 
 
 def _why_no_tls(tls: Tls, error: Exception, *, is_locked: bool) -> str:
@@ -215,7 +211,7 @@ def _why_no_tls(tls: Tls, error: Exception, *, is_locked: bool) -> str:
     return f"the certificate {tls.cert} or its key {tls.key} cannot be used; make them again"
 
 
-# -- uvicorn -------------------------------------------------------------------------------------------------
+# -- connections -----------------------------------------------------------------------------------------------
 
 
 _sockets = logging.getLogger("uvicorn.error.sockets")
@@ -231,55 +227,232 @@ def _is_no_refusal(record: logging.LogRecord) -> bool:
 _sockets.addFilter(_is_no_refusal)
 
 
-class _Connection(HttpToolsProtocol):
-    """uvicorn's HTTP/1.1 with the bounds that it lacks: how long a request's head is, and how long it takes."""
+class _Shared:
+    """What the connections of one server have in common. Implements `http2.Around`."""
 
-    def __init__(self, limits: Limits, **options: Any) -> None:
+    def __init__(self, app: ASGIApp, limits: Limits, tasks: TaskGroup, *, http2: bool) -> None:
+        self.app = app
+        self.http2 = http2
+        """Spoken in the clear as well."""
+        self.header_bytes = limits.header_bytes
+        self.heads = HeldBytes(limits.stranger_bytes)
+        self.state = ServerState()
+        self._tasks = tasks
+        self._waiting: dict[asyncio.BaseProtocol, Callable[[], None]] = {}
+        """Connections on which no request is under way, the longest first, and how to drop each."""
+        self._most_files = _most_files()
+        self._told_at = -math.inf
+
+    @property
+    def connections(self) -> set[Any]:
+        return self.state.connections
+
+    @property
+    def default_headers(self) -> list[tuple[bytes, bytes]]:
+        return self.state.default_headers
+
+    def start(self, run: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        self._tasks.start_soon(run)
+
+    def waits(self, connection: asyncio.BaseProtocol, drop: Callable[[], None]) -> None:
+        """No request is under way on it now."""
+        self._waiting.setdefault(connection, drop)
+
+    def works(self, connection: asyncio.BaseProtocol) -> None:
+        """A request is, or it is over."""
+        self._waiting.pop(connection, None)
+
+    def admit(self, transport: asyncio.Transport) -> None:
+        """See that some descriptors are left for agents and files.
+
+        Who waits for the longest goes first: an honest client comes with a request, or comes back with one.
+        """
+        number = transport.get_extra_info("socket").fileno()
+        if number < self._most_files:
+            return
+        now = asyncio.get_running_loop().time()
+        if now - self._told_at > TOLD_S:
+            self._told_at = now
+            logger.warning(
+                "file descriptors run out, so connections are dropped; let the process have more (ulimit -n)",
+                extra={"event": "descriptors_run_out", "descriptor": number},
+            )
+        oldest = next(iter(self._waiting), None)
+        (transport.abort if oldest is None else self._waiting.pop(oldest))()
+
+
+def _most_files() -> int:
+    """The number from which on a descriptor is one of the last: the kernel gives the lowest that is free."""
+    most, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return sys.maxsize if most == resource.RLIM_INFINITY else most - min(RESERVED_FILES, most // 4)
+
+
+class _Place(Enum):
+    """Where in a request a connection is."""
+
+    BETWEEN = auto()
+    HEAD = auto()
+    BODY = auto()
+
+
+class _Connection(HttpToolsProtocol):
+    """uvicorn's HTTP/1.1 with the bounds that it lacks, and the door to HTTP/2.
+
+    A head has a length and a time. What is behind it and no body counts as head: trailers, which are dropped. They
+    are no headers, also for a request that waits for its turn. The rest of a body that is not wanted any more has a
+    moment to come, so that its sender reads the answer. A host in the request line is one like that in the headers.
+    """
+
+    def __init__(self, shared: _Shared, **options: Any) -> None:
         super().__init__(**options)
-        self._most = limits.header_bytes
+        self._shared = shared
+        self._place = _Place.HEAD
         self._head_bytes = 0
-        self._in_head = True
-        self._too_late: asyncio.TimerHandle | None = None
+        self._had_body = False
+        self._is_refused = False
+        self._timer: asyncio.TimerHandle | None = None
+        self._held = shared.heads.holder(self._abort)
+        self._begun: bytes | None = b""
+        """What came, while it may become the preface of HTTP/2; none once it cannot."""
+
+    # -- the transport -------------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.Transport) -> None:
         super().connection_made(transport)
-        self._too_late = self.loop.call_later(HEAD_S, transport.abort)
+        self._shared.admit(transport)
+        self._shared.waits(self, self._abort)
+        self._end_after(HEAD_S)
+        tls = transport.get_extra_info("ssl_object")
+        if tls is not None and tls.selected_alpn_protocol() == http2.ALPN:
+            self._hand_over(b"")
+        elif tls is not None or not self._shared.http2:
+            self._begun = None
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._in_time()
+        self._let_go()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
+        if self._begun is not None:
+            self._begun += data
+            if self._begun.startswith(http2.PREFACE):
+                self._hand_over(self._begun)
+            if http2.PREFACE.startswith(self._begun[: len(http2.PREFACE)]):
+                return
+            data, self._begun = self._begun, None
+        if self._is_refused:
+            return
+        before, self._had_body = self._place, False
         super().data_received(data)
-        if self._in_head:
-            self._head_bytes += len(data)
-            if self._head_bytes > self._most and not self.transport.is_closing():
-                self.transport.write(_TOO_LARGE)
-                self.transport.close()
+        # A head that begins behind a body in one piece is counted from its second piece on.
+        if self._place is not _Place.BETWEEN and before in (self._place, _Place.BETWEEN) and not self._had_body:
+            self._count(len(data))
+
+    def _hand_over(self, data: bytes) -> None:
+        """HTTP/2 goes on with the connection."""
+        self._let_go()
+        self.connections.discard(self)
+        held = self._shared.heads.holder(self._abort)
+        following = http2.Http2Connection(self._shared, held, first_s=HEAD_S, idle_s=KEEP_ALIVE_S)
+        following.connection_made(self.transport)
+        self.transport.set_protocol(following)
+        if data:
+            following.data_received(data)
+
+    def _let_go(self) -> None:
+        self._end_after(None)
+        self._held.release()
+        self._shared.works(self)
+
+    def _abort(self) -> None:
+        self.transport.abort()
+
+    def _end_after(self, seconds: float | None) -> None:
+        """When it ends unless something happens before; none if it does not."""
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = None if seconds is None else self.loop.call_later(seconds, self._abort)
+
+    # -- the parser ----------------------------------------------------------------------------------------
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
-        self._in_head, self._head_bytes = True, 0
-        if self._too_late is None:
-            self._too_late = self.loop.call_later(HEAD_S, self.transport.abort)
-        self.scope["extensions"] = {ABORT: {"call": self.transport.abort}, LINGERS: {}}
+        self._place, self._head_bytes = _Place.HEAD, 0
+        self._end_after(HEAD_S)
+        self.scope["extensions"] = {ABORT: {"call": self._abort}, LINGERS: {}}
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if self._place is _Place.HEAD:
+            super().on_header(name, value)
+        else:
+            self._count(len(name) + len(value))
 
     def on_headers_complete(self) -> None:
-        self._in_head = False
-        self._in_time()
+        self._place = _Place.BODY
+        self._let_go()
+        if not self.url.startswith(b"/"):
+            self._name_host()
         super().on_headers_complete()
 
-    def _in_time(self) -> None:
-        if self._too_late is not None:
-            self._too_late.cancel()
-            self._too_late = None
+    def on_body(self, body: bytes) -> None:
+        self._had_body = True
+        super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        self._place = _Place.BETWEEN
+        if self._is_refused:
+            return
+        super().on_message_complete()
+        # There is none if the first request is an upgrade.
+        if self.cycle and self.cycle.response_complete:
+            self._rest()
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        # Another request may have come behind this one, and is under way now.
+        if not self.cycle.response_complete:
+            return
+        if self._place is _Place.BODY:
+            self._end_after(LINGER_S)
+        elif self._place is _Place.BETWEEN:
+            self._rest()
+
+    def _rest(self) -> None:
+        """Nothing is under way."""
+        self._shared.waits(self, self._abort)
+        self._end_after(KEEP_ALIVE_S)
+
+    def _name_host(self) -> None:
+        """Two hosts that differ are two headers, which the application refuses."""
+        with suppress(httptools.HttpParserInvalidURLError):
+            url = httptools.parse_url(self.url)
+            named = b"%b:%d" % (url.host, url.port) if url.port else url.host
+            if named and (b"host", named) not in self.headers:
+                self.headers.insert(0, (b"host", named))
+
+    def _count(self, size: int) -> None:
+        self._head_bytes += size
+        if self._place is _Place.HEAD:
+            self._held.add(size)
+        if self._head_bytes > self._shared.header_bytes and not self.transport.is_closing():
+            self._is_refused = True
+            if self._place is _Place.HEAD or not self.cycle.response_started:
+                self.transport.write(_TOO_LARGE)
+                self.transport.close()
+            else:
+                self._abort()
 
 
 class _Uvicorn(uvicorn.Server):
     """uvicorn as a guest in our loop: signals are the program's own."""
 
-    def __init__(self, config: uvicorn.Config, ready: Callable[[], None]) -> None:
+    def __init__(
+        self, config: uvicorn.Config, shared: _Shared, tls: ssl.SSLContext | None, ready: Callable[[], None]
+    ) -> None:
         super().__init__(config)
+        shared.state = self.server_state
+        self._shared = shared
+        self._tls = tls
         self._ready = ready
         self.servers = []
 
@@ -296,7 +469,20 @@ class _Uvicorn(uvicorn.Server):
         yield
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup(sockets)
+        loop = asyncio.get_running_loop()
+
+        def connection() -> _Connection:
+            return _Connection(
+                self._shared, config=self.config, server_state=self.server_state, app_state={}, _loop=loop
+            )
+
+        for each in sockets or ():
+            handshake_s = None if self._tls is None else HANDSHAKE_S
+            server = await loop.create_server(
+                connection, sock=each, ssl=self._tls, backlog=BACKLOG, ssl_handshake_timeout=handshake_s
+            )
+            self.servers.append(server)
+        self.started = True
         self._ready()
 
 
@@ -338,20 +524,19 @@ def _text_head(size: int) -> bytes:
     return struct.pack("!BBQ", _TEXT, _SIZE_IN_8, size)
 
 
-async def _serve_uvicorn(
+async def _serve(
     app: ASGIApp,
     listener: socket.socket,
-    tls: Tls | None,
+    tls: ssl.SSLContext | None,
     limits: Limits,
     ready: Callable[[], None],
     stop: anyio.Event,
+    *,
+    http2: bool,
 ) -> None:
-    def protocol(**options: Any) -> _Connection:
-        return _Connection(limits, **options)
-
     config = uvicorn.Config(
         app,
-        http=protocol,  # pyright: ignore[reportArgumentType]
+        http=_Connection,
         ws=_Socket,
         ws_max_size=limits.body_bytes,
         ws_ping_interval=limits.heartbeat_s,
@@ -363,98 +548,20 @@ async def _serve_uvicorn(
         access_log=False,
         proxy_headers=False,
         server_header=False,
-        backlog=BACKLOG,
         timeout_keep_alive=KEEP_ALIVE_S,
         timeout_graceful_shutdown=STOP_S,
-        ssl_certfile=tls and tls.cert,
-        ssl_keyfile=tls and tls.key,
     )
-    server = _Uvicorn(config, ready)
+    async with anyio.create_task_group() as tasks:
+        server = _Uvicorn(config, _Shared(app, limits, tasks, http2=http2), tls, ready)
 
-    def end() -> None:
-        server.should_exit = True
+        async def ending() -> None:
+            await stop.wait()
+            server.should_exit = True
 
-    try:
-        await _until_stopped(lambda: server.serve([listener]), stop, end)
-    finally:
-        # What has not ended by now waits for a peer that does not read.
-        server.cut()
-
-
-# -- granian -------------------------------------------------------------------------------------------------
-
-
-class _Granian(GranianServer):
-    """granian as a guest, on a socket of ours."""
-
-    def __init__(self, listener: socket.socket, app: ASGIApp, **options: Any) -> None:
-        super().__init__(app, **options)
-        self._listener = listener
-        self._descriptor: int | None = None
-
-    def end_workers(self) -> None:
-        """Take no connection any more. Those that are open are left to their end."""
-        for worker in self.wrks:
-            worker.terminate()
-
-    def _init_shared_socket(self) -> None:
-        # It closes what it is given, so it gets a descriptor of its own.
-        self._descriptor = self._listener.dup().detach()
-        self._shd = SocketHolder(self._descriptor, False, BACKLOG)  # pyright: ignore[reportCallIssue]
-
-    async def let_go(self) -> None:
-        """Return once the other thread, which was told to end, has closed its descriptor: about a millisecond.
-
-        It tells nobody. To shut the socket down meanwhile would end the listening too, and leave the thread trying
-        to accept for ever.
-        """
-        while self._descriptor is not None and _is_same(self._descriptor, self._listener):  # noqa: ASYNC110 nothing tells us
-            await anyio.sleep(LOOK_S)
-
-    async def _stop_workers(self) -> None:
-        self.end_workers()
-        # They end with their last connection, and one that has sent half a head would hold up everything. Not
-        # cancelled when that is too long: the other thread still tells them when it is done.
-        tasks: list[asyncio.Task[None]] = [getattr(each, "_task") for each in self.wrks]  # noqa: B009
-        with anyio.move_on_after(STOP_S):
-            await asyncio.wait(tasks)
-        self.wrks.clear()
-
-
-def _is_same(descriptor: int, listener: socket.socket) -> bool:
-    try:
-        return os.path.samestat(os.fstat(descriptor), os.fstat(listener.fileno()))
-    except OSError:
-        return False
-
-
-async def _serve_granian(
-    app: ASGIApp,
-    listener: socket.socket,
-    tls: Tls | None,
-    limits: Limits,
-    ready: Callable[[], None],
-    stop: anyio.Event,
-) -> None:
-    server = _Granian(
-        listener,
-        app,
-        interface=Interfaces.ASGINL,
-        http=HTTPModes.auto,
-        websockets=True,
-        backpressure=AT_ONCE,
-        http2_settings=HTTP2Settings(max_headers_size=limits.header_bytes, max_concurrent_streams=AT_ONCE),
-        # Only its level is set: handlers and formats are the program's own. Below errors it tells of itself, with
-        # an address that is not ours.
-        log_level=LogLevels.error,
-        log_dictconfig={"incremental": True, "handlers": {}, "loggers": {}},
-        ssl_cert=tls and tls.cert,
-        ssl_key=tls and tls.key,
-    )
-    server.on_startup(ready)
-    try:
-        await _until_stopped(server.serve, stop, server.stop)
-    finally:
-        server.end_workers()
-        with anyio.move_on_after(STOP_S, shield=True):
-            await server.let_go()
+        tasks.start_soon(ending)
+        try:
+            await server.serve([listener])
+        finally:
+            # What has not ended by now waits for a peer that does not read.
+            server.cut()
+            tasks.cancel_scope.cancel()

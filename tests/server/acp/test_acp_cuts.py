@@ -48,9 +48,9 @@ def check_once(heard: list[Heard], count: int) -> None:
 
 @VERSIONS
 async def test_a_stream_that_is_cut_at_every_fiftieth_message_gives_each_event_once(
-    tmp_path: Path, server: str, http2: bool
+    tmp_path: Path, http2: bool
 ) -> None:
-    async with talking(tmp_path / "d", server=server, http2=http2) as talk:
+    async with talking(tmp_path / "d", http2=http2) as talk:
         client, session_id = talk.client, await talk.client.new(talk.connection)
         asked = await client.prompt(session_id, f"flood {CHUNKS}")
         heard: list[Heard] = []
@@ -68,10 +68,9 @@ async def test_a_stream_that_is_cut_at_every_fiftieth_message_gives_each_event_o
         assert cuts >= CHUNKS // EVERY
 
 
-@pytest.mark.parametrize("server", ["uvicorn", "granian"])
-async def test_a_stream_that_is_cut_at_any_byte_gives_each_event_once(tmp_path: Path, server: str) -> None:
+async def test_a_stream_that_is_cut_at_any_byte_gives_each_event_once(tmp_path: Path) -> None:
     places = random.Random(SEED)
-    async with running_daemon(tmp_path / "d", server=server) as running, running.client() as http:
+    async with running_daemon(tmp_path / "d") as running, running.client() as http:
         client, session_id = await entered(running, await connect(running, http))
         await prompt(running, session_id, f"flood {CHUNKS}")
         heard: list[Heard] = []
@@ -110,9 +109,8 @@ async def cut_after(client: Client, session_id: str, cursor: int, most: int) -> 
     return heard
 
 
-@pytest.mark.parametrize("server", ["uvicorn", "granian"])
-async def test_a_socket_that_is_cut_again_and_again_gives_each_event_once(tmp_path: Path, server: str) -> None:
-    async with running_daemon(tmp_path / "d", server=server) as running:
+async def test_a_socket_that_is_cut_again_and_again_gives_each_event_once(tmp_path: Path) -> None:
+    async with running_daemon(tmp_path / "d") as running:
         session_id = await open_session(running)
         await prompt(running, session_id, f"flood {CHUNKS}")
         heard: list[Heard] = []

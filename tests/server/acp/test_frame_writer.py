@@ -127,9 +127,8 @@ async def test_a_refusal_comes_between_the_events_of_a_page_where_it_belongs() -
 
 
 @pytest.mark.requirement("G9")
-@pytest.mark.parametrize("server", ["uvicorn", "granian"])
-async def test_a_long_turn_comes_whole_and_in_order_on_a_socket(tmp_path: Path, server: str) -> None:
-    async with running_daemon(tmp_path / "d", server=server) as running, open_socket(running) as socket:
+async def test_a_long_turn_comes_whole_and_in_order_on_a_socket(tmp_path: Path) -> None:
+    async with running_daemon(tmp_path / "d") as running, open_socket(running) as socket:
         await socket.start()
         asked = await socket.prompt(await socket.new(), NUMBERED)
         heard = await socket.until(lambda each: is_answer(each, asked))
@@ -164,9 +163,8 @@ async def test_a_message_of_any_size_comes_whole_on_a_socket(tmp_path: Path) -> 
 
 
 @pytest.mark.requirement("G9")
-@pytest.mark.parametrize("server", ["uvicorn", "granian"])
-async def test_a_long_turn_comes_whole_and_in_order_on_a_stream(tmp_path: Path, server: str) -> None:
-    async with talking(tmp_path / "d", server=server) as talk:
+async def test_a_long_turn_comes_whole_and_in_order_on_a_stream(tmp_path: Path) -> None:
+    async with talking(tmp_path / "d") as talk:
         asked = await talk.client.prompt(talk.session_id, NUMBERED)
         heard = await talk.session.until(lambda each: is_answer(each, asked))
         assert [each.text for each in heard if each.text] == [f"n{number}" for number in range(MANY)]

@@ -64,10 +64,8 @@ async def test_habit_2_a_session_is_loaded_and_resumed_without_its_header(tmp_pa
 
 
 @VERSIONS
-async def test_habit_3_a_stream_is_open_at_once_before_its_session_is_loaded(
-    tmp_path: Path, server: str, http2: bool
-) -> None:
-    async with talking(tmp_path / "d", server=server, http2=http2) as talk:
+async def test_habit_3_a_stream_is_open_at_once_before_its_session_is_loaded(tmp_path: Path, http2: bool) -> None:
+    async with talking(tmp_path / "d", http2=http2) as talk:
         running = talk.client.running
         session_id = await a_history(running, talk.client, talk.connection)
         client = await connect(running, talk.client.http)
@@ -167,8 +165,8 @@ async def test_habit_9_only_an_accept_that_excludes_events_is_406(tmp_path: Path
 
 
 @VERSIONS
-async def test_habit_10_http_1_and_http_2_are_both_served(tmp_path: Path, server: str, http2: bool) -> None:
-    async with connected(tmp_path / "d", server=server, http2=http2) as client, client.stream() as stream:
+async def test_habit_10_http_1_and_http_2_are_both_served(tmp_path: Path, http2: bool) -> None:
+    async with connected(tmp_path / "d", http2=http2) as client, client.stream() as stream:
         assert stream.response.http_version == ("HTTP/2" if http2 else "HTTP/1.1")
 
 

@@ -18,7 +18,6 @@ from tests.support.daemons import Running, running_daemon
 pytestmark = pytest.mark.anyio
 
 PROGRAMS = Path(__file__).parent / "official"
-SERVERS = pytest.mark.parametrize("server", ["uvicorn", "granian"])
 
 
 async def conversation(command: Sequence[str], cwd: Path, given: bytes = b"", **extra: str) -> dict[str, Any]:
@@ -33,12 +32,11 @@ def arguments(running: Running, folder: Path) -> list[str]:
     return [f"{running.url}/acp", running.token, str(folder)]
 
 
-@SERVERS
-async def test_the_typescript_client_has_its_conversation_over_streamable_http(tmp_path: Path, server: str) -> None:
+async def test_the_typescript_client_has_its_conversation_over_streamable_http(tmp_path: Path) -> None:
     if not (PEERS / "node" / ".installed").exists():
         absent(".peers/node is not there; run: make peers")
     program = (PROGRAMS / "client.mjs").read_bytes()
-    async with running_daemon(tmp_path / "d", server=server) as running:
+    async with running_daemon(tmp_path / "d") as running:
         command = ["node", "--input-type=module", "-", *arguments(running, tmp_path)]
         heard = await conversation(command, PEERS / "node", program)
     assert heard["turn"] == ["end_turn", "hi", "hi", "selected allow_once"]
@@ -48,16 +46,12 @@ async def test_the_typescript_client_has_its_conversation_over_streamable_http(t
 
 
 @pytest.mark.parametrize("sdk", ["py-v1", "py-v2"])
-@pytest.mark.parametrize(
-    ("carrier", "server"), [("http", "uvicorn"), ("http", "granian"), ("ws", "uvicorn"), ("ws", "granian")]
-)
-async def test_the_python_clients_have_their_conversation(
-    tmp_path: Path, sdk: str, carrier: str, server: str
-) -> None:
+@pytest.mark.parametrize("carrier", ["http", "ws"])
+async def test_the_python_clients_have_their_conversation(tmp_path: Path, sdk: str, carrier: str) -> None:
     if not (PEERS / sdk / ".installed").exists():
         absent(f".peers/{sdk} is not there; run: make peers")
     python, packages = PEERS / sdk / "bin" / "python", sysconfig.get_paths()["purelib"]
-    async with running_daemon(tmp_path / "d", server=server) as running:
+    async with running_daemon(tmp_path / "d") as running:
         command = [str(python), str(PROGRAMS / "client.py"), *arguments(running, tmp_path), carrier]
         heard = await conversation(command, tmp_path, PYTHONPATH=packages)
     assert heard["turn"] == ["end_turn", "hi", "hi", "selected allow_once"]

@@ -36,10 +36,8 @@ JSON = {"Content-Type": "application/json"}
 
 @VERSIONS
 @pytest.mark.requirement("R70")
-async def test_a_turn_goes_from_202_to_its_answer_on_the_sessions_stream(
-    tmp_path: Path, server: str, http2: bool
-) -> None:
-    async with talking(tmp_path / "d", server=server, http2=http2) as talk:
+async def test_a_turn_goes_from_202_to_its_answer_on_the_sessions_stream(tmp_path: Path, http2: bool) -> None:
+    async with talking(tmp_path / "d", http2=http2) as talk:
         asked = await talk.client.prompt(talk.session_id, "say 3 hi")
         heard = await talk.session.until(lambda each: "method" not in each.message)
         assert [each.text for each in heard if each.text] == ["hi"] * 3

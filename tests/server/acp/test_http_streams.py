@@ -36,10 +36,8 @@ def seat_of(talk: Talk) -> Seat:
 
 
 @VERSIONS
-async def test_a_silent_stream_is_kept_alive_and_not_buffered_by_proxies(
-    tmp_path: Path, server: str, http2: bool
-) -> None:
-    async with talking(tmp_path / "d", server=server, http2=http2, limits=Limits(heartbeat_s=0.1)) as talk:
+async def test_a_silent_stream_is_kept_alive_and_not_buffered_by_proxies(tmp_path: Path, http2: bool) -> None:
+    async with talking(tmp_path / "d", http2=http2, limits=Limits(heartbeat_s=0.1)) as talk:
         for stream in (talk.connection, talk.session):
             assert stream.response.headers["Content-Type"] == EVENTS
             assert stream.response.headers["X-Accel-Buffering"] == "no"
@@ -81,11 +79,9 @@ async def test_a_cancel_after_the_202_of_its_prompt_cancels_that_prompt(tmp_path
 
 @VERSIONS
 @pytest.mark.requirement("R74", "G8", "G9")
-async def test_a_turn_goes_on_without_its_stream_and_is_told_from_the_cursor(
-    tmp_path: Path, server: str, http2: bool
-) -> None:
+async def test_a_turn_goes_on_without_its_stream_and_is_told_from_the_cursor(tmp_path: Path, http2: bool) -> None:
     gate = tmp_path / "gate"
-    async with talking(tmp_path / "d", server=server, http2=http2) as talk:
+    async with talking(tmp_path / "d", http2=http2) as talk:
         client, session_id = talk.client, await talk.client.new(talk.connection)
         async with client.stream(session_id) as first:
             asked = await client.prompt(session_id, f"say 2 before\ngate {gate}\nsay 2 after")
@@ -173,10 +169,8 @@ async def test_what_is_no_cursor_is_400(tmp_path: Path, cursor: str) -> None:
 
 @VERSIONS
 @pytest.mark.requirement("G10")
-async def test_two_readers_of_a_session_hear_the_same_and_one_may_leave(
-    tmp_path: Path, server: str, http2: bool
-) -> None:
-    async with talking(tmp_path / "d", server=server, http2=http2) as talk:
+async def test_two_readers_of_a_session_hear_the_same_and_one_may_leave(tmp_path: Path, http2: bool) -> None:
+    async with talking(tmp_path / "d", http2=http2) as talk:
         client = talk.client
         async with client.stream(talk.session_id) as second:
             asked = await client.prompt(talk.session_id, "flood 300")
@@ -205,8 +199,8 @@ async def test_both_readers_of_a_connection_hear_its_answers(tmp_path: Path) -> 
 
 @VERSIONS
 @pytest.mark.requirement("G10")
-async def test_a_stream_that_nobody_reads_stalls_no_other_session(tmp_path: Path, server: str, http2: bool) -> None:
-    async with talking(tmp_path / "d", server=server, http2=http2) as talk:
+async def test_a_stream_that_nobody_reads_stalls_no_other_session(tmp_path: Path, http2: bool) -> None:
+    async with talking(tmp_path / "d", http2=http2) as talk:
         client = talk.client
         other = await client.new(talk.connection)
         async with (
@@ -222,8 +216,8 @@ async def test_a_stream_that_nobody_reads_stalls_no_other_session(tmp_path: Path
 
 
 @VERSIONS
-async def test_streams_end_when_the_daemon_stops(tmp_path: Path, server: str, http2: bool) -> None:
-    async with talking(tmp_path / "d", server=server, http2=http2) as talk:
+async def test_streams_end_when_the_daemon_stops(tmp_path: Path, http2: bool) -> None:
+    async with talking(tmp_path / "d", http2=http2) as talk:
         await talk.client.prompt(talk.session_id, "never")
         talk.client.running.daemon.stopping.set()
         with anyio.fail_after(WAIT_S):

@@ -79,7 +79,7 @@ async def test_requests_keep_their_place_on_a_web_socket(tmp_path: Path) -> None
         assert messages[-1]["result"]["stopReason"] == "end_turn"
 
 
-@pytest.mark.parametrize("kind", [{}, {"server": "granian", "http2": True}], ids=["http1", "http2"])
+@pytest.mark.parametrize("kind", [{}, {"http2": True}], ids=["http1", "http2"])
 async def test_requests_keep_their_place_on_the_stream_of_a_session(tmp_path: Path, kind: dict[str, Any]) -> None:
     async with (
         running_daemon(tmp_path / "data", agent=AGENT, **kind) as running,

@@ -30,8 +30,6 @@ from turnwire.server.listener import listen
 
 pytestmark = pytest.mark.anyio
 
-SERVERS = pytest.mark.parametrize("server", ["uvicorn", "granian"])
-
 
 @asynccontextmanager
 async def served(running: Running, limits: Limits) -> AsyncGenerator[Running]:
@@ -44,9 +42,7 @@ async def served(running: Running, limits: Limits) -> AsyncGenerator[Running]:
 
     async with anyio.create_task_group() as tasks:
         app = create_app(running.daemon)
-        tasks.start_soon(
-            partial(listen, app, host="127.0.0.1", port=0, server="uvicorn", ready=heard, stop=stop, limits=limits)
-        )
+        tasks.start_soon(partial(listen, app, host="127.0.0.1", port=0, ready=heard, stop=stop, limits=limits))
         with anyio.fail_after(WAIT_S):
             await ready.wait()
         yield running._replace(url=urls[0])
@@ -70,9 +66,8 @@ async def test_a_socket_names_its_connection(tmp_path: Path) -> None:
         assert one.connection_id == named
 
 
-@SERVERS
-async def test_a_socket_carries_a_turn(tmp_path: Path, server: str) -> None:
-    async with running_daemon(tmp_path / "d", server=server) as running, open_socket(running) as socket:
+async def test_a_socket_carries_a_turn(tmp_path: Path) -> None:
+    async with running_daemon(tmp_path / "d") as running, open_socket(running) as socket:
         agreed = await socket.start()
         assert agreed["protocolVersion"] == 1
         session_id = await socket.new()
@@ -93,9 +88,8 @@ async def test_initialize_is_still_the_first_message(tmp_path: Path) -> None:
         await socket.new()
 
 
-@SERVERS
-async def test_a_binary_frame_is_ignored_and_text_after_it_is_heard(tmp_path: Path, server: str) -> None:
-    async with running_daemon(tmp_path / "d", server=server) as running, open_socket(running) as socket:
+async def test_a_binary_frame_is_ignored_and_text_after_it_is_heard(tmp_path: Path) -> None:
+    async with running_daemon(tmp_path / "d") as running, open_socket(running) as socket:
         await socket.wire.send(b"\x00\x01")
         await socket.wire.send(json.dumps(new(socket.cwd, 1)).encode())
         assert (await socket.start())["protocolVersion"] == 1
@@ -136,13 +130,10 @@ async def test_all_sessions_are_on_one_socket(tmp_path: Path) -> None:
         assert texts == {each: each for each in sessions}
 
 
-@SERVERS
 @pytest.mark.requirement("R74", "G8")
-async def test_a_turn_goes_on_when_its_socket_is_lost_and_a_new_socket_loads_it(
-    tmp_path: Path, server: str
-) -> None:
+async def test_a_turn_goes_on_when_its_socket_is_lost_and_a_new_socket_loads_it(tmp_path: Path) -> None:
     gate = tmp_path / "gate"
-    async with running_daemon(tmp_path / "d", server=server) as running:
+    async with running_daemon(tmp_path / "d") as running:
         async with started(running) as socket:
             session_id = await socket.new()
             await socket.prompt(session_id, f"say 1 before\ngate {gate}\nsay 1 after")
@@ -156,10 +147,9 @@ async def test_a_turn_goes_on_when_its_socket_is_lost_and_a_new_socket_loads_it(
             assert [each.text for each in heard if each.text] == ["before", "after"]
 
 
-@SERVERS
 @pytest.mark.requirement("G9")
-async def test_a_new_socket_resumes_behind_the_last_event_that_the_old_one_saw(tmp_path: Path, server: str) -> None:
-    async with running_daemon(tmp_path / "d", server=server) as running:
+async def test_a_new_socket_resumes_behind_the_last_event_that_the_old_one_saw(tmp_path: Path) -> None:
+    async with running_daemon(tmp_path / "d") as running:
         ids: dict[str, Any] = {"_meta": {"turnwire": {"eventIds": True}}}
         async with started(running, **ids) as socket:
             session_id = await socket.new()
@@ -178,11 +168,10 @@ async def test_a_new_socket_resumes_behind_the_last_event_that_the_old_one_saw(t
         assert len([each for each in heard + more if each.text]) == 50
 
 
-@SERVERS
 @pytest.mark.requirement("R74", "G8")
-async def test_a_socket_that_names_its_connection_goes_on_with_it(tmp_path: Path, server: str) -> None:
+async def test_a_socket_that_names_its_connection_goes_on_with_it(tmp_path: Path) -> None:
     gate = tmp_path / "gate"
-    async with running_daemon(tmp_path / "d", server=server) as running:
+    async with running_daemon(tmp_path / "d") as running:
         async with started(running) as socket:
             connection_id, session_id = socket.connection_id, await socket.new()
             asked = await socket.prompt(session_id, f"say 1 before\ngate {gate}\nsay 1 after")
@@ -226,7 +215,6 @@ async def test_a_connection_of_another_credential_is_not_there(tmp_path: Path) -
         await socket.new()
 
 
-@SERVERS
 @pytest.mark.requirement("G13")
 @pytest.mark.parametrize(
     ("headers", "status"),
@@ -237,10 +225,8 @@ async def test_a_connection_of_another_credential_is_not_there(tmp_path: Path) -
         ({"Origin": "null"}, 403),
     ],
 )
-async def test_the_door_is_the_same_for_an_upgrade(
-    tmp_path: Path, server: str, headers: dict[str, str], status: int
-) -> None:
-    async with running_daemon(tmp_path / "d", server=server) as running:
+async def test_the_door_is_the_same_for_an_upgrade(tmp_path: Path, headers: dict[str, str], status: int) -> None:
+    async with running_daemon(tmp_path / "d") as running:
         given = headers if status == 401 else running.headers | headers
         assert await refused(running, headers=given) == status
 
@@ -284,9 +270,8 @@ async def test_a_revoked_credential_closes_its_socket(tmp_path: Path) -> None:
             assert await socket.closed() in (1000, 1008)
 
 
-@SERVERS
-async def test_sockets_are_closed_when_the_daemon_stops(tmp_path: Path, server: str) -> None:
-    async with running_daemon(tmp_path / "d", server=server) as running, started(running) as socket:
+async def test_sockets_are_closed_when_the_daemon_stops(tmp_path: Path) -> None:
+    async with running_daemon(tmp_path / "d") as running, started(running) as socket:
         await socket.prompt(await socket.new(), "never")
         running.daemon.stopping.set()
         with anyio.fail_after(WAIT_S):
@@ -294,10 +279,9 @@ async def test_sockets_are_closed_when_the_daemon_stops(tmp_path: Path, server: 
         assert await refused(running) in (503, 403)
 
 
-@SERVERS
-async def test_a_message_that_is_too_large_closes_the_socket(tmp_path: Path, server: str) -> None:
+async def test_a_message_that_is_too_large_closes_the_socket(tmp_path: Path) -> None:
     limits = Limits(body_bytes=100_000)
-    async with running_daemon(tmp_path / "d", server=server, limits=limits) as running, started(running) as socket:
+    async with running_daemon(tmp_path / "d", limits=limits) as running, started(running) as socket:
         await socket.wire.send("x" * 200_000)
         assert await socket.closed() == 1009
 

@@ -10,8 +10,6 @@ from typing import Any, Literal
 
 import pytest
 import uvicorn
-from granian.log import LogLevels
-from granian.log import configure_logging as of_granian
 
 from turnwire.server.telemetry.logs import configure_logging
 
@@ -24,7 +22,7 @@ Write = Callable[..., io.StringIO]
 @pytest.fixture
 def configured() -> Iterator[Write]:
     """Configures logging into a buffer; afterwards everything is as it was."""
-    names = ("turnwire", "uvicorn", "uvicorn.error", "uvicorn.access", "_granian", "granian.access")
+    names = ("turnwire", "uvicorn", "uvicorn.error", "uvicorn.access")
     loggers = [logging.getLogger(), *map(logging.getLogger, names)]
     before = [(each, list(each.handlers), each.level, each.propagate, each.disabled) for each in loggers]
 
@@ -164,29 +162,26 @@ def test_harmless_words_are_left_alone(configured: Write) -> None:
 
 def test_the_level_is_for_our_loggers_and_the_servers(configured: Write) -> None:
     stream = configured(level="debug")
-    for name in ("turnwire.a", "uvicorn.error", "_granian"):
+    for name in ("turnwire.a", "uvicorn.error"):
         logging.getLogger(name).debug(name)
     logging.getLogger("hpack").debug("a header")
     logging.getLogger("hpack").warning("a warning")
     messages = [json.loads(line)["message"] for line in stream.getvalue().splitlines()]
-    assert messages == ["turnwire.a", "uvicorn.error", "_granian", "a warning"]
+    assert messages == ["turnwire.a", "uvicorn.error", "a warning"]
 
 
 def test_access_logs_are_off(configured: Write) -> None:
     stream = configured(level="debug")
     logging.getLogger("uvicorn.access").info("GET /?token=x")
-    logging.getLogger("granian.access").info("GET /?token=x")
     assert stream.getvalue() == ""
 
 
-def test_uvicorn_and_granian_keep_to_our_lines(configured: Write) -> None:
+def test_uvicorn_keeps_to_our_lines(configured: Write) -> None:
     stream = configured()
     uvicorn.Config(lambda: None, log_config=None)
-    of_granian(LogLevels.info, {"incremental": True, "handlers": {}, "loggers": {}})
     logging.getLogger("uvicorn.error").info("one")
-    logging.getLogger("_granian").info("two")
-    logging.getLogger("granian.access").info("three")
-    assert [json.loads(line)["message"] for line in stream.getvalue().splitlines()] == ["one", "two"]
+    logging.getLogger("uvicorn.access").info("two")
+    assert [json.loads(line)["message"] for line in stream.getvalue().splitlines()] == ["one"]
 
 
 def test_a_second_configuration_replaces_the_first(configured: Write) -> None:

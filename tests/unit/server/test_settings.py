@@ -295,7 +295,6 @@ def test_a_file_with_a_token_must_be_private(home: Path) -> None:
         ({"rest": False, "page": True}, "the page needs REST"),
         ({"log": "memory", "data": "d"}, "a log in memory uses no folder"),
         ({"log": "memory", "durability": "full"}, "a log in memory has no durability"),
-        ({"http2": True, "server": "uvicorn"}, "uvicorn does not speak HTTP/2"),
     ],
 )
 @pytest.mark.requirement("G13")
@@ -320,20 +319,6 @@ def test_a_daemon_started_in_the_root_must_be_told_its_folders(home: Path, monke
     monkeypatch.chdir("/")
     assert "started in /" in refusal(home)
     assert load(home, {"cwd": ("/",)}).settings.cwd == (Path("/"),)
-
-
-@pytest.mark.parametrize(
-    ("flags", "chosen"),
-    [
-        ({}, "uvicorn"),
-        ({"http2": True}, "granian"),
-        ({"tls_cert": "c", "tls_key": "k"}, "granian"),
-        ({"tls_cert": "c", "tls_key": "k", "server": "uvicorn"}, "uvicorn"),
-        ({"server": "granian"}, "granian"),
-    ],
-)
-def test_auto_is_granian_for_tls_or_http2(home: Path, flags: dict[str, object], chosen: str) -> None:
-    assert load(home, flags).settings.chosen_server == chosen
 
 
 # -- the page about it ---------------------------------------------------------------------------------------

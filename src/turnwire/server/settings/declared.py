@@ -42,18 +42,9 @@ class Listening:
     ] = 4170
     tls_cert: Annotated[Path | None, About(kinds.path("a file"), "the certificate chain, as PEM")] = None
     tls_key: Annotated[Path | None, About(kinds.path("a file"), "the key of the certificate, as PEM")] = None
-    http2: Annotated[bool, About(kinds.switch(), "speak HTTP/2 beside HTTP/1.1")] = False
-    server: Annotated[
-        Literal["auto", "uvicorn", "granian"],
-        About(kinds.choice("auto", "uvicorn", "granian"), "the HTTP server; auto is granian for TLS or HTTP/2"),
-    ] = "auto"
-
-    @property
-    def chosen_server(self) -> Literal["uvicorn", "granian"]:
-        """The HTTP server that `auto` stands for."""
-        if self.server != "auto":
-            return self.server
-        return "granian" if self.tls_cert is not None or self.http2 else "uvicorn"
+    http2: Annotated[
+        bool, About(kinds.switch(), "speak HTTP/2 beside HTTP/1.1 in the clear; over TLS it is always offered")
+    ] = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -264,10 +255,6 @@ def _listening(settings: Settings) -> list[tuple[bool, str]]:
         (
             (settings.tls_cert is None) != (settings.tls_key is None),
             "TLS needs both the certificate and its key; give tls_cert and tls_key",
-        ),
-        (
-            settings.http2 and settings.server == "uvicorn",
-            "uvicorn does not speak HTTP/2; leave http2 out, or set server to granian",
         ),
         (settings.no_auth and settings.token is not None, "a token and no_auth exclude each other; choose one"),
     ]

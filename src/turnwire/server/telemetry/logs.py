@@ -23,9 +23,9 @@ MASK = "***"
 MOST_CAUSES = 8
 """Of one exception. A group may hold thousands."""
 
-OURS = ("turnwire", "uvicorn", "_granian")
+OURS = ("turnwire", "uvicorn")
 """Loggers that the level is for. Of others only warnings are written: their details tell an operator nothing."""
-ACCESS = ("uvicorn.access", "granian.access")
+ACCESS = ("uvicorn.access",)
 """One line per request, which the audit and the metrics tell better."""
 
 _OWN_FIELDS = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName", "color_message"}

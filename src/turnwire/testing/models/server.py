@@ -124,7 +124,7 @@ class FakeServer:
         async def serve() -> None:
             # Told to stop, never cancelled: a server that is cancelled leaves its socket with the loop.
             with anyio.CancelScope(shield=True):
-                await listen(self, host="127.0.0.1", port=0, server="uvicorn", ready=listening, stop=self._stop)
+                await listen(self, host="127.0.0.1", port=0, ready=listening, stop=self._stop)
 
         tasks.start_soon(serve)
         with anyio.fail_after(START_S):

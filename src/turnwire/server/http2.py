@@ -1,0 +1,472 @@
+"""HTTP/2 on one connection: each of its streams is a request to the ASGI application.
+
+The frames are read and written by the library h2; here is what a server adds. Bytes go both ways by flow control: a
+body that the application does not read stops at the window, and an answer that the client does not read stops in
+`send`. Never handles a WebSocket: clients open those over HTTP/1.1.
+
+Bounds, beside those of h2: a connection without a request is closed after a while, pings or not; a head that does
+not end is cut at the limit for heads; there are so many requests at a time, also if the client takes each back at
+once; and a client that makes us answer frames and reads none of it is dropped.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine
+from enum import Enum, auto
+from typing import Any, Protocol, cast
+from urllib.parse import unquote
+
+import anyio
+from h2.config import H2Configuration
+from h2.connection import ConnectionState, H2Connection
+from h2.errors import ErrorCodes
+from h2.events import (
+    ConnectionTerminated,
+    DataReceived,
+    Event,
+    RemoteSettingsChanged,
+    RequestReceived,
+    StreamEnded,
+    StreamReset,
+    WindowUpdated,
+)
+from h2.exceptions import DenialOfServiceError, FrameTooLargeError, ProtocolError
+from h2.settings import SettingCodes, Settings
+from starlette.types import ASGIApp, Message, Scope
+
+from turnwire.server.bodies import Held
+from turnwire.server.endpoint import ABORT
+
+PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+"""How a connection begins."""
+ALPN = "h2"
+
+MOST_STREAMS = 1024
+"""Requests at a time on one connection. An event stream is one, and a page may hold hundreds."""
+WINDOW = 256 * 1024
+"""Bytes of a body that may wait for the application."""
+CONNECTION_WINDOW = 1024 * 1024
+"""The same for all bodies of a connection: the largest one comes at some megabytes a second over a long line."""
+UNREAD_BYTES = 1024 * 1024
+"""Answers to frames that a client has not read. Bodies are no part of it: they wait for the client."""
+
+MOST_FRAME = 16_384
+"""Bytes of a frame: what everybody may send without asking."""
+
+_FRAME_HEAD = 9
+_OF_HEADS = frozenset({0x1, 0x9})
+"""HEADERS and CONTINUATION."""
+_END_HEADERS = 0x4
+_NOT_IN_HTTP2 = frozenset({b"connection", b"keep-alive", b"proxy-connection", b"transfer-encoding", b"upgrade"})
+_DISCONNECT: Message = {"type": "http.disconnect"}
+
+logger = logging.getLogger(__name__)
+
+
+class Around(Protocol):
+    """What a connection is part of."""
+
+    app: ASGIApp
+
+    @property
+    def connections(self) -> set[Any]:
+        """All connections of the server, which waits for them when it stops."""
+        ...
+
+    @property
+    def default_headers(self) -> list[tuple[bytes, bytes]]:
+        """Of every answer."""
+        ...
+
+    header_bytes: int
+
+    def waits(self, connection: asyncio.BaseProtocol, drop: Callable[[], None]) -> None:
+        """No request is under way on it now."""
+        ...
+
+    def works(self, connection: asyncio.BaseProtocol) -> None:
+        """A request is, or it is over."""
+        ...
+
+    def start(self, run: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """Run something beside the connection."""
+        ...
+
+
+class _Frames:
+    """Cuts what comes into whole frames: h2 would hold a frame of any length until it is whole."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        """Bytes of a head."""
+        self._has_begun = False
+        self._rest = bytearray()
+        self._head = 0
+
+    @property
+    def held(self) -> int:
+        """Bytes of what has not ended: a frame, or a head in many frames."""
+        return self._head + len(self._rest)
+
+    def take(self, data: bytes) -> bytes:
+        """The frames that are whole with `data`. Raises `ProtocolError`."""
+        self._rest += data
+        if not self._has_begun and len(self._rest) < len(PREFACE):
+            return b""
+        # h2 looks at the preface.
+        end = 0 if self._has_begun else len(PREFACE)
+        self._has_begun = True
+        while len(self._rest) >= end + _FRAME_HEAD:
+            size = int.from_bytes(self._rest[end : end + 3], "big")
+            if size > MOST_FRAME:
+                raise FrameTooLargeError
+            if len(self._rest) < end + _FRAME_HEAD + size:
+                break
+            self._count(self._rest[end + 3], self._rest[end + 4], size)
+            end += _FRAME_HEAD + size
+        whole = bytes(self._rest[:end])
+        del self._rest[:end]
+        return whole
+
+    def _count(self, kind: int, flags: int, size: int) -> None:
+        if kind in _OF_HEADS:
+            self._head = 0 if flags & _END_HEADERS else self._head + size
+            if self._head > self._most:
+                raise DenialOfServiceError
+
+
+class Http2Connection(asyncio.Protocol):
+    """One connection."""
+
+    def __init__(self, around: Around, held: Held, *, first_s: float, idle_s: float) -> None:
+        """`held` counts what is not whole. A first request comes within `first_s`, a further one in `idle_s`."""
+        self._around = around
+        self._held = held
+        self._frames = _Frames(2 * around.header_bytes)
+        self._idle_s = idle_s
+        self._loop = asyncio.get_running_loop()
+        self._streams: dict[int, _Stream] = {}
+        self._transport: asyncio.Transport | None = None
+        self._is_stopping = False
+        self._flushing: asyncio.Handle | None = None
+        self._silent: asyncio.TimerHandle | None = self._loop.call_later(first_s, self._close)
+        self._room: anyio.Event | None = None
+        """Set when the transport takes more; none while it does."""
+        self.h2 = H2Connection(
+            H2Configuration(client_side=False, header_encoding=None, validate_outbound_headers=False)
+        )
+        self.h2.local_settings = Settings(
+            client=False,
+            initial_values={
+                SettingCodes.MAX_CONCURRENT_STREAMS: MOST_STREAMS,
+                SettingCodes.INITIAL_WINDOW_SIZE: WINDOW,
+                SettingCodes.MAX_HEADER_LIST_SIZE: around.header_bytes,
+            },
+        )
+        # Above the limit, so that the application refuses what is somewhat too large in its own words.
+        self.h2.decoder.max_header_list_size = 2 * around.header_bytes
+
+    # -- the transport -------------------------------------------------------------------------------------
+
+    @property
+    def transport(self) -> asyncio.Transport:
+        assert self._transport is not None, "a connection is made before anything comes"
+        return self._transport
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.Transport", transport)
+        self._around.connections.add(self)
+        self._around.waits(self, self.transport.abort)
+        self.h2.initiate_connection()
+        self.h2.increment_flow_control_window(CONNECTION_WINDOW - 65_535)
+        self._flush()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._around.connections.discard(self)
+        self._held.release()
+        self._stop_waiting()
+        for stream in list(self._streams.values()):
+            stream.lose()
+        self.resume_writing()
+
+    def pause_writing(self) -> None:
+        self._room = anyio.Event()
+
+    def resume_writing(self) -> None:
+        if self._room is not None:
+            self._room.set()
+            self._room = None
+
+    def data_received(self, data: bytes) -> None:
+        try:
+            for event in self.h2.receive_data(self._frames.take(data)):
+                self._take(event)
+        except ProtocolError as error:
+            logger.info("a peer broke HTTP/2: %s", type(error).__name__, extra={"event": "http2_broken"})
+            self._close(error.error_code)
+            return
+        self._held.hold(self._frames.held)
+        self._flush()
+
+    def flush_soon(self) -> None:
+        """Write what h2 has to say, all of this round in one go."""
+        if self._flushing is None:
+            self._flushing = self._loop.call_soon(self._flush)
+
+    def _flush(self) -> None:
+        if self._flushing is not None:
+            self._flushing.cancel()
+            self._flushing = None
+        output = self.h2.data_to_send()
+        if output and not self.transport.is_closing():
+            self.transport.write(output)
+            if self.transport.get_write_buffer_size() > UNREAD_BYTES:
+                self.transport.abort()
+
+    async def room(self) -> None:
+        """Write what there is, and return when the transport takes more."""
+        self._flush()
+        while self._room is not None:
+            await self._room.wait()
+
+    # -- its end -------------------------------------------------------------------------------------------
+
+    def shutdown(self) -> None:
+        """Take no further request; close after the last one. Called by the server that stops."""
+        self._is_stopping = True
+        if not self._streams:
+            self._close()
+
+    def _close(self, error: ErrorCodes = ErrorCodes.NO_ERROR) -> None:
+        if self.transport.is_closing():
+            return
+        # h2 has said so itself if it was the one that found out.
+        if self.h2.state_machine.state is not ConnectionState.CLOSED:
+            self.h2.close_connection(error)
+        self._flush()
+        self.transport.close()
+        for stream in list(self._streams.values()):
+            stream.lose()
+
+    def _stop_waiting(self) -> None:
+        self._around.works(self)
+        if self._silent is not None:
+            self._silent.cancel()
+            self._silent = None
+
+    def over(self, stream: _Stream) -> None:
+        """The application is done with a stream."""
+        self._streams.pop(stream.stream_id, None)
+        self.flush_soon()
+        if self._streams or self.transport.is_closing():
+            return
+        if self._is_stopping:
+            self._close()
+        else:
+            self._around.waits(self, self.transport.abort)
+            self._silent = self._loop.call_later(self._idle_s, self._close)
+
+    # -- what comes ----------------------------------------------------------------------------------------
+
+    def _take(self, event: Event) -> None:
+        match event:
+            case RequestReceived(stream_id=int(stream_id), headers=headers):
+                self._begin(stream_id, [(bytes(name), bytes(value)) for name, value in headers or ()])
+            case DataReceived(stream_id=int(stream_id), flow_controlled_length=int(size), data=data):
+                stream = self._streams.get(stream_id)
+                if stream is None:
+                    self.acknowledge(stream_id, size)
+                else:
+                    stream.feed(data or b"", size)
+            case StreamEnded(stream_id=int(stream_id)) if stream_id in self._streams:
+                self._streams[stream_id].end()
+            case StreamReset(stream_id=int(stream_id)) if stream_id in self._streams:
+                self._streams[stream_id].lose()
+            case WindowUpdated() | RemoteSettingsChanged():
+                for stream in self._streams.values():
+                    stream.wake()
+            case ConnectionTerminated():
+                self.shutdown()
+            case _:
+                pass  # pings are answered by h2; trailers are no headers, and nobody asks for them
+
+    def _begin(self, stream_id: int, headers: list[tuple[bytes, bytes]]) -> None:
+        # Also those that the client took back, and that are still under way here.
+        if self._is_stopping or len(self._streams) >= MOST_STREAMS:
+            self.h2.reset_stream(stream_id, ErrorCodes.REFUSED_STREAM)
+            return
+        self._stop_waiting()
+        stream = self._streams[stream_id] = _Stream(self, stream_id)
+        stream.scope = self._scope(headers) | {"extensions": {ABORT: {"call": stream.abort}}}
+        self._around.start(stream.run)
+
+    def _scope(self, headers: list[tuple[bytes, bytes]]) -> dict[str, Any]:
+        pseudo = {name: value for name, value in headers if name.startswith(b":")}
+        plain = [each for each in headers if not each[0].startswith(b":")]
+        authority = pseudo.get(b":authority")
+        if authority is not None and (b"host", authority) not in plain:
+            # Two names for us that differ are two hosts, which the application refuses.
+            plain.insert(0, (b"host", authority))
+        raw_path, _, query = pseudo.get(b":path", b"").partition(b"?")
+        info = self.transport.get_extra_info
+        return {
+            "type": "http",
+            "asgi": {"version": "3.0", "spec_version": "2.3"},
+            "http_version": "2",
+            "server": (info("sockname") or ())[:2] or None,
+            "client": (info("peername") or ())[:2] or None,
+            "scheme": "https" if info("sslcontext") else "http",
+            "method": pseudo[b":method"].decode("latin-1"),
+            "root_path": "",
+            "path": unquote(raw_path.decode("latin-1")),
+            "raw_path": raw_path,
+            "query_string": query,
+            "headers": plain,
+            "state": {},
+        }
+
+    # -- for the streams -----------------------------------------------------------------------------------
+
+    @property
+    def app(self) -> ASGIApp:
+        return self._around.app
+
+    @property
+    def default_headers(self) -> list[tuple[bytes, bytes]]:
+        return self._around.default_headers
+
+    def acknowledge(self, stream_id: int, size: int) -> None:
+        """So much of a body has been taken: as much again may come."""
+        if size and not self.transport.is_closing():
+            self.h2.acknowledge_received_data(size, stream_id)
+            self.flush_soon()
+
+
+class _Answer(Enum):
+    """How far the answer to a request is."""
+
+    OWED = auto()
+    BEGUN = auto()
+    WHOLE = auto()
+
+
+class _Stream:
+    """One request and its answer."""
+
+    def __init__(self, connection: Http2Connection, stream_id: int) -> None:
+        self.stream_id = stream_id
+        self.scope: Scope = {}
+        self._connection = connection
+        self._body = bytearray()
+        self._unacknowledged = 0
+        self._is_in = False
+        """The body is whole."""
+        self._is_told = False
+        """The application knows that it is."""
+        self._is_lost = False
+        """The client took it back, or is gone, or the application dropped it."""
+        self._answer = _Answer.OWED
+        self._changed = anyio.Event()
+
+    async def run(self) -> None:
+        """Let the application answer. Raises nothing."""
+        try:
+            await self._connection.app(self.scope, self.receive, self.send)
+            if self._answer is not _Answer.WHOLE and not self._is_lost:
+                logger.error("a request was left without a whole answer", extra={"event": "answer_unfinished"})
+        except Exception:  # whatever it is, the other streams go on
+            logger.exception("the application failed", extra={"event": "application_failed"})
+        finally:
+            if self._answer is not _Answer.WHOLE:
+                self.abort(ErrorCodes.INTERNAL_ERROR)
+            elif not self._is_in:
+                # What is left of the body is not wanted.
+                self.abort(ErrorCodes.NO_ERROR)
+            self._connection.acknowledge(self.stream_id, self._taken())
+            self._connection.over(self)
+
+    # -- from the connection -------------------------------------------------------------------------------
+
+    def wake(self) -> None:
+        self._changed.set()
+        self._changed = anyio.Event()
+
+    def feed(self, data: bytes, size: int) -> None:
+        """A piece of the body, which takes so much of the window."""
+        if self._is_lost or self._answer is _Answer.WHOLE:
+            self._connection.acknowledge(self.stream_id, size)
+            return
+        self._body += data
+        self._unacknowledged += size
+        self.wake()
+
+    def end(self) -> None:
+        self._is_in = True
+        self.wake()
+
+    def lose(self) -> None:
+        """The client is not there any more."""
+        self._is_lost = True
+        self._body.clear()
+        self.wake()
+
+    def abort(self, error: ErrorCodes = ErrorCodes.CANCEL) -> None:
+        """Drop the answer where it stands."""
+        if not self._is_lost and not self._connection.transport.is_closing():
+            self._connection.h2.reset_stream(self.stream_id, error)
+            self._connection.flush_soon()
+        self.lose()
+
+    def _taken(self) -> int:
+        taken, self._unacknowledged = self._unacknowledged, 0
+        return taken
+
+    # -- for the application -------------------------------------------------------------------------------
+
+    async def receive(self) -> Message:
+        while not self._is_lost and self._answer is not _Answer.WHOLE:
+            if self._body or (self._is_in and not self._is_told):
+                body = bytes(self._body)
+                self._body.clear()
+                self._is_told = self._is_in
+                self._connection.acknowledge(self.stream_id, self._taken())
+                return {"type": "http.request", "body": body, "more_body": not self._is_in}
+            await self._changed.wait()
+        return _DISCONNECT
+
+    async def send(self, message: Message) -> None:
+        if self._is_lost:
+            return
+        if message["type"] == "http.response.start":
+            self._begin(message["status"], message.get("headers", ()))
+            return
+        await self._write(message.get("body", b""), is_last=not message.get("more_body", False))
+
+    def _begin(self, status: int, headers: Any) -> None:
+        assert self._answer is _Answer.OWED, "an answer begins once"
+        self._answer = _Answer.BEGUN
+        told = [(b":status", str(status).encode()), *self._connection.default_headers]
+        told += [(name, value) for name, value in headers if name not in _NOT_IN_HTTP2]
+        self._connection.h2.send_headers(self.stream_id, told)
+        self._connection.flush_soon()
+
+    async def _write(self, body: bytes, *, is_last: bool) -> None:
+        assert self._answer is _Answer.BEGUN, "a body comes behind its head"
+        h2, rest = self._connection.h2, memoryview(b"" if self.scope["method"] == "HEAD" else body)
+        while rest:
+            await self._connection.room()
+            if self._is_lost:
+                return
+            size = min(h2.local_flow_control_window(self.stream_id), h2.max_outbound_frame_size, len(rest))
+            if size <= 0:
+                await self._changed.wait()
+                continue
+            h2.send_data(self.stream_id, bytes(rest[:size]))
+            rest = rest[size:]
+        if is_last:
+            h2.end_stream(self.stream_id)
+            self._answer = _Answer.WHOLE
+            self.wake()
+        self._connection.flush_soon()

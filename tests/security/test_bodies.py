@@ -1,0 +1,156 @@
+"""A body has a size and a time, by its route; whoever holds theirs back holds little, and not for long."""
+
+from __future__ import annotations
+
+import json
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+import anyio
+import httpx
+import pytest
+from tests.patience import SOON_S
+from tests.security.intruding import bearer, guarded, issue, link_of, open_session
+from tests.security.slow_request import connect, slow_request, until_closed
+
+from turnwire.limits import KiB, Limits, MiB
+from turnwire.server import listener
+from turnwire.server.access.identity import Role
+from turnwire.server.bodies import Bodies
+
+pytestmark = [pytest.mark.anyio, pytest.mark.requirement("G13")]
+
+VERSIONS = pytest.mark.parametrize("http2", [False, True], ids=["http1", "http2"])
+
+
+@VERSIONS
+@pytest.mark.attack("13.5", "strangers send large bodies to a public route")
+async def test_a_public_route_takes_four_kibibytes(tmp_path: Path, http2: bool) -> None:
+    async with guarded(tmp_path, http2=http2) as daemon, daemon.client() as client:
+        large = json.dumps({"code": "x" * 4 * KiB}).encode()
+        for content in (large, _pieces(large)):
+            answer = await client.post("/login", content=content, headers={"Content-Type": "application/json"})
+            assert (answer.status_code, answer.json()["limit"]) == (413, "public_body_bytes")
+        small = await client.post("/login", json={"code": "x" * 3 * KiB})
+        assert small.status_code == 401
+
+
+async def _pieces(body: bytes):
+    for start in range(0, len(body), 512):
+        yield body[start : start + 512]
+
+
+@VERSIONS
+@pytest.mark.attack("13.5", "a route that takes a few fields is sent megabytes")
+async def test_a_route_takes_as_much_as_its_row_says(tmp_path: Path, http2: bool) -> None:
+    async with guarded(tmp_path, http2=http2) as daemon, daemon.client() as client:
+        session_id = await open_session(client, tmp_path)
+        text = "x" * 100 * KiB
+        refused = await client.patch(f"/session/{session_id}", json={"title": text})
+        assert (refused.status_code, refused.json()["limit"]) == (413, "fields_body_bytes")
+        prompt = {"prompt": [{"type": "text", "text": f"say 1 {text}"}]}
+        assert (await client.post(f"/session/{session_id}/prompt", json=prompt)).status_code == 202
+
+
+@VERSIONS
+@pytest.mark.parametrize("path", ["/login", "/tokens"])
+@pytest.mark.attack("13.5", "a body is never finished")
+async def test_a_body_that_does_not_end_is_given_up_and_its_memory_with_it(
+    tmp_path: Path, http2: bool, path: str
+) -> None:
+    async with guarded(tmp_path, http2=http2, limits=Limits(short_body_s=0.3)) as daemon:
+        async with slow_request(daemon, "POST", path, daemon.headers, size=2000) as request:
+            await request.send_body(b"x" * 1000)
+            answer = await request.answer(SOON_S)
+            assert (answer.status, json.loads(answer.body)["code"]) == (408, "body_too_slow")
+        assert held(daemon.daemon.bodies) == 0
+
+
+def held(bodies: Bodies) -> int:
+    """Bytes that are kept of bodies which are not whole."""
+    each = bodies.__dict__
+    return each["_strangers"].all + sum(each["_each"].values())
+
+
+@pytest.mark.attack("13.5", "the rest of a refused body is held back to keep the connection")
+async def test_a_refused_body_does_not_keep_its_connection(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(listener, "LINGER_S", 0.2)
+    async with guarded(tmp_path) as daemon, await connect(daemon) as peer:
+        head = (
+            f"POST /tokens HTTP/1.1\r\nHost: {daemon.url.removeprefix('http://')}\r\nContent-Length: 1000\r\n\r\n"
+        )
+        await peer.send(head.encode() + b"x")
+        assert (await until_closed(peer, SOON_S)).startswith(b"HTTP/1.1 401 ")
+
+
+async def test_the_rest_of_a_refused_body_is_read_so_that_its_sender_hears_why(tmp_path: Path) -> None:
+    async with guarded(tmp_path) as daemon, httpx.AsyncClient(base_url=daemon.url) as client:
+        for _ in range(2):
+            answer = await client.post("/tokens", content=b"x" * MiB)
+            assert answer.status_code == 401
+        assert (await client.get("/health")).status_code == 200
+
+
+@VERSIONS
+@pytest.mark.attack("13.5", "thousands of strangers each hold a part of a body back")
+async def test_what_strangers_hold_is_bounded_and_a_login_in_one_go_still_works(
+    tmp_path: Path, http2: bool
+) -> None:
+    most, each = 64 * KiB, 4000
+    async with (
+        guarded(tmp_path, http2=http2, limits=Limits(stranger_bytes=most)) as daemon,
+        AsyncExitStack() as stack,
+    ):
+        requests = [
+            await stack.enter_async_context(slow_request(daemon, "POST", "/login", size=each + 1))
+            for _ in range(40)
+        ]
+        for request in requests:
+            await request.send_body(b"x" * each)
+        # The oldest are dropped.
+        for request in requests[: 40 - most // each]:
+            assert (await request.answer(SOON_S)).status == 408
+        assert 0 < held(daemon.daemon.bodies) <= most
+        async with daemon.client() as owner, httpx.AsyncClient(base_url=daemon.url) as browser:
+            code = link_of(await owner.post("/login-link")).fragment
+            assert (await browser.post("/login", json={"code": code})).status_code == 204
+
+
+@pytest.mark.attack("13.5", "thousands of strangers each hold a part of a head back")
+async def test_what_strangers_hold_of_heads_is_bounded_too(tmp_path: Path) -> None:
+    most, each, count = 64 * KiB, 4000, 40
+    limits = Limits(stranger_bytes=most)
+    async with guarded(tmp_path, server_limits=limits) as daemon, AsyncExitStack() as stack:
+        peers = [await stack.enter_async_context(await connect(daemon)) for _ in range(count)]
+        for peer in peers:
+            await peer.send(b"GET /health HTTP/1.1\r\nX-Long: " + b"x" * each)
+        for peer in peers[: count - most // each]:
+            assert await until_closed(peer, SOON_S) == b""
+        async with httpx.AsyncClient(base_url=daemon.url) as client:
+            assert (await client.get("/health")).status_code == 200
+
+
+@VERSIONS
+@pytest.mark.attack("13.5", "a guest holds back large bodies until memory is full")
+async def test_what_one_credential_holds_is_bounded_and_others_are_not_refused(tmp_path: Path, http2: bool) -> None:
+    limits = Limits(credential_body_bytes=64 * KiB)
+    async with guarded(tmp_path, http2=http2, limits=limits) as daemon, daemon.client() as owner:
+        session_id = await open_session(owner, tmp_path)
+        _, secret = issue(daemon, Role.CONTROLLER)
+        path = f"/session/{session_id}/prompt"
+        async with (
+            slow_request(daemon, "POST", path, bearer(secret), size=MiB) as first,
+            slow_request(daemon, "POST", path, bearer(secret), size=MiB) as second,
+        ):
+            await first.send_body(b"x" * 50_000)
+            with anyio.fail_after(SOON_S):
+                while held(daemon.daemon.bodies) < 50_000:  # noqa: ASYNC110
+                    await anyio.sleep(0.01)
+            await second.send_body(b"x" * 50_000)
+            refused = await second.answer(SOON_S)
+            assert (refused.status, json.loads(refused.body)["limit"]) == (429, "credential_body_bytes")
+            prompt = {"prompt": [{"type": "text", "text": "x" * 60_000}]}
+            assert (await owner.post(path, json=prompt)).status_code == 202
+        with anyio.fail_after(SOON_S):
+            while held(daemon.daemon.bodies):  # noqa: ASYNC110
+                await anyio.sleep(0.01)

@@ -1,0 +1,205 @@
+"""A credential that has ended acts no more: not by what it had begun to send, and not by what it waits for."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import anyio
+import httpx
+import pytest
+from tests.patience import SOON_S
+from tests.security.intruding import bearer, guarded, issue, log_in, open_session
+from tests.security.slow_request import slow_request
+from tests.server.acp.http_client import initialize
+from tests.support.daemons import Running
+from websockets.asyncio.client import connect
+from websockets.exceptions import ConnectionClosed
+
+from turnwire.server.access.identity import Role
+
+pytestmark = [pytest.mark.anyio, pytest.mark.requirement("G13")]
+
+VERSIONS = pytest.mark.parametrize("http2", [False, True], ids=["http1", "http2"])
+SHORT_S = 1.5
+"""How long a token lives that expires in a test."""
+NEW_TOKEN = json.dumps({"name": "mole", "role": "owner"}).encode()
+ENDS = pytest.mark.parametrize("how", ["revoked", "expired"])
+
+
+async def ended(daemon: Running, token_id: str, how: str) -> None:
+    """The credential has ended, in this way."""
+    if how == "revoked":
+        daemon.daemon.tokens.revoke(token_id)
+        return
+    with anyio.fail_after(SOON_S):
+        while daemon.daemon.tokens.find(token_id) is not None:  # noqa: ASYNC110 time passes by itself
+            await anyio.sleep(0.01)
+
+
+def lifetime(how: str) -> dict[str, Any]:
+    return {"expires_in_s": SHORT_S} if how == "expired" else {}
+
+
+@VERSIONS
+@ENDS
+@pytest.mark.attack("13.1", "the rest of a body is sent after the token that its head came with has ended")
+async def test_a_body_that_is_held_back_does_not_outlive_its_token(tmp_path: Path, http2: bool, how: str) -> None:
+    async with guarded(tmp_path, http2=http2) as daemon:
+        token_id, secret = issue(daemon, Role.OWNER, **lifetime(how))
+        async with slow_request(daemon, "POST", "/tokens", bearer(secret), size=len(NEW_TOKEN)) as request:
+            await request.send_body(NEW_TOKEN[:1])
+            await ended(daemon, token_id, how)
+            # It is told at once, not when the rest comes.
+            answer = await request.answer(SOON_S)
+            await request.send_body(NEW_TOKEN[1:], is_last=True)
+        assert answer.status == 401
+        assert daemon.daemon.tokens.list() == ()
+
+
+@VERSIONS
+@pytest.mark.attack("13.1", "the last byte of a body comes in the moment in which its token is revoked")
+async def test_a_body_that_is_whole_as_its_token_ends_is_not_acted_on(
+    tmp_path: Path, http2: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with guarded(tmp_path, http2=http2) as daemon:
+        token_id, secret = issue(daemon, Role.OWNER)
+        read = daemon.daemon.bodies.read
+
+        async def revoking(*args: Any, **options: Any) -> bytes:
+            body = await read(*args, **options)
+            daemon.daemon.tokens.revoke(token_id)
+            return body
+
+        monkeypatch.setattr(daemon.daemon.bodies, "read", revoking)
+        async with daemon.client(headers=bearer(secret)) as client:
+            answer = await client.post("/tokens", content=NEW_TOKEN, headers={"Content-Type": "application/json"})
+        assert answer.status_code == 401
+        assert daemon.daemon.tokens.list() == ()
+
+
+@VERSIONS
+@ENDS
+@pytest.mark.attack("13.1", "an answer that waits for the end of a turn is waited for beyond the end of its token")
+async def test_an_answer_that_waits_ends_with_its_token_and_the_turn_goes_on(
+    tmp_path: Path, http2: bool, how: str
+) -> None:
+    async with guarded(tmp_path, http2=http2) as daemon, daemon.client() as owner:
+        session_id = await open_session(owner, tmp_path)
+        token_id, secret = issue(daemon, Role.CONTROLLER, **lifetime(how))
+        answers: list[httpx.Response] = []
+        async with daemon.client(headers=bearer(secret)) as client, anyio.create_task_group() as tasks:
+
+            async def prompt() -> None:
+                body = {"prompt": [{"type": "text", "text": "never"}]}
+                headers = {"Prefer": "wait=60"}
+                answers.append(await client.post(f"/session/{session_id}/prompt", json=body, headers=headers))
+
+            tasks.start_soon(prompt)
+            await running_turn(owner, session_id)
+            await ended(daemon, token_id, how)
+            with anyio.fail_after(SOON_S):
+                while not answers:  # noqa: ASYNC110
+                    await anyio.sleep(0.01)
+        assert answers[0].status_code == 401
+        assert (await owner.get(f"/session/{session_id}/status")).json()["hasActivePrompt"] is True
+
+
+async def running_turn(client: httpx.AsyncClient, session_id: str) -> None:
+    with anyio.fail_after(SOON_S):
+        while not (await client.get(f"/session/{session_id}/status")).json()["hasActivePrompt"]:
+            pass
+
+
+@VERSIONS
+@pytest.mark.attack("13.1", "an export is read slowly beyond the end of its token")
+async def test_an_export_is_cut_when_its_token_is_revoked(tmp_path: Path, http2: bool) -> None:
+    async with guarded(tmp_path, http2=http2) as daemon, daemon.client() as owner:
+        session_id = await open_session(owner, tmp_path)
+        prompt = {"prompt": [{"type": "text", "text": "flood 20000 2000"}]}
+        said = await owner.post(f"/session/{session_id}/prompt", json=prompt, headers={"Prefer": "wait=60"})
+        assert said.status_code == 200, said.text
+        token_id, secret = issue(daemon, Role.OBSERVER)
+        async with slow_request(daemon, "GET", f"/session/{session_id}/export", bearer(secret)) as request:
+            if http2:
+                await request.send_body(b"", is_last=True)
+            await request.begun()
+            daemon.daemon.tokens.revoke(token_id)
+            answer = await request.answer(SOON_S)
+        assert not answer.is_whole
+
+
+@VERSIONS
+@ENDS
+@pytest.mark.attack("13.1", "an event stream is read beyond the end of its token")
+async def test_an_event_stream_ends_with_its_token(tmp_path: Path, http2: bool, how: str) -> None:
+    async with guarded(tmp_path, http2=http2) as daemon, daemon.client() as owner:
+        session_id = await open_session(owner, tmp_path)
+        token_id, secret = issue(daemon, Role.OBSERVER, **lifetime(how))
+        async with (
+            daemon.client(headers=bearer(secret)) as client,
+            client.stream("GET", f"/session/{session_id}/events") as stream,
+        ):
+            lines = stream.aiter_lines()
+            await anext(lines)
+            await ended(daemon, token_id, how)
+            with anyio.fail_after(SOON_S):
+                rest = [line async for line in lines]
+        assert ": the credential is not valid any more" in rest
+
+
+@ENDS
+@pytest.mark.attack("13.1", "a WebSocket is used beyond the end of its token")
+async def test_a_socket_ends_with_its_token(tmp_path: Path, how: str) -> None:
+    async with guarded(tmp_path) as daemon:
+        token_id, secret = issue(daemon, Role.OWNER, **lifetime(how))
+        url = daemon.url.replace("http", "ws", 1) + "/acp"
+        async with connect(url, additional_headers=bearer(secret)) as socket:
+            await ended(daemon, token_id, how)
+            with pytest.raises(ConnectionClosed) as closed, anyio.fail_after(SOON_S):
+                await socket.recv()
+        assert closed.value.rcvd is not None
+        assert closed.value.rcvd.code == 1008
+
+
+@VERSIONS
+@pytest.mark.attack("13.1", "an ACP connection is used by another token after its own has ended")
+async def test_an_acp_connection_is_over_with_its_token(tmp_path: Path, http2: bool) -> None:
+    async with guarded(tmp_path, http2=http2) as daemon:
+        token_id, secret = issue(daemon, Role.OWNER)
+        async with daemon.client(headers=bearer(secret)) as client:
+            opened = await client.post("/acp", json=initialize())
+            named = {"Acp-Connection-Id": opened.headers["acp-connection-id"]}
+        daemon.daemon.tokens.revoke(token_id)
+        async with daemon.client() as owner:
+            with anyio.fail_after(SOON_S):
+                listed = await owner.post(
+                    "/acp", json={"jsonrpc": "2.0", "id": 1, "method": "session/list", "params": {}}, headers=named
+                )
+        assert listed.status_code == 404
+
+
+@VERSIONS
+async def test_whoever_revokes_its_own_token_hears_that_it_is_done(tmp_path: Path, http2: bool) -> None:
+    async with guarded(tmp_path, http2=http2) as daemon:
+        token_id, secret = issue(daemon, Role.OWNER)
+        async with daemon.client(headers=bearer(secret)) as client:
+            assert (await client.delete(f"/tokens/{token_id}")).status_code == 204
+            assert (await client.get("/capabilities")).status_code == 401
+
+
+@pytest.mark.attack("13.1", "a login is used beyond the end of the token that granted it")
+async def test_a_login_ends_with_the_token_that_granted_it(tmp_path: Path) -> None:
+    async with guarded(tmp_path) as daemon, daemon.client() as owner:
+        token_id, secret = issue(daemon, Role.OWNER)
+        session_id = await open_session(owner, tmp_path)
+        async with httpx.AsyncClient(base_url=daemon.url) as browser:
+            await log_in(browser, secret)
+            async with browser.stream("GET", f"/session/{session_id}/events") as stream:
+                lines = stream.aiter_lines()
+                await anext(lines)
+                daemon.daemon.tokens.revoke(token_id)
+                with anyio.fail_after(SOON_S):
+                    assert ": the credential is not valid any more" in [line async for line in lines]
+            assert (await browser.get("/capabilities")).status_code == 401

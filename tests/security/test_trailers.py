@@ -1,0 +1,121 @@
+"""What follows a body is no header: it authorises nobody, and is bounded as heads are."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import anyio
+import h2.config
+import h2.connection
+import h2.events
+import pytest
+from tests.patience import SOON_S
+from tests.security.intruding import guarded
+from tests.security.slow_request import connect, until_closed
+
+from turnwire.limits import Limits
+
+pytestmark = [pytest.mark.anyio, pytest.mark.requirement("G13")]
+
+BODY = json.dumps({"name": "mole", "role": "owner"}).encode()
+
+
+def chunked(path: str, host: str, trailers: bytes = b"", **headers: str) -> bytes:
+    """A request with a chunked body."""
+    lines = {"Host": host, "Content-Type": "application/json", "Transfer-Encoding": "chunked", **headers}
+    head = f"POST {path} HTTP/1.1\r\n" + "".join(f"{name}: {value}\r\n" for name, value in lines.items())
+    return head.encode() + b"\r\n%x\r\n%b\r\n0\r\n%b\r\n" % (len(BODY), BODY, trailers)
+
+
+@pytest.mark.attack("13.4", "a credential comes in a trailer")
+async def test_a_trailer_authorises_nobody(tmp_path: Path) -> None:
+    async with guarded(tmp_path) as daemon, await connect(daemon) as peer:
+        host = urlsplit(daemon.url).netloc
+        trailer = f"Authorization: Bearer {daemon.token}\r\n".encode()
+        await peer.send(chunked("/tokens", host, trailer, Connection="close"))
+        assert (await until_closed(peer)).startswith(b"HTTP/1.1 401 ")
+        assert daemon.daemon.tokens.list() == ()
+
+
+@pytest.mark.attack("13.4", "a credential comes in a trailer of a request that waits behind another one")
+async def test_a_trailer_of_a_request_that_waits_for_its_turn_authorises_nobody(tmp_path: Path) -> None:
+    async with guarded(tmp_path) as daemon, daemon.client() as owner, await connect(daemon) as peer:
+        host = urlsplit(daemon.url).netloc
+        made = await owner.post("/session", json={"cwd": str(tmp_path / "work")})
+        path = f"/session/{made.json()['sessionId']}/prompt?wait=1"
+        body = json.dumps({"prompt": [{"type": "text", "text": "never"}]}).encode()
+        first = f"POST {path} HTTP/1.1\r\nHost: {host}\r\nAuthorization: Bearer {daemon.token}\r\n"
+        first += f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+        trailer = f"Authorization: Bearer {daemon.token}\r\n".encode()
+        await peer.send(first.encode() + body + chunked("/tokens", host, trailer, Connection="close"))
+        came = await until_closed(peer)
+        assert re.findall(rb"HTTP/1\.1 (\d+)", came) == [b"202", b"401"]
+        assert daemon.daemon.tokens.list() == ()
+
+
+@pytest.mark.parametrize(
+    "trailers",
+    [b"X-Long: " + b"x" * 8192 + b"\r\n", b"X-Short: y\r\n" * 1000, b"x" * 8192],
+    ids=["long", "many", "unfinished"],
+)
+@pytest.mark.attack("13.4", "trailers without end fill memory")
+async def test_trailers_count_against_the_limit_of_heads(tmp_path: Path, trailers: bytes) -> None:
+    limits = Limits(header_bytes=4096)
+    async with guarded(tmp_path, limits=limits) as daemon, await connect(daemon) as peer:
+        host = urlsplit(daemon.url).netloc
+        request = chunked("/tokens", host, trailers, Authorization=f"Bearer {daemon.token}")
+        head, _, tail = request.partition(b"0\r\n")
+        await peer.send(head)
+        with anyio.fail_after(SOON_S):
+            while not sum(daemon.daemon.bodies.__dict__["_each"].values()):  # noqa: ASYNC110
+                await anyio.sleep(0.01)
+        await peer.send(b"0\r\n" + tail.removesuffix(b"\r\n"))
+        assert (await until_closed(peer, SOON_S)).startswith(b"HTTP/1.1 431 ")
+        assert daemon.daemon.tokens.list() == ()
+
+
+@pytest.mark.attack("13.4", "trailers without end fill memory, each byte on its own")
+async def test_trailers_that_drip_count_too(tmp_path: Path) -> None:
+    limits = Limits(header_bytes=1024)
+    async with guarded(tmp_path, limits=limits) as daemon, await connect(daemon) as peer:
+        host = urlsplit(daemon.url).netloc
+        await peer.send(chunked("/tokens", host, Authorization=f"Bearer {daemon.token}").removesuffix(b"\r\n"))
+        with anyio.fail_after(SOON_S):
+            answered = b""
+            while not answered:
+                await peer.send(b"x" * 200)
+                with anyio.move_on_after(0.05):
+                    answered = await peer.receive()
+        assert answered.startswith(b"HTTP/1.1 431 ")
+
+
+@pytest.mark.attack("13.4", "a credential comes in a trailer of HTTP/2")
+async def test_a_trailer_of_http2_authorises_nobody(tmp_path: Path) -> None:
+    async with guarded(tmp_path, http2=True) as daemon, await connect(daemon) as peer:
+        connection = h2.connection.H2Connection(h2.config.H2Configuration())
+        connection.initiate_connection()
+        host = urlsplit(daemon.url).netloc
+        head = {":method": "POST", ":scheme": "http", ":authority": host, ":path": "/tokens"}
+        connection.send_headers(1, [*head.items(), ("content-type", "application/json")])
+        connection.send_data(1, BODY)
+        connection.send_headers(1, [("authorization", f"Bearer {daemon.token}")], end_stream=True)
+        await peer.send(connection.data_to_send())
+        status = None
+        with anyio.fail_after(SOON_S):
+            while status is None:
+                for event in connection.receive_data(await peer.receive()):
+                    if isinstance(event, h2.events.ResponseReceived):
+                        status = dict(event.headers or ())[b":status"]
+        assert status == b"401"
+        assert daemon.daemon.tokens.list() == ()
+
+
+async def test_a_small_trailer_does_no_harm(tmp_path: Path) -> None:
+    async with guarded(tmp_path) as daemon, await connect(daemon) as peer:
+        host = urlsplit(daemon.url).netloc
+        credential = {"Authorization": f"Bearer {daemon.token}", "Connection": "close"}
+        await peer.send(chunked("/tokens", host, b"X-Checksum: 1\r\n", **credential))
+        assert (await until_closed(peer)).startswith(b"HTTP/1.1 201 ")
