@@ -25,6 +25,7 @@ def not_in(found: dict[str, int], *expected: int) -> dict[str, int]:
 
 
 @SERVERS
+@pytest.mark.attack("13.0", "a name of the attacker's is made to resolve to the daemon (rebinding)")
 async def test_a_rebound_name_gets_nothing_from_any_route(tmp_path: Path, http2: bool) -> None:
     async with guarded(tmp_path, http2=http2) as daemon, daemon.client() as client:
         assert (await client.get("/capabilities")).status_code == 200
@@ -33,6 +34,7 @@ async def test_a_rebound_name_gets_nothing_from_any_route(tmp_path: Path, http2:
 
 
 @SERVERS
+@pytest.mark.attack("13.0", "a page of another origin calls the routes")
 async def test_a_page_of_another_origin_gets_nothing_from_any_route(tmp_path: Path, http2: bool) -> None:
     async with guarded(tmp_path, http2=http2) as daemon, daemon.client() as client:
         for origin in (EVIL, "null", "http://127.0.0.1:1"):
@@ -42,6 +44,7 @@ async def test_a_page_of_another_origin_gets_nothing_from_any_route(tmp_path: Pa
         assert not_in(found, 403) == {}
 
 
+@pytest.mark.attack("13.0", "a page of another origin asks to be let in (CORS)")
 async def test_no_answer_lets_another_page_read_it(tmp_path: Path) -> None:
     async with guarded(tmp_path) as daemon, daemon.client() as client:
         asking = {"Origin": EVIL, "Access-Control-Request-Method": "POST"}
@@ -52,6 +55,7 @@ async def test_no_answer_lets_another_page_read_it(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("credential", [{}, bearer("wrong"), bearer("tw_0123456789ab_" + "x" * 43)])
+@pytest.mark.attack("13.0", "each route is called without a credential, and with a wrong one")
 async def test_every_route_but_the_public_ones_asks_for_a_credential(
     tmp_path: Path, credential: dict[str, str]
 ) -> None:
@@ -65,6 +69,7 @@ async def test_every_route_but_the_public_ones_asks_for_a_credential(
         assert (answer.status_code, answer.headers["www-authenticate"]) == (401, "Bearer")
 
 
+@pytest.mark.attack("13.0", "an observer calls the routes that change something")
 async def test_an_observer_changes_nothing(tmp_path: Path) -> None:
     async with guarded(tmp_path) as daemon, daemon.client() as owner:
         session_id = await open_session(owner, tmp_path)
@@ -78,6 +83,7 @@ async def test_an_observer_changes_nothing(tmp_path: Path) -> None:
             assert (await client.get(f"/session/{session_id}/status")).status_code == 200
 
 
+@pytest.mark.attack("13.0", "a controller makes itself an owner's token")
 async def test_a_controller_makes_no_credentials(tmp_path: Path) -> None:
     async with guarded(tmp_path) as daemon:
         _, secret = issue(daemon, Role.CONTROLLER)
@@ -87,6 +93,7 @@ async def test_a_controller_makes_no_credentials(tmp_path: Path) -> None:
             assert {"/tokens", "/login-link"} <= {row.path for row, _ in owners}
 
 
+@pytest.mark.attack("13.0", "a token for one session calls the routes of another")
 async def test_a_token_of_one_session_reaches_no_other(tmp_path: Path) -> None:
     async with guarded(tmp_path) as daemon, daemon.client() as owner:
         own, other = await open_session(owner, tmp_path), await open_session(owner, tmp_path)
@@ -101,6 +108,7 @@ async def test_a_token_of_one_session_reaches_no_other(tmp_path: Path) -> None:
             assert other not in listed.text
 
 
+@pytest.mark.attack("13.0", "a token for one session follows another on a stream of many")
 async def test_a_stream_of_many_sessions_shows_a_bound_token_its_own_only(tmp_path: Path) -> None:
     async with guarded(tmp_path) as daemon, daemon.client() as owner:
         own, other = await open_session(owner, tmp_path), await open_session(owner, tmp_path)
@@ -113,6 +121,7 @@ async def test_a_stream_of_many_sessions_shows_a_bound_token_its_own_only(tmp_pa
 @pytest.mark.parametrize(
     "media", ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data; boundary=x"]
 )
+@pytest.mark.attack("13.0", "a page sends a form or plain text, which browsers let it do (CSRF)")
 async def test_what_a_page_sends_without_asking_starts_nothing(tmp_path: Path, media: str) -> None:
     async with guarded(tmp_path) as daemon, daemon.client() as client:
         session_id = await open_session(client, tmp_path)
@@ -143,6 +152,7 @@ async def test_what_a_page_sends_without_asking_starts_nothing(tmp_path: Path, m
         "/tokens/../../../../etc/passwd",
     ],
 )
+@pytest.mark.attack("13.0", "a path is spelt so that another route is met than was checked")
 async def test_no_spelling_of_a_path_leads_past_the_door(tmp_path: Path, target: str) -> None:
     async with guarded(tmp_path) as daemon:
         assert await raw(daemon, target, {}) in (400, 401)
@@ -150,6 +160,7 @@ async def test_no_spelling_of_a_path_leads_past_the_door(tmp_path: Path, target:
         assert await raw(daemon, target, bearer(secret)) in (400, 403, 404)
 
 
+@pytest.mark.attack("13.0", "a request has no host, or two")
 async def test_a_request_without_a_host_or_with_two_is_malformed(tmp_path: Path) -> None:
     async with guarded(tmp_path) as daemon:
         assert await raw(daemon, "/health", {"Host": ""}) == 400
@@ -157,12 +168,14 @@ async def test_a_request_without_a_host_or_with_two_is_malformed(tmp_path: Path)
 
 
 @pytest.mark.parametrize("session_id", ["../../escape", "a/b", "..", "", "x" * 4096, "nul\u0000"])
+@pytest.mark.attack("13.0", "a session id is a path")
 async def test_a_session_id_is_a_name_and_no_path(tmp_path: Path, session_id: str) -> None:
     async with guarded(tmp_path) as daemon, daemon.client() as client:
         wanted = {"cwd": str(tmp_path / "work"), "sessionId": session_id}
         assert (await client.post("/session", json=wanted)).status_code == 400
 
 
+@pytest.mark.attack("13.0", "a session is made outside the roots, by a path or a link")
 async def test_a_session_works_inside_the_allowed_directories_only(tmp_path: Path) -> None:
     async with guarded(tmp_path) as daemon, daemon.client() as client:
         (tmp_path / "work" / "escape").symlink_to("/etc")
@@ -178,6 +191,7 @@ async def test_a_session_works_inside_the_allowed_directories_only(tmp_path: Pat
         assert forked.status_code == 403
 
 
+@pytest.mark.attack("13.0", "a cursor of one session is used at another")
 async def test_a_cursor_of_one_session_shows_nothing_of_it_in_another(tmp_path: Path) -> None:
     async with guarded(tmp_path) as daemon, daemon.client() as client:
         first, second = await open_session(client, tmp_path), await open_session(client, tmp_path)
@@ -199,6 +213,7 @@ async def test_a_cursor_of_one_session_shows_nothing_of_it_in_another(tmp_path: 
 
 
 @pytest.mark.parametrize("name", ["token", "access_token"])
+@pytest.mark.attack("13.0", "a token in a URL is found in a log")
 async def test_a_token_in_the_url_is_refused_with_what_to_do(tmp_path: Path, name: str) -> None:
     async with guarded(tmp_path) as daemon, httpx.AsyncClient(base_url=daemon.url) as client:
         answer = await client.get("/capabilities", params={name: daemon.token})
@@ -208,6 +223,7 @@ async def test_a_token_in_the_url_is_refused_with_what_to_do(tmp_path: Path, nam
 
 
 @SERVERS
+@pytest.mark.attack("13.1", "an event stream is read beyond the end of its token")
 async def test_revoking_a_token_cuts_its_open_stream_within_a_second(tmp_path: Path, http2: bool) -> None:
     async with guarded(tmp_path, http2=http2) as daemon, daemon.client() as owner:
         session_id = await open_session(owner, tmp_path)
@@ -225,6 +241,7 @@ async def test_revoking_a_token_cuts_its_open_stream_within_a_second(tmp_path: P
             assert (await client.get(f"/session/{session_id}/status")).status_code == 401
 
 
+@pytest.mark.attack("13.1", "an event stream is read beyond the end of its token")
 async def test_a_token_that_expires_cuts_its_open_stream_within_a_second(tmp_path: Path) -> None:
     async with guarded(tmp_path) as daemon, daemon.client() as owner:
         session_id = await open_session(owner, tmp_path)
@@ -240,6 +257,7 @@ async def test_a_token_that_expires_cuts_its_open_stream_within_a_second(tmp_pat
                 assert [line async for line in events_of(stream.aiter_lines())] == []
 
 
+@pytest.mark.attack("13.0", "tokens are guessed")
 async def test_wrong_credentials_are_slowed_down(tmp_path: Path) -> None:
     async with guarded(tmp_path, limits=Limits(failed_logins=2)) as daemon:
         async with httpx.AsyncClient(base_url=daemon.url, headers=bearer("wrong")) as client:

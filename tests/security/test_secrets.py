@@ -18,6 +18,7 @@ CLIENT_LOGGERS = ("httpx", "httpcore", "hpack", "h2")
 """Loggers of the client, which runs in this process too."""
 
 
+@pytest.mark.attack("13.0", "another user of the machine reads the tokens")
 async def test_the_tokens_are_in_a_file_for_its_owner_alone(tmp_path: Path) -> None:
     async with guarded(tmp_path) as daemon, daemon.client() as client:
         made = await client.post("/tokens", json={"name": "ci", "role": "observer"})
@@ -28,6 +29,7 @@ async def test_the_tokens_are_in_a_file_for_its_owner_alone(tmp_path: Path) -> N
         assert daemon.token not in path.read_text()
 
 
+@pytest.mark.attack("13.0", "the secret of a token is read from the list")
 async def test_a_token_is_made_listed_without_its_secret_and_revoked(tmp_path: Path) -> None:
     async with guarded(tmp_path) as daemon, daemon.client() as client:
         made = await client.post("/tokens", json={"name": "ci", "role": "observer", "expiresInS": 60})
@@ -59,6 +61,7 @@ async def test_a_token_that_makes_no_sense_is_refused(tmp_path: Path, wanted: di
         assert (await client.get("/tokens")).json() == {"tokens": []}
 
 
+@pytest.mark.attack("13.0", "a login link is used again, or found in a log")
 async def test_a_login_link_works_once_and_its_code_is_in_the_fragment(tmp_path: Path) -> None:
     async with guarded(tmp_path) as daemon, daemon.client() as client:
         parts = link_of(await client.post("/login-link"))
@@ -74,6 +77,7 @@ async def test_a_login_link_works_once_and_its_code_is_in_the_fragment(tmp_path:
         assert "set-cookie" not in answers[1].headers
 
 
+@pytest.mark.attack("13.0", "a script or another site takes the cookie")
 async def test_the_cookie_is_out_of_reach_of_scripts_and_other_sites(tmp_path: Path) -> None:
     async with guarded(tmp_path) as daemon, httpx.AsyncClient(base_url=daemon.url) as browser:
         cookie = (await log_in(browser, daemon.token)).headers["set-cookie"]
@@ -82,6 +86,7 @@ async def test_the_cookie_is_out_of_reach_of_scripts_and_other_sites(tmp_path: P
         assert daemon.token not in cookie
 
 
+@pytest.mark.attack("13.0", "a page of another origin acts with the cookie (CSRF)")
 async def test_a_login_acts_from_its_own_page_only_and_ends_with_a_logout(tmp_path: Path) -> None:
     async with guarded(tmp_path) as daemon, httpx.AsyncClient(base_url=daemon.url) as browser:
         assert (await log_in(browser, daemon.token)).status_code == 204
@@ -114,6 +119,7 @@ async def test_a_login_lasts_over_a_restart(tmp_path: Path) -> None:
         assert (await browser.get("/capabilities", headers={"Cookie": cookie})).status_code == 200
 
 
+@pytest.mark.attack("13.0", "a secret is found in a log or an answer")
 async def test_no_log_and_no_answer_tells_a_secret(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
     secrets: list[str] = []
@@ -146,6 +152,7 @@ async def test_no_log_and_no_answer_tells_a_secret(tmp_path: Path, caplog: pytes
     assert [each for each in told + texts if any(secret in each for secret in secrets)] == []
 
 
+@pytest.mark.attack("13.0", "a change leaves no trace")
 async def test_a_change_is_audited_with_its_author(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "turnwire.audit")
     async with guarded(tmp_path) as daemon, daemon.client() as client:

@@ -268,14 +268,15 @@ class _Shared:
         Who waits for the longest goes first: an honest client comes with a request, or comes back with one.
         """
         number = transport.get_extra_info("socket").fileno()
-        if number < self._most_files:
+        # A low number may be free again while many higher ones are taken, so connections are counted as well.
+        if max(number, len(self.connections)) < self._most_files:
             return
         now = asyncio.get_running_loop().time()
         if now - self._told_at > TOLD_S:
             self._told_at = now
             logger.warning(
                 "file descriptors run out, so connections are dropped; let the process have more (ulimit -n)",
-                extra={"event": "descriptors_run_out", "descriptor": number},
+                extra={"event": "descriptors_run_out", "connections": len(self.connections)},
             )
         oldest = next(iter(self._waiting), None)
         (transport.abort if oldest is None else self._waiting.pop(oldest))()

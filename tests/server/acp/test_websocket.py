@@ -225,6 +225,7 @@ async def test_a_connection_of_another_credential_is_not_there(tmp_path: Path) -
         ({"Origin": "null"}, 403),
     ],
 )
+@pytest.mark.attack("13.0", "a page of another origin opens a WebSocket")
 async def test_the_door_is_the_same_for_an_upgrade(tmp_path: Path, headers: dict[str, str], status: int) -> None:
     async with running_daemon(tmp_path / "d") as running:
         given = headers if status == 401 else running.headers | headers
@@ -241,6 +242,7 @@ async def test_our_own_page_may_open_a_socket(tmp_path: Path) -> None:
 
 
 @pytest.mark.requirement("G13")
+@pytest.mark.attack("13.0", "a token in the address of a WebSocket is found in a log")
 async def test_what_is_in_the_address_of_a_socket_is_in_no_log(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

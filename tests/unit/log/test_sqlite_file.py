@@ -151,6 +151,7 @@ async def test_a_file_that_is_no_database_is_corrupt_and_untouched(tmp_path: Pat
     await expect_refused_untouched(path, LogCorrupt)
 
 
+@pytest.mark.attack("13.0", "the file of the log is damaged")
 async def test_a_damaged_file_is_corrupt_and_untouched(tmp_path: Path) -> None:
     path = tmp_path / "log.db"
     await filled(path, 1000)

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import errno
 import json
 import os
 import stat
 from pathlib import Path
-from typing import NoReturn
 
 import anyio
 import pytest
+from tests.security.full_disk import FullDisk
 
 from turnwire.errors import BadRequest, ConfigError, CredentialsNotStored, LimitExceeded, NotFound
 from turnwire.ids import SessionId
@@ -66,6 +65,7 @@ def test_the_file_and_its_directory_are_for_their_owner_alone_and_hold_no_secret
 
 
 @pytest.mark.parametrize("mode", [0o640, 0o604, 0o660, 0o644])
+@pytest.mark.attack("13.0", "another user of the machine reads the tokens")
 def test_a_file_that_others_may_read_refuses_to_start_and_says_what_to_do(tmp_path: Path, mode: int) -> None:
     path = tmp_path / "tokens.json"
     Tokens.open(path, ManualClock())
@@ -81,6 +81,7 @@ def test_a_directory_that_others_may_write_refuses_to_start(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"[]", b'{"version":1}', b'{"version":1,"tokens":[{}]}'])
+@pytest.mark.attack("13.0", "the file of the tokens is damaged")
 def test_a_damaged_file_refuses_to_start(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "tokens.json"
     path.write_bytes(content)
@@ -189,23 +190,6 @@ def test_a_revoked_token_takes_its_logins_along() -> None:
     assert tokens.check(login, "login") is None
     assert tokens.check(other_login, "login") is not None
     assert tokens.list() == (other,)
-
-
-class FullDisk:
-    """No new file can be written; `overwrites` says whether old ones take other bytes."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, *, overwrites: bool) -> None:
-        self._patched = monkeypatch
-        monkeypatch.setattr(module.tempfile, "mkstemp", self._refuse)
-        if not overwrites:
-            monkeypatch.setattr(module, "overwrite_records", self._refuse)
-
-    def make_room(self) -> None:
-        self._patched.undo()
-
-    @staticmethod
-    def _refuse(*args: object, **options: object) -> NoReturn:
-        raise OSError(errno.ENOSPC, "no room")
 
 
 def test_a_full_disk_makes_no_token(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,176 @@
+"""Attacks that were tried and held, so that they stay held: races, depths, floods, clocks that jump."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncGenerator
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import anyio
+import httpx
+import pytest
+from tests.patience import LONG_S, SOON_S
+from tests.security.intruding import bearer, guarded, issue, link_of, open_session, table
+from tests.security.slow_request import connect, until_closed
+from tests.server.acp.socket_client import open_socket
+from tests.support.daemons import Running
+
+from turnwire.limits import Limits
+from turnwire.server.access.identity import Role
+from turnwire.server.access.tokens import Tokens
+from turnwire.testing import ManualClock
+
+pytestmark = [pytest.mark.anyio, pytest.mark.requirement("G13")]
+
+VERSIONS = pytest.mark.parametrize("http2", [False, True], ids=["http1", "http2"])
+JSON = {"Content-Type": "application/json"}
+DEEP = 20_000
+
+
+@VERSIONS
+@pytest.mark.attack("13.0", "a login link is opened by many at once")
+async def test_of_many_who_open_a_link_at_once_one_gets_in(tmp_path: Path, http2: bool) -> None:
+    async with guarded(tmp_path, http2=http2) as daemon, daemon.client() as client:
+        code = link_of(await client.post("/login-link")).fragment
+        statuses: list[int] = []
+
+        async def open_link() -> None:
+            statuses.append((await client.post("/login", json={"code": code})).status_code)
+
+        async with anyio.create_task_group() as tasks:
+            for _ in range(20):
+                tasks.start_soon(open_link)
+    assert sorted(statuses) == [204] + [401] * 19
+
+
+@VERSIONS
+@pytest.mark.attack("13.0", "JSON is nested thousands of levels deep")
+async def test_no_route_falls_over_deep_json(tmp_path: Path, http2: bool) -> None:
+    async with guarded(tmp_path, http2=http2) as daemon, daemon.client() as client:
+        session_id = await open_session(client, tmp_path)
+        bodies = [b"[" * DEEP, b'{"a":' * DEEP, b'{"prompt":[{"x":' + b"[" * DEEP, b'{"code":' + b"[" * 2000]
+        for endpoint, path in table(session_id):
+            if endpoint.takes is None:
+                continue
+            for body in bodies:
+                answer = await client.request(endpoint.method, path, content=body, headers=JSON)
+                assert answer.status_code in (400, 404, 413), (path, answer.text)
+        assert (await client.get("/health")).status_code == 200
+
+
+@pytest.mark.attack("13.0", "a message of ACP is nested thousands of levels deep")
+async def test_a_connection_survives_deep_messages(tmp_path: Path) -> None:
+    async with guarded(tmp_path) as daemon, open_socket(daemon) as socket:
+        await socket.start()
+        session_id = await socket.new()
+        for text in ("[" * DEEP, '{"jsonrpc":"2.0","id":1,"method":"x","params":' + '{"a":' * DEEP):
+            await socket.wire.send(text)
+        deep = "[" * DEEP + "]" * DEEP
+        await socket.wire.send(
+            f'{{"jsonrpc":"2.0","id":"d","method":"session/prompt",'
+            f'"params":{{"sessionId":"{session_id}","prompt":{deep}}}}}'
+        )
+        heard = [(await socket.next()).message for _ in range(3)]
+        assert all("error" in each for each in heard), heard
+        assert "sessions" in await socket.call("session/list", {})
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        b"POST /login HTTP/1.1\r\nHost: {host}\r\nContent-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+        b"POST /login HTTP/1.1\r\nHost: {host}\r\nContent-Length: 4\r\nContent-Length: 5\r\n\r\nabcde",
+        b"POST /login HTTP/1.1\r\nHost: {host}\r\nTransfer-Encoding: xchunked\r\n\r\n0\r\n\r\n",
+        b"POST /login HTTP/1.1\r\nHost: {host}\r\nTransfer-Encoding : chunked\r\n\r\n0\r\n\r\n",
+        b"GET /health HTTP/1.1\r\nHost: {host}\r\nX: a\r\n Authorization: Bearer x\r\n\r\n",
+        b"GET /health HTTP/1.1\nHost: {host}\n\n",
+        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
+    ],
+    ids=["both-lengths", "two-lengths", "odd-coding", "space", "folded", "bare-lf", "tls"],
+)
+@pytest.mark.attack("13.0", "a request is written so that two servers read it in two ways (smuggling)")
+async def test_a_request_that_can_be_read_in_two_ways_is_refused(tmp_path: Path, request_: bytes) -> None:
+    async with guarded(tmp_path) as daemon, await connect(daemon) as peer:
+        await peer.send(request_.replace(b"{host}", urlsplit(daemon.url).netloc.encode()))
+        came = await until_closed(peer, SOON_S)
+        assert came == b"" or came.startswith(b"HTTP/1.1 400 "), came
+
+
+@pytest.mark.attack("13.0", "the clock is put back or forward to bring an expired token back")
+async def test_a_clock_that_jumps_brings_no_token_back(tmp_path: Path) -> None:
+    clock = JumpingClock()
+    tokens, _ = Tokens.open(tmp_path / "tokens.json", clock, "an-operators-own-token")
+    _, secret = tokens.issue("ci", Role.OBSERVER, expires_in_s=60)
+    clock.jump(61)
+    assert tokens.check(secret) is None
+    # Whatever is written next forgets it for good.
+    tokens.issue("other", Role.OBSERVER)
+    clock.jump(-61)
+    assert tokens.check(secret) is None
+    assert Tokens.open(tmp_path / "tokens.json", clock, "an-operators-own-token")[0].check(secret) is None
+
+
+class JumpingClock(ManualClock):
+    """A clock that somebody sets."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._set_ms = 0
+
+    def jump(self, seconds: float) -> None:
+        self._set_ms += round(seconds * 1000)
+
+    def now_ms(self) -> int:
+        return super().now_ms() + self._set_ms
+
+
+@asynccontextmanager
+async def readers(daemon: Running, count: int, session_id: str, secret: str) -> AsyncGenerator[None]:
+    async with AsyncExitStack() as stack:
+        for _ in range(count):
+            stream = await stack.enter_async_context(await connect(daemon))
+            host = urlsplit(daemon.url).netloc
+            head = f"GET /session/{session_id}/events HTTP/1.1\r\nHost: {host}\r\n"
+            await stream.send(f"{head}Authorization: Bearer {secret}\r\n\r\n".encode())
+        yield
+
+
+@pytest.mark.attack("13.0", "hundreds of readers that read nothing keep the others waiting")
+async def test_readers_that_do_not_read_keep_nobody_waiting(tmp_path: Path) -> None:
+    async with guarded(tmp_path) as daemon, daemon.client() as owner:
+        session_id = await open_session(owner, tmp_path)
+        _, secret = issue(daemon, Role.OBSERVER)
+        async with readers(daemon, 200, session_id, secret):
+            prompt = {"prompt": [{"type": "text", "text": "flood 5000 500"}]}
+            with anyio.fail_after(LONG_S):
+                said = await owner.post(f"/session/{session_id}/prompt", json=prompt, headers={"Prefer": "wait=60"})
+            assert said.status_code == 200
+            assert (await owner.get("/health")).status_code == 200
+
+
+@VERSIONS
+@pytest.mark.attack("13.0", "requests come faster than a credential may ask")
+async def test_a_flood_of_one_credential_slows_that_one_alone(tmp_path: Path, http2: bool) -> None:
+    async with guarded(tmp_path, http2=http2, limits=Limits(request_rate=5)) as daemon:
+        _, secret = issue(daemon, Role.OBSERVER)
+        async with daemon.client() as client:
+            found = [(await client.get("/capabilities", headers=bearer(secret))).status_code for _ in range(10)]
+            assert found[:5] == [200] * 5
+            assert 429 in found[5:]
+            assert (await client.get("/capabilities")).status_code == 200
+
+
+@VERSIONS
+@pytest.mark.attack("13.0", "a page of another site sends a person's browser to a route with the cookie in it")
+async def test_a_link_on_another_site_reads_nothing_with_the_cookie(tmp_path: Path, http2: bool) -> None:
+    async with guarded(tmp_path, http2=http2) as daemon, daemon.client() as owner:
+        code = link_of(await owner.post("/login-link")).fragment
+        async with httpx.AsyncClient(base_url=daemon.url, http1=not http2, http2=http2) as browser:
+            assert (await browser.post("/login", json={"code": code})).status_code == 204
+            led = {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate", "Sec-Fetch-Dest": "document"}
+            assert (await browser.get("/tokens", headers=led)).status_code == 403
+            embedded = led | {"Sec-Fetch-Dest": "iframe"}
+            assert (await browser.get("/login", headers=embedded)).status_code == 403
+            assert json.loads((await browser.get("/tokens")).text)["tokens"]
