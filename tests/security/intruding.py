@@ -29,6 +29,7 @@ async def guarded(tmp_path: Path, **options: Any) -> AsyncGenerator[Running]:
     """A daemon whose only root is `tmp_path/work`'s parent, with limits that let a table through."""
     (tmp_path / "work").mkdir(exist_ok=True)
     options.setdefault("limits", PATIENT)
+    options.setdefault("server_limits", options["limits"])
     with anyio.fail_after(LONG_S):
         async with running_daemon(tmp_path / "data", **options) as daemon:
             yield daemon

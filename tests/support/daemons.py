@@ -81,7 +81,7 @@ async def running_daemon(
                 http2=http2,
                 ready=listening,
                 stop=stop,
-                limits=server_limits or limits,
+                limits=server_limits,
             )
 
         tasks.start_soon(serve)

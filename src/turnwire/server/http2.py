@@ -52,6 +52,8 @@ CONNECTION_WINDOW = 1024 * 1024
 UNREAD_BYTES = 1024 * 1024
 """Answers to frames that a client has not read. Bodies are no part of it: they wait for the client."""
 
+AT_ONCE = 64 * 1024
+"""Bytes of bodies that are gathered for one write; before that nobody hears that the transport is full."""
 MOST_FRAME = 16_384
 """Bytes of a frame: what everybody may send without asking."""
 
@@ -151,6 +153,8 @@ class Http2Connection(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._is_stopping = False
         self._flushing: asyncio.Handle | None = None
+        self._unwritten = 0
+        """Bytes of bodies that the transport does not have yet."""
         self._silent: asyncio.TimerHandle | None = self._loop.call_later(first_s, self._close)
         self._room: anyio.Event | None = None
         """Set when the transport takes more; none while it does."""
@@ -210,12 +214,16 @@ class Http2Connection(asyncio.Protocol):
         self._held.hold(self._frames.held)
         self._flush()
 
-    def flush_soon(self) -> None:
-        """Write what h2 has to say, all of this round in one go."""
-        if self._flushing is None:
+    def flush_soon(self, size: int = 0) -> None:
+        """Write what h2 has to say, all of this round in one go; bodies, of which `size` are new, not too much."""
+        self._unwritten += size
+        if self._unwritten > AT_ONCE:
+            self._flush()
+        elif self._flushing is None:
             self._flushing = self._loop.call_soon(self._flush)
 
     def _flush(self) -> None:
+        self._unwritten = 0
         if self._flushing is not None:
             self._flushing.cancel()
             self._flushing = None
@@ -226,8 +234,7 @@ class Http2Connection(asyncio.Protocol):
                 self.transport.abort()
 
     async def room(self) -> None:
-        """Write what there is, and return when the transport takes more."""
-        self._flush()
+        """Return when the transport takes more."""
         while self._room is not None:
             await self._room.wait()
 
@@ -285,12 +292,18 @@ class Http2Connection(asyncio.Protocol):
             case StreamReset(stream_id=int(stream_id)) if stream_id in self._streams:
                 self._streams[stream_id].lose()
             case WindowUpdated() | RemoteSettingsChanged():
-                for stream in self._streams.values():
-                    stream.wake()
+                self._widen(event.stream_id if isinstance(event, WindowUpdated) else None)
             case ConnectionTerminated():
-                self.shutdown()
+                # h2 sends nothing any more then, and clients that say it have nothing more to ask or to read.
+                self._close()
             case _:
                 pass  # pings are answered by h2; trailers are no headers, and nobody asks for them
+
+    def _widen(self, stream_id: int | None) -> None:
+        """One stream may be sent more, or all."""
+        for each in [stream_id] if stream_id else list(self._streams):
+            if each in self._streams:
+                self._streams[each].wake()
 
     def _begin(self, stream_id: int, headers: list[tuple[bytes, bytes]]) -> None:
         # Also those that the client took back, and that are still under way here.
@@ -368,6 +381,7 @@ class _Stream:
         self._is_lost = False
         """The client took it back, or is gone, or the application dropped it."""
         self._answer = _Answer.OWED
+        self._writing = anyio.Lock(fast_acquire=True)
         self._changed = anyio.Event()
 
     async def run(self) -> None:
@@ -454,19 +468,32 @@ class _Stream:
 
     async def _write(self, body: bytes, *, is_last: bool) -> None:
         assert self._answer is _Answer.BEGUN, "a body comes behind its head"
-        h2, rest = self._connection.h2, memoryview(b"" if self.scope["method"] == "HEAD" else body)
-        while rest:
-            await self._connection.room()
-            if self._is_lost:
-                return
-            size = min(h2.local_flow_control_window(self.stream_id), h2.max_outbound_frame_size, len(rest))
-            if size <= 0:
-                await self._changed.wait()
-                continue
-            h2.send_data(self.stream_id, bytes(rest[:size]))
-            rest = rest[size:]
-        if is_last:
-            h2.end_stream(self.stream_id)
-            self._answer = _Answer.WHOLE
-            self.wake()
-        self._connection.flush_soon()
+        # One piece after the other: what two tasks write must not be mixed.
+        async with self._writing:
+            rest = memoryview(b"" if self.scope["method"] == "HEAD" else body)
+            try:
+                while rest and not self._is_lost:
+                    rest = rest[await self._write_some(rest) :]
+            finally:
+                if 0 < len(rest) < len(body):
+                    # Nothing may follow a part of a piece.
+                    self.abort()
+            if is_last and not self._is_lost:
+                self._connection.h2.end_stream(self.stream_id)
+                self._connection.flush_soon()
+                self._answer = _Answer.WHOLE
+                self.wake()
+
+    async def _write_some(self, body: memoryview) -> int:
+        """Write a frame, as soon as there is room for one; gives its size, or 0 to try again."""
+        await self._connection.room()
+        if self._is_lost:
+            return 0
+        h2 = self._connection.h2
+        size = min(h2.local_flow_control_window(self.stream_id), h2.max_outbound_frame_size, len(body))
+        if size <= 0:
+            await self._changed.wait()
+            return 0
+        h2.send_data(self.stream_id, bytes(body[:size]))
+        self._connection.flush_soon(size)
+        return size
