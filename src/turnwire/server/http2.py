@@ -4,9 +4,15 @@ The frames are read and written by the library h2; here is what a server adds. B
 body that the application does not read stops at the window, and an answer that the client does not read stops in
 `send`. Never handles a WebSocket: clients open those over HTTP/1.1.
 
-Bounds, beside those of h2: a connection without a request is closed after a while, pings or not; a head that does
-not end is cut at the limit for heads; there are so many requests at a time, also if the client takes each back at
-once; and a client that makes us answer frames and reads none of it is dropped.
+Bounds, beside those of h2:
+
+B1. A connection without a request is closed after a while, pings or not.
+B2. A head that does not end is cut at the limit for heads.
+B3. There are so many requests at a time, also if the client takes each back at once.
+B4. Frames that bring no request and no body come at a rate, however small they are.
+B5. A client that makes us answer frames and reads none of it is dropped.
+B6. An answer of which the client takes nothing is dropped, whatever else the connection does.
+B7. What the client may set makes nothing here larger: neither frames nor the table of known headers.
 """
 
 from __future__ import annotations
@@ -14,6 +20,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from enum import Enum, auto
 from typing import Any, Protocol, cast
 from urllib.parse import unquote
@@ -23,7 +30,6 @@ from h2.config import H2Configuration
 from h2.connection import ConnectionState, H2Connection
 from h2.errors import ErrorCodes
 from h2.events import (
-    ConnectionTerminated,
     DataReceived,
     Event,
     RemoteSettingsChanged,
@@ -56,11 +62,23 @@ AT_ONCE = 64 * 1024
 """Bytes of bodies that are gathered for one write; before that nobody hears that the transport is full."""
 MOST_FRAME = 16_384
 """Bytes of a frame: what everybody may send without asking."""
+HEADER_TABLE = 4096
+"""Bytes of headers that are remembered to write them shorter: what everybody has without asking."""
+REMEMBERED_STREAMS = 2048
+"""Streams that are over and are still told from those that never were: twice what may be open."""
+
+SMALL_FRAMES = 2048
+"""Frames without a request or a body that may come in one go: one for each of the streams, and one more."""
+SMALL_FRAME_RATE = 1000
+"""The same a second."""
+SMALL_DATA = 64
+"""Bytes of a body in one frame, below which it costs more than it brings."""
+FOR_EACH_SENT = 2
+"""Frames that may come for each that is sent with a body: the stream and the connection are given room again."""
 
 _FRAME_HEAD = 9
-_OF_HEADS = frozenset({0x1, 0x9})
-"""HEADERS and CONTINUATION."""
-_END_HEADERS = 0x4
+_DATA, _HEADERS, _SETTINGS, _GOAWAY, _CONTINUATION = 0x0, 0x1, 0x4, 0x7, 0x9
+_END_STREAM, _END_HEADERS = 0x1, 0x4
 _NOT_IN_HTTP2 = frozenset({b"connection", b"keep-alive", b"proxy-connection", b"transfer-encoding", b"upgrade"})
 _DISCONNECT: Message = {"type": "http.disconnect"}
 
@@ -83,6 +101,8 @@ class Around(Protocol):
         ...
 
     header_bytes: int
+    stall_s: float
+    """How long an answer may be kept waiting by a client that takes nothing of it."""
 
     def waits(self, connection: asyncio.BaseProtocol, drop: Callable[[], None]) -> None:
         """No request is under way on it now."""
@@ -97,45 +117,75 @@ class Around(Protocol):
         ...
 
 
-class _Frames:
-    """Cuts what comes into whole frames: h2 would hold a frame of any length until it is whole."""
+class _H2(H2Connection):
+    MAX_CLOSED_STREAMS = REMEMBERED_STREAMS
 
-    def __init__(self, most: int) -> None:
+
+class _Frames:
+    """Cuts what comes into whole frames, and counts them: h2 would hold a frame of any length until it is whole."""
+
+    def __init__(self, most: int, now: Callable[[], float]) -> None:
         self._most = most
         """Bytes of a head."""
+        self._now = now
         self._has_begun = False
         self._rest = bytearray()
         self._head = 0
+        self._is_in_head = False
+        self._left = float(SMALL_FRAMES)
+        """Small frames that may come."""
+        self._counted_at = now()
+        self.has_goodbye = False
+        """The client has said that it is about to leave."""
 
     @property
     def held(self) -> int:
         """Bytes of what has not ended: a frame, or a head in many frames."""
         return self._head + len(self._rest)
 
+    def sent(self) -> None:
+        """A frame with a body went out; the client answers it with room for more."""
+        self._left += FOR_EACH_SENT
+
     def take(self, data: bytes) -> bytes:
-        """The frames that are whole with `data`. Raises `ProtocolError`."""
+        """The frames for h2 that are whole with `data`. Raises `ProtocolError`."""
         self._rest += data
         if not self._has_begun and len(self._rest) < len(PREFACE):
             return b""
         # h2 looks at the preface.
         end = 0 if self._has_begun else len(PREFACE)
         self._has_begun = True
+        now = self._now()
+        self._left = min(self._left + (now - self._counted_at) * SMALL_FRAME_RATE, SMALL_FRAMES)
+        self._counted_at = now
         while len(self._rest) >= end + _FRAME_HEAD:
             size = int.from_bytes(self._rest[end : end + 3], "big")
             if size > MOST_FRAME:
                 raise FrameTooLargeError
-            if len(self._rest) < end + _FRAME_HEAD + size:
+            after = end + _FRAME_HEAD + size
+            if len(self._rest) < after:
                 break
+            if self._rest[end + 3] == _GOAWAY and not self._is_in_head:
+                # h2 would send nothing any more, though what was asked for is still waited for.
+                self.has_goodbye = True
+                del self._rest[end:after]
+                continue
             self._count(self._rest[end + 3], self._rest[end + 4], size)
-            end += _FRAME_HEAD + size
+            end = after
         whole = bytes(self._rest[:end])
         del self._rest[:end]
         return whole
 
     def _count(self, kind: int, flags: int, size: int) -> None:
-        if kind in _OF_HEADS:
-            self._head = 0 if flags & _END_HEADERS else self._head + size
+        if kind in (_HEADERS, _CONTINUATION):
+            self._is_in_head = not flags & _END_HEADERS
+            self._head = self._head + size if self._is_in_head else 0
             if self._head > self._most:
+                raise DenialOfServiceError
+        elif kind != _DATA or (size < SMALL_DATA and not flags & _END_STREAM):
+            # Settings may be about every stream that is open.
+            self._left -= 16 if kind == _SETTINGS else 1
+            if self._left < 0:
                 raise DenialOfServiceError
 
 
@@ -146,9 +196,9 @@ class Http2Connection(asyncio.Protocol):
         """`held` counts what is not whole. A first request comes within `first_s`, a further one in `idle_s`."""
         self._around = around
         self._held = held
-        self._frames = _Frames(2 * around.header_bytes)
         self._idle_s = idle_s
         self._loop = asyncio.get_running_loop()
+        self._frames = _Frames(2 * around.header_bytes, self._loop.time)
         self._streams: dict[int, _Stream] = {}
         self._transport: asyncio.Transport | None = None
         self._is_stopping = False
@@ -156,11 +206,11 @@ class Http2Connection(asyncio.Protocol):
         self._unwritten = 0
         """Bytes of bodies that the transport does not have yet."""
         self._silent: asyncio.TimerHandle | None = self._loop.call_later(first_s, self._close)
-        self._room: anyio.Event | None = None
-        """Set when the transport takes more; none while it does."""
-        self.h2 = H2Connection(
-            H2Configuration(client_side=False, header_encoding=None, validate_outbound_headers=False)
-        )
+        self._has_room = True
+        """The transport takes more."""
+        self._unsent: dict[_Stream, None] = {}
+        """Streams with something to send that wait for the connection only, the longest first."""
+        self.h2 = _H2(H2Configuration(client_side=False, header_encoding=None, validate_outbound_headers=False))
         self.h2.local_settings = Settings(
             client=False,
             initial_values={
@@ -193,15 +243,13 @@ class Http2Connection(asyncio.Protocol):
         self._stop_waiting()
         for stream in list(self._streams.values()):
             stream.lose()
-        self.resume_writing()
 
     def pause_writing(self) -> None:
-        self._room = anyio.Event()
+        self._has_room = False
 
     def resume_writing(self) -> None:
-        if self._room is not None:
-            self._room.set()
-            self._room = None
+        self._has_room = True
+        self._fill()
 
     def data_received(self, data: bytes) -> None:
         try:
@@ -212,14 +260,38 @@ class Http2Connection(asyncio.Protocol):
             self._close(error.error_code)
             return
         self._held.hold(self._frames.held)
+        self._fill()
         self._flush()
+        if self._frames.has_goodbye:
+            self.shutdown()
 
-    def flush_soon(self, size: int = 0) -> None:
-        """Write what h2 has to say, all of this round in one go; bodies, of which `size` are new, not too much."""
+    def fill(self, stream: _Stream) -> None:
+        """A stream has something to send, and perhaps room for it."""
+        self._unsent[stream] = None
+        self._fill()
+
+    def _fill(self) -> None:
+        """Send what waits, a frame of each stream in turn, as far as there is room."""
+        while self._unsent and self._has_room and not self.transport.is_closing():
+            if self.h2.outbound_flow_control_window <= 0:
+                return
+            stream = next(iter(self._unsent))
+            del self._unsent[stream]
+            if stream.send_frame():
+                self._unsent[stream] = None
+
+    def sent(self, size: int) -> None:
+        """A frame with so much of a body is to be written."""
+        self._frames.sent()
         self._unwritten += size
         if self._unwritten > AT_ONCE:
             self._flush()
-        elif self._flushing is None:
+        else:
+            self.flush_soon()
+
+    def flush_soon(self) -> None:
+        """Write what h2 has to say, all of this round in one go."""
+        if self._flushing is None:
             self._flushing = self._loop.call_soon(self._flush)
 
     def _flush(self) -> None:
@@ -232,11 +304,6 @@ class Http2Connection(asyncio.Protocol):
             self.transport.write(output)
             if self.transport.get_write_buffer_size() > UNREAD_BYTES:
                 self.transport.abort()
-
-    async def room(self) -> None:
-        """Return when the transport takes more."""
-        while self._room is not None:
-            await self._room.wait()
 
     # -- its end -------------------------------------------------------------------------------------------
 
@@ -252,6 +319,7 @@ class Http2Connection(asyncio.Protocol):
         # h2 has said so itself if it was the one that found out.
         if self.h2.state_machine.state is not ConnectionState.CLOSED:
             self.h2.close_connection(error)
+        self._unsent.clear()
         self._flush()
         self.transport.close()
         for stream in list(self._streams.values()):
@@ -266,6 +334,7 @@ class Http2Connection(asyncio.Protocol):
     def over(self, stream: _Stream) -> None:
         """The application is done with a stream."""
         self._streams.pop(stream.stream_id, None)
+        self._unsent.pop(stream, None)
         self.flush_soon()
         if self._streams or self.transport.is_closing():
             return
@@ -291,19 +360,14 @@ class Http2Connection(asyncio.Protocol):
                 self._streams[stream_id].end()
             case StreamReset(stream_id=int(stream_id)) if stream_id in self._streams:
                 self._streams[stream_id].lose()
-            case WindowUpdated() | RemoteSettingsChanged():
-                self._widen(event.stream_id if isinstance(event, WindowUpdated) else None)
-            case ConnectionTerminated():
-                # h2 sends nothing any more then, and clients that say it have nothing more to ask or to read.
-                self._close()
+            case WindowUpdated(stream_id=int(stream_id)) if stream_id in self._streams:
+                self._unsent[self._streams[stream_id]] = None
+            case RemoteSettingsChanged():
+                self.h2.encoder.header_table_size = min(self.h2.encoder.header_table_size, HEADER_TABLE)
+                # The windows of all streams may be wider now.
+                self._unsent.update(dict.fromkeys(self._streams.values()))
             case _:
                 pass  # pings are answered by h2; trailers are no headers, and nobody asks for them
-
-    def _widen(self, stream_id: int | None) -> None:
-        """One stream may be sent more, or all."""
-        for each in [stream_id] if stream_id else list(self._streams):
-            if each in self._streams:
-                self._streams[each].wake()
 
     def _begin(self, stream_id: int, headers: list[tuple[bytes, bytes]]) -> None:
         # Also those that the client took back, and that are still under way here.
@@ -350,6 +414,10 @@ class Http2Connection(asyncio.Protocol):
     def default_headers(self) -> list[tuple[bytes, bytes]]:
         return self._around.default_headers
 
+    @property
+    def stall_s(self) -> float:
+        return self._around.stall_s
+
     def acknowledge(self, stream_id: int, size: int) -> None:
         """So much of a body has been taken: as much again may come."""
         if size and not self.transport.is_closing():
@@ -357,11 +425,22 @@ class Http2Connection(asyncio.Protocol):
             self.flush_soon()
 
 
+class _Body(Enum):
+    """How far the body of a request is."""
+
+    COMING = auto()
+    WHOLE = auto()
+    TAKEN = auto()
+    """The application knows that it is whole."""
+
+
 class _Answer(Enum):
     """How far the answer to a request is."""
 
     OWED = auto()
     BEGUN = auto()
+    ENDING = auto()
+    """The application has given all of it."""
     WHOLE = auto()
 
 
@@ -372,16 +451,14 @@ class _Stream:
         self.stream_id = stream_id
         self.scope: Scope = {}
         self._connection = connection
-        self._body = bytearray()
+        self._coming = bytearray()
         self._unacknowledged = 0
-        self._is_in = False
-        """The body is whole."""
-        self._is_told = False
-        """The application knows that it is."""
+        self._body = _Body.COMING
+        self._going = bytearray()
+        """What the application has written and the client has no room for."""
+        self._answer = _Answer.OWED
         self._is_lost = False
         """The client took it back, or is gone, or the application dropped it."""
-        self._answer = _Answer.OWED
-        self._writing = anyio.Lock(fast_acquire=True)
         self._changed = anyio.Event()
 
     async def run(self) -> None:
@@ -393,45 +470,62 @@ class _Stream:
         except Exception:  # whatever it is, the other streams go on
             logger.exception("the application failed", extra={"event": "application_failed"})
         finally:
-            if self._answer is not _Answer.WHOLE:
-                self.abort(ErrorCodes.INTERNAL_ERROR)
-            elif not self._is_in:
-                # What is left of the body is not wanted.
-                self.abort(ErrorCodes.NO_ERROR)
+            # What is left of a body is not wanted if the answer is whole.
+            self.abort(ErrorCodes.NO_ERROR if self._answer is _Answer.WHOLE else ErrorCodes.INTERNAL_ERROR)
             self._connection.acknowledge(self.stream_id, self._taken())
             self._connection.over(self)
 
     # -- from the connection -------------------------------------------------------------------------------
-
-    def wake(self) -> None:
-        self._changed.set()
-        self._changed = anyio.Event()
 
     def feed(self, data: bytes, size: int) -> None:
         """A piece of the body, which takes so much of the window."""
         if self._is_lost or self._answer is _Answer.WHOLE:
             self._connection.acknowledge(self.stream_id, size)
             return
-        self._body += data
+        self._coming += data
         self._unacknowledged += size
-        self.wake()
+        self._wake()
 
     def end(self) -> None:
-        self._is_in = True
-        self.wake()
+        self._body = _Body.WHOLE
+        self._wake()
 
     def lose(self) -> None:
         """The client is not there any more."""
         self._is_lost = True
-        self._body.clear()
-        self.wake()
+        self._coming.clear()
+        self._going.clear()
+        self._wake()
+
+    def send_frame(self) -> bool:
+        """Send a frame of the answer; false if there is no more of it, or no room until the client gives some."""
+        if self._is_lost or not self._going:
+            return False
+        h2 = self._connection.h2
+        size = min(h2.local_flow_control_window(self.stream_id), MOST_FRAME, len(self._going))
+        if size <= 0:
+            return False
+        is_last = self._answer is _Answer.ENDING and size == len(self._going)
+        h2.send_data(self.stream_id, bytes(self._going[:size]), end_stream=is_last)
+        del self._going[:size]
+        if is_last:
+            self._answer = _Answer.WHOLE
+        self._connection.sent(size)
+        self._wake()
+        return bool(self._going)
 
     def abort(self, error: ErrorCodes = ErrorCodes.CANCEL) -> None:
-        """Drop the answer where it stands."""
-        if not self._is_lost and not self._connection.transport.is_closing():
-            self._connection.h2.reset_stream(self.stream_id, error)
+        """Drop the answer where it stands, and what is still to come of the request. Nothing if both are whole."""
+        is_over = self._answer is _Answer.WHOLE and self._body is not _Body.COMING
+        if not self._is_lost and not is_over and not self._connection.transport.is_closing():
+            with suppress(ProtocolError):  # nothing is left to reset if h2 has closed it by itself
+                self._connection.h2.reset_stream(self.stream_id, error)
             self._connection.flush_soon()
         self.lose()
+
+    def _wake(self) -> None:
+        self._changed.set()
+        self._changed = anyio.Event()
 
     def _taken(self) -> int:
         taken, self._unacknowledged = self._unacknowledged, 0
@@ -441,22 +535,34 @@ class _Stream:
 
     async def receive(self) -> Message:
         while not self._is_lost and self._answer is not _Answer.WHOLE:
-            if self._body or (self._is_in and not self._is_told):
-                body = bytes(self._body)
-                self._body.clear()
-                self._is_told = self._is_in
+            if self._coming or self._body is _Body.WHOLE:
+                body = bytes(self._coming)
+                self._coming.clear()
+                if self._body is _Body.WHOLE:
+                    self._body = _Body.TAKEN
                 self._connection.acknowledge(self.stream_id, self._taken())
-                return {"type": "http.request", "body": body, "more_body": not self._is_in}
+                return {"type": "http.request", "body": body, "more_body": self._body is _Body.COMING}
             await self._changed.wait()
         return _DISCONNECT
 
     async def send(self, message: Message) -> None:
+        """Write a head, or a piece of the body. Returns when the client has room for all that was written.
+
+        What is written goes out whole and in order, also if the caller waits for it no longer.
+        """
         if self._is_lost:
             return
         if message["type"] == "http.response.start":
             self._begin(message["status"], message.get("headers", ()))
             return
-        await self._write(message.get("body", b""), is_last=not message.get("more_body", False))
+        self._write(message.get("body", b""), is_last=not message.get("more_body", False))
+        while self._going:
+            with anyio.move_on_after(self._connection.stall_s) as waiting:
+                await self._changed.wait()
+            if waiting.cancelled_caught:
+                extra = {"event": "answer_stalled"}
+                logger.info("a client took nothing of its answer for too long, and it was dropped", extra=extra)
+                self.abort()
 
     def _begin(self, status: int, headers: Any) -> None:
         assert self._answer is _Answer.OWED, "an answer begins once"
@@ -466,34 +572,16 @@ class _Stream:
         self._connection.h2.send_headers(self.stream_id, told)
         self._connection.flush_soon()
 
-    async def _write(self, body: bytes, *, is_last: bool) -> None:
-        assert self._answer is _Answer.BEGUN, "a body comes behind its head"
-        # One piece after the other: what two tasks write must not be mixed.
-        async with self._writing:
-            rest = memoryview(b"" if self.scope["method"] == "HEAD" else body)
-            try:
-                while rest and not self._is_lost:
-                    rest = rest[await self._write_some(rest) :]
-            finally:
-                if 0 < len(rest) < len(body):
-                    # Nothing may follow a part of a piece.
-                    self.abort()
-            if is_last and not self._is_lost:
-                self._connection.h2.end_stream(self.stream_id)
-                self._connection.flush_soon()
-                self._answer = _Answer.WHOLE
-                self.wake()
-
-    async def _write_some(self, body: memoryview) -> int:
-        """Write a frame, as soon as there is room for one; gives its size, or 0 to try again."""
-        await self._connection.room()
-        if self._is_lost:
-            return 0
-        h2 = self._connection.h2
-        size = min(h2.local_flow_control_window(self.stream_id), h2.max_outbound_frame_size, len(body))
-        if size <= 0:
-            await self._changed.wait()
-            return 0
-        h2.send_data(self.stream_id, bytes(body[:size]))
-        self._connection.flush_soon(size)
-        return size
+    def _write(self, body: bytes, *, is_last: bool) -> None:
+        assert self._answer is _Answer.BEGUN, "a body comes behind its head, and nothing behind its last piece"
+        if self.scope["method"] != "HEAD":
+            self._going += body
+        if is_last:
+            self._answer = _Answer.ENDING
+        if self._going:
+            self._connection.fill(self)
+        elif is_last:
+            self._connection.h2.end_stream(self.stream_id)
+            self._connection.flush_soon()
+            self._answer = _Answer.WHOLE
+            self._wake()

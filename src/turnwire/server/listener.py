@@ -235,6 +235,8 @@ class _Shared:
         self.http2 = http2
         """Spoken in the clear as well."""
         self.header_bytes = limits.header_bytes
+        # Later than whoever writes a stream, and who counts the readers that it gives up.
+        self.stall_s = 2 * limits.write_timeout_s
         self.heads = HeldBytes(limits.stranger_bytes)
         self.state = ServerState()
         self._tasks = tasks
@@ -297,7 +299,7 @@ class _Place(Enum):
 
 
 class _Connection(HttpToolsProtocol):
-    """uvicorn's HTTP/1.1 with the bounds that it lacks, and the door to HTTP/2.
+    """uvicorn's HTTP/1.1 with the bounds that it lacks; gives a connection to HTTP/2 that begins so.
 
     A head has a length and a time. What is behind it and no body counts as head: trailers, which are dropped. They
     are no headers, also for a request that waits for its turn. The rest of a body that is not wanted any more has a
