@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import ssl
 import sys
@@ -12,22 +13,21 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import anyio
-import h2.config
-import h2.connection
 import h2.errors
-import h2.events
 import h2.exceptions
 import httpx
 import pytest
-from anyio.abc import ByteStream, SocketStream
+from anyio.abc import ByteStream
 from anyio.streams.tls import TLSStream
+from h2.settings import SettingCodes
 from tests.patience import SOON_S
 from tests.process.starting import needs_linux
 from tests.security.intruding import guarded
-from tests.security.slow_request import GONE, connect, until_closed
+from tests.security.slow_request import connect, until_closed
 from tests.server.acp.socket_client import open_socket
 from tests.support.certificates import self_signed
-from tests.support.daemons import TOKEN, Running
+from tests.support.daemons import TOKEN
+from tests.support.http2_peer import GONE, http2_peer
 
 from turnwire.limits import KiB, Limits
 from turnwire.server import http2, listener
@@ -101,63 +101,11 @@ async def test_a_silent_connection_over_tls_is_closed(tmp_path: Path, tls: Tls, 
         await drained(await TLSStream.wrap(peer, hostname=name, ssl_context=trusted, standard_compatible=False))
 
 
-class Http2Peer:
-    """Somebody who speaks HTTP/2 and minds no rules."""
-
-    def __init__(self, stream: SocketStream) -> None:
-        self.stream = stream
-        config = h2.config.H2Configuration(validate_outbound_headers=False, normalize_outbound_headers=False)
-        self.h2 = h2.connection.H2Connection(config)
-        self.h2.initiate_connection()
-        self.ends: list[h2.errors.ErrorCodes | int | None] = []
-
-    async def flush(self) -> None:
-        await self.stream.send(self.h2.data_to_send())
-
-    async def ask(self, stream_id: int, path: str, authority: str, *more: tuple[str, str]) -> None:
-        pseudo = [(":method", "GET"), (":scheme", "http"), (":authority", authority), (":path", path)]
-        self.h2.send_headers(stream_id, [*pseudo, *more], end_stream=True)
-        await self.flush()
-
-    async def next(self) -> list[h2.events.Event]:
-        events = self.h2.receive_data(await self.stream.receive())
-        await self.flush()
-        return events
-
-    async def status(self, stream_id: int) -> int:
-        """Of the answer on this stream."""
-        with anyio.fail_after(SOON_S):
-            while True:
-                for event in await self.next():
-                    if isinstance(event, h2.events.ResponseReceived) and event.stream_id == stream_id:
-                        return int(dict(event.headers or ())[b":status"])
-
-    async def closed(self) -> int | None:
-        """Wait until the connection is closed; gives the reason that was told."""
-        reason: int | None = None
-        with anyio.fail_after(SOON_S):
-            try:
-                while True:
-                    for event in self.h2.receive_data(await self.stream.receive()):
-                        if isinstance(event, h2.events.ConnectionTerminated):
-                            reason = event.error_code
-            except GONE:
-                return reason
-
-
-@asynccontextmanager
-async def http2_peer(daemon: Running) -> AsyncGenerator[Http2Peer]:
-    async with await connect(daemon) as stream:
-        peer = Http2Peer(stream)
-        await peer.flush()
-        yield peer
-
-
 @pytest.mark.usefixtures("hasty")
 @pytest.mark.attack("13.12", "connections of HTTP/2 are kept by pings alone")
 async def test_pings_do_not_keep_a_connection_of_http2(tmp_path: Path) -> None:
-    async with guarded(tmp_path, http2=True) as daemon, http2_peer(daemon) as peer:
-        await peer.ask(1, "/health", urlsplit(daemon.url).netloc)
+    async with guarded(tmp_path, http2=True) as daemon, http2_peer(daemon.url) as peer:
+        await peer.ask(1, "/health")
         assert await peer.status(1) == 200
         with anyio.fail_after(SOON_S), suppress(*GONE, h2.exceptions.ProtocolError):
             while True:
@@ -238,7 +186,7 @@ async def test_an_oversize_message_closes_its_socket_and_says_why(
 
 @pytest.mark.attack("13.12", "a frame of HTTP/2 announces megabytes")
 async def test_an_oversize_frame_is_refused_before_it_comes(tmp_path: Path) -> None:
-    async with guarded(tmp_path, http2=True) as daemon, http2_peer(daemon) as peer:
+    async with guarded(tmp_path, http2=True) as daemon, http2_peer(daemon.url) as peer:
         await peer.stream.send((0xFFFFFF).to_bytes(3, "big") + b"\x00\x00" + (1).to_bytes(4, "big"))
         assert await peer.closed() == h2.errors.ErrorCodes.FRAME_SIZE_ERROR
 
@@ -246,7 +194,7 @@ async def test_an_oversize_frame_is_refused_before_it_comes(tmp_path: Path) -> N
 @pytest.mark.attack("13.12", "a head of HTTP/2 never ends")
 async def test_a_head_of_http2_that_does_not_end_is_refused(tmp_path: Path) -> None:
     limits = Limits(header_bytes=16 * KiB)
-    async with guarded(tmp_path, http2=True, limits=limits) as daemon, http2_peer(daemon) as peer:
+    async with guarded(tmp_path, http2=True, limits=limits) as daemon, http2_peer(daemon.url) as peer:
         size = 8 * KiB
         with suppress(*GONE):
             for kind in (b"\x01", *[b"\x09"] * 8):
@@ -258,9 +206,9 @@ async def test_a_head_of_http2_that_does_not_end_is_refused(tmp_path: Path) -> N
 @pytest.mark.attack("13.12", "a small head of HTTP/2 grows to megabytes when it is unpacked")
 async def test_a_packed_head_of_http2_is_refused(tmp_path: Path) -> None:
     limits = Limits(header_bytes=16 * KiB)
-    async with guarded(tmp_path, http2=True, limits=limits) as daemon, http2_peer(daemon) as peer:
+    async with guarded(tmp_path, http2=True, limits=limits) as daemon, http2_peer(daemon.url) as peer:
         long = ("x-long", "x" * 3000)
-        await peer.ask(1, "/health", urlsplit(daemon.url).netloc, *[long] * 100)
+        await peer.ask(1, "/health", *[long] * 100)
         assert await peer.closed() == h2.errors.ErrorCodes.ENHANCE_YOUR_CALM
 
 
@@ -270,7 +218,7 @@ async def test_streams_that_are_taken_back_at_once_are_bounded(
 ) -> None:
     monkeypatch.setattr(http2, "MOST_STREAMS", 10)
     running, most = 0, 0
-    async with guarded(tmp_path, http2=True) as daemon, http2_peer(daemon) as peer:
+    async with guarded(tmp_path, http2=True) as daemon, http2_peer(daemon.url) as peer:
         wait = anyio.Event()
 
         async def counted(scope: object) -> None:
@@ -283,16 +231,11 @@ async def test_streams_that_are_taken_back_at_once_are_bounded(
                 running -= 1
 
         monkeypatch.setattr(http2._Stream, "run", counted)  # pyright: ignore[reportPrivateUsage]
-        host = urlsplit(daemon.url).netloc
         for stream_id in range(1, 201, 2):
-            await peer.ask(stream_id, "/health", host)
+            await peer.ask(stream_id, "/health")
             peer.h2.reset_stream(stream_id)
             await peer.flush()
-        peer.h2.ping(b"12345678")
-        await peer.flush()
-        with anyio.fail_after(SOON_S):
-            while not any(isinstance(each, h2.events.PingAckReceived) for each in await peer.next()):
-                pass
+        await peer.pong()
         wait.set()
     assert 0 < most <= 10
 
@@ -302,11 +245,70 @@ async def test_answers_to_frames_that_nobody_reads_do_not_pile_up(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(http2, "UNREAD_BYTES", 64 * KiB)
-    async with guarded(tmp_path, http2=True) as daemon, http2_peer(daemon) as peer:
+    monkeypatch.setattr(http2, "SMALL_FRAMES", 10**9)
+    async with guarded(tmp_path, http2=True) as daemon, http2_peer(daemon.url) as peer:
         pings = (b"\x00\x00\x08\x06\x00\x00\x00\x00\x00" + b"12345678") * 4096
         with anyio.fail_after(WAIT_S), suppress(*GONE):
             while True:
                 await peer.stream.send(pings)
+
+
+PING = b"\x00\x00\x08\x06\x00\x00\x00\x00\x00" + b"12345678"
+SETTINGS = b"\x00\x00\x06\x04\x00\x00\x00\x00\x00" + b"\x00\x04\x00\x01\x00\x00"
+PRIORITY = b"\x00\x00\x05\x02\x00\x00\x00\x00\x01" + b"\x00\x00\x00\x00\x10"
+UNKNOWN = b"\x00\x00\x00\xee\x00\x00\x00\x00\x01"
+WINDOW = b"\x00\x00\x04\x08\x00\x00\x00\x00\x00" + b"\x00\x00\x00\x01"
+
+
+@pytest.mark.parametrize("frame", [PING, SETTINGS, PRIORITY, UNKNOWN, WINDOW], ids=lambda each: f"kind{each[3]}")
+@pytest.mark.attack("13.12", "frames that bring nothing are sent as fast as they go")
+async def test_a_flood_of_small_frames_ends_its_connection(tmp_path: Path, frame: bytes) -> None:
+    async with guarded(tmp_path, http2=True) as daemon, http2_peer(daemon.url) as peer:
+        await peer.stream.send(frame * (http2.SMALL_FRAMES * 2))
+        assert await peer.closed() in (h2.errors.ErrorCodes.ENHANCE_YOUR_CALM, None)
+
+
+@pytest.mark.attack("13.12", "a body of HTTP/2 comes in thousands of empty frames")
+async def test_a_flood_of_empty_pieces_ends_its_connection(tmp_path: Path) -> None:
+    async with guarded(tmp_path, http2=True) as daemon, http2_peer(daemon.url) as peer:
+        head = [(":method", "POST"), (":scheme", "http"), (":authority", peer.host), (":path", "/login")]
+        peer.h2.send_headers(1, head)
+        await peer.flush()
+        await peer.stream.send(b"\x00\x00\x00\x00\x00\x00\x00\x00\x01" * (http2.SMALL_FRAMES * 2))
+        assert await peer.closed() in (h2.errors.ErrorCodes.ENHANCE_YOUR_CALM, None)
+
+
+@pytest.mark.attack("13.12", "answers are asked for, and the window for them stays shut")
+async def test_an_answer_that_has_no_window_is_dropped_after_a_while(tmp_path: Path) -> None:
+    limits = Limits(write_timeout_s=0.2)
+    shut = {SettingCodes.INITIAL_WINDOW_SIZE: 0}
+    async with guarded(tmp_path, http2=True, limits=limits) as daemon, http2_peer(daemon.url, shut) as peer:
+        await peer.ask(1, "/health")
+        with anyio.fail_after(SOON_S):
+            while 1 not in peer.ends:
+                await peer.next()
+        assert (peer.statuses, peer.ends) == ({1: 200}, {1: h2.errors.ErrorCodes.CANCEL})
+
+
+@pytest.mark.attack("13.12", "a client of HTTP/2 lets the daemon remember gigabytes of headers")
+async def test_the_table_of_headers_is_not_as_large_as_a_client_wants_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[http2.Http2Connection] = []
+    begin = http2.Http2Connection.connection_made
+
+    def noted(self: http2.Http2Connection, transport: asyncio.BaseTransport) -> None:
+        made.append(self)
+        begin(self, transport)
+
+    monkeypatch.setattr(http2.Http2Connection, "connection_made", noted)
+    wanted = {SettingCodes.HEADER_TABLE_SIZE: 2**31}
+    async with guarded(tmp_path, http2=True) as daemon, http2_peer(daemon.url, wanted) as peer:
+        for stream_id in (1, 3, 5):
+            await peer.ask(stream_id, "/health")
+            assert await peer.status(stream_id) == 200
+        [connection] = made
+        assert connection.h2.encoder.header_table_size <= http2.HEADER_TABLE
 
 
 # -- whom it asks for ----------------------------------------------------------------------------------------
@@ -316,12 +318,12 @@ async def test_answers_to_frames_that_nobody_reads_do_not_pile_up(
 async def test_authority_and_host_must_agree(tmp_path: Path) -> None:
     async with guarded(tmp_path, http2=True) as daemon:
         ours = urlsplit(daemon.url).netloc
-        async with http2_peer(daemon) as peer:
-            await peer.ask(1, "/health", ours, ("host", ours))
+        async with http2_peer(daemon.url) as peer:
+            await peer.ask(1, "/health", ("host", ours))
             assert await peer.status(1) == 200
         for authority, host in ((ours, "evil.example"), ("evil.example", ours)):
-            async with http2_peer(daemon) as peer:
-                await peer.ask(1, "/health", authority, ("host", host))
+            async with http2_peer(daemon.url) as peer:
+                await peer.ask(1, "/health", ("host", host), authority=authority)
                 assert await peer.closed() == h2.errors.ErrorCodes.PROTOCOL_ERROR
 
 

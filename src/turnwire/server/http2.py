@@ -26,6 +26,7 @@ from typing import Any, Protocol, cast
 from urllib.parse import unquote
 
 import anyio
+import hpack
 from h2.config import H2Configuration
 from h2.connection import ConnectionState, H2Connection
 from h2.errors import ErrorCodes
@@ -121,6 +122,20 @@ class _H2(H2Connection):
     MAX_CLOSED_STREAMS = REMEMBERED_STREAMS
 
 
+class _Encoder(hpack.Encoder):
+    """A client may want fewer headers remembered, not more."""
+
+    @property
+    def header_table_size(self) -> int:
+        return self.header_table.maxsize
+
+    @header_table_size.setter
+    def header_table_size(self, value: int) -> None:
+        self.header_table.maxsize = min(value, HEADER_TABLE)
+        if self.header_table.resized:
+            self.table_size_changes.append(self.header_table.maxsize)
+
+
 class _Frames:
     """Cuts what comes into whole frames, and counts them: h2 would hold a frame of any length until it is whole."""
 
@@ -211,6 +226,7 @@ class Http2Connection(asyncio.Protocol):
         self._unsent: dict[_Stream, None] = {}
         """Streams with something to send that wait for the connection only, the longest first."""
         self.h2 = _H2(H2Configuration(client_side=False, header_encoding=None, validate_outbound_headers=False))
+        self.h2.encoder = _Encoder()
         self.h2.local_settings = Settings(
             client=False,
             initial_values={
@@ -363,7 +379,6 @@ class Http2Connection(asyncio.Protocol):
             case WindowUpdated(stream_id=int(stream_id)) if stream_id in self._streams:
                 self._unsent[self._streams[stream_id]] = None
             case RemoteSettingsChanged():
-                self.h2.encoder.header_table_size = min(self.h2.encoder.header_table_size, HEADER_TABLE)
                 # The windows of all streams may be wider now.
                 self._unsent.update(dict.fromkeys(self._streams.values()))
             case _:
