@@ -17,9 +17,9 @@ def main(name: str, seconds: str) -> None:
     with atheris.instrument_imports(include=["turnwire"]):
         targets = importlib.import_module("fuzz.targets")
     with tempfile.TemporaryDirectory() as folder:
-        for number, seed in enumerate(targets.SEEDS):
+        for number, seed in enumerate(targets.SEEDS[name]):
             (Path(folder) / str(number)).write_bytes(seed)
-        atheris.Setup([sys.argv[0], f"-max_total_time={seconds}", "-max_len=512", folder], targets.TARGETS[name])
+        atheris.Setup([sys.argv[0], f"-max_total_time={seconds}", "-max_len=2048", folder], targets.TARGETS[name])
         atheris.Fuzz()
 
 

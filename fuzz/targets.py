@@ -6,12 +6,19 @@ needs a fuzzer: `python -m fuzz` gives the bytes, and so does a test.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import shlex
+from collections.abc import Callable, Sequence
 
 from msgspec import Raw
 
+from fuzz.connections import HTTP2_SEEDS, http2
+from fuzz.requests import ACP_SEEDS, REST_SEEDS, acp, rest
+from turnwire.core.policy import KnownCall, amended, judge, read_request, read_rules
+from turnwire.core.shell_line import candidates, read_line
 from turnwire.errors import RemoteProtocolError
+from turnwire.runtime.last_frames import KEPT_BYTES, LastFrames
 from turnwire.wire.jsonrpc import Batch, Frame, Notification, Request, decode, encode
+from turnwire.wire.methods import SESSION_REQUEST_PERMISSION
 from turnwire.wire.ndjson import LineReader
 from turnwire.wire.peek import peek_session_id, peek_update, peek_update_params
 
@@ -65,13 +72,82 @@ def _kind(params: Raw) -> str | RemoteProtocolError:
         return error
 
 
-TARGETS: dict[str, Callable[[bytes], None]] = {"jsonrpc": jsonrpc, "ndjson": ndjson, "peek": peek}
+def shell(data: bytes) -> None:
+    """Any text is taken apart, and a plain line is one command that reads the same when it is written anew."""
+    line = data.decode(errors="replace")
+    reading = read_line(line)
+    list(candidates(reading))
+    if reading.is_plain:
+        [words] = reading.commands
+        assert read_line(shlex.join(words)).commands == (words,)
 
-SEEDS = (
+
+def policy(data: bytes) -> None:
+    """Whatever an agent says of a call, rules have a verdict, and nothing is allowed that is not plain."""
+    request = read_request(SESSION_REQUEST_PERMISSION, Raw(data))
+    if request is None:
+        return
+    call = amended(KnownCall(), request.tool_call, null_clears=False)
+    if call is not None and judge(RULES, request, call, cwd="/w", attended=False) is not None:
+        assert call.command is not None
+        assert read_line(call.command).is_plain
+
+
+def frames(data: bytes) -> None:
+    """Whatever is said about a session can be shown, and no more of it is kept than is shown."""
+    frame = _decoded(data)
+    if not isinstance(frame, RemoteProtocolError | Batch):
+        last = LastFrames()
+        last.heard(frame)
+        [shown] = last.received
+        assert len(shown) <= KEPT_BYTES
+
+
+RULES = read_rules([{"answer": "allow_once", "command": "*"}])
+JSON_SEEDS = (
     b'{"jsonrpc":"2.0","id":1,"method":"session/prompt","params":{"sessionId":"s","prompt":[]}}',
     b'{"jsonrpc":"2.0","method":"session/update","params":{"sessionId":"s","update":{"sessionUpdate":"plan"}}}',
     b'{"jsonrpc":"2.0","id":"1","result":{"stopReason":"end_turn"}}',
     b'{"jsonrpc":"2.0","id":null,"error":{"code":-32700,"message":"\\ud800"}}',
     b'[{"jsonrpc":"2.0","method":"m"}]\n\r\n{}\n',
 )
+FRAME_SEEDS = (
+    b'{"jsonrpc":"2.0","id":1,"method":"session/new","params":{"mcpServers":[{"env":[{"value":"x"}]}]}}',
+    b'{"jsonrpc":"2.0","id":1,"method":"terminal/create","params":{"command":"x","env":[{"name":"a","value":"b"}]}}',
+    b'{"jsonrpc":"2.0","id":1,"result":{"_meta":{"a":["x"]},"headers":{"x":"y"}}}',
+)
+SHELL_SEEDS = (
+    b"git status --short 'a b' \"c\"",
+    b"A=1 if true; then rm -rf x; fi > out 2>&1 < in",
+    b'echo $(rm x) `rm y` "$(rm z)" ${A:-b} {a,b} *.py ~/x # end',
+    b"cat <<E | sh -c 'sudo rm x' && (a; b) || ! c &\nrm y\nE\n",
+)
+POLICY_SEEDS = tuple(
+    b'{"options":[{"optionId":"y","kind":"allow_once"}],"toolCall":{"toolCallId":"t","kind":"execute",'
+    b'"locations":[{"path":"file:///w/%2e"}],"rawInput":{"command":"'
+    + each.replace(b"\\", b"").replace(b'"', b"").replace(b"\n", b"\\n")
+    + b'"}}}'
+    for each in SHELL_SEEDS
+)
+
+TARGETS: dict[str, Callable[[bytes], None]] = {
+    "jsonrpc": jsonrpc,
+    "ndjson": ndjson,
+    "peek": peek,
+    "frames": frames,
+    "shell": shell,
+    "policy": policy,
+    "rest": rest,
+    "acp": acp,
+    "http2": http2,
+}
+SEEDS: dict[str, Sequence[bytes]] = {
+    **dict.fromkeys(("jsonrpc", "ndjson", "peek"), JSON_SEEDS),
+    "frames": FRAME_SEEDS,
+    "shell": SHELL_SEEDS,
+    "policy": POLICY_SEEDS,
+    "rest": REST_SEEDS,
+    "acp": ACP_SEEDS,
+    "http2": HTTP2_SEEDS,
+}
 """Where a fuzzer starts."""
