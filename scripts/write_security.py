@@ -20,6 +20,9 @@ ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "security.md"
 TESTS = ROOT / "tests"
 TITLE = "Attacks that are tried"
+NOTE = "² The test is made twice, over HTTP/1.1 and over HTTP/2."
+PROTOCOL = "http2"
+"""The argument of a test that runs over each protocol."""
 
 
 class Attack(NamedTuple):
@@ -29,6 +32,8 @@ class Attack(NamedTuple):
     words: str
     path: str
     test: str
+    is_both: bool
+    """It is made over HTTP/1.1 and over HTTP/2."""
 
 
 def attacks(tests: Path) -> list[Attack]:
@@ -41,25 +46,27 @@ def _of_file(path: Path, root: Path) -> Iterator[Attack]:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             for each in node.decorator_list:
                 if isinstance(each, ast.Call) and ast.unparse(each.func) == "pytest.mark.attack":
-                    yield _read(each, path.relative_to(root).as_posix(), node.name)
+                    yield _read(each, path.relative_to(root).as_posix(), node)
 
 
-def _read(marker: ast.Call, path: str, test: str) -> Attack:
+def _read(marker: ast.Call, path: str, function: ast.FunctionDef | ast.AsyncFunctionDef) -> Attack:
+    test = function.name
     given = [each.value for each in marker.args if isinstance(each, ast.Constant) and isinstance(each.value, str)]
     if len(given) != 2 or marker.keywords or not re.fullmatch(r"\d+\.\d+", given[0]) or not given[1]:
         raise ValueError(f'{path}: {test} needs its attack as a number and words: @pytest.mark.attack("13.1", "…")')
-    return Attack(tuple(map(int, given[0].split("."))), given[1], path, test)
+    is_both = any(each.arg == PROTOCOL for each in function.args.args)
+    return Attack(tuple(map(int, given[0].split("."))), given[1], path, test, is_both)
 
 
 def render(page: str, found: list[Attack]) -> str:
-    """The page with this table; all before its heading is kept, and nothing follows the table."""
+    """The page with this table; all before its heading is kept, and nothing else follows the table."""
     tests: dict[tuple[tuple[int, ...], str], list[str]] = {}
     for each in found:
-        link = f"[{each.test.removeprefix('test_').replace('_', ' ')}](../{each.path})"
+        link = f"[{each.test.removeprefix('test_').replace('_', ' ')}](../{each.path})" + " ²" * each.is_both
         tests.setdefault((each.number, each.words), []).append(link)
     rows = [[".".join(map(str, number)), words, "<br>".join(links)] for (number, words), links in tests.items()]
     before = page.partition(f"\n## {TITLE}\n")[0].rstrip("\n")
-    return "\n".join([before, *table(TITLE, ["number", "attack", "held by"], rows)]) + "\n"
+    return "\n".join([before, *table(TITLE, ["number", "attack", "held by"], rows), "", NOTE]) + "\n"
 
 
 if __name__ == "__main__":

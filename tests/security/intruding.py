@@ -13,6 +13,7 @@ import anyio
 import httpx
 from tests.patience import LONG_S
 from tests.support.daemons import Running, running_daemon
+from tests.support.http2_peer import http2_peer
 
 from turnwire.limits import Limits
 from turnwire.server.access.identity import Role
@@ -25,7 +26,7 @@ EVIL = "https://evil.example"
 
 
 @asynccontextmanager
-async def guarded(tmp_path: Path, **options: Any) -> AsyncGenerator[Running]:
+async def attacked(tmp_path: Path, **options: Any) -> AsyncGenerator[Running]:
     """A daemon whose only root is `tmp_path/work`'s parent, with limits that let a table through."""
     (tmp_path / "work").mkdir(exist_ok=True)
     options.setdefault("limits", PATIENT)
@@ -72,6 +73,11 @@ async def statuses(
 
 async def raw(daemon: Running, target: str, headers: dict[str, str], method: str = "GET", body: bytes = b"") -> int:
     """The status of a request whose path goes over the wire as it stands."""
+    if daemon.http2:
+        assert not body, "nobody has needed one"
+        async with http2_peer(daemon.url) as peer:
+            await peer.ask(1, target, *((name.lower(), value) for name, value in headers.items()), method=method)
+            return await peer.status(1)
     parts = urlsplit(daemon.url)
     lines = {"Host": parts.netloc, "Connection": "close", "Content-Length": str(len(body))} | headers
     head = f"{method} {target} HTTP/1.1\r\n" + "".join(f"{name}: {value}\r\n" for name, value in lines.items())

@@ -12,7 +12,7 @@ import anyio
 import anyio.lowlevel
 import pytest
 from tests.patience import SOON_S
-from tests.security.intruding import bearer, guarded, issue
+from tests.security.intruding import attacked, bearer, issue
 from tests.server.acp import http_client
 from tests.server.acp.http_client import Heard, initialize, notification, request
 from tests.server.acp.socket_client import open_socket
@@ -59,7 +59,7 @@ async def test_each_change_over_acp_is_audited(
     tmp_path: Path, carrier: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, "turnwire.audit")
-    async with guarded(tmp_path, http2=carrier == "http2") as daemon:
+    async with attacked(tmp_path, http2=carrier == "http2") as daemon:
         token_id, secret = issue(daemon, Role.CONTROLLER)
         async with talker(daemon, carrier, secret) as client:
             session = {"sessionId": client.session_id}
@@ -94,7 +94,7 @@ async def test_each_change_over_acp_is_audited(
 @pytest.mark.attack("13.8", "messages on a WebSocket are sent faster than requests may be")
 async def test_messages_on_a_socket_count_as_requests(tmp_path: Path) -> None:
     rate = 20
-    async with guarded(tmp_path, limits=Limits(request_rate=rate)) as daemon:
+    async with attacked(tmp_path, limits=Limits(request_rate=rate)) as daemon:
         _, secret = issue(daemon, Role.CONTROLLER)
         async with open_socket(daemon, headers=bearer(secret)) as socket:
             await socket.start()
@@ -115,7 +115,7 @@ async def test_messages_on_a_socket_count_as_requests(tmp_path: Path) -> None:
 @pytest.mark.attack("13.8", "one guest opens so many ACP connections that nobody else gets one")
 async def test_one_credential_cannot_use_up_all_connections(tmp_path: Path, http2: bool) -> None:
     limits = Limits(acp_connections=4, credential_acp_connections=2)
-    async with guarded(tmp_path, http2=http2, limits=limits) as daemon:
+    async with attacked(tmp_path, http2=http2, limits=limits) as daemon:
         _, secret = issue(daemon, Role.OBSERVER)
         async with daemon.client(headers=bearer(secret)) as guest, daemon.client() as owner:
             opened = [await guest.post("/acp", json=initialize()) for _ in range(3)]
@@ -133,7 +133,7 @@ async def test_one_credential_cannot_use_up_all_connections(tmp_path: Path, http
 @pytest.mark.attack("13.8", "one guest opens many WebSockets at once, before any of them is counted")
 async def test_sockets_that_are_opened_at_once_are_counted_too(tmp_path: Path) -> None:
     limits = Limits(credential_acp_connections=2)
-    async with guarded(tmp_path, limits=limits) as daemon, AsyncExitStack() as stack:
+    async with attacked(tmp_path, limits=limits) as daemon, AsyncExitStack() as stack:
         _, secret = issue(daemon, Role.OBSERVER)
         statuses: list[int] = []
 
@@ -152,7 +152,7 @@ async def test_sockets_that_are_opened_at_once_are_counted_too(tmp_path: Path) -
 
 @pytest.mark.attack("13.8", "a token for one session reaches another over ACP")
 async def test_a_token_of_one_session_reaches_no_other_over_acp(tmp_path: Path) -> None:
-    async with guarded(tmp_path) as daemon, open_socket(daemon) as owner:
+    async with attacked(tmp_path) as daemon, open_socket(daemon) as owner:
         await owner.start()
         own, other = await owner.new(), await owner.new()
         _, secret = issue(daemon, Role.CONTROLLER, session_id=SessionId(own))

@@ -10,7 +10,7 @@ import anyio
 import httpx
 import pytest
 from tests.patience import SOON_S
-from tests.security.intruding import bearer, guarded, issue, link_of, open_session
+from tests.security.intruding import attacked, bearer, issue, link_of, open_session
 from tests.security.slow_request import connect, slow_request, until_closed
 
 from turnwire.limits import KiB, Limits, MiB
@@ -26,7 +26,7 @@ VERSIONS = pytest.mark.parametrize("http2", [False, True], ids=["http1", "http2"
 @VERSIONS
 @pytest.mark.attack("13.5", "strangers send large bodies to a public route")
 async def test_a_public_route_takes_four_kibibytes(tmp_path: Path, http2: bool) -> None:
-    async with guarded(tmp_path, http2=http2) as daemon, daemon.client() as client:
+    async with attacked(tmp_path, http2=http2) as daemon, daemon.client() as client:
         large = json.dumps({"code": "x" * 4 * KiB}).encode()
         for content in (large, _pieces(large)):
             answer = await client.post("/login", content=content, headers={"Content-Type": "application/json"})
@@ -43,7 +43,7 @@ async def _pieces(body: bytes):
 @VERSIONS
 @pytest.mark.attack("13.5", "a route that takes a few fields is sent megabytes")
 async def test_a_route_takes_as_much_as_its_row_says(tmp_path: Path, http2: bool) -> None:
-    async with guarded(tmp_path, http2=http2) as daemon, daemon.client() as client:
+    async with attacked(tmp_path, http2=http2) as daemon, daemon.client() as client:
         session_id = await open_session(client, tmp_path)
         text = "x" * 100 * KiB
         refused = await client.patch(f"/session/{session_id}", json={"title": text})
@@ -58,7 +58,7 @@ async def test_a_route_takes_as_much_as_its_row_says(tmp_path: Path, http2: bool
 async def test_a_body_that_does_not_end_is_given_up_and_its_memory_with_it(
     tmp_path: Path, http2: bool, path: str
 ) -> None:
-    async with guarded(tmp_path, http2=http2, limits=Limits(short_body_s=0.3)) as daemon:
+    async with attacked(tmp_path, http2=http2, limits=Limits(short_body_s=0.3)) as daemon:
         async with slow_request(daemon, "POST", path, daemon.headers, size=2000) as request:
             await request.send_body(b"x" * 1000)
             answer = await request.answer(SOON_S)
@@ -75,7 +75,7 @@ def held(bodies: Bodies) -> int:
 @pytest.mark.attack("13.5", "the rest of a refused body is held back to keep the connection")
 async def test_a_refused_body_does_not_keep_its_connection(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(listener, "LINGER_S", 0.2)
-    async with guarded(tmp_path) as daemon, await connect(daemon) as peer:
+    async with attacked(tmp_path) as daemon, await connect(daemon) as peer:
         head = (
             f"POST /tokens HTTP/1.1\r\nHost: {daemon.url.removeprefix('http://')}\r\nContent-Length: 1000\r\n\r\n"
         )
@@ -84,7 +84,7 @@ async def test_a_refused_body_does_not_keep_its_connection(tmp_path: Path, monke
 
 
 async def test_the_rest_of_a_refused_body_is_read_so_that_its_sender_hears_why(tmp_path: Path) -> None:
-    async with guarded(tmp_path) as daemon, httpx.AsyncClient(base_url=daemon.url) as client:
+    async with attacked(tmp_path) as daemon, httpx.AsyncClient(base_url=daemon.url) as client:
         for _ in range(2):
             answer = await client.post("/tokens", content=b"x" * MiB)
             assert answer.status_code == 401
@@ -98,7 +98,7 @@ async def test_what_strangers_hold_is_bounded_and_a_login_in_one_go_still_works(
 ) -> None:
     most, each = 64 * KiB, 4000
     async with (
-        guarded(tmp_path, http2=http2, limits=Limits(stranger_bytes=most)) as daemon,
+        attacked(tmp_path, http2=http2, limits=Limits(stranger_bytes=most)) as daemon,
         AsyncExitStack() as stack,
     ):
         requests = [
@@ -120,7 +120,7 @@ async def test_what_strangers_hold_is_bounded_and_a_login_in_one_go_still_works(
 async def test_what_strangers_hold_of_heads_is_bounded_too(tmp_path: Path) -> None:
     most, each, count = 64 * KiB, 4000, 40
     limits = Limits(stranger_bytes=most)
-    async with guarded(tmp_path, server_limits=limits) as daemon, AsyncExitStack() as stack:
+    async with attacked(tmp_path, server_limits=limits) as daemon, AsyncExitStack() as stack:
         peers = [await stack.enter_async_context(await connect(daemon)) for _ in range(count)]
         for peer in peers:
             await peer.send(b"GET /health HTTP/1.1\r\nX-Long: " + b"x" * each)
@@ -134,7 +134,7 @@ async def test_what_strangers_hold_of_heads_is_bounded_too(tmp_path: Path) -> No
 @pytest.mark.attack("13.5", "a guest holds back large bodies until memory is full")
 async def test_what_one_credential_holds_is_bounded_and_others_are_not_refused(tmp_path: Path, http2: bool) -> None:
     limits = Limits(credential_body_bytes=64 * KiB)
-    async with guarded(tmp_path, http2=http2, limits=limits) as daemon, daemon.client() as owner:
+    async with attacked(tmp_path, http2=http2, limits=limits) as daemon, daemon.client() as owner:
         session_id = await open_session(owner, tmp_path)
         _, secret = issue(daemon, Role.CONTROLLER)
         path = f"/session/{session_id}/prompt"

@@ -22,7 +22,7 @@ from anyio.streams.tls import TLSStream
 from h2.settings import SettingCodes
 from tests.patience import SOON_S
 from tests.process.starting import needs_linux
-from tests.security.intruding import guarded
+from tests.security.intruding import attacked
 from tests.security.slow_request import connect, until_closed
 from tests.server.acp.socket_client import open_socket
 from tests.support.certificates import self_signed
@@ -70,7 +70,7 @@ async def drained(stream: ByteStream) -> bytes:
 @pytest.mark.parametrize("said", [b"", b"P", b"PRI * HTTP/2.0\r\n", b"GET /health HTTP/1.1\r\n"])
 @pytest.mark.attack("13.12", "connections are opened, and nothing whole is said on them")
 async def test_a_silent_connection_is_closed(tmp_path: Path, http2: bool, said: bytes) -> None:
-    async with guarded(tmp_path, http2=http2) as daemon, await connect(daemon) as peer:
+    async with attacked(tmp_path, http2=http2) as daemon, await connect(daemon) as peer:
         if said:
             await peer.send(said)
         await until_closed(peer, SOON_S)
@@ -79,7 +79,7 @@ async def test_a_silent_connection_is_closed(tmp_path: Path, http2: bool, said: 
 @pytest.mark.usefixtures("hasty")
 @pytest.mark.attack("13.12", "connections are kept after a request, with a byte now and then")
 async def test_a_connection_that_only_sends_line_ends_is_closed(tmp_path: Path) -> None:
-    async with guarded(tmp_path) as daemon, await connect(daemon) as peer:
+    async with attacked(tmp_path) as daemon, await connect(daemon) as peer:
         host = urlsplit(daemon.url).netloc
         await peer.send(f"GET /health HTTP/1.1\r\nHost: {host}\r\n\r\n".encode())
         assert (await peer.receive()).startswith(b"HTTP/1.1 200 ")
@@ -91,7 +91,7 @@ async def test_a_connection_that_only_sends_line_ends_is_closed(tmp_path: Path) 
 @pytest.mark.parametrize("alpn", [None, "http/1.1", "h2"])
 @pytest.mark.attack("13.12", "connections over TLS are opened, and nothing is said on them")
 async def test_a_silent_connection_over_tls_is_closed(tmp_path: Path, tls: Tls, alpn: str | None) -> None:
-    async with guarded(tmp_path, tls=tls) as daemon, await connect(daemon) as peer:
+    async with attacked(tmp_path, tls=tls) as daemon, await connect(daemon) as peer:
         if alpn is None:
             await until_closed(peer, SOON_S)
             return
@@ -104,7 +104,7 @@ async def test_a_silent_connection_over_tls_is_closed(tmp_path: Path, tls: Tls, 
 @pytest.mark.usefixtures("hasty")
 @pytest.mark.attack("13.12", "connections of HTTP/2 are kept by pings alone")
 async def test_pings_do_not_keep_a_connection_of_http2(tmp_path: Path) -> None:
-    async with guarded(tmp_path, http2=True) as daemon, http2_peer(daemon.url) as peer:
+    async with attacked(tmp_path, http2=True) as daemon, http2_peer(daemon.url) as peer:
         await peer.ask(1, "/health")
         assert await peer.status(1) == 200
         with anyio.fail_after(SOON_S), suppress(*GONE, h2.exceptions.ProtocolError):
@@ -175,7 +175,7 @@ async def test_an_oversize_message_closes_its_socket_and_says_why(
     limits = Limits(body_bytes=64 * KiB)
     options: dict[str, Any] = {"ssl": ssl.create_default_context(cafile=str(tls.cert))} if is_tls else {}
     async with (
-        guarded(tmp_path, limits=limits, tls=tls if is_tls else None) as daemon,
+        attacked(tmp_path, limits=limits, tls=tls if is_tls else None) as daemon,
         open_socket(daemon, **options) as socket,
     ):
         await socket.start()
@@ -186,7 +186,7 @@ async def test_an_oversize_message_closes_its_socket_and_says_why(
 
 @pytest.mark.attack("13.12", "a frame of HTTP/2 announces megabytes")
 async def test_an_oversize_frame_is_refused_before_it_comes(tmp_path: Path) -> None:
-    async with guarded(tmp_path, http2=True) as daemon, http2_peer(daemon.url) as peer:
+    async with attacked(tmp_path, http2=True) as daemon, http2_peer(daemon.url) as peer:
         await peer.stream.send((0xFFFFFF).to_bytes(3, "big") + b"\x00\x00" + (1).to_bytes(4, "big"))
         assert await peer.closed() == h2.errors.ErrorCodes.FRAME_SIZE_ERROR
 
@@ -194,7 +194,7 @@ async def test_an_oversize_frame_is_refused_before_it_comes(tmp_path: Path) -> N
 @pytest.mark.attack("13.12", "a head of HTTP/2 never ends")
 async def test_a_head_of_http2_that_does_not_end_is_refused(tmp_path: Path) -> None:
     limits = Limits(header_bytes=16 * KiB)
-    async with guarded(tmp_path, http2=True, limits=limits) as daemon, http2_peer(daemon.url) as peer:
+    async with attacked(tmp_path, http2=True, limits=limits) as daemon, http2_peer(daemon.url) as peer:
         size = 8 * KiB
         with suppress(*GONE):
             for kind in (b"\x01", *[b"\x09"] * 8):
@@ -206,7 +206,7 @@ async def test_a_head_of_http2_that_does_not_end_is_refused(tmp_path: Path) -> N
 @pytest.mark.attack("13.12", "a small head of HTTP/2 grows to megabytes when it is unpacked")
 async def test_a_packed_head_of_http2_is_refused(tmp_path: Path) -> None:
     limits = Limits(header_bytes=16 * KiB)
-    async with guarded(tmp_path, http2=True, limits=limits) as daemon, http2_peer(daemon.url) as peer:
+    async with attacked(tmp_path, http2=True, limits=limits) as daemon, http2_peer(daemon.url) as peer:
         long = ("x-long", "x" * 3000)
         await peer.ask(1, "/health", *[long] * 100)
         assert await peer.closed() == h2.errors.ErrorCodes.ENHANCE_YOUR_CALM
@@ -218,7 +218,7 @@ async def test_streams_that_are_taken_back_at_once_are_bounded(
 ) -> None:
     monkeypatch.setattr(http2, "MOST_STREAMS", 10)
     running, most = 0, 0
-    async with guarded(tmp_path, http2=True) as daemon, http2_peer(daemon.url) as peer:
+    async with attacked(tmp_path, http2=True) as daemon, http2_peer(daemon.url) as peer:
         wait = anyio.Event()
 
         async def counted(scope: object) -> None:
@@ -246,7 +246,7 @@ async def test_answers_to_frames_that_nobody_reads_do_not_pile_up(
 ) -> None:
     monkeypatch.setattr(http2, "UNREAD_BYTES", 64 * KiB)
     monkeypatch.setattr(http2, "SMALL_FRAMES", 10**9)
-    async with guarded(tmp_path, http2=True) as daemon, http2_peer(daemon.url) as peer:
+    async with attacked(tmp_path, http2=True) as daemon, http2_peer(daemon.url) as peer:
         pings = (b"\x00\x00\x08\x06\x00\x00\x00\x00\x00" + b"12345678") * 4096
         with anyio.fail_after(WAIT_S), suppress(*GONE):
             while True:
@@ -263,14 +263,14 @@ WINDOW = b"\x00\x00\x04\x08\x00\x00\x00\x00\x00" + b"\x00\x00\x00\x01"
 @pytest.mark.parametrize("frame", [PING, SETTINGS, PRIORITY, UNKNOWN, WINDOW], ids=lambda each: f"kind{each[3]}")
 @pytest.mark.attack("13.12", "frames that bring nothing are sent as fast as they go")
 async def test_a_flood_of_small_frames_ends_its_connection(tmp_path: Path, frame: bytes) -> None:
-    async with guarded(tmp_path, http2=True) as daemon, http2_peer(daemon.url) as peer:
+    async with attacked(tmp_path, http2=True) as daemon, http2_peer(daemon.url) as peer:
         await peer.stream.send(frame * (http2.SMALL_FRAMES * 2))
         assert await peer.closed() in (h2.errors.ErrorCodes.ENHANCE_YOUR_CALM, None)
 
 
 @pytest.mark.attack("13.12", "a body of HTTP/2 comes in thousands of empty frames")
 async def test_a_flood_of_empty_pieces_ends_its_connection(tmp_path: Path) -> None:
-    async with guarded(tmp_path, http2=True) as daemon, http2_peer(daemon.url) as peer:
+    async with attacked(tmp_path, http2=True) as daemon, http2_peer(daemon.url) as peer:
         head = [(":method", "POST"), (":scheme", "http"), (":authority", peer.host), (":path", "/login")]
         peer.h2.send_headers(1, head)
         await peer.flush()
@@ -282,7 +282,7 @@ async def test_a_flood_of_empty_pieces_ends_its_connection(tmp_path: Path) -> No
 async def test_an_answer_that_has_no_window_is_dropped_after_a_while(tmp_path: Path) -> None:
     limits = Limits(write_timeout_s=0.2)
     shut = {SettingCodes.INITIAL_WINDOW_SIZE: 0}
-    async with guarded(tmp_path, http2=True, limits=limits) as daemon, http2_peer(daemon.url, shut) as peer:
+    async with attacked(tmp_path, http2=True, limits=limits) as daemon, http2_peer(daemon.url, shut) as peer:
         await peer.ask(1, "/health")
         with anyio.fail_after(SOON_S):
             while 1 not in peer.ends:
@@ -303,7 +303,7 @@ async def test_the_table_of_headers_is_not_as_large_as_a_client_wants_it(
 
     monkeypatch.setattr(http2.Http2Connection, "connection_made", noted)
     wanted = {SettingCodes.HEADER_TABLE_SIZE: 2**31}
-    async with guarded(tmp_path, http2=True) as daemon, http2_peer(daemon.url, wanted) as peer:
+    async with attacked(tmp_path, http2=True) as daemon, http2_peer(daemon.url, wanted) as peer:
         for stream_id in (1, 3, 5):
             await peer.ask(stream_id, "/health")
             assert await peer.status(stream_id) == 200
@@ -316,7 +316,7 @@ async def test_the_table_of_headers_is_not_as_large_as_a_client_wants_it(
 
 @pytest.mark.attack("13.12", "a request of HTTP/2 names one host in :authority and another in host")
 async def test_authority_and_host_must_agree(tmp_path: Path) -> None:
-    async with guarded(tmp_path, http2=True) as daemon:
+    async with attacked(tmp_path, http2=True) as daemon:
         ours = urlsplit(daemon.url).netloc
         async with http2_peer(daemon.url) as peer:
             await peer.ask(1, "/health", ("host", ours))
@@ -337,7 +337,7 @@ async def test_authority_and_host_must_agree(tmp_path: Path) -> None:
 )
 @pytest.mark.attack("13.12", "a request line names one host and the header another")
 async def test_the_request_line_and_host_must_agree(tmp_path: Path, target: str, host: str, status: int) -> None:
-    async with guarded(tmp_path) as daemon, await connect(daemon) as peer:
+    async with attacked(tmp_path) as daemon, await connect(daemon) as peer:
         ours = urlsplit(daemon.url).netloc
         line = f"GET {target} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n"
         await peer.send(line.format(ours=ours).encode())

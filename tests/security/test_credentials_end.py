@@ -10,7 +10,7 @@ import anyio
 import httpx
 import pytest
 from tests.patience import SOON_S
-from tests.security.intruding import bearer, guarded, issue, log_in, open_session
+from tests.security.intruding import attacked, bearer, issue, log_in, open_session
 from tests.security.slow_request import slow_request
 from tests.server.acp.http_client import initialize
 from tests.support.daemons import Running
@@ -46,7 +46,7 @@ def lifetime(how: str) -> dict[str, Any]:
 @ENDS
 @pytest.mark.attack("13.1", "the rest of a body is sent after the token that its head came with has ended")
 async def test_a_body_that_is_held_back_does_not_outlive_its_token(tmp_path: Path, http2: bool, how: str) -> None:
-    async with guarded(tmp_path, http2=http2) as daemon:
+    async with attacked(tmp_path, http2=http2) as daemon:
         token_id, secret = issue(daemon, Role.OWNER, **lifetime(how))
         async with slow_request(daemon, "POST", "/tokens", bearer(secret), size=len(NEW_TOKEN)) as request:
             await request.send_body(NEW_TOKEN[:1])
@@ -63,7 +63,7 @@ async def test_a_body_that_is_held_back_does_not_outlive_its_token(tmp_path: Pat
 async def test_a_body_that_is_whole_as_its_token_ends_is_not_acted_on(
     tmp_path: Path, http2: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with guarded(tmp_path, http2=http2) as daemon:
+    async with attacked(tmp_path, http2=http2) as daemon:
         token_id, secret = issue(daemon, Role.OWNER)
         read = daemon.daemon.bodies.read
 
@@ -85,7 +85,7 @@ async def test_a_body_that_is_whole_as_its_token_ends_is_not_acted_on(
 async def test_an_answer_that_waits_ends_with_its_token_and_the_turn_goes_on(
     tmp_path: Path, http2: bool, how: str
 ) -> None:
-    async with guarded(tmp_path, http2=http2) as daemon, daemon.client() as owner:
+    async with attacked(tmp_path, http2=http2) as daemon, daemon.client() as owner:
         session_id = await open_session(owner, tmp_path)
         token_id, secret = issue(daemon, Role.CONTROLLER, **lifetime(how))
         answers: list[httpx.Response] = []
@@ -115,7 +115,7 @@ async def running_turn(client: httpx.AsyncClient, session_id: str) -> None:
 @VERSIONS
 @pytest.mark.attack("13.1", "an export is read slowly beyond the end of its token")
 async def test_an_export_is_cut_when_its_token_is_revoked(tmp_path: Path, http2: bool) -> None:
-    async with guarded(tmp_path, http2=http2) as daemon, daemon.client() as owner:
+    async with attacked(tmp_path, http2=http2) as daemon, daemon.client() as owner:
         session_id = await open_session(owner, tmp_path)
         prompt = {"prompt": [{"type": "text", "text": "flood 20000 2000"}]}
         said = await owner.post(f"/session/{session_id}/prompt", json=prompt, headers={"Prefer": "wait=60"})
@@ -134,7 +134,7 @@ async def test_an_export_is_cut_when_its_token_is_revoked(tmp_path: Path, http2:
 @ENDS
 @pytest.mark.attack("13.1", "an event stream is read beyond the end of its token")
 async def test_an_event_stream_ends_with_its_token(tmp_path: Path, http2: bool, how: str) -> None:
-    async with guarded(tmp_path, http2=http2) as daemon, daemon.client() as owner:
+    async with attacked(tmp_path, http2=http2) as daemon, daemon.client() as owner:
         session_id = await open_session(owner, tmp_path)
         token_id, secret = issue(daemon, Role.OBSERVER, **lifetime(how))
         async with (
@@ -152,7 +152,7 @@ async def test_an_event_stream_ends_with_its_token(tmp_path: Path, http2: bool, 
 @ENDS
 @pytest.mark.attack("13.1", "a WebSocket is used beyond the end of its token")
 async def test_a_socket_ends_with_its_token(tmp_path: Path, how: str) -> None:
-    async with guarded(tmp_path) as daemon:
+    async with attacked(tmp_path) as daemon:
         token_id, secret = issue(daemon, Role.OWNER, **lifetime(how))
         url = daemon.url.replace("http", "ws", 1) + "/acp"
         async with connect(url, additional_headers=bearer(secret)) as socket:
@@ -166,7 +166,7 @@ async def test_a_socket_ends_with_its_token(tmp_path: Path, how: str) -> None:
 @VERSIONS
 @pytest.mark.attack("13.1", "an ACP connection is used by another token after its own has ended")
 async def test_an_acp_connection_is_over_with_its_token(tmp_path: Path, http2: bool) -> None:
-    async with guarded(tmp_path, http2=http2) as daemon:
+    async with attacked(tmp_path, http2=http2) as daemon:
         token_id, secret = issue(daemon, Role.OWNER)
         async with daemon.client(headers=bearer(secret)) as client:
             opened = await client.post("/acp", json=initialize())
@@ -182,19 +182,20 @@ async def test_an_acp_connection_is_over_with_its_token(tmp_path: Path, http2: b
 
 @VERSIONS
 async def test_whoever_revokes_its_own_token_hears_that_it_is_done(tmp_path: Path, http2: bool) -> None:
-    async with guarded(tmp_path, http2=http2) as daemon:
+    async with attacked(tmp_path, http2=http2) as daemon:
         token_id, secret = issue(daemon, Role.OWNER)
         async with daemon.client(headers=bearer(secret)) as client:
             assert (await client.delete(f"/tokens/{token_id}")).status_code == 204
             assert (await client.get("/capabilities")).status_code == 401
 
 
+@VERSIONS
 @pytest.mark.attack("13.1", "a login is used beyond the end of the token that granted it")
-async def test_a_login_ends_with_the_token_that_granted_it(tmp_path: Path) -> None:
-    async with guarded(tmp_path) as daemon, daemon.client() as owner:
+async def test_a_login_ends_with_the_token_that_granted_it(tmp_path: Path, http2: bool) -> None:
+    async with attacked(tmp_path, http2=http2) as daemon, daemon.client() as owner:
         token_id, secret = issue(daemon, Role.OWNER)
         session_id = await open_session(owner, tmp_path)
-        async with httpx.AsyncClient(base_url=daemon.url) as browser:
+        async with daemon.stranger() as browser:
             await log_in(browser, secret)
             async with browser.stream("GET", f"/session/{session_id}/events") as stream:
                 lines = stream.aiter_lines()

@@ -8,12 +8,11 @@ import stat
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
 from tests.builtin.tool_kit import refused as tool_refused
 from tests.builtin.tool_kit import use
 from tests.cli.rig import run, served
-from tests.security.intruding import bearer, guarded, log_in
+from tests.security.intruding import attacked, bearer, log_in
 from tests.server.seats import Seat
 from tests.support.driving import texts
 from tests.unit.runtime.services.asking import read, refused, workspace_in, write
@@ -141,7 +140,7 @@ async def test_a_list_and_a_search_from_above_leave_the_data_out(root: Path) -> 
     "13.3", "an agent whose folder has the data in it reads the owner's token, and says it into the log"
 )
 async def test_an_agent_above_the_data_gets_no_token(tmp_path: Path, http2: bool) -> None:
-    async with guarded(tmp_path, http2=http2) as daemon, daemon.client() as owner:
+    async with attacked(tmp_path, http2=http2) as daemon, daemon.client() as owner:
         keep_token(tmp_path / "data", daemon.daemon.tokens)
         token = (tmp_path / "data" / TOKEN_FILE).read_text().strip()
         assert (await owner.get("/tokens", headers=bearer(token))).status_code == 200
@@ -161,7 +160,7 @@ async def test_an_agent_above_the_data_gets_no_token(tmp_path: Path, http2: bool
 @VERSIONS
 @pytest.mark.attack("13.3", "a session is opened inside the data folder")
 async def test_the_daemon_opens_no_session_in_its_data(tmp_path: Path, http2: bool) -> None:
-    async with guarded(tmp_path, http2=http2) as daemon, daemon.client() as owner:
+    async with attacked(tmp_path, http2=http2) as daemon, daemon.client() as owner:
         (tmp_path / "work" / "link").symlink_to("../data")
         for cwd in (tmp_path / "data", tmp_path / "work" / "link"):
             assert (await owner.post("/session", json={"cwd": str(cwd)})).status_code == 403
@@ -193,13 +192,16 @@ def test_a_daemon_does_not_start_where_its_sessions_would_be_inside_its_data(tmp
 # -- at rest -------------------------------------------------------------------------------------------------
 
 
+@VERSIONS
 @pytest.mark.attack("13.3", "a copy of the data folder is taken, to get in with what is in it")
-async def test_nothing_that_works_rests_in_the_data_but_the_token_of_the_command_line(tmp_path: Path) -> None:
+async def test_nothing_that_works_rests_in_the_data_but_the_token_of_the_command_line(
+    tmp_path: Path, http2: bool
+) -> None:
     data = tmp_path / "data"
-    async with guarded(tmp_path, token=None) as daemon:
+    async with attacked(tmp_path, http2=http2, token=None) as daemon:
         first = daemon.daemon.first_token
         assert first is not None
-        async with daemon.client(headers=bearer(first)) as owner, httpx.AsyncClient(base_url=daemon.url) as browser:
+        async with daemon.client(headers=bearer(first)) as owner, daemon.stranger() as browser:
             made = await owner.post("/tokens", json={"name": "ci", "role": "controller"})
             cookie = (await log_in(browser, first)).headers["set-cookie"].split(";")[0].split("=")[1]
             link = (await owner.post("/login-link")).json()["url"].partition("#")[2]
@@ -223,7 +225,7 @@ async def test_a_token_of_0_1_0_still_opens(tmp_path: Path) -> None:
     data.mkdir(mode=0o700)
     (data / "tokens.json").touch(mode=0o600)
     (data / "tokens.json").write_text(json.dumps(older))
-    async with guarded(tmp_path, token=None) as daemon:
+    async with attacked(tmp_path, token=None) as daemon:
         assert daemon.daemon.first_token is None
         async with daemon.client(headers=bearer("tw_0123456789ab_a-secret-of-0-1-0")) as client:
             listed = await client.get("/tokens")

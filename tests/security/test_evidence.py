@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import httpx
 import pytest
-from tests.security.intruding import bearer, guarded, issue
+from tests.security.intruding import attacked, bearer, issue
 from tests.server.seats import Seat
 from tests.support.daemons import Running
 
@@ -47,7 +47,7 @@ class Two(NamedTuple):
 
 @asynccontextmanager
 async def sharing(tmp_path: Path, **options: Any) -> AsyncGenerator[Two]:
-    async with guarded(tmp_path, **options) as daemon, daemon.client() as owner:
+    async with attacked(tmp_path, **options) as daemon, daemon.client() as owner:
         seats: list[Seat] = []
         for name, servers in (("ann", []), ("bob", [MCP])):
             body = {"cwd": str(tmp_path / "work"), "sessionId": name, "mcpServers": servers, "_meta": {"key": META}}
@@ -144,7 +144,7 @@ async def test_the_last_words_of_a_shared_agent_are_for_owners_only(
 async def test_the_last_words_of_an_agent_that_served_one_session_are_told_in_it(
     tmp_path: Path, process: str
 ) -> None:
-    async with guarded(tmp_path, agent_process=process) as daemon, daemon.client() as owner:
+    async with attacked(tmp_path, agent_process=process) as daemon, daemon.client() as owner:
         for name in ("ann", "bob") if process == "session" else ("ann",):
             body = {"cwd": str(tmp_path / "work"), "sessionId": name}
             assert (await owner.post("/session", json=body)).status_code == 200

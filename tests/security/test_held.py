@@ -12,7 +12,7 @@ import anyio
 import httpx
 import pytest
 from tests.patience import LONG_S, SOON_S
-from tests.security.intruding import bearer, guarded, issue, link_of, open_session, table
+from tests.security.intruding import attacked, bearer, issue, link_of, open_session, table
 from tests.security.slow_request import connect, until_closed
 from tests.server.acp.socket_client import open_socket
 from tests.support.daemons import Running
@@ -32,7 +32,7 @@ DEEP = 20_000
 @VERSIONS
 @pytest.mark.attack("13.0", "a login link is opened by many at once")
 async def test_of_many_who_open_a_link_at_once_one_gets_in(tmp_path: Path, http2: bool) -> None:
-    async with guarded(tmp_path, http2=http2) as daemon, daemon.client() as client:
+    async with attacked(tmp_path, http2=http2) as daemon, daemon.client() as client:
         code = link_of(await client.post("/login-link")).fragment
         statuses: list[int] = []
 
@@ -48,7 +48,7 @@ async def test_of_many_who_open_a_link_at_once_one_gets_in(tmp_path: Path, http2
 @VERSIONS
 @pytest.mark.attack("13.0", "JSON is nested thousands of levels deep")
 async def test_no_route_falls_over_deep_json(tmp_path: Path, http2: bool) -> None:
-    async with guarded(tmp_path, http2=http2) as daemon, daemon.client() as client:
+    async with attacked(tmp_path, http2=http2) as daemon, daemon.client() as client:
         session_id = await open_session(client, tmp_path)
         bodies = [b"[" * DEEP, b'{"a":' * DEEP, b'{"prompt":[{"x":' + b"[" * DEEP, b'{"code":' + b"[" * 2000]
         for endpoint, path in table(session_id):
@@ -62,7 +62,7 @@ async def test_no_route_falls_over_deep_json(tmp_path: Path, http2: bool) -> Non
 
 @pytest.mark.attack("13.0", "a message of ACP is nested thousands of levels deep")
 async def test_a_connection_survives_deep_messages(tmp_path: Path) -> None:
-    async with guarded(tmp_path) as daemon, open_socket(daemon) as socket:
+    async with attacked(tmp_path) as daemon, open_socket(daemon) as socket:
         await socket.start()
         session_id = await socket.new()
         for text in ("[" * DEEP, '{"jsonrpc":"2.0","id":1,"method":"x","params":' + '{"a":' * DEEP):
@@ -92,7 +92,7 @@ async def test_a_connection_survives_deep_messages(tmp_path: Path) -> None:
 )
 @pytest.mark.attack("13.0", "a request is written so that two servers read it in two ways (smuggling)")
 async def test_a_request_that_can_be_read_in_two_ways_is_refused(tmp_path: Path, request_: bytes) -> None:
-    async with guarded(tmp_path) as daemon, await connect(daemon) as peer:
+    async with attacked(tmp_path) as daemon, await connect(daemon) as peer:
         await peer.send(request_.replace(b"{host}", urlsplit(daemon.url).netloc.encode()))
         came = await until_closed(peer, SOON_S)
         assert came == b"" or came.startswith(b"HTTP/1.1 400 "), came
@@ -139,7 +139,7 @@ async def readers(daemon: Running, count: int, session_id: str, secret: str) -> 
 
 @pytest.mark.attack("13.0", "hundreds of readers that read nothing keep the others waiting")
 async def test_readers_that_do_not_read_keep_nobody_waiting(tmp_path: Path) -> None:
-    async with guarded(tmp_path) as daemon, daemon.client() as owner:
+    async with attacked(tmp_path) as daemon, daemon.client() as owner:
         session_id = await open_session(owner, tmp_path)
         _, secret = issue(daemon, Role.OBSERVER)
         async with readers(daemon, 200, session_id, secret):
@@ -153,7 +153,7 @@ async def test_readers_that_do_not_read_keep_nobody_waiting(tmp_path: Path) -> N
 @VERSIONS
 @pytest.mark.attack("13.0", "requests come faster than a credential may ask")
 async def test_a_flood_of_one_credential_slows_that_one_alone(tmp_path: Path, http2: bool) -> None:
-    async with guarded(tmp_path, http2=http2, limits=Limits(request_rate=5)) as daemon:
+    async with attacked(tmp_path, http2=http2, limits=Limits(request_rate=5)) as daemon:
         _, secret = issue(daemon, Role.OBSERVER)
         async with daemon.client() as client:
             found = [(await client.get("/capabilities", headers=bearer(secret))).status_code for _ in range(10)]
@@ -165,7 +165,7 @@ async def test_a_flood_of_one_credential_slows_that_one_alone(tmp_path: Path, ht
 @VERSIONS
 @pytest.mark.attack("13.0", "a page of another site sends a person's browser to a route with the cookie in it")
 async def test_a_link_on_another_site_reads_nothing_with_the_cookie(tmp_path: Path, http2: bool) -> None:
-    async with guarded(tmp_path, http2=http2) as daemon, daemon.client() as owner:
+    async with attacked(tmp_path, http2=http2) as daemon, daemon.client() as owner:
         code = link_of(await owner.post("/login-link")).fragment
         async with httpx.AsyncClient(base_url=daemon.url, http1=not http2, http2=http2) as browser:
             assert (await browser.post("/login", json={"code": code})).status_code == 204

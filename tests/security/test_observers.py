@@ -6,7 +6,7 @@ from pathlib import Path
 
 import httpx
 import pytest
-from tests.security.intruding import bearer, guarded, issue, open_session
+from tests.security.intruding import attacked, bearer, issue, open_session
 from tests.server.acp.http_client import load
 from tests.server.acp.socket_client import open_socket
 from tests.support.daemons import Running
@@ -31,7 +31,7 @@ async def clients(client: httpx.AsyncClient, session_id: str) -> dict[str, str]:
 @VERSIONS
 @pytest.mark.attack("13.9", "an observer loads and resumes a session until it forgets its other clients")
 async def test_an_observer_adds_nothing_to_a_log_and_takes_nobodys_place(tmp_path: Path, http2: bool) -> None:
-    async with guarded(tmp_path, http2=http2) as daemon, daemon.client() as owner:
+    async with attacked(tmp_path, http2=http2) as daemon, daemon.client() as owner:
         session_id = await open_session(owner, tmp_path)
         before, known = await head(daemon, session_id), await clients(owner, session_id)
         assert len(known) == 1
@@ -55,7 +55,7 @@ async def test_an_observer_adds_nothing_to_a_log_and_takes_nobodys_place(tmp_pat
 @pytest.mark.parametrize("version", [1, 2])
 @pytest.mark.attack("13.9", "an observer loads, resumes and attaches over ACP until a session forgets its clients")
 async def test_an_observer_over_acp_adds_nothing_to_a_log(tmp_path: Path, version: int) -> None:
-    async with guarded(tmp_path) as daemon, daemon.client() as owner:
+    async with attacked(tmp_path) as daemon, daemon.client() as owner:
         session_id = await open_session(owner, tmp_path)
         before, known = await head(daemon, session_id), await clients(owner, session_id)
         cwd = tmp_path / "work"
@@ -79,7 +79,7 @@ async def test_an_observer_over_acp_adds_nothing_to_a_log(tmp_path: Path, versio
 @VERSIONS
 @pytest.mark.attack("13.9", "the client id of an observer is used by somebody else, or made up")
 async def test_an_observers_client_id_is_good_for_nobody_else(tmp_path: Path, http2: bool) -> None:
-    async with guarded(tmp_path, http2=http2) as daemon, daemon.client() as owner:
+    async with attacked(tmp_path, http2=http2) as daemon, daemon.client() as owner:
         session_id, other_session = await open_session(owner, tmp_path), await open_session(owner, tmp_path)
         _, secret = issue(daemon, Role.OBSERVER)
         _, other = daemon.daemon.tokens.issue("somebody", Role.OBSERVER)
@@ -100,7 +100,7 @@ async def test_an_observers_client_id_is_good_for_nobody_else(tmp_path: Path, ht
 @VERSIONS
 @pytest.mark.attack("13.9", "an observer enters a session that is closed")
 async def test_a_closed_session_refuses_an_observer_as_it_refuses_others(tmp_path: Path, http2: bool) -> None:
-    async with guarded(tmp_path, http2=http2) as daemon, daemon.client() as owner:
+    async with attacked(tmp_path, http2=http2) as daemon, daemon.client() as owner:
         session_id = await open_session(owner, tmp_path)
         await owner.delete(f"/session/{session_id}")
         _, secret = issue(daemon, Role.OBSERVER)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.security.intruding import guarded
+from tests.security.intruding import attacked
 from tests.server.acp.http_client import load, notification, request
 from tests.server.acp.socket_client import Socket, started
 from tests.support.daemons import Running
@@ -38,7 +38,7 @@ class Stage:
 async def staged(stack: AsyncExitStack, tmp_path: Path, **options: Any) -> Stage:
     notes = tmp_path / "notes"
     agent = (sys.executable, str(AGENT), str(notes))
-    running = await stack.enter_async_context(guarded(tmp_path, agent=agent, **options))
+    running = await stack.enter_async_context(attacked(tmp_path, agent=agent, **options))
     owner = await stack.enter_async_context(started(running))
     session_id = await owner.new()
     _, secret = running.daemon.tokens.issue("guest", Role.CONTROLLER, SessionId(session_id))

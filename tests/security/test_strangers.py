@@ -7,7 +7,7 @@ from pathlib import Path
 
 import httpx
 import pytest
-from tests.security.intruding import bearer, guarded, issue, link_of
+from tests.security.intruding import attacked, bearer, issue, link_of
 from tests.support.nginx import nginx_before
 
 from turnwire.limits import Limits
@@ -28,7 +28,7 @@ async def wrong(client: httpx.AsyncClient, **headers: str) -> int:
 @VERSIONS
 @pytest.mark.attack("13.7", "wrong tokens are sent until the owner's address is locked out")
 async def test_wrong_tokens_keep_no_right_one_out(tmp_path: Path, http2: bool) -> None:
-    async with guarded(tmp_path, http2=http2, limits=FEW) as daemon, daemon.client() as client:
+    async with attacked(tmp_path, http2=http2, limits=FEW) as daemon, daemon.client() as client:
         _, made = issue(daemon, Role.OBSERVER)
         assert [await wrong(client) for _ in range(4)] == [401, 401, 429, 429]
         for credential in (daemon.token, made):
@@ -38,10 +38,11 @@ async def test_wrong_tokens_keep_no_right_one_out(tmp_path: Path, http2: bool) -
         assert (await client.post("/login", json={"code": code})).status_code == 204
 
 
+@VERSIONS
 @pytest.mark.attack("13.7", "the public routes are flooded until nobody at the address can log in")
-async def test_a_flood_of_public_requests_keeps_no_valid_code_out(tmp_path: Path) -> None:
+async def test_a_flood_of_public_requests_keeps_no_valid_code_out(tmp_path: Path, http2: bool) -> None:
     limits = Limits(request_rate=1.0)
-    async with guarded(tmp_path, limits=limits) as daemon, httpx.AsyncClient(base_url=daemon.url) as stranger:
+    async with attacked(tmp_path, http2=http2, limits=limits) as daemon, daemon.stranger() as stranger:
         flood = [(await stranger.get("/health")).status_code for _ in range(5)]
         assert flood[-1] == 429
         async with daemon.client() as owner:
@@ -62,7 +63,7 @@ async def test_behind_nginx_each_client_is_slowed_for_itself(
     find_tool("nginx")
     caplog.set_level(logging.INFO, "turnwire.audit")
     async with (
-        guarded(tmp_path, limits=FEW, trusted_proxy=("127.0.0.1",)) as daemon,
+        attacked(tmp_path, limits=FEW, trusted_proxy=("127.0.0.1",)) as daemon,
         nginx_before(daemon.url, tmp_path / "nginx", PASSED_ON) as nginx,
         client_at("127.0.0.2", nginx.url) as stranger,
         client_at("127.0.0.3", nginx.url) as other,
@@ -80,7 +81,7 @@ async def test_behind_nginx_each_client_is_slowed_for_itself(
 async def test_behind_nginx_that_is_not_trusted_a_right_credential_still_passes(tmp_path: Path) -> None:
     find_tool("nginx")
     async with (
-        guarded(tmp_path, limits=FEW) as daemon,
+        attacked(tmp_path, limits=FEW) as daemon,
         nginx_before(daemon.url, tmp_path / "nginx", PASSED_ON) as nginx,
         client_at("127.0.0.2", nginx.url) as stranger,
         client_at("127.0.0.3", nginx.url) as owner,
@@ -94,7 +95,7 @@ async def test_behind_nginx_that_is_not_trusted_a_right_credential_still_passes(
 @pytest.mark.attack("13.7", "a stranger names another address in each request")
 async def test_nobody_but_a_trusted_proxy_names_another_address(tmp_path: Path, http2: bool, header: str) -> None:
     value = "198.51.100.{}" if header == "X-Forwarded-For" else "for=198.51.100.{}"
-    async with guarded(tmp_path, http2=http2, limits=FEW, trusted_proxy=("10.0.0.0/8",)) as daemon:
+    async with attacked(tmp_path, http2=http2, limits=FEW, trusted_proxy=("10.0.0.0/8",)) as daemon:
         async with daemon.client() as client:
             found = [await wrong(client, **{header: value.format(number)}) for number in range(3)]
         assert found == [401, 401, 429]

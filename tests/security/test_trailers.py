@@ -8,18 +8,18 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import anyio
-import h2.config
-import h2.connection
-import h2.events
 import pytest
 from tests.patience import SOON_S
-from tests.security.intruding import guarded
+from tests.security.intruding import attacked
 from tests.security.slow_request import connect, until_closed
+from tests.support.daemons import Running
+from tests.support.http2_peer import GONE, http2_peer
 
 from turnwire.limits import Limits
 
 pytestmark = [pytest.mark.anyio, pytest.mark.requirement("G13")]
 
+VERSIONS = pytest.mark.parametrize("http2", [False, True], ids=["http1", "http2"])
 BODY = json.dumps({"name": "mole", "role": "owner"}).encode()
 
 
@@ -30,19 +30,47 @@ def chunked(path: str, host: str, trailers: bytes = b"", **headers: str) -> byte
     return head.encode() + b"\r\n%x\r\n%b\r\n0\r\n%b\r\n" % (len(BODY), BODY, trailers)
 
 
+async def asked_with_trailer(daemon: Running, trailer: tuple[str, str], **headers: str) -> int:
+    """The status of a request whose body is followed by a trailer; 0 if the connection was dropped instead."""
+    if not daemon.http2:
+        async with await connect(daemon) as stream:
+            line = f"{trailer[0]}: {trailer[1]}\r\n".encode()
+            host = urlsplit(daemon.url).netloc
+            await stream.send(chunked("/tokens", host, line, Connection="close", **headers))
+            return int((await until_closed(stream)).split(b" ", 2)[1])
+    async with http2_peer(daemon.url) as peer:
+        more = {"content-type": "application/json"} | {name.lower(): value for name, value in headers.items()}
+        head = {":method": "POST", ":scheme": "http", ":authority": peer.host, ":path": "/tokens"}
+        peer.h2.send_headers(1, [*head.items(), *more.items()])
+        peer.h2.send_data(1, BODY)
+        peer.h2.send_headers(1, [trailer], end_stream=True)
+        await peer.flush()
+        try:
+            return await peer.status(1)
+        except GONE:
+            return 0
+
+
+@VERSIONS
 @pytest.mark.attack("13.4", "a credential comes in a trailer")
-async def test_a_trailer_authorises_nobody(tmp_path: Path) -> None:
-    async with guarded(tmp_path) as daemon, await connect(daemon) as peer:
-        host = urlsplit(daemon.url).netloc
-        trailer = f"Authorization: Bearer {daemon.token}\r\n".encode()
-        await peer.send(chunked("/tokens", host, trailer, Connection="close"))
-        assert (await until_closed(peer)).startswith(b"HTTP/1.1 401 ")
+async def test_a_trailer_authorises_nobody(tmp_path: Path, http2: bool) -> None:
+    async with attacked(tmp_path, http2=http2) as daemon:
+        assert await asked_with_trailer(daemon, ("authorization", f"Bearer {daemon.token}")) == 401
+        assert daemon.daemon.tokens.list() == ()
+
+
+@VERSIONS
+@pytest.mark.attack("13.4", "a trailer is longer than all headers may be")
+async def test_a_trailer_is_bounded_as_a_head_is(tmp_path: Path, http2: bool) -> None:
+    async with attacked(tmp_path, http2=http2, limits=Limits(header_bytes=4096)) as daemon:
+        trailer = ("x-long", "x" * 9000)
+        assert await asked_with_trailer(daemon, trailer, Authorization=f"Bearer {daemon.token}") in (431, 0)
         assert daemon.daemon.tokens.list() == ()
 
 
 @pytest.mark.attack("13.4", "a credential comes in a trailer of a request that waits behind another one")
 async def test_a_trailer_of_a_request_that_waits_for_its_turn_authorises_nobody(tmp_path: Path) -> None:
-    async with guarded(tmp_path) as daemon, daemon.client() as owner, await connect(daemon) as peer:
+    async with attacked(tmp_path) as daemon, daemon.client() as owner, await connect(daemon) as peer:
         host = urlsplit(daemon.url).netloc
         made = await owner.post("/session", json={"cwd": str(tmp_path / "work")})
         path = f"/session/{made.json()['sessionId']}/prompt?wait=1"
@@ -64,7 +92,7 @@ async def test_a_trailer_of_a_request_that_waits_for_its_turn_authorises_nobody(
 @pytest.mark.attack("13.4", "trailers without end fill memory")
 async def test_trailers_count_against_the_limit_of_heads(tmp_path: Path, trailers: bytes) -> None:
     limits = Limits(header_bytes=4096)
-    async with guarded(tmp_path, limits=limits) as daemon, await connect(daemon) as peer:
+    async with attacked(tmp_path, limits=limits) as daemon, await connect(daemon) as peer:
         host = urlsplit(daemon.url).netloc
         request = chunked("/tokens", host, trailers, Authorization=f"Bearer {daemon.token}")
         head, _, tail = request.partition(b"0\r\n")
@@ -80,7 +108,7 @@ async def test_trailers_count_against_the_limit_of_heads(tmp_path: Path, trailer
 @pytest.mark.attack("13.4", "trailers without end fill memory, each byte on its own")
 async def test_trailers_that_drip_count_too(tmp_path: Path) -> None:
     limits = Limits(header_bytes=1024)
-    async with guarded(tmp_path, limits=limits) as daemon, await connect(daemon) as peer:
+    async with attacked(tmp_path, limits=limits) as daemon, await connect(daemon) as peer:
         host = urlsplit(daemon.url).netloc
         await peer.send(chunked("/tokens", host, Authorization=f"Bearer {daemon.token}").removesuffix(b"\r\n"))
         with anyio.fail_after(SOON_S):
@@ -92,30 +120,8 @@ async def test_trailers_that_drip_count_too(tmp_path: Path) -> None:
         assert answered.startswith(b"HTTP/1.1 431 ")
 
 
-@pytest.mark.attack("13.4", "a credential comes in a trailer of HTTP/2")
-async def test_a_trailer_of_http2_authorises_nobody(tmp_path: Path) -> None:
-    async with guarded(tmp_path, http2=True) as daemon, await connect(daemon) as peer:
-        connection = h2.connection.H2Connection(h2.config.H2Configuration())
-        connection.initiate_connection()
-        host = urlsplit(daemon.url).netloc
-        head = {":method": "POST", ":scheme": "http", ":authority": host, ":path": "/tokens"}
-        connection.send_headers(1, [*head.items(), ("content-type", "application/json")])
-        connection.send_data(1, BODY)
-        connection.send_headers(1, [("authorization", f"Bearer {daemon.token}")], end_stream=True)
-        await peer.send(connection.data_to_send())
-        status = None
-        with anyio.fail_after(SOON_S):
-            while status is None:
-                for event in connection.receive_data(await peer.receive()):
-                    if isinstance(event, h2.events.ResponseReceived):
-                        status = dict(event.headers or ())[b":status"]
-        assert status == b"401"
-        assert daemon.daemon.tokens.list() == ()
-
-
-async def test_a_small_trailer_does_no_harm(tmp_path: Path) -> None:
-    async with guarded(tmp_path) as daemon, await connect(daemon) as peer:
-        host = urlsplit(daemon.url).netloc
-        credential = {"Authorization": f"Bearer {daemon.token}", "Connection": "close"}
-        await peer.send(chunked("/tokens", host, b"X-Checksum: 1\r\n", **credential))
-        assert (await until_closed(peer)).startswith(b"HTTP/1.1 201 ")
+@VERSIONS
+async def test_a_small_trailer_does_no_harm(tmp_path: Path, http2: bool) -> None:
+    async with attacked(tmp_path, http2=http2) as daemon:
+        credential = f"Bearer {daemon.token}"
+        assert await asked_with_trailer(daemon, ("x-checksum", "1"), Authorization=credential) == 201

@@ -41,9 +41,12 @@ class Running(NamedTuple):
 
     def client(self, **options: Any) -> httpx.AsyncClient:
         """An HTTP client with the owner's token, in the version that the daemon is tested with."""
-        headers = self.headers | options.pop("headers", {})
+        return self.stranger(headers=self.headers | options.pop("headers", {}), **options)
+
+    def stranger(self, **options: Any) -> httpx.AsyncClient:
+        """The same without a token."""
         version: dict[str, bool] = {"http1": False, "http2": True} if self.http2 else {}
-        return httpx.AsyncClient(base_url=self.url, headers=headers, timeout=30, **version, **options)
+        return httpx.AsyncClient(base_url=self.url, timeout=30, **version, **options)
 
 
 @asynccontextmanager

@@ -1,4 +1,4 @@
-"""ACP on a WebSocket: one order for everything, the same door, and a socket that may be lost without harm."""
+"""ACP on a WebSocket: one order for everything, the same access, and a socket that may be lost without harm."""
 
 from __future__ import annotations
 
@@ -226,7 +226,7 @@ async def test_a_connection_of_another_credential_is_not_there(tmp_path: Path) -
     ],
 )
 @pytest.mark.attack("13.0", "a page of another origin opens a WebSocket")
-async def test_the_door_is_the_same_for_an_upgrade(tmp_path: Path, headers: dict[str, str], status: int) -> None:
+async def test_access_is_the_same_for_an_upgrade(tmp_path: Path, headers: dict[str, str], status: int) -> None:
     async with running_daemon(tmp_path / "d") as running:
         given = headers if status == 401 else running.headers | headers
         assert await refused(running, headers=given) == status
