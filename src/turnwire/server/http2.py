@@ -474,7 +474,8 @@ class _Stream:
         self._answer = _Answer.OWED
         self._is_lost = False
         """The client took it back, or is gone, or the application dropped it."""
-        self._changed = anyio.Event()
+        self._changed: anyio.Event | None = None
+        """What somebody waits for; most requests wait for nothing."""
 
     async def run(self) -> None:
         """Let the application answer. Raises nothing."""
@@ -539,8 +540,14 @@ class _Stream:
         self.lose()
 
     def _wake(self) -> None:
-        self._changed.set()
-        self._changed = anyio.Event()
+        if self._changed is not None:
+            self._changed.set()
+            self._changed = None
+
+    async def _change(self) -> None:
+        """Return when anything has happened to the stream."""
+        self._changed = self._changed or anyio.Event()
+        await self._changed.wait()
 
     def _taken(self) -> int:
         taken, self._unacknowledged = self._unacknowledged, 0
@@ -557,7 +564,7 @@ class _Stream:
                     self._body = _Body.TAKEN
                 self._connection.acknowledge(self.stream_id, self._taken())
                 return {"type": "http.request", "body": body, "more_body": self._body is _Body.COMING}
-            await self._changed.wait()
+            await self._change()
         return _DISCONNECT
 
     async def send(self, message: Message) -> None:
@@ -573,7 +580,7 @@ class _Stream:
         self._write(message.get("body", b""), is_last=not message.get("more_body", False))
         while self._going:
             with anyio.move_on_after(self._connection.stall_s) as waiting:
-                await self._changed.wait()
+                await self._change()
             if waiting.cancelled_caught:
                 extra = {"event": "answer_stalled"}
                 logger.info("a client took nothing of its answer for too long, and it was dropped", extra=extra)
