@@ -67,10 +67,10 @@ class _Around:
         self.running = 0
         self.failures: list[Exception] = []
 
-    def waits(self, connection: asyncio.BaseProtocol, drop: Callable[[], None]) -> None:
+    def waits(self, connection: object, drop: Callable[[], None]) -> None:
         self.waiting.add(connection)
 
-    def works(self, connection: asyncio.BaseProtocol) -> None:
+    def works(self, connection: object) -> None:
         self.waiting.discard(connection)
 
     def start(self, run: Callable[[], Coroutine[Any, Any, None]]) -> None:

@@ -120,9 +120,11 @@ FILES = 200
 
 
 @asynccontextmanager
-async def frugal_daemon(home: Path) -> AsyncGenerator[tuple[str, int]]:
+async def frugal_daemon(home: Path, tls: Tls | None) -> AsyncGenerator[tuple[str, int]]:
     """A daemon that may have few descriptors; gives its URL and its process."""
     words = ["--json", "--port", "0", "--log", "memory", "--token", TOKEN, "--cwd", str(home)]
+    if tls is not None:
+        words += ["--tls-cert", str(tls.cert), "--tls-key", str(tls.key)]
     command = ["sh", "-c", f'ulimit -n {FILES}; exec "$0" -m turnwire serve "$@"', sys.executable, *words]
     errors = (home / "errors").open("wb")
     environment = os.environ | {"HOME": str(home), "XDG_STATE_HOME": str(home)}
@@ -143,16 +145,18 @@ def cpu_s(pid: int) -> float:
 
 
 @needs_linux
+@pytest.mark.parametrize("is_tls", [False, True], ids=["clear", "tls"])
 @pytest.mark.attack("13.12", "connections take all descriptors of the daemon")
-async def test_silent_connections_do_not_use_up_the_descriptors(tmp_path: Path) -> None:
-    async with frugal_daemon(tmp_path) as (url, pid), AsyncExitStack() as stack:
+async def test_silent_connections_do_not_use_up_the_descriptors(tmp_path: Path, tls: Tls, is_tls: bool) -> None:
+    verify = ssl.create_default_context(cafile=str(tls.cert))
+    async with frugal_daemon(tmp_path, tls if is_tls else None) as (url, pid), AsyncExitStack() as stack:
         parts = urlsplit(url)
         for _ in range(FILES + 100):
             stream = await anyio.connect_tcp(parts.hostname or "", parts.port or 0)
             await stack.enter_async_context(stream)
         before = cpu_s(pid)
         headers = {"Authorization": f"Bearer {TOKEN}"}
-        async with httpx.AsyncClient(base_url=url, timeout=SOON_S, headers=headers) as client:
+        async with httpx.AsyncClient(base_url=url, timeout=SOON_S, headers=headers, verify=verify) as client:
             for _ in range(20):
                 assert (await client.get("/health", headers={"Connection": "close"})).status_code == 200
             # There are some left for an agent.

@@ -105,11 +105,11 @@ class Around(Protocol):
     stall_s: float
     """How long an answer may be kept waiting by a client that takes nothing of it."""
 
-    def waits(self, connection: asyncio.BaseProtocol, drop: Callable[[], None]) -> None:
+    def waits(self, connection: object, drop: Callable[[], None]) -> None:
         """No request is under way on it now."""
         ...
 
-    def works(self, connection: asyncio.BaseProtocol) -> None:
+    def works(self, connection: object) -> None:
         """A request is, or it is over."""
         ...
 
@@ -146,7 +146,8 @@ class _Frames:
         self._has_begun = False
         self._rest = bytearray()
         self._head = 0
-        self._is_in_head = False
+        self.is_in_head = False
+        """Nothing but more of it may come."""
         self._left = float(SMALL_FRAMES)
         """Small frames that may come."""
         self._counted_at = now()
@@ -180,7 +181,7 @@ class _Frames:
             after = end + _FRAME_HEAD + size
             if len(self._rest) < after:
                 break
-            if self._rest[end + 3] == _GOAWAY and not self._is_in_head:
+            if self._rest[end + 3] == _GOAWAY and not self.is_in_head:
                 # h2 would send nothing any more, though what was asked for is still waited for.
                 self.has_goodbye = True
                 del self._rest[end:after]
@@ -193,8 +194,8 @@ class _Frames:
 
     def _count(self, kind: int, flags: int, size: int) -> None:
         if kind in (_HEADERS, _CONTINUATION):
-            self._is_in_head = not flags & _END_HEADERS
-            self._head = self._head + size if self._is_in_head else 0
+            self.is_in_head = not flags & _END_HEADERS
+            self._head = self._head + size if self.is_in_head else 0
             if self._head > self._most:
                 raise DenialOfServiceError
         elif kind != _DATA or (size < SMALL_DATA and not flags & _END_STREAM):
@@ -269,7 +270,11 @@ class Http2Connection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         try:
-            for event in self.h2.receive_data(self._frames.take(data)):
+            whole = self._frames.take(data)
+            if whole and not self._frames.is_in_head:
+                # Who goes on with a body is not the one who holds something back for the longest.
+                self._held.release()
+            for event in self.h2.receive_data(whole):
                 self._take(event)
         except ProtocolError as error:
             logger.info("a peer broke HTTP/2: %s", type(error).__name__, extra={"event": "http2_broken"})

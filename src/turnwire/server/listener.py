@@ -22,6 +22,7 @@ import sys
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Sequence
 from contextlib import contextmanager, suppress
 from enum import Enum, auto
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -67,6 +68,10 @@ LINGER_S = 2.0
 """What the rest of a body gets to come that nobody wants: its sender reads the answer when it has sent all."""
 RESERVED_FILES = 256
 """Descriptors that no connection gets, or a quarter of all: agents, files and the log need them."""
+ACCEPTED_AT_ONCE = 16
+"""Connections that are taken before those that are open have their turn, and those that were dropped are gone."""
+PAUSE_S = 0.1
+"""What passes until connections are taken again when there was no descriptor for one."""
 TOLD_S = 60.0
 """Between two lines of the log that say the same."""
 
@@ -240,8 +245,10 @@ class _Shared:
         self.heads = HeldBytes(limits.stranger_bytes)
         self.state = ServerState()
         self._tasks = tasks
-        self._waiting: dict[asyncio.BaseProtocol, Callable[[], None]] = {}
+        self._waiting: dict[object, Callable[[], None]] = {}
         """Connections on which no request is under way, the longest first, and how to drop each."""
+        self.beginning = 0
+        """Connections on which TLS is being agreed."""
         self._most_files = _most_files()
         self._told_at = -math.inf
 
@@ -256,23 +263,25 @@ class _Shared:
     def start(self, run: Callable[[], Coroutine[Any, Any, None]]) -> None:
         self._tasks.start_soon(run)
 
-    def waits(self, connection: asyncio.BaseProtocol, drop: Callable[[], None]) -> None:
+    def waits(self, connection: object, drop: Callable[[], None]) -> None:
         """No request is under way on it now."""
         self._waiting.setdefault(connection, drop)
 
-    def works(self, connection: asyncio.BaseProtocol) -> None:
+    def works(self, connection: object) -> None:
         """A request is, or it is over."""
         self._waiting.pop(connection, None)
 
-    def admit(self, transport: asyncio.Transport) -> None:
-        """See that some descriptors are left for agents and files.
+    def admit(self, number: int, drop: Callable[[], None]) -> None:
+        """See that some descriptors are left for agents and files when there is a connection with this one.
 
         Who waits for the longest goes first: an honest client comes with a request, or comes back with one.
         """
-        number = transport.get_extra_info("socket").fileno()
         # A low number may be free again while many higher ones are taken, so connections are counted as well.
-        if max(number, len(self.connections)) < self._most_files:
-            return
+        if max(number, len(self.connections) + self.beginning) >= self._most_files:
+            self.make_room(drop)
+
+    def make_room(self, drop: Callable[[], None] | None = None) -> None:
+        """Descriptors run out: drop who waits for the longest, or, if nobody does, whoever is named."""
         now = asyncio.get_running_loop().time()
         if now - self._told_at > TOLD_S:
             self._told_at = now
@@ -281,7 +290,9 @@ class _Shared:
                 extra={"event": "descriptors_run_out", "connections": len(self.connections)},
             )
         oldest = next(iter(self._waiting), None)
-        (transport.abort if oldest is None else self._waiting.pop(oldest))()
+        drop = drop if oldest is None else self._waiting.pop(oldest)
+        if drop is not None:
+            drop()
 
 
 def _most_files() -> int:
@@ -322,7 +333,6 @@ class _Connection(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:
         super().connection_made(transport)
-        self._shared.admit(transport)
         self._shared.waits(self, self._abort)
         self._end_after(HEAD_S)
         tls = transport.get_extra_info("ssl_object")
@@ -446,6 +456,77 @@ class _Connection(HttpToolsProtocol):
                 self._abort()
 
 
+class _Acceptor:
+    """Takes connections from a listening socket. While TLS is being agreed on one, it waits and may be dropped."""
+
+    def __init__(
+        self,
+        listener: socket.socket,
+        shared: _Shared,
+        connection: Callable[[], asyncio.Protocol],
+        tls: ssl.SSLContext | None,
+    ) -> None:
+        self._listener = listener
+        self._shared = shared
+        self._connection = connection
+        self._tls = tls
+        self._loop = asyncio.get_running_loop()
+        self._pausing: asyncio.TimerHandle | None = None
+        self._untaken: set[socket.socket] = set()
+        """Accepted, and no transport has them yet."""
+        self._go_on()
+
+    def close(self) -> None:
+        """Take no more. Called before the socket is closed, or the loop takes the next with its number for it."""
+        if self._pausing is not None:
+            self._pausing.cancel()
+        if self._listener.fileno() >= 0:
+            self._loop.remove_reader(self._listener)
+        for each in self._untaken:
+            each.close()
+
+    def _accept(self) -> None:
+        for _ in range(ACCEPTED_AT_ONCE):
+            try:
+                accepted, _ = self._listener.accept()
+            except (BlockingIOError, InterruptedError, ConnectionError):
+                return
+            except OSError:
+                # No descriptor is left, or no memory. A socket that stays readable would turn the loop in a circle.
+                self._shared.make_room()
+                self._loop.remove_reader(self._listener)
+                self._pausing = self._loop.call_later(PAUSE_S, self._go_on)
+                return
+            accepted.setblocking(False)
+            self._untaken.add(accepted)
+            scope = anyio.CancelScope()
+            self._shared.admit(accepted.fileno(), scope.cancel)
+            self._shared.waits(accepted, scope.cancel)
+            self._shared.beginning += 1
+            self._shared.start(partial(self._begin, accepted, scope))
+
+    def _go_on(self) -> None:
+        self._loop.add_reader(self._listener, self._accept)
+
+    async def _begin(self, accepted: socket.socket, scope: anyio.CancelScope) -> None:
+        """Agree on TLS, if that is spoken, and let a connection have it. Raises nothing."""
+        handshake_s = None if self._tls is None else HANDSHAKE_S
+        self._untaken.discard(accepted)
+        try:
+            if scope.cancel_called or accepted.fileno() < 0:
+                accepted.close()
+                return
+            with scope, suppress(OSError):  # the peer went away, or agreed on nothing
+                await self._loop.connect_accepted_socket(
+                    self._connection, accepted, ssl=self._tls, ssl_handshake_timeout=handshake_s
+                )
+        except Exception:  # whatever it is, others are served
+            logger.exception("a connection could not begin", extra={"event": "connection_failed"})
+        finally:
+            self._shared.works(accepted)
+            self._shared.beginning -= 1
+
+
 class _Uvicorn(uvicorn.Server):
     """uvicorn as a guest in our loop: signals are the program's own."""
 
@@ -458,14 +539,19 @@ class _Uvicorn(uvicorn.Server):
         self._tls = tls
         self._ready = ready
         self.servers = []
+        self.acceptors: list[_Acceptor] = []
 
     def cut(self) -> None:
         """Take no connection any more, and drop those that are open. After an orderly end nothing is left to do."""
-        for each in self.servers:
-            # A loop that still watches a closed socket takes the next one with its number for it.
+        for each in self.acceptors:
             each.close()
         for connection in list(self.server_state.connections):
             connection.transport.abort()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        for each in self.acceptors:
+            each.close()
+        await super().shutdown(sockets)
 
     @contextmanager
     def capture_signals(self) -> Generator[None]:
@@ -479,12 +565,7 @@ class _Uvicorn(uvicorn.Server):
                 self._shared, config=self.config, server_state=self.server_state, app_state={}, _loop=loop
             )
 
-        for each in sockets or ():
-            handshake_s = None if self._tls is None else HANDSHAKE_S
-            server = await loop.create_server(
-                connection, sock=each, ssl=self._tls, backlog=BACKLOG, ssl_handshake_timeout=handshake_s
-            )
-            self.servers.append(server)
+        self.acceptors = [_Acceptor(each, self._shared, connection, self._tls) for each in sockets or ()]
         self.started = True
         self._ready()
 
