@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import socket
@@ -271,3 +272,26 @@ def test_a_program_runs_on_the_fast_loop() -> None:
         return type(asyncio.get_running_loop()).__module__
 
     assert run(main) == "uvloop"
+
+
+async def test_a_listener_without_descriptors_waits_a_moment_and_goes_on(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It says so once, and does not turn in a circle meanwhile."""
+    accept, refused = socket.socket.accept, 0
+
+    def exhausted(self: socket.socket) -> tuple[socket.socket, Any]:
+        nonlocal refused
+        if refused < 3:
+            refused += 1
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+        return accept(self)
+
+    async with listening(hello) as server, httpx.AsyncClient(timeout=SOON_S) as client:
+        monkeypatch.setattr(socket.socket, "accept", exhausted)
+        begun = anyio.current_time()
+        assert (await client.get(server.url)).status_code == 200
+        assert anyio.current_time() - begun >= 2 * listener.PAUSE_S
+    assert [each.__dict__["event"] for each in caplog.records if each.levelno == logging.WARNING] == [
+        "descriptors_run_out"
+    ]
