@@ -64,12 +64,13 @@ def accepting(agent: AgentSession, prompt: Frame, message_id: str, order: tuple[
 
 
 @pytest.mark.requirement("R32", "R34", "R36")
+@pytest.mark.requirement("R32", "R34", "R36")
 @EVERY_V2
 @pytest.mark.parametrize("order", ORDERS, ids="-".join)
 def test_a_prompt_is_answered_with_the_agents_id_in_whatever_order_it_was_accepted(
     house: House, agent: AgentText, order: tuple[str, ...]
 ) -> None:
-    """003, R32, R34, R36: the order of user message, response and running is free."""
+    """003: the order of user message, response and running is free."""
     talk = house.stage("websocket", V2, agent).open()
     asked = talk.prompt("hello")
     session = talk.agent
@@ -86,8 +87,9 @@ def test_a_prompt_is_answered_with_the_agents_id_in_whatever_order_it_was_accept
 
 
 @pytest.mark.requirement("R32", "R34")
+@pytest.mark.requirement("R32", "R34")
 def test_acceptance_is_the_agents_on_every_transport(house: House, transport: str) -> None:
-    """003, R32, R34: nothing is answered and nothing is shown before the agent said so."""
+    """003: nothing is answered and nothing is shown before the agent said so."""
     stage = house.stage(transport, V2, PUBLISHED)
     talk = stage.open()
     asked = talk.prompt("hello")
@@ -103,11 +105,12 @@ def test_acceptance_is_the_agents_on_every_transport(house: House, transport: st
 
 
 @pytest.mark.requirement("R34", "R79")
+@pytest.mark.requirement("R34", "R79")
 @EVERY_V2
 def test_a_prompt_that_is_accepted_three_hundred_pieces_later_stands_where_the_agent_put_it(
     house: House, agent: AgentText
 ) -> None:
-    """003, R34, R79: for the sender, for those who look on, and on REST in either shape."""
+    """003: for the sender, for those who look on, and on REST in either shape."""
     room = Room(house.stage("websocket", V2, agent))
     asked = room.sender.prompt("hello")
     session = room.agent
@@ -131,11 +134,12 @@ def test_a_prompt_that_is_accepted_three_hundred_pieces_later_stands_where_the_a
 
 
 @pytest.mark.requirement("R10", "R16")
+@pytest.mark.requirement("R10", "R16")
 @pytest.mark.parametrize("order", ORDERS, ids="-".join)
 def test_a_v1_client_of_a_v2_agent_is_answered_at_the_end_in_whatever_order_it_was_accepted(
     house: House, order: tuple[str, ...]
 ) -> None:
-    """003, 004, R10, R16: and the words before the acceptance belong to its turn."""
+    """003, 004: and the words before the acceptance belong to its turn."""
     talk = house.stage("websocket", NAMELESS, PUBLISHED).open()
     asked = talk.prompt("hello")
     session = talk.agent
@@ -150,11 +154,12 @@ def test_a_v1_client_of_a_v2_agent_is_answered_at_the_end_in_whatever_order_it_w
 
 
 @pytest.mark.requirement("R33", "R60")
+@pytest.mark.requirement("R33", "R60")
 @EVERY_V2
 def test_a_prompt_that_the_agent_refuses_is_an_error_and_leaves_no_user_message(
     house: House, agent: AgentText
 ) -> None:
-    """003, 002, R33, R60: its code and its words, to the sender and on REST; the record keeps the text."""
+    """003, 002: its code and its words, to the sender and on REST; the record keeps the text."""
     room = Room(house.stage("websocket", V2, agent))
     asked = room.sender.prompt("not this")
     room.agent.agent.refuse(room.agent.asked(), -32042, "I will not")
@@ -179,12 +184,13 @@ def test_a_prompt_that_the_agent_refuses_is_an_error_and_leaves_no_user_message(
 
 
 @pytest.mark.requirement("R33", "R60")
+@pytest.mark.requirement("R33", "R60")
 @EVERY_V2
 @pytest.mark.parametrize("client", [NAMELESS, V2], ids=["v1", "v2"])
 def test_a_refusal_has_the_agents_code_for_every_client_and_one_end(
     house: House, client: Frame, agent: AgentText
 ) -> None:
-    """003, R33, R60: also when the agent had begun to work and goes idle for it."""
+    """003: also when the agent had begun to work and goes idle for it."""
     stage = house.stage("websocket", client, agent)
     talk = stage.open()
     events = stage.rest().events(talk.id)
@@ -203,12 +209,13 @@ def test_a_refusal_has_the_agents_code_for_every_client_and_one_end(
     assert ends(events.heard.all()) == [first, second]
 
 
+@pytest.mark.requirement("R57", "R33")
 @pytest.mark.requirement("R33", "R57")
 @EVERY_V2
 def test_a_prompt_over_rest_that_the_agent_refuses_is_a_turn_error_behind_the_202(
     house: House, agent: AgentText
 ) -> None:
-    """002, 003, R57, R33."""
+    """002, 003."""
     talk = house.rest_talk(agent)
     prompt_id = talk.prompt("not this")
     talk.agent.agent.refuse(talk.agent.asked(), -32042, "I will not")
@@ -231,9 +238,10 @@ def begun(talk: Talk) -> Frame:
 
 
 @pytest.mark.requirement("R42", "R60")
+@pytest.mark.requirement("R42", "R60")
 @EVERY_V2
 def test_a_second_prompt_goes_to_a_v2_agent_at_once_and_may_join_the_work(house: House, agent: AgentText) -> None:
-    """003, R42, R60: one idle, and each prompt has its own answer and its own end on REST."""
+    """003: one idle, and each prompt has its own answer and its own end on REST."""
     stage = house.stage("websocket", V2, agent)
     talk = stage.open()
     events = stage.rest().events(talk.id)
@@ -256,8 +264,9 @@ def test_a_second_prompt_goes_to_a_v2_agent_at_once_and_may_join_the_work(house:
 
 
 @pytest.mark.requirement("R42")
+@pytest.mark.requirement("R42")
 def test_a_second_prompt_goes_to_a_v2_agent_at_once_on_every_transport(house: House, transport: str) -> None:
-    """003, R42."""
+    """003."""
     talk = house.stage(transport, V2, PUBLISHED).open()
     first = begun(talk)
     second = talk.prompt("second")
@@ -269,12 +278,13 @@ def test_a_second_prompt_goes_to_a_v2_agent_at_once_on_every_transport(house: Ho
     talk.update("state_update", state="idle", stopReason="end_turn")
 
 
+@pytest.mark.requirement("R42", "R36", "R60")
 @pytest.mark.requirement("R36", "R42", "R60")
 @EVERY_V2
 def test_a_second_prompt_that_the_agent_holds_is_not_ended_by_the_end_of_the_first(
     house: House, agent: AgentText
 ) -> None:
-    """003, R42, R36, R60: inserted at the next break point, it has an idle of its own."""
+    """003: inserted at the next break point, it has an idle of its own."""
     stage = house.stage("websocket", V2, agent)
     talk = stage.open()
     events = stage.rest().events(talk.id)
@@ -294,10 +304,11 @@ def test_a_second_prompt_that_the_agent_holds_is_not_ended_by_the_end_of_the_fir
     assert ends(events.heard.all()) == [one["promptId"], two["promptId"]]
 
 
+@pytest.mark.requirement("R42", "R33")
 @pytest.mark.requirement("R33", "R42")
 @EVERY_V2
 def test_a_second_prompt_that_the_agent_refuses_leaves_the_first_alone(house: House, agent: AgentText) -> None:
-    """003, R42, R33."""
+    """003."""
     stage = house.stage("websocket", V2, agent)
     talk = stage.open()
     events = stage.rest().events(talk.id)
@@ -315,8 +326,9 @@ def test_a_second_prompt_that_the_agent_refuses_leaves_the_first_alone(house: Ho
 
 
 @pytest.mark.requirement("R42")
+@pytest.mark.requirement("R42")
 def test_over_rest_a_second_prompt_waits_unless_the_agent_is_to_decide(house: House) -> None:
-    """002, 003, R42: `whenBusy: "agent"` hands it over at once."""
+    """002, 003: `whenBusy: "agent"` hands it over at once."""
     talk = house.rest_talk(PUBLISHED)
     first = talk.prompt("first")
     prompt = talk.agent.asked()
@@ -356,9 +368,10 @@ def test_a_second_prompt_of_a_v1_client_waits_for_its_turn(house: House, transpo
 
 
 @pytest.mark.requirement("R43")
+@pytest.mark.requirement("R43")
 @EVERY_V2
 def test_a_cancel_of_a_v2_client_takes_back_what_the_agent_has_not_inserted(house: House, agent: AgentText) -> None:
-    """003, R43: the agent answers the held one with -32800; the work ends cancelled; each has one end."""
+    """003: the agent answers the held one with -32800; the work ends cancelled; each has one end."""
     stage = house.stage("websocket", V2, agent)
     talk = stage.open()
     events = stage.rest().events(talk.id)
@@ -377,8 +390,9 @@ def test_a_cancel_of_a_v2_client_takes_back_what_the_agent_has_not_inserted(hous
 
 
 @pytest.mark.requirement("R43")
+@pytest.mark.requirement("R43")
 def test_a_cancel_of_a_v2_client_takes_back_what_waits_for_a_v1_agent(house: House, transport: str) -> None:
-    """003, R43: the agent never hears of it."""
+    """003: the agent never hears of it."""
     stage = house.stage(transport, V2, PLAIN)
     talk = stage.open()
     talk.prompt("first")
@@ -394,8 +408,9 @@ def test_a_cancel_of_a_v2_client_takes_back_what_waits_for_a_v1_agent(house: Hou
 
 
 @pytest.mark.requirement("R43")
+@pytest.mark.requirement("R43")
 def test_a_cancel_leaves_what_another_client_has_waiting(house: House, served_by: str) -> None:
-    """003, R43: the same client's only."""
+    """003: the same client's only."""
     stage = house.stage(served_by, V2, PLAIN)
     talk = stage.open()
     other = stage.join(talk, V2)
@@ -412,11 +427,12 @@ def test_a_cancel_leaves_what_another_client_has_waiting(house: House, served_by
 
 
 @pytest.mark.requirement("R33", "R78")
+@pytest.mark.requirement("R33", "R78")
 @EVERY_V2
 def test_a_prompt_that_was_never_inserted_shows_no_message_but_its_record_keeps_the_text(
     house: House, agent: AgentText
 ) -> None:
-    """002, 003, R33, R78: it is cancelled before the agent answered."""
+    """002, 003: it is cancelled before the agent answered."""
     talk = house.rest_talk(agent)
     prompt_id = talk.prompt("never mind")
     prompt = talk.agent.asked()
@@ -431,9 +447,10 @@ def test_a_prompt_that_was_never_inserted_shows_no_message_but_its_record_keeps_
 
 
 @pytest.mark.requirement("R34")
+@pytest.mark.requirement("R34")
 @EVERY_V2
 def test_the_agents_own_message_id_is_on_rest_too(house: House, agent: AgentText) -> None:
-    """002, 003, R34: and the message stands behind what was said before it."""
+    """002, 003: and the message stands behind what was said before it."""
     talk: RestTalk = house.rest_talk(agent)
     prompt_id = talk.prompt("hello")
     prompt = talk.agent.asked()

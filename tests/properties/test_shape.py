@@ -151,11 +151,11 @@ def test_each_event_has_its_number_once_in_every_shape_and_the_words_of_that_ver
         assert [json.loads(line) for line in lines] == told
 
 
+@pytest.mark.requirement("R100")
 @pytest.mark.requirement("R78")
 @settings(max_examples=100, deadline=None)
 @given(events=logs())
 def test_every_event_of_a_turn_names_who_prompted_it(events: list[ev.AnyEvent]) -> None:
-    """R100."""
     for shape in SHAPES:
         for event, frame in zip(events, whole(events, shape), strict=True):
             prompt_id: PromptId | None = getattr(event, "prompt_id", None)

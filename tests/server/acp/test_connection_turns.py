@@ -389,9 +389,7 @@ async def test_a_client_of_the_lifecycle_is_answered_at_acceptance_and_told_the_
     async with acp_daemon(profile) as place, connected(place, hello) as client:
         client.lifecycle = True
         session_id = await client.new()
-        answer = await client.answer(
-            await client.prompt(session_id, "ask t1 yes,no\nusage 3 9\nsay 1 x\nspend 5 7")
-        )
+        answer = await client.answer(await client.prompt(session_id, "ask t1 yes,no\nusage 3 9\nsay 1 x"))
         assert answer["result"] == {}
         question = await client.until(lambda each: each.get("method") == "session/request_permission")
         chosen = {"outcome": {"outcome": "selected", "optionId": "yes"}}
@@ -417,7 +415,7 @@ async def test_a_client_of_the_lifecycle_is_answered_at_acceptance_and_told_the_
 
 @pytest.mark.requirement("R92")
 async def test_a_client_of_the_lifecycle_gets_the_marker_if_it_asks_for_it_too() -> None:
-    wishes = {"session": {"lifecycle": {}, "turnComplete": {}}}
+    wishes: Json = {"session": {"lifecycle": {}, "turnComplete": {}}}
     async with acp_daemon() as place, connected(place, {**LIFECYCLE, "clientCapabilities": wishes}) as client:
         client.lifecycle = True
         answer = await run(client, await client.new(), "say 1 x")
@@ -433,8 +431,9 @@ async def test_a_prompt_of_the_lifecycle_that_never_entered_the_conversation_is_
         await client.answer(await client.prompt(session_id, "say 1 begun\nnever"))
         waiting = await client.prompt(session_id, "say 1 unsaid")
         await client.until(lambda _: "says begun" in client.kinds())
-        await client.notify("session/cancel", sessionId=session_id)
+        await client.notify("$/cancel_request", requestId=waiting)
         assert (await client.answer(waiting))["error"]["code"] == -32800
+        await client.notify("session/cancel", sessionId=session_id)
         await client.idle()
         assert reason_of(client.updates()[-1]) == "cancelled"
         assert client.kinds().count("user_message") == 1
