@@ -219,7 +219,7 @@ class DaemonClients:
 
     async def _is_open(self, answer: httpx.Response) -> bool:
         """Whether a stream was opened; a refusal is short, and says why."""
-        if answer.status_code != httpx.codes.OK:
+        if not answer.is_success:
             await answer.aread()
         return self._expect(answer, 200)
 

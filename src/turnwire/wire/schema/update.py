@@ -36,7 +36,7 @@ def decode_update(raw: Raw, version: int) -> Update:
     if kind is None:
         raise LocalProtocolError(f"ACP has no version {version}; give 1 or 2", version=version)
     update = cast("Update", read(raw, kind, name="session update"))
-    has_reason = v2.StateUpdate | TurnCompleteUpdate
-    if isinstance(update, has_reason) and update.stop_reason is None and b"stop_reason" in bytes(raw):
+    is_end = isinstance(update, v2.StateUpdate | TurnCompleteUpdate)
+    if is_end and update.stop_reason is None and b"stop_reason" in bytes(raw):
         return cast("Update", read(raw, kind, name="session update", seek_aliases=True))
     return update
