@@ -259,8 +259,7 @@ def all_stopped(version: int) -> dict[str, str]:
     return {**dict.fromkeys(left_open, "cancelled" if version == 2 else "failed"), "ended": "completed"}
 
 
-@pytest.mark.requirement("R99")
-@pytest.mark.requirement("R15", "R17")
+@pytest.mark.requirement("R15", "R17", "R99")
 @pytest.mark.parametrize("version", [1, 2])
 async def test_calls_that_are_open_at_a_cancelled_turns_end_are_closed_before_it_for_everybody_and_in_replay(
     version: int,

@@ -244,8 +244,7 @@ def waits(driver: Driver) -> list[Any]:
     ]
 
 
-@pytest.mark.requirement("R97")
-@pytest.mark.requirement("R37", "R44")
+@pytest.mark.requirement("R37", "R44", "R97")
 async def test_requires_action_names_its_request_to_who_was_asked_and_only_its_kind_to_others() -> None:
     agent = Agent("asking")
 

@@ -64,7 +64,6 @@ def accepting(agent: AgentSession, prompt: Frame, message_id: str, order: tuple[
 
 
 @pytest.mark.requirement("R32", "R34", "R36")
-@pytest.mark.requirement("R32", "R34", "R36")
 @EVERY_V2
 @pytest.mark.parametrize("order", ORDERS, ids="-".join)
 def test_a_prompt_is_answered_with_the_agents_id_in_whatever_order_it_was_accepted(
@@ -87,7 +86,6 @@ def test_a_prompt_is_answered_with_the_agents_id_in_whatever_order_it_was_accept
 
 
 @pytest.mark.requirement("R32", "R34")
-@pytest.mark.requirement("R32", "R34")
 def test_acceptance_is_the_agents_on_every_transport(house: House, transport: str) -> None:
     """003: nothing is answered and nothing is shown before the agent said so."""
     stage = house.stage(transport, V2, PUBLISHED)
@@ -104,7 +102,6 @@ def test_acceptance_is_the_agents_on_every_transport(house: House, transport: st
     talk.update("state_update", state="idle", stopReason="end_turn")
 
 
-@pytest.mark.requirement("R34", "R79")
 @pytest.mark.requirement("R34", "R79")
 @EVERY_V2
 def test_a_prompt_that_is_accepted_three_hundred_pieces_later_stands_where_the_agent_put_it(
@@ -134,7 +131,6 @@ def test_a_prompt_that_is_accepted_three_hundred_pieces_later_stands_where_the_a
 
 
 @pytest.mark.requirement("R10", "R16")
-@pytest.mark.requirement("R10", "R16")
 @pytest.mark.parametrize("order", ORDERS, ids="-".join)
 def test_a_v1_client_of_a_v2_agent_is_answered_at_the_end_in_whatever_order_it_was_accepted(
     house: House, order: tuple[str, ...]
@@ -153,7 +149,6 @@ def test_a_v1_client_of_a_v2_agent_is_answered_at_the_end_in_whatever_order_it_w
     assert kinds(talk.updates()) == ["agent_message_chunk"] * 3 + ["turn_complete"]
 
 
-@pytest.mark.requirement("R33", "R60")
 @pytest.mark.requirement("R33", "R60")
 @EVERY_V2
 def test_a_prompt_that_the_agent_refuses_is_an_error_and_leaves_no_user_message(
@@ -184,7 +179,6 @@ def test_a_prompt_that_the_agent_refuses_is_an_error_and_leaves_no_user_message(
 
 
 @pytest.mark.requirement("R33", "R60")
-@pytest.mark.requirement("R33", "R60")
 @EVERY_V2
 @pytest.mark.parametrize("client", [NAMELESS, V2], ids=["v1", "v2"])
 def test_a_refusal_has_the_agents_code_for_every_client_and_one_end(
@@ -209,7 +203,6 @@ def test_a_refusal_has_the_agents_code_for_every_client_and_one_end(
     assert ends(events.heard.all()) == [first, second]
 
 
-@pytest.mark.requirement("R57", "R33")
 @pytest.mark.requirement("R33", "R57")
 @EVERY_V2
 def test_a_prompt_over_rest_that_the_agent_refuses_is_a_turn_error_behind_the_202(
@@ -238,7 +231,6 @@ def begun(talk: Talk) -> Frame:
 
 
 @pytest.mark.requirement("R42", "R60")
-@pytest.mark.requirement("R42", "R60")
 @EVERY_V2
 def test_a_second_prompt_goes_to_a_v2_agent_at_once_and_may_join_the_work(house: House, agent: AgentText) -> None:
     """003: one idle, and each prompt has its own answer and its own end on REST."""
@@ -264,7 +256,6 @@ def test_a_second_prompt_goes_to_a_v2_agent_at_once_and_may_join_the_work(house:
 
 
 @pytest.mark.requirement("R42")
-@pytest.mark.requirement("R42")
 def test_a_second_prompt_goes_to_a_v2_agent_at_once_on_every_transport(house: House, transport: str) -> None:
     """003."""
     talk = house.stage(transport, V2, PUBLISHED).open()
@@ -278,7 +269,6 @@ def test_a_second_prompt_goes_to_a_v2_agent_at_once_on_every_transport(house: Ho
     talk.update("state_update", state="idle", stopReason="end_turn")
 
 
-@pytest.mark.requirement("R42", "R36", "R60")
 @pytest.mark.requirement("R36", "R42", "R60")
 @EVERY_V2
 def test_a_second_prompt_that_the_agent_holds_is_not_ended_by_the_end_of_the_first(
@@ -304,7 +294,6 @@ def test_a_second_prompt_that_the_agent_holds_is_not_ended_by_the_end_of_the_fir
     assert ends(events.heard.all()) == [one["promptId"], two["promptId"]]
 
 
-@pytest.mark.requirement("R42", "R33")
 @pytest.mark.requirement("R33", "R42")
 @EVERY_V2
 def test_a_second_prompt_that_the_agent_refuses_leaves_the_first_alone(house: House, agent: AgentText) -> None:
@@ -325,7 +314,6 @@ def test_a_second_prompt_that_the_agent_refuses_leaves_the_first_alone(house: Ho
     assert ends(events.heard.all()) == [refused["promptId"], done["promptId"]]
 
 
-@pytest.mark.requirement("R42")
 @pytest.mark.requirement("R42")
 def test_over_rest_a_second_prompt_waits_unless_the_agent_is_to_decide(house: House) -> None:
     """002, 003: `whenBusy: "agent"` hands it over at once."""
@@ -368,7 +356,6 @@ def test_a_second_prompt_of_a_v1_client_waits_for_its_turn(house: House, transpo
 
 
 @pytest.mark.requirement("R43")
-@pytest.mark.requirement("R43")
 @EVERY_V2
 def test_a_cancel_of_a_v2_client_takes_back_what_the_agent_has_not_inserted(house: House, agent: AgentText) -> None:
     """003: the agent answers the held one with -32800; the work ends cancelled; each has one end."""
@@ -390,7 +377,6 @@ def test_a_cancel_of_a_v2_client_takes_back_what_the_agent_has_not_inserted(hous
 
 
 @pytest.mark.requirement("R43")
-@pytest.mark.requirement("R43")
 def test_a_cancel_of_a_v2_client_takes_back_what_waits_for_a_v1_agent(house: House, transport: str) -> None:
     """003: the agent never hears of it."""
     stage = house.stage(transport, V2, PLAIN)
@@ -407,7 +393,6 @@ def test_a_cancel_of_a_v2_client_takes_back_what_waits_for_a_v1_agent(house: Hou
     assert talk.agent.prompts() == ["first"]
 
 
-@pytest.mark.requirement("R43")
 @pytest.mark.requirement("R43")
 def test_a_cancel_leaves_what_another_client_has_waiting(house: House, served_by: str) -> None:
     """003: the same client's only."""
@@ -427,7 +412,6 @@ def test_a_cancel_leaves_what_another_client_has_waiting(house: House, served_by
 
 
 @pytest.mark.requirement("R33", "R78")
-@pytest.mark.requirement("R33", "R78")
 @EVERY_V2
 def test_a_prompt_that_was_never_inserted_shows_no_message_but_its_record_keeps_the_text(
     house: House, agent: AgentText
@@ -446,7 +430,6 @@ def test_a_prompt_that_was_never_inserted_shows_no_message_but_its_record_keeps_
     assert (record["state"], record["promptText"]) == ("cancelled", "never mind")
 
 
-@pytest.mark.requirement("R34")
 @pytest.mark.requirement("R34")
 @EVERY_V2
 def test_the_agents_own_message_id_is_on_rest_too(house: House, agent: AgentText) -> None:

@@ -42,7 +42,6 @@ def of_turn(reader: EventReader, prompt_id: str) -> list[Frame]:
 
 
 @pytest.mark.requirement("R57")
-@pytest.mark.requirement("R57")
 @EVERY_AGENT
 def test_a_prompt_is_accepted_before_the_agent_has_said_anything(house: House, agent: AgentText) -> None:
     """002."""
@@ -56,7 +55,6 @@ def test_a_prompt_is_accepted_before_the_agent_has_said_anything(house: House, a
     assert talk.events().terminal(reply.json()["promptId"])["data"]["stopReason"] == "end_turn"
 
 
-@pytest.mark.requirement("R59", "R60", "R61", "R62", "R79")
 @pytest.mark.requirement("R59", "R60", "R61", "R62", "R79")
 @EVERY_AGENT
 def test_everybody_hears_the_same_events_and_one_end_behind_them_all(house: House, agent: AgentText) -> None:
@@ -75,7 +73,6 @@ def test_everybody_hears_the_same_events_and_one_end_behind_them_all(house: Hous
 
 
 @pytest.mark.requirement("R60")
-@pytest.mark.requirement("R60")
 def test_a_turn_that_fails_ends_with_turn_error(house: House) -> None:
     """002."""
     talk = house.rest_talk(PLAIN)
@@ -88,7 +85,6 @@ def test_a_turn_that_fails_ends_with_turn_error(house: House) -> None:
     assert isinstance(terminal["data"]["message"], str)
 
 
-@pytest.mark.requirement("R64")
 @pytest.mark.requirement("R64")
 def test_the_loss_of_the_prompting_client_does_not_touch_the_turn(house: House) -> None:
     """002: its connection is closed with the 202."""
@@ -110,7 +106,6 @@ REFUSED: list[tuple[str, Any, int]] = [
 
 
 @pytest.mark.requirement("R58")
-@pytest.mark.requirement("R58")
 @pytest.mark.parametrize(("path", "body", "status"), REFUSED)
 def test_a_submission_that_is_wrong_is_refused_at_once_and_starts_nothing(
     house: House, path: str, body: Any, status: int
@@ -124,7 +119,6 @@ def test_a_submission_that_is_wrong_is_refused_at_once_and_starts_nothing(
     assert talk.agent.prompts() == ["right"]
 
 
-@pytest.mark.requirement("R58")
 @pytest.mark.requirement("R58")
 def test_a_busy_session_refuses_where_the_daemon_is_set_so(house: House) -> None:
     """002: the issue's own answer, and nothing is started."""
@@ -142,7 +136,6 @@ def test_a_busy_session_refuses_where_the_daemon_is_set_so(house: House) -> None
 
 
 @pytest.mark.requirement("R58", "R60")
-@pytest.mark.requirement("R58", "R60")
 def test_a_busy_session_queues_by_default_and_refuses_who_asks_for_that(house: House) -> None:
     """002."""
     talk = house.rest_talk(PLAIN)
@@ -158,7 +151,6 @@ def test_a_busy_session_queues_by_default_and_refuses_who_asks_for_that(house: H
 
 
 @pytest.mark.requirement("R67")
-@pytest.mark.requirement("R67")
 def test_a_daemon_without_blocking_replies_answers_202_to_who_wants_to_wait(house: House) -> None:
     """002: the wish is ignored, not refused."""
     talk = house.rest_talk(PLAIN, *STRICT)
@@ -168,7 +160,6 @@ def test_a_daemon_without_blocking_replies_answers_202_to_who_wants_to_wait(hous
     assert talk.events().terminal(reply.json()["promptId"])["type"] == "turn_complete"
 
 
-@pytest.mark.requirement("R77")
 @pytest.mark.requirement("R77")
 @pytest.mark.parametrize(("cursor", "headers", "detail"), [(10_000, {}, "ahead"), (0, {"epoch": "x"}, None)])
 def test_a_cursor_that_cannot_be_honoured_is_answered_in_the_words_of_the_contract(
@@ -189,7 +180,6 @@ def test_a_cursor_that_cannot_be_honoured_is_answered_in_the_words_of_the_contra
     assert reader.terminal(second)["data"]["stopReason"] == "end_turn"
 
 
-@pytest.mark.requirement("R58")
 @pytest.mark.requirement("R58")
 def test_a_full_queue_is_what_the_published_sdk_reads_as_its_pending_limit(house: House) -> None:
     """002: it looks at the status, the code and three members."""
@@ -239,8 +229,7 @@ def test_every_event_of_a_turn_names_who_prompted_it(house: House, agent: AgentT
     assert authors == authors[:1] * len(authors)
 
 
-@pytest.mark.requirement("R100", "R71")
-@pytest.mark.requirement("R71")
+@pytest.mark.requirement("R71", "R100")
 def test_a_prompt_over_acp_names_its_author_on_every_event_too(house: House, served_by: str) -> None:
     """002."""
     stage = house.stage(served_by, NAMELESS, PLAIN)
@@ -258,7 +247,6 @@ def test_a_prompt_over_acp_names_its_author_on_every_event_too(house: House, ser
 
 
 @pytest.mark.requirement("R71")
-@pytest.mark.requirement("R71")
 def test_a_prompt_over_rest_is_heard_with_its_end_over_acp(house: House, served_by: str) -> None:
     """002, 000."""
     stage = house.stage(served_by, NAMELESS, PLAIN)
@@ -272,7 +260,6 @@ def test_a_prompt_over_rest_is_heard_with_its_end_over_acp(house: House, served_
     assert kinds(talk.updates()) == ["user_message_chunk", "agent_message_chunk", "turn_complete"]
 
 
-@pytest.mark.requirement("R75", "R76")
 @pytest.mark.requirement("R75", "R76")
 def test_who_comes_back_with_a_cursor_hears_what_it_missed_once_the_end_included(house: House) -> None:
     """002."""
@@ -293,7 +280,6 @@ def test_who_comes_back_with_a_cursor_hears_what_it_missed_once_the_end_included
 
 
 @pytest.mark.requirement("R66")
-@pytest.mark.requirement("R66")
 def test_how_a_prompt_stands_is_told_without_any_stream(house: House) -> None:
     """002."""
     talk = house.rest_talk(PLAIN)
@@ -307,7 +293,6 @@ def test_how_a_prompt_stands_is_told_without_any_stream(house: House) -> None:
     assert (status["state"], status["stopReason"]) == ("completed", "max_tokens")
 
 
-@pytest.mark.requirement("R63")
 @pytest.mark.requirement("R63")
 def test_the_stream_is_one_that_proxies_leave_alone(house: House) -> None:
     """002."""

@@ -46,7 +46,6 @@ def users(events: EventReader) -> list[Frame]:
     return [each for each in events.updates() if each["sessionUpdate"].startswith("user_message")]
 
 
-@pytest.mark.requirement("R60", "R78", "R34")
 @pytest.mark.requirement("R34", "R60", "R78")
 @EVERY_MOMENT
 def test_a_daemon_that_is_killed_while_the_agent_has_a_prompt_ends_it_once_and_keeps_its_text(
@@ -78,7 +77,6 @@ def test_a_daemon_that_is_killed_while_the_agent_has_a_prompt_ends_it_once_and_k
         assert numbers == list(range(1, len(numbers) + 1))
 
 
-@pytest.mark.requirement("R60", "R33", "R36")
 @pytest.mark.requirement("R33", "R36", "R60")
 @EVERY_MOMENT
 def test_an_agent_that_is_killed_with_a_prompt_ends_it_once_and_the_next_one_runs(
@@ -117,7 +115,6 @@ def test_an_agent_that_is_killed_with_a_prompt_ends_it_once_and_the_next_one_run
 
 
 @pytest.mark.requirement("R42", "R60")
-@pytest.mark.requirement("R42", "R60")
 @EVERY_V2
 def test_two_prompts_that_the_agent_has_both_end_once_when_the_daemon_is_killed(
     house: House, agent: AgentText
@@ -140,7 +137,6 @@ def test_two_prompts_that_the_agent_has_both_end_once_when_the_daemon_is_killed(
         assert [each["messageId"] for each in users(events)] == ["of-the-agent"]
 
 
-@pytest.mark.requirement("R74", "R45")
 @pytest.mark.requirement("R45", "R74")
 @pytest.mark.parametrize("way", ["http1", "http2", "websocket"])
 @pytest.mark.parametrize("agent", [PLAIN, LIFECYCLE, PUBLISHED], ids=lambda text: text.name)
@@ -170,7 +166,6 @@ def test_a_client_that_is_cut_off_before_the_acceptance_finds_its_prompt_once_wh
     assert len(ends(events.heard.all())) == 1
 
 
-@pytest.mark.requirement("R60", "R74")
 @pytest.mark.requirement("R60", "R74")
 def test_a_prompt_over_the_relay_is_answered_once_when_the_daemon_is_killed_and_comes_back(house: House) -> None:
     """002, 003: whose agent had it and had not answered."""

@@ -37,8 +37,7 @@ def test_the_flag_is_offered(house: House, transport: str) -> None:
     assert offered["sessionCapabilities"]["lifecycle"] == {}
 
 
-@pytest.mark.requirement("R92", "R34", "R35", "R36", "R38")
-@pytest.mark.requirement("R34", "R35", "R36", "R38")
+@pytest.mark.requirement("R34", "R35", "R36", "R38", "R92")
 @pytest.mark.parametrize("agent", [PLAIN, PUBLISHED], ids=lambda text: text.name)
 def test_a_flagged_client_is_answered_at_acceptance_and_told_by_states(
     house: House, transport: str, agent: AgentText
@@ -65,7 +64,6 @@ def test_a_flagged_client_is_answered_at_acceptance_and_told_by_states(
 
 
 @pytest.mark.requirement("R33")
-@pytest.mark.requirement("R33")
 @EVERY_V2
 def test_a_flagged_client_is_answered_only_when_the_agent_accepted(house: House, agent: AgentText) -> None:
     """003: before that, an error is still possible, and then there is no user message."""
@@ -87,7 +85,6 @@ def test_a_flagged_client_is_answered_only_when_the_agent_accepted(house: House,
 
 
 @pytest.mark.requirement("R37", "R97")
-@pytest.mark.requirement("R37")
 @pytest.mark.parametrize("agent", [PLAIN, PUBLISHED], ids=lambda text: text.name)
 @pytest.mark.parametrize(("client", "word"), [(FLAGGED, "state_change"), (V2, "state_update")], ids=["flag", "v2"])
 def test_requires_action_names_what_it_waits_for(
@@ -134,8 +131,7 @@ def test_requires_action_names_what_it_waits_for_on_rest(house: House) -> None:
     events.terminal(prompt_id)
 
 
-@pytest.mark.requirement("R91", "R36")
-@pytest.mark.requirement("R36")
+@pytest.mark.requirement("R36", "R91")
 @STATEFUL
 @pytest.mark.parametrize("client", [NAMELESS, V2], ids=["v1", "v2"])
 def test_a_turn_of_an_agent_that_speaks_of_states_ends_at_idle_and_the_next_prompt_runs(
@@ -217,7 +213,6 @@ def test_idle_without_a_reason_stays_without_one_for_v2_and_is_an_end_for_the_ot
     assert "stopReason" not in idle["params"]["update"]
 
 
-@pytest.mark.requirement("R36", "R33")
 @pytest.mark.requirement("R33", "R36")
 @EVERY_V2
 def test_a_failure_after_acceptance_is_told_by_the_idle_state(house: House, agent: AgentText) -> None:
@@ -266,7 +261,6 @@ def test_a_whole_message_of_an_agent_stays_whole_for_v2_and_comes_in_pieces_for_
 
 
 @pytest.mark.requirement("R39")
-@pytest.mark.requirement("R39")
 @STATEFUL
 def test_a_turn_that_the_agent_begins_by_itself_is_told_by_states(house: House, agent: AgentText) -> None:
     """003: no prompt, so no `turn_complete`; its words reach everybody."""
@@ -286,7 +280,6 @@ def test_a_turn_that_the_agent_begins_by_itself_is_told_by_states(house: House, 
     assert kinds(onlooker.updates()).count("turn_complete") == 1
 
 
-@pytest.mark.requirement("R40", "R41")
 @pytest.mark.requirement("R40", "R41")
 def test_news_from_the_background_leaves_the_session_idle(house: House, transport: str) -> None:
     """003: also before the first prompt."""
@@ -310,7 +303,6 @@ def test_news_from_the_background_leaves_the_session_idle(house: House, transpor
 
 
 @pytest.mark.requirement("R44")
-@pytest.mark.requirement("R44")
 @EVERY_AGENT
 def test_who_comes_to_a_running_session_learns_that_it_runs_and_hears_its_end(
     house: House, agent: AgentText
@@ -330,7 +322,6 @@ def test_who_comes_to_a_running_session_learns_that_it_runs_and_hears_its_end(
     onlooker.update("state_update", state="idle", stopReason="end_turn")
 
 
-@pytest.mark.requirement("R45", "R34")
 @pytest.mark.requirement("R34", "R45")
 @EVERY_AGENT
 def test_a_history_has_the_user_messages_with_their_ids_and_the_ends_of_turns(

@@ -78,7 +78,6 @@ def markers(session: Session) -> list[Frame]:
 
 
 @pytest.mark.requirement("R18", "R19", "R20", "R21", "R22")
-@pytest.mark.requirement("R18", "R19", "R20", "R21", "R22")
 def test_it_offers_turn_complete_and_ends_each_turn_with_it(house: House, own: Own) -> None:
     """000: to a client that asked for nothing."""
     session = opened(house, own, NAMELESS)
@@ -96,7 +95,6 @@ def test_it_offers_turn_complete_and_ends_each_turn_with_it(house: House, own: O
 
 
 @pytest.mark.requirement("R24")
-@pytest.mark.requirement("R24")
 def test_a_turn_that_fails_has_a_marker_without_a_reason_before_the_error(house: House, own: Own) -> None:
     """000."""
     session = opened(house, own, NAMELESS)
@@ -107,7 +105,6 @@ def test_a_turn_that_fails_has_a_marker_without_a_reason_before_the_error(house:
     assert "stopReason" not in marker
 
 
-@pytest.mark.requirement("R25", "R26")
 @pytest.mark.requirement("R25", "R26")
 def test_a_released_client_is_neither_offered_nor_sent_what_it_does_not_have(house: House, own: Own) -> None:
     """000, 001."""
@@ -120,7 +117,6 @@ def test_a_released_client_is_neither_offered_nor_sent_what_it_does_not_have(hou
     assert markers(session) == []
 
 
-@pytest.mark.requirement("R26", "R27")
 @pytest.mark.requirement("R26", "R27")
 @pytest.mark.parametrize(
     ("which", "client", "news"),
@@ -175,7 +171,6 @@ def test_it_offers_the_lifecycle_flag_and_keeps_it(house: House, own: Own) -> No
 
 
 @pytest.mark.requirement("R37", "R97")
-@pytest.mark.requirement("R37")
 @pytest.mark.parametrize(("client", "word"), [(FLAGGED, "state_change"), (V2, "state_update")], ids=["flag", "v2"])
 def test_its_requires_action_names_what_it_waits_for(house: House, own: Own, client: Frame, word: str) -> None:
     """003."""
@@ -198,7 +193,6 @@ def test_its_requires_action_names_what_it_waits_for(house: House, own: Own, cli
 
 
 @pytest.mark.requirement("R32", "R34", "R36", "R38")
-@pytest.mark.requirement("R32", "R34", "R36", "R38")
 def test_v2_is_answered_with_the_id_of_the_message_that_it_shows(house: House, own: Own) -> None:
     """003."""
     session = opened(house, own, V2)
@@ -210,7 +204,6 @@ def test_v2_is_answered_with_the_id_of_the_message_that_it_shows(house: House, o
 
 
 @pytest.mark.requirement("R14", "R15", "R99")
-@pytest.mark.requirement("R14", "R15")
 def test_a_cancel_ends_the_turn_and_closes_its_tool_calls_and_leaves_what_waits(house: House, own: Own) -> None:
     """004: on v1 a cancel is for the turn; the next prompt runs."""
     session = opened(house, own, NAMELESS)
@@ -231,7 +224,6 @@ def test_a_cancel_ends_the_turn_and_closes_its_tool_calls_and_leaves_what_waits(
 
 
 @pytest.mark.requirement("R43")
-@pytest.mark.requirement("R43")
 def test_a_cancel_of_v2_takes_back_what_is_not_in_the_conversation_yet(house: House, own: Own) -> None:
     """003."""
     session = opened(house, own, V2)
@@ -243,7 +235,6 @@ def test_a_cancel_of_v2_takes_back_what_is_not_in_the_conversation_yet(house: Ho
     assert session.client.response(second)["error"]["code"] == -32800
 
 
-@pytest.mark.requirement("R56")
 @pytest.mark.requirement("R56")
 def test_words_beside_a_turn_never_have_the_id_of_another_message(house: House) -> None:
     """003: also not of one in an earlier turn."""
@@ -267,7 +258,6 @@ def test_words_beside_a_turn_never_have_the_id_of_another_message(house: House) 
     assert len({each["messageId"] for each in chunks}) == 6
 
 
-@pytest.mark.requirement("R7")
 @pytest.mark.requirement("R7")
 def test_a_request_id_comes_back_with_its_type(house: House, own: Own) -> None:
     """000: `2` is not `"2"`."""

@@ -34,7 +34,6 @@ CASES = [
 ]
 
 
-@pytest.mark.requirement("R18", "R25", "R6")
 @pytest.mark.requirement("R6", "R18", "R25")
 @pytest.mark.parametrize(("policy", "client", "is_served"), CASES)
 def test_turn_complete_is_offered_and_sent_to_whom_the_policy_says(

@@ -35,8 +35,7 @@ def before(talk: Talk, response: Frame) -> list[Frame]:
     return [frame["params"]["update"] for frame in told if is_update(frame) and about(frame) == talk.id]
 
 
-@pytest.mark.requirement("R10", "R12", "R13", "R94")
-@pytest.mark.requirement("R10", "R12", "R13")
+@pytest.mark.requirement("R10", "R12", "R13", "R94", "R98")
 def test_a_turn_passes_as_the_agent_told_it_with_its_questions_in_their_place(house: House, transport: str) -> None:
     """004: plan, words, tool call, permission, file, result, words, answer."""
     talk = house.stage(transport, EDITOR, PLAIN).open()
@@ -76,7 +75,6 @@ def test_a_turn_passes_as_the_agent_told_it_with_its_questions_in_their_place(ho
 
 
 @pytest.mark.requirement("R11")
-@pytest.mark.requirement("R11")
 @pytest.mark.parametrize("reason", REASONS)
 @EVERY_AGENT
 def test_a_turn_ends_with_the_agents_reason(house: House, agent: AgentText, reason: str) -> None:
@@ -90,7 +88,6 @@ def test_a_turn_ends_with_the_agents_reason(house: House, agent: AgentText, reas
 
 
 @pytest.mark.requirement("R1")
-@pytest.mark.requirement("R1")
 def test_session_methods_before_initialize_are_refused(house: House) -> None:
     """004."""
     client = RawClient(house.served(PLAIN).daemon.socket())
@@ -101,7 +98,6 @@ def test_session_methods_before_initialize_are_refused(house: House) -> None:
         client.link.close()
 
 
-@pytest.mark.requirement("R9", "R15", "R16", "R17")
 @pytest.mark.requirement("R9", "R15", "R16", "R17")
 def test_a_cancel_is_heard_while_the_prompt_runs_and_late_words_come_before_the_answer(
     house: House, transport: str
@@ -137,7 +133,6 @@ def answer_with_an_error(agent: AgentSession, prompt: Frame) -> None:
 
 
 @pytest.mark.requirement("R15", "R23")
-@pytest.mark.requirement("R15", "R23")
 @EVERY_AGENT
 @pytest.mark.parametrize("answer", [answer_otherwise, answer_with_an_error])
 def test_after_a_cancel_the_turn_is_cancelled_whatever_the_agent_says(
@@ -164,7 +159,6 @@ def test_after_a_cancel_the_turn_is_cancelled_whatever_the_agent_says(
 
 
 @pytest.mark.requirement("R15")
-@pytest.mark.requirement("R15")
 def test_after_a_cancel_the_turn_is_cancelled_on_every_transport(house: House, transport: str) -> None:
     """004."""
     talk = house.stage(transport, NAMELESS, PLAIN).open()
@@ -176,7 +170,6 @@ def test_after_a_cancel_the_turn_is_cancelled_on_every_transport(house: House, t
     assert talk.client.response(asked)["result"]["stopReason"] == "cancelled"
 
 
-@pytest.mark.requirement("R49")
 @pytest.mark.requirement("R49")
 def test_an_open_question_is_answered_cancelled_once_when_the_turn_is_cancelled(
     house: House, transport: str
@@ -286,7 +279,6 @@ def test_a_cancel_of_a_v1_client_leaves_what_it_has_waiting(house: House, transp
 
 
 @pytest.mark.requirement("R23", "R60")
-@pytest.mark.requirement("R23", "R60")
 def test_a_cancel_over_rest_is_told_and_ends_the_turn_once(house: House) -> None:
     """004, 002."""
     talk = house.rest_talk(PLAIN)
@@ -303,7 +295,6 @@ def test_a_cancel_over_rest_is_told_and_ends_the_turn_once(house: House) -> None
     assert told.index("prompt_cancelled") < told.index("turn_complete")
 
 
-@pytest.mark.requirement("R16")
 @pytest.mark.requirement("R16")
 def test_a_prompt_after_the_end_is_a_turn_of_its_own(house: House, transport: str) -> None:
     """004: and the words of each come before its answer."""

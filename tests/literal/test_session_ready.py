@@ -43,7 +43,6 @@ def roundtrip(stage: Stage) -> None:
 
 
 @pytest.mark.requirement("R6")
-@pytest.mark.requirement("R6")
 @pytest.mark.parametrize("client", [NAMELESS, V2], ids=["nameless", "v2"])
 def test_a_client_that_asked_for_nothing_is_offered_session_ready(
     house: House, transport: str, client: Frame
@@ -55,7 +54,6 @@ def test_a_client_that_asked_for_nothing_is_offered_session_ready(
         assert initialized["agentCapabilities"]["sessionCapabilities"]["ready"] == {}
 
 
-@pytest.mark.requirement("R26", "R27", "R8")
 @pytest.mark.requirement("R8", "R26", "R27")
 @pytest.mark.parametrize("client", [NAMELESS, V2], ids=["v1", "v2"])
 def test_what_is_offered_is_held_until_the_client_is_ready_and_then_comes_in_order(
@@ -74,7 +72,6 @@ def test_what_is_offered_is_held_until_the_client_is_ready_and_then_comes_in_ord
 
 
 @pytest.mark.requirement("R29")
-@pytest.mark.requirement("R29")
 def test_a_prompt_counts_as_ready(house: House, transport: str) -> None:
     """001: and what was held comes before what the turn says."""
     stage = house.stage(transport, NAMELESS, PLAIN, *WAITING)
@@ -89,7 +86,6 @@ def test_a_prompt_counts_as_ready(house: House, transport: str) -> None:
     assert heard.index("available_commands_update") < heard.index("agent_message_chunk")
 
 
-@pytest.mark.requirement("R30", "R3")
 @pytest.mark.requirement("R3", "R30")
 def test_a_backend_that_is_faster_than_the_answer_cannot_make_its_news_overtake_it(
     house: House, transport: str
@@ -138,7 +134,6 @@ class SlowClient:
 
 
 @pytest.mark.requirement("R30", "R47")
-@pytest.mark.requirement("R30", "R47")
 def test_a_client_that_needs_20_ms_to_register_a_session_loses_nothing(house: House, transport: str) -> None:
     """001."""
     stage = house.stage(transport, NAMELESS, PLAIN, is_fresh=True)
@@ -151,7 +146,6 @@ def test_a_client_that_needs_20_ms_to_register_a_session_loses_nothing(house: Ho
     assert "available_commands_update" in slow.seen(talk.id)
 
 
-@pytest.mark.requirement("R28")
 @pytest.mark.requirement("R28")
 @pytest.mark.parametrize("way", ["websocket", "stdio"])
 def test_without_ready_the_news_comes_after_the_timeout_and_the_connection_is_not_held_again(
@@ -172,7 +166,6 @@ def test_without_ready_the_news_comes_after_the_timeout_and_the_connection_is_no
 
 
 @pytest.mark.requirement("R26")
-@pytest.mark.requirement("R26")
 def test_a_released_client_that_never_sends_it_is_neither_offered_it_nor_held(house: House, transport: str) -> None:
     """001."""
     stage = house.stage(transport, KNOWN, PLAIN, *WAITING)
@@ -183,7 +176,6 @@ def test_a_released_client_that_never_sends_it_is_neither_offered_it_nor_held(ho
     talk.update("available_commands_update")
 
 
-@pytest.mark.requirement("R6", "R28")
 @pytest.mark.requirement("R6", "R28")
 @pytest.mark.parametrize("client", [NAMELESS, V2], ids=["v1", "v2"])
 def test_with_a_timeout_of_nought_it_is_neither_offered_nor_held(house: House, client: Frame) -> None:
@@ -197,7 +189,6 @@ def test_with_a_timeout_of_nought_it_is_neither_offered_nor_held(house: House, c
     assert monotonic() - again < 0.9 * DEFAULT_S
 
 
-@pytest.mark.requirement("R31", "R8")
 @pytest.mark.requirement("R8", "R31")
 def test_ready_again_and_ready_for_nothing_change_nothing(house: House, transport: str) -> None:
     """001."""
@@ -217,7 +208,6 @@ def test_ready_again_and_ready_for_nothing_change_nothing(house: House, transpor
 
 
 @pytest.mark.requirement("R29")
-@pytest.mark.requirement("R29")
 def test_the_history_is_not_held(house: House, served_by: str) -> None:
     """001: it comes before the answer to `session/load`, so before anybody can be ready."""
     stage = house.stage(served_by, NAMELESS, PLAIN, *WAITING)
@@ -234,7 +224,6 @@ def test_the_history_is_not_held(house: House, served_by: str) -> None:
     assert kinds([frame["params"]["update"] for frame in told])[:2] == ["user_message_chunk", "agent_message_chunk"]
 
 
-@pytest.mark.requirement("R5", "R46")
 @pytest.mark.requirement("R5", "R46")
 @pytest.mark.parametrize("place", READY_PLACES)
 def test_an_agent_that_offers_it_anywhere_is_told_once_that_its_client_is_ready(house: House, place: str) -> None:
@@ -266,7 +255,6 @@ def offering(initialized: Frame) -> AgentText:
 
 
 @pytest.mark.requirement("R46")
-@pytest.mark.requirement("R46")
 def test_an_agent_that_does_not_offer_it_is_told_nothing(house: House) -> None:
     """001: and not otherwise."""
     stage = house.stage("websocket", NAMELESS, PLAIN)
@@ -278,7 +266,6 @@ def test_an_agent_that_does_not_offer_it_is_told_nothing(house: House) -> None:
     assert talk.agent.agent.heard.find(of_method("session/ready")) is None
 
 
-@pytest.mark.requirement("R46")
 @pytest.mark.requirement("R46")
 def test_an_agent_that_comes_back_and_loads_a_session_is_told_again(house: House) -> None:
     """001: after the answer to `session/load` too."""

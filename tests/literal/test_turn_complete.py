@@ -32,13 +32,11 @@ def markers(client: RawClient, session_id: str) -> list[Frame]:
 
 
 @pytest.mark.requirement("R18")
-@pytest.mark.requirement("R18")
 def test_a_client_that_asked_for_nothing_is_offered_turn_complete(house: House, transport: str) -> None:
     """000: the capability is the agent's; a client may rely on it."""
     assert offers(house.stage(transport, NAMELESS, PLAIN).client.initialized)["turnComplete"] == {}
 
 
-@pytest.mark.requirement("R18")
 @pytest.mark.requirement("R18")
 def test_a_client_with_a_name_that_nobody_knows_is_taken_at_the_texts_word(house: House) -> None:
     """000."""
@@ -51,7 +49,6 @@ def test_a_client_with_a_name_that_nobody_knows_is_taken_at_the_texts_word(house
     assert len(markers(talk.client, talk.id)) == 1
 
 
-@pytest.mark.requirement("R7", "R18", "R19", "R20", "R21", "R22")
 @pytest.mark.requirement("R7", "R18", "R19", "R20", "R21", "R22")
 @pytest.mark.parametrize("request_id", [77001, "77001"], ids=["number", "string"])
 def test_a_turn_ends_with_one_marker_behind_its_updates_and_before_its_answer(
@@ -75,7 +72,6 @@ def test_a_turn_ends_with_one_marker_behind_its_updates_and_before_its_answer(
 
 
 @pytest.mark.requirement("R18", "R20")
-@pytest.mark.requirement("R18", "R20")
 def test_each_turn_of_a_session_has_a_marker_of_its_own(house: House, transport: str) -> None:
     """000."""
     talk = house.stage(transport, NAMELESS, PLAIN).open()
@@ -87,7 +83,6 @@ def test_each_turn_of_a_session_has_a_marker_of_its_own(house: House, transport:
     assert [each["promptRequestId"] for each in markers(talk.client, talk.id)] == asked
 
 
-@pytest.mark.requirement("R23")
 @pytest.mark.requirement("R23")
 def test_a_cancelled_turn_has_its_marker_too(house: House, transport: str) -> None:
     """000, 004."""
@@ -103,7 +98,6 @@ def test_a_cancelled_turn_has_its_marker_too(house: House, transport: str) -> No
     ]
 
 
-@pytest.mark.requirement("R24")
 @pytest.mark.requirement("R24")
 def test_a_turn_that_fails_has_a_marker_without_a_reason_before_the_error(house: House, transport: str) -> None:
     """000."""
@@ -121,7 +115,6 @@ def test_a_turn_that_fails_has_a_marker_without_a_reason_before_the_error(house:
 
 
 @pytest.mark.requirement("R24")
-@pytest.mark.requirement("R24")
 def test_a_prompt_that_is_refused_at_once_has_no_marker(house: House, transport: str) -> None:
     """000."""
     talk = house.stage(transport, NAMELESS, PLAIN).open()
@@ -130,7 +123,6 @@ def test_a_prompt_that_is_refused_at_once_has_no_marker(house: House, transport:
     assert markers(talk.client, talk.id) == []
 
 
-@pytest.mark.requirement("R25")
 @pytest.mark.requirement("R25")
 def test_a_released_client_that_does_not_have_it_is_neither_offered_nor_sent_it(
     house: House, transport: str
@@ -149,7 +141,6 @@ def test_a_released_client_that_does_not_have_it_is_neither_offered_nor_sent_it(
 
 
 @pytest.mark.requirement("R20")
-@pytest.mark.requirement("R20")
 def test_who_looks_on_can_tell_whose_turn_ended(house: House, served_by: str) -> None:
     """000: the originating id, and that it is not a request of the reader's own."""
     stage = house.stage(served_by, NAMELESS, PLAIN)
@@ -166,7 +157,6 @@ def test_who_looks_on_can_tell_whose_turn_ended(house: House, served_by: str) ->
     assert member(own, "_meta", "turnwire", "own") is not False
 
 
-@pytest.mark.requirement("R20", "R45")
 @pytest.mark.requirement("R20", "R45")
 def test_a_history_tells_the_end_of_each_turn_before_it_is_answered(house: House, served_by: str) -> None:
     """000."""
@@ -186,7 +176,6 @@ def test_a_history_tells_the_end_of_each_turn_before_it_is_answered(house: House
     assert len({each["promptId"] for each in ends}) == 2
 
 
-@pytest.mark.requirement("R20", "R60")
 @pytest.mark.requirement("R20", "R60")
 def test_a_queued_prompt_that_is_removed_does_not_look_like_the_end_of_the_running_one(
     house: House, served_by: str
@@ -242,7 +231,6 @@ def test_the_usage_in_an_answer_beside_a_marker_is_kept(house: House, client: Fr
 
 
 @pytest.mark.requirement("R18", "R20")
-@pytest.mark.requirement("R18", "R20")
 @pytest.mark.parametrize("way", ["http1", "websocket", "stdio"])
 def test_an_agents_own_marker_reaches_the_client_with_the_clients_id(house: House, way: str) -> None:
     """000: the id of the request that the client made, never the one that the agent got; and once."""
@@ -288,7 +276,6 @@ def test_a_file_or_terminal_request_keeps_its_place_behind_what_was_said_before_
     talk.client.response(asked)
 
 
-@pytest.mark.requirement("R4")
 @pytest.mark.requirement("R4")
 def test_an_update_of_a_kind_that_nobody_knows_ends_nothing(house: House, transport: str) -> None:
     """000."""

@@ -151,8 +151,7 @@ def test_each_event_has_its_number_once_in_every_shape_and_the_words_of_that_ver
         assert [json.loads(line) for line in lines] == told
 
 
-@pytest.mark.requirement("R100")
-@pytest.mark.requirement("R78")
+@pytest.mark.requirement("R78", "R100")
 @settings(max_examples=100, deadline=None)
 @given(events=logs())
 def test_every_event_of_a_turn_names_who_prompted_it(events: list[ev.AnyEvent]) -> None:
