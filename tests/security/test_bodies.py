@@ -12,11 +12,14 @@ import pytest
 from tests.patience import SOON_S
 from tests.security.intruding import attacked, bearer, issue, link_of, open_session
 from tests.security.slow_request import connect, slow_request, until_closed
+from tests.support.http2_peer import http2_peer
 
 from turnwire.limits import KiB, Limits, MiB
 from turnwire.server import listener
 from turnwire.server.access.identity import Role
 from turnwire.server.bodies import Bodies
+from turnwire.server.http2 import PREFACE
+from turnwire.testing.patience import quiet
 
 pytestmark = [pytest.mark.anyio, pytest.mark.requirement("G13")]
 
@@ -111,23 +114,57 @@ async def test_what_strangers_hold_is_bounded_and_a_login_in_one_go_still_works(
         for request in requests[: 40 - most // each]:
             assert (await request.answer(SOON_S)).status == 408
         assert 0 < held(daemon.daemon.bodies) <= most
-        async with daemon.client() as owner, httpx.AsyncClient(base_url=daemon.url) as browser:
+        async with daemon.client() as owner, daemon.stranger() as browser:
             code = link_of(await owner.post("/login-link")).fragment
             assert (await browser.post("/login", json={"code": code})).status_code == 204
 
 
+def head_frame(size: int) -> bytes:
+    """The head of a frame of HTTP/2 that begins a request."""
+    return size.to_bytes(3, "big") + b"\x01\x04" + (1).to_bytes(4, "big")
+
+
+@VERSIONS
 @pytest.mark.attack("13.5", "thousands of strangers each hold a part of a head back")
-async def test_what_strangers_hold_of_heads_is_bounded_too(tmp_path: Path) -> None:
+async def test_what_strangers_hold_of_heads_is_bounded_too(tmp_path: Path, http2: bool) -> None:
     most, each, count = 64 * KiB, 4000, 40
     limits = Limits(stranger_bytes=most)
-    async with attacked(tmp_path, server_limits=limits) as daemon, AsyncExitStack() as stack:
+    begun = PREFACE + b"\x00\x00\x00\x04\x00\x00\x00\x00\x00" + head_frame(each + 1)
+    async with attacked(tmp_path, http2=http2, server_limits=limits) as daemon, AsyncExitStack() as stack:
         peers = [await stack.enter_async_context(await connect(daemon)) for _ in range(count)]
         for peer in peers:
-            await peer.send(b"GET /health HTTP/1.1\r\nX-Long: " + b"x" * each)
+            await peer.send((begun if http2 else b"GET /health HTTP/1.1\r\nX-Long: ") + b"x" * each)
         for peer in peers[: count - most // each]:
-            assert await until_closed(peer, SOON_S) == b""
-        async with httpx.AsyncClient(base_url=daemon.url) as client:
+            await until_closed(peer, SOON_S)
+        async with daemon.stranger() as client:
             assert (await client.get("/health")).status_code == 200
+
+
+@pytest.mark.attack("13.5", "strangers hold heads back so that somebody is dropped whose body is on its way")
+async def test_who_goes_on_with_a_body_is_not_dropped_for_those_who_hold_heads_back(tmp_path: Path) -> None:
+    body = json.dumps({"cwd": str(tmp_path / "work"), "displayName": "x" * 40_000}).encode()
+    frames = [body[at : at + 10_000] for at in range(0, len(body), 10_000)]
+    limits = Limits(stranger_bytes=64 * KiB)
+    async with (
+        attacked(tmp_path, http2=True, server_limits=limits) as daemon,
+        http2_peer(daemon.url) as honest,
+        AsyncExitStack() as stack,
+    ):
+        await honest.pong()
+        head = {":method": "POST", ":scheme": "http", ":authority": honest.host, ":path": "/session"}
+        more = {"authorization": f"Bearer {daemon.token}", "content-type": "application/json"}
+        honest.h2.send_headers(1, [*head.items(), *more.items()])
+        for number, frame in enumerate(frames):
+            honest.h2.send_data(1, frame, end_stream=number == len(frames) - 1)
+        rest = honest.h2.data_to_send()
+        for at in range(0, len(rest), 5_000):
+            # It never has nothing on its way.
+            await honest.stream.send(rest[at : at + 5_000])
+            for _ in range(2):
+                stranger = await stack.enter_async_context(http2_peer(daemon.url))
+                await stranger.stream.send(head_frame(9_000) + b"x" * 8_000)
+            await quiet()
+        assert await honest.status(1) == 200
 
 
 @VERSIONS
