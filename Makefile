@@ -5,6 +5,8 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 WORKERS ?= 3
 TESTS ?=
+FUZZ_S ?= 60
+FUZZ_EXAMPLES ?= 200
 
 .DEFAULT_GOAL := help
 .PHONY: help serve test check bench walk fuzz peers fix clean
@@ -54,9 +56,10 @@ bench: $(STAMP) ## measure against baselines and against other SDKs, in one run
 walk: $(STAMP) ## count the modules that one request passes through
 	$(BIN)/python scripts/walk.py
 
-fuzz: $(STAMP) ## feed what reads peers' bytes with mutated input, half a minute each
+fuzz: $(STAMP) ## feed what reads peers' bytes with mutated input, and every route with what its document allows
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check atheris==3.0.0
-	$(BIN)/python -m fuzz
+	$(BIN)/python -m fuzz $(FUZZ_S)
+	FUZZ_EXAMPLES=$(FUZZ_EXAMPLES) $(BIN)/python -m pytest -q tests/server/test_schemathesis.py
 
 clean: ## remove what the commands made
 	rm -rf $(VENV) .peers .pytest_cache .ruff_cache .hypothesis

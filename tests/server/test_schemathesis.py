@@ -6,6 +6,7 @@ and wrong ones. The sessions in the paths are mostly there.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Generator
 from typing import Any
 
@@ -22,6 +23,9 @@ from turnwire.limits import Limits
 from turnwire.server.routes.document import openapi
 from turnwire.server.routes.table import ENDPOINTS
 
+FEW = 6
+EXAMPLES = int(os.environ.get("FUZZ_EXAMPLES", FEW))
+"""For each route; `make fuzz` wants more of them, and other ones each time."""
 FOR_ANOTHER_PROGRAM = frozenset(
     {"agent_launch_failed", "agent_unavailable", "link_broken", "link_closed", "peer_broke_protocol", "turn_failed"}
 )
@@ -64,9 +68,9 @@ def session_id(running: Running) -> str:
 @pytest.mark.requirement("R58", "R68")
 @schema.parametrize()
 @settings(
-    max_examples=6,
+    max_examples=EXAMPLES,
     deadline=None,
-    derandomize=True,
+    derandomize=EXAMPLES == FEW,
     database=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.function_scoped_fixture],
 )
