@@ -57,6 +57,7 @@ class _Around:
 
     header_bytes = HEADER_BYTES
     stall_s = 60.0
+    linger_s = 60.0
 
     def __init__(self, tasks: TaskGroup) -> None:
         self._tasks = tasks

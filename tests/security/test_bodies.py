@@ -7,8 +7,8 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 
 import anyio
-import httpx
 import pytest
+from h2.errors import ErrorCodes
 from tests.patience import SOON_S
 from tests.security.intruding import attacked, bearer, issue, link_of, open_session
 from tests.security.slow_request import connect, slow_request, until_closed
@@ -75,19 +75,35 @@ def held(bodies: Bodies) -> int:
     return each["_strangers"].all + sum(each["_each"].values())
 
 
+@VERSIONS
 @pytest.mark.attack("13.5", "the rest of a refused body is held back to keep the connection")
-async def test_a_refused_body_does_not_keep_its_connection(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_refused_body_does_not_keep_its_connection(
+    tmp_path: Path, http2: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(listener, "LINGER_S", 0.2)
-    async with attacked(tmp_path) as daemon, await connect(daemon) as peer:
-        head = (
-            f"POST /tokens HTTP/1.1\r\nHost: {daemon.url.removeprefix('http://')}\r\nContent-Length: 1000\r\n\r\n"
-        )
-        await peer.send(head.encode() + b"x")
-        assert (await until_closed(peer, SOON_S)).startswith(b"HTTP/1.1 401 ")
+    async with attacked(tmp_path, http2=http2) as daemon:
+        if http2:
+            async with http2_peer(daemon.url) as peer:
+                head = {":method": "POST", ":scheme": "http", ":authority": peer.host, ":path": "/tokens"}
+                peer.h2.send_headers(1, list(head.items()))
+                peer.h2.send_data(1, b"x")
+                await peer.flush()
+                assert await peer.status(1) == 401
+                with anyio.fail_after(SOON_S):
+                    while 1 not in peer.resets:
+                        await peer.next()
+                assert peer.resets == {1: ErrorCodes.NO_ERROR}
+            return
+        async with await connect(daemon) as stream:
+            host = daemon.url.removeprefix("http://")
+            lines = f"POST /tokens HTTP/1.1\r\nHost: {host}\r\nContent-Length: 1000\r\n\r\n"
+            await stream.send(lines.encode() + b"x")
+            assert (await until_closed(stream, SOON_S)).startswith(b"HTTP/1.1 401 ")
 
 
-async def test_the_rest_of_a_refused_body_is_read_so_that_its_sender_hears_why(tmp_path: Path) -> None:
-    async with attacked(tmp_path) as daemon, httpx.AsyncClient(base_url=daemon.url) as client:
+@VERSIONS
+async def test_the_rest_of_a_refused_body_is_read_so_that_its_sender_hears_why(tmp_path: Path, http2: bool) -> None:
+    async with attacked(tmp_path, http2=http2) as daemon, daemon.stranger() as client:
         for _ in range(2):
             answer = await client.post("/tokens", content=b"x" * MiB)
             assert answer.status_code == 401

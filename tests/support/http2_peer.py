@@ -32,6 +32,8 @@ class Http2Peer:
         self.statuses: dict[int, int] = {}
         self.ends: dict[int, int | None] = {}
         """Streams that are over: none for a whole answer, or the error that it was reset with."""
+        self.resets: dict[int, int | None] = {}
+        """Of them and of others, with the error."""
         self.goodbye: int | None = None
         self.pongs = 0
 
@@ -63,6 +65,7 @@ class Http2Peer:
                 self.ends.setdefault(stream_id, None)
             case h2.events.StreamReset(stream_id=int(stream_id), error_code=code):
                 self.ends.setdefault(stream_id, code)
+                self.resets[stream_id] = code
             case h2.events.ConnectionTerminated(error_code=int(code)):
                 self.goodbye = code
             case h2.events.PingAckReceived():

@@ -104,6 +104,8 @@ class Around(Protocol):
     header_bytes: int
     stall_s: float
     """How long an answer may be kept waiting by a client that takes nothing of it."""
+    linger_s: float
+    """What the rest of a body gets to come that nobody wants."""
 
     def waits(self, connection: object, drop: Callable[[], None]) -> None:
         """No request is under way on it now."""
@@ -438,6 +440,10 @@ class Http2Connection(asyncio.Protocol):
     def stall_s(self) -> float:
         return self._around.stall_s
 
+    def later(self, call: Callable[[], None]) -> asyncio.TimerHandle:
+        """Call when the rest of a body that nobody wants has had its time to come."""
+        return self._loop.call_later(self._around.linger_s, call)
+
     def acknowledge(self, stream_id: int, size: int) -> None:
         """So much of a body has been taken: as much again may come."""
         if size and not self.transport.is_closing():
@@ -481,6 +487,8 @@ class _Stream:
         """The client took it back, or is gone, or the application dropped it."""
         self._changed: anyio.Event | None = None
         """What somebody waits for; most requests wait for nothing."""
+        self._lingering: asyncio.TimerHandle | None = None
+        """The answer is whole, and the rest of the body has a moment to come."""
 
     async def run(self) -> None:
         """Let the application answer. Raises nothing."""
@@ -491,10 +499,22 @@ class _Stream:
         except Exception:  # whatever it is, the other streams go on
             logger.exception("the application failed", extra={"event": "application_failed"})
         finally:
-            # What is left of a body is not wanted if the answer is whole.
-            self.abort(ErrorCodes.NO_ERROR if self._answer is _Answer.WHOLE else ErrorCodes.INTERNAL_ERROR)
-            self._connection.acknowledge(self.stream_id, self._taken())
-            self._connection.over(self)
+            if self._answer is _Answer.WHOLE and self._body is _Body.COMING and not self._is_lost:
+                # Some clients forget the answer if they are told at once to send no more of the body.
+                self._coming.clear()
+                self._connection.acknowledge(self.stream_id, self._taken())
+                self._lingering = self._connection.later(self._leave)
+            else:
+                self._leave()
+
+    def _leave(self) -> None:
+        """The stream is over: what is left of its body is not wanted, or its answer cannot be had."""
+        if self._lingering is not None:
+            self._lingering.cancel()
+            self._lingering = None
+        self.abort(ErrorCodes.NO_ERROR if self._answer is _Answer.WHOLE else ErrorCodes.INTERNAL_ERROR)
+        self._connection.acknowledge(self.stream_id, self._taken())
+        self._connection.over(self)
 
     # -- from the connection -------------------------------------------------------------------------------
 
@@ -510,6 +530,8 @@ class _Stream:
     def end(self) -> None:
         self._body = _Body.WHOLE
         self._wake()
+        if self._lingering is not None:
+            self._leave()
 
     def lose(self) -> None:
         """The client is not there any more."""
@@ -517,6 +539,8 @@ class _Stream:
         self._coming.clear()
         self._going.clear()
         self._wake()
+        if self._lingering is not None:
+            self._leave()
 
     def send_frame(self) -> bool:
         """Send a frame of the answer; false if there is no more of it, or no room until the client gives some."""

@@ -242,6 +242,7 @@ class _Shared:
         self.header_bytes = limits.header_bytes
         # Later than whoever writes a stream, and who counts the readers that it gives up.
         self.stall_s = 2 * limits.write_timeout_s
+        self.linger_s = LINGER_S
         self.heads = HeldBytes(limits.stranger_bytes)
         self.state = ServerState()
         self._tasks = tasks
