@@ -20,6 +20,8 @@ from tests.support.http2_peer import http2_peer
 
 from turnwire.limits import Limits
 from turnwire.server import http2
+from turnwire.testing.patience import WAIT_S
+from turnwire.testing.plugin import find_tool
 
 pytestmark = pytest.mark.anyio
 
@@ -255,3 +257,31 @@ async def test_a_large_answer_over_tls_waits_for_a_reader_that_takes_its_time(tm
         for _ in range(20):
             tasks.start_soon(read)
     assert answers == [LARGE] * 20
+
+
+@pytest.fixture(scope="module")
+def curl() -> str:
+    return find_tool("curl")
+
+
+async def test_curl_uploads_reads_and_hears_why_a_body_is_refused(tmp_path: Path, curl: str) -> None:
+    """A client with another library, and one that forgets an answer if it is told too soon to send no more."""
+    (tmp_path / "body").write_bytes(b"x" * 3_000_000)
+
+    async def refusing(scope: Scope, receive: Receive, send: Send) -> None:
+        came = 0
+        while scope["path"] == "/taken":
+            message = await receive()
+            came += len(message["body"])
+            if not message["more_body"]:
+                break
+        await send({"type": "http.response.start", "status": 200 if came else 413, "headers": []})
+        await send({"type": "http.response.body", "body": str(came).encode() + LARGE[:100_000].hex().encode()})
+
+    async with listening(refusing, http2=True) as server:
+        for path, expected in (("/taken", "2 200 200007"), ("/refused", "2 413 200001")):
+            words = ["-s", "--http2-prior-knowledge", "-o", "/dev/null", "--data-binary", f"@{tmp_path}/body"]
+            told = "%{http_version} %{http_code} %{size_download}"
+            with anyio.fail_after(WAIT_S):
+                done = await anyio.run_process([curl, *words, "-w", told, server.url + path], check=False)
+            assert done.stdout.decode() == expected
