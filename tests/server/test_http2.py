@@ -68,6 +68,25 @@ async def test_many_large_answers_at_once_come_whole_to_a_client_that_reads_slow
         assert all(peer.came[each] == LARGE for each in ids)
 
 
+async def test_a_client_that_makes_room_for_each_small_piece_is_no_flood() -> None:
+    pieces = 5000
+
+    async def small(scope: Scope, receive: Receive, send: Send) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        for _ in range(pieces):
+            await send({"type": "http.response.body", "body": b"x", "more_body": True})
+        await send({"type": "http.response.body", "body": b""})
+
+    async with listening(small, http2=True) as server, http2_peer(server.url) as peer:
+        await peer.ask(1, "/")
+        await peer.body(1)
+        room = b"".join(
+            b"\x00\x00\x04\x08\x00" + stream_id.to_bytes(4, "big") + (1).to_bytes(4, "big") for stream_id in (0, 1)
+        )
+        await peer.stream.send(room * pieces)
+        await peer.pong()
+
+
 async def test_a_stream_whose_window_is_shut_holds_up_no_other() -> None:
     async with listening(large, http2=True) as server, http2_peer(server.url) as peer:
         peer.h2.increment_flow_control_window(2**30)

@@ -76,6 +76,8 @@ SMALL_DATA = 64
 """Bytes of a body in one frame, below which it costs more than it brings."""
 FOR_EACH_SENT = 2
 """Frames that may come for each that is sent with a body: the stream and the connection are given room again."""
+MOST_OWED = 16_384
+"""Small frames that may come in one go of somebody who was sent thousands and reads them all at last."""
 
 _FRAME_HEAD = 9
 _DATA, _HEADERS, _SETTINGS, _GOAWAY, _CONTINUATION = 0x0, 0x1, 0x4, 0x7, 0x9
@@ -163,7 +165,7 @@ class _Frames:
 
     def sent(self) -> None:
         """A frame with a body went out; the client answers it with room for more."""
-        self._left += FOR_EACH_SENT
+        self._left = min(self._left + FOR_EACH_SENT, MOST_OWED)
 
     def take(self, data: bytes) -> bytes:
         """The frames for h2 that are whole with `data`. Raises `ProtocolError`."""
@@ -174,7 +176,8 @@ class _Frames:
         end = 0 if self._has_begun else len(PREFACE)
         self._has_begun = True
         now = self._now()
-        self._left = min(self._left + (now - self._counted_at) * SMALL_FRAME_RATE, SMALL_FRAMES)
+        if self._left < SMALL_FRAMES:
+            self._left = min(self._left + (now - self._counted_at) * SMALL_FRAME_RATE, SMALL_FRAMES)
         self._counted_at = now
         while len(self._rest) >= end + _FRAME_HEAD:
             size = int.from_bytes(self._rest[end : end + 3], "big")
