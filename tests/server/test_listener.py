@@ -277,7 +277,7 @@ def test_a_program_runs_on_the_fast_loop() -> None:
 async def test_a_listener_without_descriptors_waits_a_moment_and_goes_on(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """It says so once, and does not turn in a circle meanwhile."""
+    """It says so once, and is not busy with it meanwhile."""
     accept, refused = socket.socket.accept, 0
 
     def exhausted(self: socket.socket) -> tuple[socket.socket, Any]:

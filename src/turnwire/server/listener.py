@@ -493,7 +493,7 @@ class _Acceptor:
             except (BlockingIOError, InterruptedError, ConnectionError):
                 return
             except OSError:
-                # No descriptor is left, or no memory. A socket that stays readable would turn the loop in a circle.
+                # No descriptor is left, or no memory. A socket that stays readable would keep the loop busy.
                 self._shared.make_room()
                 self._loop.remove_reader(self._listener)
                 self._pausing = self._loop.call_later(PAUSE_S, self._go_on)
