@@ -26,6 +26,7 @@ from turnwire.cli.agent_source import agent_name, agent_source
 from turnwire.cli.local_token import keep_token
 from turnwire.cli.output import print_json, printable
 from turnwire.errors import ConfigError
+from turnwire.link.environment import SHORTEST_SECRET
 from turnwire.link.process import adopt_orphans
 from turnwire.runtime.services.roots import is_in_closed
 from turnwire.server.access.identity import Role
@@ -62,7 +63,10 @@ def run_daemon(loaded: Loaded, *, as_json: bool) -> None:
 
 def log_secrets(settings: Settings) -> list[str]:
     """What must never be in a log line."""
-    return [each for each in (settings.token, settings.agent_token) if each is not None]
+    tokens = [each for each in (settings.token, settings.agent_token) if each is not None]
+    given = [each.partition("=")[2] for each in settings.agent_env_set]
+    given += [os.environ.get(name, "") for name in settings.agent_env]
+    return tokens + [each for each in given if len(each) >= SHORTEST_SECRET]
 
 
 def check_folders(settings: Settings) -> None:

@@ -38,7 +38,8 @@ def run_host(flags: dict[str, Any], agent: Sequence[str]) -> None:
     """Serve the client until it leaves. Raises `ConfigError`, `LogError` when it cannot start."""
     # An editor opens folders as its user does; where it was started itself says nothing.
     loaded = settings_from({**flags, "cwd": flags.get("cwd") or ("/",)}, agent)
-    settings = loaded.settings
+    # An editor starts us in the agent's place: the agent sees what it would see without us.
+    settings = replace(loaded.settings, agent_env_all=True)
     if settings.data is not None and flags.get("data") is None:
         settings = replace(settings, data=settings.data / FOLDER)
     check_folders(settings)
