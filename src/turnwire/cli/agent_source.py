@@ -64,9 +64,7 @@ def command_source(settings: Settings, limits: Limits) -> ProcessSource:
     program = settings.agent[0]
     if shutil.which(program, path=env.get("PATH")) is None:
         where = "there is no such program" if os.sep in program else "no folder of PATH has it"
-        raise ConfigError(
-            f"the agent is {program!r}, and {where}; install it, or give its whole path behind `--`"
-        )
+        raise ConfigError(f"the agent is {program!r}, and {where}; install it, or give its whole path behind `--`")
     for name in settings.agent_env:
         if name not in os.environ:
             logger.warning(

@@ -32,7 +32,7 @@ from typing import NamedTuple, TypeAlias
 import anyio
 from anyio.abc import TaskGroup
 
-from turnwire.client.permission import Answer, PermissionRequest
+from turnwire.client.permission import REJECT, Answer, PermissionRequest
 from turnwire.client.port import DaemonSession, EventPage
 from turnwire.client.progress import Progress, Terminal, Turns, UnfinishedCall, handler_call
 from turnwire.client.update import Update, UpdateOrigin
@@ -245,6 +245,8 @@ class Dispatch:
     def _ask(self, event: ev.PermissionRequested) -> None:
         functions = self._listeners.permissions
         if not functions:
+            if not self._port.has_other_clients:
+                self._tasks.start_soon(self._refuse, PermissionRequest(event, self._port.session_id))
             return
         progress = self._turns.opened.get(event.prompt_id)
         call = UnfinishedCall(progress, _nothing)
@@ -253,6 +255,20 @@ class Dispatch:
         self._tasks.start_soon(
             self._answer, PermissionRequest(event, self._port.session_id), functions, call, scope
         )
+
+    async def _refuse(self, request: PermissionRequest) -> None:
+        """Nobody can ever answer: say no, and say so, instead of leaving the turn to wait for ever."""
+        logger.warning(
+            "the agent asks for permission (%s) and nobody is there to answer; it is told no: add a function with"
+            " on_permission",
+            request.title or request.method,
+            extra={"event": "permission_unanswered", "session": self._port.session_id},
+        )
+        try:
+            reply = request.reply(REJECT)
+            await self._port.answer(request.request_id, reply.answer, reply.option_id)
+        except TurnwireError as error:
+            self._note(error, self._turns.opened.get(request.prompt_id))
 
     async def _answer(
         self,
