@@ -107,3 +107,16 @@ def test_a_name_that_is_none_is_refused(tmp_path: Path, name: str) -> None:
     shown = run("serve", "--agent-env", name, "--", *AGENT, home=tmp_path)
     assert shown.code == CONFIG
     assert "names of variables" in shown.err
+
+
+def test_what_a_failing_agent_printed_is_in_the_log_and_told_to_who_prompted(tmp_path: Path) -> None:
+    with served(tmp_path, "--", *AGENT) as daemon:
+        shown = daemon.run("prompt", "--new", "die NOT_THERE")
+        assert shown.code != 0
+        assert "exit code 3" in shown.err
+        assert "NOT_THERE=(none)" in shown.err
+        logged = daemon.err.read_text()
+        assert "warning turnwire.agent.stderr: stderr: NOT_THERE=(none)" in logged
+    alone = run("prompt", "die NOT_THERE", "--", *AGENT, home=tmp_path)
+    assert alone.code != 0
+    assert alone.err.count("NOT_THERE=(none)") == 1, "once, with how the turn failed"

@@ -22,7 +22,7 @@ from turnwire.errors import RemoteProtocolError
 from turnwire.ids import AgentSessionId, PromptId, RequestId, SessionId
 from turnwire.link.process import Exit
 from turnwire.runtime import new_ids
-from turnwire.runtime.agent_exit import agent_gone
+from turnwire.runtime.agent_exit import agent_gone, manner
 from turnwire.runtime.client_requests import ClientRequests
 from turnwire.runtime.clock import Clock
 from turnwire.runtime.last_frames import LastFrames
@@ -159,7 +159,10 @@ class AgentInbound:
 
     def gone(self, how: Exit | None, code: str) -> None:
         """The agent is gone."""
-        self.lost(code, _GONE.get(code, _GONE["agent_exited"]), how)
+        message = _GONE.get(code, _GONE["agent_exited"])
+        # Who let go of it knows why; of one that went by itself, how it went is the first thing to know.
+        went = manner(how) if code == "agent_exited" else None
+        self.lost(code, message if went is None else f"{message}: it ended {went}", how)
 
     async def room(self) -> None:
         """Wait until the session can take more."""
