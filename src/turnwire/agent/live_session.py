@@ -38,7 +38,6 @@ from turnwire.wire.jsonrpc import raw
 from turnwire.wire.methods import VENDOR
 
 if TYPE_CHECKING:
-    from turnwire.agent.live_session import LiveSession
     from turnwire.agent.turns import Turns
 
 

@@ -225,7 +225,8 @@ class Node:
             try:
                 await self._log.delete(session_id)
             finally:
-                # A session that gets this id again is another one, with a ring of its own.
+                # A session that gets this id again is another one, with debts and a ring of its own.
+                self._owned.discard(session_id)
                 tail = self._tails.pop(session_id, None)
                 if tail is not None:
                     tail.end()

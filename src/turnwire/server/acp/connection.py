@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import AsyncGenerator, Collection
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from typing import NamedTuple
 
 import anyio
@@ -28,7 +28,7 @@ from turnwire.core.translate.handshake import (
     read_client,
     version_refusal,
 )
-from turnwire.errors import RemoteProtocolError, TurnwireError
+from turnwire.errors import RemoteProtocolError, SessionError, TurnwireError
 from turnwire.ids import RequestId, SessionId
 from turnwire.log import Position
 from turnwire.server.access.identity import Identity
@@ -374,7 +374,9 @@ class AcpConnection:
         with anyio.CancelScope(shield=True):
             for subscription in list(client.subscriptions.values()):
                 if ends_work and subscription.is_attached:
-                    await prompt_methods.drop_waiting(client, subscription)
+                    # One that was deleted meanwhile has nothing to take back, and must not keep the others.
+                    with suppress(SessionError):
+                        await prompt_methods.drop_waiting(client, subscription)
                 await client.leave(subscription)
                 subscription.end()
         client.stop()
