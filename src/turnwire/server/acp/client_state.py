@@ -31,7 +31,7 @@ from turnwire.server.acp.rpc import failure_of
 from turnwire.server.acp.subscription import Start, Subscription
 from turnwire.server.daemon import Daemon
 from turnwire.server.daemon.creation import profile_of
-from turnwire.wire.jsonrpc import Failure, Result, encode
+from turnwire.wire.jsonrpc import Failure, Request, Result, encode
 from turnwire.wire.methods import ELICITATION_CREATE
 
 PATH: Final = "/acp"
@@ -46,6 +46,30 @@ REMEMBERED_REQUESTS = 256
 Value = TypeVar("Value")
 
 logger = logging.getLogger(__name__)
+
+
+# -- a method that the client calls --------------------------------------------------------------------------
+
+
+class Row(NamedTuple):
+    """How a request is served. Each module of methods has a table of them at its end."""
+
+    act: Callable[[ClientState, Request], Awaitable[Raw | None]]
+    """Gives the result; none if the answer comes another way."""
+    role: Role
+    is_slow: bool = True
+    """It waits for somebody, so it is done beside what comes after it."""
+    on_session: bool = False
+    """It is answered on the session's stream."""
+    tells_who: bool = True
+    """It may change something, so it is audited."""
+
+
+class NotificationRow(NamedTuple):
+    """How a notification is taken."""
+
+    act: Callable[[ClientState, Raw], Awaitable[None]]
+    role: Role
 
 
 # -- what the client is asked --------------------------------------------------------------------------------

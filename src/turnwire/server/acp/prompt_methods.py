@@ -35,12 +35,19 @@ from turnwire.ids import PermissionId, SessionId
 from turnwire.log.base import Position
 from turnwire.runtime import new_ids
 from turnwire.server.access.identity import Role
-from turnwire.server.acp.client_state import AwaitedRequest, ClientState, OutgoingRequest, SentPrompt
+from turnwire.server.acp.client_state import (
+    AwaitedRequest,
+    ClientState,
+    NotificationRow,
+    OutgoingRequest,
+    Row,
+    SentPrompt,
+)
 from turnwire.server.acp.rpc import Named, failed, failure_of, read_params
 from turnwire.server.acp.subscription import Subscription
 from turnwire.server.daemon.prompts import KEY_LENGTH, digest
 from turnwire.wire.jsonrpc import Failure, Request, Result, encode, raw
-from turnwire.wire.methods import CANCEL_REQUEST, VENDOR
+from turnwire.wire.methods import CANCEL_REQUEST, SESSION_CANCEL, SESSION_PROMPT, VENDOR
 
 # -- prompting -----------------------------------------------------------------------------------------------
 
@@ -334,3 +341,12 @@ def _take(encoder: SessionEncoder, event: ev.AnyEvent, sent: SentPrompt) -> byte
         if isinstance(each, Fail) and each.prompt_id == sent.prompt_id:
             return failed(sent.request_id, each.error)
     return None
+
+
+# -- the table -----------------------------------------------------------------------------------------------
+
+ROWS: dict[str, Row] = {SESSION_PROMPT: Row(prompt, Role.CONTROLLER, is_slow=False, on_session=True)}
+NOTIFICATIONS: dict[str, NotificationRow] = {
+    SESSION_CANCEL: NotificationRow(cancel, Role.CONTROLLER),
+    CANCEL_REQUEST: NotificationRow(cancel_request, Role.OBSERVER),
+}
