@@ -16,7 +16,7 @@ PromptId = NewType("PromptId", str)
 """A turn. Given when a prompt is accepted, or when an agent starts a turn of its own."""
 
 PermissionId = NewType("PermissionId", str)
-"""A question of the agent to its users, as clients answer it."""
+"""A permission request of the agent to its users, as clients answer it."""
 
 ClientId = NewType("ClientId", str)
 """One attached client."""

@@ -34,7 +34,7 @@ from turnwire.agent.v2_updates import Json
 from turnwire.core.dialect import PERMISSION_METHODS
 from turnwire.core.translate.handshake import read_client
 from turnwire.core.translate.members import as_object, child
-from turnwire.core.translate.permissions import translate_answer, translate_question
+from turnwire.core.translate.permissions import translate_answer, translate_permission_request
 from turnwire.core.translate.sessions import Opening
 from turnwire.errors import (
     AgentFailure,
@@ -372,12 +372,12 @@ class AdaptedSessions:
         version = client.connected.profile.version
         if version == 2 and method.startswith(OF_V1):
             raise NotOffered(f"the client does not offer `{method}`", what=method)
-        question = as_object(translate_question(method, raw(params), 1, version, SessionId(session_id)))
+        request = as_object(translate_permission_request(method, raw(params), 1, version, SessionId(session_id)))
         run = None if live is None else live.turns.running
         if run is not None and method in PERMISSION_METHODS:
-            answer = await run.ask(client, method, question)
+            answer = await run.ask(client, method, request)
         else:
-            answer = await client.request(method, question)
+            answer = await client.request(method, request)
         if isinstance(answer, Failure):
             raise AgentFailure(answer.error.message, jsonrpc=answer.error.code)
         return as_object(translate_answer(method, answer.result, version, 1))

@@ -47,7 +47,7 @@ another one: `turnwire serve -- COMMAND`.\
 """
 
 
-class Rule(NamedTuple):
+class KnownSentence(NamedTuple):
     """One kind of sentence, and what is answered to it."""
 
     sentence: re.Pattern[str]
@@ -147,8 +147,8 @@ def _path(given: str | None) -> str:
 
 def _rule(
     sentence: str, answer: Callable[[Asked, re.Match[str]], AsyncGenerator[Piece]], end: str = r"\s*[.!?]*"
-) -> Rule:
-    return Rule(re.compile(rf"{_POLITE}(?:{sentence}){end}", re.IGNORECASE | re.DOTALL), answer)
+) -> KnownSentence:
+    return KnownSentence(re.compile(rf"{_POLITE}(?:{sentence}){end}", re.IGNORECASE | re.DOTALL), answer)
 
 
 _POLITE = r"(?:(?:hi|hello|hey)[,.!]* )?(?:(?:can|could) you )?(?:please )?"

@@ -82,7 +82,7 @@ class PermissionEnd(StrEnum):
     CANCELLED = "cancelled"
     """The turn was cancelled."""
     WITHDRAWN = "withdrawn"
-    """The agent took the question back, ended the turn, or is gone."""
+    """The agent took the permission request back, ended the turn, or is gone."""
 
 
 class CancelRung(StrEnum):
@@ -352,7 +352,7 @@ class PermissionRequested(Event, frozen=True, tag="permission_request"):
     method: str
     params: Raw
     options: tuple[str, ...] = ()
-    """The option ids that may be selected; empty for questions that take free answers."""
+    """The option ids that may be selected; empty for permission requests that take free answers."""
     prompt_id: PromptId | None = None
 
 

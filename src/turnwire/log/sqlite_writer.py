@@ -161,7 +161,7 @@ class SqliteWriter:
         try:
             with self._gate.transaction():
                 outcomes = self._transact(group, transaction)
-        except Exception as error:  # noqa: BLE001  The door of the thread: whatever it is, callers must hear of it.
+        except Exception as error:  # noqa: BLE001  Nothing may leave the thread: whatever it is, callers must hear of it.
             self._fail(group, error)
             return
         for session_id, row in transaction.changes.items():

@@ -26,7 +26,7 @@ from turnwire.core.dialect import (
     UNKNOWN_MODE,
     AgentProfile,
     initialize_params,
-    is_offered_question,
+    is_offered_permission_request,
     read_cancel_request,
     read_initialize,
     session_params,
@@ -387,7 +387,7 @@ class AgentConnection:
     def _request(self, frame: Request) -> None:
         session_id = peek_session_id(frame.params) or ""
         inbound = self._sessions.get(session_id)
-        if not is_offered_question(frame):
+        if not is_offered_permission_request(frame):
             self._refuse(inbound, frame, UNKNOWN_MODE)
         elif inbound is not None and frame.method in PERMISSION_METHODS:
             self._ask_users(inbound, frame)
@@ -426,7 +426,7 @@ class AgentConnection:
         self._touch(inbound)
 
     def answer(self, request_id: RequestId, answer: Raw) -> None:
-        """Answer a question, unless the agent has stopped waiting for it."""
+        """Answer a permission request, unless the agent has stopped waiting for it."""
         inbound = self._asked.pop(exact(request_id), None)
         if self.peer.has_asked(request_id):
             self.peer.answer(request_id, answer)

@@ -408,7 +408,8 @@ async def open_node(
 ) -> AsyncGenerator[Node]:
     """A running node over a log, recovered. On exit its tasks end; the log stays the caller's to close.
 
-    `rules` answer questions of agents before users are asked; `watch` hears every batch of events once it is seen.
+    `rules` answer permission requests of agents before users are asked; `watch` hears every batch of events once it
+    is seen.
     """
     clock, limits = clock or SystemClock(), limits or Limits()
     async with anyio.create_task_group() as tasks:

@@ -258,16 +258,16 @@ class AcpConnection:
         A session that was loaded and has no stream of its own yet is told here as well.
         """
         try:
-            with self._client.queue.open() as notes:
+            with self._client.queue.open() as reader:
                 self._tend_all()
-                while not notes.is_late:
-                    frames = notes.rest()
+                while not reader.is_late:
+                    frames = reader.rest()
                     if frames:
                         yield frames
                     elif self.is_closed:
                         return
                     else:
-                        await notes.wake.wait()
+                        await reader.wake.wait()
         finally:
             self._tend_all()
 
