@@ -59,6 +59,7 @@ from turnwire.wire.methods import (
     SESSION_NEW,
     SESSION_RESUME,
     STATE_RESYNC_REQUIRED,
+    VENDOR,
 )
 from turnwire.wire.peek import peek_session_id, read_update_line
 
@@ -80,7 +81,7 @@ class _Ours(msgspec.Struct, rename="camel"):
 
 
 class _Vendors(msgspec.Struct):
-    turnwire: _Ours | None = None
+    ours: _Ours | None = msgspec.field(default=None, name=VENDOR)
 
 
 class _Opened(msgspec.Struct):
@@ -294,7 +295,7 @@ def _last_event(answer: Result | Failure) -> int | None:
         opened = msgspec.json.decode(answer.result, type=_Opened) if isinstance(answer, Result) else _Opened()
     except msgspec.DecodeError:
         return None
-    ours = None if opened.meta is None else opened.meta.turnwire
+    ours = None if opened.meta is None else opened.meta.ours
     return None if ours is None else ours.last_event_id
 
 

@@ -39,7 +39,7 @@ from turnwire.runtime.client_requests import ClientRequests
 from turnwire.runtime.clock import Clock
 from turnwire.runtime.permission_rules import Rules, SessionRules
 from turnwire.runtime.session import Place, Session
-from turnwire.wire.jsonrpc import raw
+from turnwire.wire.jsonrpc import REQUEST_CANCELLED, raw
 
 ReadView = Callable[[SessionId], Awaitable[View]]
 
@@ -201,7 +201,7 @@ class AgentDriver:
         if len(waiting) == len(self._waiting):
             return False
         self._waiting = waiting
-        error = raw({"code": -32800, "message": "cancelled before the agent was asked"})
+        error = raw({"code": REQUEST_CANCELLED, "message": "cancelled before the agent was asked"})
         self.put(AgentRefused(at=self._clock.now_ms(), prompt_id=prompt_id, error=error))
         return True
 

@@ -83,7 +83,7 @@ class _OurCapabilities(Struct, frozen=True, rename="camel"):
 
 
 class _Vendors(Struct, frozen=True):
-    turnwire: _OurCapabilities = _OurCapabilities()
+    ours: _OurCapabilities = field(default=_OurCapabilities(), name=VENDOR)
 
 
 class _Capabilities(Struct):
@@ -114,7 +114,7 @@ async def agree(daemon: Daemon, params: Raw) -> Agreed:
 def _wants_offsets(capabilities: Raw) -> bool:
     """Whether the client asked to see the offsets of events, to resume by them where no transport has them."""
     try:
-        return json.decode(capabilities, type=_Capabilities).meta.turnwire.event_ids is not False
+        return json.decode(capabilities, type=_Capabilities).meta.ours.event_ids is not False
     except DecodeError:
         return False
 

@@ -58,7 +58,7 @@ class _Ours(Struct, rename="camel"):
 
 
 class _Vendors(Struct):
-    turnwire: _Ours | None = None
+    ours: _Ours | None = field(default=None, name=VENDOR)
 
 
 class _Prompting(Named, rename="camel"):
@@ -76,7 +76,7 @@ class _ForUs(Struct):
 
     @property
     def ours(self) -> _Ours:
-        return (None if self.meta is None else self.meta.turnwire) or _Ours()
+        return (None if self.meta is None else self.meta.ours) or _Ours()
 
 
 async def prompt(client: ClientState, request: Request) -> None:

@@ -81,7 +81,7 @@ class _Cursor(Struct, frozen=True):
 
 
 class _Vendors(Struct, frozen=True):
-    turnwire: _Cursor = _Cursor()
+    cursor: _Cursor = field(default=_Cursor(), name=VENDOR)
 
 
 _NO_VENDORS = _Vendors()
@@ -95,7 +95,7 @@ class _Known(Struct, rename="camel"):
 
     @property
     def cursor(self) -> _Cursor:
-        return (self.meta or _NO_VENDORS).turnwire
+        return (self.meta or _NO_VENDORS).cursor
 
 
 class _Attaching(_Known, rename="camel"):
