@@ -13,7 +13,7 @@ import jsonschema_rs
 import pytest
 from tests.builtin.tool_kit import refused, use
 
-from turnwire.builtin.tools import offered_tools
+from turnwire.builtin.agent import offered_tools
 from turnwire.builtin.tools.plan import PlanEntry, UpdatePlan
 
 TOOLS = offered_tools(fetch=True)

@@ -38,8 +38,7 @@ from turnwire.server.acp.frame_writer import SessionFrame
 from turnwire.server.acp.passthrough import lend
 from turnwire.server.acp.reader import Reader
 from turnwire.server.acp.rpc import code_of, failed, failure_of, refusal
-from turnwire.server.acp.subscription import Subscription
-from turnwire.server.acp.subscription_state import UNANSWERED
+from turnwire.server.acp.subscription import UNANSWERED, Subscription
 from turnwire.server.daemon import Daemon
 from turnwire.server.daemon.creation import profile_of
 from turnwire.wire.jsonrpc import (

@@ -21,8 +21,7 @@ from turnwire.ids import SessionId
 from turnwire.server.access.identity import Role
 from turnwire.server.acp.client_state import ELICITATION_ID, AwaitedRequest, ClientState, Row
 from turnwire.server.acp.rpc import EMPTY, invalid, read_params
-from turnwire.server.acp.subscription import Subscription
-from turnwire.server.acp.subscription_state import SubscriptionState
+from turnwire.server.acp.subscription import Subscription, SubscriptionState
 from turnwire.wire.jsonrpc import METHOD_NOT_FOUND, Failure, Notification, Request, encode, raw
 from turnwire.wire.methods import (
     AUTH_LOGIN,

@@ -6,7 +6,7 @@ everything.
 Theory of operation
 -------------------
 The log decides the order, and what is in no log (answers, refusals) waits behind the event that it must not
-overtake. A session begins in the states of `subscription_state`, and each reader goes through those that its
+overtake. A session begins in the states of `subscription`, and each reader goes through those that its
 subscription has not left behind:
 
     history   events that the client asked to hear again, then the running state
@@ -42,8 +42,7 @@ from turnwire.runtime.session import Session
 from turnwire.server.acp.client_state import ClientState
 from turnwire.server.acp.frame_queue import QueueReader, Wake
 from turnwire.server.acp.frame_writer import Fold, FrameWriter, SessionFrame, WriterMode
-from turnwire.server.acp.subscription import Start, Subscription
-from turnwire.server.acp.subscription_state import READABLE, Signal, SubscriptionState, step
+from turnwire.server.acp.subscription import READABLE, Signal, Start, Subscription, SubscriptionState, step
 from turnwire.server.streams.session_stream import Lost
 from turnwire.wire.jsonrpc import Notification, encode, raw
 from turnwire.wire.methods import STATE_RESYNC_REQUIRED
