@@ -4,9 +4,9 @@ A start that fails says why and leaves nothing running. The first signal drains:
 that wait stay for the next start. The second ends the process where it stands: what is recorded is on disk, and
 the guards end the agents.
 
-`turnwire stdio` has all of it but the listener: its one client is on stdin and stdout. Its log is in a folder of its
-own, so that a daemon of the same user is not in the way, and a predecessor that still lets its turns end is waited
-for. It ends when the client has left and its turns have ended.
+`turnwire stdio` has all of it but the listener: its one client is on stdin and stdout. Its log is in a folder of
+its own, so that a daemon of the same user is not in the way, and a predecessor that still lets its turns end is
+waited for. It ends when the client has left and its turns have ended.
 """
 
 from __future__ import annotations
