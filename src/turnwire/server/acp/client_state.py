@@ -28,7 +28,7 @@ from turnwire.ids import PermissionId, PromptId, RequestId, SessionId
 from turnwire.server.access.identity import Identity, Role, audit
 from turnwire.server.acp.frame_queue import FrameQueue
 from turnwire.server.acp.rpc import failure_of
-from turnwire.server.acp.subscription import Start, Subscription
+from turnwire.server.acp.subscription import Start, Subscription, ToldOn
 from turnwire.server.daemon import Daemon
 from turnwire.server.daemon.creation import profile_of
 from turnwire.wire.jsonrpc import Failure, Request, Result, encode
@@ -422,6 +422,10 @@ class ClientState:
         if client_id is not None:
             with suppress(SessionError):
                 await self.daemon.clients.detach(subscription.session_id, client_id)
+
+    def told_on(self, subscription: Subscription) -> ToldOn:
+        """Which of the client's streams tell the session."""
+        return subscription.told_on(is_merged=self.is_merged, is_connection_read=self.queue.has_readers)
 
     async def agent_version(self, session_id: SessionId) -> int:
         """The version that the values in the view are in: the agent's, or the client's if there never was one."""

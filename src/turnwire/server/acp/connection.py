@@ -38,7 +38,7 @@ from turnwire.server.acp.frame_writer import SessionFrame
 from turnwire.server.acp.passthrough import lend
 from turnwire.server.acp.reader import Reader
 from turnwire.server.acp.rpc import code_of, failed, failure_of, refusal
-from turnwire.server.acp.subscription import UNANSWERED, Subscription
+from turnwire.server.acp.subscription import Subscription, ToldOn
 from turnwire.server.daemon import Daemon
 from turnwire.server.daemon.creation import profile_of
 from turnwire.wire.jsonrpc import (
@@ -312,15 +312,9 @@ class AcpConnection:
             self._tend(subscription)
 
     def _tend(self, subscription: Subscription) -> None:
-        """Start or stop what the subscription asks for: a reader on the connection's own stream, and lending.
-
-        On one stream for everything every session is told; on several, only one whose client waits for its answer
-        and has not opened the session's stream yet.
-        """
+        """Start or stop what the subscription asks for: a reader on the connection's own stream, and lending."""
         client = self._client
-        is_unread = subscription.is_attached and not subscription.readers and subscription.carrier is None
-        wants_carrier = client.is_merged or (subscription.streams == 0 and subscription.state in UNANSWERED)
-        if is_unread and wants_carrier and client.queue.has_readers:
+        if subscription.carrier is None and client.told_on(subscription) is ToldOn.CONNECTION:
             subscription.carrier = client.start(self._carry, subscription)
         # The agent can ask of the client, and be heard by it, while somebody reads for the client. A reader for the
         # connection's stream may wait for room in it that nobody makes any more.

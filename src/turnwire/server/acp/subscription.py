@@ -23,7 +23,7 @@ both tell the history, and only the first of them that is through puts the answe
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from enum import StrEnum
+from enum import Enum, StrEnum, auto
 from typing import NamedTuple
 
 import anyio
@@ -125,6 +125,41 @@ def step(state: SubscriptionState, signal: Signal) -> SubscriptionState:
     return following
 
 
+# -- which stream tells it -----------------------------------------------------------------------------------
+
+
+class ToldOn(Enum):
+    """Which streams of a client tell a session. A session is told by one of the two kinds at a time."""
+
+    NOTHING = auto()
+    """Nobody reads it, and nobody has to."""
+    OWN = auto()
+    """The streams of the session's own."""
+    CONNECTION = auto()
+    """The connection's stream, by a reader that carries the session there or is to be started."""
+    HANDED_OVER = auto()
+    """That reader ends first. Streams of the session's own wait for it, so that nothing is told twice."""
+
+
+def told_on(
+    state: SubscriptionState, *, is_merged: bool, is_connection_read: bool, has_own: bool, is_carried: bool
+) -> ToldOn:
+    """Where a session is told.
+
+    `is_merged`: the client has one stream for everything. `is_connection_read`: somebody reads the connection's
+    stream. `has_own`: the session has a stream of its own. `is_carried`: a reader for the connection's stream is
+    there.
+    """
+    if is_carried:
+        gives_way = not is_connection_read or (has_own and not is_merged)
+        return ToldOn.HANDED_OVER if gives_way else ToldOn.CONNECTION
+    if has_own:
+        return ToldOn.OWN
+    # A client with several streams learns of the session by the answer, so it cannot have a stream of it before.
+    is_wanted = state in (ATTACHED if is_merged else UNANSWERED)
+    return ToldOn.CONNECTION if is_wanted and is_connection_read else ToldOn.NOTHING
+
+
 # -- a session at a client -----------------------------------------------------------------------------------
 
 
@@ -194,6 +229,16 @@ class Subscription:
     def is_attached(self) -> bool:
         """Whether the log knows the client."""
         return self.state in ATTACHED
+
+    def told_on(self, *, is_merged: bool, is_connection_read: bool) -> ToldOn:
+        """Which streams of the client tell it."""
+        return told_on(
+            self.state,
+            is_merged=is_merged,
+            is_connection_read=is_connection_read,
+            has_own=self.streams > 0,
+            is_carried=self.readers > self.streams,
+        )
 
     @property
     def client_id(self) -> ClientId | None:

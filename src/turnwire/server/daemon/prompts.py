@@ -1,7 +1,8 @@
 """A prompt on its way into the log, and what the log then says of it.
 
-The agent hears of a prompt only after `Taken.told`: whoever sent it shall have the answer first. Whether a prompt
-runs, waits or is refused is decided by the session. Whoever waits here for a turn, or stops, changes nothing.
+Over REST the agent hears of a prompt only after `Taken.told`: whoever sent it shall have the answer first. Whether
+a prompt runs, waits or is refused is decided by the session. Whoever waits here for a turn, or stops, changes
+nothing.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import hashlib
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import aclosing
 from functools import partial
-from typing import Any, Literal, NamedTuple, TypeVar
+from typing import Any, Literal, NamedTuple, TypeVar, cast
 
 import anyio
 import msgspec
@@ -64,23 +65,44 @@ class Taken(NamedTuple):
         return Position(self.epoch, self.accepted.after_offset)
 
 
-async def take_prompt(
-    daemon: Daemon, session_id: SessionId, prompt: Prompt, meta: Mapping[str, Any], carrier: Mapping[str, str]
-) -> Taken:
+async def submit_prompt(
+    daemon: Daemon,
+    session_id: SessionId,
+    prompt: Prompt,
+    meta: Mapping[str, Any],
+    carrier: Mapping[str, str],
+    *,
+    waits: bool = False,
+) -> tuple[Accepted, Callable[[], None]]:
     """Have the prompt accepted. Its agent gets `meta`, with the trace that begins here or that `carrier` names.
 
-    Raises what the session refuses it with; then there is no turn.
+    `waits`: the agent is not asked before the second part is called. Raises what the session refuses it with; then
+    there is no turn.
     """
     trace = daemon.traces.begin(carrier)
     meta = {**meta, **trace.meta}
     if meta:
         prompt = replace(prompt, meta=raw(meta))
     try:
-        accepted, told = await daemon.node.accept(session_id, prompt)
+        if waits:
+            accepted, told = await daemon.node.accept(session_id, prompt)
+        else:
+            accepted, told = cast("Accepted", await daemon.node.submit(session_id, prompt)), _nobody_waits
     except TurnwireError as error:
         trace.refused(error)
         raise
     trace.accepted(session_id, accepted.prompt_id)
+    return accepted, told
+
+
+def _nobody_waits() -> None: ...
+
+
+async def take_prompt(
+    daemon: Daemon, session_id: SessionId, prompt: Prompt, meta: Mapping[str, Any], carrier: Mapping[str, str]
+) -> Taken:
+    """`submit_prompt` for who is answered at once, with where the prompt stands; its agent waits for that."""
+    accepted, told = await submit_prompt(daemon, session_id, prompt, meta, carrier, waits=True)
     session = await daemon.node.session(session_id)
     return Taken(accepted, session.epoch, find_turn(session.state, accepted.prompt_id), told)
 
