@@ -231,12 +231,12 @@ async def test_the_usage_that_the_object_answers_with_is_told_as_it_is_also_when
     assert told["stopReason"] == ("cancelled" if word == "wait" else "end_turn")
 
 
-@pytest.mark.requirement("R15", "R17")
+@pytest.mark.requirement("R15", "R17", "R99")
 @pytest.mark.parametrize(("version", "last"), [(1, "failed"), (2, "cancelled")])
 async def test_a_tool_call_that_the_object_leaves_open_when_it_is_cancelled_is_closed(
     version: int, last: str
 ) -> None:
-    """R99: the object said that it works, and nothing of it any more."""
+    """The object said that it works, and nothing of it any more."""
     async with adapted(version) as client:
         session = await client.new_session()
         await client.request("session/prompt", prompt_params(session, "work"))

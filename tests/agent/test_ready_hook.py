@@ -1,6 +1,6 @@
 """`@agent.ready`: the author hears when a client can take what nobody asked for, so that a backend can be told.
 
-R95. The clients here know the text of ACP and of the proposal for `session/ready`, and nothing of ours.
+The clients here know the text of ACP and of the proposal for `session/ready`, and nothing of ours.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from turnwire.link.memory import memory_pair
 from turnwire.testing import ManualClock
 from turnwire.testing.patience import quiet
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.requirement("R95")]
 
 each_version = pytest.mark.parametrize("hello", BARE.values(), ids=["v1", "v2"])
 BURST = 40

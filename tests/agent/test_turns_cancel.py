@@ -259,12 +259,12 @@ def all_stopped(version: int) -> dict[str, str]:
     return {**dict.fromkeys(left_open, "cancelled" if version == 2 else "failed"), "ended": "completed"}
 
 
-@pytest.mark.requirement("R15", "R17")
+@pytest.mark.requirement("R15", "R17", "R99")
 @pytest.mark.parametrize("version", [1, 2])
 async def test_calls_that_are_open_at_a_cancelled_turns_end_are_closed_before_it_for_everybody_and_in_replay(
     version: int,
 ) -> None:
-    """R99: on every stream and in replay."""
+    """On every stream and in replay."""
     agent = opening_calls()
     async with served(agent, BARE[version]) as driver, served(agent, BARE[3 - version]) as other:
         session = await driver.new()

@@ -213,11 +213,11 @@ async def test_everything_a_turn_says_is_told_in_order(hello: Json) -> None:
 WHOLE: list[Json] = [{"type": "text", "text": "all "}, {"type": "text", "text": "of it"}]
 
 
+@pytest.mark.requirement("R98")
 @pytest.mark.parametrize("version", [1, 2])
 async def test_a_whole_message_passes_as_such_to_v2_clients_and_in_pieces_to_v1_clients_also_in_replay(
     version: int,
 ) -> None:
-    """R98."""
     agent = Agent("whole")
 
     @agent.prompt

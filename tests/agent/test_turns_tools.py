@@ -244,9 +244,8 @@ def waits(driver: Driver) -> list[Any]:
     ]
 
 
-@pytest.mark.requirement("R37", "R44")
+@pytest.mark.requirement("R37", "R44", "R97")
 async def test_requires_action_names_its_request_to_who_was_asked_and_only_its_kind_to_others() -> None:
-    """R97."""
     agent = Agent("asking")
 
     @agent.prompt
@@ -278,8 +277,8 @@ async def test_requires_action_names_its_request_to_who_was_asked_and_only_its_k
         assert waits(other) == ["idle", "running", kinds[0], "running", kinds[1], "running", "idle"]
 
 
+@pytest.mark.requirement("R97")
 async def test_two_questions_at_once_are_both_named_until_each_is_answered() -> None:
-    """R97."""
     agent = Agent("asking")
 
     @agent.prompt

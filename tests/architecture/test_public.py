@@ -19,7 +19,7 @@ PUBLIC = {
     """,
     "turnwire.client": """
         Accepted Client DaemonClient Envelope OpenedSession Option PermissionRequest PromptResult Question Session
-        SessionStatus Steered Turn TurnResult TurnStatus Update connect
+        SessionStatus Steered Turn TurnCompleteUpdate TurnResult TurnStatus Update connect
     """,
     "turnwire.log": """
         Durability EventLog LogStatistics MemoryEventLog Position SessionHead Snapshot SqliteEventLog Stored

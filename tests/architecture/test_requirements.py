@@ -27,6 +27,25 @@ ORIGINS = {
     "completed by turnwire",
 }
 
+LITERAL = "tests/literal/"
+OUR_CLIENT = "a promise of our client, which has no peer to be literal"
+BESIDE_LITERAL = {
+    **dict.fromkeys(("R2", "R48", "R50", "R52", "R54", "R55"), OUR_CLIENT),
+    **dict.fromkeys(("R80", "R81", "R82", "R83", "R84", "R85"), OUR_CLIENT),
+    "R51": "the published agents of tests/interop take or refuse the content",
+    "R53": "what the code must not have",
+    "R65": "needs nginx: tests/server/test_nginx.py, with plain HTTP requests",
+    "R68": "needs the published SDK of the contract: tests/interop/test_daemon_sdk.py",
+    "R69": "settings of the daemon",
+    "R70": "raw HTTP requests in tests/server/acp/test_http_routing.py",
+    "R72": "seen from both surfaces at once: tests/fan",
+    "R73": "spellings that we read and no text has",
+    "R88": "the suite is ours",
+    "R96": "our schemas against all that is sent: tests/interop/test_schema.py",
+}
+"""Numbers of published texts that no literal peer shows, and why. The others need one: a test that speaks our own
+words cannot tell whether a stranger is served."""
+
 Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 
 
@@ -134,6 +153,22 @@ def marker_complaints(known: list[Requirement], found: list[Marker]) -> list[str
     return complaints
 
 
+def stranger_complaints(known: list[Requirement], found: list[Marker]) -> list[str]:
+    """Numbers of published texts that only tests with our own words name."""
+    literal = {number for marker in found if marker.place.startswith(LITERAL) for number in marker.numbers}
+    return [
+        f"{each.number} comes from a published text, and nothing in {LITERAL} names it; write that test"
+        for each in known
+        if each.number.startswith("R")
+        and each.status != "planned"
+        and each.number not in literal | BESIDE_LITERAL.keys()
+    ] + [
+        f"{number} has a literal test; take it from BESIDE_LITERAL"
+        for number in BESIDE_LITERAL
+        if number in literal
+    ]
+
+
 def list_complaints(known: list[Requirement]) -> list[str]:
     """What is wrong with the list itself."""
     numbers = [each.number for each in known]
@@ -164,6 +199,17 @@ def test_the_list_is_complete_and_well_formed() -> None:
 
 def test_the_list_and_the_tests_agree() -> None:
     assert marker_complaints(requirements(), markers(ROOT)) == []
+
+
+def test_what_a_published_text_wants_is_shown_by_a_peer_that_knows_only_the_text() -> None:
+    assert stranger_complaints(requirements(), markers(ROOT)) == []
+
+
+def test_a_number_that_only_our_own_words_show_is_refused() -> None:
+    ours, theirs = Marker("tests/server/test_a.py:9", ["R1"]), Marker("tests/literal/test_a.py:9", ["R1"])
+    assert stranger_complaints([one("R1", "covered")], [ours])[0].startswith("R1 comes from a published text")
+    assert stranger_complaints([one("R1", "covered")], [ours, theirs]) == []
+    assert stranger_complaints([one("R1", "planned")], []) == []
 
 
 def one(number: str, status: Literal["planned", "partial", "covered"], note: str = "") -> Requirement:

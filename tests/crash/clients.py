@@ -209,7 +209,7 @@ class Clients:
             at=self._clock.now_ms(),
             prompt_id=prompt_id,
             content=raw([{"type": "text", "text": text}]),
-            when_busy=chance.choices(list(WhenBusy), weights=[12, 1, 2, 3])[0],
+            when_busy=chance.choices(list(WhenBusy), weights=[12, 1, 2, 3, 3])[0],
             key=key,
             digest=key and f"digest of {key}",
         )

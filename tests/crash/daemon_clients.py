@@ -194,7 +194,7 @@ class DaemonClients:
                 self._ledger.complaints.append(f"G9 {client} of {session} came back with {headers}: {event.data}")
 
         async with self._http.stream("GET", f"/session/{session}/events", headers=headers) as answer:
-            if self._expect(answer, 200):
+            if await self._is_open(answer):
                 self._ledger.complaints += reading.open(answer.headers["Turnwire-Epoch"])
                 await self._take_all(answer, SseReader(64 * MiB), take)
 
@@ -214,8 +214,14 @@ class DaemonClients:
                 self._ledger.read(MANY, session, envelope["id"], event.data)
 
         async with self._http.stream("GET", "/events", headers=headers) as answer:
-            if self._expect(answer, 200):
+            if await self._is_open(answer):
                 await self._take_all(answer, sse, take)
+
+    async def _is_open(self, answer: httpx.Response) -> bool:
+        """Whether a stream was opened; a refusal is short, and says why."""
+        if not answer.is_success:
+            await answer.aread()
+        return self._expect(answer, 200)
 
     async def _take_all(self, answer: httpx.Response, sse: SseReader, take: Callable[[SseEvent], None]) -> None:
         """Every whole event, until the connection is cut."""

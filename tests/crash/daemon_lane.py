@@ -197,7 +197,7 @@ class FolderRun:
         self._report.deaths[death] += 1
         self._report.unannounced += life.url is None
         for record in self._witness.sessions.values():
-            self._waited |= record.open - record.started
+            self._waited |= record.open - record.handed
 
     def _sum_up(self, tags: list[tuple[str, int]]) -> None:
         report, ledger = self._report, self._ledger

@@ -156,7 +156,7 @@ def test_a_file_that_vanished_is_found(log: LogFile) -> None:
         (Accepted("s", "q", None, 5), "s: G7 q was accepted after 5 and is not there"),
         (Accepted("s", "p", "k", 3), "s: G7 p was accepted after 3 and is not there"),
         (Accepted("s", "p", "l", 1), "s: G7 key 'l' was accepted as p"),
-        (Asked("q"), "G2 the agent was asked q, and the log does not say that it started"),
+        (Asked("q"), "G2 the agent was asked q, and the log does not say that it has it"),
     ],
 )
 def test_a_claim_that_the_log_does_not_bear_out_is_found(

@@ -75,7 +75,8 @@ class SessionRecord:
     """Idempotency key → prompt id."""
     open: set[str] = field(default_factory=set[str])
     """Turns without an end."""
-    started: set[str] = field(default_factory=set[str])
+    handed: set[str] = field(default_factory=set[str])
+    """Prompts that the agent may have: their turn started, or they were offered to it while another ran."""
     ended: set[str] = field(default_factory=set[str])
     active: str | None = None
     unsettled: bool = False
@@ -97,6 +98,8 @@ class SessionRecord:
             yield from self._accept(prompt_id, event, offset)
         elif kind == "turn_started":
             yield from self._start(prompt_id, event, offset)
+        elif kind == "prompt_offered" and prompt_id in self.open:
+            self.handed.add(prompt_id)
         elif prompt_id not in self.open and prompt_id not in self.ended:
             yield f"G3 {kind!r} at {offset} is of {prompt_id}, which was never accepted"
         if kind in TERMINALS:
@@ -123,7 +126,7 @@ class SessionRecord:
             yield f"G3 {prompt_id} starts at {offset} and was never accepted"
         self.active = prompt_id
         self.open.add(prompt_id)
-        self.started.add(prompt_id)
+        self.handed.add(prompt_id)
 
 
 class Witness:
@@ -180,8 +183,8 @@ class Witness:
 
     def _hear(self, claim: Claim) -> Iterator[str]:
         if isinstance(claim, Asked):
-            if not any(claim.prompt_id in each.started for each in self.sessions.values()):
-                yield f"G2 the agent was asked {claim.prompt_id}, and the log does not say that it started"
+            if not any(claim.prompt_id in each.handed for each in self.sessions.values()):
+                yield f"G2 the agent was asked {claim.prompt_id}, and the log does not say that it has it"
             return
         record = self.sessions.get(claim.session, SessionRecord(claim.session, ""))
         if isinstance(claim, Seen):

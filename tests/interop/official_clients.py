@@ -7,6 +7,7 @@ says what each must have seen after its tour with an agent that understands `age
 
 from __future__ import annotations
 
+import re
 import shutil
 import sys
 from collections.abc import Sequence
@@ -20,6 +21,10 @@ from tests.interop.schema_check import Frame, Json, check_frames
 from tests.patience import LONG_S
 
 CLIENTS = Path(__file__).parent / "clients"
+PYTHON_COMPLAINT = "ERROR:root:Unhandled error while handling notification method=session/update"
+NODE_COMPLAINT = "Error handling notification { method: 'session/update', code: -32602, message: 'Invalid params' }"
+_COMPLAINS = re.compile("(ERROR|Error|WARNING)\\b")
+"""How a line of either SDK begins that is no trace."""
 STDIO = (sys.executable, "-m", "turnwire", "stdio")
 SCRIPTED_PROMPTS = ("ask edit allow_once,reject_once\nsay 1 done", "say 1 waiting\nnever", "say 2 again")
 OFFICIAL_PROMPTS = ("edit the file", "wait for me", "hello again")
@@ -34,6 +39,8 @@ class OfficialClient(NamedTuple):
     """Of ACP."""
     needs: Path
     program: tuple[str, ...]
+    complaint: str = ""
+    """What it prints for an update of a kind that it does not know; nothing if it is never sent one."""
 
     async def tour(
         self, transport: str, cwd: Path, prompts: Sequence[str] = SCRIPTED_PROMPTS, **where: Any
@@ -49,7 +56,17 @@ class OfficialClient(NamedTuple):
             ran = await anyio.run_process([*self.program, given], check=False)
         assert ran.returncode == 0, ran.stderr.decode()
         said = msgspec.json.decode(ran.stdout, type=list[_Said])
-        return [Connection(self.version, [Frame(*each) for each in one.frames], one.handled) for one in said]
+        found = [Connection(self.version, [Frame(*each) for each in one.frames], one.handled) for one in said]
+        self._check_complaints(ran.stderr.decode(), found)
+        return found
+
+    def _check_complaints(self, printed: str, connections: Sequence[Connection]) -> None:
+        """It complains of each `turn_complete` and of nothing else, as docs/interop.md says."""
+        unknown = sum(len(each.updates()) - len(each.known_updates()) for each in connections)
+        complaints = [line for line in printed.splitlines() if _COMPLAINS.match(line)]
+        assert len(complaints) == unknown, printed
+        assert all(self.complaint in line for line in complaints), printed
+        assert self.complaint or not unknown
 
 
 class _Said(msgspec.Struct):
@@ -116,12 +133,14 @@ def words(update: Json) -> str:
 
 def _python(name: str, environment: str, version: int) -> OfficialClient:
     program = (str(PEERS / environment / "bin" / "python"), str(CLIENTS / f"acp_py_v{version}.py"))
-    return OfficialClient(name, version, PEERS / environment / ".installed", program)
+    complaint = PYTHON_COMPLAINT if version == 1 else ""
+    return OfficialClient(name, version, PEERS / environment / ".installed", program, complaint)
 
 
 def _node(version: int) -> OfficialClient:
     program = (*NODE, str(PEERS / "node" / "clients" / f"acp_js_v{version}.mjs"))
-    return OfficialClient(f"js-v{version}", version, PEERS / "node" / ".installed", program)
+    complaint = NODE_COMPLAINT if version == 1 else ""
+    return OfficialClient(f"js-v{version}", version, PEERS / "node" / ".installed", program, complaint)
 
 
 CLIENTS_OF_ACP = (

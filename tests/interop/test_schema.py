@@ -10,10 +10,12 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from typing import Any, get_args
 
+import msgspec
 import pytest
-from tests.interop.schema_check import Json, SchemaCheck, need_schemas
+from tests.interop.schema_check import Json, SchemaCheck, against_draft, need_schemas
 from tests.support.acp import DIALECTS, Client, Place, acp_daemon
 
+from turnwire.client import TurnCompleteUpdate
 from turnwire.testing import AgentOptions, Profile
 
 pytestmark = pytest.mark.anyio
@@ -239,7 +241,7 @@ EXPECTED = {
 """What a client of each dialect must have been sent, so that the check is of everything."""
 
 
-@pytest.mark.requirement("R25", "R32", "R34", "G11")
+@pytest.mark.requirement("R25", "R32", "R34", "R96", "G11")
 @pytest.mark.parametrize("dialect", list(DIALECTS))
 @pytest.mark.parametrize("profile", get_args(Profile))
 async def test_everything_that_a_client_is_sent_is_in_the_schema_of_its_version(
@@ -258,6 +260,48 @@ async def test_everything_that_a_client_is_sent_is_in_the_schema_of_its_version(
     assert not EXPECTED[dialect] - seen
     if profile != "v2" and client.version == 1:
         assert not SERVED.keys() - seen
+    for mark in (each for each in client.updates() if each["sessionUpdate"] == "turn_complete"):
+        assert (
+            msgspec.json.decode(json.dumps(mark), type=TurnCompleteUpdate).prompt_request_id
+            == mark["promptRequestId"]
+        )
+
+
+OFFERS = {
+    "turn-complete": ("agentCapabilities", "AgentCapabilities"),
+    "lifecycle": ("agentCapabilities", "AgentCapabilities"),
+    "session-ready": (None, "InitializeResult"),
+}
+"""Where in the answer to `initialize` the schema of a draft says that it is offered."""
+
+
+@pytest.mark.requirement("R96")
+@pytest.mark.parametrize("draft", OFFERS)
+@pytest.mark.parametrize("dialect", list(DIALECTS))
+async def test_what_is_offered_of_a_draft_is_in_our_schema_of_it(dialect: str, draft: str) -> None:
+    member, definition = OFFERS[draft]
+    async with acp_daemon() as place, checked(place, DIALECTS[dialect]) as client:
+        result = client.frames[0]["result"]
+        offered = result if member is None else result.get(member, {})
+        assert against_draft(draft, definition, offered) == []
+
+
+WRONG: list[tuple[str, str, Json]] = [
+    ("turn-complete", "TurnCompleteUpdate", {"sessionUpdate": "turn_complete", "stopReason": "end_turn"}),
+    ("turn-complete", "TurnCompleteUpdate", {"sessionUpdate": "turn_complete", "promptRequestId": None}),
+    ("turn-complete", "AgentCapabilities", {"sessionCapabilities": {"turnComplete": "yes"}}),
+    ("session-ready", "Notification", {"jsonrpc": "2.0", "id": 1, "method": "session/ready", "params": {}}),
+    ("session-ready", "InitializeResult", {"capabilities": {"session": {"ready": 1}}}),
+    ("lifecycle", "StateChange", {"sessionUpdate": "state_change", "state": "running", "stop_reason": "end_turn"}),
+    ("lifecycle", "UserMessage", {"sessionUpdate": "user_message", "content": []}),
+    ("lifecycle", "PromptResult", {"stopReason": "end_turn"}),
+]
+
+
+@pytest.mark.requirement("R96")
+@pytest.mark.parametrize(("draft", "definition", "value"), WRONG)
+def test_our_schemas_of_drafts_refuse_what_is_not_theirs(draft: str, definition: str, value: Json) -> None:
+    assert against_draft(draft, definition, value)
 
 
 BAD: list[tuple[int, str, Json]] = [

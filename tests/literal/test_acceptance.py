@@ -69,7 +69,7 @@ def accepting(agent: AgentSession, prompt: Frame, message_id: str, order: tuple[
 def test_a_prompt_is_answered_with_the_agents_id_in_whatever_order_it_was_accepted(
     house: House, agent: AgentText, order: tuple[str, ...]
 ) -> None:
-    """003, R32, R34, R36: the order of user message, response and running is free."""
+    """003: the order of user message, response and running is free."""
     talk = house.stage("websocket", V2, agent).open()
     asked = talk.prompt("hello")
     session = talk.agent
@@ -87,7 +87,7 @@ def test_a_prompt_is_answered_with_the_agents_id_in_whatever_order_it_was_accept
 
 @pytest.mark.requirement("R32", "R34")
 def test_acceptance_is_the_agents_on_every_transport(house: House, transport: str) -> None:
-    """003, R32, R34: nothing is answered and nothing is shown before the agent said so."""
+    """003: nothing is answered and nothing is shown before the agent said so."""
     stage = house.stage(transport, V2, PUBLISHED)
     talk = stage.open()
     asked = talk.prompt("hello")
@@ -107,7 +107,7 @@ def test_acceptance_is_the_agents_on_every_transport(house: House, transport: st
 def test_a_prompt_that_is_accepted_three_hundred_pieces_later_stands_where_the_agent_put_it(
     house: House, agent: AgentText
 ) -> None:
-    """003, R34, R79: for the sender, for those who look on, and on REST in either shape."""
+    """003: for the sender, for those who look on, and on REST in either shape."""
     room = Room(house.stage("websocket", V2, agent))
     asked = room.sender.prompt("hello")
     session = room.agent
@@ -135,7 +135,7 @@ def test_a_prompt_that_is_accepted_three_hundred_pieces_later_stands_where_the_a
 def test_a_v1_client_of_a_v2_agent_is_answered_at_the_end_in_whatever_order_it_was_accepted(
     house: House, order: tuple[str, ...]
 ) -> None:
-    """003, 004, R10, R16: and the words before the acceptance belong to its turn."""
+    """003, 004: and the words before the acceptance belong to its turn."""
     talk = house.stage("websocket", NAMELESS, PUBLISHED).open()
     asked = talk.prompt("hello")
     session = talk.agent
@@ -154,7 +154,7 @@ def test_a_v1_client_of_a_v2_agent_is_answered_at_the_end_in_whatever_order_it_w
 def test_a_prompt_that_the_agent_refuses_is_an_error_and_leaves_no_user_message(
     house: House, agent: AgentText
 ) -> None:
-    """003, 002, R33, R60: its code and its words, to the sender and on REST; the record keeps the text."""
+    """003, 002: its code and its words, to the sender and on REST; the record keeps the text."""
     room = Room(house.stage("websocket", V2, agent))
     asked = room.sender.prompt("not this")
     room.agent.agent.refuse(room.agent.asked(), -32042, "I will not")
@@ -184,7 +184,7 @@ def test_a_prompt_that_the_agent_refuses_is_an_error_and_leaves_no_user_message(
 def test_a_refusal_has_the_agents_code_for_every_client_and_one_end(
     house: House, client: Frame, agent: AgentText
 ) -> None:
-    """003, R33, R60: also when the agent had begun to work and goes idle for it."""
+    """003: also when the agent had begun to work and goes idle for it."""
     stage = house.stage("websocket", client, agent)
     talk = stage.open()
     events = stage.rest().events(talk.id)
@@ -208,7 +208,7 @@ def test_a_refusal_has_the_agents_code_for_every_client_and_one_end(
 def test_a_prompt_over_rest_that_the_agent_refuses_is_a_turn_error_behind_the_202(
     house: House, agent: AgentText
 ) -> None:
-    """002, 003, R57, R33."""
+    """002, 003."""
     talk = house.rest_talk(agent)
     prompt_id = talk.prompt("not this")
     talk.agent.agent.refuse(talk.agent.asked(), -32042, "I will not")
@@ -233,7 +233,7 @@ def begun(talk: Talk) -> Frame:
 @pytest.mark.requirement("R42", "R60")
 @EVERY_V2
 def test_a_second_prompt_goes_to_a_v2_agent_at_once_and_may_join_the_work(house: House, agent: AgentText) -> None:
-    """003, R42, R60: one idle, and each prompt has its own answer and its own end on REST."""
+    """003: one idle, and each prompt has its own answer and its own end on REST."""
     stage = house.stage("websocket", V2, agent)
     talk = stage.open()
     events = stage.rest().events(talk.id)
@@ -257,7 +257,7 @@ def test_a_second_prompt_goes_to_a_v2_agent_at_once_and_may_join_the_work(house:
 
 @pytest.mark.requirement("R42")
 def test_a_second_prompt_goes_to_a_v2_agent_at_once_on_every_transport(house: House, transport: str) -> None:
-    """003, R42."""
+    """003."""
     talk = house.stage(transport, V2, PUBLISHED).open()
     first = begun(talk)
     second = talk.prompt("second")
@@ -274,7 +274,7 @@ def test_a_second_prompt_goes_to_a_v2_agent_at_once_on_every_transport(house: Ho
 def test_a_second_prompt_that_the_agent_holds_is_not_ended_by_the_end_of_the_first(
     house: House, agent: AgentText
 ) -> None:
-    """003, R42, R36, R60: inserted at the next break point, it has an idle of its own."""
+    """003: inserted at the next break point, it has an idle of its own."""
     stage = house.stage("websocket", V2, agent)
     talk = stage.open()
     events = stage.rest().events(talk.id)
@@ -297,7 +297,7 @@ def test_a_second_prompt_that_the_agent_holds_is_not_ended_by_the_end_of_the_fir
 @pytest.mark.requirement("R33", "R42")
 @EVERY_V2
 def test_a_second_prompt_that_the_agent_refuses_leaves_the_first_alone(house: House, agent: AgentText) -> None:
-    """003, R42, R33."""
+    """003."""
     stage = house.stage("websocket", V2, agent)
     talk = stage.open()
     events = stage.rest().events(talk.id)
@@ -316,7 +316,7 @@ def test_a_second_prompt_that_the_agent_refuses_leaves_the_first_alone(house: Ho
 
 @pytest.mark.requirement("R42")
 def test_over_rest_a_second_prompt_waits_unless_the_agent_is_to_decide(house: House) -> None:
-    """002, 003, R42: `whenBusy: "agent"` hands it over at once."""
+    """002, 003: `whenBusy: "agent"` hands it over at once."""
     talk = house.rest_talk(PUBLISHED)
     first = talk.prompt("first")
     prompt = talk.agent.asked()
@@ -358,7 +358,7 @@ def test_a_second_prompt_of_a_v1_client_waits_for_its_turn(house: House, transpo
 @pytest.mark.requirement("R43")
 @EVERY_V2
 def test_a_cancel_of_a_v2_client_takes_back_what_the_agent_has_not_inserted(house: House, agent: AgentText) -> None:
-    """003, R43: the agent answers the held one with -32800; the work ends cancelled; each has one end."""
+    """003: the agent answers the held one with -32800; the work ends cancelled; each has one end."""
     stage = house.stage("websocket", V2, agent)
     talk = stage.open()
     events = stage.rest().events(talk.id)
@@ -378,7 +378,7 @@ def test_a_cancel_of_a_v2_client_takes_back_what_the_agent_has_not_inserted(hous
 
 @pytest.mark.requirement("R43")
 def test_a_cancel_of_a_v2_client_takes_back_what_waits_for_a_v1_agent(house: House, transport: str) -> None:
-    """003, R43: the agent never hears of it."""
+    """003: the agent never hears of it."""
     stage = house.stage(transport, V2, PLAIN)
     talk = stage.open()
     talk.prompt("first")
@@ -395,7 +395,7 @@ def test_a_cancel_of_a_v2_client_takes_back_what_waits_for_a_v1_agent(house: Hou
 
 @pytest.mark.requirement("R43")
 def test_a_cancel_leaves_what_another_client_has_waiting(house: House, served_by: str) -> None:
-    """003, R43: the same client's only."""
+    """003: the same client's only."""
     stage = house.stage(served_by, V2, PLAIN)
     talk = stage.open()
     other = stage.join(talk, V2)
@@ -416,7 +416,7 @@ def test_a_cancel_leaves_what_another_client_has_waiting(house: House, served_by
 def test_a_prompt_that_was_never_inserted_shows_no_message_but_its_record_keeps_the_text(
     house: House, agent: AgentText
 ) -> None:
-    """002, 003, R33, R78: it is cancelled before the agent answered."""
+    """002, 003: it is cancelled before the agent answered."""
     talk = house.rest_talk(agent)
     prompt_id = talk.prompt("never mind")
     prompt = talk.agent.asked()
@@ -433,7 +433,7 @@ def test_a_prompt_that_was_never_inserted_shows_no_message_but_its_record_keeps_
 @pytest.mark.requirement("R34")
 @EVERY_V2
 def test_the_agents_own_message_id_is_on_rest_too(house: House, agent: AgentText) -> None:
-    """002, 003, R34: and the message stands behind what was said before it."""
+    """002, 003: and the message stands behind what was said before it."""
     talk: RestTalk = house.rest_talk(agent)
     prompt_id = talk.prompt("hello")
     prompt = talk.agent.asked()

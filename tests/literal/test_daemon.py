@@ -44,7 +44,7 @@ def of_turn(reader: EventReader, prompt_id: str) -> list[Frame]:
 @pytest.mark.requirement("R57")
 @EVERY_AGENT
 def test_a_prompt_is_accepted_before_the_agent_has_said_anything(house: House, agent: AgentText) -> None:
-    """002, R57."""
+    """002."""
     talk = house.rest_talk(agent)
     reply = talk.rest.post_prompt(talk.id, "take your time")
     assert reply.status == 202
@@ -58,7 +58,7 @@ def test_a_prompt_is_accepted_before_the_agent_has_said_anything(house: House, a
 @pytest.mark.requirement("R59", "R60", "R61", "R62", "R79")
 @EVERY_AGENT
 def test_everybody_hears_the_same_events_and_one_end_behind_them_all(house: House, agent: AgentText) -> None:
-    """002, R59, R60, R61, R62, R79."""
+    """002."""
     talk = house.rest_talk(agent)
     sender, passive = talk.events(), talk.events()
     prompt_id = played(talk)
@@ -74,7 +74,7 @@ def test_everybody_hears_the_same_events_and_one_end_behind_them_all(house: Hous
 
 @pytest.mark.requirement("R60")
 def test_a_turn_that_fails_ends_with_turn_error(house: House) -> None:
-    """002, R60."""
+    """002."""
     talk = house.rest_talk(PLAIN)
     prompt_id = talk.prompt("fail")
     talk.agent.agent.refuse(talk.agent.asked(), -32603, "the model is gone")
@@ -87,7 +87,7 @@ def test_a_turn_that_fails_ends_with_turn_error(house: House) -> None:
 
 @pytest.mark.requirement("R64")
 def test_the_loss_of_the_prompting_client_does_not_touch_the_turn(house: House) -> None:
-    """002, R64: its connection is closed with the 202."""
+    """002: its connection is closed with the 202."""
     talk = house.rest_talk(PLAIN)
     prompt_id = talk.prompt("work")
     prompt = talk.agent.asked()
@@ -110,7 +110,7 @@ REFUSED: list[tuple[str, Any, int]] = [
 def test_a_submission_that_is_wrong_is_refused_at_once_and_starts_nothing(
     house: House, path: str, body: Any, status: int
 ) -> None:
-    """002, R58."""
+    """002."""
     talk = house.rest_talk(PLAIN)
     reply = talk.rest.ask("POST", path.format(id=talk.id), body)
     assert reply.status == status
@@ -121,7 +121,7 @@ def test_a_submission_that_is_wrong_is_refused_at_once_and_starts_nothing(
 
 @pytest.mark.requirement("R58")
 def test_a_busy_session_refuses_where_the_daemon_is_set_so(house: House) -> None:
-    """002, R58: the issue's own answer, and nothing is started."""
+    """002: the issue's own answer, and nothing is started."""
     talk = house.rest_talk(PLAIN, *STRICT)
     first = talk.prompt("first")
     prompt = talk.agent.asked()
@@ -137,7 +137,7 @@ def test_a_busy_session_refuses_where_the_daemon_is_set_so(house: House) -> None
 
 @pytest.mark.requirement("R58", "R60")
 def test_a_busy_session_queues_by_default_and_refuses_who_asks_for_that(house: House) -> None:
-    """002, R58, R60."""
+    """002."""
     talk = house.rest_talk(PLAIN)
     first = talk.prompt("first")
     prompt = talk.agent.asked()
@@ -152,7 +152,7 @@ def test_a_busy_session_queues_by_default_and_refuses_who_asks_for_that(house: H
 
 @pytest.mark.requirement("R67")
 def test_a_daemon_without_blocking_replies_answers_202_to_who_wants_to_wait(house: House) -> None:
-    """002, R67: the wish is ignored, not refused."""
+    """002: the wish is ignored, not refused."""
     talk = house.rest_talk(PLAIN, *STRICT)
     reply = talk.rest.post_prompt(talk.id, "work", {"Prefer": "wait=60"})
     assert reply.status == 202
@@ -165,7 +165,7 @@ def test_a_daemon_without_blocking_replies_answers_202_to_who_wants_to_wait(hous
 def test_a_cursor_that_cannot_be_honoured_is_answered_in_the_words_of_the_contract(
     house: House, cursor: int, headers: Frame, detail: str | None
 ) -> None:
-    """002, R77: and the stream goes on."""
+    """002: and the stream goes on."""
     talk = house.rest_talk(PLAIN)
     first = played(talk)
     talk.events().terminal(first)
@@ -182,7 +182,7 @@ def test_a_cursor_that_cannot_be_honoured_is_answered_in_the_words_of_the_contra
 
 @pytest.mark.requirement("R58")
 def test_a_full_queue_is_what_the_published_sdk_reads_as_its_pending_limit(house: House) -> None:
-    """002, R58: it looks at the status, the code and three members."""
+    """002: it looks at the status, the code and three members."""
     talk = house.rest_talk(PLAIN, "--limit", "queue_length=1")
     first = talk.prompt("first")
     prompt = talk.agent.asked()
@@ -200,9 +200,10 @@ def test_a_full_queue_is_what_the_published_sdk_reads_as_its_pending_limit(house
     assert ends(events.heard.all()) == [first, second]
 
 
+@pytest.mark.requirement("R100")
 @EVERY_AGENT
 def test_every_event_of_a_turn_names_who_prompted_it(house: House, agent: AgentText) -> None:
-    """002, R100: the client that prompted, and whose name it did it in; the end included."""
+    """002: the client that prompted, and whose name it did it in; the end included."""
     talk = house.rest_talk(agent)
     client_id = talk.created["clientId"]
     events = talk.events()
@@ -228,9 +229,9 @@ def test_every_event_of_a_turn_names_who_prompted_it(house: House, agent: AgentT
     assert authors == authors[:1] * len(authors)
 
 
-@pytest.mark.requirement("R71")
+@pytest.mark.requirement("R71", "R100")
 def test_a_prompt_over_acp_names_its_author_on_every_event_too(house: House, served_by: str) -> None:
-    """002, R100, R71."""
+    """002."""
     stage = house.stage(served_by, NAMELESS, PLAIN)
     talk = stage.open()
     events = stage.rest().events(talk.id)
@@ -247,7 +248,7 @@ def test_a_prompt_over_acp_names_its_author_on_every_event_too(house: House, ser
 
 @pytest.mark.requirement("R71")
 def test_a_prompt_over_rest_is_heard_with_its_end_over_acp(house: House, served_by: str) -> None:
-    """002, 000, R71."""
+    """002, 000."""
     stage = house.stage(served_by, NAMELESS, PLAIN)
     talk = stage.open()
     talk.client.notify("session/ready", {"sessionId": talk.id})
@@ -261,7 +262,7 @@ def test_a_prompt_over_rest_is_heard_with_its_end_over_acp(house: House, served_
 
 @pytest.mark.requirement("R75", "R76")
 def test_who_comes_back_with_a_cursor_hears_what_it_missed_once_the_end_included(house: House) -> None:
-    """002, R75, R76."""
+    """002."""
     talk = house.rest_talk(PLAIN)
     reader = talk.events()
     prompt_id = talk.prompt("work")
@@ -280,7 +281,7 @@ def test_who_comes_back_with_a_cursor_hears_what_it_missed_once_the_end_included
 
 @pytest.mark.requirement("R66")
 def test_how_a_prompt_stands_is_told_without_any_stream(house: House) -> None:
-    """002, R66."""
+    """002."""
     talk = house.rest_talk(PLAIN)
     prompt_id = talk.prompt("work")
     prompt = talk.agent.asked()
@@ -294,7 +295,7 @@ def test_how_a_prompt_stands_is_told_without_any_stream(house: House) -> None:
 
 @pytest.mark.requirement("R63")
 def test_the_stream_is_one_that_proxies_leave_alone(house: House) -> None:
-    """002, R63."""
+    """002."""
     reader = house.rest_talk(PLAIN).events()
     assert reader.headers["content-type"].startswith("text/event-stream")
     assert reader.headers["x-accel-buffering"] == "no"
@@ -345,9 +346,11 @@ def test_the_stream_of_many_sessions_shows_v1_and_v2_alike(house: House, agent: 
 
 
 def told_kinds(value: Any) -> Iterator[str]:
-    """Every kind of update anywhere in an answer."""
+    """Every kind of update anywhere in an answer. An event that says what was left out shows no update."""
     if isinstance(value, dict):
         found = cast("Frame", value)
+        if found.get("type") == "session_update_omitted":
+            return
         if isinstance(kind := found.get("sessionUpdate"), str):
             yield kind
         for each in found.values():

@@ -51,7 +51,7 @@ def users(events: EventReader) -> list[Frame]:
 def test_a_daemon_that_is_killed_while_the_agent_has_a_prompt_ends_it_once_and_keeps_its_text(
     house: House, agent: AgentText, moment: str
 ) -> None:
-    """002, 003, R60, R78, R34: SIGKILL, and a new daemon on the same data."""
+    """002, 003: SIGKILL, and a new daemon on the same data."""
     with house.serve(agent) as served:
         talk = house.rest_talk(agent, served=served)
         prompt_id = talk.prompt(WORDS)
@@ -82,7 +82,7 @@ def test_a_daemon_that_is_killed_while_the_agent_has_a_prompt_ends_it_once_and_k
 def test_an_agent_that_is_killed_with_a_prompt_ends_it_once_and_the_next_one_runs(
     house: House, agent: AgentText, moment: str
 ) -> None:
-    """002, 003, R60, R33, R36: refused if it was not in the conversation yet, failed if it was."""
+    """002, 003: refused if it was not in the conversation yet, failed if it was."""
     with house.serve(agent) as served:
         client = house.connect(served.daemon.socket(), V2)
         cwd = house.folder()
@@ -119,7 +119,7 @@ def test_an_agent_that_is_killed_with_a_prompt_ends_it_once_and_the_next_one_run
 def test_two_prompts_that_the_agent_has_both_end_once_when_the_daemon_is_killed(
     house: House, agent: AgentText
 ) -> None:
-    """003, R42, R60: one it works on, one it holds."""
+    """003: one it works on, one it holds."""
     with house.serve(agent) as served:
         talk = house.rest_talk(agent, served=served)
         first = talk.prompt("first")
@@ -143,7 +143,7 @@ def test_two_prompts_that_the_agent_has_both_end_once_when_the_daemon_is_killed(
 def test_a_client_that_is_cut_off_before_the_acceptance_finds_its_prompt_once_when_it_comes_back(
     house: House, way: str, agent: AgentText
 ) -> None:
-    """003, 002, R74, R45: the turn goes on without it."""
+    """003, 002: the turn goes on without it."""
     stage = house.stage(way, V2, agent)
     talk = stage.open()
     events = stage.rest().events(talk.id)
@@ -168,7 +168,7 @@ def test_a_client_that_is_cut_off_before_the_acceptance_finds_its_prompt_once_wh
 
 @pytest.mark.requirement("R60", "R74")
 def test_a_prompt_over_the_relay_is_answered_once_when_the_daemon_is_killed_and_comes_back(house: House) -> None:
-    """002, 003, R60, R74: whose agent had it and had not answered."""
+    """002, 003: whose agent had it and had not answered."""
     with house.serve(PUBLISHED) as served:
         client = house.relayed(served, V2)
         cwd = house.folder()

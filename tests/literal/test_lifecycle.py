@@ -30,18 +30,19 @@ def states(talk: Talk, word: str) -> list[str]:
     return [state for state, _ in groupby(told)]
 
 
+@pytest.mark.requirement("R92")
 def test_the_flag_is_offered(house: House, transport: str) -> None:
-    """003, R92: in `initialize`, beside the other capabilities of a session."""
+    """003: in `initialize`, beside the other capabilities of a session."""
     offered = house.stage(transport, NAMELESS, PLAIN).client.initialized["agentCapabilities"]
     assert offered["sessionCapabilities"]["lifecycle"] == {}
 
 
-@pytest.mark.requirement("R34", "R35", "R36", "R38")
+@pytest.mark.requirement("R34", "R35", "R36", "R38", "R92")
 @pytest.mark.parametrize("agent", [PLAIN, PUBLISHED], ids=lambda text: text.name)
 def test_a_flagged_client_is_answered_at_acceptance_and_told_by_states(
     house: House, transport: str, agent: AgentText
 ) -> None:
-    """003, R92, R34, R35, R36, R38."""
+    """003."""
     talk = house.stage(transport, FLAGGED, agent).open()
     asked = talk.prompt("hello")
     prompt = talk.agent.asked()
@@ -65,7 +66,7 @@ def test_a_flagged_client_is_answered_at_acceptance_and_told_by_states(
 @pytest.mark.requirement("R33")
 @EVERY_V2
 def test_a_flagged_client_is_answered_only_when_the_agent_accepted(house: House, agent: AgentText) -> None:
-    """003, R33: before that, an error is still possible, and then there is no user message."""
+    """003: before that, an error is still possible, and then there is no user message."""
     stage = house.stage("websocket", FLAGGED, agent)
     talk = stage.open()
     refused = talk.prompt("no")
@@ -83,13 +84,13 @@ def test_a_flagged_client_is_answered_only_when_the_agent_accepted(house: House,
     talk.update("state_change", state="idle", stop_reason="end_turn")
 
 
-@pytest.mark.requirement("R37")
+@pytest.mark.requirement("R37", "R97")
 @pytest.mark.parametrize("agent", [PLAIN, PUBLISHED], ids=lambda text: text.name)
 @pytest.mark.parametrize(("client", "word"), [(FLAGGED, "state_change"), (V2, "state_update")], ids=["flag", "v2"])
 def test_requires_action_names_what_it_waits_for(
     house: House, transport: str, client: Frame, word: str, agent: AgentText
 ) -> None:
-    """003, R37, R97: the open request on that connection, and its kind; running afterwards."""
+    """003: the open request on that connection, and its kind; running afterwards."""
     talk = house.stage(transport, client, agent).open()
     talk.prompt("ask me")
     session = talk.agent
@@ -113,8 +114,9 @@ def test_requires_action_names_what_it_waits_for(
     assert states(talk, word) == ["running", "requires_action", "running", "idle"]
 
 
+@pytest.mark.requirement("R97")
 def test_requires_action_names_what_it_waits_for_on_rest(house: House) -> None:
-    """003, 002, R97: there the request has the daemon's own id."""
+    """003, 002: there the request has the daemon's own id."""
     talk = house.rest_talk(PLAIN)
     events = talk.events()
     prompt_id = talk.prompt("ask me")
@@ -129,13 +131,13 @@ def test_requires_action_names_what_it_waits_for_on_rest(house: House) -> None:
     events.terminal(prompt_id)
 
 
-@pytest.mark.requirement("R36")
+@pytest.mark.requirement("R36", "R91")
 @STATEFUL
 @pytest.mark.parametrize("client", [NAMELESS, V2], ids=["v1", "v2"])
 def test_a_turn_of_an_agent_that_speaks_of_states_ends_at_idle_and_the_next_prompt_runs(
     house: House, client: Frame, agent: AgentText
 ) -> None:
-    """003, R91, R36: whatever its version and whichever of the two words it has; usage and all."""
+    """003: whatever its version and whichever of the two words it has; usage and all."""
     stage = house.stage("websocket", client, agent)
     talk = stage.open()
     events = stage.rest().events(talk.id)
@@ -170,8 +172,9 @@ def is_idle(talk: Talk) -> Fits:
     return fits
 
 
+@pytest.mark.requirement("R91")
 def test_a_turn_ends_by_state_over_every_transport(house: House, transport: str) -> None:
-    """003, R91: what the client hears is its own version's end."""
+    """003: what the client hears is its own version's end."""
     talk = house.stage(transport, NAMELESS, LIFECYCLE).open()
     asked = talk.prompt("hello")
     prompt = talk.agent.asked()
@@ -186,11 +189,12 @@ def after(talk: Talk, count: int) -> list[Frame]:
     return talk.client.frames(talk.id)[count:]
 
 
+@pytest.mark.requirement("R98")
 @EVERY_V2
 def test_idle_without_a_reason_stays_without_one_for_v2_and_is_an_end_for_the_others(
     house: House, agent: AgentText
 ) -> None:
-    """003, R98: `stop_reason` is optional there."""
+    """003: `stop_reason` is optional there."""
     stage = house.stage("websocket", V2, agent)
     talk = stage.open()
     onlooker = stage.join(talk, NAMELESS)
@@ -212,7 +216,7 @@ def test_idle_without_a_reason_stays_without_one_for_v2_and_is_an_end_for_the_ot
 @pytest.mark.requirement("R33", "R36")
 @EVERY_V2
 def test_a_failure_after_acceptance_is_told_by_the_idle_state(house: House, agent: AgentText) -> None:
-    """003, R36, R33: for v1 the error of the prompt, for REST `turn_error`."""
+    """003: for v1 the error of the prompt, for REST `turn_error`."""
     stage = house.stage("websocket", V2, agent)
     talk = stage.open()
     onlooker = stage.join(talk, NAMELESS)
@@ -230,11 +234,12 @@ def test_a_failure_after_acceptance_is_told_by_the_idle_state(house: House, agen
     assert "stopReason" not in onlooker.update("turn_complete")
 
 
+@pytest.mark.requirement("R98")
 @EVERY_V2
 def test_a_whole_message_of_an_agent_stays_whole_for_v2_and_comes_in_pieces_for_v1(
     house: House, agent: AgentText
 ) -> None:
-    """003, R98: both forms, for agents as for users."""
+    """003: both forms, for agents as for users."""
     stage = house.stage("websocket", V2, agent)
     talk = stage.open()
     onlooker = stage.join(talk, NAMELESS)
@@ -258,7 +263,7 @@ def test_a_whole_message_of_an_agent_stays_whole_for_v2_and_comes_in_pieces_for_
 @pytest.mark.requirement("R39")
 @STATEFUL
 def test_a_turn_that_the_agent_begins_by_itself_is_told_by_states(house: House, agent: AgentText) -> None:
-    """003, R39: no prompt, so no `turn_complete`; its words reach everybody."""
+    """003: no prompt, so no `turn_complete`; its words reach everybody."""
     stage = house.stage("websocket", V2, agent)
     talk = stage.open()
     talk.client.notify("session/ready", {"sessionId": talk.id})
@@ -277,7 +282,7 @@ def test_a_turn_that_the_agent_begins_by_itself_is_told_by_states(house: House, 
 
 @pytest.mark.requirement("R40", "R41")
 def test_news_from_the_background_leaves_the_session_idle(house: House, transport: str) -> None:
-    """003, R40, R41: also before the first prompt."""
+    """003: also before the first prompt."""
     stage = house.stage(transport, V2, PUBLISHED)
     talk = stage.open()
     talk.client.notify("session/ready", {"sessionId": talk.id})
@@ -302,7 +307,7 @@ def test_news_from_the_background_leaves_the_session_idle(house: House, transpor
 def test_who_comes_to_a_running_session_learns_that_it_runs_and_hears_its_end(
     house: House, agent: AgentText
 ) -> None:
-    """003, R44: the state comes behind the history and before the answer."""
+    """003: the state comes behind the history and before the answer."""
     stage = house.stage("websocket", V2, agent)
     talk = stage.open()
     talk.prompt("hello")
@@ -322,7 +327,7 @@ def test_who_comes_to_a_running_session_learns_that_it_runs_and_hears_its_end(
 def test_a_history_has_the_user_messages_with_their_ids_and_the_ends_of_turns(
     house: House, agent: AgentText
 ) -> None:
-    """003, R45, R34."""
+    """003."""
     stage = house.stage("websocket", V2, agent)
     talk = stage.open()
     for number, text in enumerate(("one", "two"), 1):

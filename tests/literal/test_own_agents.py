@@ -79,7 +79,7 @@ def markers(session: Session) -> list[Frame]:
 
 @pytest.mark.requirement("R18", "R19", "R20", "R21", "R22")
 def test_it_offers_turn_complete_and_ends_each_turn_with_it(house: House, own: Own) -> None:
-    """000, R18, R19, R20, R21, R22: to a client that asked for nothing."""
+    """000: to a client that asked for nothing."""
     session = opened(house, own, NAMELESS)
     assert session.client.initialized["agentCapabilities"]["sessionCapabilities"]["turnComplete"] == {}
     for text in (own.say, own.say):
@@ -96,7 +96,7 @@ def test_it_offers_turn_complete_and_ends_each_turn_with_it(house: House, own: O
 
 @pytest.mark.requirement("R24")
 def test_a_turn_that_fails_has_a_marker_without_a_reason_before_the_error(house: House, own: Own) -> None:
-    """000, R24."""
+    """000."""
     session = opened(house, own, NAMELESS)
     asked = session.prompt(own.fail)
     assert "error" in session.client.response(asked)
@@ -107,7 +107,7 @@ def test_a_turn_that_fails_has_a_marker_without_a_reason_before_the_error(house:
 
 @pytest.mark.requirement("R25", "R26")
 def test_a_released_client_is_neither_offered_nor_sent_what_it_does_not_have(house: House, own: Own) -> None:
-    """000, 001, R25, R26."""
+    """000, 001."""
     session = opened(house, own, KNOWN)
     offered = session.client.initialized["agentCapabilities"]["sessionCapabilities"]
     assert not {"turnComplete", "ready"} & offered.keys()
@@ -128,7 +128,7 @@ def test_a_released_client_is_neither_offered_nor_sent_what_it_does_not_have(hou
     ids=["sdk-v1", "sdk-v2", "built-in-v1"],
 )
 def test_it_offers_ready_and_holds_its_news_until_then(house: House, which: Own, client: Frame, news: str) -> None:
-    """001, R26, R27: a client that takes its time loses nothing."""
+    """001: a client that takes its time loses nothing."""
     session = opened(house, which, client, is_fresh=True)
     assert session.client.initialized["capabilities"]["session"]["ready"] is True
     other = Session(session.client, house.folder())
@@ -138,8 +138,9 @@ def test_it_offers_ready_and_holds_its_news_until_then(house: House, which: Own,
     assert news not in kinds(other.updates())
 
 
+@pytest.mark.requirement("R95")
 def test_its_author_hears_of_ready(house: House) -> None:
-    """001, R95: so that a backend can be told; once."""
+    """001: so that a backend can be told; once."""
     session = opened(house, SDK, NAMELESS, is_fresh=True)
     session.client.notify("session/ready", {"sessionId": session.id})
     session.client.update(session.id, "session_info_update", title="the author heard: ready")
@@ -149,8 +150,9 @@ def test_its_author_hears_of_ready(house: House) -> None:
     assert len(titles) == 1
 
 
+@pytest.mark.requirement("R92")
 def test_it_offers_the_lifecycle_flag_and_keeps_it(house: House, own: Own) -> None:
-    """003, R92: answered `{}` at acceptance; user message, states, the reason and the usage."""
+    """003: answered `{}` at acceptance; user message, states, the reason and the usage."""
     session = opened(house, own, FLAGGED)
     assert session.client.initialized["agentCapabilities"]["sessionCapabilities"]["lifecycle"] == {}
     asked = session.prompt(own.say)
@@ -168,10 +170,10 @@ def test_it_offers_the_lifecycle_flag_and_keeps_it(house: House, own: Own) -> No
     )
 
 
-@pytest.mark.requirement("R37")
+@pytest.mark.requirement("R37", "R97")
 @pytest.mark.parametrize(("client", "word"), [(FLAGGED, "state_change"), (V2, "state_update")], ids=["flag", "v2"])
 def test_its_requires_action_names_what_it_waits_for(house: House, own: Own, client: Frame, word: str) -> None:
-    """003, R37, R97."""
+    """003."""
     session = opened(house, own, client)
     session.prompt(own.ask)
     request = session.client.asked("session/request_permission", session.id)
@@ -192,7 +194,7 @@ def test_its_requires_action_names_what_it_waits_for(house: House, own: Own, cli
 
 @pytest.mark.requirement("R32", "R34", "R36", "R38")
 def test_v2_is_answered_with_the_id_of_the_message_that_it_shows(house: House, own: Own) -> None:
-    """003, R32, R34, R36, R38."""
+    """003."""
     session = opened(house, own, V2)
     message_id = session.client.response(session.prompt(own.say))["result"]["messageId"]
     idle = session.client.update(session.id, "state_update", state="idle", stopReason="end_turn")
@@ -201,9 +203,9 @@ def test_v2_is_answered_with_the_id_of_the_message_that_it_shows(house: House, o
     assert (shown["messageId"], shown["content"]) == (message_id, [text_block(own.say)])
 
 
-@pytest.mark.requirement("R14", "R15")
+@pytest.mark.requirement("R14", "R15", "R99")
 def test_a_cancel_ends_the_turn_and_closes_its_tool_calls_and_leaves_what_waits(house: House, own: Own) -> None:
-    """004, R14, R15, R99: on v1 a cancel is for the turn; the next prompt runs."""
+    """004: on v1 a cancel is for the turn; the next prompt runs."""
     session = opened(house, own, NAMELESS)
     first = session.prompt(own.wait)
     session.client.update(session.id, "agent_message_chunk")
@@ -223,7 +225,7 @@ def test_a_cancel_ends_the_turn_and_closes_its_tool_calls_and_leaves_what_waits(
 
 @pytest.mark.requirement("R43")
 def test_a_cancel_of_v2_takes_back_what_is_not_in_the_conversation_yet(house: House, own: Own) -> None:
-    """003, R43."""
+    """003."""
     session = opened(house, own, V2)
     session.prompt(own.wait)
     session.client.update(session.id, "agent_message_chunk")
@@ -235,7 +237,7 @@ def test_a_cancel_of_v2_takes_back_what_is_not_in_the_conversation_yet(house: Ho
 
 @pytest.mark.requirement("R56")
 def test_words_beside_a_turn_never_have_the_id_of_another_message(house: House) -> None:
-    """003, R56: also not of one in an earlier turn."""
+    """003: also not of one in an earlier turn."""
     session = opened(house, SDK, V2)
     for number in (1, 2, 3):
         session.client.response(session.prompt("aside"))
@@ -258,7 +260,7 @@ def test_words_beside_a_turn_never_have_the_id_of_another_message(house: House) 
 
 @pytest.mark.requirement("R7")
 def test_a_request_id_comes_back_with_its_type(house: House, own: Own) -> None:
-    """000, R7: `2` is not `"2"`."""
+    """000: `2` is not `"2"`."""
     session = opened(house, own, NAMELESS)
     params = {"sessionId": session.id, "prompt": [text_block(own.say)]}
     for request_id in (70002, "70002"):

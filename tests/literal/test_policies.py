@@ -39,7 +39,7 @@ CASES = [
 def test_turn_complete_is_offered_and_sent_to_whom_the_policy_says(
     house: House, policy: str, client: str, is_served: bool
 ) -> None:
-    """000, R18, R25, R6."""
+    """000."""
     stage = house.stage("websocket", CLIENTS[client], PLAIN, "--turn-complete", policy)
     offered = stage.client.initialized["agentCapabilities"]["sessionCapabilities"]
     mirrored = stage.client.initialized.get("capabilities", {}).get("session", {})

@@ -35,9 +35,9 @@ def before(talk: Talk, response: Frame) -> list[Frame]:
     return [frame["params"]["update"] for frame in told if is_update(frame) and about(frame) == talk.id]
 
 
-@pytest.mark.requirement("R10", "R12", "R13")
+@pytest.mark.requirement("R10", "R12", "R13", "R94", "R98")
 def test_a_turn_passes_as_the_agent_told_it_with_its_questions_in_their_place(house: House, transport: str) -> None:
-    """004, R10, R12, R13, R94: plan, words, tool call, permission, file, result, words, answer."""
+    """004: plan, words, tool call, permission, file, result, words, answer."""
     talk = house.stage(transport, EDITOR, PLAIN).open()
     asked = talk.prompt("read the notes")
     agent = talk.agent
@@ -78,7 +78,7 @@ def test_a_turn_passes_as_the_agent_told_it_with_its_questions_in_their_place(ho
 @pytest.mark.parametrize("reason", REASONS)
 @EVERY_AGENT
 def test_a_turn_ends_with_the_agents_reason(house: House, agent: AgentText, reason: str) -> None:
-    """004, R11."""
+    """004."""
     talk = house.stage("websocket", NAMELESS, agent).open()
     asked = talk.prompt("hello")
     prompt = talk.agent.asked()
@@ -89,7 +89,7 @@ def test_a_turn_ends_with_the_agents_reason(house: House, agent: AgentText, reas
 
 @pytest.mark.requirement("R1")
 def test_session_methods_before_initialize_are_refused(house: House) -> None:
-    """004, R1."""
+    """004."""
     client = RawClient(house.served(PLAIN).daemon.socket())
     try:
         asked = client.request("session/new", {"cwd": str(house.folder()), "mcpServers": []})
@@ -102,7 +102,7 @@ def test_session_methods_before_initialize_are_refused(house: House) -> None:
 def test_a_cancel_is_heard_while_the_prompt_runs_and_late_words_come_before_the_answer(
     house: House, transport: str
 ) -> None:
-    """004, R9, R15, R16, R17."""
+    """004."""
     talk = house.stage(transport, NAMELESS, PLAIN).open()
     asked = talk.prompt("work")
     prompt = talk.agent.asked()
@@ -138,7 +138,7 @@ def answer_with_an_error(agent: AgentSession, prompt: Frame) -> None:
 def test_after_a_cancel_the_turn_is_cancelled_whatever_the_agent_says(
     house: House, agent: AgentText, answer: object
 ) -> None:
-    """004, R15, R23: an abort never leaks as an error; the agent's own word is kept beside it."""
+    """004: an abort never leaks as an error; the agent's own word is kept beside it."""
     stage = house.stage("websocket", NAMELESS, agent)
     talk = stage.open()
     events = stage.rest().events(talk.id)
@@ -160,7 +160,7 @@ def test_after_a_cancel_the_turn_is_cancelled_whatever_the_agent_says(
 
 @pytest.mark.requirement("R15")
 def test_after_a_cancel_the_turn_is_cancelled_on_every_transport(house: House, transport: str) -> None:
-    """004, R15."""
+    """004."""
     talk = house.stage(transport, NAMELESS, PLAIN).open()
     asked = talk.prompt("work")
     prompt = talk.agent.asked()
@@ -174,7 +174,7 @@ def test_after_a_cancel_the_turn_is_cancelled_on_every_transport(house: House, t
 def test_an_open_question_is_answered_cancelled_once_when_the_turn_is_cancelled(
     house: House, transport: str
 ) -> None:
-    """004, R49: the client answers it as it must; the agent hears one answer."""
+    """004: the client answers it as it must; the agent hears one answer."""
     talk = house.stage(transport, NAMELESS, PLAIN).open()
     asked = talk.prompt("ask me")
     prompt = talk.agent.asked()
@@ -207,11 +207,12 @@ def last_statuses(updates: list[Frame]) -> Frame:
 CLOSED = {"call-done": "completed"}
 
 
+@pytest.mark.requirement("R99")
 @pytest.mark.parametrize(("client", "status"), [(NAMELESS, "failed"), (V2, "cancelled")], ids=["v1", "v2"])
 def test_tool_calls_that_a_cancel_left_open_are_closed_before_the_end(
     house: House, transport: str, client: Frame, status: str
 ) -> None:
-    """004, R99: in the words of the client's version."""
+    """004: in the words of the client's version."""
     talk = house.stage(transport, client, PLAIN).open()
     asked = talk.prompt("work")
     prompt = with_open_calls(talk)
@@ -232,11 +233,12 @@ def test_tool_calls_that_a_cancel_left_open_are_closed_before_the_end(
     assert told[-1]["sessionUpdate"] == end
 
 
+@pytest.mark.requirement("R99")
 @EVERY_AGENT
 def test_tool_calls_that_a_cancel_left_open_are_closed_for_everybody_and_in_the_history(
     house: House, agent: AgentText
 ) -> None:
-    """004, R99: who looks on in either version, REST, and who comes later."""
+    """004: who looks on in either version, REST, and who comes later."""
     stage = house.stage("websocket", NAMELESS, agent)
     talk = stage.open()
     live = {version: stage.join(talk, client) for version, client in ((1, NAMELESS), (2, V2))}
@@ -249,6 +251,7 @@ def test_tool_calls_that_a_cancel_left_open_are_closed_for_everybody_and_in_the_
     events.until("turn_complete", stopReason="cancelled")
     live[1].update("turn_complete")
     live[2].update("state_update", state="idle", stopReason="cancelled")
+    talk.update("turn_complete")
     failed, cancelled = (CLOSED | dict.fromkeys(OPEN_CALLS, word) for word in ("failed", "cancelled"))
     assert last_statuses(talk.updates()) == failed
     assert last_statuses(live[1].updates()) == failed
@@ -277,7 +280,7 @@ def test_a_cancel_of_a_v1_client_leaves_what_it_has_waiting(house: House, transp
 
 @pytest.mark.requirement("R23", "R60")
 def test_a_cancel_over_rest_is_told_and_ends_the_turn_once(house: House) -> None:
-    """004, 002, R23, R60."""
+    """004, 002."""
     talk = house.rest_talk(PLAIN)
     prompt_id = talk.prompt("work")
     prompt = talk.agent.asked()
@@ -294,7 +297,7 @@ def test_a_cancel_over_rest_is_told_and_ends_the_turn_once(house: House) -> None
 
 @pytest.mark.requirement("R16")
 def test_a_prompt_after_the_end_is_a_turn_of_its_own(house: House, transport: str) -> None:
-    """004, R16: and the words of each come before its answer."""
+    """004: and the words of each come before its answer."""
     talk = house.stage(transport, NAMELESS, PLAIN).open()
     for text in ("one", "two"):
         asked = talk.prompt(text)

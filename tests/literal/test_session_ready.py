@@ -47,7 +47,7 @@ def roundtrip(stage: Stage) -> None:
 def test_a_client_that_asked_for_nothing_is_offered_session_ready(
     house: House, transport: str, client: Frame
 ) -> None:
-    """001, R6: shown as `capabilities.session.ready: true`."""
+    """001: shown as `capabilities.session.ready: true`."""
     initialized = house.stage(transport, client, PLAIN).client.initialized
     assert is_offered(initialized)
     if client is not V2:
@@ -59,7 +59,7 @@ def test_a_client_that_asked_for_nothing_is_offered_session_ready(
 def test_what_is_offered_is_held_until_the_client_is_ready_and_then_comes_in_order(
     house: House, transport: str, client: Frame
 ) -> None:
-    """001, R26, R27, R8: nothing before, all of it after, once; and the notification itself is not answered."""
+    """001: nothing before, all of it after, once; and the notification itself is not answered."""
     stage = house.stage(transport, client, PLAIN, *WAITING)
     talk = stage.open()
     talk.agent.say(*(titled(f"title {number}") for number in range(5)), COMMANDS)
@@ -73,7 +73,7 @@ def test_what_is_offered_is_held_until_the_client_is_ready_and_then_comes_in_ord
 
 @pytest.mark.requirement("R29")
 def test_a_prompt_counts_as_ready(house: House, transport: str) -> None:
-    """001, R29: and what was held comes before what the turn says."""
+    """001: and what was held comes before what the turn says."""
     stage = house.stage(transport, NAMELESS, PLAIN, *WAITING)
     talk = stage.open()
     talk.agent.say(COMMANDS)
@@ -90,7 +90,7 @@ def test_a_prompt_counts_as_ready(house: House, transport: str) -> None:
 def test_a_backend_that_is_faster_than_the_answer_cannot_make_its_news_overtake_it(
     house: House, transport: str
 ) -> None:
-    """001, R30, R3: the agent's update is on the wire before its answer to `session/new`."""
+    """001: the agent's update is on the wire before its answer to `session/new`."""
     stage = house.stage(transport, NAMELESS, PLAIN, *WAITING)
 
     def hasty(agent: RawAgent, frame: Frame) -> None:
@@ -135,7 +135,7 @@ class SlowClient:
 
 @pytest.mark.requirement("R30", "R47")
 def test_a_client_that_needs_20_ms_to_register_a_session_loses_nothing(house: House, transport: str) -> None:
-    """001, R30, R47."""
+    """001."""
     stage = house.stage(transport, NAMELESS, PLAIN, is_fresh=True)
     slow = SlowClient(stage.client)
     talk = stage.open()
@@ -151,7 +151,7 @@ def test_a_client_that_needs_20_ms_to_register_a_session_loses_nothing(house: Ho
 def test_without_ready_the_news_comes_after_the_timeout_and_the_connection_is_not_held_again(
     house: House, way: str
 ) -> None:
-    """001, R28: a client that never heard of the text waits once."""
+    """001: a client that never heard of the text waits once."""
     stage = house.stage(way, NAMELESS, PLAIN, is_fresh=True)
     opened = monotonic()
     first = stage.open()
@@ -167,7 +167,7 @@ def test_without_ready_the_news_comes_after_the_timeout_and_the_connection_is_no
 
 @pytest.mark.requirement("R26")
 def test_a_released_client_that_never_sends_it_is_neither_offered_it_nor_held(house: House, transport: str) -> None:
-    """001, R26."""
+    """001."""
     stage = house.stage(transport, KNOWN, PLAIN, *WAITING)
     assert not is_offered(stage.client.initialized)
     assert "ready" not in stage.client.initialized["agentCapabilities"]["sessionCapabilities"]
@@ -179,7 +179,7 @@ def test_a_released_client_that_never_sends_it_is_neither_offered_it_nor_held(ho
 @pytest.mark.requirement("R6", "R28")
 @pytest.mark.parametrize("client", [NAMELESS, V2], ids=["v1", "v2"])
 def test_with_a_timeout_of_nought_it_is_neither_offered_nor_held(house: House, client: Frame) -> None:
-    """001, R6, R28."""
+    """001."""
     stage = house.stage("websocket", client, PLAIN, "--ready-timeout", "0")
     assert not is_offered(stage.client.initialized)
     talk = stage.open()
@@ -191,7 +191,7 @@ def test_with_a_timeout_of_nought_it_is_neither_offered_nor_held(house: House, c
 
 @pytest.mark.requirement("R8", "R31")
 def test_ready_again_and_ready_for_nothing_change_nothing(house: House, transport: str) -> None:
-    """001, R31, R8."""
+    """001."""
     stage = house.stage(transport, NAMELESS, PLAIN)
     talk = stage.open()
     before = len(talk.client.heard.all())
@@ -209,7 +209,7 @@ def test_ready_again_and_ready_for_nothing_change_nothing(house: House, transpor
 
 @pytest.mark.requirement("R29")
 def test_the_history_is_not_held(house: House, served_by: str) -> None:
-    """001, R29: it comes before the answer to `session/load`, so before anybody can be ready."""
+    """001: it comes before the answer to `session/load`, so before anybody can be ready."""
     stage = house.stage(served_by, NAMELESS, PLAIN, *WAITING)
     talk = stage.open()
     asked = talk.prompt("hello")
@@ -227,7 +227,7 @@ def test_the_history_is_not_held(house: House, served_by: str) -> None:
 @pytest.mark.requirement("R5", "R46")
 @pytest.mark.parametrize("place", READY_PLACES)
 def test_an_agent_that_offers_it_anywhere_is_told_once_that_its_client_is_ready(house: House, place: str) -> None:
-    """001, R5, R46: after the answer to `session/new` was processed."""
+    """001: after the answer to `session/new` was processed."""
     text = offering(READY_PLACES[place])
     agents = AgentListener(text)
     raw = house.hosted(agents)
@@ -256,7 +256,7 @@ def offering(initialized: Frame) -> AgentText:
 
 @pytest.mark.requirement("R46")
 def test_an_agent_that_does_not_offer_it_is_told_nothing(house: House) -> None:
-    """001, R46: and not otherwise."""
+    """001: and not otherwise."""
     stage = house.stage("websocket", NAMELESS, PLAIN)
     talk = stage.open()
     talk.client.notify("session/ready", {"sessionId": talk.id})
@@ -268,7 +268,7 @@ def test_an_agent_that_does_not_offer_it_is_told_nothing(house: House) -> None:
 
 @pytest.mark.requirement("R46")
 def test_an_agent_that_comes_back_and_loads_a_session_is_told_again(house: House) -> None:
-    """001, R46: after the answer to `session/load` too."""
+    """001: after the answer to `session/load` too."""
     served = house.serve(offering(READY_PLACES["capabilities.session"]))
     with served:
         client = house.connect(served.daemon.socket(), NAMELESS)

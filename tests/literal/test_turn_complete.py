@@ -33,13 +33,13 @@ def markers(client: RawClient, session_id: str) -> list[Frame]:
 
 @pytest.mark.requirement("R18")
 def test_a_client_that_asked_for_nothing_is_offered_turn_complete(house: House, transport: str) -> None:
-    """000, R18: the capability is the agent's; a client may rely on it."""
+    """000: the capability is the agent's; a client may rely on it."""
     assert offers(house.stage(transport, NAMELESS, PLAIN).client.initialized)["turnComplete"] == {}
 
 
 @pytest.mark.requirement("R18")
 def test_a_client_with_a_name_that_nobody_knows_is_taken_at_the_texts_word(house: House) -> None:
-    """000, R18."""
+    """000."""
     stage = house.stage("websocket", UNKNOWN, PLAIN)
     assert offers(stage.client.initialized)["turnComplete"] == {}
     talk = stage.open()
@@ -54,7 +54,7 @@ def test_a_client_with_a_name_that_nobody_knows_is_taken_at_the_texts_word(house
 def test_a_turn_ends_with_one_marker_behind_its_updates_and_before_its_answer(
     house: House, transport: str, request_id: int | str
 ) -> None:
-    """000, R7, R18, R19, R20, R21, R22."""
+    """000."""
     talk = house.stage(transport, NAMELESS, PLAIN).open()
     talk.prompt("hello", request_id)
     agent = talk.agent
@@ -73,7 +73,7 @@ def test_a_turn_ends_with_one_marker_behind_its_updates_and_before_its_answer(
 
 @pytest.mark.requirement("R18", "R20")
 def test_each_turn_of_a_session_has_a_marker_of_its_own(house: House, transport: str) -> None:
-    """000, R18, R20."""
+    """000."""
     talk = house.stage(transport, NAMELESS, PLAIN).open()
     asked: list[int | str] = []
     for text in ("one", "two", "three"):
@@ -85,7 +85,7 @@ def test_each_turn_of_a_session_has_a_marker_of_its_own(house: House, transport:
 
 @pytest.mark.requirement("R23")
 def test_a_cancelled_turn_has_its_marker_too(house: House, transport: str) -> None:
-    """000, 004, R23."""
+    """000, 004."""
     talk = house.stage(transport, NAMELESS, PLAIN).open()
     asked = talk.prompt("work")
     prompt = talk.agent.asked()
@@ -100,7 +100,7 @@ def test_a_cancelled_turn_has_its_marker_too(house: House, transport: str) -> No
 
 @pytest.mark.requirement("R24")
 def test_a_turn_that_fails_has_a_marker_without_a_reason_before_the_error(house: House, transport: str) -> None:
-    """000, R24."""
+    """000."""
     talk = house.stage(transport, NAMELESS, PLAIN).open()
     asked = talk.prompt("fail")
     prompt = talk.agent.asked()
@@ -116,7 +116,7 @@ def test_a_turn_that_fails_has_a_marker_without_a_reason_before_the_error(house:
 
 @pytest.mark.requirement("R24")
 def test_a_prompt_that_is_refused_at_once_has_no_marker(house: House, transport: str) -> None:
-    """000, R24."""
+    """000."""
     talk = house.stage(transport, NAMELESS, PLAIN).open()
     asked = talk.client.request("session/prompt", {"sessionId": talk.id, "prompt": "no list"})
     assert talk.client.response(asked)["error"]["code"] == -32602
@@ -127,7 +127,7 @@ def test_a_prompt_that_is_refused_at_once_has_no_marker(house: House, transport:
 def test_a_released_client_that_does_not_have_it_is_neither_offered_nor_sent_it(
     house: House, transport: str
 ) -> None:
-    """000, R25: its turn ends by the answer, as it always did."""
+    """000: its turn ends by the answer, as it always did."""
     stage = house.stage(transport, KNOWN, PLAIN)
     assert "turnComplete" not in offers(stage.client.initialized)
     talk = stage.open()
@@ -142,7 +142,7 @@ def test_a_released_client_that_does_not_have_it_is_neither_offered_nor_sent_it(
 
 @pytest.mark.requirement("R20")
 def test_who_looks_on_can_tell_whose_turn_ended(house: House, served_by: str) -> None:
-    """000, R20: the originating id, and that it is not a request of the reader's own."""
+    """000: the originating id, and that it is not a request of the reader's own."""
     stage = house.stage(served_by, NAMELESS, PLAIN)
     talk = stage.open()
     onlooker = stage.join(talk, NAMELESS)
@@ -159,7 +159,7 @@ def test_who_looks_on_can_tell_whose_turn_ended(house: House, served_by: str) ->
 
 @pytest.mark.requirement("R20", "R45")
 def test_a_history_tells_the_end_of_each_turn_before_it_is_answered(house: House, served_by: str) -> None:
-    """000, R20, R45."""
+    """000."""
     stage = house.stage(served_by, NAMELESS, PLAIN)
     talk = stage.open()
     for text in ("one", "two"):
@@ -180,7 +180,7 @@ def test_a_history_tells_the_end_of_each_turn_before_it_is_answered(house: House
 def test_a_queued_prompt_that_is_removed_does_not_look_like_the_end_of_the_running_one(
     house: House, served_by: str
 ) -> None:
-    """000, R20, R60: its end is told to its sender only."""
+    """000: its end is told to its sender only."""
     stage = house.stage(served_by, NAMELESS, PLAIN)
     talk = stage.open()
     onlooker = stage.join(talk, NAMELESS)
@@ -209,10 +209,11 @@ def end_answer_first(agent: AgentSession, prompt: Frame) -> None:
     agent.say(agent.marker(prompt, "end_turn"))
 
 
+@pytest.mark.requirement("R93")
 @pytest.mark.parametrize("end", [end_marker_first, end_answer_first])
 @pytest.mark.parametrize("client", [NAMELESS, V2], ids=["v1", "v2"])
 def test_the_usage_in_an_answer_beside_a_marker_is_kept(house: House, client: Frame, end: object) -> None:
-    """000, R93: whichever of them comes first."""
+    """000: whichever of them comes first."""
     stage = house.stage("websocket", client, MARKER)
     talk = stage.open()
     events = stage.rest().events(talk.id)
@@ -232,7 +233,7 @@ def test_the_usage_in_an_answer_beside_a_marker_is_kept(house: House, client: Fr
 @pytest.mark.requirement("R18", "R20")
 @pytest.mark.parametrize("way", ["http1", "websocket", "stdio"])
 def test_an_agents_own_marker_reaches_the_client_with_the_clients_id(house: House, way: str) -> None:
-    """000, R18, R20: the id of the request that the client made, never the one that the agent got; and once."""
+    """000: the id of the request that the client made, never the one that the agent got; and once."""
     talk = house.stage(way, NAMELESS, MARKER).open()
     asked = talk.prompt("hello", "mine")
     prompt = talk.agent.asked()
@@ -250,11 +251,12 @@ REQUESTS = {
 }
 
 
+@pytest.mark.requirement("R94")
 @pytest.mark.parametrize("method", REQUESTS)
 def test_a_file_or_terminal_request_keeps_its_place_behind_what_was_said_before_it(
     house: House, transport: str, method: str
 ) -> None:
-    """000, 004, R94."""
+    """000, 004."""
     talk = house.stage(transport, EDITOR, PLAIN).open()
     asked = talk.prompt("read it")
     agent = talk.agent
@@ -276,7 +278,7 @@ def test_a_file_or_terminal_request_keeps_its_place_behind_what_was_said_before_
 
 @pytest.mark.requirement("R4")
 def test_an_update_of_a_kind_that_nobody_knows_ends_nothing(house: House, transport: str) -> None:
-    """000, R4."""
+    """000."""
     talk = house.stage(transport, NAMELESS, PLAIN).open()
     asked = talk.prompt("hello")
     prompt = talk.agent.asked()

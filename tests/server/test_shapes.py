@@ -276,10 +276,11 @@ async def a_turn_of_two_people(seat: Seat) -> tuple[Json, str]:
     return {"author": "ann", "originatorClientId": ann}, opened["clientId"]
 
 
+@pytest.mark.requirement("R100")
 @PROFILES
 @pytest.mark.parametrize("acp", ["1", "2", "agent"])
 async def test_every_event_of_a_turn_names_who_prompted_it(tmp_path: Path, profile: str, acp: str) -> None:
-    """R100: live, from every cursor, and after a restart. What somebody else did has that one's name."""
+    """Live, from every cursor, and after a restart. What somebody else did has that one's name."""
     async with seated(tmp_path / "d", "s1", agent=command(profile)) as seat:
         ann, bob = await a_turn_of_two_people(seat)
         head = await ended(seat.running, seat.session_id)

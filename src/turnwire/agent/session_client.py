@@ -140,7 +140,8 @@ class SessionClient:
             return [for_v2(update)]
         if self._dialect.lifecycle and kind in _OF_THE_DRAFT:
             fields: Json = msgspec.json.decode(update)
-            return [raw(state_change(fields))] if kind == "state_update" else [for_v1(update)]
+            told = raw(state_change(fields)) if kind == "state_update" else for_v1(update)
+            return [*self._held_back(), told]
         told = [for_v1(each) for each in self._translator.take(update, turn=None)]
         if kind in self._withheld:
             # It may have become something that every client takes, such as a plan.
@@ -186,14 +187,13 @@ class SessionClient:
         """A turn had ended, long ago."""
         if self._translator is None:
             return [idle]
-        if self._dialect.lifecycle:
-            return [raw(state_change(msgspec.json.decode(idle)))]
-        if not self._dialect.turn_complete:
-            return []
-        ended = read_end(idle)
-        request_id = self._foreign(ended.request_id)
-        # Waiters for live prompts ignore it: it comes before the load is answered.
-        return [raw(turn_complete_update(ended.prompt_id, request_id, ended.stop_reason, own=False))]
+        told = [raw(state_change(msgspec.json.decode(idle)))] if self._dialect.lifecycle else []
+        if self._dialect.turn_complete:
+            ended = read_end(idle)
+            request_id = self._foreign(ended.request_id)
+            # Waiters for live prompts ignore it: it comes before the load is answered.
+            told.append(raw(turn_complete_update(ended.prompt_id, request_id, ended.stop_reason, own=False)))
+        return told
 
     def _foreign(self, request_id: RequestId | None) -> RequestId | None:
         """The id of a request of another client, unless this one has a prompt of the same id open."""

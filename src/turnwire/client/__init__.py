@@ -16,6 +16,7 @@ from turnwire.client.progress import TurnResult
 from turnwire.client.session import Session
 from turnwire.client.turn import Steered, Turn
 from turnwire.client.update import Update
+from turnwire.wire.schema.common import TurnCompleteUpdate
 
 __all__ = [
     "Accepted",
@@ -31,6 +32,7 @@ __all__ = [
     "SessionStatus",
     "Steered",
     "Turn",
+    "TurnCompleteUpdate",
     "TurnResult",
     "TurnStatus",
     "Update",

@@ -74,7 +74,6 @@ _BEHIND_A_MARK = (
     inputs.AgentUpdate,
     inputs.AgentAsks,
     inputs.AgentGone,
-    inputs.AnswerOverdue,
     inputs.Cancel,
     inputs.Settle,
     inputs.Close,
@@ -174,10 +173,6 @@ def _prompt(draft: Draft, input: inputs.Prompt) -> queue.Accepted:
     return accepted
 
 
-def _answer_overdue(draft: Draft, input: inputs.AnswerOverdue) -> None:
-    """The turn has ended by its mark, before this."""
-
-
 def _close(draft: Draft, input: inputs.Close) -> None:
     if draft.state.phase is Phase.OPEN:
         ending.close(draft, input)
@@ -211,7 +206,7 @@ _DECISIONS: dict[type[inputs.Input], Callable[[Draft, Any], object]] = {
     inputs.SteerAnswered: queue.steer_answered,
     inputs.AgentGone: ending.lose_agent,
     inputs.DeadlinePassed: ending.deadline_passed,
-    inputs.AnswerOverdue: _answer_overdue,
+    inputs.AnswerOverdue: speech.answer_overdue,
     inputs.TimeLimitPassed: ending.time_limit_passed,
     inputs.Recover: ending.recover,
 }

@@ -191,10 +191,6 @@ def _close_tools(draft: Draft, at: int, turn: Turn, *, is_cancelled: bool) -> No
         draft.record(closed)
 
 
-def _who(input: Asked) -> str | None:
-    return input.author or input.client_id
-
-
 # -- cancelling ----------------------------------------------------------------------------------------------
 
 
@@ -206,7 +202,7 @@ def cancel(draft: Draft, input: Cancel) -> Cancelled:
         if named is None:
             return Cancelled(None)
         if named.state is TurnState.QUEUED:
-            remove(draft, input, named)
+            remove(draft, input.at, named, input.who)
             start_next(draft, input.at)
             return Cancelled(named.prompt_id)
         if named.state is TurnState.OFFERED:
@@ -232,20 +228,11 @@ def refuse_offered(draft: Draft, input: AgentRefused) -> None:
     turn = find_turn(draft.state, input.prompt_id)
     if turn is None or turn.state is not TurnState.OFFERED:
         return
-    draft.record(ev.PromptFinished(at=input.at, prompt_id=turn.prompt_id, state=ev.QueueExit.REMOVED))
-    if turn.cancelled_by is None and not _is_cancelled(input.error):
-        draft.record(_failed(input.at, turn, "agent_error", WITH_AN_ERROR, input.error))
+    if turn.cancelled_by is not None or _is_cancelled(input.error):
+        remove(draft, input.at, turn, turn.cancelled_by or None)
         return
-    draft.record(
-        ev.TurnCompleted(
-            at=input.at,
-            prompt_id=turn.prompt_id,
-            stop_reason=CANCELLED,
-            ending=ev.Ending.REMOVED,
-            prompt_request_id=turn.prompt_request_id,
-            cancelled_by=turn.cancelled_by or None,
-        )
-    )
+    draft.record(ev.PromptFinished(at=input.at, prompt_id=turn.prompt_id, state=ev.QueueExit.REMOVED))
+    draft.record(_failed(input.at, turn, "agent_error", WITH_AN_ERROR, input.error))
 
 
 class _ErrorCode(Struct):
@@ -299,7 +286,7 @@ def settle(draft: Draft, input: Settle) -> None:
     reason = CANCELLED if turn.state is TurnState.CANCELLING else "end_turn"
     # An agent that still works on it lets go, and can take the next prompt.
     draft.add_effect(CancelAgent(turn.prompt_id, ev.CancelRung.NOTIFY))
-    complete(draft, input.at, stop_reason=reason, ending=ev.Ending.SETTLED, by=_who(input))
+    complete(draft, input.at, stop_reason=reason, ending=ev.Ending.SETTLED, by=input.who)
 
 
 # -- losing the agent, closing -------------------------------------------------------------------------------
@@ -344,11 +331,11 @@ def close(draft: Draft, input: Close) -> None:
     """End everything that is open, then the session. Closing twice is harmless."""
     resolve_all(draft, input.at, ev.PermissionEnd.CANCELLED)
     for each in (*draft.state.queue, *draft.state.offered):
-        remove(draft, input, each)
+        remove(draft, input.at, each, input.who)
     turn = draft.state.turn
     if turn is not None:
         draft.add_effect(CancelAgent(turn.prompt_id, ev.CancelRung.NOTIFY))
-        complete(draft, input.at, stop_reason=CANCELLED, ending=ev.Ending.CANCELLED, by=_who(input))
+        complete(draft, input.at, stop_reason=CANCELLED, ending=ev.Ending.CANCELLED, by=input.who)
     draft.record(ev.SessionClosed(at=input.at, reason=input.reason, author=input.author))
     draft.add_effect(CloseAgentSession())
 

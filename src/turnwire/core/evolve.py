@@ -260,16 +260,16 @@ def _user_message(state: SessionState, event: ev.UserMessage) -> SessionState:
 
 def _prompt_answered(state: SessionState, event: ev.PromptAnswered) -> SessionState:
     turn = _stepped(state, event.prompt_id, ev.PromptAnswered)
-    return _only_took(with_turn(state, replace(turn, answered=event.stop_reason or "", usage=event.usage)))
+    return _ends_by_states(with_turn(state, replace(turn, answered=event.stop_reason or "", usage=event.usage)))
 
 
 def _prompt_inserted(state: SessionState, event: ev.PromptInserted) -> SessionState:
     turn = _stepped(state, event.prompt_id, ev.PromptInserted)
     turn = replace(turn, echo_id=event.agent_message_id, answered=turn.answered or "")
-    return _only_took(with_turn(state, turn))
+    return _ends_by_states(with_turn(state, turn))
 
 
-def _only_took(state: SessionState) -> SessionState:
+def _ends_by_states(state: SessionState) -> SessionState:
     """An answer that is no end says of an agent that its turns end by its states, whatever its handshake said."""
     agent = state.agent
     if agent is None or agent.turn_end is not ev.TurnEnd.RESPONSE:

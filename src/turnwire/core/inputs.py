@@ -42,6 +42,11 @@ class Asked(Input, frozen=True, kw_only=True):
     author: str | None = None
     client_id: ClientId | None = None
 
+    @property
+    def who(self) -> str | None:
+        """The name of whoever wants it, or at least of the client."""
+        return self.author or self.client_id
+
 
 # -- clients -------------------------------------------------------------------------------------------------
 

@@ -67,7 +67,24 @@ def answered(draft: Draft, input: AgentAnswered) -> None:
 
 def place(draft: Draft, at: int, turn: Turn) -> None:
     """See to it that a message that the agent has is in the log: nothing of it may come before it (P4)."""
-    if turn.content is UNSET or not (turn.echo_id is not None or turn.answered is not None):
+    if turn.echo_id is not None or turn.answered is not None:
+        _place(draft, at, turn)
+
+
+def spoken(draft: Draft, at: int, turn: Turn) -> None:
+    """The agent speaks in a turn: its message stands before that, if the agent has it.
+
+    A v1 agent that offers the lifecycle draft may still answer as v1 does, at the end. That it has the prompt is
+    known by its words: before the prompt it has nothing to say in the turn.
+    """
+    if draft.state.agent_version == 1:
+        _place(draft, at, turn)
+    else:
+        place(draft, at, turn)
+
+
+def _place(draft: Draft, at: int, turn: Turn) -> None:
+    if turn.content is UNSET:
         return
     record_message(draft, at, turn, turn.content, turn.echo_id)
     if turn.echo_id is None:

@@ -12,7 +12,7 @@ from typing import Final, NamedTuple, Self
 from msgspec import Struct
 
 from turnwire.core import events as ev
-from turnwire.core.codec import decode, stored_prefix
+from turnwire.core.codec import STORED_UPDATE, decode, stored_prefix
 from turnwire.core.state import SessionState
 from turnwire.ids import ClientId, PromptId
 
@@ -67,5 +67,5 @@ class Parties(Struct):
     def pass_over(self, bodies: Iterable[bytes]) -> None:
         """The next stored events, of which nearly all are not looked at."""
         for body in bodies:
-            if body.startswith(_PREFIXES):
+            if not body.startswith(STORED_UPDATE) and body.startswith(_PREFIXES):
                 self.take(decode(body))

@@ -15,7 +15,6 @@ from turnwire.core.content import check_content
 from turnwire.core.draft import Draft
 from turnwire.core.effects import ArmTimeLimit, AskAgent, SteerAgent
 from turnwire.core.inputs import (
-    Asked,
     HoldQueue,
     Prompt,
     ReleaseQueue,
@@ -228,21 +227,21 @@ def update(draft: Draft, input: UpdatePrompt) -> None:
 
 def remove_waiting(draft: Draft, input: RemovePrompt) -> None:
     """Take a waiting prompt out. It was accepted, so it still gets its end."""
-    remove(draft, input, _waiting(draft, input.prompt_id))
+    remove(draft, input.at, _waiting(draft, input.prompt_id), input.who)
 
 
-def remove(draft: Draft, input: Asked, turn: Turn) -> None:
-    """End a prompt that has not started."""
+def remove(draft: Draft, at: int, turn: Turn, by: str | None) -> None:
+    """End a prompt that has not started, because somebody does not want it any more."""
     if turn.waited:
-        draft.record(ev.PromptFinished(at=input.at, prompt_id=turn.prompt_id, state=ev.QueueExit.REMOVED))
+        draft.record(ev.PromptFinished(at=at, prompt_id=turn.prompt_id, state=ev.QueueExit.REMOVED))
     draft.record(
         ev.TurnCompleted(
-            at=input.at,
+            at=at,
             prompt_id=turn.prompt_id,
             stop_reason="cancelled",
             ending=ev.Ending.REMOVED,
             prompt_request_id=turn.prompt_request_id,
-            cancelled_by=input.author or input.client_id,
+            cancelled_by=by,
         )
     )
 

@@ -15,7 +15,15 @@ from turnwire.core.draft import Draft
 from turnwire.core.effects import AwaitAnswer
 from turnwire.core.ending import CANCELLED, WITHOUT_A_REASON, complete, fail, refuse_offered
 from turnwire.core.evolve import MARKERS, TOOL_KINDS
-from turnwire.core.inputs import AgentAnswered, AgentHasPrompt, AgentReady, AgentRefused, AgentReplayed, AgentUpdate
+from turnwire.core.inputs import (
+    AgentAnswered,
+    AgentHasPrompt,
+    AgentReady,
+    AgentRefused,
+    AgentReplayed,
+    AgentUpdate,
+    AnswerOverdue,
+)
 from turnwire.core.permissions import block
 from turnwire.core.state import Agent, Ended, SessionState, Turn, echoed, find_turn
 from turnwire.core.turn import TurnState, step
@@ -69,7 +77,7 @@ def update(draft: Draft, input: AgentUpdate) -> None:
         if kind in USER_MESSAGES:
             insertion.shown(draft, input.at, peek.message_id)
         elif kind in _WORDS:
-            insertion.place(draft, input.at, turn)
+            insertion.spoken(draft, input.at, turn)
     was_busy = draft.state.agent is not None and draft.state.agent.busy
     draft.record(_attributed(draft.state, input))
     if kind in STATES:
@@ -213,6 +221,13 @@ def _marker(draft: Draft, input: AgentUpdate) -> None:
         draft.add_effect(AwaitAnswer(turn.prompt_id, draft.limits.answer_s))
 
 
+def answer_overdue(draft: Draft, input: AnswerOverdue) -> None:
+    """The agent marked the end of a turn and did not answer the prompt in time."""
+    turn = draft.state.turn
+    if turn is not None and turn.prompt_id == input.prompt_id and turn.marked:
+        conclude(draft, input.at)
+
+
 def conclude(draft: Draft, at: int) -> None:
     """End a turn by its marker alone."""
     turn = draft.state.turn
@@ -226,7 +241,7 @@ def answered(draft: Draft, input: AgentAnswered) -> None:
     turn, agent = draft.state.turn, draft.state.agent
     if agent is None:
         return
-    if agent.turn_end is ev.TurnEnd.IDLE or _only_took(agent, turn, input):
+    if agent.turn_end is ev.TurnEnd.IDLE or _is_acceptance(agent, turn, input):
         insertion.answered(draft, input)
         if agent.protocol_version == 1 and input.stop_reason is not None and turn is not None:
             # It offers the lifecycle draft and answers as v1 does, at the end and with the reason.
@@ -254,7 +269,7 @@ def _end_by_answer(draft: Draft, input: AgentAnswered) -> None:
         complete(draft, input.at, stop_reason=input.stop_reason, ending=ev.Ending.RESPONSE, usage=input.usage)
 
 
-def _only_took(agent: Agent, turn: Turn | None, input: AgentAnswered) -> bool:
+def _is_acceptance(agent: Agent, turn: Turn | None, input: AgentAnswered) -> bool:
     """Whether an agent that tells states answered only that it has the prompt, as the lifecycle draft wants it.
 
     It did not say so in its handshake; but v1 answers with a stop reason, and an agent at work gives none.

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
-from itertools import accumulate, islice
+from itertools import accumulate
 
 from turnwire.core.parties import Parties
 from turnwire.ids import Epoch
@@ -34,9 +34,10 @@ class Ring:
 
     def add(self, frames: Sequence[bytes]) -> Sequence[bytes]:
         """The next frames; gives the oldest, if there are too many now."""
-        self._frames.extend(frames)
-        self._ends.extend(islice(accumulate(map(len, frames), initial=self._size), 1, None))
-        self._size += sum(map(len, frames))
+        ends = list(accumulate(map(len, frames), initial=self._size))
+        self._frames += frames
+        self._ends += ends[1:]
+        self._size = ends[-1]
         self.head += len(frames)
         return self._shorten()
 

@@ -35,9 +35,7 @@ def marks(client: Client) -> list[dict[str, Any]]:
     return [each for each in client.updates() if each["sessionUpdate"] == "turn_complete"]
 
 
-@pytest.mark.requirement("R2")
-@pytest.mark.requirement("R10")
-@pytest.mark.requirement("R16")
+@pytest.mark.requirement("R2", "R10", "R16")
 @pytest.mark.parametrize(("profile", "dialect"), ALL)
 async def test_a_turn_is_told_in_order_and_ends_once(profile: Profile, dialect: str) -> None:
     async with acp_daemon(profile) as place, connected(place, DIALECTS[dialect]) as client:
@@ -55,11 +53,7 @@ async def test_a_turn_is_told_in_order_and_ends_once(profile: Profile, dialect: 
             assert client.frames[-1] is answer
 
 
-@pytest.mark.requirement("R18")
-@pytest.mark.requirement("R19")
-@pytest.mark.requirement("R20")
-@pytest.mark.requirement("R21")
-@pytest.mark.requirement("R22")
+@pytest.mark.requirement("R18", "R19", "R20", "R21", "R22")
 @pytest.mark.parametrize("profile", PROFILES)
 async def test_who_says_nothing_gets_one_marker_behind_the_turn_and_before_the_answer(
     profile: Profile,
@@ -172,10 +166,7 @@ async def test_a_prompt_that_never_ran_ends_for_its_sender_alone() -> None:
         assert [each["promptRequestId"] for each in marks(other)] == [running]
 
 
-@pytest.mark.requirement("R9")
-@pytest.mark.requirement("R15")
-@pytest.mark.requirement("R17")
-@pytest.mark.requirement("R23")
+@pytest.mark.requirement("R9", "R15", "R17", "R23")
 @pytest.mark.parametrize(("profile", "dialect"), ALL)
 async def test_a_cancel_is_heard_while_the_turn_runs(profile: Profile, dialect: str) -> None:
     async with acp_daemon(profile) as place, connected(place, DIALECTS[dialect]) as client:
@@ -193,8 +184,7 @@ async def test_a_cancel_is_heard_while_the_turn_runs(profile: Profile, dialect: 
         assert "says late" in client.kinds()
 
 
-@pytest.mark.requirement("R24")
-@pytest.mark.requirement("R36")
+@pytest.mark.requirement("R24", "R36")
 @pytest.mark.parametrize(("profile", "dialect"), ALL)
 async def test_a_turn_that_fails_says_why(profile: Profile, dialect: str) -> None:
     async with acp_daemon(profile) as place, connected(place, DIALECTS[dialect]) as client:
@@ -213,8 +203,7 @@ async def test_a_turn_that_fails_says_why(profile: Profile, dialect: str) -> Non
         assert "result" in await run(client, session_id, "say 1 y")
 
 
-@pytest.mark.requirement("R24")
-@pytest.mark.requirement("R33")
+@pytest.mark.requirement("R24", "R33")
 @pytest.mark.parametrize("dialect", DIALECTS)
 async def test_a_prompt_that_is_refused_is_no_turn(dialect: str) -> None:
     async with acp_daemon() as place, connected(place, DIALECTS[dialect]) as client:
@@ -231,10 +220,7 @@ async def test_a_prompt_to_a_session_that_is_not_here_is_refused_by_name() -> No
         assert (error["code"], error["data"]["sessionId"]) == (-32002, "s_none")
 
 
-@pytest.mark.requirement("R32")
-@pytest.mark.requirement("R34")
-@pytest.mark.requirement("R35")
-@pytest.mark.requirement("R54")
+@pytest.mark.requirement("R32", "R34", "R35", "R54")
 @pytest.mark.parametrize("profile", PROFILES)
 async def test_a_v2_client_is_answered_at_insertion(profile: Profile) -> None:
     async with acp_daemon(profile) as place, connected(place, V2) as client:
@@ -247,8 +233,7 @@ async def test_a_v2_client_is_answered_at_insertion(profile: Profile) -> None:
         await client.idle()
 
 
-@pytest.mark.requirement("R42")
-@pytest.mark.requirement("R32")
+@pytest.mark.requirement("R32", "R42")
 @pytest.mark.parametrize("profile", PROFILES)
 async def test_a_v2_prompt_that_waits_is_answered_when_it_is_inserted(profile: Profile) -> None:
     async with acp_daemon(profile) as place, connected(place, V2) as client:
@@ -389,9 +374,7 @@ async def test_a_client_of_the_lifecycle_is_answered_at_acceptance_and_told_the_
     async with acp_daemon(profile) as place, connected(place, hello) as client:
         client.lifecycle = True
         session_id = await client.new()
-        answer = await client.answer(
-            await client.prompt(session_id, "ask t1 yes,no\nusage 3 9\nsay 1 x\nspend 5 7")
-        )
+        answer = await client.answer(await client.prompt(session_id, "ask t1 yes,no\nusage 3 9\nsay 1 x"))
         assert answer["result"] == {}
         question = await client.until(lambda each: each.get("method") == "session/request_permission")
         chosen = {"outcome": {"outcome": "selected", "optionId": "yes"}}
@@ -417,7 +400,7 @@ async def test_a_client_of_the_lifecycle_is_answered_at_acceptance_and_told_the_
 
 @pytest.mark.requirement("R92")
 async def test_a_client_of_the_lifecycle_gets_the_marker_if_it_asks_for_it_too() -> None:
-    wishes = {"session": {"lifecycle": {}, "turnComplete": {}}}
+    wishes: Json = {"session": {"lifecycle": {}, "turnComplete": {}}}
     async with acp_daemon() as place, connected(place, {**LIFECYCLE, "clientCapabilities": wishes}) as client:
         client.lifecycle = True
         answer = await run(client, await client.new(), "say 1 x")
@@ -433,15 +416,15 @@ async def test_a_prompt_of_the_lifecycle_that_never_entered_the_conversation_is_
         await client.answer(await client.prompt(session_id, "say 1 begun\nnever"))
         waiting = await client.prompt(session_id, "say 1 unsaid")
         await client.until(lambda _: "says begun" in client.kinds())
-        await client.notify("session/cancel", sessionId=session_id)
+        await client.notify("$/cancel_request", requestId=waiting)
         assert (await client.answer(waiting))["error"]["code"] == -32800
+        await client.notify("session/cancel", sessionId=session_id)
         await client.idle()
         assert reason_of(client.updates()[-1]) == "cancelled"
         assert client.kinds().count("user_message") == 1
 
 
-@pytest.mark.requirement("R92")
-@pytest.mark.requirement("R44")
+@pytest.mark.requirement("R44", "R92")
 async def test_who_loads_a_session_in_the_lifecycle_hears_messages_ends_and_where_it_stands() -> None:
     async with acp_daemon() as place, connected(place, V1) as first:
         session_id = await first.new()

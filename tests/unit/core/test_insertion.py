@@ -194,6 +194,37 @@ def test_a_v1_agent_that_tells_states_and_answers_without_a_reason_ends_by_its_i
     assert not has_message(session, "p2"), "from now on it says itself where prompts go"
 
 
+def offers_the_draft() -> Session:
+    """A v1 agent that offers the lifecycle draft."""
+    session = Session(None)
+    session.take(replace(ready(IDLE), protocol_version=1))
+    return session
+
+
+@pytest.mark.requirement("R91")
+def test_an_agent_that_offers_the_draft_and_answers_at_the_end_as_v1_does_is_understood() -> None:
+    session = offers_the_draft()
+    session.take(prompt("p1"), chunk(), answered("p1", "max_tokens"))
+    assert types(session.log)[2:] == [
+        *("prompt_accepted", "turn_started", "user_message", "prompt_inserted"),
+        *("session_update", "turn_complete"),
+    ]
+    assert session.ends() == {"p1": "max_tokens"}
+    session.take(prompt("p2"), answered("p2", "end_turn"))
+    assert message(session, "p2").message_id == "msg-p2"
+    assert session.ends() == {"p1": "max_tokens", "p2": "end_turn"}
+
+
+@pytest.mark.requirement("R91")
+def test_an_agent_that_offers_the_draft_may_speak_before_it_answers() -> None:
+    session = offers_the_draft()
+    session.take(prompt("p1"), chunk(), answered("p1", None), RUNNING)
+    assert session.ends() == {}
+    session.take(said("state_change", state="idle", stop_reason="end_turn"))
+    assert session.ends() == {"p1": "end_turn"}
+    assert len(session.found(ev.PromptInserted)) == 1
+
+
 @pytest.mark.requirement("R98")
 def test_an_idle_without_a_reason_is_an_end_whose_reason_is_assumed() -> None:
     session = Session(IDLE)

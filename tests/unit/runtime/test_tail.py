@@ -83,8 +83,8 @@ def test_a_log_that_is_further_starts_the_ring_over_behind_it() -> None:
     assert tail.frames(9, MANY, MUCH) == bodies(10, 11)
 
 
+@pytest.mark.requirement("R100")
 def test_what_the_ring_drops_leaves_who_prompted_the_turns_that_are_open() -> None:
-    """R100."""
 
     def accepted(number: int) -> ev.AnyEvent:
         return ev.PromptAccepted(at=1, prompt_id=PromptId(f"p{number}"), after_offset=0, author=f"a{number}")

@@ -172,7 +172,7 @@ def test_accepted_spellings_of_required_fields_are_read() -> None:
     view = decode_update(Raw(b'{"sessionUpdate":"current_mode_update","modeId":"m"}'), 1)
     assert view == v1.CurrentModeUpdate("m")
     view = decode_update(Raw(b'{"sessionUpdate":"_turn_complete","promptRequestId":2,"stop_reason":"end_turn"}'), 1)
-    assert view == common.TurnComplete(2, "end_turn")
+    assert view == common.TurnCompleteUpdate(2, "end_turn")
 
 
 def test_absent_and_null_are_kept_apart_in_v2_and_are_the_same_in_v1() -> None:

@@ -185,17 +185,16 @@ class EncoderV1:
         return [Answer(prompt_id, raw({}))] if self._dialect.lifecycle else []
 
     def state(self, state: str, background: Background = UNSET) -> list[Outgoing]:
-        return self._state_change(state)
+        return self._state_change(state_update(state))
 
-    def _state_change(self, state: str, **members: Any) -> list[Outgoing]:
+    def _state_change(self, update: Json) -> list[Outgoing]:
         # v1 has no word for it: the state is in the open request. Only the lifecycle draft has one.
-        return [_tell("state_change", state=state, **members)] if self._dialect.lifecycle else []
+        return [Tell(raw(state_change(update)))] if self._dialect.lifecycle else []
 
     def standing(self, state: str, last: EndedTurn | None, background: Background = UNSET) -> list[Outgoing]:
-        return self._idle(last) if state == "idle" and last is not None else self.state(state)
-
-    def _idle(self, ended: EndedTurn) -> list[Outgoing]:
-        return [Tell(raw(state_change(idle_update(ended))))] if self._dialect.lifecycle else []
+        return self._state_change(
+            idle_update(last) if state == "idle" and last is not None else state_update(state)
+        )
 
     def end(
         self,
@@ -206,7 +205,7 @@ class EncoderV1:
         is_foreground: bool = True,
         background: Background = UNSET,
     ) -> list[Outgoing]:
-        frames: list[Outgoing] = self._idle(ended) if is_foreground else []
+        frames: list[Outgoing] = self._state_change(idle_update(ended)) if is_foreground else []
         stop_reason = self._stop_reason(ended.stop_reason)
         if self._gets_mark(ended, own=own, is_inserted=is_inserted, is_foreground=is_foreground):
             frames.append(self._turn_complete(ended, stop_reason, own=own))

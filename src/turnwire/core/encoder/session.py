@@ -78,7 +78,7 @@ class Known(Struct):
     asked: dict[PromptId, str] = {}
     """Prompts that the agent has and has not answered, with the id of each message, empty before it is shown."""
     answered: set[PromptId] = set()
-    """Prompts of this client that have not ended and whose acceptance it was told (D2)."""
+    """Prompts that have not ended and whose acceptance was told to whoever sent them (D2)."""
     is_held: bool = False
     """The active turn has begun, and nothing says yet that its agent is at it."""
     requests: dict[PermissionId, str] = {}
@@ -191,7 +191,8 @@ class SessionEncoder:
                 return self._message(event, own=own)
             case ev.PromptInserted():
                 was_asked = self._known.asked.pop(event.prompt_id, None) is not None
-                answer = self._accepted(event.prompt_id, self._named(event.agent_message_id), own and was_asked)
+                message_id = self._named(event.agent_message_id)
+                answer = self._accepted(event.prompt_id, message_id, own=own) if was_asked else []
                 return answer + self._taken(event.prompt_id)
         return []
 
@@ -219,14 +220,16 @@ class SessionEncoder:
             known.asked[event.prompt_id] = message_id
         blocks = json.decode(event.content, type=list[Raw])
         told = self._encoder.user_message(event.prompt_id, message_id, blocks, own=own)
-        told += self._accepted(event.prompt_id, message_id, own and not is_asked)
+        if not is_asked:
+            told += self._accepted(event.prompt_id, message_id, own=own)
         return told + self._taken(event.prompt_id)
 
-    def _accepted(self, prompt_id: PromptId, message_id: str, answers: bool) -> list[Outgoing]:
-        if not answers or prompt_id in self._known.answered:
+    def _accepted(self, prompt_id: PromptId, message_id: str, *, own: bool) -> list[Outgoing]:
+        """The answer to the prompt, once (D2). What is remembered of it is the same for all readers of a fold."""
+        if prompt_id in self._known.answered:
             return []
         self._known.answered.add(prompt_id)
-        return self._encoder.accepted(prompt_id, message_id)
+        return self._encoder.accepted(prompt_id, message_id) if own else []
 
     def _named(self, message_id: str) -> str:
         return lived(message_id, self._known.life) if self._renames else message_id
@@ -265,10 +268,10 @@ class SessionEncoder:
         known, ended = self._known, _ended_turn(event)
         is_inserted, is_foreground = event.prompt_id not in known.waiting, known.ends(event.prompt_id)
         known.waiting.discard(event.prompt_id)
-        known.answered.discard(event.prompt_id)
         # An agent that never answers a prompt that it has shown has taken it all the same.
         message_id = known.asked.pop(event.prompt_id, "")
-        answer = self._accepted(event.prompt_id, message_id, own and bool(message_id))
+        answer = self._accepted(event.prompt_id, message_id, own=own) if message_id else []
+        known.answered.discard(event.prompt_id)
         if is_foreground and known.is_held:
             is_foreground = known.is_held = False
         if is_foreground:

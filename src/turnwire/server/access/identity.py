@@ -59,6 +59,8 @@ class Identity(NamedTuple):
 
 ANYBODY = Identity("anybody", Role.OWNER)
 """Who everybody is when the daemon runs without credentials."""
+PARENT = Identity("stdio", Role.OWNER)
+"""The program that started turnwire as its agent, on standard streams. It has the rights of the same user."""
 
 
 def audit(
@@ -73,7 +75,8 @@ def audit(
 
     A message of ACP has its own method, such as `session/prompt`, and the status that its answer would have here.
     """
-    if method in READING:
+    if method in READING or identity == PARENT:
+        # A record tells users apart. The parent is the only one, and shows its user what we write to stderr.
         return
     method = method[:NAME_LENGTH]
     logger.info(

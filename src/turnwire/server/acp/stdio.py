@@ -17,14 +17,12 @@ from msgspec import UNSET, UnsetType
 from turnwire.core.correlation import ExactId, exact
 from turnwire.errors import FrameTooLarge, LinkError
 from turnwire.link.stdio import StdioLink
-from turnwire.server.access.identity import Identity, Role
+from turnwire.server.access.identity import PARENT
 from turnwire.server.acp.connection import AcpConnection
 from turnwire.server.acp.rpc import failure_of
 from turnwire.server.daemon import Daemon
 from turnwire.wire.methods import SESSION_PROMPT
 
-CLIENT = Identity("stdio", Role.OWNER)
-"""Whoever started us may do here what it likes: it has the rights of the same user."""
 CLOSE_S = 5.0
 """What telling sessions of a client that left may take; the log does it in milliseconds."""
 
@@ -124,7 +122,7 @@ async def serve_stdio(daemon: Daemon, link: StdioLink, stop: anyio.Event) -> Non
     """Serve the client at the other end of `link` until it leaves or `stop` is set. The link stays open."""
     limits = daemon.limits
     async with anyio.create_task_group() as tasks:
-        client = _Client(AcpConnection(daemon, CLIENT, tasks), link, limits.frame_bytes)
+        client = _Client(AcpConnection(daemon, PARENT, tasks), link, limits.frame_bytes)
         with anyio.CancelScope() as receiving:
             tasks.start_soon(client.tell, receiving)
             tasks.start_soon(_cancel_after, stop, receiving)

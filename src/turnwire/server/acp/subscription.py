@@ -349,7 +349,7 @@ class Subscription:
 
     def behind(self, after: int, act: Callable[[], None]) -> None:
         """Call `act` once a reader was given all events up to this one; at once while none is given any."""
-        if self.state is not SubscriptionState.LIVE or self.cursor >= after:
+        if not self.readers or self.state is not SubscriptionState.LIVE or self.cursor >= after:
             act()
         else:
             self._behind.append((after, act))
@@ -386,6 +386,8 @@ class Subscription:
         self._wakes.discard(wake)
         self.readers -= 1
         self.streams -= is_stream
+        if not self.readers:
+            self._act_behind()
         self.wake()
         self._tell_change()
 

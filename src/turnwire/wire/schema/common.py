@@ -335,8 +335,10 @@ class SessionMessageChunk(Wire, tag_field="sessionUpdate", tag="session_message_
     content: ContentBlock
 
 
-class TurnComplete(Wire, tag_field="sessionUpdate", tag="turn_complete"):
-    """The end of a prompt as an update, by negotiation only."""
+class TurnCompleteUpdate(Wire, tag_field="sessionUpdate", tag="turn_complete"):
+    """The end of a prompt as an update. A turn that failed has no stop reason, and is answered with an error."""
 
     prompt_request_id: RequestId
-    stop_reason: str
+    stop_reason: str | None = None
+    usage: Raw | UnsetType = UNSET
+    """As in the answer, from those who tell it here as well."""

@@ -8,6 +8,7 @@ from msgspec import Raw
 
 from turnwire.errors import LocalProtocolError
 from turnwire.wire.schema import v1, v2
+from turnwire.wire.schema.common import TurnCompleteUpdate
 from turnwire.wire.schema.reading import read
 
 Update: TypeAlias = v1.Update | v2.Update
@@ -35,6 +36,7 @@ def decode_update(raw: Raw, version: int) -> Update:
     if kind is None:
         raise LocalProtocolError(f"ACP has no version {version}; give 1 or 2", version=version)
     update = cast("Update", read(raw, kind, name="session update"))
-    if isinstance(update, v2.StateUpdate) and update.stop_reason is None and b"stop_reason" in bytes(raw):
+    is_end = isinstance(update, v2.StateUpdate | TurnCompleteUpdate)
+    if is_end and update.stop_reason is None and b"stop_reason" in bytes(raw):
         return cast("Update", read(raw, kind, name="session update", seek_aliases=True))
     return update

@@ -30,7 +30,7 @@ from turnwire.wire.schema.common import (
     TerminalExit,
     TerminalItem,
     ToolCallLocation,
-    TurnComplete,
+    TurnCompleteUpdate,
     Usage,
     UsageUpdate,
 )
@@ -168,7 +168,7 @@ Update: TypeAlias = Open[
     | CompactionSummaryChunk
     | SessionMessage
     | SessionMessageChunk
-    | TurnComplete
+    | TurnCompleteUpdate
 ]
 
 

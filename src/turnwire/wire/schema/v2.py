@@ -31,7 +31,7 @@ from turnwire.wire.schema.common import (
     TerminalExit,
     TerminalItem,
     ToolCallLocation,
-    TurnComplete,
+    TurnCompleteUpdate,
     Usage,
     UsageUpdate,
 )
@@ -259,7 +259,7 @@ Update: TypeAlias = Open[
     | SubagentUpdate
     | SessionMessage
     | SessionMessageChunk
-    | TurnComplete
+    | TurnCompleteUpdate
 ]
 
 

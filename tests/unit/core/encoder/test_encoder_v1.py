@@ -42,7 +42,18 @@ def test_the_lifecycle_draft_tells_the_message_and_the_states() -> None:
     ]
     assert answer(outgoing) == {}
     assert told(outgoing, "state_change")[-1]["stop_reason"] == "end_turn"
-    assert told(outgoing, "state_change")[-1]["stop_reason"] == "end_turn"
+
+
+@pytest.mark.requirement("R92")
+def test_the_lifecycle_draft_tells_a_cancel_and_a_failure_by_the_idle_and_answers_once() -> None:
+    cancelled = seen(LIFECYCLE, one_turn(ev.TurnEnd.RESPONSE, d.cancel("p1"), d.answered("p1", "cancelled")))
+    failed = seen(LIFECYCLE, one_turn(ev.TurnEnd.RESPONSE, d.refused("p1")))
+    assert told(cancelled, "state_change")[-1]["stop_reason"] == "cancelled"
+    idle = told(failed, "state_change")[-1]
+    assert (idle["state"], idle["stop_reason"]) == ("idle", "error")
+    assert idle["error"] == msgspec.json.decode(d.ERROR)
+    for outgoing in (cancelled, failed):
+        assert [each for each in words(outgoing) if each.endswith(" p1")] == ["answer p1"]
 
 
 @pytest.mark.requirement("R20", "R21")

@@ -123,3 +123,38 @@ async def test_whoever_tends_it_hears_of_readers_openings_and_closings() -> None
     subscription.remove_reader(wake, is_stream=True)
     subscription.close()
     assert (subscription.readers, subscription.streams, opened.changes) == (0, 0, 4)
+
+
+@pytest.mark.requirement("R94")
+async def test_what_is_done_behind_an_event_waits_for_the_reader_that_is_there() -> None:
+    subscription, done = Opened().open(), list[int]()
+    wake = Wake()
+    subscription.behind(9, lambda: done.append(0))
+    assert done == [0], "nobody reads"
+    subscription.add_reader(wake, is_stream=False)
+    subscription.answer()
+    subscription.behind(9, lambda: done.append(1))
+    assert done == [0, 1], "it is not told what comes yet"
+    subscription.greet()
+    for offset in (12, 9, 7):
+        subscription.behind(offset, lambda offset=offset: done.append(offset))
+    assert (done, subscription.next_behind) == ([0, 1], 7)
+    subscription.delivered(8, 0)
+    assert (done, subscription.next_behind) == ([0, 1, 7], 9)
+    subscription.delivered(9, 0)
+    subscription.behind(9, lambda: done.append(2))
+    assert done == [0, 1, 7, 9, 2]
+    subscription.remove_reader(wake, is_stream=False)
+    assert (done, subscription.next_behind) == ([0, 1, 7, 9, 2, 12], None)
+
+
+async def test_what_is_done_behind_an_event_is_done_when_the_session_begins_anew_or_is_left() -> None:
+    for leave in (Subscription.pause, Subscription.close, Subscription.end):
+        opened, done = Opened(), list[str]()
+        subscription = opened.open()
+        subscription.add_reader(Wake(), is_stream=False)
+        subscription.answer()
+        subscription.greet()
+        subscription.behind(9, lambda done=done: done.append("once"))
+        leave(subscription)
+        assert done == ["once"]
