@@ -1,7 +1,7 @@
 """The names of things: one type per kind of identifier, so that the type checker keeps them apart.
 
-Takes nothing, gives types only, never makes an identifier: making one needs randomness, which enters
-at the edge (`turnwire.runtime.new_ids`) and reaches the pure layers inside an input.
+Never makes an identifier: making one needs randomness, which enters at the edge (`turnwire.runtime.new_ids`) and
+reaches the pure layers inside an input.
 """
 
 from typing import NewType, TypeAlias

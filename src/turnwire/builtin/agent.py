@@ -1,7 +1,7 @@
 """The built-in agent: an `Agent` of the SDK, put together from a model, tools and commands.
 
-Takes models and settings; gives an agent that can be served. What it remembers of a session is in that session's
-state. Without a model it is the offline one, and does all but think.
+What it remembers of a session is in that session's state. Without a model it is the offline one, and does all but
+think.
 """
 
 from __future__ import annotations

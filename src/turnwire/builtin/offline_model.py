@@ -1,7 +1,6 @@
 """The model of an agent that was given none: it knows a few sentences, uses the real tools, and says what it is.
 
-Takes a conversation; gives answers by fixed rules. Never claims to understand: what it has no rule for, it says so,
-and how to configure a model.
+Never claims to understand: what it has no rule for, it says so, and how to configure a model.
 """
 
 from __future__ import annotations

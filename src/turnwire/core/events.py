@@ -1,9 +1,9 @@
 """The facts a session is made of. State, views and everything shown to clients are folds over these.
 
-Takes nothing but values; gives one frozen struct per kind of fact, in the past tense. Never carries an intention
-(that is an effect) and never changes meaning: a changed shape gets a new tag and an up-caster (`core.codec`).
-Fields are camelCase once encoded. `at` is wall time in milliseconds, stamped on the input that led here.
-Payloads of peers are `Raw`: stored and shown byte for byte. One that is not there is `UNSET`: `null` is one too.
+A fact is in the past tense. It never carries an intention (that is an effect) and never changes meaning: a changed
+shape gets a new tag and an up-caster (`core.codec`). Fields are camelCase once encoded. `at` is wall time in
+milliseconds, stamped on the input that led here. Payloads of peers are `Raw`: stored and shown byte for byte. One
+that is not there is `UNSET`: `null` is one too.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """Updates of which only the latest counts: commands, mode, options, usage, plans, what the agent calls the session.
 
-Takes the latest values and the members of an update; gives whether the update could be applied. Values stay
-raw. Never keeps history: that is the log.
+Values stay raw. Never keeps history: that is the log.
 """
 
 from __future__ import annotations

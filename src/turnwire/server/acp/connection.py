@@ -1,7 +1,7 @@
 """One ACP client, whatever carries its frames: turnwire as its agent.
 
-Takes the client's JSON-RPC messages, one at a time; gives what it is sent, per session or in one order. Messages of
-one session are taken in the order in which they came. Never ends a turn because the client left.
+What it is sent comes per session or in one order. Messages of one session are taken in the order in which they
+came. Never ends a turn because the client left.
 """
 
 from __future__ import annotations
