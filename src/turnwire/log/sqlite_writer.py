@@ -112,6 +112,7 @@ class SqliteWriter:
         try:
             return await future
         except asyncio.CancelledError:
+            # It may still be done, so until then nobody can say from memory where the session's head is.
             self._abandoned[job.session_id] = number
             raise
 
@@ -203,6 +204,7 @@ class SqliteWriter:
 
     def _fail(self, group: list[_Waiting], error: Exception) -> None:
         if len(group) > 1 and may_be_one_jobs_fault(error):
+            # Whose fault it was shows when each is committed alone, and the others are stored.
             for waiting in group:
                 self._commit([waiting])
             return
