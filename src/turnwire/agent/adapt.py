@@ -49,6 +49,8 @@ from turnwire.ids import SessionId
 from turnwire.link.base import FrameLink
 from turnwire.wire.jsonrpc import METHOD_NOT_FOUND, RESOURCE_NOT_FOUND, Failure, Notification, Request, decode, raw
 from turnwire.wire.methods import (
+    AUTHENTICATE,
+    INITIALIZE,
     SESSION_CANCEL,
     SESSION_CLOSE,
     SESSION_FORK,
@@ -136,7 +138,7 @@ class _AdaptedAgent(Agent):
             frame = decode(line)
         except RemoteProtocolError:
             return True
-        if isinstance(frame, Request) and frame.method == "initialize":
+        if isinstance(frame, Request) and frame.method == INITIALIZE:
             await self._initialize(as_object(frame.params))
         elif isinstance(frame, Notification) and frame.method.startswith("_") and frame.method not in NOTIFICATIONS:
             if self._sessions.peer is not None:
@@ -147,7 +149,7 @@ class _AdaptedAgent(Agent):
     async def _initialize(self, params: Json) -> None:
         try:
             client = read_client(raw(params))
-            answer = await self._sessions.ask("initialize", initialize_params(params, client))
+            answer = await self._sessions.ask(INITIALIZE, initialize_params(params, client))
         except RemoteProtocolError:
             # The runtime says what is wrong with it.
             return
@@ -162,7 +164,7 @@ class _AdaptedAgent(Agent):
         definition.version = named.get("version") or definition.version
 
     async def _authenticate(self, method_id: str) -> None:
-        await self._sessions.ask("authenticate", {"methodId": method_id})
+        await self._sessions.ask(AUTHENTICATE, {"methodId": method_id})
 
 
 class AdaptedSessions:

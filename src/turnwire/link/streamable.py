@@ -52,6 +52,7 @@ from turnwire.wire.jsonrpc import (
 )
 from turnwire.wire.methods import (
     CANCEL_REQUEST,
+    INITIALIZE,
     SESSION_CLOSE,
     SESSION_DELETE,
     SESSION_FORK,
@@ -133,7 +134,7 @@ class StreamableLink(NetworkLink):
             self._lose(f"no agent answers at {shown(self._http.url)} ({type(error).__name__})")
 
     async def _initialize(self, frame: bytes, message: Frame | None) -> None:
-        if not isinstance(message, Request) or message.method != "initialize":
+        if not isinstance(message, Request) or message.method != INITIALIZE:
             self._lose("a frame was sent before `initialize`")
             return
         answer = await self._http.post(frame, None, self._limits.initialize_s)

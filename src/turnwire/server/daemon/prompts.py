@@ -17,9 +17,8 @@ import anyio
 import msgspec
 from msgspec.structs import replace
 
-from turnwire.core.codec import decode
+from turnwire.core.codec import decode, stored_prefix
 from turnwire.core.events import (
-    Event,
     PromptInjected,
     SteerDeclined,
     SteerRefusal,
@@ -194,7 +193,7 @@ async def wait_for(
 
 
 async def _find(node: Node, session_id: SessionId, taken: Taken, kinds: tuple[type[Found], ...]) -> Found | None:
-    begins = tuple(map(_beginning, kinds))
+    begins = tuple(stored_prefix(kind, any_version=True) for kind in kinds)
     try:
         async with aclosing(node.follow(session_id, taken.position)) as pages:
             async for page in pages:
@@ -209,8 +208,3 @@ async def _find(node: Node, session_id: SessionId, taken: Taken, kinds: tuple[ty
         # The prompt is accepted all the same; its client can follow it from there.
         return None
     return None
-
-
-def _beginning(kind: type[Event]) -> bytes:
-    """How the stored form of an event of this kind begins, in every version of it."""
-    return b'{"type":"%b' % str(kind.__struct_config__.tag).encode()
