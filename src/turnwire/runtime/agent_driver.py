@@ -72,6 +72,7 @@ class AgentDriver:
         self._back = anyio.Event()
         """Set when the session is loaded, or will not be again."""
         self._is_left = False
+        """The session is over here. Asked again after every wait: an agent may be starting meanwhile."""
         self._pool = pool
         self._clock = clock
         self._tasks = tasks
@@ -81,6 +82,8 @@ class AgentDriver:
         self._time_limits = TimeLimits(clock, tasks, is_open=self._is_open_turn, passed=self._time_passed)
         self._agent_session: AgentSession | None = None
         self._is_opening = False
+        """A task opens the session, or the agent has yet to say that it can be prompted. One at a time: two openings
+        would be two sessions there. Whether it is open is for the agent session to say, which may lose it."""
         self._fork_of: AgentSessionId | None = None
         self._waiting: list[fx.AskAgent] = []
         """Prompts to ask once the session is open at the agent; the machine allows one at a time."""
