@@ -82,8 +82,8 @@ class AgentDriver:
         self._time_limits = TimeLimits(clock, tasks, is_open=self._is_open_turn, passed=self._time_passed)
         self._agent_session: AgentSession | None = None
         self._is_opening = False
-        """A task opens the session, or the agent has yet to say that it can be prompted. One at a time: two openings
-        would be two sessions there. Whether it is open is for the agent session to say, which may lose it."""
+        """A task opens the session, or the agent has yet to say that it can be prompted. One at a time: two
+        openings would be two sessions there. Whether it is open the agent session says, which may lose it."""
         self._fork_of: AgentSessionId | None = None
         self._waiting: list[fx.AskAgent] = []
         """Prompts to ask once the session is open at the agent; the machine allows one at a time."""
