@@ -119,6 +119,7 @@ class Dispatch:
 
     async def _run(self) -> None:
         """Walk until the session is over or somebody else takes over."""
+        # One that takes over is started out of the released handler, and a task inherits its starter's context.
         handler_call.set(None)
         try:
             while True:
@@ -138,6 +139,7 @@ class Dispatch:
             self.fail(error)
 
     async def _turn_page(self, page: EventPage) -> None:
+        # Between two pages, because a page in hand may hold what is let go of.
         upto = self._forget()
         if upto:
             await self._port.forget(upto)
@@ -152,6 +154,7 @@ class Dispatch:
         listeners, opened, origin = self._listeners, self._turns.opened, self.origin
         for event in self._events:
             self.offset += 1
+            # Nearly all events are updates, so these take the short way.
             if type(event) is not ev.SessionUpdated:
                 self._learn(event)
                 continue
@@ -250,6 +253,7 @@ class Dispatch:
             return
         progress = self._turns.opened.get(event.prompt_id)
         call = UnfinishedCall(progress, _nothing)
+        # It runs beside the walk: its turn counts it as unfinished (D3), and nobody has to take the walk over.
         call.release()
         scope = self._asking[event.request_id] = anyio.CancelScope()
         self._tasks.start_soon(
@@ -282,8 +286,10 @@ class Dispatch:
         try:
             answer: Answer = None
             with scope:
+                # Closed before this task began (D4), it must not be asked: a plain function has no wait to cancel.
                 if not scope.cancel_called:
                     answer = await _first_answer(request, functions)
+            # Closed while it was asked, it takes no answer any more.
             if answer is not None and self._asking.pop(request.request_id, None) is not None:
                 reply = request.reply(answer)
                 await self._port.answer(request.request_id, reply.answer, reply.option_id)

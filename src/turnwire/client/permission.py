@@ -169,7 +169,7 @@ class PermissionRequest:
         else:
             takes = '`"reject"`, or a dict whose "action" is "accept", "decline" or "cancel"'
         return LocalProtocolError(
-            f"this is no answer to the question; return {takes}", request_id=self.request_id, given=given
+            f"this is no answer to the permission request; return {takes}", request_id=self.request_id, given=given
         )
 
     def _rejecting(self) -> str | None:
