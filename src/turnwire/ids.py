@@ -1,7 +1,7 @@
 """The names of things: one type per kind of identifier, so that the type checker keeps them apart.
 
-Takes nothing, gives types only, never makes an identifier: making one needs randomness, which enters
-at the edge (`turnwire.runtime.new_ids`) and reaches the pure layers inside an input.
+Never makes an identifier: making one needs randomness, which enters at the edge (`turnwire.runtime.new_ids`) and
+reaches the pure layers inside an input.
 """
 
 from typing import NewType, TypeAlias
@@ -16,7 +16,7 @@ PromptId = NewType("PromptId", str)
 """A turn. Given when a prompt is accepted, or when an agent starts a turn of its own."""
 
 PermissionId = NewType("PermissionId", str)
-"""A question of the agent to its users, as clients answer it."""
+"""A permission request of the agent to its users, as clients answer it."""
 
 ClientId = NewType("ClientId", str)
 """One attached client."""

@@ -1,7 +1,7 @@
 """Every numeric bound of turnwire: its default, unit, range and reason, in one place.
 
-Takes settings, gives a checked `Limits`, never clamps: a value outside its range refuses to start
-(`ConfigError`), because a silently corrected limit is a limit nobody knows.
+Never clamps: a value outside its range refuses to start (`ConfigError`), because a silently corrected limit is a
+limit nobody knows.
 """
 
 from __future__ import annotations

@@ -85,14 +85,14 @@ def test_a_worktree_is_a_repository(deep: Path) -> None:
     assert [note.text for note in read_notes(inner)] == ["above"]
 
 
-def test_notes_that_are_long_are_cut_and_those_that_are_none_are_passed_over(tmp_path: Path) -> None:
-    (tmp_path / "AGENTS.md").write_text("x" * (MAX_NOTE_BYTES + 10))
-    [note] = read_notes(tmp_path)
+def test_notes_that_are_long_are_cut_and_those_that_are_none_are_passed_over(deep: Path) -> None:
+    (deep / "AGENTS.md").write_text("x" * (MAX_NOTE_BYTES + 10))
+    [note] = read_notes(deep)
     assert note.text.startswith("x" * MAX_NOTE_BYTES)
     assert "left out" in note.text
-    (tmp_path / "AGENTS.md").unlink()
-    (tmp_path / "AGENTS.md").mkdir()
-    assert read_notes(tmp_path) == []
+    (deep / "AGENTS.md").unlink()
+    (deep / "AGENTS.md").mkdir()
+    assert read_notes(deep) == []
 
 
 def test_notes_that_lead_out_of_the_repository_are_not_read(tmp_path: Path) -> None:
@@ -118,8 +118,8 @@ def test_without_a_repository_notes_that_lead_out_of_the_folder_are_not_read(dee
     assert read_notes(folder) == []
 
 
-def test_notes_may_be_a_link_inside_the_repository(tmp_path: Path) -> None:
-    repository = tmp_path / "repository"
+def test_notes_may_be_a_link_inside_the_repository(deep: Path) -> None:
+    repository = deep / "repository"
     inner = repository / "inner"
     inner.mkdir(parents=True)
     make_repository(repository)
@@ -127,12 +127,12 @@ def test_notes_may_be_a_link_inside_the_repository(tmp_path: Path) -> None:
     (inner / "AGENTS.md").symlink_to("../RULES.md")
     (repository / "AGENTS.md").symlink_to(repository / "RULES.md")
     assert [note.text for note in read_notes(inner)] == ["use tabs", "use tabs"]
-    (tmp_path / "link").symlink_to(inner)
+    (deep / "link").symlink_to(inner)
     (inner / "AGENTS.md").unlink()
     (inner / "AGENTS.md").write_text("mine")
-    assert [note.text for note in read_notes(tmp_path / "link")] == ["mine"]
+    assert [note.text for note in read_notes(deep / "link")] == ["mine"]
 
 
-def test_a_pipe_in_the_place_of_notes_is_not_waited_for(tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / "AGENTS.md")
-    assert read_notes(tmp_path) == []
+def test_a_pipe_in_the_place_of_notes_is_not_waited_for(deep: Path) -> None:
+    os.mkfifo(deep / "AGENTS.md")
+    assert read_notes(deep) == []

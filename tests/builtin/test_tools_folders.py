@@ -294,6 +294,6 @@ def test_lines_match_as_if_each_stood_alone(tmp_path: Path, pattern: str) -> Non
     regex, told = re.compile(pattern), StringIO()
     with redirect_stdout(told):
         folder = folder_program.Folder(str(tmp_path), closed="", hidden=False, ignored=False)
-        folder_program.Search(regex, 0, 1000, 10**6).look(folder, ("a.txt",), "a.txt")
+        folder_program.TextSearch(regex, 0, 1000, 10**6).look(folder, ("a.txt",), "a.txt")
     found = [number for number, _, _ in json.loads(told.getvalue() or '{"lines": []}')["lines"]]
     assert found == [number for number, line in enumerate(text.split("\n"), 1) if regex.search(line)]

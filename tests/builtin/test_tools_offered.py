@@ -13,7 +13,7 @@ import jsonschema_rs
 import pytest
 from tests.builtin.tool_kit import refused, use
 
-from turnwire.builtin.tools import offered_tools
+from turnwire.builtin.agent import offered_tools
 from turnwire.builtin.tools.plan import PlanEntry, UpdatePlan
 
 TOOLS = offered_tools(fetch=True)
@@ -48,9 +48,7 @@ def test_fetch_is_offered_only_when_allowed() -> None:
 
 
 def test_without_fetch_no_http_client_is_loaded() -> None:
-    code = (
-        "import sys; import turnwire.builtin.tools.offered as o; o.offered_tools(); print('httpx' in sys.modules)"
-    )
+    code = "import sys; import turnwire.builtin.agent as a; a.offered_tools(); print('httpx' in sys.modules)"
     # The package itself offers `connect`, which may load one; what counts is what the tools add.
     before = "import sys; import turnwire; print('httpx' in sys.modules)"
     found = [

@@ -21,7 +21,7 @@ def codes_in_force() -> dict[int, set[str]]:
     found: dict[int, set[str]] = {0: {"success"}}
     for error in errors.tree():
         found.setdefault(error.exit_status, set()).add(error.__name__)
-    for reason, code in failure.STOP_REASONS.items():
+    for reason, code in failure.EXIT_CODES.items():
         found.setdefault(code, set()).add(reason)
     named = ("DOCTOR_FAILED", "USAGE", "OTHER_STOP_REASON", "BROKEN_PIPE", "TERMINATED", "INTERRUPTED")
     for name in named:
@@ -35,7 +35,7 @@ def test_the_table_of_exit_codes_in_the_documentation_is_the_one_in_force() -> N
 
     assert set(documented) == set(codes_in_force())
     for code, names in codes_in_force().items():
-        for name in names & set(failure.STOP_REASONS):
+        for name in names & set(failure.EXIT_CODES):
             assert f"`{name}`" in documented[code]
 
 

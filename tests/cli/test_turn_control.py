@@ -119,7 +119,7 @@ def test_a_stuck_turn_is_explained_and_settled(daemon: Served) -> None:
 
 def test_explain_puts_the_likeliest_cause_first() -> None:
     from turnwire.cli.explain import Agent, Explanation, findings
-    from turnwire.cli.queue import Queue
+    from turnwire.cli.turns import Queue
 
     agent = Agent(connected=True, open_requests=1)
     held = Queue([{"promptId": "p2"}], True, "hold")

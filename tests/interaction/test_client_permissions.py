@@ -201,3 +201,16 @@ async def test_an_odd_answer_is_no_answer_and_leaves_the_question_open(connected
             result = await turn
             assert result.text == "selected b"
             assert [type(each).__name__ for each in result.handler_errors] == [name]
+
+
+@pytest.mark.parametrize(
+    ("options", "said"), [("allow_once,reject_once", "selected reject_once"), ("a", "cancelled")]
+)
+async def test_an_agent_of_ones_own_is_told_no_where_nobody_can_answer(
+    options: str, said: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with seated() as seat:
+        assert (await seat.session.prompt(f"ask t1 {options}")).text == said
+    [warning] = [each for each in caplog.records if each.__dict__.get("event") == "permission_unanswered"]
+    assert "t1" in warning.getMessage()
+    assert "on_permission" in warning.getMessage()

@@ -386,3 +386,15 @@ async def test_a_scripted_agent_answers_over_its_pipes() -> None:
                 answer = await peer.call("initialize", Raw(b'{"protocolVersion":1}'))
                 assert isinstance(answer, Result)
                 assert (await agent.stop()).exit_code == 0
+
+
+async def test_a_flood_on_stderr_is_a_few_warnings_and_the_rest_is_for_who_looks_for_it(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.DEBUG, logger="turnwire.agent.stderr")
+    async with running(["sh", "-c", "for i in $(seq 100); do echo line $i >&2; done"]) as agent:
+        with anyio.fail_after(WAIT_S):
+            await agent.exited()
+    lines = [each for each in caplog.records if each.getMessage().startswith("stderr: line")]
+    assert [each.levelno for each in lines] == [logging.WARNING] * 20 + [logging.DEBUG] * 80
+    assert len([each for each in caplog.records if "20 lines a minute" in each.getMessage()]) == 1

@@ -34,7 +34,7 @@ from turnwire.agent.v2_updates import Json
 from turnwire.core.dialect import PERMISSION_METHODS
 from turnwire.core.translate.handshake import read_client
 from turnwire.core.translate.members import as_object, child
-from turnwire.core.translate.permissions import translate_answer, translate_question
+from turnwire.core.translate.permissions import translate_answer, translate_permission_request
 from turnwire.core.translate.sessions import Opening
 from turnwire.errors import (
     AgentFailure,
@@ -49,6 +49,8 @@ from turnwire.ids import SessionId
 from turnwire.link.base import FrameLink
 from turnwire.wire.jsonrpc import METHOD_NOT_FOUND, RESOURCE_NOT_FOUND, Failure, Notification, Request, decode, raw
 from turnwire.wire.methods import (
+    AUTHENTICATE,
+    INITIALIZE,
     SESSION_CANCEL,
     SESSION_CLOSE,
     SESSION_FORK,
@@ -136,7 +138,7 @@ class _AdaptedAgent(Agent):
             frame = decode(line)
         except RemoteProtocolError:
             return True
-        if isinstance(frame, Request) and frame.method == "initialize":
+        if isinstance(frame, Request) and frame.method == INITIALIZE:
             await self._initialize(as_object(frame.params))
         elif isinstance(frame, Notification) and frame.method.startswith("_") and frame.method not in NOTIFICATIONS:
             if self._sessions.peer is not None:
@@ -147,7 +149,7 @@ class _AdaptedAgent(Agent):
     async def _initialize(self, params: Json) -> None:
         try:
             client = read_client(raw(params))
-            answer = await self._sessions.ask("initialize", initialize_params(params, client))
+            answer = await self._sessions.ask(INITIALIZE, initialize_params(params, client))
         except RemoteProtocolError:
             # The runtime says what is wrong with it.
             return
@@ -162,7 +164,7 @@ class _AdaptedAgent(Agent):
         definition.version = named.get("version") or definition.version
 
     async def _authenticate(self, method_id: str) -> None:
-        await self._sessions.ask("authenticate", {"methodId": method_id})
+        await self._sessions.ask(AUTHENTICATE, {"methodId": method_id})
 
 
 class AdaptedSessions:
@@ -372,12 +374,12 @@ class AdaptedSessions:
         version = client.connected.profile.version
         if version == 2 and method.startswith(OF_V1):
             raise NotOffered(f"the client does not offer `{method}`", what=method)
-        question = as_object(translate_question(method, raw(params), 1, version, SessionId(session_id)))
+        request = as_object(translate_permission_request(method, raw(params), 1, version, SessionId(session_id)))
         run = None if live is None else live.turns.running
         if run is not None and method in PERMISSION_METHODS:
-            answer = await run.ask(client, method, question)
+            answer = await run.ask(client, method, request)
         else:
-            answer = await client.request(method, question)
+            answer = await client.request(method, request)
         if isinstance(answer, Failure):
             raise AgentFailure(answer.error.message, jsonrpc=answer.error.code)
         return as_object(translate_answer(method, answer.result, version, 1))

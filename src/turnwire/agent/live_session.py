@@ -38,7 +38,6 @@ from turnwire.wire.jsonrpc import raw
 from turnwire.wire.methods import VENDOR
 
 if TYPE_CHECKING:
-    from turnwire.agent.live_session import LiveSession
     from turnwire.agent.turns import Turns
 
 
@@ -51,7 +50,7 @@ TRIES = 3
 """How often a save begins again because another process was faster. The next save goes on from there."""
 
 
-class OpenQuestion(NamedTuple):
+class OpenPermissionRequest(NamedTuple):
     """Something that the user of one client is asked."""
 
     client: ConnectedClient
@@ -86,7 +85,7 @@ class LiveSession:
         """Held while a client's setting is made, so that a prompt behind it runs with it."""
         self.foreground: Json = state_update("idle")
         """What it does now, in the words of v2."""
-        self._questions: Sequence[OpenQuestion] = ()
+        self._permission_requests: Sequence[OpenPermissionRequest] = ()
         self.stretch = _between()
         """The turn that runs, or the time between two turns, by name. No message goes on beyond it."""
         self.turns: Turns
@@ -162,24 +161,24 @@ class LiveSession:
         self.stretch = prompt_id
         self.set_foreground("running")
 
-    def set_foreground(self, state: str, questions: Sequence[OpenQuestion] = ()) -> None:
-        """Running, or waiting for the user to answer these questions."""
-        self.foreground, self._questions = state_update(state), questions
+    def set_foreground(self, state: str, requests: Sequence[OpenPermissionRequest] = ()) -> None:
+        """Running, or waiting for the user to answer these permission requests."""
+        self.foreground, self._permission_requests = state_update(state), requests
         for client in self.clients:
             client.tell(raw(self.foreground_for(client.connected)), "state_update", own=False)
 
     def foreground_for(self, client: ConnectedClient) -> Json:
         """What it does now, as a client is told it: with what is waited for."""
-        if not self._questions:
+        if not self._permission_requests:
             return self.foreground
-        waits = [each.described_to(client) for each in self._questions]
+        waits = [each.described_to(client) for each in self._permission_requests]
         return {**self.foreground, "_meta": {VENDOR: {"waitsFor": waits}}}
 
     def end_turn(self, ended: EndedTurn, by: SessionClient | None) -> None:
         """A turn has ended. Nothing here waits, so nothing comes between the parts of its end."""
         self.history.keep_end(ended)
         self.stretch = _between()
-        self.foreground, self._questions = idle_update(ended), ()
+        self.foreground, self._permission_requests = idle_update(ended), ()
         for client in self.clients:
             client.end(ended, own=client is by)
 

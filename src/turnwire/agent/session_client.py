@@ -29,7 +29,7 @@ from turnwire.errors import LimitExceeded
 from turnwire.ids import PromptId, RequestId
 from turnwire.wire.jsonrpc import Failure, Notification, Request, Result, encode, raw
 from turnwire.wire.methods import CANCEL_REQUEST, SESSION_SET_CONFIG_OPTION
-from turnwire.wire.schema.update import FULL_STATE
+from turnwire.wire.schema.update import FULL_STATE, update_head
 
 logger = logging.getLogger(__name__)
 _OF_THE_DRAFT = frozenset({"user_message", "state_update"})
@@ -57,9 +57,7 @@ class SessionClient:
         self._withheld = profile.withheld
         self.is_left = False
         self._gate = Gate(client.definition.options.held)
-        self._head = b'{"jsonrpc":"2.0","method":"session/update","params":{"sessionId":%b,"update":' % (
-            msgspec.json.encode(session_id)
-        )
+        self._head = update_head(session_id)
         self._timer: anyio.CancelScope | None = None
 
     @property

@@ -136,7 +136,7 @@ class ToolCall:
 
     @property
     def described(self) -> Json:
-        """All of it, as a question about it shows it."""
+        """All of it, as a permission request about it shows it."""
         shown = {"content": self._shown} if self._shown else {}
         return {"toolCallId": self.id, "title": self._title, "status": self.status, **self._described, **shown}
 

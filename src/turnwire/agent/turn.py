@@ -2,8 +2,8 @@
 
 It is the argument of the author's function, and ends when that returns. What it tells goes out in order and at
 once; each call gives something to await, which waits until the client takes more. What is said through it later
-goes out in nobody's name, marked as late. While a question is open, a v2 client sees that the turn waits for its
-user; nothing but a selected allow option counts as consent.
+goes out in nobody's name, marked as late. While a permission request is open, a v2 client sees that the turn waits
+for its user; nothing but a selected allow option counts as consent.
 """
 
 from __future__ import annotations
@@ -191,14 +191,14 @@ class Turn:
         """Ask for permission. Granted, the tool call starts; refused, it fails when it is left."""
         offered = tuple(USUAL if options is None else options)
         if not offered or len({each.id for each in offered}) < len(offered):
-            raise LocalProtocolError("a question needs at least one option, and each its own id")
+            raise LocalProtocolError("a permission request needs at least one option, and each its own id")
         if isinstance(about, ToolCall):
             about.announce()
         run, answer = self._run, None
         client = run.asked_client
         if client is not None:
-            question = self._question(client, about, offered, description)
-            answer = await run.ask(client, SESSION_REQUEST_PERMISSION, question)
+            request = self._permission_request(client, about, offered, description)
+            answer = await run.ask(client, SESSION_REQUEST_PERMISSION, request)
         if run.is_cancelled:
             await checkpoint()
         choice = _read_choice(answer, offered)
@@ -209,7 +209,7 @@ class Turn:
                 about.deny()
         return choice
 
-    def _question(
+    def _permission_request(
         self,
         client: SessionClient,
         about: ToolCall | str,

@@ -1,7 +1,8 @@
 """One turn from its beginning to its end, as the runtime sees it.
 
 What is said in its name is told, marked as late once the turn is over. Knows what is open in it: tool calls and
-questions. Never ends itself: `turnwire.agent.turns` does. `turnwire.agent.turn` is what the author sees of it.
+permission requests. Never ends itself: `turnwire.agent.turns` does. `turnwire.agent.turn` is what the author sees
+of it.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import anyio
 from msgspec import UNSET, UnsetType
 
 from turnwire.agent.connected_client import Sent
-from turnwire.agent.live_session import LiveSession, OpenQuestion
+from turnwire.agent.live_session import LiveSession, OpenPermissionRequest
 from turnwire.agent.session_client import SessionClient
 from turnwire.agent.v2_updates import MESSAGE, THOUGHT, Json, call_ended, called, marked_late
 from turnwire.core.encoder import EndedTurn
@@ -29,7 +30,7 @@ from turnwire.wire.schema.common import STOP_REASONS
 
 _SPEECH = frozenset({MESSAGE, THOUGHT})
 _FINAL = frozenset({"completed", "failed", "cancelled"})
-_QUESTIONS: Final = {SESSION_REQUEST_PERMISSION: "permission", ELICITATION_CREATE: "elicitation"}
+_WAITED_FOR: Final = {SESSION_REQUEST_PERMISSION: "permission", ELICITATION_CREATE: "elicitation"}
 """What users answer, in a word."""
 
 
@@ -107,7 +108,7 @@ class TurnRun:
         """Others without one: their author tells of them by updates, as an adapted agent does."""
         self.usage: dict[str, int] = {}
         self._scopes: set[anyio.CancelScope] = set()
-        self._questions: list[OpenQuestion] = []
+        self._permission_requests: list[OpenPermissionRequest] = []
         self._numbers = count(1)
         self._message: tuple[str, PromptId, str] | None = None
         """The message that goes on: its kind, when it was begun, its name."""
@@ -200,20 +201,20 @@ class TurnRun:
         if self.is_over:
             raise LocalProtocolError("this turn is over; start one with `agent.turn(session)` to ask")
         begun = client.connected.calls.begin()
-        question = OpenQuestion(client.connected, begun.id, _QUESTIONS[method])
-        self._wait_for([*self._questions, question])
+        request = OpenPermissionRequest(client.connected, begun.id, _WAITED_FOR[method])
+        self._wait_for([*self._permission_requests, request])
         try:
             return await client.request(method, params, begun)
         finally:
-            left = [each for each in self._questions if each is not question]
+            left = [each for each in self._permission_requests if each is not request]
             if self.is_over or self.is_cancelled:
-                self._questions = left
+                self._permission_requests = left
             else:
                 self._wait_for(left)
 
-    def _wait_for(self, questions: list[OpenQuestion]) -> None:
-        self._questions = questions
-        self.live.set_foreground("requires_action" if questions else "running", questions)
+    def _wait_for(self, requests: list[OpenPermissionRequest]) -> None:
+        self._permission_requests = requests
+        self.live.set_foreground("requires_action" if requests else "running", requests)
 
     # -- its end -------------------------------------------------------------------------------------------------
 

@@ -22,7 +22,7 @@ Json: TypeAlias = dict[str, Any]
 
 MESSAGE: Final = "agent_message_chunk"
 THOUGHT: Final = "agent_thought_chunk"
-_OWN: Final = b'"turnwire"'
+_OWN: Final = f'"{VENDOR}"'.encode()
 _SHOWING: Final = frozenset({"tool_call", "tool_call_update", "tool_call_content_chunk"})
 
 

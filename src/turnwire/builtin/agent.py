@@ -1,7 +1,7 @@
 """The built-in agent: an `Agent` of the SDK, put together from a model, tools and commands.
 
-Takes models and settings; gives an agent that can be served. What it remembers of a session is in that session's
-state. Without a model it is the offline one, and does all but think.
+What it remembers of a session is in that session's state. Without a model it is the offline one, and does all but
+think.
 """
 
 from __future__ import annotations
@@ -26,7 +26,11 @@ from turnwire.builtin.model import Model
 from turnwire.builtin.offline_model import offline_model
 from turnwire.builtin.permits import ASK, MODES
 from turnwire.builtin.system_prompt import read_notes
-from turnwire.builtin.tools import offered_tools
+from turnwire.builtin.tools import Tool
+from turnwire.builtin.tools.files import Edit, Read, Write
+from turnwire.builtin.tools.folders import List, Search
+from turnwire.builtin.tools.plan import UpdatePlan
+from turnwire.builtin.tools.run import Run
 from turnwire.builtin.tools.workplace import TurnWorkplace
 from turnwire.builtin.work import Bounds, Work
 from turnwire.errors import ModelFailed
@@ -211,3 +215,17 @@ async def _compact_by_itself(work: Work) -> None:
     if not is_done:
         # The prompt itself may still fit.
         await work.turn.think(KEPT)
+
+
+def offered_tools(*, fetch: bool = False, private_hosts: tuple[str, ...] = ()) -> dict[str, Tool]:
+    """The tools by name, in the order in which a model is told of them.
+
+    `fetch` is there only if it is allowed; see `turnwire.builtin.tools.fetch` for `private_hosts`.
+    """
+    tools: list[Tool] = [Read(), List(), Search(), Write(), Edit(), Run(), UpdatePlan()]
+    if fetch:
+        # It brings an HTTP client with it, which most sessions do without.
+        from turnwire.builtin.tools.fetch import Fetch
+
+        tools.append(Fetch(private_hosts))
+    return {tool.spec.name: tool for tool in tools}

@@ -1,7 +1,6 @@
 """The model of an agent that was given none: it knows a few sentences, uses the real tools, and says what it is.
 
-Takes a conversation; gives answers by fixed rules. Never claims to understand: what it has no rule for, it says so,
-and how to configure a model.
+Never claims to understand: what it has no rule for, it says so, and how to configure a model.
 """
 
 from __future__ import annotations
@@ -47,7 +46,7 @@ another one: `turnwire serve -- COMMAND`.\
 """
 
 
-class Rule(NamedTuple):
+class KnownSentence(NamedTuple):
     """One kind of sentence, and what is answered to it."""
 
     sentence: re.Pattern[str]
@@ -147,8 +146,8 @@ def _path(given: str | None) -> str:
 
 def _rule(
     sentence: str, answer: Callable[[Asked, re.Match[str]], AsyncGenerator[Piece]], end: str = r"\s*[.!?]*"
-) -> Rule:
-    return Rule(re.compile(rf"{_POLITE}(?:{sentence}){end}", re.IGNORECASE | re.DOTALL), answer)
+) -> KnownSentence:
+    return KnownSentence(re.compile(rf"{_POLITE}(?:{sentence}){end}", re.IGNORECASE | re.DOTALL), answer)
 
 
 _POLITE = r"(?:(?:hi|hello|hey)[,.!]* )?(?:(?:can|could) you )?(?:please )?"

@@ -1,6 +1,6 @@
 """Which tool calls run at once, which ask first, and which do not run.
 
-Takes a session's mode, a tool and what the user allowed for good; gives a verdict. Never asks and never runs.
+A verdict follows from the session's mode, the tool and what the user allowed for good. Never asks and never runs.
 
 A remembered permission is for a tool. For `run` it is for the beginning of a command if that is one of a few that
 only look, such as `ls`; any other command is remembered only as a whole, for there are too many that run what their

@@ -1,8 +1,8 @@
 """The system prompt: who the agent is, where it works, and by which rules.
 
-Takes a session's folder, mode and the tools on offer; gives one text. The project's own notes (`AGENTS.md`) are
-read from the folder up to the root of its repository, bounded in number and size. Never reads a file outside of
-the repository, whatever links lead there: notes go to a provider without being asked for.
+The project's own notes (`AGENTS.md`) are read from the folder up to the root of its repository, bounded in number
+and size. Never reads a file outside of the repository, whatever links lead there: notes go to a provider without
+being asked for.
 """
 
 from __future__ import annotations

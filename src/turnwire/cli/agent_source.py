@@ -8,7 +8,9 @@ and beside that the keys of the models' providers and its own variables, and no 
 from __future__ import annotations
 
 import importlib
+import logging
 import os
+import shutil
 import sys
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
@@ -24,6 +26,8 @@ from turnwire.server.settings.sources import BUILT_IN
 if TYPE_CHECKING:
     from turnwire.agent.agent import Agent
 
+
+logger = logging.getLogger(__name__)
 
 PREFIX = "TURNWIRE_AGENT_"
 """What the agent's own variables begin with; see `BUILT_IN`."""
@@ -46,12 +50,39 @@ async def agent_source(settings: Settings, limits: Limits) -> AsyncGenerator[Age
         yield imported_agent(settings.agent_import).source()
         return
     if settings.agent_url is None:
-        yield ProcessSource(settings.agent, limits=limits) if settings.agent else builtin_source(settings, limits)
+        yield command_source(settings, limits) if settings.agent else builtin_source(settings, limits)
         return
     from turnwire.runtime.remote_agent import RemoteSource
 
     async with RemoteSource(settings.agent_url, token=settings.agent_token, limits=limits) as remote:
         yield remote
+
+
+def command_source(settings: Settings, limits: Limits) -> ProcessSource:
+    """Starts the agent of the settings. Raises `ConfigError` if there is no such program: better now than later."""
+    env = environment_of(settings)
+    program = settings.agent[0]
+    if shutil.which(program, path=env.get("PATH")) is None:
+        where = "there is no such program" if os.sep in program else "no folder of PATH has it"
+        raise ConfigError(f"the agent is {program!r}, and {where}; install it, or give its whole path behind `--`")
+    for name in settings.agent_env:
+        if name not in os.environ:
+            logger.warning(
+                "the agent is to get %s, and the daemon has no such variable; export it and start again",
+                name,
+                extra={"event": "agent_env_missing", "variable": name},
+            )
+    return ProcessSource(settings.agent, env=env, limits=limits)
+
+
+def environment_of(settings: Settings, *more: str) -> dict[str, str]:
+    """What these settings give an agent, and `more` of ours by name."""
+    return agent_environment(
+        os.environ,
+        additions=settings.agent_env_set,
+        pass_through=[*settings.agent_env, *more],
+        everything=settings.agent_env_all,
+    )
 
 
 def imported_agent(place: str) -> Agent:
@@ -92,7 +123,7 @@ def builtin_source(settings: Settings, limits: Limits) -> ProcessSource:
     _check_models()
     kept = IN_MEMORY if settings.data is None else str(settings.data.absolute() / AGENT_FOLDER)
     own = {name: value for name, value in os.environ.items() if name in BUILT_IN and value}
-    env = agent_environment(os.environ, pass_through=PROVIDERS)
+    env = environment_of(settings, *PROVIDERS)
     return ProcessSource(COMMAND, env={**env, PREFIX + "DATA": kept, **own}, limits=limits)
 
 

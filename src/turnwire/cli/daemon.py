@@ -2,7 +2,11 @@
 
 A start that fails says why and leaves nothing running. The first signal drains: running turns may end, prompts
 that wait stay for the next start. The second ends the process where it stands: what is recorded is on disk, and
-the guards end the agents. `turnwire stdio` shares all of it but the listener.
+the guards end the agents.
+
+`turnwire stdio` has all of it but the listener: its one client is on stdin and stdout. Its log is in a folder of
+its own, so that a daemon of the same user is not in the way, and a predecessor that still lets its turns end is
+waited for. It ends when the client has left and its turns have ended.
 """
 
 from __future__ import annotations
@@ -12,10 +16,12 @@ import os
 import shlex
 import signal
 import sys
-from collections.abc import Generator
-from contextlib import contextmanager
+from collections.abc import Generator, Sequence
+from contextlib import AsyncExitStack, contextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import anyio
 import click
@@ -23,14 +29,22 @@ from opentelemetry import trace
 
 from turnwire import __version__
 from turnwire.cli.agent_source import agent_name, agent_source
+from turnwire.cli.config import settings_from
+from turnwire.cli.failure import tell
 from turnwire.cli.local_token import keep_token
 from turnwire.cli.output import print_json, printable
-from turnwire.errors import ConfigError
+from turnwire.errors import ConfigError, LogLocked
+from turnwire.limits import Limits
+from turnwire.link.environment import SHORTEST_SECRET
 from turnwire.link.process import adopt_orphans
-from turnwire.runtime.services.roots import is_in_closed
+from turnwire.link.stdio import open_pipes
+from turnwire.runtime.clock import SystemClock
+from turnwire.runtime.services.roots import close_directory, is_in_closed
+from turnwire.runtime.source import AgentSource
 from turnwire.server.access.identity import Role
 from turnwire.server.access.origins import check_bind
 from turnwire.server.access.tokens import read_records
+from turnwire.server.acp.stdio import serve_stdio
 from turnwire.server.app import create_app
 from turnwire.server.daemon import Daemon, open_daemon
 from turnwire.server.listener import Tls, check_tls, listen, open_listener, run
@@ -62,7 +76,10 @@ def run_daemon(loaded: Loaded, *, as_json: bool) -> None:
 
 def log_secrets(settings: Settings) -> list[str]:
     """What must never be in a log line."""
-    return [each for each in (settings.token, settings.agent_token) if each is not None]
+    tokens = [each for each in (settings.token, settings.agent_token) if each is not None]
+    given = [each.partition("=")[2] for each in settings.agent_env_set]
+    given += [os.environ.get(name, "") for name in settings.agent_env]
+    return tokens + [each for each in given if len(each) >= SHORTEST_SECRET]
 
 
 def check_folders(settings: Settings) -> None:
@@ -212,3 +229,60 @@ def _first_command(loaded: Loaded, daemon: Daemon, url: str) -> str:
     elif any(each.name == "data" and each.source is Source.FLAG for each in loaded.explained()):
         words.append(f"TURNWIRE_DATA={shlex.quote(str(settings.data))}")
     return " ".join([*words, 'turnwire prompt "hello"'])
+
+
+# -- for one client on stdin and stdout ----------------------------------------------------------------------
+
+FOLDER = "stdio"
+"""Below the data folder of the settings, unless the command line names another."""
+
+
+def run_host(flags: dict[str, Any], agent: Sequence[str]) -> None:
+    """Serve the client until it leaves. Raises `ConfigError`, `LogError` when it cannot start."""
+    # An editor opens folders as its user does; where it was started itself says nothing.
+    loaded = settings_from({**flags, "cwd": flags.get("cwd") or ("/",)}, agent)
+    # It starts us in the agent's place: the agent sees what it would see without us.
+    settings = replace(loaded.settings, agent_env_all=True)
+    if settings.data is not None and flags.get("data") is None:
+        settings = replace(settings, data=settings.data / FOLDER)
+    check_folders(settings)
+    if settings.data is not None and flags.get("data") is None:
+        # The folder above is a daemon's, and sessions may work anywhere.
+        close_directory(settings.data.parent)
+    configure_logging(settings.log_format, settings.log_level, secrets=log_secrets(settings))
+    adopt_orphans()
+    with traced():
+        anyio.run(partial(_host, settings, loaded.limits), backend_options={"use_uvloop": True})
+
+
+async def _host(settings: Settings, limits: Limits) -> None:
+    async with AsyncExitStack() as stack:
+        link = open_pipes(limits)
+        stack.push_async_callback(link.aclose)
+        source = await stack.enter_async_context(agent_source(settings, limits))
+        daemon = await _opened(stack, settings, limits, source)
+        stop = anyio.Event()
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(stop_on_signal, daemon, stop)
+            await serve_stdio(daemon, link, stop)
+            if not daemon.stopping.is_set():
+                tasks.start_soon(drain, daemon, stop)
+            await stop.wait()
+            tasks.cancel_scope.cancel()
+
+
+async def _opened(stack: AsyncExitStack, settings: Settings, limits: Limits, source: AgentSource) -> Daemon:
+    """The daemon, once its folder is free. Raises `LogLocked` if somebody stays there."""
+    clock = SystemClock()
+    last = clock.monotonic() + limits.drain_s + limits.stop_eof_s + limits.stop_term_s + limits.stop_kill_s
+    is_told = False
+    while True:
+        try:
+            return await stack.enter_async_context(open_daemon(settings, limits, source))
+        except LogLocked:
+            if clock.monotonic() >= last:
+                raise
+        if not is_told:
+            is_told = True
+            tell(f"another process uses {settings.data}; waiting for it to end")
+        await clock.sleep(limits.log_retry_s)

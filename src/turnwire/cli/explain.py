@@ -15,8 +15,8 @@ from msgspec import Struct
 from turnwire.cli.answer import answer_command, open_permissions, subject
 from turnwire.cli.commands import Command
 from turnwire.cli.output import print_json, printable
-from turnwire.cli.queue import Queue, read_queue
 from turnwire.cli.reach import Reach, ask, with_reach
+from turnwire.cli.turns import Queue, read_queue
 from turnwire.client.http import segment
 from turnwire.client.permission import PermissionRequest
 

@@ -29,7 +29,7 @@ TERMINATED = 143
 BROKEN_PIPE = 141
 """Whoever read our output is gone."""
 
-STOP_REASONS: Mapping[str, int] = {
+EXIT_CODES: Mapping[str, int] = {
     "end_turn": 0,
     "max_tokens": 10,
     "max_turn_requests": 11,
@@ -114,7 +114,7 @@ def leading(error: BaseException) -> BaseException:
 
 def stop_code(stop_reason: str) -> int:
     """The exit code for the end of a turn."""
-    return STOP_REASONS.get(stop_reason, OTHER_STOP_REASON)
+    return EXIT_CODES.get(stop_reason, OTHER_STOP_REASON)
 
 
 def _keep_or_give_up(stream: TextIO) -> None:

@@ -9,6 +9,7 @@ answered.
 from __future__ import annotations
 
 import io
+import os
 import signal
 import sys
 from collections.abc import AsyncGenerator
@@ -38,6 +39,7 @@ from turnwire.core.view import View
 from turnwire.errors import DaemonUnreachable, LocalProtocolError, TurnError, TurnwireError
 from turnwire.ids import PermissionId, PromptId, SessionId
 from turnwire.limits import Limits
+from turnwire.link.environment import agent_environment
 from turnwire.runtime.source import ProcessSource
 
 EXAMPLES = """
@@ -173,7 +175,10 @@ async def _at_daemon(reach: Reach, wanted: WantedSession) -> AsyncGenerator[Daem
 @asynccontextmanager
 async def _with_agent(command: tuple[str, ...], wanted: WantedSession) -> AsyncGenerator[DaemonSession]:
     limits = Limits()
-    async with open_embedded(ProcessSource(command, cwd=wanted.cwd, limits=limits), None, limits, None) as daemon:
+    # It is the user's own process, and sees what the user gave it.
+    env = agent_environment(os.environ, everything=True)
+    source = ProcessSource(command, cwd=wanted.cwd, env=env, limits=limits)
+    async with open_embedded(source, None, limits, None) as daemon:
         yield await daemon.create(wanted.cwd, Raw(b"[]"))
 
 

@@ -15,13 +15,13 @@ is lost. The daemon is found again in one of two forms.
 
     reattached  The daemon still has the connection, and says nothing of its sessions before it is told from where.
                 Answers of the client are said again, which is harmless. Each session goes on behind the last event
-                that came, so what was swallowed on its way comes again. Open questions come again, too, under
-                their ids: those that the client has been asked are not passed on. Each open request is asked again,
-                or probed by another with the same id: the daemon refuses either while the first is open. One that
-                opens a session is lost.
+                that came, so what was swallowed on its way comes again. Open requests of the daemon come again,
+                too, under their ids: those that the client has been asked are not passed on. Each open request is
+                asked again, or probed by another with the same id: the daemon refuses either while the first is
+                open. One that opens a session is lost.
     restarted   The daemon has forgotten the connection. A new one is made, and its sessions go on behind the last
-                event that came. Then what may be is asked again. Open questions are withdrawn: they are asked anew.
-                No answer to an old question is passed on, because the same number may be another question now.
+                event that came. Then what may be is asked again. Its open requests are withdrawn: they are asked
+                anew. No answer to an old one is passed on, because the same number may be another request now.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ STILL_OPEN = "request_open"
 POSITION_LOST = "position_lost"
 """How a daemon refuses to go on behind an event that it cannot honour."""
 KEPT_ANSWERS = 16
-"""More questions than a client answers between a loss and its discovery."""
+"""More requests than a client answers between a loss and its discovery."""
 OWN = "turnwire-"
 """What ids of our own requests begin with."""
 LOST = (
@@ -293,7 +293,7 @@ class Relay:
         self._answers: dict[ExactId, bytes] = {}
         """What the client answered last, by the ids that the daemon knows."""
         self._asked: dict[ExactId, RequestId] = {}
-        """Questions of the daemon that the client has not answered, by the ids that the client knows."""
+        """Requests of the daemon that the client has not answered, by the ids that the client knows."""
         self.connection_id: str | None = None
         """What the daemon calls the connection; none before it said so."""
         self._connections = 0

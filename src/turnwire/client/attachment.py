@@ -110,6 +110,8 @@ class Attachment:
 
     async def _submit(self, new_prompt: NewPrompt, acceptance: Acceptance) -> None:
         try:
+            # The lock is fair, so prompts arrive in the order of their calls. A turn may end, and be walked past,
+            # before we hear that it was accepted: meanwhile none is let go of.
             async with self._order:
                 with self.turns.expecting():
                     accepted = await self.port.prompt(new_prompt)
@@ -147,6 +149,7 @@ class Attachment:
     def _begun(self, accepted: Accepted) -> Progress | None:
         """The turn as far as it is known here. None if the walk had left it behind, or is over."""
         known = self.turns.get(accepted.prompt_id)
+        # Its events are still before the walk, so nothing of it has been missed.
         if known is None and self.failure is None and accepted.after_offset >= self.dispatch.offset:
             return self.turns.begin(accepted.prompt_id)
         return known
@@ -203,6 +206,7 @@ class Attachment:
 
     def _forgettable(self) -> int:
         """The offset up to which nothing is needed; 0 while there is not enough to be worth it."""
+        # A program that holds a turn may loop over it again from its start.
         needed = [each.accepted.after_offset for each in self._held if each.accepted is not None]
         upto = min([self.dispatch.offset - self._kept_events, *needed])
         if upto - self._forgotten < self._kept_events:

@@ -132,7 +132,7 @@ class Client:
     def on_permission(
         self, function: Callable[[PermissionRequest], _Answer]
     ) -> Callable[[PermissionRequest], _Answer]:
-        """Ask `function(question)` when no function of the session itself has answered."""
+        """Ask `function(request)` when no function of the session itself has answered."""
         self._listeners.own_permissions += (function,)
         self._start_all()
         return function

@@ -32,7 +32,7 @@ from typing import NamedTuple, TypeAlias
 import anyio
 from anyio.abc import TaskGroup
 
-from turnwire.client.permission import Answer, PermissionRequest
+from turnwire.client.permission import REJECT, Answer, PermissionRequest
 from turnwire.client.port import DaemonSession, EventPage
 from turnwire.client.progress import Progress, Terminal, Turns, UnfinishedCall, handler_call
 from turnwire.client.update import Update, UpdateOrigin
@@ -119,6 +119,7 @@ class Dispatch:
 
     async def _run(self) -> None:
         """Walk until the session is over or somebody else takes over."""
+        # One that takes over is started out of the released handler, and a task inherits its starter's context.
         handler_call.set(None)
         try:
             while True:
@@ -138,6 +139,7 @@ class Dispatch:
             self.fail(error)
 
     async def _turn_page(self, page: EventPage) -> None:
+        # Between two pages, because a page in hand may hold what is let go of.
         upto = self._forget()
         if upto:
             await self._port.forget(upto)
@@ -152,6 +154,7 @@ class Dispatch:
         listeners, opened, origin = self._listeners, self._turns.opened, self.origin
         for event in self._events:
             self.offset += 1
+            # Nearly all events are updates, so these take the short way.
             if type(event) is not ev.SessionUpdated:
                 self._learn(event)
                 continue
@@ -245,14 +248,31 @@ class Dispatch:
     def _ask(self, event: ev.PermissionRequested) -> None:
         functions = self._listeners.permissions
         if not functions:
+            if not self._port.has_other_clients:
+                self._tasks.start_soon(self._refuse, PermissionRequest(event, self._port.session_id))
             return
         progress = self._turns.opened.get(event.prompt_id)
         call = UnfinishedCall(progress, _nothing)
+        # It runs beside the walk: its turn counts it as unfinished (D3), and nobody has to take the walk over.
         call.release()
         scope = self._asking[event.request_id] = anyio.CancelScope()
         self._tasks.start_soon(
             self._answer, PermissionRequest(event, self._port.session_id), functions, call, scope
         )
+
+    async def _refuse(self, request: PermissionRequest) -> None:
+        """Nobody can ever answer: say no, and say so, instead of leaving the turn to wait for ever."""
+        logger.warning(
+            "the agent asks for permission (%s) and nobody is there to answer; it is told no: add a function with"
+            " on_permission",
+            request.title or request.method,
+            extra={"event": "permission_unanswered", "session": self._port.session_id},
+        )
+        try:
+            reply = request.reply(REJECT)
+            await self._port.answer(request.request_id, reply.answer, reply.option_id)
+        except TurnwireError as error:
+            self._note(error, self._turns.opened.get(request.prompt_id))
 
     async def _answer(
         self,
@@ -266,8 +286,10 @@ class Dispatch:
         try:
             answer: Answer = None
             with scope:
+                # Closed before this task began (D4), it must not be asked: a plain function has no wait to cancel.
                 if not scope.cancel_called:
                     answer = await _first_answer(request, functions)
+            # Closed while it was asked, it takes no answer any more.
             if answer is not None and self._asking.pop(request.request_id, None) is not None:
                 reply = request.reply(answer)
                 await self._port.answer(request.request_id, reply.answer, reply.option_id)

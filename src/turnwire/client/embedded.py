@@ -49,6 +49,8 @@ _US = ClientId("sdk")
 class EmbeddedSession:
     """A session of the node in this process. See `turnwire.client.port.DaemonSession`."""
 
+    has_other_clients = False
+
     def __init__(self, daemon: EmbeddedDaemon, clock: Clock, head: SessionHead, start: int) -> None:
         self.session_id: SessionId = head.session_id
         self.epoch: Epoch = head.epoch

@@ -50,8 +50,15 @@ class _Form(Struct):
     action: str
 
 
-class _Params(Struct):
+class _ToolCall(Struct, frozen=True):
+    title: str = ""
+
+
+class _Params(Struct, rename="camel"):
     options: list[Option] = []
+    title: str = ""
+    message: str = ""
+    tool_call: _ToolCall = _ToolCall()
 
 
 class Reply(NamedTuple):
@@ -86,6 +93,15 @@ class PermissionRequest:
     def params(self) -> Raw:
         """What the agent asked, as JSON."""
         return self._event.params
+
+    @property
+    def title(self) -> str:
+        """What it is about, as the agent calls it; empty if it has no name."""
+        try:
+            params = msgspec.json.decode(self._event.params, type=_Params)
+        except msgspec.DecodeError:
+            return ""
+        return params.title or params.message or params.tool_call.title
 
     @property
     def options(self) -> list[Option]:
@@ -153,7 +169,7 @@ class PermissionRequest:
         else:
             takes = '`"reject"`, or a dict whose "action" is "accept", "decline" or "cancel"'
         return LocalProtocolError(
-            f"this is no answer to the question; return {takes}", request_id=self.request_id, given=given
+            f"this is no answer to the permission request; return {takes}", request_id=self.request_id, given=given
         )
 
     def _rejecting(self) -> str | None:

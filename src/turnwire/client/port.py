@@ -60,6 +60,8 @@ class DaemonSession(Protocol):
     epoch: Epoch
     start: int
     """The offset after which this client begins: 0 in a session it created, the head of one it found."""
+    has_other_clients: bool
+    """Whether somebody else may answer for this client."""
 
     async def prompt(self, new_prompt: NewPrompt) -> Accepted: ...
 

@@ -73,6 +73,8 @@ class _Outcome(Struct):
 class RemoteSession:
     """A session of a daemon. See `turnwire.client.port.DaemonSession`."""
 
+    has_other_clients = True
+
     def __init__(self, http: Http, opened: _Opened, start: int) -> None:
         self.session_id: SessionId = opened.session_id
         self.epoch: Epoch = opened.event_epoch

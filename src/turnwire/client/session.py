@@ -81,16 +81,16 @@ class Session:
     def on_permission(
         self, function: Callable[[PermissionRequest], _Answer]
     ) -> Callable[[PermissionRequest], _Answer]:
-        """Call `function(question)` for every question: it returns an option or its id, `"reject"`, or `None`.
+        """Call `function(request)` for each permission request: it gives an option or its id, "reject" or `None`.
 
-        With `None` the next function is asked, and after the last the question stays open for `answer`.
+        With `None` the next function is asked, and after the last the permission request stays open for `answer`.
         """
         self._attachment.listeners.own_permissions += (function,)
         self._attachment.dispatch.start()
         return function
 
     async def answer(self, question: PermissionRequest, answer: str | Option | Mapping[str, Any]) -> bool:
-        """Answer a question that was left open. False if it had been answered before.
+        """Answer a permission request that was left open. False if it had been answered before.
 
         Raises `InvalidOption` for an option that was not offered, `LocalProtocolError` for what is no answer.
         """
@@ -98,7 +98,7 @@ class Session:
         return await self._attachment.port.answer(question.request_id, reply.answer, reply.option_id)
 
     async def view(self) -> View:
-        """The session's transcript, latest values, turns and open questions, as they are now."""
+        """The session's transcript, latest values, turns and open permission requests, as they are now."""
         return await self._attachment.port.view()
 
     async def close(self) -> None:

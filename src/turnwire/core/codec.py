@@ -30,9 +30,13 @@ _NOTHING = msgspec.Raw(b"null")
 _states = msgspec.json.Decoder(SessionState)
 
 
-def stored_prefix(kind: type[Event]) -> bytes:
-    """How the stored form of an event of this kind begins: by it, who reads thousands finds a few."""
-    return b'{"type":"%b",' % str(kind.__struct_config__.tag).encode()
+def stored_prefix(kind: type[Event], *, any_version: bool = False) -> bytes:
+    """How the stored form of an event of this kind begins: by it, who reads thousands finds a few.
+
+    `any_version`: also of older shapes, whose tags begin alike. Other kinds may, too.
+    """
+    tag = str(kind.__struct_config__.tag).encode()
+    return b'{"type":"%b' % tag if any_version else b'{"type":"%b",' % tag
 
 
 STORED_UPDATE: Final = stored_prefix(SessionUpdated)

@@ -46,11 +46,11 @@ class AgentProfile(Struct, frozen=True):
 def initialize_params(version: str, *, protocol: int = NEWEST_VERSION, services: bool = False) -> Raw:
     """What we ask an agent with: one protocol version, with the fields of v1 and v2 side by side."""
     named = {"name": VENDOR, "title": VENDOR, "version": version}
-    questions: dict[str, Any] = {"form": {}, "url": {}}
+    elicitation: dict[str, Any] = {"form": {}, "url": {}}
     v1: dict[str, Any] = {
         "fs": {"readTextFile": services, "writeTextFile": services},
         "terminal": services,
-        "elicitation": questions,
+        "elicitation": elicitation,
         "session": {
             "turnComplete": {},
             "configOptions": {"boolean": {}},
@@ -64,7 +64,7 @@ def initialize_params(version: str, *, protocol: int = NEWEST_VERSION, services:
             "protocolVersion": protocol,
             "clientCapabilities": v1,
             "clientInfo": named,
-            "capabilities": {"elicitation": questions},
+            "capabilities": {"elicitation": elicitation},
             "info": named,
         }
     )
@@ -195,7 +195,7 @@ def read_prompt_result(at: int, prompt_id: PromptId, result: Raw) -> AgentAnswer
 UNKNOWN_MODE = ErrorObject(INVALID_PARAMS, "an elicitation is a form or a url; no other mode was offered")
 
 
-def is_offered_question(request: Request) -> bool:
+def is_offered_permission_request(request: Request) -> bool:
     """Whether users can be asked this: an elicitation only in the modes that agents were told of."""
     return request.method != ELICITATION_CREATE or _object(request.params).get("mode", "form") in ("form", "url")
 
@@ -208,7 +208,7 @@ class _Options(Struct):
     options: list[_Option] = []
 
 
-def read_question(at: int, request: Request, request_id: PermissionId) -> AgentAsks:
+def read_permission_request(at: int, request: Request, request_id: PermissionId) -> AgentAsks:
     """A request that users answer. Unreadable options are none: then nothing can be selected, only refused."""
     try:
         options = tuple(each.option_id for each in msgspec.json.decode(request.params, type=_Options).options)

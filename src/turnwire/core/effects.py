@@ -1,7 +1,7 @@
 """What the machine wants done once its events are stored.
 
-Takes nothing but values; gives one frozen struct per effect. Never done by the core itself: the runtime
-performs them, in order, and never waits for a peer's answer; outcomes come back as inputs.
+Never done by the core itself: the runtime performs them, in order, and never waits for a peer's answer; outcomes
+come back as inputs.
 """
 
 from __future__ import annotations

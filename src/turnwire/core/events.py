@@ -1,9 +1,9 @@
 """The facts a session is made of. State, views and everything shown to clients are folds over these.
 
-Takes nothing but values; gives one frozen struct per kind of fact, in the past tense. Never carries an intention
-(that is an effect) and never changes meaning: a changed shape gets a new tag and an up-caster (`core.codec`).
-Fields are camelCase once encoded. `at` is wall time in milliseconds, stamped on the input that led here.
-Payloads of peers are `Raw`: stored and shown byte for byte. One that is not there is `UNSET`: `null` is one too.
+A fact is in the past tense. It never carries an intention (that is an effect) and never changes meaning: a changed
+shape gets a new tag and an up-caster (`core.codec`). Fields are camelCase once encoded. `at` is wall time in
+milliseconds, stamped on the input that led here. Payloads of peers are `Raw`: stored and shown byte for byte. One
+that is not there is `UNSET`: `null` is one too.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class PermissionEnd(StrEnum):
     CANCELLED = "cancelled"
     """The turn was cancelled."""
     WITHDRAWN = "withdrawn"
-    """The agent took the question back, ended the turn, or is gone."""
+    """The agent took the permission request back, ended the turn, or is gone."""
 
 
 class CancelRung(StrEnum):
@@ -352,7 +352,7 @@ class PermissionRequested(Event, frozen=True, tag="permission_request"):
     method: str
     params: Raw
     options: tuple[str, ...] = ()
-    """The option ids that may be selected; empty for questions that take free answers."""
+    """The option ids that may be selected; empty for permission requests that take free answers."""
     prompt_id: PromptId | None = None
 
 

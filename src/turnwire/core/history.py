@@ -1,7 +1,6 @@
 """An agent's replay of a session against the log: what agrees, and what differs first.
 
-Takes two views, one folded from the log and one from what the agent replayed on `session/load`; gives a
-comparison. Never merges them: the log is what happened, a replay is what the agent remembers of it.
+Never merges the two: the log is what happened, a replay is what the agent remembers of it.
 
 Compared are user messages, agent messages and tool calls, in order, by their text and title. Not compared: ids,
 which agents make anew; thoughts, which many do not keep; how a text was cut into messages and chunks.

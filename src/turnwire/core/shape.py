@@ -42,7 +42,7 @@ from turnwire.core.envelope import (
 from turnwire.core.evolve import MARKERS
 from turnwire.core.parties import Parties, Prompter
 from turnwire.core.translate.members import entries, members, raw
-from turnwire.core.translate.permissions import translate_question
+from turnwire.core.translate.permissions import translate_permission_request
 from turnwire.core.translate.sessions import session_result, updates_after
 from turnwire.core.translate.updates import Translator, translator_for
 from turnwire.core.view.patch import read_entries
@@ -253,7 +253,7 @@ class ShapeFold:
             case ev.AgentStarted():
                 return self._started(event)
             case ev.PermissionRequested() if not self._passes_on:
-                return replace(event, params=self._question(event))
+                return replace(event, params=self._permission_request(event))
             case ev.ModeChanged() if self._translator is not None:
                 self._translator.mode(event.mode)
             case ev.TurnStarted():
@@ -264,11 +264,11 @@ class ShapeFold:
                 pass
         return event
 
-    def _question(self, event: ev.PermissionRequested) -> Raw:
+    def _permission_request(self, event: ev.PermissionRequested) -> Raw:
         version, wanted = self._parties.agent_version, self._version
         assert version is not None, "a fold that does not know the agent's version has stopped before"
         assert wanted is not None, "the agent's own words are passed on"
-        return translate_question(event.method, event.params, version, wanted, self._envelopes.session_id)
+        return translate_permission_request(event.method, event.params, version, wanted, self._envelopes.session_id)
 
     def _message(self, offset: int, event: ev.UserMessage, prompter: Prompter | None, form: Form) -> bytes:
         """A prompt, as the agent of the shape's version would tell it."""

@@ -1,7 +1,7 @@
 """A session as the machine knows it: small, bounded, immutable, and nothing but a fold over the log.
 
-Takes nothing but values; gives the structs that `core.decide` reads and `core.evolve` replaces. Never holds
-content that has been shown already: the transcript is `core.view`.
+`core.decide` reads it, `core.evolve` replaces it. Never holds content that has been shown already: the transcript
+is `core.view`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """The environment of an agent: what it needs to run on this machine, and nothing it was not given.
 
-There is a list of what passes, and none of what does not: a secret that nobody thought of stays here. Nothing named
-`TURNWIRE_…` ever passes, those are the daemon's own. Names may be logged, values never.
+There is a list of what passes, and none of what does not: a secret that nobody thought of stays with the daemon.
+Where the agent is its user's own child in all but name, everything passes, as it would without us. Nothing named
+`TURNWIRE_…` ever does, those are the daemon's own. Names may be logged, values never.
 """
 
 from __future__ import annotations
@@ -48,7 +49,11 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 def agent_environment(
-    own: Mapping[str, str], *, additions: Sequence[str] = (), pass_through: Sequence[str] = ()
+    own: Mapping[str, str],
+    *,
+    additions: Sequence[str] = (),
+    pass_through: Sequence[str] = (),
+    everything: bool = False,
 ) -> dict[str, str]:
     """The variables an agent gets.
 
@@ -56,11 +61,12 @@ def agent_environment(
         own: The daemon's environment.
         additions: `KEY=VALUE` each; they win over everything else.
         pass_through: Names to take from `own` if they are set there.
+        everything: Take all of `own`, but for what is the daemon's.
 
     Raises:
         ConfigError: A name is none, or is one of the daemon's own.
     """
-    variables = {name: value for name, value in own.items() if _passes(name)}
+    variables = {name: value for name, value in own.items() if (everything and not is_own(name)) or _passes(name)}
     variables |= {name: own[name] for name in map(_checked, pass_through) if name in own}
     for addition in additions:
         name, equals, value = addition.partition("=")
@@ -88,6 +94,16 @@ def secrets(env: Mapping[str, str]) -> list[bytes]:
     return sorted(hidden, key=lambda value: (-len(value), value))
 
 
+def is_own(name: str) -> bool:
+    """Whether a variable is the daemon's."""
+    return name.upper().startswith(OWN_PREFIX)
+
+
+def is_variable(name: str) -> bool:
+    """Whether an agent may be given a variable of this name."""
+    return _NAME.fullmatch(name) is not None and not is_own(name)
+
+
 def _passes(name: str) -> bool:
     return _is_harmless(name) or name in PROXIES
 
@@ -99,6 +115,6 @@ def _is_harmless(name: str) -> bool:
 def _checked(name: str) -> str:
     if not _NAME.fullmatch(name):
         raise ConfigError(f"{name!r} is no name of a variable; use letters, digits and `_`")
-    if name.upper().startswith(OWN_PREFIX):
+    if is_own(name):
         raise ConfigError(f"{name} belongs to the daemon and is not given to agents; use another name")
     return name

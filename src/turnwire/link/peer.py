@@ -1,4 +1,4 @@
-"""A peer: a link with request bookkeeping, so that answers find their questions.
+"""A peer: a link with request bookkeeping, so that answers find their requests.
 
 Takes requests and notifications to send; gives everything that arrives, one frame at a time and strictly in
 the order it arrived: answers to their callback, the rest to `incoming`. Callbacks are plain functions that only
@@ -48,7 +48,7 @@ Updated: TypeAlias = Callable[[UpdateParams], None]
 
 UNKNOWN_METHOD = ErrorObject(METHOD_NOT_FOUND, "method not found")
 BAD_ANSWER = ErrorObject(INTERNAL_ERROR, "the agent's answer was malformed")
-"""For who asked: the fault is not in the question."""
+"""For who asked: the fault is not in the request."""
 NO_BATCHES = ErrorObject(INVALID_REQUEST, "ACP has no batches; send one message at a time")
 
 KEPT_BREACHES = 64

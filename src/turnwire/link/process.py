@@ -272,7 +272,16 @@ STDERR_LAST_READS = 8
 STDERR_LINE_BYTES = 8 * 1024
 """Of a longer line only its size is logged."""
 
+STDERR_LOGGED = 20
+"""Lines of one agent in each `STDERR_WINDOW_S` that are warnings in the log. Some agents write all the time."""
+
+STDERR_WINDOW_S = 60.0
+
 BLOT = b"[redacted]"
+
+stderr_log = logging.getLogger("turnwire.agent.stderr")
+# An agent's chatter is for a log that somebody set up, not for the terminal of every program that hosts one.
+stderr_log.addHandler(logging.NullHandler())
 
 
 class StderrTail:
@@ -292,6 +301,9 @@ class StderrTail:
         self._lines = LineReader(STDERR_LINE_BYTES)
         self._tail = bytearray()
         self._is_cut = False
+        self._window_ends = 0.0
+        self._logged = 0
+        """Lines in this window, those that were left out included."""
         self.is_ended = False
         os.set_blocking(fd, False)
         self._loop.add_reader(fd, self._read)
@@ -341,13 +353,26 @@ class StderrTail:
         return True
 
     def _log(self, lines: list[bytes | Oversized]) -> None:
-        if not log.isEnabledFor(logging.DEBUG):
-            return
         for line in lines:
+            level = self._level()
+            if not stderr_log.isEnabledFor(level):
+                continue
             if isinstance(line, Oversized):
-                log.debug("stderr: a line of %d bytes", line.size)
+                stderr_log.log(level, "stderr: a line of %d bytes", line.size)
             else:
-                log.debug("stderr: %s", self._blotted(line).decode(errors="replace"))
+                stderr_log.log(level, "stderr: %s", self._blotted(line).decode(errors="replace"))
+
+    def _level(self) -> int:
+        """How loud the next line is: so many of a minute are warnings, and the rest is for who looks for it."""
+        now = self._loop.time()
+        if now >= self._window_ends:
+            self._window_ends, self._logged = now + STDERR_WINDOW_S, 0
+        self._logged += 1
+        if self._logged == STDERR_LOGGED + 1:
+            stderr_log.warning(
+                "stderr: the agent writes more than %d lines a minute; the rest is at debug", STDERR_LOGGED
+            )
+        return logging.WARNING if self._logged <= STDERR_LOGGED else logging.DEBUG
 
     def _blotted(self, text: bytes) -> bytes:
         for secret in self._secrets:

@@ -52,6 +52,7 @@ from turnwire.wire.jsonrpc import (
 )
 from turnwire.wire.methods import (
     CANCEL_REQUEST,
+    INITIALIZE,
     SESSION_CLOSE,
     SESSION_DELETE,
     SESSION_FORK,
@@ -59,6 +60,7 @@ from turnwire.wire.methods import (
     SESSION_NEW,
     SESSION_RESUME,
     STATE_RESYNC_REQUIRED,
+    VENDOR,
 )
 from turnwire.wire.peek import peek_session_id, read_update_line
 
@@ -80,7 +82,7 @@ class _Ours(msgspec.Struct, rename="camel"):
 
 
 class _Vendors(msgspec.Struct):
-    turnwire: _Ours | None = None
+    ours: _Ours | None = msgspec.field(default=None, name=VENDOR)
 
 
 class _Opened(msgspec.Struct):
@@ -132,7 +134,7 @@ class StreamableLink(NetworkLink):
             self._lose(f"no agent answers at {shown(self._http.url)} ({type(error).__name__})")
 
     async def _initialize(self, frame: bytes, message: Frame | None) -> None:
-        if not isinstance(message, Request) or message.method != "initialize":
+        if not isinstance(message, Request) or message.method != INITIALIZE:
             self._lose("a frame was sent before `initialize`")
             return
         answer = await self._http.post(frame, None, self._limits.initialize_s)
@@ -294,7 +296,7 @@ def _last_event(answer: Result | Failure) -> int | None:
         opened = msgspec.json.decode(answer.result, type=_Opened) if isinstance(answer, Result) else _Opened()
     except msgspec.DecodeError:
         return None
-    ours = None if opened.meta is None else opened.meta.turnwire
+    ours = None if opened.meta is None else opened.meta.ours
     return None if ours is None else ours.last_event_id
 
 

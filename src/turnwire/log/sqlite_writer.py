@@ -112,6 +112,7 @@ class SqliteWriter:
         try:
             return await future
         except asyncio.CancelledError:
+            # It may still be done, so until then nobody can say from memory where the session's head is.
             self._abandoned[job.session_id] = number
             raise
 
@@ -161,7 +162,7 @@ class SqliteWriter:
         try:
             with self._gate.transaction():
                 outcomes = self._transact(group, transaction)
-        except Exception as error:  # noqa: BLE001  The door of the thread: whatever it is, callers must hear of it.
+        except Exception as error:  # noqa: BLE001  Nothing may leave the thread: whatever it is, callers must hear of it.
             self._fail(group, error)
             return
         for session_id, row in transaction.changes.items():
@@ -203,6 +204,7 @@ class SqliteWriter:
 
     def _fail(self, group: list[_Waiting], error: Exception) -> None:
         if len(group) > 1 and may_be_one_jobs_fault(error):
+            # Whose fault it was shows when each is committed alone, and the others are stored.
             for waiting in group:
                 self._commit([waiting])
             return

@@ -26,7 +26,7 @@ from turnwire.core.dialect import (
     UNKNOWN_MODE,
     AgentProfile,
     initialize_params,
-    is_offered_question,
+    is_offered_permission_request,
     read_cancel_request,
     read_initialize,
     session_params,
@@ -43,8 +43,10 @@ from turnwire.runtime.source import AgentHandle
 from turnwire.wire.jsonrpc import ErrorObject, Failure, Notification, Request, Result, raw
 from turnwire.wire.methods import (
     AUTH_LOGIN,
+    AUTHENTICATE,
     CANCEL_REQUEST,
     ELICITATION_COMPLETE,
+    INITIALIZE,
     SESSION_READY,
     SESSION_UPDATE,
     is_extension,
@@ -190,7 +192,7 @@ class AgentConnection:
         with anyio.move_on_after(self.limits.initialize_s):
             for protocol in (NEWEST_VERSION, 1):
                 params = initialize_params(__version__, protocol=protocol, services=self._services)
-                answer = await self.peer.call("initialize", params)
+                answer = await self.peer.call(INITIALIZE, params)
                 if isinstance(answer, Result):
                     self.profile = read_initialize(answer.result)
                     return self.profile
@@ -208,7 +210,7 @@ class AgentConnection:
         assert self.profile is not None, "authentication follows the handshake"
         if is_terminal(self.profile.auth_methods, method_id):
             raise LocalProtocolError("this login is a program of the agent; run it in a terminal, then try again")
-        method = AUTH_LOGIN if self.profile.version == NEWEST_VERSION else "authenticate"
+        method = AUTH_LOGIN if self.profile.version == NEWEST_VERSION else AUTHENTICATE
         answer = await self.peer.call(method, raw({"methodId": method_id}))
         if isinstance(answer, Failure):
             raise RemoteProtocolError("the agent refused the authentication", jsonrpc=answer.error.code)
@@ -387,7 +389,7 @@ class AgentConnection:
     def _request(self, frame: Request) -> None:
         session_id = peek_session_id(frame.params) or ""
         inbound = self._sessions.get(session_id)
-        if not is_offered_question(frame):
+        if not is_offered_permission_request(frame):
             self._refuse(inbound, frame, UNKNOWN_MODE)
         elif inbound is not None and frame.method in PERMISSION_METHODS:
             self._ask_users(inbound, frame)
@@ -426,7 +428,7 @@ class AgentConnection:
         self._touch(inbound)
 
     def answer(self, request_id: RequestId, answer: Raw) -> None:
-        """Answer a question, unless the agent has stopped waiting for it."""
+        """Answer a permission request, unless the agent has stopped waiting for it."""
         inbound = self._asked.pop(exact(request_id), None)
         if self.peer.has_asked(request_id):
             self.peer.answer(request_id, answer)

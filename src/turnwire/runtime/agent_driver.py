@@ -39,7 +39,7 @@ from turnwire.runtime.client_requests import ClientRequests
 from turnwire.runtime.clock import Clock
 from turnwire.runtime.permission_rules import Rules, SessionRules
 from turnwire.runtime.session import Place, Session
-from turnwire.wire.jsonrpc import raw
+from turnwire.wire.jsonrpc import REQUEST_CANCELLED, raw
 
 ReadView = Callable[[SessionId], Awaitable[View]]
 
@@ -72,6 +72,7 @@ class AgentDriver:
         self._back = anyio.Event()
         """Set when the session is loaded, or will not be again."""
         self._is_left = False
+        """The session is over here. Asked again after every wait: an agent may be starting meanwhile."""
         self._pool = pool
         self._clock = clock
         self._tasks = tasks
@@ -81,6 +82,8 @@ class AgentDriver:
         self._time_limits = TimeLimits(clock, tasks, is_open=self._is_open_turn, passed=self._time_passed)
         self._agent_session: AgentSession | None = None
         self._is_opening = False
+        """A task opens the session, or the agent has yet to say that it can be prompted. One at a time: two
+        openings would be two sessions there. Whether it is open the agent session says, which may lose it."""
         self._fork_of: AgentSessionId | None = None
         self._waiting: list[fx.AskAgent] = []
         """Prompts to ask once the session is open at the agent; the machine allows one at a time."""
@@ -201,7 +204,7 @@ class AgentDriver:
         if len(waiting) == len(self._waiting):
             return False
         self._waiting = waiting
-        error = raw({"code": -32800, "message": "cancelled before the agent was asked"})
+        error = raw({"code": REQUEST_CANCELLED, "message": "cancelled before the agent was asked"})
         self.put(AgentRefused(at=self._clock.now_ms(), prompt_id=prompt_id, error=error))
         return True
 

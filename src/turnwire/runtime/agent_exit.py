@@ -26,11 +26,22 @@ def in_words(how: Exit | None) -> str | None:
 
 def end_in_words(exit_code: int | None, by_signal: str | None, stderr_tail: str | None) -> str | None:
     """The same from the members of an event."""
-    if exit_code is None and by_signal is None:
+    how = _manner(exit_code, by_signal)
+    if how is None:
         return None
-    how = f"by {by_signal}" if by_signal is not None else f"with exit code {exit_code}"
     said = one_line((stderr_tail or "").strip().rpartition("\n")[2])
     return f"the agent ended {how}" + (f": {said}" if said else "; run its command by hand to see why")
+
+
+def manner(how: Exit | None) -> str | None:
+    """`by SIGKILL`, or `with exit code 3`; None if nobody saw it end."""
+    return None if how is None else _manner(how.exit_code, signal_name(how.signal) if how.signal else None)
+
+
+def _manner(exit_code: int | None, by_signal: str | None) -> str | None:
+    if by_signal is not None:
+        return f"by {by_signal}"
+    return None if exit_code is None else f"with exit code {exit_code}"
 
 
 def one_line(said: str) -> str:

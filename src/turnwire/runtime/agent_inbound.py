@@ -13,7 +13,7 @@ from typing import NamedTuple
 from msgspec import Raw
 
 from turnwire.core.correlation import names
-from turnwire.core.dialect import read_question
+from turnwire.core.dialect import read_permission_request
 from turnwire.core.events import SessionUpdated
 from turnwire.core.evolve import MARKERS
 from turnwire.core.inputs import AgentGone, AgentUpdate, AgentWithdraws, AnyInput
@@ -22,7 +22,7 @@ from turnwire.errors import RemoteProtocolError
 from turnwire.ids import AgentSessionId, PromptId, RequestId, SessionId
 from turnwire.link.process import Exit
 from turnwire.runtime import new_ids
-from turnwire.runtime.agent_exit import agent_gone
+from turnwire.runtime.agent_exit import agent_gone, manner
 from turnwire.runtime.client_requests import ClientRequests
 from turnwire.runtime.clock import Clock
 from turnwire.runtime.last_frames import LastFrames
@@ -136,9 +136,9 @@ class AgentInbound:
             self.replay.apply(SessionUpdated(at=0, kind=kind, update=update))
 
     def asked_users(self, request: Request) -> None:
-        """A question for the session's users."""
+        """A permission request for the session's users."""
         self.frames.heard(request)
-        self.put(read_question(self._clock.now_ms(), request, new_ids.permission_id()))
+        self.put(read_permission_request(self._clock.now_ms(), request, new_ids.permission_id()))
 
     def asked_client(self, request: Request, answer: Callable[[Result | Failure], None]) -> bool:
         """A file or a terminal. False if there is nobody who does it."""
@@ -159,7 +159,10 @@ class AgentInbound:
 
     def gone(self, how: Exit | None, code: str) -> None:
         """The agent is gone."""
-        self.lost(code, _GONE.get(code, _GONE["agent_exited"]), how)
+        message = _GONE.get(code, _GONE["agent_exited"])
+        # Who let go of it knows why; of one that went by itself, how it went is the first thing to know.
+        went = manner(how) if code == "agent_exited" else None
+        self.lost(code, message if went is None else f"{message}: it ended {went}", how)
 
     async def room(self) -> None:
         """Wait until the session can take more."""
@@ -179,7 +182,7 @@ class AgentInbound:
             self._ready()
 
     def lost(self, code: str, message: str, how: Exit | None = None, error: Raw | None = None) -> None:
-        """The agent, or its hold on the session, is gone, and not by our wish. Told once."""
+        """The agent, or its hold on the session, is gone, and not because we ended it. Told once."""
         if self.is_over:
             return
         self.is_over = True

@@ -285,7 +285,7 @@ class AgentSession:
             self._tasks.start_soon(self._connection.aclose)
 
     def answer(self, request_id: RequestId, answer: Raw) -> None:
-        """The users' answer to a question."""
+        """The users' answer to a permission request."""
         self._connection.answer(request_id, answer)
 
     def leave(self) -> None:

@@ -22,7 +22,7 @@ from turnwire.errors import RequestRefused
 from turnwire.ids import ClientId, RequestId
 from turnwire.limits import Limits
 from turnwire.runtime.services import Workspace
-from turnwire.wire.jsonrpc import INTERNAL_ERROR, ErrorObject, Failure, Request, Result, raw
+from turnwire.wire.jsonrpc import INTERNAL_ERROR, REQUEST_CANCELLED, ErrorObject, Failure, Request, Result, raw
 
 logger = logging.getLogger(__name__)
 
@@ -203,7 +203,7 @@ async def _serve(serving: _Serving, asked: _ClientRequest) -> Raw | None:
 
 
 def _withdrawn(request: Request) -> Failure:
-    return _failure(request, -32800, "the request was withdrawn")
+    return _failure(request, REQUEST_CANCELLED, "the request was withdrawn")
 
 
 def _failed() -> RequestRefused:

@@ -225,7 +225,8 @@ class Node:
             try:
                 await self._log.delete(session_id)
             finally:
-                # A session that gets this id again is another one, with a ring of its own.
+                # A session that gets this id again is another one, with debts and a ring of its own.
+                self._owned.discard(session_id)
                 tail = self._tails.pop(session_id, None)
                 if tail is not None:
                     tail.end()
@@ -407,7 +408,8 @@ async def open_node(
 ) -> AsyncGenerator[Node]:
     """A running node over a log, recovered. On exit its tasks end; the log stays the caller's to close.
 
-    `rules` answer questions of agents before users are asked; `watch` hears every batch of events once it is seen.
+    `rules` answer permission requests of agents before users are asked; `watch` hears every batch of events once it
+    is seen.
     """
     clock, limits = clock or SystemClock(), limits or Limits()
     async with anyio.create_task_group() as tasks:

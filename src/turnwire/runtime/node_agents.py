@@ -26,7 +26,7 @@ from turnwire.runtime.evidence import Explanation, Seen, explain
 from turnwire.runtime.last_frames import LastFrames
 from turnwire.runtime.session import Session
 from turnwire.wire.jsonrpc import Failure, Result, raw
-from turnwire.wire.methods import AUTH_LOGOUT
+from turnwire.wire.methods import AUTH_LOGOUT, LOGOUT
 
 Find = Callable[[SessionId], Awaitable[tuple[Session, AgentDriver]]]
 
@@ -84,7 +84,7 @@ class NodeAgents:
 
     async def logout(self) -> None:
         """Log out at the agent. Raises as `authenticate` does."""
-        method = AUTH_LOGOUT if (await self.profile()).version == NEWEST_VERSION else "logout"
+        method = AUTH_LOGOUT if (await self.profile()).version == NEWEST_VERSION else LOGOUT
         answer = await self.call(None, method, {})
         if isinstance(answer, Failure):
             raise RemoteProtocolError("the agent refused to log out", jsonrpc=answer.error.code)

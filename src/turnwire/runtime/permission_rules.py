@@ -1,8 +1,9 @@
 """The operator's rules, asked before the users are.
 
-A session's agent is listened to in its order, and its questions get a verdict if a rule fits. The tool calls of
-the running turn are remembered, because a question may name its call by no more than the id. With no rule that
-fits, the question waits for a user: nothing is allowed by default, nor when its call was forgotten.
+A session's agent is listened to in its order, and its permission requests get a verdict if a rule fits. The tool
+calls of the running turn are remembered, because a permission request may name its call by no more than the id.
+With no rule that fits, the permission request waits for a user: nothing is allowed by default, nor when its call
+was forgotten.
 """
 
 from __future__ import annotations
@@ -74,7 +75,7 @@ class SessionRules:
         self._calls = KnownCalls()
 
     def judged(self, happened: AnyInput, cwd: str) -> AnyInput:
-        """What happened at the agent, in its order. A question comes back with its verdict."""
+        """What happened at the agent, in its order. A permission request comes back with its verdict."""
         match happened:
             case AgentUpdate() if happened.peek.kind in _TELLING:
                 peek = happened.peek
@@ -93,7 +94,7 @@ class SessionRules:
         request = read_request(asks.method, asks.params)
         if request is None:
             return None
-        # What a question says of its call is an update like any other.
+        # What a permission request says of its call is an update like any other.
         call = self._calls.told(request.tool_call_id, request.tool_call)
         if call is None:
             return None

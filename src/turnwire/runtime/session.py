@@ -237,6 +237,7 @@ class Session:
             await self._clock.sleep(self._limits.log_retry_s)
             batch.extend(self.inbox.take_nowait())
             draft, answers, places = self._decide(batch)
+        # Nothing waits from here to the effects, so nobody sees a state without its events or the reverse.
         self.state = draft.state
         for place, offset in places:
             place.reached(offset)
@@ -291,6 +292,7 @@ class Session:
                 return False
         self.head += len(bodies)
         self.tail.publish(bodies)
+        assert self.tail.head == self.head, "the ring ends where the log does"
         if draft.state.phase is Phase.CLOSED:
             self.tail.end()
         self.watch(self.session_id, draft.events)

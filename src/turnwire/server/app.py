@@ -1,4 +1,4 @@
-"""The ASGI application: REST and ACP behind the guard. Mount it in any ASGI app, or serve it alone.
+"""The ASGI application: REST and ACP behind the access middleware. Mount it in any ASGI app, or serve it alone.
 
 Each of the two can be off; what tells the daemon's health is always there. Whoever opened the daemon closes it.
 """
@@ -11,7 +11,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from turnwire.errors import NotFound
 from turnwire.server.access.addresses import Proxies
 from turnwire.server.access.middleware import AccessMiddleware, PublicRoute
-from turnwire.server.access.origins import Policy
+from turnwire.server.access.origins import BrowserPolicy
 from turnwire.server.acp.http import PATH, StreamableHttp
 from turnwire.server.acp.registry import AcpConnections
 from turnwire.server.acp.websocket import Sockets
@@ -42,7 +42,7 @@ def create_app(daemon: Daemon) -> ASGIApp:
     return AccessMiddleware(
         router,
         tokens=daemon.tokens,
-        policy=Policy.of(
+        policy=BrowserPolicy.of(
             settings.host, hosts=settings.allow_host, origins=settings.allow_origin, no_auth=settings.no_auth
         ),
         proxies=Proxies.of(settings.trusted_proxy),

@@ -122,7 +122,7 @@ ShapeName: TypeAlias = Annotated[
 
 
 class ShapeQuery(Struct, frozen=True):
-    """In whose words the agent's updates, questions and offers are shown."""
+    """In whose words the agent's updates, permission requests and offers are shown."""
 
     acp: ShapeName = "1"
 

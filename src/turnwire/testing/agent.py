@@ -3,7 +3,7 @@
 In a test: `async with scripted_agent("v1") as link`. As a program on standard input and output: `python -m
 turnwire.testing.agent --help`. The program writes nothing but frames to standard output, and ends with 0 when the
 client closed standard input, with 2 for a wrong command line, and with 78 for a script that makes no sense. The
-commands are in `turnwire.testing.script`; the parts are in `turnwire.testing.scripted`.
+commands are in `turnwire.testing.scripted.script`; the parts are in `turnwire.testing.scripted`.
 """
 
 from __future__ import annotations

@@ -161,7 +161,7 @@ _ROWS: Final[tuple[_Row, ...]] = (
     ("providers/disable", _A, _REQ, _CON, _U, "agentCapabilities.providers", "capabilities.providers", _NOBODY),
     (SESSION_UPDATE, _C, _NOTE, _SES, _S, "", "", _NODE),
     (SESSION_REQUEST_PERMISSION, _C, _REQ, _SES, _S, "", "", _NODE),
-    # A question may hang on a request instead of a session, so its scope is not in the table.
+    # A permission request may hang on a request instead of a session, so its scope is not in the table.
     (ELICITATION_CREATE, _C, _REQ, _CON, _S, "clientCapabilities.elicitation", "capabilities.elicitation", _NODE),
     (
         ELICITATION_COMPLETE,

@@ -108,6 +108,22 @@ async def test_a_client_that_ends_its_connection_may_take_its_waiting_prompts_al
             assert state.queue[-1].client_id in state.clients, "the prompt of the other client waits as before"
 
 
+async def test_a_session_that_was_deleted_does_not_keep_a_client_that_ends_its_work_in_the_others(
+    tmp_path: Path,
+) -> None:
+    async with talking(tmp_path / "data") as talk:
+        client, daemon = talk.client, talk.client.running.daemon
+        deleted, kept = await client.new(talk.connection), await client.new(talk.connection)
+        for _ in range(2):
+            await client.prompt(kept, "never")
+        await state_when(daemon, kept, 1, 1)
+        await daemon.node.delete(SessionId(deleted))
+        query = {"endsWork": "true"}
+        assert (await client.http.delete(PATH, params=query, headers=client.headers())).status_code == 202
+        state = await state_when(daemon, kept, 0, 0)
+        assert state.turn is not None, "what runs goes on"
+
+
 async def test_another_word_for_ending_work_is_refused_and_ends_nothing(tmp_path: Path) -> None:
     async with talking(tmp_path / "data", log="memory") as talk:
         client = talk.client

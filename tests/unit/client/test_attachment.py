@@ -30,6 +30,8 @@ pytestmark = pytest.mark.anyio
 class PlayedSession:
     """A `DaemonSession` whose events and answers the test gives."""
 
+    has_other_clients = True
+
     def __init__(self) -> None:
         self.session_id = SessionId("s1")
         self.epoch = Epoch("e1")

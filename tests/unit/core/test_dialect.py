@@ -214,14 +214,16 @@ def test_a_usage_that_is_null_is_none() -> None:
 @pytest.mark.parametrize("request_id", [7, "7"])
 def test_a_question_keeps_its_id_and_params_and_lists_its_options(request_id: int | str) -> None:
     params = raw({"sessionId": "a", "options": [{"optionId": "yes", "name": "Yes"}, {"optionId": "no"}]})
-    asks = dialect.read_question(1, Request(request_id, "session/request_permission", params), PermissionId("q"))
+    asks = dialect.read_permission_request(
+        1, Request(request_id, "session/request_permission", params), PermissionId("q")
+    )
     assert (asks.agent_request_id, type(asks.agent_request_id)) == (request_id, type(request_id))
     assert (asks.options, asks.params) == (("yes", "no"), params)
 
 
 @pytest.mark.parametrize("params", [{}, {"options": 3}, {"options": [{"name": "x"}]}, None, 4])
 def test_unreadable_options_are_none(params: object) -> None:
-    asks = dialect.read_question(1, Request(1, "elicitation/create", raw(params)), PermissionId("q"))
+    asks = dialect.read_permission_request(1, Request(1, "elicitation/create", raw(params)), PermissionId("q"))
     assert asks.options == ()
 
 

@@ -30,6 +30,12 @@ def test_names_pass_when_asked_for_and_unset_ones_stay_unset() -> None:
     assert "NOT_SET" not in given
 
 
+@pytest.mark.requirement("G13")
+def test_everything_passes_where_the_agent_is_its_users_own_but_for_what_is_the_daemons() -> None:
+    given = agent_environment(OWN, everything=True)
+    assert given == {name: value for name, value in OWN.items() if name != "TURNWIRE_TOKEN"}
+
+
 def test_additions_win_and_keep_equals_signs_in_their_value() -> None:
     given = agent_environment(OWN, additions=["PATH=/mine", "OPTIONS=a=b", "EMPTY="], pass_through=["PATH"])
     assert (given["PATH"], given["OPTIONS"], given["EMPTY"]) == ("/mine", "a=b", "")

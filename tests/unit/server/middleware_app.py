@@ -12,7 +12,7 @@ from turnwire.limits import Limits
 from turnwire.server.access.addresses import Proxies
 from turnwire.server.access.identity import ANYBODY, IDENTITY, Identity
 from turnwire.server.access.middleware import AccessMiddleware, PublicRoute
-from turnwire.server.access.origins import Policy
+from turnwire.server.access.origins import BrowserPolicy
 from turnwire.server.access.rates import Failures, request_buckets
 from turnwire.server.access.tokens import Tokens
 from turnwire.server.settings.declared import Settings
@@ -47,7 +47,7 @@ class GuardedApp:
         self.guard = AccessMiddleware(
             self.app,
             tokens=self.tokens,
-            policy=Policy.of(
+            policy=BrowserPolicy.of(
                 settings.host, hosts=settings.allow_host, origins=settings.allow_origin, no_auth=settings.no_auth
             ),
             proxies=Proxies.of(settings.trusted_proxy),

@@ -3,8 +3,7 @@
 Start reading at `tool.py`. No tool knows of ACP's messages or of a model.
 """
 
-from turnwire.builtin.tools.offered import offered_tools
 from turnwire.builtin.tools.tool import Tool
 from turnwire.builtin.tools.workplace import ShownCall, Workplace
 
-__all__ = ["ShownCall", "Tool", "Workplace", "offered_tools"]
+__all__ = ["ShownCall", "Tool", "Workplace"]

@@ -1,8 +1,7 @@
 """Reading a page of the web: `fetch`.
 
-Takes an http or https address; gives the text that is there. Bounded in size, in time and in redirects; GET only.
-Offered only if whoever started the agent allowed it, and asks the user like any tool that leaves the machine: an
-address can carry away what the model has read.
+Bounded in size, in time and in redirects; GET only. Offered only if whoever started the agent allowed it, and asks
+the user like any tool that leaves the machine: an address can carry away what the model has read.
 
 A name is looked up once, every address it has is checked, and the connection goes to an address that was checked;
 so a name that means another machine a moment later changes nothing. Each redirect goes the same way. Private,

@@ -67,7 +67,7 @@ def matcher(glob: str, *, braces: bool = False) -> re.Pattern[str]:
     return re.compile(f"{anywhere}{as_regex(glob.lstrip('/'), braces=braces)}", re.DOTALL)
 
 
-class Rule:
+class IgnoreRule:
     """One line of a `.gitignore`, of the folder that is `depth` names below the root."""
 
     def __init__(self, line: str, depth: int) -> None:
@@ -81,17 +81,17 @@ class Rule:
         return (is_folder or not self.folders_only) and bool(self._regex.fullmatch("/".join(path[self.depth :])))
 
 
-def rules(text: str, depth: int) -> Iterator[Rule]:
+def rules(text: str, depth: int) -> Iterator[IgnoreRule]:
     for line in text.splitlines():
         line = line if line.endswith("\\ ") else line.rstrip()
         if line.strip("/!") and not line.startswith("#"):
             try:
-                yield Rule(line, depth)
+                yield IgnoreRule(line, depth)
             except re.error:
                 continue
 
 
-def is_ignored(known: list[Rule], path: Names, *, is_folder: bool) -> bool:
+def is_ignored(known: list[IgnoreRule], path: Names, *, is_folder: bool) -> bool:
     """The last rule that speaks of it decides."""
     return next((not each.keeps for each in reversed(known) if each.speaks_of(path, is_folder=is_folder)), False)
 
@@ -133,9 +133,9 @@ class Folder:
             start = file.read(PROBE_BYTES)
             return None if b"\0" in start else start + file.read(max(0, found.st_size - len(start)))
 
-    def rules_of(self, path: Names) -> list[Rule]:
+    def rules_of(self, path: Names) -> list[IgnoreRule]:
         """What the folder itself says about what is below it."""
-        found: list[Rule] = []
+        found: list[IgnoreRule] = []
         for file in [(*path, ".gitignore")] + ([(".git", "info", "exclude")] if not path else []):
             try:
                 text = self.read(file, RULE_BYTES) or b""
@@ -144,7 +144,7 @@ class Folder:
             found += rules(text.decode(errors="replace"), len(path))
         return found
 
-    def entries(self, path: Names, known: list[Rule]) -> list[tuple[str, str]]:
+    def entries(self, path: Names, known: list[IgnoreRule]) -> list[tuple[str, str]]:
         """The names in a folder that are to be seen, and what each is, in order."""
         folder = self._enter(path)
         try:
@@ -215,7 +215,7 @@ def list_folders(folder: Folder, start: Names, *, depth: int, most: int) -> bool
     return False
 
 
-class Search:
+class TextSearch:
     """One pattern on its way through the files."""
 
     def __init__(self, regex: re.Pattern[str], context: int, most: int, most_bytes: int) -> None:
@@ -266,7 +266,7 @@ def around(line: str, at: int) -> str:
     return ("…" if start else "") + line[start:end] + ("…" if end < len(line) else "")
 
 
-def search_files(folder: Folder, start: Names, search: Search, only: str | None, glob: str | None) -> bool:
+def search_files(folder: Folder, start: Names, search: TextSearch, only: str | None, glob: str | None) -> bool:
     """Whether there was more than may be told."""
     if only is not None:
         return not search.look(folder, (*start, only), shown((only,)))
@@ -300,7 +300,7 @@ def main(request: dict[str, object]) -> None:
         except (re.error, OverflowError, RecursionError, MemoryError) as error:
             tell(wrong=str(error) if isinstance(error, re.error) else "it is too large")
             return
-        search = Search(regex, int(str(request["context"])), most, int(str(request["most_bytes"])))
+        search = TextSearch(regex, int(str(request["context"])), most, int(str(request["most_bytes"])))
         more = search_files(folder, start, search, str(request["only"]) if request["only"] else None, glob)
         skipped = search.skipped
     else:

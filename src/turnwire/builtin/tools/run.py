@@ -1,8 +1,7 @@
 """Running a command: `run`.
 
-Takes a line of shell; gives what it printed and how it ended. The user sees the output as it comes. A command that
-takes too long, or whose turn is cancelled, is ended with everything it started. A failing command is a result, not
-a failure of the tool. Never gives a command any input.
+The user sees the output as it comes. A command that takes too long, or whose turn is cancelled, is ended with
+everything it started. A failing command is a result, not a failure of the tool. Never gives a command any input.
 """
 
 from __future__ import annotations

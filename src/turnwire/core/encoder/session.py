@@ -37,7 +37,7 @@ from turnwire.core.permissions import KINDS
 from turnwire.core.translate.members import members, raw
 from turnwire.core.translate.messages import CHUNKS, WHOLE, in_life, lived
 from turnwire.core.translate.offers import with_mode, without_booleans
-from turnwire.core.translate.permissions import translate_question
+from turnwire.core.translate.permissions import translate_permission_request
 from turnwire.core.translate.sessions import updates_after
 from turnwire.core.translate.updates import Translator, translator_for
 from turnwire.errors import ContentRefused
@@ -356,7 +356,7 @@ class SessionEncoder:
 
     def _own_session(self, method: str, params: Raw) -> Raw:
         version = self._known.agent_version or self._dialect.version
-        return translate_question(
+        return translate_permission_request(
             method, params, version, self._dialect.version, self._known.session_id, self._known.losses
         )
 

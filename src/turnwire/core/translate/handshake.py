@@ -110,15 +110,15 @@ def unsupported_version(requested: int, *, newest: int = NEWEST_VERSION) -> Raw:
 
 def _read_v1(fields: dict[str, Any]) -> ClientProfile:
     offered = child(fields, "clientCapabilities")
-    session, files, questions = child(offered, "session"), child(offered, "fs"), child(offered, "elicitation")
+    session, files, elicitation = child(offered, "session"), child(offered, "fs"), child(offered, "elicitation")
     places = (session, child(offered, "_meta", VENDOR), child(session, "_meta", VENDOR), child(offered, "_meta"))
     return ClientProfile(
         version=1,
         turn_complete=_said(places, "turnComplete"),
         lifecycle=_said(places, "lifecycle") is True,
         ready=_said(places, "ready"),
-        elicitation_form=is_offered(questions, "form"),
-        elicitation_url=is_offered(questions, "url"),
+        elicitation_form=is_offered(elicitation, "form"),
+        elicitation_url=is_offered(elicitation, "url"),
         fs_read=files.get("readTextFile") is True,
         fs_write=files.get("writeTextFile") is True,
         terminal=offered.get("terminal") is True,
@@ -134,12 +134,12 @@ def _read_v1(fields: dict[str, Any]) -> ClientProfile:
 
 def _read_v2(fields: dict[str, Any]) -> ClientProfile:
     offered = child(fields, "capabilities")
-    questions = child(offered, "elicitation")
+    elicitation = child(offered, "elicitation")
     return ClientProfile(
         version=2,
         ready=_said((child(offered, "session"), child(offered, "_meta", VENDOR)), "ready"),
-        elicitation_form=is_offered(questions, "form"),
-        elicitation_url=is_offered(questions, "url"),
+        elicitation_form=is_offered(elicitation, "form"),
+        elicitation_url=is_offered(elicitation, "url"),
         terminal_login=is_offered(child(offered, "auth"), "terminal"),
         name=_name(child(fields, "info")),
         raw=raw(offered),

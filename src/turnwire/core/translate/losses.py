@@ -1,7 +1,6 @@
 """What one version of ACP has no words for, and what a client of that version gets instead.
 
-Takes nothing; gives `LOSSES`, the whole list. A translator counts what it meets by these codes and never loses
-anything that is not on the list.
+A translator counts what it meets by these codes and never loses anything that is not on the list.
 """
 
 from __future__ import annotations

@@ -175,6 +175,7 @@ class MessagesToV1:
 def _piece(block: Raw) -> bytes:
     """A block as a stretch of bytes: plain text is its text, so that it does not matter how it was cut."""
     text = read_plain(block)
+    # Between zero bytes, so that no text is taken for a block.
     return b"\0%b\0" % bytes(block) if text is None else text.encode()
 
 

@@ -1,7 +1,7 @@
-"""Questions of agents to users, and their answers.
+"""Permission requests of agents to users, and their answers.
 
-A question is told in the words of the client's version, about our session instead of the agent's; its answer goes
-back in the words of the agent's. What is not known is never turned into consent.
+A permission request is told in the words of the client's version, about our session instead of the agent's; its
+answer goes back in the words of the agent's. What is not known is never turned into consent.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _OUTCOMES: Final = frozenset({"selected", "cancelled"})
 _NOT_APPROVED: Final = Raw(b'{"outcome":{"outcome":"cancelled"}}')
 
 
-def translate_question(
+def translate_permission_request(
     method: str,
     params: Raw,
     agent_version: int,
@@ -30,7 +30,7 @@ def translate_question(
     session_id: SessionId,
     losses: Counter[str] | None = None,
 ) -> Raw:
-    """The question for the client, about our session. Questions other than for permission are alike in both."""
+    """The permission request for the client, about our session. Forms are alike in both."""
     fields, counted = members(params), Counter[str]() if losses is None else losses
     if "sessionId" in fields:
         fields["sessionId"] = raw(session_id)
@@ -69,7 +69,7 @@ def _to_v1(fields: dict[str, Raw], losses: Counter[str]) -> dict[str, Any]:
     asked["options"] = [_option_to_v1(members(each), losses) for each in entries(fields.get("options"))]
     call = members(subject.get("toolCall")) if text_of(subject, "type") == "tool_call" else {}
     if "toolCallId" in call:
-        # The words of the question have no place beside a tool call, and must not change it.
+        # The words of the permission request have no place beside a tool call, and must not change it.
         losses["permission_words"] += 1
         own = {"permission": {"title": title, "description": description}}
         meta = {**members(fields.get("_meta")), VENDOR: {**_own(fields), **own}}
@@ -87,7 +87,7 @@ def _terminal_note(terminal_id: str) -> str:
 
 
 def _made_call(title: str, description: str | None, subject: dict[str, Raw]) -> dict[str, Any]:
-    """A tool call for a question that is about none: v1 asks about nothing else."""
+    """A tool call for a permission request that is about none: v1 asks about nothing else."""
     command, cwd = text_of(subject, "command"), text_of(subject, "cwd")
     words = [description, None if command is None else f"$ {command}", None if cwd is None else f"in {cwd}"]
     call: dict[str, Any] = {

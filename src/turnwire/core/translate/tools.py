@@ -90,6 +90,7 @@ class _Call:
             self.add(each)
 
     def add(self, item: Raw) -> None:
+        # A copy, because the item is a view of its whole frame and would keep that in memory.
         self.content.append(item.copy())
         self.bytes += len(memoryview(item))
         parts = members(item)
@@ -125,6 +126,7 @@ class ToolsToV1:
             patch["content"] = self._content(call)
         if "content" in patch:
             self._sent(call)
+        # Of an update that has only what v1 cannot say nothing is left; one that was empty is passed on as it is.
         says_nothing = patch.keys() <= {"toolCallId", "sessionUpdate"} and len(update) > len(patch)
         return [] if says_nothing else [raw(patch)]
 
@@ -135,6 +137,7 @@ class ToolsToV1:
             return [raw(update)]
         call = self._calls.get(tool_call_id)
         if call is None:
+            # v1 clients know no call that was not announced.
             told = self._announce(tool_call_id, {}, {"toolCallId": raw(tool_call_id)})
             self._calls[tool_call_id].add(item)
             return [told, self._content_update(tool_call_id, self._calls[tool_call_id])]

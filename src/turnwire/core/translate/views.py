@@ -16,7 +16,7 @@ from turnwire.core.events import PermissionRequested
 from turnwire.core.translate.members import entries, members, raw, text_of
 from turnwire.core.translate.messages import lived
 from turnwire.core.translate.offers import Modes, Options, commands_to_v1, commands_to_v2
-from turnwire.core.translate.permissions import translate_question
+from turnwire.core.translate.permissions import translate_permission_request
 from turnwire.core.translate.sessions import current_offers
 from turnwire.core.translate.tools import (
     Terminals,
@@ -56,12 +56,12 @@ def latest_in(view: View, version: int | None) -> Latest:
     return replace(chosen, commands=commands, config_options=listed)
 
 
-def question_in(view: View, asked: PermissionRequested, version: int | None) -> PermissionRequested:
-    """An open question."""
+def permission_request_in(view: View, asked: PermissionRequested, version: int | None) -> PermissionRequested:
+    """An open permission request."""
     spoken = view.transcript.speaker.protocol_version
     if version is None or version == spoken:
         return asked
-    params = translate_question(asked.method, asked.params, spoken, version, view.session.session_id)
+    params = translate_permission_request(asked.method, asked.params, spoken, version, view.session.session_id)
     return replace(asked, params=params)
 
 

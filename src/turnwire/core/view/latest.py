@@ -1,7 +1,6 @@
 """Updates of which only the latest counts: commands, mode, options, usage, plans, what the agent calls the session.
 
-Takes the latest values and the members of an update; gives whether the update could be applied. Values stay
-raw. Never keeps history: that is the log.
+Values stay raw. Never keeps history: that is the log.
 """
 
 from __future__ import annotations
@@ -12,6 +11,7 @@ from typing import Final, TypeAlias
 from msgspec import UNSET, Raw, Struct, UnsetType
 
 from turnwire.core.view.patch import Patch, is_null, is_object, read_entries, read_members, read_text
+from turnwire.wire.schema.update import FULL_STATE
 
 MAIN_PLAN: Final = "main"
 """The id of the one plan of a v1 agent."""
@@ -148,3 +148,6 @@ LATEST_FOLDS: Mapping[str, LatestFold] = {
     "session_info_update": _describe_session,
 }
 """One fold per kind of update."""
+
+# A reader that joins late is told the latest of each from here.
+assert LATEST_FOLDS.keys() >= FULL_STATE, "a kind that replaces what came before has a latest value"

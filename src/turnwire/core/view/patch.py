@@ -1,8 +1,7 @@
 """Reading an update field by field, and the rules by which a field changes a stored value.
 
-Takes the raw object of an update; gives its members, and for each named field the value that holds after it.
-Never raises for a payload: an optional field of a wrong JSON type reads as omitted, because one bad field
-must not cost the others.
+Never raises for a payload: an optional field of a wrong JSON type reads as omitted, because one bad field must not
+cost the others.
 
 Three states, per field: omitted leaves the stored value, a value replaces it, and `null` clears it in ACP v2
 but means omitted in v1. `_meta` is patched by its top-level keys.

@@ -1,8 +1,9 @@
 """Who is asking, as the credential says: a name, a role, and perhaps one session only; and the record of it.
 
 Routes check an identity before they act, and the log calls it the author. It never comes from a body or a query:
-the guard sets it from the credential alone. A request or a message that may change something is recorded with it
-(`audit`), without a body, a query or a secret: the route is told by its template, and the credential by its id.
+the access middleware sets it from the credential alone. A request or a message that may change something is
+recorded with it (`audit`), without a body, a query or a secret: the route is told by its template, and the
+credential by its id.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ READING = frozenset({"GET", "HEAD", "OPTIONS"})
 NAME_LENGTH = 64
 """Of a method that a record tells: a client may send any name."""
 IDENTITY = "turnwire.identity"
-"""Where the guard leaves the caller's identity in the ASGI scope."""
+"""Where the access middleware leaves the caller's identity in the ASGI scope."""
 
 
 class Role(StrEnum):

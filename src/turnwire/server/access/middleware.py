@@ -25,7 +25,7 @@ from turnwire.ids import SessionId
 from turnwire.server.access.addresses import Proxies
 from turnwire.server.access.identity import ANYBODY, IDENTITY, READING, Identity, Role
 from turnwire.server.access.login import cookie_name
-from turnwire.server.access.origins import Host, Policy, origin_of, parse_host, parse_origin
+from turnwire.server.access.origins import BrowserPolicy, Host, origin_of, parse_host, parse_origin
 from turnwire.server.access.rates import Buckets, Failures, caller_of
 from turnwire.server.access.tokens import Tokens
 from turnwire.server.refusals import answer_entry, raw_headers, refuse_entry
@@ -73,7 +73,7 @@ class AccessMiddleware:
         app: ASGIApp,
         *,
         tokens: Tokens,
-        policy: Policy,
+        policy: BrowserPolicy,
         proxies: Proxies,
         public: Iterable[PublicRoute],
         requests: Buckets,

@@ -96,7 +96,7 @@ def origin_of(scheme: str, host: Host) -> Origin:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Policy:
+class BrowserPolicy:
     """Who may reach a daemon through a browser, and whether credentials are asked for."""
 
     hosts: frozenset[str]
@@ -110,7 +110,7 @@ class Policy:
     @classmethod
     def of(
         cls, host: str, *, hosts: Iterable[str] = (), origins: Iterable[str] = (), no_auth: bool = False
-    ) -> Policy:
+    ) -> BrowserPolicy:
         """What a daemon bound to `host` lets in, with what the operator added.
 
         Raises:

@@ -28,10 +28,10 @@ from turnwire.ids import PermissionId, PromptId, RequestId, SessionId
 from turnwire.server.access.identity import Identity, Role, audit
 from turnwire.server.acp.frame_queue import FrameQueue
 from turnwire.server.acp.rpc import failure_of
-from turnwire.server.acp.subscription import Start, Subscription
+from turnwire.server.acp.subscription import Start, Subscription, ToldOn
 from turnwire.server.daemon import Daemon
 from turnwire.server.daemon.creation import profile_of
-from turnwire.wire.jsonrpc import Failure, Result, encode
+from turnwire.wire.jsonrpc import Failure, Request, Result, encode
 from turnwire.wire.methods import ELICITATION_CREATE
 
 PATH: Final = "/acp"
@@ -46,6 +46,30 @@ REMEMBERED_REQUESTS = 256
 Value = TypeVar("Value")
 
 logger = logging.getLogger(__name__)
+
+
+# -- a method that the client calls --------------------------------------------------------------------------
+
+
+class Row(NamedTuple):
+    """How a request is served. Each module of methods has a table of them at its end."""
+
+    act: Callable[[ClientState, Request], Awaitable[Raw | None]]
+    """Gives the result; none if the answer comes another way."""
+    role: Role
+    is_slow: bool = True
+    """It waits for somebody, so it is done beside what comes after it."""
+    on_session: bool = False
+    """It is answered on the session's stream."""
+    tells_who: bool = True
+    """It may change something, so it is audited."""
+
+
+class NotificationRow(NamedTuple):
+    """How a notification is taken."""
+
+    act: Callable[[ClientState, Raw], Awaitable[None]]
+    role: Role
 
 
 # -- what the client is asked --------------------------------------------------------------------------------
@@ -398,6 +422,10 @@ class ClientState:
         if client_id is not None:
             with suppress(SessionError):
                 await self.daemon.clients.detach(subscription.session_id, client_id)
+
+    def told_on(self, subscription: Subscription) -> ToldOn:
+        """Which of the client's streams tell the session."""
+        return subscription.told_on(is_merged=self.is_merged, is_connection_read=self.queue.has_readers)
 
     async def agent_version(self, session_id: SessionId) -> int:
         """The version that the values in the view are in: the agent's, or the client's if there never was one."""

@@ -1,14 +1,14 @@
 """One ACP client, whatever carries its frames: turnwire as its agent.
 
-Takes the client's JSON-RPC messages, one at a time; gives what it is sent, per session or in one order. Messages of
-one session are taken in the order in which they came. Never ends a turn because the client left.
+What it is sent comes per session or in one order. Messages of one session are taken in the order in which they
+came. Never ends a turn because the client left.
 """
 
 from __future__ import annotations
 
 import secrets
 from collections.abc import AsyncGenerator, Collection
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from typing import NamedTuple
 
 import anyio
@@ -28,7 +28,7 @@ from turnwire.core.translate.handshake import (
     read_client,
     version_refusal,
 )
-from turnwire.errors import RemoteProtocolError, TurnwireError
+from turnwire.errors import RemoteProtocolError, SessionError, TurnwireError
 from turnwire.ids import RequestId, SessionId
 from turnwire.log import Position
 from turnwire.server.access.identity import Identity
@@ -38,8 +38,7 @@ from turnwire.server.acp.frame_writer import SessionFrame
 from turnwire.server.acp.passthrough import lend
 from turnwire.server.acp.reader import Reader
 from turnwire.server.acp.rpc import code_of, failed, failure_of, refusal
-from turnwire.server.acp.subscription import Subscription
-from turnwire.server.acp.subscription_state import UNANSWERED
+from turnwire.server.acp.subscription import Subscription, ToldOn
 from turnwire.server.daemon import Daemon
 from turnwire.server.daemon.creation import profile_of
 from turnwire.wire.jsonrpc import (
@@ -83,7 +82,7 @@ class _OurCapabilities(Struct, frozen=True, rename="camel"):
 
 
 class _Vendors(Struct, frozen=True):
-    turnwire: _OurCapabilities = _OurCapabilities()
+    ours: _OurCapabilities = field(default=_OurCapabilities(), name=VENDOR)
 
 
 class _Capabilities(Struct):
@@ -114,7 +113,7 @@ async def agree(daemon: Daemon, params: Raw) -> Agreed:
 def _wants_offsets(capabilities: Raw) -> bool:
     """Whether the client asked to see the offsets of events, to resume by them where no transport has them."""
     try:
-        return json.decode(capabilities, type=_Capabilities).meta.turnwire.event_ids is not False
+        return json.decode(capabilities, type=_Capabilities).meta.ours.event_ids is not False
     except DecodeError:
         return False
 
@@ -258,16 +257,16 @@ class AcpConnection:
         A session that was loaded and has no stream of its own yet is told here as well.
         """
         try:
-            with self._client.queue.open() as notes:
+            with self._client.queue.open() as reader:
                 self._tend_all()
-                while not notes.is_late:
-                    frames = notes.rest()
+                while not reader.is_late:
+                    frames = reader.rest()
                     if frames:
                         yield frames
                     elif self.is_closed:
                         return
                     else:
-                        await notes.wake.wait()
+                        await reader.wake.wait()
         finally:
             self._tend_all()
 
@@ -313,15 +312,9 @@ class AcpConnection:
             self._tend(subscription)
 
     def _tend(self, subscription: Subscription) -> None:
-        """Start or stop what the subscription asks for: a reader on the connection's own stream, and lending.
-
-        On one stream for everything every session is told; on several, only one whose client waits for its answer
-        and has not opened the session's stream yet.
-        """
+        """Start or stop what the subscription asks for: a reader on the connection's own stream, and lending."""
         client = self._client
-        is_unread = subscription.is_attached and not subscription.readers and subscription.carrier is None
-        wants_carrier = client.is_merged or (subscription.streams == 0 and subscription.state in UNANSWERED)
-        if is_unread and wants_carrier and client.queue.has_readers:
+        if subscription.carrier is None and client.told_on(subscription) is ToldOn.CONNECTION:
             subscription.carrier = client.start(self._carry, subscription)
         # The agent can ask of the client, and be heard by it, while somebody reads for the client. A reader for the
         # connection's stream may wait for room in it that nobody makes any more.
@@ -374,7 +367,9 @@ class AcpConnection:
         with anyio.CancelScope(shield=True):
             for subscription in list(client.subscriptions.values()):
                 if ends_work and subscription.is_attached:
-                    await prompt_methods.drop_waiting(client, subscription)
+                    # One that was deleted meanwhile has nothing to take back, and must not keep the others.
+                    with suppress(SessionError):
+                        await prompt_methods.drop_waiting(client, subscription)
                 await client.leave(subscription)
                 subscription.end()
         client.stop()

@@ -81,8 +81,8 @@ class FrameQueue:
         """Give some frames that the log has to all readers, or hold them for the first."""
         self._put([QueuedFrame(0, each, is_logged=True) for each in frames])
 
-    def _put(self, notes: Sequence[QueuedFrame]) -> None:
-        self._held.extend(notes)
+    def _put(self, frames: Sequence[QueuedFrame]) -> None:
+        self._held.extend(frames)
         for each in list(self._readers):
             if self.end - each.position > self._most:
                 each.is_late = True
@@ -144,8 +144,8 @@ class FrameQueue:
         return max((each.position for each in self._readers), default=self._read)
 
     def _trim(self) -> None:
-        late = (each.position for each in self._readers if not each.is_late)
-        keep = min(late, default=self._read)
+        in_time = (each.position for each in self._readers if not each.is_late)
+        keep = min(in_time, default=self._read)
         while self._held and self._first < keep:
             self._held.popleft()
             self._first += 1
@@ -154,8 +154,8 @@ class FrameQueue:
 class QueueReader:
     """One reader's place. Use it with `with`."""
 
-    def __init__(self, notes: FrameQueue, position: int, wake: Wake) -> None:
-        self._notes = notes
+    def __init__(self, queue: FrameQueue, position: int, wake: Wake) -> None:
+        self._queue = queue
         self.position = position
         self.wake = wake
         self.is_late = False
@@ -163,32 +163,32 @@ class QueueReader:
 
     def next(self, upto: int | None = None) -> bytes | None:
         """The next frame, if there is one that may follow the event `upto`; any may if that is none."""
-        note = None if self.is_late else next(self._notes.since(self.position), None)
-        if note is None or (upto is not None and note.after > upto):
+        queued = None if self.is_late else next(self._queue.since(self.position), None)
+        if queued is None or (upto is not None and queued.after > upto):
             return None
         self.position += 1
-        self._notes.taken(self.position - 1)
-        return note.frame
+        self._queue.taken(self.position - 1)
+        return queued.frame
 
     def rest(self) -> list[bytes]:
         """All frames that there are."""
-        frames = [] if self.is_late else [each.frame for each in self._notes.since(self.position)]
+        frames = [] if self.is_late else [each.frame for each in self._queue.since(self.position)]
         if frames:
             self.position += len(frames)
-            self._notes.taken(self.position - 1)
+            self._queue.taken(self.position - 1)
         return [each for each in frames if each]
 
     @property
     def next_after(self) -> int | None:
         """The event that the next frame waits behind; none if there is no frame."""
-        note = None if self.is_late else next(self._notes.since(self.position), None)
-        return None if note is None else note.after
+        queued = None if self.is_late else next(self._queue.since(self.position), None)
+        return None if queued is None else queued.after
 
     def __enter__(self) -> Self:
-        self._notes.enter(self)
+        self._queue.enter(self)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._notes.leave(self)
+        self._queue.leave(self)

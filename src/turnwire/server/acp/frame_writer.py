@@ -32,6 +32,7 @@ from turnwire.server.acp.subscription import Subscription
 from turnwire.wire.jsonrpc import Notification, Request, Result, encode, raw
 from turnwire.wire.methods import CANCEL_REQUEST, ELICITATION_CREATE, VENDOR
 from turnwire.wire.peek import peek_update
+from turnwire.wire.schema.update import update_head
 
 _EVENT_ID = b',"_meta":{"%b":{"eventId":%%d}}}}' % VENDOR.encode()
 """How the params of a numbered frame end."""
@@ -141,9 +142,7 @@ class FrameWriter:
         """Where the log stands here."""
         self._asked: set[str] = set()
         """Those that this reader has asked the client."""
-        self._head = b'{"jsonrpc":"2.0","method":"session/update","params":{"sessionId":%b,"update":' % json.encode(
-            subscription.session_id
-        )
+        self._head = update_head(subscription.session_id)
 
     def take(self, first: int, bodies: Sequence[bytes], mode: WriterMode) -> list[SessionFrame]:
         """The frames of some events that follow each other."""

@@ -1,25 +1,22 @@
-"""The methods that clients call: one row for each, and how a call is served.
+"""How a call of a client is served, whatever its method.
 
-Which versions have a method is in the table of `wire.methods`; here is who may call it and what it does. What
-begins with `_` is the agent's own affair and goes there and back as it is. A slow method keeps no later message
-waiting: it is a task of its own.
+Which versions have a method is in the table of `wire.methods`; who may call it and what it does is in the table at
+the end of the module that serves it. What begins with `_` is the agent's own affair and goes there and back as it
+is. A slow method keeps no later message waiting: it is a task of its own.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable
-from typing import NamedTuple
 
 import anyio
-from msgspec import Raw
 
 from turnwire.core.correlation import exact
 from turnwire.errors import TurnwireError
 from turnwire.ids import SessionId
 from turnwire.server.access.identity import Role
 from turnwire.server.acp import passthrough, prompt_methods, session_methods
-from turnwire.server.acp.client_state import ClientState
+from turnwire.server.acp.client_state import ClientState, NotificationRow, Row
 from turnwire.server.acp.rpc import refusal
 from turnwire.wire.jsonrpc import (
     INVALID_REQUEST,
@@ -28,33 +25,7 @@ from turnwire.wire.jsonrpc import (
     Notification,
     Request,
 )
-from turnwire.wire.methods import (
-    AUTH_LOGIN,
-    AUTH_LOGOUT,
-    AUTHENTICATE,
-    CANCEL_REQUEST,
-    LOGOUT,
-    SESSION_ATTACH,
-    SESSION_CANCEL,
-    SESSION_CLOSE,
-    SESSION_DELETE,
-    SESSION_DETACH,
-    SESSION_FORK,
-    SESSION_LIST,
-    SESSION_LOAD,
-    SESSION_NEW,
-    SESSION_PROMPT,
-    SESSION_READY,
-    SESSION_READY_DRAFT,
-    SESSION_RESUME,
-    SESSION_SET_CONFIG_OPTION,
-    SESSION_SET_MODE,
-    SESSION_SET_MODEL,
-    TERMINAL_CANCEL,
-    TOOL_CALL_CANCEL,
-    find_method,
-    is_extension,
-)
+from turnwire.wire.methods import SESSION_CANCEL, find_method, is_extension
 from turnwire.wire.peek import peek_session_id
 
 TAKEN_BACK = 499
@@ -64,58 +35,13 @@ REQUEST_OPEN = "request_open"
 
 logger = logging.getLogger(__name__)
 
-Act = Callable[[ClientState, Request], Awaitable[Raw | None]]
-Hear = Callable[[ClientState, Raw], Awaitable[None]]
-
-
-class Row(NamedTuple):
-    """A method."""
-
-    act: Act
-    """Gives the result; none if the answer comes another way."""
-    role: Role
-    is_slow: bool = True
-    """It waits for somebody, so it is done beside what comes after it."""
-    on_session: bool = False
-    """It is answered on the session's stream."""
-    tells_who: bool = True
-    """It may change something, so it is audited."""
-
-
-_READ, _ACT, _OWN = Role.OBSERVER, Role.CONTROLLER, Role.OWNER
-
-ROWS: dict[str, Row] = {
-    AUTHENTICATE: Row(passthrough.login, _ACT),
-    AUTH_LOGIN: Row(passthrough.login, _ACT),
-    LOGOUT: Row(passthrough.logout, _OWN),
-    AUTH_LOGOUT: Row(passthrough.logout, _OWN),
-    SESSION_NEW: Row(session_methods.new, _ACT),
-    SESSION_FORK: Row(session_methods.fork, _ACT),
-    SESSION_LIST: Row(session_methods.list_sessions, _READ, tells_who=False),
-    SESSION_LOAD: Row(session_methods.load, _READ, is_slow=False),
-    SESSION_RESUME: Row(session_methods.load, _READ, is_slow=False),
-    SESSION_ATTACH: Row(session_methods.attach, _READ, is_slow=False),
-    SESSION_DETACH: Row(session_methods.detach, _READ, is_slow=False),
-    SESSION_CLOSE: Row(session_methods.close, _ACT, on_session=True),
-    SESSION_DELETE: Row(session_methods.delete, _OWN),
-    SESSION_PROMPT: Row(prompt_methods.prompt, _ACT, is_slow=False, on_session=True),
-    SESSION_SET_MODE: Row(session_methods.set_option, _ACT, on_session=True),
-    SESSION_SET_MODEL: Row(session_methods.set_model, _ACT, on_session=True),
-    SESSION_SET_CONFIG_OPTION: Row(session_methods.set_option, _ACT, on_session=True),
-    TOOL_CALL_CANCEL: Row(passthrough.cancel_item, _ACT, on_session=True),
-    TERMINAL_CANCEL: Row(passthrough.cancel_item, _ACT, on_session=True),
-}
+ROWS: dict[str, Row] = session_methods.ROWS | prompt_methods.ROWS | passthrough.ROWS
 """Every request that a client may send, but for `initialize`."""
 
-_EXTENSION = Row(passthrough.request_extension, _ACT, on_session=True)
+_EXTENSION = Row(passthrough.request_extension, Role.CONTROLLER, on_session=True)
 """Every other one whose name begins with `_`."""
 
-NOTIFICATIONS: dict[str, tuple[Hear, Role]] = {
-    SESSION_CANCEL: (prompt_methods.cancel, _ACT),
-    SESSION_READY: (session_methods.ready, _READ),
-    SESSION_READY_DRAFT: (session_methods.ready, _READ),
-    CANCEL_REQUEST: (prompt_methods.cancel_request, _READ),
-}
+NOTIFICATIONS: dict[str, NotificationRow] = session_methods.NOTIFICATIONS | prompt_methods.NOTIFICATIONS
 
 
 async def call(client: ClientState, request: Request) -> None:
@@ -178,10 +104,10 @@ async def hear(client: ClientState, said: Notification) -> None:
     status = 200
     try:
         if known is not None:
-            client.need(known[1])
-            await known[0](client, said.params)
+            client.need(known.role)
+            await known.act(client, said.params)
         elif is_extension(said.method):
-            client.need(_ACT)
+            client.need(Role.CONTROLLER)
             await passthrough.notify_extension(client, said)
     except TurnwireError as error:
         status = error.http_status

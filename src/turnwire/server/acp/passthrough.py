@@ -19,15 +19,19 @@ from turnwire.core.view.transcript import ToolCall
 from turnwire.errors import Forbidden, RemoteProtocolError, RequestRefused
 from turnwire.ids import SessionId
 from turnwire.server.access.identity import Role
-from turnwire.server.acp.client_state import ELICITATION_ID, AwaitedRequest, ClientState
+from turnwire.server.acp.client_state import ELICITATION_ID, AwaitedRequest, ClientState, Row
 from turnwire.server.acp.rpc import EMPTY, invalid, read_params
-from turnwire.server.acp.subscription import Subscription
-from turnwire.server.acp.subscription_state import SubscriptionState
+from turnwire.server.acp.subscription import Subscription, SubscriptionState
 from turnwire.wire.jsonrpc import METHOD_NOT_FOUND, Failure, Notification, Request, encode, raw
 from turnwire.wire.methods import (
+    AUTH_LOGIN,
+    AUTH_LOGOUT,
+    AUTHENTICATE,
     CANCEL_REQUEST,
     FS_READ_TEXT_FILE,
     FS_WRITE_TEXT_FILE,
+    LOGOUT,
+    TERMINAL_CANCEL,
     TERMINAL_CREATE,
     TERMINAL_KILL,
     TERMINAL_OUTPUT,
@@ -274,3 +278,15 @@ class _AgentListener:
 def _with_our_id(params: Raw, session_id: SessionId) -> Raw:
     """The params with our name for the session."""
     return raw({**members(params), "sessionId": session_id})
+
+
+# -- the table -----------------------------------------------------------------------------------------------
+
+ROWS: dict[str, Row] = {
+    AUTHENTICATE: Row(login, Role.CONTROLLER),
+    AUTH_LOGIN: Row(login, Role.CONTROLLER),
+    LOGOUT: Row(logout, Role.OWNER),
+    AUTH_LOGOUT: Row(logout, Role.OWNER),
+    TOOL_CALL_CANCEL: Row(cancel_item, Role.CONTROLLER, on_session=True),
+    TERMINAL_CANCEL: Row(cancel_item, Role.CONTROLLER, on_session=True),
+}

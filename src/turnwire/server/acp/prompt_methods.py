@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator
 from contextlib import aclosing, suppress
-from typing import Annotated, Any, NamedTuple, cast
+from typing import Annotated, Any, NamedTuple
 
 import msgspec
 from msgspec import Meta, Raw, Struct, field, json
@@ -22,7 +22,6 @@ from turnwire.core.dialect import read_cancel_request
 from turnwire.core.encoder import Answer, Fail, SessionEncoder
 from turnwire.core.inputs import AnswerPermission, Cancel, Prompt, WhenBusy
 from turnwire.core.permissions import NOT_ANSWERED
-from turnwire.core.queue import Accepted
 from turnwire.core.state import SessionState, find_turn
 from turnwire.core.translate.permissions import translate_answer
 from turnwire.errors import (
@@ -35,12 +34,19 @@ from turnwire.ids import PermissionId, SessionId
 from turnwire.log.base import Position
 from turnwire.runtime import new_ids
 from turnwire.server.access.identity import Role
-from turnwire.server.acp.client_state import AwaitedRequest, ClientState, OutgoingRequest, SentPrompt
+from turnwire.server.acp.client_state import (
+    AwaitedRequest,
+    ClientState,
+    NotificationRow,
+    OutgoingRequest,
+    Row,
+    SentPrompt,
+)
 from turnwire.server.acp.rpc import Named, failed, failure_of, read_params
 from turnwire.server.acp.subscription import Subscription
-from turnwire.server.daemon.prompts import KEY_LENGTH, digest
-from turnwire.wire.jsonrpc import Failure, Request, Result, encode, raw
-from turnwire.wire.methods import CANCEL_REQUEST, VENDOR
+from turnwire.server.daemon.prompts import KEY_LENGTH, digest, submit_prompt
+from turnwire.wire.jsonrpc import Failure, Request, Result, encode
+from turnwire.wire.methods import CANCEL_REQUEST, SESSION_CANCEL, SESSION_PROMPT, VENDOR
 
 # -- prompting -----------------------------------------------------------------------------------------------
 
@@ -51,7 +57,7 @@ class _Ours(Struct, rename="camel"):
 
 
 class _Vendors(Struct):
-    turnwire: _Ours | None = None
+    ours: _Ours | None = field(default=None, name=VENDOR)
 
 
 class _Prompting(Named, rename="camel"):
@@ -69,7 +75,7 @@ class _ForUs(Struct):
 
     @property
     def ours(self) -> _Ours:
-        return (None if self.meta is None else self.meta.turnwire) or _Ours()
+        return (None if self.meta is None else self.meta.ours) or _Ours()
 
 
 async def prompt(client: ClientState, request: Request) -> None:
@@ -83,10 +89,6 @@ async def prompt(client: ClientState, request: Request) -> None:
     wanted, ours = read_params(request.params, _Prompting), read_params(request.params, _ForUs).ours
     key = ours.idempotency_key
     subscription = client.attached(wanted.session_id)
-    trace = daemon.traces.begin(
-        {name: value for name, value in (wanted.meta or {}).items() if isinstance(value, str)}
-    )
-    meta = {**wanted.for_agent, **trace.meta}
     sent = SentPrompt(new_ids.prompt_id(), wanted.session_id, request.id)
     asked = Prompt(
         at=daemon.clock.now_ms(),
@@ -98,16 +100,15 @@ async def prompt(client: ClientState, request: Request) -> None:
         prompt_request_id=request.id,
         key=key,
         digest=None if key is None else _digest(wanted),
-        meta=raw(meta) if meta else None,
     )
+    carrier = {name: value for name, value in (wanted.meta or {}).items() if isinstance(value, str)}
+    # Before it is accepted: a reader may tell its end before we hear of that.
     client.prompts.add(sent)
     try:
-        accepted = cast("Accepted", await daemon.node.submit(wanted.session_id, asked))
-    except TurnwireError as error:
+        accepted, _ = await submit_prompt(daemon, wanted.session_id, asked, wanted.for_agent, carrier)
+    except TurnwireError:
         client.prompts.drop(sent.prompt_id)
-        trace.refused(error)
         raise
-    trace.accepted(wanted.session_id, accepted.prompt_id)
     client.prompts.accepted(accepted.prompt_id, accepted.after_offset)
     if accepted.repeated:
         client.prompts.drop(sent.prompt_id)
@@ -334,3 +335,12 @@ def _take(encoder: SessionEncoder, event: ev.AnyEvent, sent: SentPrompt) -> byte
         if isinstance(each, Fail) and each.prompt_id == sent.prompt_id:
             return failed(sent.request_id, each.error)
     return None
+
+
+# -- the table -----------------------------------------------------------------------------------------------
+
+ROWS: dict[str, Row] = {SESSION_PROMPT: Row(prompt, Role.CONTROLLER, is_slow=False, on_session=True)}
+NOTIFICATIONS: dict[str, NotificationRow] = {
+    SESSION_CANCEL: NotificationRow(cancel, Role.CONTROLLER),
+    CANCEL_REQUEST: NotificationRow(cancel_request, Role.OBSERVER),
+}

@@ -6,7 +6,7 @@ everything.
 Theory of operation
 -------------------
 The log decides the order, and what is in no log (answers, refusals) waits behind the event that it must not
-overtake. A session begins in the states of `subscription_state`, and each reader goes through those that its
+overtake. A session begins in the states of `subscription`, and each reader goes through those that its
 subscription has not left behind:
 
     history   events that the client asked to hear again, then the running state
@@ -42,8 +42,7 @@ from turnwire.runtime.session import Session
 from turnwire.server.acp.client_state import ClientState
 from turnwire.server.acp.frame_queue import QueueReader, Wake
 from turnwire.server.acp.frame_writer import Fold, FrameWriter, SessionFrame, WriterMode
-from turnwire.server.acp.subscription import Start, Subscription
-from turnwire.server.acp.subscription_state import READABLE, Signal, SubscriptionState, step
+from turnwire.server.acp.subscription import READABLE, Signal, Start, Subscription, SubscriptionState, ToldOn, step
 from turnwire.server.streams.session_stream import Lost
 from turnwire.wire.jsonrpc import Notification, encode, raw
 from turnwire.wire.methods import STATE_RESYNC_REQUIRED
@@ -164,14 +163,10 @@ class Reader:
                 subscription.remove_reader(self._wake, is_stream=self._is_stream)
 
     def _waits_its_turn(self) -> bool:
-        """A reader for the connection's stream goes on until it gives way; a stream of the session's own waits."""
-        return self._is_stream and self._subscription.readers > self._subscription.streams
+        return self._is_stream and self._client.told_on(self._subscription) is not ToldOn.OWN
 
     def _gives_way(self) -> bool:
-        """A session is told on the connection's stream while that is read, and until it has one of its own."""
-        client = self._client
-        has_own = self._subscription.streams > 0 and not client.is_merged
-        return not self._is_stream and (has_own or not client.queue.has_readers)
+        return not self._is_stream and self._client.told_on(self._subscription) is ToldOn.HANDED_OVER
 
     async def _begin(self, queued: QueueReader) -> _Run:
         subscription, node = self._subscription, self._client.daemon.node

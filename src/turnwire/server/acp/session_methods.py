@@ -40,7 +40,7 @@ from turnwire.log.base import Position
 from turnwire.log.rules import check_position
 from turnwire.server.access.directories import check_cwd
 from turnwire.server.access.identity import Role
-from turnwire.server.acp.client_state import ClientState
+from turnwire.server.acp.client_state import ClientState, NotificationRow, Row
 from turnwire.server.acp.prompt_methods import answer_from_log, cancel_input, drop_waiting, give_owed, owed_upto
 from turnwire.server.acp.rpc import EMPTY, Named, invalid, read_params
 from turnwire.server.acp.subscription import Start
@@ -48,7 +48,23 @@ from turnwire.server.daemon import configuration
 from turnwire.server.daemon.creation import checked_setup, create_session
 from turnwire.server.daemon.session_list import SessionEntry, Wanted
 from turnwire.wire.jsonrpc import Request, raw
-from turnwire.wire.methods import SESSION_SET_MODE, VENDOR
+from turnwire.wire.methods import (
+    SESSION_ATTACH,
+    SESSION_CLOSE,
+    SESSION_DELETE,
+    SESSION_DETACH,
+    SESSION_FORK,
+    SESSION_LIST,
+    SESSION_LOAD,
+    SESSION_NEW,
+    SESSION_READY,
+    SESSION_READY_DRAFT,
+    SESSION_RESUME,
+    SESSION_SET_CONFIG_OPTION,
+    SESSION_SET_MODE,
+    SESSION_SET_MODEL,
+    VENDOR,
+)
 
 PAGE = 100
 """Sessions in one answer to `session/list`."""
@@ -65,7 +81,7 @@ class _Cursor(Struct, frozen=True):
 
 
 class _Vendors(Struct, frozen=True):
-    turnwire: _Cursor = _Cursor()
+    cursor: _Cursor = field(default=_Cursor(), name=VENDOR)
 
 
 _NO_VENDORS = _Vendors()
@@ -79,7 +95,7 @@ class _Known(Struct, rename="camel"):
 
     @property
     def cursor(self) -> _Cursor:
-        return (self.meta or _NO_VENDORS).turnwire
+        return (self.meta or _NO_VENDORS).cursor
 
 
 class _Attaching(_Known, rename="camel"):
@@ -434,3 +450,27 @@ async def delete(client: ClientState, request: Request) -> Raw:
     if subscription is not None:
         subscription.close()
     return EMPTY
+
+
+# -- the table -----------------------------------------------------------------------------------------------
+
+_READ, _ACT, _OWN = Role.OBSERVER, Role.CONTROLLER, Role.OWNER
+
+ROWS: dict[str, Row] = {
+    SESSION_NEW: Row(new, _ACT),
+    SESSION_FORK: Row(fork, _ACT),
+    SESSION_LIST: Row(list_sessions, _READ, tells_who=False),
+    SESSION_LOAD: Row(load, _READ, is_slow=False),
+    SESSION_RESUME: Row(load, _READ, is_slow=False),
+    SESSION_ATTACH: Row(attach, _READ, is_slow=False),
+    SESSION_DETACH: Row(detach, _READ, is_slow=False),
+    SESSION_CLOSE: Row(close, _ACT, on_session=True),
+    SESSION_DELETE: Row(delete, _OWN),
+    SESSION_SET_MODE: Row(set_option, _ACT, on_session=True),
+    SESSION_SET_MODEL: Row(set_model, _ACT, on_session=True),
+    SESSION_SET_CONFIG_OPTION: Row(set_option, _ACT, on_session=True),
+}
+NOTIFICATIONS: dict[str, NotificationRow] = {
+    SESSION_READY: NotificationRow(ready, _READ),
+    SESSION_READY_DRAFT: NotificationRow(ready, _READ),
+}

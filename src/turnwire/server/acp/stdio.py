@@ -82,7 +82,7 @@ class _Client:
         self._most = most
         self._breaches = 0
 
-    async def tell(self, hearing: anyio.CancelScope) -> None:
+    async def tell(self, receiving: anyio.CancelScope) -> None:
         """Write what the client is sent, until the connection ends or the client reads no more."""
         try:
             async with aclosing(self.connection.all_frames()) as frames:
@@ -93,7 +93,7 @@ class _Client:
         except LinkError:
             logger.info("the client reads no more", extra={"event": "stdio_not_read"})
         self.reads_no_more.set()
-        hearing.cancel()
+        receiving.cancel()
 
     async def hear(self) -> None:
         """Take what the client sends, until its input ends."""
@@ -123,9 +123,9 @@ async def serve_stdio(daemon: Daemon, link: StdioLink, stop: anyio.Event) -> Non
     limits = daemon.limits
     async with anyio.create_task_group() as tasks:
         client = _Client(AcpConnection(daemon, PARENT, tasks), link, limits.frame_bytes)
-        with anyio.CancelScope() as hearing:
-            tasks.start_soon(client.tell, hearing)
-            tasks.start_soon(_cancel_after, stop, hearing)
+        with anyio.CancelScope() as receiving:
+            tasks.start_soon(client.tell, receiving)
+            tasks.start_soon(_cancel_after, stop, receiving)
             await client.hear()
         # One that only ended its input still reads: it gets the answers that it asked for. A daemon that stops has
         # ended all turns, so their answers are on their way, too.

@@ -1,20 +1,166 @@
-"""One session at one client: since when, from where, and who reads it.
+"""One session at one client: where the client stands in it, since when, from where, and who reads it.
 
 Gives every reader of the client the same beginning and remembers how far they came, so that the next one goes on
-there. What comes behind what is in the table of `subscription_state`; the log is read by `reader`.
+there. What comes behind what is one table; nothing else in `server.acp` decides it. The log is read by `reader`.
+
+Theory of operation
+-------------------
+A client that opens a session hears it in one order, whichever method it used and however many streams it reads:
+the history that it asked for, the answer to its request, nothing until it is ready (if it is one that says when),
+then what is now and whatever comes. On the way it can leave, come back, lose its socket and be told to wait.
+
+The same table is stepped by two. A subscription stands where the foremost of its readers does, so that a reader
+that comes later does not begin from the start. Each reader steps for itself from there: two streams of one session
+both tell the history, and only the first of them that is through puts the answer out.
+
+    M1  The answer comes once for each opening, behind the history: `ANSWERED` leads only out of `ANSWER`.
+    M2  What is now is told once for each opening, behind the answer: `GREETED` leads only out of `GATE`.
+    M3  A pause loses nothing and repeats nothing: `RESUMED` leads back to where `PAUSED` was said.
+    M4  Opened anew, a session begins anew, whatever it was doing.
+    M5  `OVER` has no way out. Signals that are on their way when a connection ends do no harm there.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from enum import Enum, StrEnum, auto
 from typing import NamedTuple
 
 import anyio
 from msgspec import Raw
 
+from turnwire.errors import LocalProtocolError
 from turnwire.ids import ClientId, Epoch, SessionId
 from turnwire.server.acp.frame_queue import FrameQueue, Wake
-from turnwire.server.acp.subscription_state import ATTACHED, Signal, SubscriptionState, step
+
+# -- the table -----------------------------------------------------------------------------------------------
+
+
+class SubscriptionState(StrEnum):
+    DETACHED = "detached"
+    """The client is not attached. It is given nothing of the log, only answers that it is still owed."""
+    HISTORY = "history"
+    """What it asked to hear again is told."""
+    ANSWER = "answer"
+    """The history is told, and the answer is next. A subscription is here only while it puts the answer out."""
+    GATE = "gate"
+    """Answered. Nothing new is told before the client is ready for it."""
+    LIVE = "live"
+    """It knows what is now, and is told what comes."""
+    HISTORY_PAUSED = "history_paused"
+    """As `HISTORY`, but nothing is given until the client says from where, or another socket does without."""
+    GATE_PAUSED = "gate_paused"
+    LIVE_PAUSED = "live_paused"
+    OVER = "over"
+    """The connection has ended."""
+
+
+class Signal(StrEnum):
+    OPENED = "opened"
+    """The client is attached, or attached anew."""
+    TOLD = "told"
+    """All of the history was given."""
+    ANSWERED = "answered"
+    """The answer to the request that opened the session is out."""
+    GREETED = "greeted"
+    """The client was ready, and what is now was given."""
+    PAUSED = "paused"
+    """A new socket took the connection up and will say from where each session goes on."""
+    RESUMED = "resumed"
+    """It goes on where it stood after all."""
+    CLOSED = "closed"
+    """The client is not attached any more."""
+    ENDED = "ended"
+    """The connection ends."""
+
+
+_DETACHED, _HISTORY, _ANSWER = SubscriptionState.DETACHED, SubscriptionState.HISTORY, SubscriptionState.ANSWER
+_GATE, _LIVE, _OVER = SubscriptionState.GATE, SubscriptionState.LIVE, SubscriptionState.OVER
+_HISTORY_PAUSED, _GATE_PAUSED = SubscriptionState.HISTORY_PAUSED, SubscriptionState.GATE_PAUSED
+_LIVE_PAUSED = SubscriptionState.LIVE_PAUSED
+
+_ANYWHERE: Mapping[Signal, SubscriptionState] = {
+    Signal.OPENED: _HISTORY,
+    Signal.CLOSED: _DETACHED,
+    Signal.ENDED: _OVER,
+}
+"""What a client or its connection may do at any time."""
+
+NEXT: Mapping[SubscriptionState, Mapping[Signal, SubscriptionState]] = {
+    # All sessions of a connection are paused and resumed together, also those that the client has left.
+    _DETACHED: {**_ANYWHERE, Signal.PAUSED: _DETACHED, Signal.RESUMED: _DETACHED},
+    _HISTORY: {**_ANYWHERE, Signal.TOLD: _ANSWER, Signal.PAUSED: _HISTORY_PAUSED, Signal.RESUMED: _HISTORY},
+    # The answer is put out without waiting for anything, so nothing else can come here.
+    _ANSWER: {Signal.ANSWERED: _GATE},
+    _GATE: {**_ANYWHERE, Signal.GREETED: _LIVE, Signal.PAUSED: _GATE_PAUSED, Signal.RESUMED: _GATE},
+    _LIVE: {**_ANYWHERE, Signal.PAUSED: _LIVE_PAUSED, Signal.RESUMED: _LIVE},
+    _HISTORY_PAUSED: {**_ANYWHERE, Signal.PAUSED: _HISTORY_PAUSED, Signal.RESUMED: _HISTORY},
+    _GATE_PAUSED: {**_ANYWHERE, Signal.PAUSED: _GATE_PAUSED, Signal.RESUMED: _GATE},
+    _LIVE_PAUSED: {**_ANYWHERE, Signal.PAUSED: _LIVE_PAUSED, Signal.RESUMED: _LIVE},
+    _OVER: dict.fromkeys((Signal.OPENED, Signal.CLOSED, Signal.ENDED, Signal.PAUSED, Signal.RESUMED), _OVER),
+}
+
+READABLE = frozenset({_HISTORY, _ANSWER, _GATE, _LIVE})
+"""The states in which readers are given what the log has."""
+
+PAUSED = frozenset({_HISTORY_PAUSED, _GATE_PAUSED, _LIVE_PAUSED})
+"""The states in which they are given nothing."""
+
+ATTACHED = READABLE | PAUSED
+"""The states in which the log knows the client."""
+
+UNANSWERED = frozenset({_HISTORY, _ANSWER, _HISTORY_PAUSED})
+"""The states in which the client waits for the answer to its opening the session."""
+
+
+def step(state: SubscriptionState, signal: Signal) -> SubscriptionState:
+    """The state after a signal. Raises `LocalProtocolError` when the table does not allow it."""
+    following = NEXT[state].get(signal)
+    if following is None:
+        raise LocalProtocolError(
+            f"a subscription that is {state.value!r} cannot take {signal.value!r}",
+            state=state.value,
+            event=signal.value,
+        )
+    return following
+
+
+# -- which stream tells it -----------------------------------------------------------------------------------
+
+
+class ToldOn(Enum):
+    """Which streams of a client tell a session. A session is told by one of the two kinds at a time."""
+
+    NOTHING = auto()
+    """Nobody reads it, and nobody has to."""
+    OWN = auto()
+    """The streams of the session's own."""
+    CONNECTION = auto()
+    """The connection's stream, by a reader that carries the session there or is to be started."""
+    HANDED_OVER = auto()
+    """That reader ends first. Streams of the session's own wait for it, so that nothing is told twice."""
+
+
+def told_on(
+    state: SubscriptionState, *, is_merged: bool, is_connection_read: bool, has_own: bool, is_carried: bool
+) -> ToldOn:
+    """Where a session is told.
+
+    `is_merged`: the client has one stream for everything. `is_connection_read`: somebody reads the connection's
+    stream. `has_own`: the session has a stream of its own. `is_carried`: a reader for the connection's stream is
+    there.
+    """
+    if is_carried:
+        gives_way = not is_connection_read or (has_own and not is_merged)
+        return ToldOn.HANDED_OVER if gives_way else ToldOn.CONNECTION
+    if has_own:
+        return ToldOn.OWN
+    # A client with several streams learns of the session by the answer, so it cannot have a stream of it before.
+    is_wanted = state in (ATTACHED if is_merged else UNANSWERED)
+    return ToldOn.CONNECTION if is_wanted and is_connection_read else ToldOn.NOTHING
+
+
+# -- a session at a client -----------------------------------------------------------------------------------
 
 
 class Start(NamedTuple):
@@ -41,7 +187,7 @@ class Start(NamedTuple):
 class Subscription:
     """A session at a client.
 
-    Its readers come and go; where the client stands is kept here, in a state of `subscription_state`.
+    Its readers come and go; where the client stands is kept here, in a state of the table.
     """
 
     def __init__(
@@ -83,6 +229,16 @@ class Subscription:
     def is_attached(self) -> bool:
         """Whether the log knows the client."""
         return self.state in ATTACHED
+
+    def told_on(self, *, is_merged: bool, is_connection_read: bool) -> ToldOn:
+        """Which streams of the client tell it."""
+        return told_on(
+            self.state,
+            is_merged=is_merged,
+            is_connection_read=is_connection_read,
+            has_own=self.streams > 0,
+            is_carried=self.readers > self.streams,
+        )
 
     @property
     def client_id(self) -> ClientId | None:

@@ -47,7 +47,7 @@ class _Taken(Struct, rename="camel"):
 async def set_option(daemon: Daemon, session_id: SessionId, config_id: str, value: str | bool) -> Raw:
     """Choose a value; gives all options as they are now.
 
-    Raises `InvalidOption`, and what `AgentSide.configure` raises.
+    Raises `InvalidOption`, and what `NodeAgents.configure` raises.
     """
     options = read_options((await daemon.node.view(session_id)).latest.config_options)
     option = next((each for each in options if each.config_id == config_id), None)
@@ -62,7 +62,7 @@ async def set_option(daemon: Daemon, session_id: SessionId, config_id: str, valu
 
 
 async def set_mode(daemon: Daemon, session_id: SessionId, mode: str, who: Chooser) -> str | None:
-    """Choose a mode; gives the one before. Raises `InvalidMode`, and what `AgentSide.configure` raises."""
+    """Choose a mode; gives the one before. Raises `InvalidMode`, and what `NodeAgents.configure` raises."""
     latest = (await daemon.node.view(session_id)).latest
     option = _of_category(latest.config_options, "mode")
     allowed = option.allowed if option is not None else _ids(latest.modes, "id")
@@ -82,7 +82,7 @@ async def set_mode(daemon: Daemon, session_id: SessionId, mode: str, who: Choose
 
 
 async def set_model(daemon: Daemon, session_id: SessionId, model_id: str, who: Chooser) -> str | None:
-    """Choose a model; gives the one before. Raises `InvalidOption`, and what `AgentSide.configure` raises."""
+    """Choose a model; gives the one before. Raises `InvalidOption`, and what `NodeAgents.configure` raises."""
     latest = (await daemon.node.view(session_id)).latest
     option = _of_category(latest.config_options, "model")
     allowed = option.allowed if option is not None else _ids(latest.models, "modelId")

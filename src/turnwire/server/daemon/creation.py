@@ -1,7 +1,7 @@
 """Making a session, whoever asks for it: its setup is checked, it is recorded, and its agent is waited for.
 
 A session that no agent takes is removed again, so that whoever asked hears the agent's refusal and nothing stays
-behind. An agent that is only slow goes on opening_failure, and what it says early is in the log.
+behind. An agent that is only slow goes on opening, and what it says early is in the log.
 """
 
 from __future__ import annotations

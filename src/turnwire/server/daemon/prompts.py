@@ -1,7 +1,8 @@
 """A prompt on its way into the log, and what the log then says of it.
 
-The agent hears of a prompt only after `Taken.told`: whoever sent it shall have the answer first. Whether a prompt
-runs, waits or is refused is decided by the session. Whoever waits here for a turn, or stops, changes nothing.
+Over REST the agent hears of a prompt only after `Taken.told`: whoever sent it shall have the answer first. Whether
+a prompt runs, waits or is refused is decided by the session. Whoever waits here for a turn, or stops, changes
+nothing.
 """
 
 from __future__ import annotations
@@ -10,15 +11,14 @@ import hashlib
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import aclosing
 from functools import partial
-from typing import Any, Literal, NamedTuple, TypeVar
+from typing import Any, Literal, NamedTuple, TypeVar, cast
 
 import anyio
 import msgspec
 from msgspec.structs import replace
 
-from turnwire.core.codec import decode
+from turnwire.core.codec import decode, stored_prefix
 from turnwire.core.events import (
-    Event,
     PromptInjected,
     SteerDeclined,
     SteerRefusal,
@@ -64,23 +64,44 @@ class Taken(NamedTuple):
         return Position(self.epoch, self.accepted.after_offset)
 
 
-async def take_prompt(
-    daemon: Daemon, session_id: SessionId, prompt: Prompt, meta: Mapping[str, Any], carrier: Mapping[str, str]
-) -> Taken:
+async def submit_prompt(
+    daemon: Daemon,
+    session_id: SessionId,
+    prompt: Prompt,
+    meta: Mapping[str, Any],
+    carrier: Mapping[str, str],
+    *,
+    waits: bool = False,
+) -> tuple[Accepted, Callable[[], None]]:
     """Have the prompt accepted. Its agent gets `meta`, with the trace that begins here or that `carrier` names.
 
-    Raises what the session refuses it with; then there is no turn.
+    `waits`: the agent is not asked before the second part is called. Raises what the session refuses it with; then
+    there is no turn.
     """
     trace = daemon.traces.begin(carrier)
     meta = {**meta, **trace.meta}
     if meta:
         prompt = replace(prompt, meta=raw(meta))
     try:
-        accepted, told = await daemon.node.accept(session_id, prompt)
+        if waits:
+            accepted, told = await daemon.node.accept(session_id, prompt)
+        else:
+            accepted, told = cast("Accepted", await daemon.node.submit(session_id, prompt)), _nobody_waits
     except TurnwireError as error:
         trace.refused(error)
         raise
     trace.accepted(session_id, accepted.prompt_id)
+    return accepted, told
+
+
+def _nobody_waits() -> None: ...
+
+
+async def take_prompt(
+    daemon: Daemon, session_id: SessionId, prompt: Prompt, meta: Mapping[str, Any], carrier: Mapping[str, str]
+) -> Taken:
+    """`submit_prompt` for who is answered at once, with where the prompt stands; its agent waits for that."""
+    accepted, told = await submit_prompt(daemon, session_id, prompt, meta, carrier, waits=True)
     session = await daemon.node.session(session_id)
     return Taken(accepted, session.epoch, find_turn(session.state, accepted.prompt_id), told)
 
@@ -172,7 +193,7 @@ async def wait_for(
 
 
 async def _find(node: Node, session_id: SessionId, taken: Taken, kinds: tuple[type[Found], ...]) -> Found | None:
-    begins = tuple(map(_beginning, kinds))
+    begins = tuple(stored_prefix(kind, any_version=True) for kind in kinds)
     try:
         async with aclosing(node.follow(session_id, taken.position)) as pages:
             async for page in pages:
@@ -187,8 +208,3 @@ async def _find(node: Node, session_id: SessionId, taken: Taken, kinds: tuple[ty
         # The prompt is accepted all the same; its client can follow it from there.
         return None
     return None
-
-
-def _beginning(kind: type[Event]) -> bytes:
-    """How the stored form of an event of this kind begins, in every version of it."""
-    return b'{"type":"%b' % str(kind.__struct_config__.tag).encode()

@@ -61,7 +61,7 @@ async def heartbeat(call: Call) -> Reply:
     client_id = await clients.known(call.session_id, call.client_id, call.who)
     now = call.daemon.clock.now_ms()
     if client_id is not None and call.who.role is not Role.OBSERVER:
-        # Only who can answer questions counts as being there.
+        # Only who can answer permission requests counts as being there.
         now = clients.beat(call.session_id, client_id)
     return Reply(HeartbeatSeen(session_id=call.session_id, client_id=client_id, last_seen_at=now))
 
@@ -87,7 +87,9 @@ async def serve_agent(call: Call, send: Send) -> None:
         raise SessionClosed("the session is closed; its agent asks for nothing any more", session_id=session_id)
     methods = frozenset(each.strip() for each in query.methods.split(",") if each.strip())
     if not methods or methods & PERMISSION_METHODS:
-        raise BadRequest("name what the client does for the agent; questions to users are answered elsewhere")
+        raise BadRequest(
+            "name what the client does for the agent; permission requests to users are answered elsewhere"
+        )
     offer = daemon.clients.offers.offer(session_id, methods, daemon.limits.client_inputs)
 
     async def pump(writer: Writer) -> None:

@@ -38,7 +38,7 @@ EVENT_STREAM = "text/event-stream"
 COOKIE = "A login of the page. Its name ends with the port if the address has one: `turnwire_4170`."
 
 ANYWHERE: tuple[type[TurnwireError], ...] = (Forbidden, HeadersTooLarge, TooManyRequests, TurnwireError)
-"""What the guard refuses, whatever the route; and that something went wrong."""
+"""What the access middleware refuses, whatever the route; and that something went wrong."""
 
 _PARAMETER = re.compile(r"\{(\w+)(?::\w+)?\}")
 _HEADERS: dict[str, tuple[str, ...]] = {

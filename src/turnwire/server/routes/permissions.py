@@ -1,4 +1,4 @@
-"""Permission requests, forms and other questions of the agent to its users: which are open, and their answers.
+"""Permission requests of the agent to its users, forms among them: which are open, and their answers.
 
 Anybody who may control the session may answer. The first answer counts, a repeat of it is harmless, and another one
 is told that it came too late. The routes named `permission` are those of older clients: to them an answer that does
@@ -16,7 +16,7 @@ from turnwire.core.events import PermissionRequested
 from turnwire.core.inputs import AnswerPermission
 from turnwire.core.permissions import ACTIONS, NOT_ANSWERED, PermissionAnswer
 from turnwire.core.state import SessionState
-from turnwire.core.translate.views import question_in
+from turnwire.core.translate.views import permission_request_in
 from turnwire.errors import (
     BadRequest,
     InvalidOption,
@@ -35,8 +35,8 @@ from turnwire.wire.jsonrpc import UNREADABLE, raw
 from turnwire.wire.methods import SESSION_REQUEST_PERMISSION
 
 
-class Question(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """A question that waits for an answer."""
+class PermissionRequest(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """A permission request that waits for an answer."""
 
     request_id: PermissionId
     session_id: SessionId
@@ -56,10 +56,10 @@ class Question(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=
     prompt_id: PromptId | None = None
 
 
-class QuestionList(Struct, frozen=True):
-    """Open questions, oldest first."""
+class PermissionRequestList(Struct, frozen=True):
+    """Open permission requests, oldest first."""
 
-    permissions: list[Question]
+    permissions: list[PermissionRequest]
 
 
 class Selected(Struct, frozen=True, tag="selected", tag_field="outcome", rename="camel"):
@@ -116,18 +116,18 @@ class _Answered(Struct):
 async def list_requests(call: Call) -> Reply:
     state = (await call.daemon.node.session(call.session_id)).state
     if not state.permissions:
-        return Reply(QuestionList([]))
+        return Reply(PermissionRequestList([]))
     view = await call.daemon.node.view(call.session_id)
-    shown = (question_in(view, each, call.query.shape.version) for each in view.permissions.values())
-    return Reply(QuestionList([_shown(call.session_id, each) for each in shown]))
+    shown = (permission_request_in(view, each, call.query.shape.version) for each in view.permissions.values())
+    return Reply(PermissionRequestList([_shown(call.session_id, each) for each in shown]))
 
 
-def _shown(session_id: SessionId, asked: PermissionRequested) -> Question:
+def _shown(session_id: SessionId, asked: PermissionRequested) -> PermissionRequest:
     try:
         read = msgspec.json.decode(asked.params, type=_Asked)
     except UNREADABLE:
         read = _Asked()
-    return Question(
+    return PermissionRequest(
         request_id=asked.request_id,
         session_id=session_id,
         method=asked.method,
@@ -171,7 +171,7 @@ async def _answer_or_404(call: Call, session_id: SessionId) -> Reply:
     try:
         counts = await _answer(call, session_id)
     except SessionClosed:
-        raise PermissionNotFound("the session is closed, and its questions with it") from None
+        raise PermissionNotFound("the session is closed, and its permission requests with it") from None
     if not counts.won:
         raise PermissionNotFound("somebody else has answered this permission request")
     return Reply(Nothing())
@@ -236,10 +236,10 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         method="GET",
         path="/session/{session_id}/permissions",
         act=list_requests,
-        summary="Questions of the agent that wait for an answer",
+        summary="Permission requests of the agent that wait for an answer",
         role=Role.OBSERVER,
         query=ShapeQuery,
-        gives=QuestionList,
+        gives=PermissionRequestList,
         refuses=READS,
         tag="permissions",
     ),
@@ -247,7 +247,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         method="POST",
         path="/session/{session_id}/permissions/{request_id}",
         act=answer_request,
-        summary="Answer a question; the first answer counts, and every answer hears which one does",
+        summary="Answer a permission request; the first answer counts, and every answer hears which one does",
         role=Role.CONTROLLER,
         takes=AnswerBody,
         body=BodyKind.CONTENT,
@@ -259,7 +259,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         method="POST",
         path="/session/{session_id}/permission/{request_id}",
         act=answer_compat,
-        summary="Answer a question, as older clients do: 404 if the answer does not count",
+        summary="Answer a permission request, as older clients do: 404 if the answer does not count",
         role=Role.CONTROLLER,
         takes=AnswerBody,
         body=BodyKind.CONTENT,
@@ -271,7 +271,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         method="POST",
         path="/permission/{request_id}",
         act=answer_anywhere,
-        summary="Answer a question without naming its session, as older clients do",
+        summary="Answer a permission request without naming its session, as older clients do",
         role=Role.CONTROLLER,
         takes=AnswerBody,
         body=BodyKind.CONTENT,

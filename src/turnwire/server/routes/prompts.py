@@ -1,8 +1,9 @@
-"""Prompting a session, and asking where a prompt stands.
+"""Prompting a session, steering, cancelling and settling what runs, and asking where a prompt stands.
 
 A prompt is answered with 202 at once: it is in the log, the answer is on the wire, and only then is the agent
 asked. Whoever asks for it explicitly gets the old blocking answer instead, with the end of the turn in it. No turn
-is tied to its request: a client that leaves changes nothing.
+is tied to its request: a client that leaves changes nothing. A cancel is asked for here and confirmed by the turn's
+end: no answer says that a turn is over, its terminal event does.
 """
 
 from __future__ import annotations
@@ -13,24 +14,36 @@ from typing import Annotated, Any
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType, field
 
 from turnwire.core.events import TurnCompleted, TurnFailed
-from turnwire.core.inputs import Prompt, WhenBusy
+from turnwire.core.inputs import Cancel, Prompt, Settle, WhenBusy
 from turnwire.core.turn import TurnState
 from turnwire.errors import (
     BadRequest,
     ContentRefused,
     IdempotencyConflict,
+    LimitExceeded,
+    LogFull,
     PromptNotFound,
     QueueFull,
     SessionBusy,
     ShuttingDown,
     TurnError,
     TurnwireError,
+    UnknownClient,
 )
 from turnwire.ids import PromptId, RequestId
 from turnwire.runtime import new_ids
 from turnwire.server.access.identity import Role
 from turnwire.server.bodies import BodyKind
-from turnwire.server.daemon.prompts import KEY_LENGTH, Steered, Taken, digest, steered, take_prompt, wait_for
+from turnwire.server.daemon.prompts import (
+    KEY_LENGTH,
+    STEER_ANSWER_S,
+    Steered,
+    Taken,
+    digest,
+    steered,
+    take_prompt,
+    wait_for,
+)
 from turnwire.server.endpoint import Call, Endpoint, Reply
 from turnwire.server.routes.turns import (
     ACTS,
@@ -217,6 +230,49 @@ def _most(text: str) -> float:
     return float("inf") if text == "true" else float(text)
 
 
+# -- steering, cancelling and settling what runs --------------------------------------------------------------
+
+
+class CancelBody(Struct, frozen=True, kw_only=True, rename="camel"):
+    """Which turn; by default the one that runs."""
+
+    prompt_id: PromptId | None = None
+
+
+class SettleBody(Struct, frozen=True, kw_only=True, rename="camel"):
+    """Which turn."""
+
+    prompt_id: PromptId
+
+
+async def cancel(call: Call) -> Reply:
+    body: CancelBody = call.body
+    client_id = await call.daemon.clients.known(call.session_id, call.client_id, call.who)
+    now = call.daemon.clock.now_ms()
+    cancelled = Cancel(at=now, author=call.who.name, client_id=client_id, prompt_id=body.prompt_id)
+    await call.daemon.node.submit(call.session_id, cancelled)
+    return Reply()
+
+
+async def settle(call: Call) -> Reply:
+    body: SettleBody = call.body
+    client_id = await call.daemon.clients.known(call.session_id, call.client_id, call.who)
+    now = call.daemon.clock.now_ms()
+    settled = Settle(at=now, author=call.who.name, client_id=client_id, prompt_id=body.prompt_id)
+    try:
+        await call.daemon.node.submit(call.session_id, settled)
+    except PromptNotFound:
+        # Asked again long after: the session's state only remembers its last turn, the log all of them.
+        if find_record(await call.daemon.node.view(call.session_id), body.prompt_id).ended_at is None:
+            raise
+    return Reply()
+
+
+async def steer(call: Call) -> Reply:
+    taken = await take(call, call.body, WhenBusy.STEER)
+    return receipt(taken, await steered(call.daemon, call.session_id, taken, STEER_ANSWER_S, call.left))
+
+
 # -- asking --------------------------------------------------------------------------------------------------
 
 
@@ -277,6 +333,41 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         query=PromptStatusQuery,
         gives=PromptStatus,
         refuses=(*READS, PromptNotFound),
+        tag="turns",
+    ),
+    Endpoint(
+        method="POST",
+        path="/session/{session_id}/cancel",
+        act=cancel,
+        summary="Cancel what runs; does nothing if nothing does",
+        role=Role.CONTROLLER,
+        takes=CancelBody,
+        status=204,
+        refuses=(*READS, UnknownClient, LimitExceeded, LogFull),
+        tag="turns",
+    ),
+    Endpoint(
+        method="POST",
+        path="/session/{session_id}/steer",
+        act=steer,
+        summary="Prompt into the running turn, if the agent takes it; else it is the next, and the answer says why",
+        role=Role.CONTROLLER,
+        takes=SteerBody,
+        body=BodyKind.CONTENT,
+        gives=PromptReceipt,
+        status=202,
+        refuses=REFUSALS,
+        tag="turns",
+    ),
+    Endpoint(
+        method="POST",
+        path="/session/{session_id}/settle",
+        act=settle,
+        summary="Say that a turn is over although its agent never said so",
+        role=Role.CONTROLLER,
+        takes=SettleBody,
+        status=204,
+        refuses=(*ACTS, PromptNotFound),
         tag="turns",
     ),
 )

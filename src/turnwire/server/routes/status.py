@@ -1,6 +1,6 @@
 """How a session is doing: who is there, whether a turn runs, what it waits for, and how the last one failed.
 
-It is cheap to ask for: the transcript is folded only when there is a question or a failure to tell of.
+It is cheap to ask for: the transcript is folded only when there is a permission request or a failure to tell of.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import Any, Literal
 from msgspec import UNSET, Raw, Struct, UnsetType, json
 
 from turnwire.core.events import PermissionRequested
-from turnwire.core.translate.views import question_in
+from turnwire.core.translate.views import permission_request_in
 from turnwire.core.view import View
 from turnwire.ids import PermissionId, PromptId, SessionId
 from turnwire.server.access.identity import Role
@@ -31,7 +31,7 @@ class InteractionAction(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class PendingInteraction(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """An open question of the agent."""
+    """An open permission request of the agent."""
 
     request_id: PermissionId
     kind: Literal["permission", "user_question"]
@@ -80,7 +80,9 @@ async def show(call: Call) -> Reply:
             client_count=entry.client_count,
             has_active_prompt=entry.has_active_prompt,
             is_waiting_for_permission=bool(state.permissions),
-            pending_interactions=[_interaction(question_in(view, each, 1)) for each in view.permissions.values()],
+            pending_interactions=[
+                _interaction(permission_request_in(view, each, 1)) for each in view.permissions.values()
+            ],
             has_turn_error=has_error,
             turn_error=_error(view, None if state.last is None else state.last.prompt_id),
             created_at=entry.created_at,
@@ -107,7 +109,7 @@ class _Tool(Struct, rename="camel"):
 
 
 class _Asked(Struct, rename="camel"):
-    """The members of a question in v1, in v2 and of a form, side by side."""
+    """The members of a permission request in v1, in v2 and of a form, side by side."""
 
     title: Any = None
     message: Any = None
@@ -145,7 +147,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         method="GET",
         path="/session/{session_id}/status",
         act=show,
-        summary="How a session is doing: clients, the turn, open questions, the last failure",
+        summary="How a session is doing: clients, the turn, open permission requests, the last failure",
         role=Role.OBSERVER,
         gives=SessionStatus,
     ),

@@ -128,7 +128,7 @@ def _mount(call: Call) -> str:
 
 def _host(call: Call) -> Host:
     host = parse_host(call.request.headers["host"])
-    assert host is not None, "the guard lets no other in"
+    assert host is not None, "the access middleware lets no other in"
     return host
 
 

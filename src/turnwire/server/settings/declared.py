@@ -113,6 +113,18 @@ class ForAgents:
         Literal["shared", "session"],
         About(kinds.choice("shared", "session"), "one agent process for all sessions, or one for each"),
     ] = "shared"
+    agent_env: Annotated[
+        tuple[str, ...],
+        About(kinds.variables(), "variables of the daemon's environment that the agent gets too, by name"),
+    ] = ()
+    agent_env_set: Annotated[
+        tuple[str, ...],
+        About(kinds.assignments(), "variables that the agent gets besides", only_toml=True, is_secret=True),
+    ] = field(default=(), repr=False)
+    """NAME=VALUE each."""
+    agent_env_all: Annotated[
+        bool, About(kinds.switch(), "give the agent the daemon's whole environment, but for TURNWIRE_…")
+    ] = False
     services: Annotated[bool, About(kinds.switch(), "serve files and terminals to agents when no client does")] = (
         True
     )

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import NamedTuple, cast
 
 from turnwire.link.address import checked_agent_url
+from turnwire.link.environment import is_variable
 from turnwire.server.access.addresses import parse_network
 from turnwire.server.access.origins import parse_host, parse_origin
 
@@ -144,6 +145,33 @@ def networks() -> Kind:
     return _words("addresses or networks, such as 127.0.0.1 or 10.0.0.0/8", _is_network)
 
 
+def variables() -> Kind:
+    """Names of environment variables."""
+    return _words(
+        "names of variables, such as ANTHROPIC_API_KEY, and none that begins with TURNWIRE_", is_variable, str
+    )
+
+
+def assignments() -> Kind:
+    """Environment variables with their values, from a table of a TOML file: NAME=VALUE each."""
+
+    def refuse(value: str, base: Path) -> object:
+        raise ValueError
+
+    def check(value: object, base: Path) -> object:
+        if not isinstance(value, dict):
+            raise ValueError
+        found = cast("dict[str, object]", value)
+        if not all(
+            is_variable(name) and isinstance(each, str) and "\0" not in each for name, each in found.items()
+        ):
+            raise ValueError
+        return tuple(f"{name}={each}" for name, each in found.items())
+
+    allowed = 'a table of texts, such as { LOG_LEVEL = "debug" }, with no name that begins with TURNWIRE_'
+    return Kind(allowed, refuse, check)
+
+
 def command() -> Kind:
     """A program and its arguments. One variable holds them as a shell would read them; no shell ever sees them."""
 
@@ -197,9 +225,11 @@ def tables(allowed: str, read: Callable[[list[dict[str, object]]], object]) -> K
     return Kind(allowed, refuse, check, is_many=True)
 
 
-def _words(allowed: str, fits: Callable[[str], bool]) -> Kind:
+def _words(allowed: str, fits: Callable[[str], bool], form: Callable[[str], str] = str.lower) -> Kind:
+    """Words that are one in every `form` of them: by default whatever their case."""
+
     def check(value: object, base: Path) -> object:
-        words = [each.lower() if isinstance(each, str) else "" for each in _items(value)]
+        words = [form(each) if isinstance(each, str) else "" for each in _items(value)]
         if not all(map(fits, words)):
             raise ValueError
         return tuple(words)

@@ -22,7 +22,7 @@ from turnwire.core.envelope import SESSION_UPDATE, Form, to_envelope
 from turnwire.core.events import PermissionRequested
 from turnwire.core.shape import Shape
 from turnwire.core.state import Phase, Turn
-from turnwire.core.translate.views import items_in, latest_in, question_in
+from turnwire.core.translate.views import items_in, latest_in, permission_request_in
 from turnwire.core.turn import TurnState
 from turnwire.core.view import AnyItem, Compaction, Message, MessageRole, ToolCall, View, decode_view
 from turnwire.ids import Epoch, SessionId
@@ -56,7 +56,7 @@ _read_envelope = msgspec.json.Decoder(_Envelope).decode
 def snapshot_of(
     session_id: SessionId, view: View, epoch: Epoch, offset: int, queue: Sequence[Turn], shape: Shape
 ) -> dict[str, Any]:
-    """The latest values, the running turn, the queue and the open questions, as of `offset`.
+    """The latest values, the running turn, the queue and the open permission requests, as of `offset`.
 
     `queue` says in which order prompts wait; which of them do is known from the view.
     """
@@ -86,7 +86,7 @@ def snapshot_of(
         "currentApprovalMode": latest.mode,
         "plans": latest.plans,
         "queue": _waiting(view, queue),
-        "permissions": [_question(view, each, shape) for each in view.permissions.values()],
+        "permissions": [_permission_request(view, each, shape) for each in view.permissions.values()],
     }
 
 
@@ -100,9 +100,9 @@ def _waiting(view: View, queue: Sequence[Turn]) -> list[dict[str, Any]]:
     ]
 
 
-def _question(view: View, asked: PermissionRequested, shape: Shape) -> Raw:
-    """The question as its event showed it."""
-    shown = question_in(view, asked, shape.version)
+def _permission_request(view: View, asked: PermissionRequested, shape: Shape) -> Raw:
+    """The permission request as its event showed it."""
+    shown = permission_request_in(view, asked, shape.version)
     return _read_envelope(to_envelope(view.session.session_id, 1, encode(shown))).data
 
 

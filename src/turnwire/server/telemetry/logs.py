@@ -1,8 +1,7 @@
 """What the daemon writes about itself: one line per record to stderr, as JSON or for reading, without secrets.
 
-Takes records of the standard library's logging; gives lines. Tokens, `Authorization` and cookies are masked in
-every field when a line is written, so no caller has to remember it. What peers say cannot break a line or forge
-one: control characters are escaped.
+Tokens, `Authorization` and cookies are masked in every field when a line is written, so no caller has to remember
+it. What peers say cannot break a line or forge one: control characters are escaped.
 """
 
 from __future__ import annotations

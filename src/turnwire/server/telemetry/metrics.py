@@ -311,7 +311,8 @@ class TurnMeter:
     """What turns cost in time and how they end: a fold over events. Readers take the counts as they are.
 
     Durations are differences of the events' own times, so what was measured can be found in the log. It holds open
-    turns and open questions only. It never raises, and is cheap: an update costs one count and one look-up.
+    turns and open permission requests only. It never raises, and is cheap: an update costs one count and one
+    look-up.
     """
 
     def __init__(self) -> None:
@@ -344,7 +345,7 @@ class TurnMeter:
 
     @property
     def open(self) -> int:
-        """How much is held: turns and questions without an end."""
+        """How much is held: turns and permission requests without an end."""
         return len(self._accepted) + len(self._running) + len(self._silent) + len(self._asked)
 
     def take(self, session_id: SessionId, events: Sequence[AnyEvent]) -> None:

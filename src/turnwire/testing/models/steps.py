@@ -1,6 +1,6 @@
 """What a fake model server is told to do: one reply for each request, made of steps.
 
-Takes and gives values only. A step means the same for every server; how it looks on the wire is the server's.
+A step means the same for every server; how it looks on the wire is the server's.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What a scripted agent can be told to do: one struct per command.
 
-Gives the vocabulary only. How a line becomes a command is `turnwire.testing.script`; what a command does is
-`turnwire.testing.scripted.actions`. Every command that can be built can be written as a line and read back.
+Gives the vocabulary only. How a line becomes a command is `turnwire.testing.scripted.script`; what a command does
+is `turnwire.testing.scripted.actions`. Every command that can be built can be written as a line and read back.
 """
 
 from __future__ import annotations

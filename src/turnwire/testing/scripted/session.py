@@ -28,6 +28,7 @@ from turnwire.testing.scripted.script import parse_prompt, parse_script
 from turnwire.testing.scripted.shapes import CHOICES, Json, V1Shapes, V2Shapes, member
 from turnwire.wire.jsonrpc import INVALID_REQUEST, REQUEST_CANCELLED, ErrorObject, Request
 from turnwire.wire.methods import ELICITATION_CREATE, SESSION_REQUEST_PERMISSION, VENDOR
+from turnwire.wire.schema.update import update_head
 
 HISTORY_UPDATES = 10_000
 """How many updates a session remembers: more than any test says by hand, and bounded."""
@@ -65,9 +66,7 @@ class Session:
         self._history: deque[bytes] = deque(maxlen=HISTORY_UPDATES)
         self._held: deque[bytes] = deque()
         self._ids = count(1)
-        self._prefix = b'{"jsonrpc":"2.0","method":"session/update","params":{"sessionId":%b,"update":' % (
-            msgspec.json.encode(session_id)
-        )
+        self._prefix = update_head(session_id)
 
     def new_id(self, kind: str) -> str:
         """An id that is new in this session."""

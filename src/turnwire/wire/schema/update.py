@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any, Final, TypeAlias, cast
 
-from msgspec import Raw
+from msgspec import Raw, json
 
 from turnwire.errors import LocalProtocolError
+from turnwire.wire.methods import SESSION_UPDATE
 from turnwire.wire.schema import v1, v2
 from turnwire.wire.schema.common import TurnCompleteUpdate
 from turnwire.wire.schema.reading import read
@@ -23,6 +24,14 @@ STATES: Final = frozenset({"state_update", "state_change"})
 """Kinds of updates that say what the foreground does. The second is the lifecycle draft's name for the first."""
 CURRENT_STATE: Final = FULL_STATE | STATES | {"session_info_update"}
 """Kinds of updates that say what is now. In a replay they are news; everything else in it is history."""
+
+
+def update_head(session_id: str) -> bytes:
+    """A `session/update` up to its update, for who splices updates into frames; `}}` ends it."""
+    return b'{"jsonrpc":"2.0","method":"%b","params":{"sessionId":%b,"update":' % (
+        SESSION_UPDATE.encode(),
+        json.encode(session_id),
+    )
 
 
 def decode_update(raw: Raw, version: int) -> Update:

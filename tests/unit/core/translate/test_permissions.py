@@ -9,7 +9,7 @@ import pytest
 from msgspec import Raw
 from tests.unit.core.translate.speaking import complaints, plain, raw, text
 
-from turnwire.core.translate.permissions import translate_answer, translate_question
+from turnwire.core.translate.permissions import translate_answer, translate_permission_request
 from turnwire.ids import SessionId
 
 pytestmark = pytest.mark.requirement("G11")
@@ -19,7 +19,7 @@ OPTIONS = [{"optionId": "yes", "name": "Yes", "kind": "allow_once"}]
 
 
 def asked(params: dict[str, Any], agent: int, client: int, losses: Counter[str] | None = None) -> Any:
-    told = plain(translate_question(PERMISSION, raw(params), agent, client, OURS, losses))
+    told = plain(translate_permission_request(PERMISSION, raw(params), agent, client, OURS, losses))
     assert complaints(client, "RequestPermissionRequest", told) == []
     return told
 
@@ -90,7 +90,7 @@ def test_row_26_an_unknown_kind_of_option_never_looks_like_consent() -> None:
 @pytest.mark.parametrize("version", [1, 2])
 def test_the_same_version_keeps_a_question_but_for_the_session(version: int) -> None:
     params: dict[str, Any] = {"sessionId": "theirs", "odd": 1.0, "options": []}
-    told = translate_question(PERMISSION, raw(params), version, version, OURS)
+    told = translate_permission_request(PERMISSION, raw(params), version, version, OURS)
     assert plain(told) == {**params, "sessionId": "ours"}
 
 
@@ -98,10 +98,10 @@ def test_the_same_version_keeps_a_question_but_for_the_session(version: int) -> 
 def test_row_29_an_elicitation_is_alike_in_both(agent: int, client: int) -> None:
     schema: dict[str, Any] = {"type": "object", "properties": {}}
     form: dict[str, Any] = {"sessionId": "theirs", "message": "?", "mode": "form", "requestedSchema": schema}
-    told = plain(translate_question(ELICITATION, raw(form), agent, client, OURS))
+    told = plain(translate_permission_request(ELICITATION, raw(form), agent, client, OURS))
     assert told == {**form, "sessionId": "ours"}
     of_request: dict[str, Any] = {"requestId": 3, "message": "?", "mode": "form", "requestedSchema": schema}
-    assert plain(translate_question(ELICITATION, raw(of_request), agent, client, OURS)) == of_request
+    assert plain(translate_permission_request(ELICITATION, raw(of_request), agent, client, OURS)) == of_request
     accepted = raw({"action": "accept", "content": {"a": 1}})
     assert translate_answer(ELICITATION, accepted, client, agent) == accepted
 

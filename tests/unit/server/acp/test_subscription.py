@@ -6,8 +6,7 @@ import pytest
 
 from turnwire.ids import ClientId, Epoch, SessionId
 from turnwire.server.acp.frame_queue import Wake
-from turnwire.server.acp.subscription import Start, Subscription
-from turnwire.server.acp.subscription_state import SubscriptionState
+from turnwire.server.acp.subscription import Start, Subscription, SubscriptionState
 from turnwire.wire.jsonrpc import raw
 
 pytestmark = pytest.mark.anyio

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from turnwire.errors import LocalProtocolError
-from turnwire.server.acp.subscription_state import (
+from turnwire.server.acp.subscription import (
     ATTACHED,
     NEXT,
     PAUSED,

@@ -1,7 +1,4 @@
-"""`turnwire queue`: the prompts that wait, and what can be done about them.
-
-The daemon keeps the queue and decides.
-"""
+"""`turnwire queue`, `cancel` and `settle`: what a person does about turns that wait or run. The daemon decides."""
 
 from __future__ import annotations
 
@@ -17,7 +14,7 @@ from turnwire.cli.output import moment, print_json, print_table
 from turnwire.cli.reach import Reach, ask, tell_daemon, with_reach
 from turnwire.client.http import segment
 
-EXAMPLES = """
+QUEUE_EXAMPLES = """
 turnwire queue SESSION                          what waits, the next one first
 turnwire queue SESSION edit PROMPT "new words"  change one that waits
 turnwire queue SESSION move PROMPT 1            let it be the next
@@ -83,7 +80,7 @@ ACTIONS: Mapping[str, _Action] = {
 }
 
 
-@click.command(cls=Command, examples=EXAMPLES)
+@click.command(cls=Command, examples=QUEUE_EXAMPLES)
 @click.argument("session")
 @click.argument("action", type=click.Choice(list(ACTIONS)), default="list")
 @click.argument("words", nargs=-1)
@@ -118,3 +115,49 @@ def _row(place: int, prompt: dict[str, Any]) -> tuple[str, ...]:
 def _path(session: str, prompt: str | None = None) -> str:
     behind = "" if prompt is None else f"/{segment(prompt)}"
     return f"/session/{segment(session)}/queue{behind}"
+
+
+CANCEL_EXAMPLES = """
+turnwire cancel SESSION            the turn that runs; prompts that wait stay
+turnwire cancel SESSION PROMPT     this one, whether it runs or waits
+"""
+SETTLE_EXAMPLES = """
+turnwire explain SESSION           look first: is it really over?
+turnwire settle SESSION PROMPT     say that it is
+"""
+
+
+class _Turn(Struct):
+    state: str
+    """`idle` if there is none."""
+
+
+@click.command(cls=Command, examples=CANCEL_EXAMPLES)
+@click.argument("session")
+@click.argument("prompt", required=False)
+@with_reach
+def cancel(reach: Reach, session: str, prompt: str | None) -> None:
+    """Stop the running turn, or one that is named."""
+    path = f"/session/{segment(session)}"
+    # The daemon takes a cancel that meets nothing, so that it can be sent twice; a person wants to know.
+    named = "current" if prompt is None else segment(prompt)
+    found = ask(reach, "GET", f"{path}/turns/{named}", shape=_Turn)
+    tell_daemon(reach, "POST", f"{path}/cancel", {} if prompt is None else {"promptId": prompt})
+    if found.state == "running":
+        tell("asked to stop; the turn ends when the agent says so, or is made to")
+    elif prompt is None:
+        tell("nothing runs, so there was nothing to stop")
+    elif found.state == "queued":
+        tell("it waited, and is taken out of the queue")
+    else:
+        tell("it had ended before, so there was nothing to stop")
+
+
+@click.command(cls=Command, examples=SETTLE_EXAMPLES)
+@click.argument("session")
+@click.argument("prompt")
+@with_reach
+def settle(reach: Reach, session: str, prompt: str) -> None:
+    """End a turn whose agent never said that it ended."""
+    tell_daemon(reach, "POST", f"/session/{segment(session)}/settle", {"promptId": prompt})
+    tell("settled; what the agent still says is kept and marked as late")
