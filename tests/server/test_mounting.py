@@ -1,4 +1,4 @@
-"""The application inside somebody else's: the same routes and the same door, below a path of theirs."""
+"""The application inside somebody else's: the same routes and the same access, below a path of theirs."""
 
 from __future__ import annotations
 
