@@ -271,6 +271,8 @@ class DaemonClients:
         """All events of a session that ever were, as a client reads them that was never there before."""
         reading, sse = Reading(), SseReader(64 * MiB)
         async with self._http.stream("GET", f"/session/{session}/events", headers={"Last-Event-ID": "0"}) as answer:
+            if not await self._is_open(answer):
+                return []
             async for chunk in answer.aiter_raw():
                 for event in sse.feed(chunk):
                     if event.event == "replay_complete":

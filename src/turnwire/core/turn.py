@@ -149,6 +149,7 @@ NEXT: Mapping[TurnState, Mapping[type[Event], TurnState]] = {
     },
     _JOINED: {
         PromptSent: _JOINED,
+        PromptAnswered: _JOINED,
         PromptInserted: _JOINED,
         PromptFinished: _JOINED,
         UserMessage: _JOINED,

@@ -328,3 +328,18 @@ def test_what_the_agent_was_handed_ends_with_the_agent_and_is_not_asked_again(lo
     assert set(session.ends()) == {"p1", "p2"}
     assert [each.prompt_id for each in session.effects_of(AskAgent)] == ["p1", "p2"]
     assert not session.state.unsettled
+
+
+@pytest.mark.requirement("R42")
+@pytest.mark.parametrize("is_shown", [True, False])
+def test_an_offered_prompt_that_is_answered_without_a_name_joins_and_has_its_message_once(is_shown: bool) -> None:
+    session = offered()
+    session.take(answered("p2", None))
+    assert session.found(ev.PromptInjected)[0].prompt_id == "p2"
+    if is_shown:
+        session.take(said("user_message", messageId="m2"))
+        assert message(session, "p2").message_id == "m2"
+    session.take(DONE)
+    assert has_message(session, "p2")
+    assert len([each for each in session.found(ev.PromptInserted) if each.prompt_id == "p2"]) == 1
+    assert session.ends() == {"p1": "end_turn", "p2": "end_turn"}
