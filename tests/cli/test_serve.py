@@ -173,3 +173,12 @@ def test_a_folder_that_is_none_is_refused(command: str, flags: list[str], said: 
     assert shown.code == 78
     assert said in shown.err
     assert "permissions" not in shown.err
+
+
+@pytest.mark.parametrize(("flags", "version"), [((), 2), (("--agent-protocol", "1"), 1)])
+def test_an_agent_that_speaks_both_versions_can_be_held_to_the_first(
+    tmp_path: Path, flags: tuple[str, ...], version: int
+) -> None:
+    with served(tmp_path, *flags, builtin=True) as daemon:
+        exported = daemon.run("export", daemon.session()).out
+        assert f'"protocolVersion":{version}' in exported

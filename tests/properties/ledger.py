@@ -129,5 +129,6 @@ class Ledger:
         assert {each.request_id for each in state.permissions} == self.questions - self.resolved
         assert state.unsettled == bool(self.open_turns or self.questions - self.resolved)
         assert self.asked == Counter((set(self.begun) - self.by_agent) | self.offered)
-        assert state.turn or not state.queue or any(each.steering for each in state.queue), "nothing starts"
+        waits = state.held is not None or any(each.steering for each in state.queue)
+        assert state.turn or not state.queue or waits, "nothing starts"
         assert not self.updates or self.updates.most_common(1)[0][1] == 1, "an update twice"

@@ -96,6 +96,8 @@ _WEIGHTED: list[tuple[int, st.SearchStrategy[Happening]]] = [
     (1, _happening("settle", which=which, pick=_pick)),
     (3, _happening("answer", pick=_pick, option=options, client=clients)),
     (1, _happening("attach_or_detach", client=st.sampled_from(["c1", "c2"]), here=st.booleans())),
+    (1, _happening("choose", what=st.sampled_from(["effort", "mode"]), value=st.sampled_from(["low", "high"]))),
+    (1, _happening("agent_was_told_the_choices", lost=st.sets(st.sampled_from(["effort", "mode"])))),
     (1, _happening("agent_starts", turn_end=turn_ends, steering=steering)),
     (4, _happening("agent_speaks", kind=kinds, tool=tools, status=statuses, message=message_ids)),
     (3, _happening("agent_marks_the_end", kind=markers, reason=stop_reasons, named=st.booleans(), pick=_pick)),

@@ -42,7 +42,17 @@ LIMITS = Limits(queue_length=3)
 CONTENT = Raw(b'[{"type":"text","text":"x"}]')
 NEVER_REFUSED = (
     *(i.AgentUpdate, i.AgentAnswered, i.AgentRefused, i.AgentWithdraws, i.SteerAnswered),
-    *(i.AgentHasPrompt, i.AgentReplayed, i.AgentGone, i.DeadlinePassed, i.Recover, i.Detach, i.Cancel, i.Close),
+    *(
+        i.ChoicesTold,
+        i.AgentHasPrompt,
+        i.AgentReplayed,
+        i.AgentGone,
+        i.DeadlinePassed,
+        i.Recover,
+        i.Detach,
+        i.Cancel,
+        i.Close,
+    ),
 )
 """Inputs that nobody waits for, or that must always work: a refusal would be a defect."""
 
@@ -217,6 +227,16 @@ class SessionMachine(RuleBasedStateMachine):
         assert plan is not None
         assert not over or is_marked or (plan.events == () and plan.effects == ())
 
+    def choose(self, what: str, value: str) -> None:
+        if what == "mode":
+            self.give(i.ModeSet(at=self.now(), mode=value))
+        else:
+            self.give(i.OptionChosen(at=self.now(), config_id=what, value=value))
+
+    def agent_was_told_the_choices(self, lost: set[str]) -> None:
+        missing = tuple(ev.LostChoice(name=each, wanted="high", why="refused") for each in sorted(lost))
+        self.give(i.ChoicesTold(at=self.now(), lost=missing))
+
     def settle(self, which: Which, pick: int) -> None:
         self.give(i.Settle(at=self.now(), prompt_id=self.turn(which, pick), author="ann"))
 
@@ -380,6 +400,7 @@ class SessionMachine(RuleBasedStateMachine):
         if len(self.stored) % 2:
             self.give(i.Close(at=self.now()))
         else:
+            self.give(i.ReleaseQueue(at=self.now()))
             for _ in range(LIMITS.queue_length + 3):
                 self.give(i.Recover(at=self.now()))
         self.everything_agrees()

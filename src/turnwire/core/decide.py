@@ -66,6 +66,7 @@ _TO_A_CLOSED_SESSION = (
     inputs.DeadlinePassed,
     inputs.AnswerOverdue,
     inputs.TimeLimitPassed,
+    inputs.ChoicesTold,
 )
 """Inputs that a closed session still takes: harmless repeats, and the agent's last words."""
 
@@ -137,8 +138,10 @@ def _mode_set(draft: Draft, input: inputs.ModeSet) -> None:
             previous=input.previous,
             author=input.author,
             client_id=input.client_id,
+            config_id=input.config_id,
         )
     )
+    queue.release_if_chosen(draft, input)
 
 
 def _model_set(draft: Draft, input: inputs.ModelSet) -> None:
@@ -149,8 +152,22 @@ def _model_set(draft: Draft, input: inputs.ModelSet) -> None:
             previous=input.previous,
             author=input.author,
             client_id=input.client_id,
+            config_id=input.config_id,
         )
     )
+    queue.release_if_chosen(draft, input)
+
+
+def _option_chosen(draft: Draft, input: inputs.OptionChosen) -> None:
+    chosen = ev.OptionSet(
+        at=input.at,
+        config_id=input.config_id,
+        value=input.value,
+        author=input.author,
+        client_id=input.client_id,
+    )
+    draft.record(chosen)
+    queue.release_if_chosen(draft, input)
 
 
 def _attach(draft: Draft, input: inputs.Attach) -> None:
@@ -191,6 +208,7 @@ _DECISIONS: dict[type[inputs.Input], Callable[[Draft, Any], object]] = {
     inputs.ReleaseQueue: queue.release,
     inputs.ModeSet: _mode_set,
     inputs.ModelSet: _model_set,
+    inputs.OptionChosen: _option_chosen,
     inputs.Rename: _rename,
     inputs.Attach: _attach,
     inputs.Detach: _detach,
@@ -208,6 +226,7 @@ _DECISIONS: dict[type[inputs.Input], Callable[[Draft, Any], object]] = {
     inputs.DeadlinePassed: ending.deadline_passed,
     inputs.AnswerOverdue: speech.answer_overdue,
     inputs.TimeLimitPassed: ending.time_limit_passed,
+    inputs.ChoicesTold: ending.choices_told,
     inputs.Recover: ending.recover,
 }
 """One rule per kind of input; a test holds it complete."""

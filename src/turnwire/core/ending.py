@@ -23,6 +23,7 @@ from turnwire.core.inputs import (
     AgentRefused,
     Asked,
     Cancel,
+    ChoicesTold,
     Close,
     DeadlinePassed,
     Recover,
@@ -31,7 +32,7 @@ from turnwire.core.inputs import (
 )
 from turnwire.core.insertion import place
 from turnwire.core.permissions import resolve_all
-from turnwire.core.queue import STOPPING, arm_time_limit, remove, start_next
+from turnwire.core.queue import CHOICES_LOST, STOPPING, arm_time_limit, remove, start_next
 from turnwire.core.state import Phase, Turn, find_turn
 from turnwire.core.turn import TurnState
 from turnwire.errors import PromptNotFound
@@ -287,6 +288,34 @@ def settle(draft: Draft, input: Settle) -> None:
     # An agent that still works on it lets go, and can take the next prompt.
     draft.add_effect(CancelAgent(turn.prompt_id, ev.CancelRung.NOTIFY))
     complete(draft, input.at, stop_reason=reason, ending=ev.Ending.SETTLED, by=input.who)
+
+
+# -- what users had chosen -----------------------------------------------------------------------------------
+
+
+def choices_told(draft: Draft, input: ChoicesTold) -> None:
+    """An agent that came anew was told what users had chosen. What it did not take holds the queue.
+
+    The turn that brought it back has not been sent, and ends here: whoever prompted must know under which mode its
+    words would be acted upon, and v1 has no other word for that than an error.
+    """
+    if draft.state.phase is not Phase.OPEN:
+        return
+    if not input.lost:
+        draft.record(ev.ChoicesRestored(at=input.at))
+        return
+    draft.record(ev.ChoicesLost(at=input.at, lost=input.lost))
+    if draft.state.held is None:
+        draft.record(ev.QueueHeld(at=input.at, reason=CHOICES_LOST))
+    turn = draft.state.turn
+    if turn is not None and turn.origin is ev.Origin.CLIENT:
+        draft.add_effect(CancelAgent(turn.prompt_id, ev.CancelRung.NOTIFY))
+        fail(draft, input.at, code=CHOICES_LOST, why=_in_words(input.lost))
+
+
+def _in_words(lost: tuple[ev.LostChoice, ...]) -> str:
+    named = ", ".join(f"{each.name} {each.wanted!r}" for each in lost)
+    return f"the agent came back and did not take what was chosen: {named}; choose anew, or release the queue"
 
 
 # -- losing the agent, closing -------------------------------------------------------------------------------

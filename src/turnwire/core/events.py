@@ -150,6 +150,8 @@ class ModeChanged(Event, frozen=True, tag="approval_mode_changed"):
     previous: str | None = None
     author: str | None = None
     client_id: ClientId | None = None
+    config_id: str | None = None
+    """The option by which it was set, if the agent has one for its modes."""
 
 
 class ModelSwitched(Event, frozen=True, tag="model_switched"):
@@ -159,6 +161,36 @@ class ModelSwitched(Event, frozen=True, tag="model_switched"):
     previous: str | None = None
     author: str | None = None
     client_id: ClientId | None = None
+    config_id: str | None = None
+    """The option by which it was set, if the agent has one for its models."""
+
+
+class OptionSet(Event, frozen=True, tag="config_option_set"):
+    """A client set an option of the agent, and the agent took it."""
+
+    config_id: str
+    value: str | bool
+    author: str | None = None
+    client_id: ClientId | None = None
+
+
+class ChoicesRestored(Event, frozen=True, tag="choices_restored"):
+    """An agent that opened the session anew has taken all that users had chosen before."""
+
+
+class LostChoice(Struct, frozen=True):
+    """What a user had chosen and an agent does not take any more."""
+
+    name: str
+    """`mode`, `model`, or the id of an option."""
+    wanted: str | bool
+    why: str
+
+
+class ChoicesLost(Event, frozen=True, tag="choices_lost"):
+    """An agent that opened the session anew has not taken what users had chosen. The queue is held for it."""
+
+    lost: tuple[LostChoice, ...]
 
 
 class QueueHeld(Event, frozen=True, tag="queue_held"):
@@ -413,6 +445,9 @@ AnyEvent: TypeAlias = (
     | SetupChanged
     | ModeChanged
     | ModelSwitched
+    | OptionSet
+    | ChoicesRestored
+    | ChoicesLost
     | QueueHeld
     | QueueReleased
     | ClientAttached

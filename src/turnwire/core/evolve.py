@@ -16,6 +16,7 @@ from msgspec import UNSET, Raw
 from msgspec.structs import replace
 
 from turnwire.core import events as ev
+from turnwire.core.choices import CHANGING, MODE, MODEL, Choices, changed_by
 from turnwire.core.content import content_types
 from turnwire.core.state import (
     Agent,
@@ -111,6 +112,33 @@ def _client_detached(state: SessionState, event: ev.ClientDetached) -> SessionSt
     return replace(state, clients={each: role for each, role in state.clients.items() if each != event.client_id})
 
 
+# -- what users choose ---------------------------------------------------------------------------------------
+
+
+def _mode_changed(state: SessionState, event: ev.ModeChanged) -> SessionState:
+    # If it was set by an option, the choice is that option's.
+    return state if event.config_id is not None else _chosen(state, MODE, replace(state.choices, mode=event.mode))
+
+
+def _model_switched(state: SessionState, event: ev.ModelSwitched) -> SessionState:
+    if event.config_id is not None:
+        return state
+    return _chosen(state, MODEL, replace(state.choices, model=event.model_id))
+
+
+def _option_set(state: SessionState, event: ev.OptionSet) -> SessionState:
+    options = {**state.choices.options, event.config_id: event.value}
+    return _chosen(state, event.config_id, replace(state.choices, options=options))
+
+
+def _chosen(state: SessionState, name: str, choices: Choices) -> SessionState:
+    return replace(state, choices=choices, lost=tuple(each for each in state.lost if each != name))
+
+
+def _choices_lost(state: SessionState, event: ev.ChoicesLost) -> SessionState:
+    return replace(state, lost=tuple(each.name for each in event.lost))
+
+
 # -- the agent -----------------------------------------------------------------------------------------------
 
 
@@ -138,6 +166,8 @@ def _session_updated(state: SessionState, event: ev.SessionUpdated) -> SessionSt
         else:
             step(turn.state, ev.SessionUpdated)
     kind = event.kind
+    if kind in CHANGING:
+        return _remember_change(state, event)
     if kind in TOOL_KINDS:
         return _remember_tool(state, event)
     if kind in STATES:
@@ -149,6 +179,13 @@ def _session_updated(state: SessionState, event: ev.SessionUpdated) -> SessionSt
     if kind in MARKERS and state.agent is not None and state.agent.turn_end is ev.TurnEnd.MARKER:
         return with_turn(state, replace(turn, marked=peek_update(event.update).stop_reason or ""))
     return state
+
+
+def _remember_change(state: SessionState, event: ev.SessionUpdated) -> SessionState:
+    """What an agent says of its settings before it was asked anything is how it began, and no choice (C1)."""
+    if not state.choices or state.agent is None or not state.agent.prompted:
+        return state
+    return replace(state, choices=changed_by(state.choices, event.update))
 
 
 def _remember_tool(state: SessionState, event: ev.SessionUpdated) -> SessionState:
@@ -242,7 +279,8 @@ def _queue_held(state: SessionState, event: ev.QueueHeld) -> SessionState:
 
 
 def _queue_released(state: SessionState, event: ev.QueueReleased) -> SessionState:
-    return replace(state, held=None)
+    # Who lets the queue go on without a choice takes what the agent has.
+    return replace(state, held=None, lost=(), choices=state.choices.without(state.lost))
 
 
 def _turn_event(state: SessionState, event: ev.TurnEvent) -> SessionState:
@@ -323,6 +361,8 @@ def _cancel_asked(state: SessionState, event: ev.CancelAsked) -> SessionState:
 
 def _prompt_sent(state: SessionState, event: ev.PromptSent) -> SessionState:
     state = _turn_event(state, event)
+    if state.agent is not None and not state.agent.prompted:
+        state = replace(state, agent=replace(state.agent, prompted=True))
     if state.last is not None and state.last.settled:
         return replace(state, last=replace(state.last, settled=False))
     return state
@@ -350,8 +390,11 @@ _FOLDS: dict[type[ev.Event], Callable[[SessionState, Any], SessionState]] = {
     ev.SessionRenamed: _unchanged,
     ev.SessionClosed: _session_closed,
     ev.SetupChanged: _setup_changed,
-    ev.ModeChanged: _unchanged,
-    ev.ModelSwitched: _unchanged,
+    ev.ModeChanged: _mode_changed,
+    ev.ModelSwitched: _model_switched,
+    ev.OptionSet: _option_set,
+    ev.ChoicesRestored: _unchanged,
+    ev.ChoicesLost: _choices_lost,
     ev.QueueHeld: _queue_held,
     ev.QueueReleased: _queue_released,
     ev.ClientAttached: _client_attached,

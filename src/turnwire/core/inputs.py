@@ -12,7 +12,7 @@ from typing import TypeAlias
 
 from msgspec import Raw, Struct
 
-from turnwire.core.events import CancelRung, TurnEnd
+from turnwire.core.events import CancelRung, LostChoice, TurnEnd
 from turnwire.core.state import NO_SETUP, Setup
 from turnwire.ids import AgentSessionId, ClientId, PermissionId, PromptId, RequestId, SessionId
 from turnwire.wire.peek import UpdatePeek
@@ -120,6 +120,8 @@ class ModeSet(Asked, frozen=True):
 
     mode: str
     previous: str | None = None
+    config_id: str | None = None
+    """The option by which it was set, if any."""
 
 
 class ModelSet(Asked, frozen=True):
@@ -127,6 +129,15 @@ class ModelSet(Asked, frozen=True):
 
     model_id: str
     previous: str | None = None
+    config_id: str | None = None
+    """The option by which it was set, if any."""
+
+
+class OptionChosen(Asked, frozen=True):
+    """The agent took a value of an option that a client chose."""
+
+    config_id: str
+    value: str | bool
 
 
 class Rename(Asked, frozen=True):
@@ -269,6 +280,13 @@ class TimeLimitPassed(Input, frozen=True):
     prompt_id: PromptId
 
 
+class ChoicesTold(Input, frozen=True):
+    """An agent that opened the session anew was told what users had chosen before."""
+
+    lost: tuple[LostChoice, ...] = ()
+    """What it did not take."""
+
+
 class Recover(Input, frozen=True):
     """The session was opened by a new owner; whatever the old one left open is now owed."""
 
@@ -286,6 +304,7 @@ AnyInput: TypeAlias = (
     | ReleaseQueue
     | ModeSet
     | ModelSet
+    | OptionChosen
     | Rename
     | Attach
     | Detach
@@ -303,5 +322,6 @@ AnyInput: TypeAlias = (
     | DeadlinePassed
     | AnswerOverdue
     | TimeLimitPassed
+    | ChoicesTold
     | Recover
 )

@@ -15,6 +15,7 @@ from turnwire.core.content import check_content
 from turnwire.core.draft import Draft
 from turnwire.core.effects import ArmTimeLimit, AskAgent, SteerAgent
 from turnwire.core.inputs import (
+    Asked,
     HoldQueue,
     Prompt,
     ReleaseQueue,
@@ -36,6 +37,8 @@ from turnwire.errors import (
 )
 from turnwire.ids import PromptId
 
+CHOICES_LOST = "choices_lost"
+"""Why a queue is held whose agent did not take what users had chosen."""
 STOPPING = "daemon_stopping"
 """Why a daemon that is about to stop holds a queue."""
 
@@ -197,6 +200,13 @@ def hold(draft: Draft, input: HoldQueue) -> None:
 def release(draft: Draft, input: ReleaseQueue) -> None:
     """Let the queue go on."""
     if draft.state.held is not None:
+        draft.record(ev.QueueReleased(at=input.at, author=input.author, client_id=input.client_id))
+        start_next(draft, input.at)
+
+
+def release_if_chosen(draft: Draft, input: Asked) -> None:
+    """Let the queue go on if it was held for a choice, and a user has chosen."""
+    if draft.state.held == CHOICES_LOST and not draft.state.lost:
         draft.record(ev.QueueReleased(at=input.at, author=input.author, client_id=input.client_id))
         start_next(draft, input.at)
 

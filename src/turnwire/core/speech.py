@@ -11,6 +11,7 @@ from msgspec import UNSET
 
 from turnwire.core import events as ev
 from turnwire.core import insertion
+from turnwire.core.choices import CHANGING
 from turnwire.core.draft import Draft
 from turnwire.core.effects import AwaitAnswer
 from turnwire.core.ending import CANCELLED, WITHOUT_A_REASON, complete, fail, refuse_offered
@@ -91,6 +92,7 @@ _SPECIAL = (
     | MARKERS
     | USER_MESSAGES
     | STATES
+    | CHANGING
     | {"terminal_update", "terminal_output_chunk", "tool_call_content_chunk"}
 )
 """Kinds whose turn or meaning depends on more than who is running."""

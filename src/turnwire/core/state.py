@@ -12,11 +12,12 @@ from typing import Final
 from msgspec import UNSET, Raw, Struct, UnsetType, field
 from msgspec.structs import replace
 
+from turnwire.core.choices import NO_CHOICES, Choices
 from turnwire.core.events import Origin, TurnEnd
 from turnwire.core.turn import ACTIVE, TurnState
 from turnwire.ids import AgentSessionId, ClientId, PermissionId, PromptId, RequestId, SessionId
 
-STATE_VERSION = 2
+STATE_VERSION = 3
 """Version of the encoded state in snapshots; another version is folded anew from the log."""
 
 
@@ -51,6 +52,8 @@ class Agent(Struct, frozen=True, omit_defaults=True):
     steering: bool = False
     accepts: tuple[str, ...] = ()
     """The types of content that it takes in a prompt."""
+    prompted: bool = False
+    """It has been asked something since it came."""
     busy: bool = False
     """A v2 agent's last word on its foreground was not idle."""
     background: frozenset[str] = frozenset()
@@ -141,6 +144,10 @@ class SessionState(Struct, frozen=True, omit_defaults=True):
     cwd: str = ""
     setup: Setup = NO_SETUP
     """What the agent is given when it opens the session."""
+    choices: Choices = NO_CHOICES
+    """What users chose at the agent; one that comes anew is told it."""
+    lost: tuple[str, ...] = ()
+    """The names of choices that the agent did not take."""
     agent: Agent | None = None
     """The agent that serves the session now."""
     known_as: AgentSessionId | None = None

@@ -95,12 +95,20 @@ class AgentConnection:
     """An agent at the other end of a link, and the sessions it serves."""
 
     def __init__(
-        self, agent: AgentHandle, limits: Limits, *, services: bool = False, confidential: bool = False
+        self,
+        agent: AgentHandle,
+        limits: Limits,
+        *,
+        services: bool = False,
+        confidential: bool = False,
+        newest: int = NEWEST_VERSION,
     ) -> None:
+        """`newest`: the version of ACP that the agent is asked for first."""
         self.agent = agent
         self.limits = limits
         self._services = services
         self._confidential = confidential
+        self._newest = newest
         self._told_of: set[SessionId] = set()
         """Every session that the agent has heard of, also those that have left."""
         self._sessions: dict[str, AgentInbound] = {}
@@ -190,7 +198,7 @@ class AgentConnection:
     async def _initialize(self) -> AgentProfile:
         refusal: Failure | None = None
         with anyio.move_on_after(self.limits.initialize_s):
-            for protocol in (NEWEST_VERSION, 1):
+            for protocol in range(self._newest, 0, -1):
                 params = initialize_params(__version__, protocol=protocol, services=self._services)
                 answer = await self.peer.call(INITIALIZE, params)
                 if isinstance(answer, Result):

@@ -16,6 +16,7 @@ from enum import StrEnum
 import anyio
 from anyio.abc import TaskGroup
 
+from turnwire.core.dialect import NEWEST_VERSION
 from turnwire.errors import AgentLaunchFailed, AgentUnavailable, LimitExceeded, TurnwireError
 from turnwire.ids import SessionId
 from turnwire.limits import Limits
@@ -47,6 +48,8 @@ class AgentPolicy:
     sharing: Sharing = Sharing.SHARED
     services: bool = True
     """Whether the daemon itself serves files and terminals to agents whose clients do not."""
+    newest_protocol: int = NEWEST_VERSION
+    """The version of ACP that agents are asked for first."""
     confidential: bool = False
     """Whether sessions have users who must not know of each other: then what an agent of several sessions printed
     is told to none of them."""
@@ -142,6 +145,7 @@ class AgentPool:
                 await self._source.connect(),
                 self._limits,
                 services=self._policy.services,
+                newest=self._policy.newest_protocol,
                 confidential=self._policy.confidential,
             )
             place.started_at = self._clock.monotonic()

@@ -8,11 +8,14 @@ are made anew for each connection. Nothing about a turn is decided here.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 
+import anyio
 from anyio.abc import TaskGroup
 from msgspec import UNSET, Raw, UnsetType
 from msgspec.structs import replace
 
+from turnwire.core.choices import Choices, Setting, current_values, mode_update, settings_of
 from turnwire.core.content import check_content, content_types
 from turnwire.core.dialect import (
     AgentProfile,
@@ -23,14 +26,16 @@ from turnwire.core.dialect import (
     read_steer_result,
     session_params,
 )
-from turnwire.core.events import CancelRung, TurnEnd
-from turnwire.core.inputs import AgentHasPrompt, AgentReady, AgentRefused, SteerAnswered
+from turnwire.core.events import CancelRung, LostChoice, TurnEnd
+from turnwire.core.inputs import AgentHasPrompt, AgentReady, AgentRefused, ChoicesTold, SteerAnswered
 from turnwire.core.state import SessionState
+from turnwire.core.translate.members import members
 from turnwire.core.translate.sessions import mcp_servers
 from turnwire.core.view import View
-from turnwire.errors import ContentRefused
+from turnwire.errors import ContentRefused, LinkError
 from turnwire.ids import AgentSessionId, PromptId, RequestId
 from turnwire.runtime.agent_connection import AgentConnection
+from turnwire.runtime.agent_exit import one_line
 from turnwire.runtime.agent_inbound import AgentInbound, Owed, OwedBy
 from turnwire.runtime.clock import Clock
 from turnwire.runtime.last_frames import LastFrames
@@ -41,6 +46,8 @@ from turnwire.wire.methods import (
     SESSION_CLOSE,
     SESSION_NEW,
     SESSION_PROMPT,
+    SESSION_SET_CONFIG_OPTION,
+    SESSION_SET_MODE,
     SESSION_STEERING,
 )
 
@@ -65,6 +72,8 @@ class AgentSession:
         self._clock = clock
         self._tasks = tasks
         self._replayed = replayed
+        self._is_restoring = False
+        """The agent is being told what users had chosen, or nobody has heard yet what it made of that."""
         self._hurried: PromptId | None = None
         """The prompt whose answer somebody waits for already."""
 
@@ -81,7 +90,7 @@ class AgentSession:
         if hurry and owed is not None and owed.prompt_id != self._hurried:
             self._hurried = owed.prompt_id
             self._tasks.start_soon(self._forgive, owed.prompt_id)
-        return self.is_open and owed is None
+        return self.is_open and owed is None and not self._is_restoring
 
     @property
     def connection(self) -> AgentConnection:
@@ -161,7 +170,8 @@ class AgentSession:
                     self._try(ways, state, named, taken | {agent_session_id})
                 return None
             if agent_session_id is not None:
-                self._opened(agent_session_id, frame.result if isinstance(frame, Result) else NO_OFFERS)
+                offers = frame.result if isinstance(frame, Result) else NO_OFFERS
+                self._opened(agent_session_id, offers, state.choices)
             elif isinstance(frame, Failure) and frame.error.code != AUTH_REQUIRED and len(ways) > 1:
                 self._try(ways[1:], state, named)
             else:
@@ -170,7 +180,7 @@ class AgentSession:
 
         self._connection.open_session(self._inbound, method, params, answered, known_as)
 
-    def _opened(self, agent_session_id: AgentSessionId, offers: Raw) -> None:
+    def _opened(self, agent_session_id: AgentSessionId, offers: Raw, choices: Choices) -> None:
         profile = self._profile
         self._inbound.agent_session_id = agent_session_id
         self._inbound.put(
@@ -192,6 +202,51 @@ class AgentSession:
         news, self._inbound.news = self._inbound.news, []
         for update in news:
             self._inbound.updated(update)
+        if choices:
+            self._is_restoring = True
+            self._tasks.start_soon(self._restore, settings_of(choices, profile.version))
+
+    async def _restore(self, settings: list[Setting]) -> None:
+        """Tell an agent that opened the session anew what users had chosen, before it is told any prompt."""
+        lost: list[LostChoice] = []
+        options = NO_OFFERS
+        try:
+            for each in settings:
+                answer = await self._set(each)
+                if not isinstance(answer, Result):
+                    why = "the agent did not answer" if answer is None else one_line(answer.error.message)
+                    lost.append(each.lost(why or "the agent refused it"))
+                elif each.method == SESSION_SET_CONFIG_OPTION:
+                    options = answer.result
+                elif each.method == SESSION_SET_MODE:
+                    self._inbound.updated(mode_update(str(each.wanted)))
+        except LinkError:
+            # The session hears of it by itself, and the next agent is told again.
+            return
+        values = current_values(options)
+        for each in settings:
+            is_told = each.method == SESSION_SET_CONFIG_OPTION and each.name not in {known.name for known in lost}
+            if is_told and values.get(each.name) != each.wanted:
+                # A later setting may have undone it.
+                lost.append(each.lost(f"the agent says {values.get(each.name)!r}"))
+        if values:
+            told = {"sessionUpdate": "config_option_update", "configOptions": members(options)["configOptions"]}
+            self._inbound.updated(raw(told))
+        self._inbound.put(ChoicesTold(at=self._clock.now_ms(), lost=tuple(lost)))
+        # Nothing is asked before the session has heard of it.
+        self._inbound.place(partial(self._restored, is_kept=not lost))
+
+    async def _set(self, setting: Setting) -> Result | Failure | None:
+        """Tell the agent one choice; none if it does not answer in time. Raises `LinkError`."""
+        with anyio.move_on_after(self._connection.limits.initialize_s):
+            return await self.call(setting.method, setting.params)
+        return None
+
+    def _restored(self, offset: int, *, is_kept: bool) -> None:
+        self._is_restoring = False
+        if is_kept:
+            self._inbound.ready()
+        # Else the prompt that waits is about to be taken back, and what comes later is asked when it comes.
 
     def _refused(self, failure: Failure | None) -> None:
         """The agent does not open the session: it said so, or its answer names none."""

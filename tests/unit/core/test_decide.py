@@ -59,6 +59,8 @@ SETUP = i.ChangeSetup(at=AT, setup=Setup(additional_directories=("/x",)), author
 MODE_SET = i.ModeSet(at=AT, mode="plan", previous="ask", author="ann")
 TIME_LIMIT = i.TimeLimitPassed(at=AT, prompt_id=PromptId("p1"))
 MODEL_SET = i.ModelSet(at=AT, model_id="big", previous="small", author="ann")
+OPTION_CHOSEN = i.OptionChosen(at=AT, config_id="effort", value="high", author="ann")
+CHOICES_TOLD = i.ChoicesTold(at=AT, lost=(ev.LostChoice(name="mode", wanted="plan", why="refused"),))
 
 INPUTS: tuple[i.AnyInput, ...] = (
     CREATE,
@@ -73,6 +75,8 @@ INPUTS: tuple[i.AnyInput, ...] = (
     SETUP,
     MODE_SET,
     MODEL_SET,
+    OPTION_CHOSEN,
+    CHOICES_TOLD,
     RENAME,
     ATTACH,
     DETACH,
@@ -95,7 +99,7 @@ INPUTS: tuple[i.AnyInput, ...] = (
 STILL_TAKEN = {
     *(i.Close, i.Detach, i.Cancel, i.Recover, i.AgentUpdate, i.AgentAnswered, i.AgentRefused),
     *(i.AgentHasPrompt, i.AgentReplayed, i.AgentGone, i.AgentWithdraws, i.SteerAnswered, i.DeadlinePassed),
-    *(i.TimeLimitPassed, i.AnswerOverdue),
+    *(i.TimeLimitPassed, i.AnswerOverdue, i.ChoicesTold),
 }
 by_name = pytest.mark.parametrize("given", INPUTS, ids=lambda given: type(given).__name__)
 

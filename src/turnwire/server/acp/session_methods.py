@@ -347,7 +347,7 @@ async def set_option(client: ClientState, request: Request) -> Raw:
         await configuration.set_mode(daemon, session_id, read_params(wanted.params, _Mode).mode_id, who)
     else:
         option = read_params(wanted.params, _Option)
-        options = await configuration.set_option(daemon, session_id, option.config_id, option.value)
+        options = await configuration.set_option(daemon, session_id, option.config_id, option.value, who)
         result = raw({"configOptions": options})
     offers = current_offers((await daemon.node.view(session_id)).latest)
     takes = client.profile.boolean_options

@@ -14,7 +14,9 @@ import anyio
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
-from turnwire.core.inputs import AgentUpdate, ModelSet, ModeSet
+from turnwire.core.choices import option_params
+from turnwire.core.inputs import AgentUpdate, ModelSet, ModeSet, OptionChosen
+from turnwire.core.queue import CHOICES_LOST
 from turnwire.errors import InvalidMode, InvalidOption, RemoteProtocolError
 from turnwire.ids import ClientId, SessionId
 from turnwire.server.daemon.daemon import Daemon
@@ -44,7 +46,7 @@ class _Taken(Struct, rename="camel"):
     config_options: Raw | UnsetType = UNSET
 
 
-async def set_option(daemon: Daemon, session_id: SessionId, config_id: str, value: str | bool) -> Raw:
+async def set_option(daemon: Daemon, session_id: SessionId, config_id: str, value: str | bool, who: Chooser) -> Raw:
     """Choose a value; gives all options as they are now.
 
     Raises `InvalidOption`, and what `NodeAgents.configure` raises.
@@ -58,7 +60,7 @@ async def set_option(daemon: Daemon, session_id: SessionId, config_id: str, valu
         isinstance(value, str) and option.allowed and value not in option.allowed
     ):
         raise InvalidOption("the option does not take this value; choose an allowed one", allowed=option.allowed)
-    return await _ask_option(daemon, session_id, option, value)
+    return await _ask_option(daemon, session_id, option, value, who)
 
 
 async def set_mode(daemon: Daemon, session_id: SessionId, mode: str, who: Chooser) -> str | None:
@@ -69,15 +71,20 @@ async def set_mode(daemon: Daemon, session_id: SessionId, mode: str, who: Choose
     if mode not in allowed:
         raise InvalidMode("the agent does not offer this mode; choose an allowed one", allowed=allowed)
     if option is not None:
-        await _ask_option(daemon, session_id, option, mode)
+        await _ask_option(daemon, session_id, option, mode, who)
         previous = _text(option.current)
     else:
         await _configure(daemon, session_id, SESSION_SET_MODE, {"modeId": mode})
         previous = latest.mode
-    now = daemon.clock.now_ms()
-    await daemon.node.submit(
-        session_id, ModeSet(at=now, mode=mode, previous=previous, author=who.author, client_id=who.client_id)
+    chosen = ModeSet(
+        at=daemon.clock.now_ms(),
+        mode=mode,
+        previous=previous,
+        author=who.author,
+        client_id=who.client_id,
+        config_id=None if option is None else option.config_id,
     )
+    await daemon.node.submit(session_id, chosen)
     return previous
 
 
@@ -89,24 +96,28 @@ async def set_model(daemon: Daemon, session_id: SessionId, model_id: str, who: C
     if model_id not in allowed:
         raise InvalidOption("the agent does not offer this model; choose an allowed one", allowed=allowed)
     if option is not None:
-        await _ask_option(daemon, session_id, option, model_id)
+        await _ask_option(daemon, session_id, option, model_id, who)
         previous = _text(option.current)
     else:
         await _configure(daemon, session_id, SESSION_SET_MODEL, {"modelId": model_id})
         previous = latest.model
-    now = daemon.clock.now_ms()
-    chosen = ModelSet(at=now, model_id=model_id, previous=previous, author=who.author, client_id=who.client_id)
+    chosen = ModelSet(
+        at=daemon.clock.now_ms(),
+        model_id=model_id,
+        previous=previous,
+        author=who.author,
+        client_id=who.client_id,
+        config_id=None if option is None else option.config_id,
+    )
     await daemon.node.submit(session_id, chosen)
     return previous
 
 
-async def _ask_option(daemon: Daemon, session_id: SessionId, option: Option, value: str | bool) -> Raw:
-    agent = (await daemon.node.session(session_id)).state.agent
-    params: dict[str, object] = {"configId": option.config_id, "value": value}
-    if isinstance(value, bool):
-        params["type"] = "boolean"
-    elif agent is not None and agent.protocol_version >= 2:
-        params["type"] = "id"
+async def _ask_option(
+    daemon: Daemon, session_id: SessionId, option: Option, value: str | bool, who: Chooser
+) -> Raw:
+    version = (await daemon.node.session(session_id)).state.agent_version
+    params = option_params(option.config_id, value, version)
     result = await _configure(daemon, session_id, SESSION_SET_CONFIG_OPTION, params)
     try:
         options = msgspec.json.decode(result, type=_Taken).config_options
@@ -116,13 +127,20 @@ async def _ask_option(daemon: Daemon, session_id: SessionId, option: Option, val
         raise RemoteProtocolError("the agent took the option and did not say what all options are now")
     # The agent tells only the one who asked; this way all clients hear it.
     update = raw({"sessionUpdate": "config_option_update", "configOptions": options})
-    await daemon.node.submit(
-        session_id, AgentUpdate(at=daemon.clock.now_ms(), update=update, peek=peek_update(update))
+    now = daemon.clock.now_ms()
+    await daemon.node.submit(session_id, AgentUpdate(at=now, update=update, peek=peek_update(update)))
+    chosen = OptionChosen(
+        at=now, config_id=option.config_id, value=value, author=who.author, client_id=who.client_id
     )
+    await daemon.node.submit(session_id, chosen)
     return options
 
 
 async def _configure(daemon: Daemon, session_id: SessionId, method: str, params: dict[str, object]) -> Raw:
+    state = (await daemon.node.session(session_id)).state
+    if state.held == CHOICES_LOST and state.agent is None:
+        # Nothing else would bring the agent back: prompts wait for this choice.
+        await daemon.node.agents.wake(session_id)
     with anyio.move_on_after(daemon.limits.initialize_s):
         return await daemon.node.agents.configure(session_id, method, params)
     raise RemoteProtocolError("the agent did not answer in time; look at the session's settings, then try again")

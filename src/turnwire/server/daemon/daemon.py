@@ -187,7 +187,12 @@ async def open_daemon(
             traces.take(session_id, events)
             activity.take(session_id, events)
 
-        policy = AgentPolicy(sharing=Sharing(settings.agent_process), services=settings.services, confidential=True)
+        policy = AgentPolicy(
+            sharing=Sharing(settings.agent_process),
+            services=settings.services,
+            newest_protocol=settings.agent_protocol,
+            confidential=True,
+        )
         node = await stack.enter_async_context(
             open_node(log, source, clock=clock, limits=limits, policy=policy, rules=rules, watch=watch)
         )

@@ -76,7 +76,7 @@ async def set_option(call: Call) -> Reply:
         # To a reader of v2 the modes of a v1 agent are one of its options.
         await configuration.set_mode(daemon, session_id, str(choice.value), who)
     else:
-        await configuration.set_option(daemon, session_id, choice.config_id, choice.value)
+        await configuration.set_option(daemon, session_id, choice.config_id, choice.value, who)
     return Reply({"configOptions": latest_in(await daemon.node.view(session_id), version).config_options})
 
 

@@ -113,6 +113,9 @@ class ForAgents:
         Literal["shared", "session"],
         About(kinds.choice("shared", "session"), "one agent process for all sessions, or one for each"),
     ] = "shared"
+    agent_protocol: Annotated[
+        int, About(kinds.number(1, 2, is_whole=True), "the newest version of ACP that the agent is asked for")
+    ] = 2
     agent_env: Annotated[
         tuple[str, ...],
         About(kinds.variables(), "variables of the daemon's environment that the agent gets too, by name"),
