@@ -333,11 +333,13 @@ def _probe(path: Path) -> None:
     if magic != _MAGIC:
         # SQLite would take a file of a few bytes for an empty one and write over it.
         raise LogCorrupt("the file is no database; give another path")
-    with closing(connect(path, "ro", timeout_s=0.0)) as connection:
-        tables, version, application = (
-            connection.execute(each).fetchone()[0]
-            for each in (COUNT_TABLES, "PRAGMA user_version", "PRAGMA application_id")
-        )
+    try:
+        tables, version, application = _read_header(path, "ro")
+    except sqlite3.OperationalError as error:
+        if _kind(error) != sqlite3.SQLITE_READONLY:
+            raise
+        # Who made the file was killed while it did, and left a journal. Only who may write can roll that back.
+        tables, version, application = _read_header(path, "rw")
     if application != APPLICATION_ID and (tables or version):
         raise LogCorrupt("the file is a database, but no event log of turnwire; give another path")
     if version > VERSION:
@@ -346,6 +348,16 @@ def _probe(path: Path) -> None:
             format=version,
             known=VERSION,
         )
+
+
+def _read_header(path: Path, mode: str) -> tuple[int, int, int]:
+    """How many tables there are, the format, and whose file it is."""
+    with closing(connect(path, mode, timeout_s=0.0)) as connection:
+        tables, version, application = (
+            int(connection.execute(each).fetchone()[0])
+            for each in (COUNT_TABLES, "PRAGMA user_version", "PRAGMA application_id")
+        )
+    return tables, version, application
 
 
 def _connect_writer(path: Path, limits: Limits) -> sqlite3.Connection:

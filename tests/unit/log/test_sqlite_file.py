@@ -269,3 +269,27 @@ async def test_a_failed_migration_leaves_the_version_before_it(
         assert (await log.head(A)).epoch == epoch
     with closing(sqlite3.connect(path)) as connection:
         assert connection.execute("SELECT count(*) FROM sqlite_schema WHERE name = 'second'").fetchone() == (0,)
+
+
+def half_made(path: Path) -> None:
+    """The file and its journal as somebody leaves them who is killed in the first transaction."""
+    made = path.with_name("made")
+    with closing(sqlite3.connect(made, isolation_level=None)) as connection:
+        connection.execute(f"PRAGMA application_id = {sql.APPLICATION_ID}")
+        # So small a cache that the file is written before the end of the transaction, which never comes.
+        connection.execute("PRAGMA cache_size = 1")
+        connection.execute("BEGIN")
+        connection.execute("CREATE TABLE half (x)")
+        connection.executemany("INSERT INTO half VALUES (?)", [(b"x" * 2000,)] * 50)
+        for suffix in ("", "-journal"):
+            Path(f"{path}{suffix}").write_bytes(Path(f"{made}{suffix}").read_bytes())
+    made.unlink()
+
+
+@pytest.mark.requirement("G8")
+async def test_a_log_whose_first_owner_was_killed_while_it_made_the_file_is_opened(tmp_path: Path) -> None:
+    half_made(tmp_path / "log.db")
+    assert names_in(tmp_path) == {"log.db", "log.db-journal"}
+    async with await opened(tmp_path / "log.db") as log:
+        await log.create(A)
+    assert names_in(tmp_path) == {"log.db", "log.db.lock"}
