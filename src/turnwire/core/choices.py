@@ -10,6 +10,7 @@ that nothing is written would not know. So a choice is the session's own:
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import NamedTuple, TypeAlias
 
@@ -122,6 +123,24 @@ def changed_by(choices: Choices, update: Raw) -> Choices:
     return replace(choices, mode=mode, options=options)
 
 
+def undone(settings: Sequence[Setting], values: dict[str, Value]) -> list[LostChoice]:
+    """Options that the agent took and that have another value at the end: a later setting may undo an earlier."""
+    told = [each for each in settings if each.method == SESSION_SET_CONFIG_OPTION]
+    return [
+        each.lost(f"the agent says {values.get(each.name)!r}")
+        for each in told
+        if values.get(each.name) != each.wanted
+    ]
+
+
+# -- for everybody who was not there when it was set -----------------------------------------------------------
+
+
 def mode_update(mode: str) -> Raw:
-    """That the agent has a mode, for everybody who was not there when it was set."""
+    """That the agent has this mode."""
     return raw({"sessionUpdate": "current_mode_update", "currentModeId": mode})
+
+
+def options_update(options: Raw) -> Raw:
+    """What all options of the agent are."""
+    return raw({"sessionUpdate": "config_option_update", "configOptions": options})

@@ -47,8 +47,9 @@ from turnwire.core.translate.sessions import session_result, updates_after
 from turnwire.core.translate.updates import Translator, translator_for
 from turnwire.core.view.patch import read_entries
 from turnwire.ids import AgentSessionId, PromptId, SessionId
+from turnwire.wire.schema.update import STATES
 
-_OF_THE_TURN: Final = MARKERS | {"state_update", "state_change"}
+_OF_THE_TURN: Final = MARKERS | STATES
 """Updates whose meaning the turn's own events carry."""
 _PARTS: Final = (ev.UserMessage, ev.TurnCompleted, ev.TurnFailed)
 """Events before which nothing may be held back."""

@@ -15,7 +15,15 @@ from anyio.abc import TaskGroup
 from msgspec import UNSET, Raw, UnsetType
 from msgspec.structs import replace
 
-from turnwire.core.choices import Choices, Setting, current_values, mode_update, settings_of
+from turnwire.core.choices import (
+    Choices,
+    Setting,
+    current_values,
+    mode_update,
+    options_update,
+    settings_of,
+    undone,
+)
 from turnwire.core.content import check_content, content_types
 from turnwire.core.dialect import (
     AgentProfile,
@@ -209,6 +217,7 @@ class AgentSession:
     async def _restore(self, settings: list[Setting]) -> None:
         """Tell an agent that opened the session anew what users had chosen, before it is told any prompt."""
         lost: list[LostChoice] = []
+        taken: list[Setting] = []
         options = NO_OFFERS
         try:
             for each in settings:
@@ -216,7 +225,9 @@ class AgentSession:
                 if not isinstance(answer, Result):
                     why = "the agent did not answer" if answer is None else one_line(answer.error.message)
                     lost.append(each.lost(why or "the agent refused it"))
-                elif each.method == SESSION_SET_CONFIG_OPTION:
+                    continue
+                taken.append(each)
+                if each.method == SESSION_SET_CONFIG_OPTION:
                     options = answer.result
                 elif each.method == SESSION_SET_MODE:
                     self._inbound.updated(mode_update(str(each.wanted)))
@@ -224,14 +235,9 @@ class AgentSession:
             # The session hears of it by itself, and the next agent is told again.
             return
         values = current_values(options)
-        for each in settings:
-            is_told = each.method == SESSION_SET_CONFIG_OPTION and each.name not in {known.name for known in lost}
-            if is_told and values.get(each.name) != each.wanted:
-                # A later setting may have undone it.
-                lost.append(each.lost(f"the agent says {values.get(each.name)!r}"))
+        lost += undone(taken, values)
         if values:
-            told = {"sessionUpdate": "config_option_update", "configOptions": members(options)["configOptions"]}
-            self._inbound.updated(raw(told))
+            self._inbound.updated(options_update(members(options)["configOptions"]))
         self._inbound.put(ChoicesTold(at=self._clock.now_ms(), lost=tuple(lost)))
         # Nothing is asked before the session has heard of it.
         self._inbound.place(partial(self._restored, is_kept=not lost))

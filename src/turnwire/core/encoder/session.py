@@ -30,6 +30,7 @@ from copy import deepcopy
 from msgspec import UNSET, Raw, Struct, UnsetType, field, json, structs
 
 from turnwire.core import events as ev
+from turnwire.core.choices import mode_update, options_update
 from turnwire.core.encoder.encoder import Dialect, EndedTurn, encoder_for
 from turnwire.core.encoder.outgoing import Ask, Outgoing, Tell, TellBlocked, Withdraw
 from turnwire.core.evolve import MARKERS
@@ -319,9 +320,9 @@ class SessionEncoder:
         if self._translator is not None:
             return [Tell(each) for each in self._translator.mode(event.mode)]
         if self._dialect.version == 1:
-            return [Tell(raw({"sessionUpdate": "current_mode_update", "currentModeId": event.mode}))]
+            return [Tell(mode_update(event.mode))]
         self._known.options = with_mode(self._known.options, event.mode)
-        return [Tell(raw({"sessionUpdate": "config_option_update", "configOptions": self._known.options}))]
+        return [Tell(options_update(self._known.options))]
 
     def _update(self, event: ev.SessionUpdated) -> list[Outgoing]:
         if event.kind in STATES:

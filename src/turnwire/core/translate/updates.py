@@ -11,6 +11,7 @@ from typing import Final, Protocol
 
 from msgspec import Raw
 
+from turnwire.core.choices import mode_update
 from turnwire.core.evolve import MARKERS
 from turnwire.core.translate.members import entries, members, raw, text_of
 from turnwire.core.translate.messages import CHUNKS, WHOLE, MessagesToV1, MessagesToV2
@@ -173,7 +174,7 @@ class UpdatesV2ToV1:
 
     def mode(self, mode: str) -> list[Raw]:
         self._options.mode(mode)
-        return [raw({"sessionUpdate": "current_mode_update", "currentModeId": mode}), self._listed({})]
+        return [mode_update(mode), self._listed({})]
 
     def part(self) -> list[Raw]:
         return self._tools.flush()
@@ -227,7 +228,7 @@ class UpdatesV2ToV1:
         self._options.options(fields["configOptions"])
         told, mode = [self._listed(fields)], self._options.current
         if mode is not None and mode != before:
-            told.append(raw({"sessionUpdate": "current_mode_update", "currentModeId": mode}))
+            told.append(mode_update(mode))
         return told
 
     def _listed(self, others: dict[str, Raw]) -> Raw:

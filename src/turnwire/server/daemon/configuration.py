@@ -14,13 +14,13 @@ import anyio
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
-from turnwire.core.choices import option_params
+from turnwire.core.choices import option_params, options_update
 from turnwire.core.inputs import AgentUpdate, ModelSet, ModeSet, OptionChosen
 from turnwire.core.queue import CHOICES_LOST
 from turnwire.errors import InvalidMode, InvalidOption, RemoteProtocolError
 from turnwire.ids import ClientId, SessionId
 from turnwire.server.daemon.daemon import Daemon
-from turnwire.wire.jsonrpc import UNREADABLE, raw
+from turnwire.wire.jsonrpc import UNREADABLE
 from turnwire.wire.methods import SESSION_SET_CONFIG_OPTION, SESSION_SET_MODE, SESSION_SET_MODEL
 from turnwire.wire.peek import peek_update
 
@@ -126,7 +126,7 @@ async def _ask_option(
     if options is UNSET:
         raise RemoteProtocolError("the agent took the option and did not say what all options are now")
     # The agent tells only the one who asked; this way all clients hear it.
-    update = raw({"sessionUpdate": "config_option_update", "configOptions": options})
+    update = options_update(options)
     now = daemon.clock.now_ms()
     await daemon.node.submit(session_id, AgentUpdate(at=now, update=update, peek=peek_update(update)))
     chosen = OptionChosen(
