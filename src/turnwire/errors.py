@@ -59,6 +59,7 @@ in the drawing.
     │  ├─ NotFound                 there is no such thing here
     │  ├─ MethodNotAllowed         the path is there, and not for this
     │  ├─ UnknownClient            the session does not know this client id
+    │  ├─ UnknownAgent             the daemon hosts no agent of this name
     │  ├─ TooManyRequests
     │  ├─ ConnectionLimitReached   too many ACP connections are open
     │  └─ ShuttingDown             the daemon is about to stop and takes nothing new
@@ -521,6 +522,11 @@ class MethodNotAllowed(RequestError):
 
 class UnknownClient(RequestError):
     code = "invalid_client_id"
+    jsonrpc_code = _INVALID_PARAMS
+
+
+class UnknownAgent(RequestError):
+    code = "unknown_agent"
     jsonrpc_code = _INVALID_PARAMS
 
 

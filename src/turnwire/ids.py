@@ -12,6 +12,9 @@ SessionId = NewType("SessionId", str)
 AgentSessionId = NewType("AgentSessionId", str)
 """The same session as the agent knows it; changes when an agent is restarted without its memory."""
 
+AgentName = NewType("AgentName", str)
+"""One of the agents that a node hosts, as its operator calls it."""
+
 PromptId = NewType("PromptId", str)
 """A turn. Given when a prompt is accepted, or when an agent starts a turn of its own."""
 
@@ -31,6 +34,7 @@ RequestId: TypeAlias = int | str
 """A JSON-RPC id. `2` and `"2"` are different ids; `true` is none."""
 
 __all__ = [
+    "AgentName",
     "AgentSessionId",
     "ClientId",
     "Epoch",

@@ -64,6 +64,13 @@ class Limits:
     queue_length: int = _bound(
         64, "prompts", 1, 10_000, "a person cannot oversee more; a loop that submits blindly is stopped early"
     )
+    context_chars: int = _bound(
+        100_000,
+        "characters",
+        1000,
+        10_000_000,
+        "what an agent is told of a conversation it takes over; a model's token is about four characters",
+    )
     cancel_grace_s: float = _bound(
         10.0,
         "seconds",

@@ -13,8 +13,10 @@ from tests.cli.rig import run, served
 
 from turnwire.builtin.model_choice import VARIABLES
 from turnwire.cli.agent import agent
-from turnwire.cli.agent_source import PROVIDERS, agent_name
+from turnwire.cli.agent_source import PROVIDERS, in_words
 from turnwire.errors import ConfigError
+from turnwire.runtime.agent_pool import UNNAMED
+from turnwire.server.settings.agents import AgentEntry
 from turnwire.server.settings.sources import BUILT_IN
 from turnwire.testing.models import CallTool, FakeOpenAI, Reply, Say
 
@@ -118,10 +120,11 @@ def _prompted(home: Path, env: dict[str, str]) -> str:
 
 def test_a_person_is_told_which_model_the_daemons_agent_has(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("TURNWIRE_AGENT_MODEL", raising=False)
-    assert agent_name(()).startswith("built-in, without a model; set TURNWIRE_AGENT_MODEL=")
+    builtin = AgentEntry(name=UNNAMED)
+    assert in_words(builtin).startswith("built-in, without a model; set TURNWIRE_AGENT_MODEL=")
     monkeypatch.setenv("TURNWIRE_AGENT_MODEL", "openai:a anthropic:b")
-    assert agent_name(()) == "built-in, with the model openai:a, anthropic:b"
-    assert agent_name(["my-agent", "--key", "x"]) == "my-agent"
+    assert in_words(builtin) == "built-in, with the model openai:a, anthropic:b"
+    assert in_words(AgentEntry(name=UNNAMED, command=("my-agent", "--key", "x"))) == "my-agent"
 
 
 def test_every_variable_that_reaches_a_model_is_let_through() -> None:

@@ -125,7 +125,7 @@ def editor(home: Path, *words: str, env: Mapping[str, str] | None = None) -> Gen
     The agent is the scripted one, unless the words name another or a daemon.
     """
     err = home / "stdio.err"
-    agent = () if "--" in words or "--daemon" in words else ("--", *SCRIPTED)
+    agent = () if {"--", "--agent", "--daemon"} & {*words} else ("--", *SCRIPTED)
     with err.open("a") as errors:
         process = subprocess.Popen(
             [*PROGRAM, "stdio", *words, *agent],

@@ -108,25 +108,51 @@ class Served:
 
     def ask(self, method: str, path: str, body: object = None) -> Any:
         """A request with the token of the command line; gives what came back as JSON."""
-        answer = httpx.request(method, self.url + path, json=body, headers=self._headers, timeout=WAIT_S)
+        answer = httpx.request(method, self.url + path, json=body, headers=self.headers, timeout=WAIT_S)
         assert answer.is_success, answer.text
         return answer.json() if answer.content else None
 
-    def session(self) -> str:
+    def session(self, **wanted: Any) -> str:
         """A new session."""
-        return self.ask("POST", "/session", {})["sessionId"]
+        return self.ask("POST", "/session", wanted)["sessionId"]
+
+    def refused(self, method: str, path: str, body: object = None) -> tuple[int, dict[str, Any]]:
+        """A request that is refused: the status, and why."""
+        answer = httpx.request(method, self.url + path, json=body, headers=self.headers, timeout=WAIT_S)
+        assert not answer.is_success, answer.text
+        return answer.status_code, answer.json()
 
     def prompt(self, session: str, text: str) -> str:
         """Send a prompt and do not wait."""
         body = {"prompt": [{"type": "text", "text": text}]}
         return self.ask("POST", f"/session/{session}/prompt", body)["promptId"]
 
+    def said(self, session: str, text: str) -> str:
+        """Send a prompt and wait; gives what the agent said."""
+        prompt = self.prompt(session, text)
+        self.ended(session, prompt)
+        return str(self.turn(session, prompt)["resultText"])
+
+    def ended(self, session: str, prompt: str) -> dict[str, Any]:
+        """The end of a turn, once it has one."""
+        with closing(self.events(session)) as events:
+            ends = (each for each in events if each["type"] in ("turn_complete", "turn_error"))
+            return next(each["data"] for each in ends if each["data"]["promptId"] == prompt)
+
+    def events(self, session: str) -> Generator[dict[str, Any]]:
+        """The events of a session, from the first on, for as long as the stream lasts."""
+        headers, path = {**self.headers, "Last-Event-ID": "0"}, f"{self.url}/session/{session}/events"
+        with httpx.stream("GET", path, headers=headers, timeout=WAIT_S) as stream:
+            for line in stream.iter_lines():
+                if line.startswith("data: "):
+                    yield json.loads(line.removeprefix("data: "))
+
     def turn(self, session: str, prompt: str) -> dict[str, Any]:
         return self.ask("GET", f"/session/{session}/turns/{prompt}")
 
     def types(self, session: str) -> Generator[str]:
         """The types of events and frames of a session, from the first on, for as long as the stream lasts."""
-        headers, path = {**self._headers, "Last-Event-ID": "0"}, f"{self.url}/session/{session}/events"
+        headers, path = {**self.headers, "Last-Event-ID": "0"}, f"{self.url}/session/{session}/events"
         with httpx.stream("GET", path, headers=headers, timeout=WAIT_S) as stream:
             for line in stream.iter_lines():
                 if line.startswith("event: "):
@@ -138,7 +164,7 @@ class Served:
             assert event in types
 
     @property
-    def _headers(self) -> dict[str, str]:
+    def headers(self) -> dict[str, str]:
         path = self.data / "cli-token"
         return {"Authorization": f"Bearer {path.read_text().strip()}"} if path.exists() else {}
 
@@ -155,7 +181,7 @@ def served(home: Path, *flags: str, builtin: bool = False, **env: str) -> Genera
     Its agent is the scripted one, unless the flags name another or the built-in one is wanted.
     """
     err = home / "serve.err"
-    is_given = builtin or any(each in ("--", "--agent-url", "--agent-import") for each in flags)
+    is_given = builtin or any(each in ("--", "--agent", "--agent-url", "--agent-import") for each in flags)
     agent = () if is_given else ("--", *SCRIPTED)
     process = start("serve", "--json", "--port", "0", *flags, *agent, home=home, err=err, env=env)
     try:

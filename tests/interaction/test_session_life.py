@@ -20,6 +20,7 @@ from turnwire.ids import PromptId, SessionId
 from turnwire.limits import Limits
 from turnwire.log import MemoryEventLog
 from turnwire.log.base import Position
+from turnwire.runtime.node import Fork
 from turnwire.testing import AgentOptions
 from turnwire.testing.patience import WAIT_S, quiet
 
@@ -64,7 +65,7 @@ async def test_a_fork_goes_on_at_the_same_agent_in_a_log_of_its_own(world: OpenW
     async with world() as w:
         await w.prompt("say 1 first")
         await w.end()
-        fork = await w.node.create("/work", session_id=SessionId("s2"), fork_of=S1)
+        fork = await w.node.create("/work", session_id=SessionId("s2"), fork=Fork(S1))
         started = await w.until_kind(ev.AgentStarted, fork)
         assert started.how == "fork"
         await w.node.submit(fork, prompt("say 1 second", "p2"))
@@ -80,9 +81,9 @@ async def test_what_no_agent_has_had_cannot_be_forked(world: OpenWorld) -> None:
     async with world() as w:
         await w.log.create(SessionId("empty"))
         with pytest.raises(TurnwireError):
-            await w.node.create("/work", fork_of=SessionId("empty"))
+            await w.node.create("/work", fork=Fork(SessionId("empty")))
         with pytest.raises(SessionNotFound):
-            await w.node.create("/work", fork_of=SessionId("nobody"))
+            await w.node.create("/work", fork=Fork(SessionId("nobody")))
 
 
 async def test_more_sessions_than_the_limit_are_refused() -> None:

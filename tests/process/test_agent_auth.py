@@ -41,7 +41,7 @@ async def test_a_turn_without_a_login_says_which_ways_there_are_and_works_after_
         assert error["code"] == -32000
         offered = {"type": "agent", "methodId": "token"} if profile == "v2" else {"id": "token"}
         assert error["data"] == {"authMethods": [{**offered, "name": "Token"}]}
-        await host.node.agents.authenticate(talk.session_id, "token")
+        await host.node.agents.authenticate("token", session_id=talk.session_id)
         assert await talk.said("echo hello") == "hello"
         assert host.source.tries == 1, "the login is worth something only where it was made"
         check_ends(await talk.events())
@@ -52,7 +52,7 @@ async def test_a_login_that_the_agent_refuses_raises_and_changes_nothing(profile
     async with hosted(scripted("--profile", profile, "--auth-required")) as host:
         talk = await host.talk(opened=False)
         with pytest.raises(RemoteProtocolError) as refused:
-            await host.node.agents.authenticate(talk.session_id, "magic")
+            await host.node.agents.authenticate("magic", session_id=talk.session_id)
         assert refused.value.context["jsonrpc"] == -32602
         agent_error(await talk.turn("echo hello"))
 
@@ -60,7 +60,7 @@ async def test_a_login_that_the_agent_refuses_raises_and_changes_nothing(profile
 async def test_a_login_serves_every_session_of_the_agent() -> None:
     async with hosted(scripted("--auth-required")) as host:
         first = await host.talk(opened=False)
-        await host.node.agents.authenticate(first.session_id, "token")
+        await host.node.agents.authenticate("token", session_id=first.session_id)
         second = await host.talk()
         assert await second.said("echo hello") == "hello"
         assert await first.said("echo hello") == "hello"

@@ -28,7 +28,7 @@ from turnwire.testing.patience import WAIT_S
 pytestmark = pytest.mark.anyio
 
 CREATED = {
-    *("sessionId", "workspaceCwd", "attached", "clientId", "createdAt", "hasActivePrompt"),
+    *("sessionId", "workspaceCwd", "agent", "attached", "clientId", "createdAt", "hasActivePrompt"),
     *("lastEventId", "eventEpoch", "state"),
 }
 

@@ -1,4 +1,4 @@
-"""Where the agent of a daemon comes from: a command, an address, a name to import, or the agent that is built in.
+"""Where the agents of a daemon come from: a command, an address, a name to import, a known name, or built in.
 
 Nothing is started here, but an import runs the code of the operator's module. The built-in agent is a program
 like any other, `turnwire agent` in a process of its own, so it is not imported. It gets what every agent gets,
@@ -12,14 +12,18 @@ import logging
 import os
 import shutil
 import sys
-from collections.abc import AsyncGenerator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
+from turnwire.cli.known_agents import KNOWN_AGENTS, NoStart, how_to_start, known
 from turnwire.errors import ConfigError
 from turnwire.limits import Limits
 from turnwire.link.environment import agent_environment
+from turnwire.runtime.agent_pool import UNNAMED, HostedAgent, MissingSource
 from turnwire.runtime.source import AgentSource, ProcessSource
+from turnwire.server.daemon.daemon import agent_policy
+from turnwire.server.settings.agents import AgentEntry
 from turnwire.server.settings.declared import Settings
 from turnwire.server.settings.sources import BUILT_IN
 
@@ -38,50 +42,109 @@ PROVIDERS = (
 )
 """The variables that reach a model."""
 IN_MEMORY = ":memory:"
+BUILT_IN_NAME = "builtin"
+"""The built-in agent among others that have names."""
 AGENT_FOLDER = "agent"
 """Below the daemon's data, where the agent keeps its sessions."""
 COMMAND = (sys.executable, "-m", "turnwire", "agent")
 
 
 @asynccontextmanager
-async def agent_source(settings: Settings, limits: Limits) -> AsyncGenerator[AgentSource]:
-    """The source that these settings name. Raises `ConfigError`."""
-    if settings.agent_import is not None:
-        yield imported_agent(settings.agent_import).source()
-        return
-    if settings.agent_url is None:
-        yield command_source(settings, limits) if settings.agent else builtin_source(settings, limits)
-        return
+async def hosted_agents(settings: Settings, limits: Limits) -> AsyncGenerator[list[HostedAgent]]:
+    """The agents that these settings name, the default one first.
+
+    One that is not the default and cannot be started is hosted all the same, and says why.
+
+    Raises:
+        ConfigError: The default agent cannot be started.
+    """
+    async with AsyncExitStack() as stack:
+        hosted: list[HostedAgent] = []
+        for entry in settings.hosted():
+            missing = None
+            try:
+                source = await agent_of_entry(stack, entry, settings, limits)
+            except ConfigError as error:
+                if not hosted:
+                    raise
+                missing = str(error)
+                source = MissingSource(missing)
+                extra = {"event": "agent_missing", "agent": entry.name}
+                logger.warning("the agent %s cannot be started: %s", entry.name, error, extra=extra)
+            hosted.append(
+                HostedAgent(
+                    name=entry.name,
+                    source=source,
+                    policy=agent_policy(settings, entry),
+                    label=entry.label,
+                    icon=entry.icon,
+                    missing=missing,
+                )
+            )
+        yield hosted
+
+
+async def agent_of_entry(
+    stack: AsyncExitStack, entry: AgentEntry, settings: Settings, limits: Limits
+) -> AgentSource:
+    """Where one agent comes from. Raises `ConfigError`."""
+    if entry.imported is not None:
+        return imported_agent(entry.imported).source()
+    if entry.command:
+        return command_source(entry, limits)
+    if entry.url is None and entry.name in {UNNAMED, BUILT_IN_NAME}:
+        return builtin_source(entry, settings, limits)
+    if entry.url is None:
+        return known_source(entry, limits)
     from turnwire.runtime.remote_agent import RemoteSource
 
-    async with RemoteSource(settings.agent_url, token=settings.agent_token, limits=limits) as remote:
-        yield remote
+    return await stack.enter_async_context(RemoteSource(entry.url, token=entry.token, limits=limits))
 
 
-def command_source(settings: Settings, limits: Limits) -> ProcessSource:
-    """Starts the agent of the settings. Raises `ConfigError` if there is no such program: better now than later."""
-    env = environment_of(settings)
-    program = settings.agent[0]
+def command_source(entry: AgentEntry, limits: Limits) -> ProcessSource:
+    """Starts the agent's command. Raises `ConfigError` if there is no such program: better now than later."""
+    env = environment_of(entry)
+    program = entry.command[0]
     if shutil.which(program, path=env.get("PATH")) is None:
         where = "there is no such program" if os.sep in program else "no folder of PATH has it"
-        raise ConfigError(f"the agent is {program!r}, and {where}; install it, or give its whole path behind `--`")
-    for name in settings.agent_env:
+        raise ConfigError(f"the agent is {program!r}, and {where}; install it, or give its whole path")
+    if entry.cwd is not None and not entry.cwd.is_dir():
+        raise ConfigError(f"the agent {entry.name} is to work in {entry.cwd}, and that is no folder; make it")
+    for name in entry.env:
         if name not in os.environ:
             logger.warning(
                 "the agent is to get %s, and the daemon has no such variable; export it and start again",
                 name,
-                extra={"event": "agent_env_missing", "variable": name},
+                extra={"event": "agent_env_missing", "agent": entry.name, "variable": name},
             )
-    return ProcessSource(settings.agent, env=env, limits=limits)
+    return ProcessSource(entry.command, cwd=entry.cwd, env=env, limits=limits)
 
 
-def environment_of(settings: Settings, *more: str) -> dict[str, str]:
-    """What these settings give an agent, and `more` of ours by name."""
+def known_source(entry: AgentEntry, limits: Limits) -> ProcessSource:
+    """Starts the agent that is known by this name, with the keys that it is known to read.
+
+    Raises:
+        ConfigError: Nobody knows it, or this machine cannot start it.
+    """
+    agent = known(entry.name)
+    if agent is None:
+        names = ", ".join((BUILT_IN_NAME, *(each.name for each in KNOWN_AGENTS)))
+        raise ConfigError(
+            f"no agent is known as {entry.name!r}; write --agent {entry.name}=COMMAND, or one of {names}"
+        )
+    start = how_to_start(agent)
+    if isinstance(start, NoStart):
+        raise ConfigError(f"the agent {entry.name} cannot be started: {start.why}")
+    return ProcessSource(start.command, cwd=entry.cwd, env=environment_of(entry, *agent.keys), limits=limits)
+
+
+def environment_of(entry: AgentEntry, *more: str) -> dict[str, str]:
+    """What an agent is given, and `more` of ours by name."""
     return agent_environment(
         os.environ,
-        additions=settings.agent_env_set,
-        pass_through=[*settings.agent_env, *more],
-        everything=settings.agent_env_all,
+        additions=entry.env_set,
+        pass_through=[*entry.env, *more],
+        everything=entry.env_all,
     )
 
 
@@ -114,7 +177,7 @@ def imported_agent(place: str) -> Agent:
     return made
 
 
-def builtin_source(settings: Settings, limits: Limits) -> ProcessSource:
+def builtin_source(entry: AgentEntry, settings: Settings, limits: Limits) -> ProcessSource:
     """Starts the built-in agent, which keeps its sessions beside those of the daemon.
 
     Raises:
@@ -123,14 +186,16 @@ def builtin_source(settings: Settings, limits: Limits) -> ProcessSource:
     _check_models()
     kept = IN_MEMORY if settings.data is None else str(settings.data.absolute() / AGENT_FOLDER)
     own = {name: value for name, value in os.environ.items() if name in BUILT_IN and value}
-    env = environment_of(settings, *PROVIDERS)
-    return ProcessSource(COMMAND, env={**env, PREFIX + "DATA": kept, **own}, limits=limits)
+    env = environment_of(entry, *PROVIDERS)
+    return ProcessSource(COMMAND, cwd=entry.cwd, env={**env, PREFIX + "DATA": kept, **own}, limits=limits)
 
 
-def agent_name(command: Sequence[str]) -> str:
+def in_words(entry: AgentEntry) -> str:
     """The agent in words, without its arguments: they may hold secrets."""
-    if command:
-        return command[0]
+    if entry.is_described:
+        return entry.imported or entry.url or entry.command[0]
+    if (agent := known(entry.name)) is not None:
+        return agent.label
     models = _models()
     if models:
         return f"built-in, with the model {', '.join(models)}"

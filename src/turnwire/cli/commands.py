@@ -30,6 +30,7 @@ COMMANDS: dict[str, Row] = {
     "serve": Row("serve", "Run the daemon: host an agent and serve its sessions."),
     "stdio": Row("stdio", "Be an agent on stdin and stdout, for an editor."),
     "agent": Row("agent", "Be the built-in agent, on stdin and stdout."),
+    "agents": Row("agents", "List the agents that this machine can start; log in at one."),
     "prompt": Row("prompt", "Send a prompt and show the turn as it happens."),
     "attach": Row("attach", "Show a session: what happened, then what happens."),
     "sessions": Row("sessions", "List the sessions of the daemon."),

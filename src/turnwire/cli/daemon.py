@@ -28,7 +28,7 @@ import click
 from opentelemetry import trace
 
 from turnwire import __version__
-from turnwire.cli.agent_source import agent_name, agent_source
+from turnwire.cli.agent_source import hosted_agents, in_words
 from turnwire.cli.config import settings_from
 from turnwire.cli.failure import tell
 from turnwire.cli.local_token import keep_token
@@ -38,9 +38,9 @@ from turnwire.limits import Limits
 from turnwire.link.environment import SHORTEST_SECRET
 from turnwire.link.process import adopt_orphans
 from turnwire.link.stdio import open_pipes
+from turnwire.runtime.agent_pool import UNNAMED, HostedAgent
 from turnwire.runtime.clock import SystemClock
 from turnwire.runtime.services.roots import close_directory, is_in_closed
-from turnwire.runtime.source import AgentSource
 from turnwire.server.access.identity import Role
 from turnwire.server.access.origins import check_bind
 from turnwire.server.access.tokens import read_records
@@ -76,9 +76,10 @@ def run_daemon(loaded: Loaded, *, as_json: bool) -> None:
 
 def log_secrets(settings: Settings) -> list[str]:
     """What must never be in a log line."""
-    tokens = [each for each in (settings.token, settings.agent_token) if each is not None]
-    given = [each.partition("=")[2] for each in settings.agent_env_set]
-    given += [os.environ.get(name, "") for name in settings.agent_env]
+    hosted = settings.hosted()
+    tokens = [each for each in (settings.token, *(entry.token for entry in hosted)) if each is not None]
+    given = [each.partition("=")[2] for entry in hosted for each in entry.env_set]
+    given += [os.environ.get(name, "") for entry in hosted for name in entry.env]
     return tokens + [each for each in given if len(each) >= SHORTEST_SECRET]
 
 
@@ -130,7 +131,7 @@ async def _serve(loaded: Loaded, as_json: bool) -> None:
     if tls is not None:
         check_tls(tls)
     open_listener(settings.host, settings.port, limits).close()
-    async with agent_source(settings, limits) as source, open_daemon(settings, limits, source) as daemon:
+    async with hosted_agents(settings, limits) as agents, open_daemon(settings, limits, agents) as daemon:
         if settings.data is not None and not settings.no_auth:
             keep_token(settings.data, daemon.tokens)
         stop = anyio.Event()
@@ -197,7 +198,7 @@ def announce(loaded: Loaded, daemon: Daemon, url: str, *, as_json: bool) -> None
 def _lines(daemon: Daemon, url: str) -> list[tuple[str, str]]:
     settings = daemon.settings
     lines = [
-        ("agent", settings.agent_import or settings.agent_url or agent_name(settings.agent)),
+        *_agents(daemon),
         ("data", "in memory, gone at the end" if settings.data is None else str(settings.data)),
         ("token", _token(daemon)),
     ]
@@ -208,6 +209,16 @@ def _lines(daemon: Daemon, url: str) -> list[tuple[str, str]]:
     elif settings.page:
         lines.insert(0, ("page", f"{url}/"))
     return lines
+
+
+def _agents(daemon: Daemon) -> list[tuple[str, str]]:
+    default, *others = daemon.settings.hosted()
+    if not others and default.name == UNNAMED:
+        return [("agent", in_words(default))]
+    return [
+        ("agent", f"{each.name}: {in_words(each)}{' (default)' if each is default else ''}")
+        for each in (default, *others)
+    ]
 
 
 def _token(daemon: Daemon) -> str:
@@ -259,8 +270,8 @@ async def _host(settings: Settings, limits: Limits) -> None:
     async with AsyncExitStack() as stack:
         link = open_pipes(limits)
         stack.push_async_callback(link.aclose)
-        source = await stack.enter_async_context(agent_source(settings, limits))
-        daemon = await _opened(stack, settings, limits, source)
+        agents = await stack.enter_async_context(hosted_agents(settings, limits))
+        daemon = await _opened(stack, settings, limits, agents)
         stop = anyio.Event()
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(stop_on_signal, daemon, stop)
@@ -271,14 +282,16 @@ async def _host(settings: Settings, limits: Limits) -> None:
             tasks.cancel_scope.cancel()
 
 
-async def _opened(stack: AsyncExitStack, settings: Settings, limits: Limits, source: AgentSource) -> Daemon:
+async def _opened(
+    stack: AsyncExitStack, settings: Settings, limits: Limits, agents: Sequence[HostedAgent]
+) -> Daemon:
     """The daemon, once its folder is free. Raises `LogLocked` if somebody stays there."""
     clock = SystemClock()
     last = clock.monotonic() + limits.drain_s + limits.stop_eof_s + limits.stop_term_s + limits.stop_kill_s
     is_told = False
     while True:
         try:
-            return await stack.enter_async_context(open_daemon(settings, limits, source))
+            return await stack.enter_async_context(open_daemon(settings, limits, agents))
         except LogLocked:
             if clock.monotonic() >= last:
                 raise

@@ -12,6 +12,7 @@ import sqlite3
 import sys
 import tempfile
 from collections.abc import AsyncGenerator, Iterator
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -20,7 +21,7 @@ import click
 import msgspec
 
 from turnwire import __version__
-from turnwire.cli.agent_source import agent_source
+from turnwire.cli.agent_source import agent_of_entry, in_words
 from turnwire.cli.commands import WithAgent, agent_of
 from turnwire.cli.config import setting_options, settings_from
 from turnwire.cli.failure import DOCTOR_FAILED, NEXT, leading
@@ -37,10 +38,12 @@ from turnwire.cli.reach import (
 from turnwire.errors import ConfigError, TurnwireError, Unauthenticated
 from turnwire.limits import Limits
 from turnwire.runtime.agent_connection import AgentConnection
+from turnwire.runtime.agent_pool import UNNAMED
 from turnwire.runtime.clock import SystemClock
 from turnwire.runtime.source import AgentSource
 from turnwire.server.access.tokens import read_records
 from turnwire.server.listener import open_listener
+from turnwire.server.settings.agents import AgentEntry
 from turnwire.server.settings.declared import Settings
 from turnwire.server.settings.sources import Loaded
 
@@ -144,17 +147,21 @@ async def check_port(settings: Settings, limits: Limits, has_daemon: bool) -> Ch
     return Check("ok", "port", f"{where} is free")
 
 
-async def check_agent(settings: Settings, limits: Limits) -> Check:
-    """Whether the agent starts and answers `initialize`."""
-    built_in = settings.agent[0] if settings.agent else "built-in"
-    shown = settings.agent_import or settings.agent_url or built_in
+async def check_agents(settings: Settings, limits: Limits) -> AsyncGenerator[Check]:
+    """Whether each agent starts and answers `initialize`."""
+    for entry in settings.hosted():
+        yield await _check_agent(entry, settings, limits)
+
+
+async def _check_agent(entry: AgentEntry, settings: Settings, limits: Limits) -> Check:
+    shown = in_words(entry) if entry.name == UNNAMED else f"{entry.name} ({in_words(entry)})"
     try:
-        async with agent_source(settings, limits) as source:
-            version = await _speaks(source, limits)
+        async with AsyncExitStack() as stack:
+            version = await _speaks(await agent_of_entry(stack, entry, settings, limits), limits)
     except (TurnwireError, ExceptionGroup) as error:
         why = leading(error)
         advice = "run it by hand: it should wait for JSON on its stdin"
-        if settings.agent_url is not None:
+        if entry.url is not None:
             advice = "check its address and its token, and that it runs there"
         return Check("fail", "agent", f"{shown}: {why}", advice)
     return Check("ok", "agent", f"{shown}: starts, and speaks ACP version {version}")
@@ -228,7 +235,8 @@ async def _all(loaded: Loaded, url: str | None) -> AsyncGenerator[Check]:
     url = url or (usual_url(settings) if settings.port else None)
     daemon = None if url is None else await check_daemon(Reach(url, own_token(url, settings), settings.data))
     yield await check_port(settings, limits, has_daemon=daemon is not None and daemon.level != "warn")
-    yield await check_agent(settings, limits)
+    async for each in check_agents(settings, limits):
+        yield each
     if daemon is not None:
         yield daemon
 

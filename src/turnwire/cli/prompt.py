@@ -45,6 +45,7 @@ from turnwire.runtime.source import ProcessSource
 EXAMPLES = """
 turnwire prompt "what does this project do?"        in the newest session of this folder, or a new one
 turnwire prompt --new "start over"                  in a new session
+turnwire prompt --agent codex "hello"               in a session of that agent of the daemon
 turnwire prompt -s SESSION "and then?"              in this session
 git diff | turnwire prompt - > review.txt           the prompt from stdin; stdout has the agent's words only
 turnwire prompt --when-busy reject "now or never"   do not wait behind another prompt
@@ -72,6 +73,8 @@ class WantedSession(NamedTuple):
     cwd: str
     mode: str | None
     model: str | None
+    agent: str | None = None
+    """The name of one of the daemon's agents."""
 
 
 class _Opened(Struct, rename="camel"):
@@ -82,6 +85,7 @@ class _Opened(Struct, rename="camel"):
 @click.argument("text", nargs=-1)
 @click.option("-s", "--session", metavar="SESSION", help="The session to prompt.")
 @click.option("--new", "is_new", is_flag=True, help="Make a new session.")
+@click.option("--agent", metavar="NAME", help="The agent of the session, by its name at the daemon.")
 @click.option("--cwd", metavar="DIR", default=".", help="Where the session works.  [default: here]")
 @click.option("--mode", help="Set the agent's mode first.")
 @click.option("--model", help="Set the agent's model first.")
@@ -107,7 +111,9 @@ def prompt(
     reach = tuple(options.pop(name) for name in ("url", "token_file", "data"))
     wanted = WantedSession(**options)._replace(cwd=sendable_folder(options["cwd"]))
     agent = agent_of(ctx)
-    if agent and (any(reach) or wanted.session or wanted.mode or wanted.model):
+    if wanted.agent and wanted.session:
+        raise click.UsageError("a session stays with its agent; give --agent for a new one, or leave it out")
+    if agent and (any(reach) or wanted.session or wanted.mode or wanted.model or wanted.agent):
         raise click.UsageError(
             "an agent behind `--` is started for this one prompt; it has no daemon and no sessions"
         )
@@ -184,7 +190,8 @@ async def _with_agent(command: tuple[str, ...], wanted: WantedSession) -> AsyncG
 
 async def _enter(http: Http, wanted: WantedSession) -> str:
     scope = "thread" if wanted.is_new else "single"
-    answer = await http.ask("POST", "/session", {"cwd": wanted.cwd, "sessionScope": scope}, patient=False)
+    body = {"cwd": wanted.cwd, "sessionScope": scope} | ({} if wanted.agent is None else {"agent": wanted.agent})
+    answer = await http.ask("POST", "/session", body, patient=False)
     return answer.read(_Opened).session_id
 
 

@@ -105,19 +105,24 @@ NOT_FOUND = 404
 logger = logging.getLogger(__name__)
 
 
-def relay_to_daemon(url: str, session_id: str | None, token_file: str | None, flags: dict[str, Any]) -> None:
-    """Carry frames until the client's input ends. Raises `DaemonUnreachable`, `Unauthenticated`, `ConfigError`."""
+def relay_to_daemon(
+    url: str, session_id: str | None, token_file: str | None, flags: dict[str, Any], *, agent: str | None = None
+) -> None:
+    """Carry frames until the client's input ends, to the daemon's default agent or to the one that is named.
+
+    Raises `DaemonUnreachable`, `Unauthenticated`, `ConfigError`.
+    """
     # Nothing is kept here, and no session works here.
     loaded = settings_from({**flags, "cwd": ("/",)}, ())
     settings = loaded.settings
     reach = find_daemon(url, token_file, flags.get("data"))
     secrets = [] if reach.token is None else [reach.token]
     configure_logging(settings.log_format, settings.log_level, secrets=secrets)
-    anyio.run(partial(_run, reach, session_id, loaded.limits), backend_options={"use_uvloop": True})
+    anyio.run(partial(_run, reach, session_id, loaded.limits, agent), backend_options={"use_uvloop": True})
 
 
-async def _run(reach: Reach, session_id: str | None, limits: Limits) -> None:
-    connector = Connector(socket_url(reach.url), reach.token, limits)
+async def _run(reach: Reach, session_id: str | None, limits: Limits, agent: str | None) -> None:
+    connector = Connector(socket_url(reach.url, agent), reach.token, limits)
     near = open_pipes(limits)
     try:
         await RelayProcess(connector, Relay(session_id), near, limits).run()
@@ -125,14 +130,22 @@ async def _run(reach: Reach, session_id: str | None, limits: Limits) -> None:
         await near.aclose()
 
 
-def socket_url(url: str) -> str:
-    """Where a daemon's WebSocket is. Raises `ConfigError`."""
+def socket_url(url: str, agent: str | None = None) -> str:
+    """Where a daemon's WebSocket is: the one for its default agent, or the one for that agent.
+
+    Raises:
+        ConfigError: The address is none.
+    """
     parts = urlsplit(url)
     scheme = {"http": "ws", "https": "wss", "ws": "ws", "wss": "wss"}.get(parts.scheme)
     if scheme is None or not parts.hostname or parts.query:
         raise ConfigError("a daemon's address is like http://127.0.0.1:4170; give --daemon such a one")
     path = parts.path.rstrip("/")
-    return urlunsplit((scheme, parts.netloc, path if path.endswith("/acp") else f"{path}/acp", "", ""))
+    if path.rpartition("/")[0].endswith("/acp"):
+        # It is the address of one agent already.
+        return urlunsplit((scheme, parts.netloc, path, "", ""))
+    path = path if path.endswith("/acp") else f"{path}/acp"
+    return urlunsplit((scheme, parts.netloc, path if agent is None else f"{path}/{quote(agent, safe='')}", "", ""))
 
 
 class Connector:

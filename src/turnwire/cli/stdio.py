@@ -19,6 +19,7 @@ EXAMPLES = """
 turnwire stdio -- my-agent --flag                    in an editor's settings, in place of: my-agent --flag
 turnwire stdio --data ~/notes/log -- my-agent        with its log elsewhere
 turnwire stdio --daemon http://127.0.0.1:4170        the agent of a daemon that runs already
+turnwire stdio --daemon http://127.0.0.1:4170 --agent codex        another agent of that daemon
 turnwire stdio --daemon https://agents.example --session SESSION   one session of it, whatever is opened
 """
 
@@ -26,7 +27,7 @@ USED = frozenset({"cwd", "protocol", "turn_complete", "ready_timeout", "log_form
 UNUSED = frozenset(each.name for group in (Listening, Access, ForClients) for each in fields(group)) - USED
 """Settings that are about listening, which this does not do."""
 
-FOR_DAEMON = frozenset({"data", "limits", "config", "log_format", "log_level"})
+FOR_DAEMON = frozenset({"agents", "data", "limits", "config", "log_format", "log_level"})
 """Flags that mean something when the daemon runs elsewhere."""
 
 
@@ -46,6 +47,7 @@ def stdio(
     (limit drain_s) and the process ends with them; what does not end in time is ended.
     """
     agent = agent_of(ctx)
+    named: tuple[str, ...] = flags.get("agents") or ()
     if daemon is None:
         if session is not None or token_file is not None:
             raise click.UsageError("--session and --token-file are for --daemon URL; give that, too", ctx)
@@ -53,11 +55,16 @@ def stdio(
 
         run_host(flags, agent)
         return
-    foreign = [each for each, value in flags.items() if value not in (None, ()) and each not in FOR_DAEMON]
+    foreign = [
+        each for each, value in flags.items() if value not in (None, ()) and each not in (*FOR_DAEMON, "agents")
+    ]
     if foreign:
         raise click.UsageError(f"{foreign[0]} is a setting of the daemon; leave it out, or leave --daemon out", ctx)
+    if len(named) > 1 or any("=" in each for each in named):
+        raise click.UsageError("with --daemon, --agent is the name of one of its agents; give just that", ctx)
     if agent:
         raise click.UsageError("the daemon has its own agent; give either --daemon or an agent's command", ctx)
     from turnwire.cli.relay import relay_to_daemon
 
-    relay_to_daemon(daemon, session, token_file, flags)
+    del flags["agents"]
+    relay_to_daemon(daemon, session, token_file, flags, agent=next(iter(named), None))

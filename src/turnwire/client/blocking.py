@@ -79,9 +79,13 @@ class Client:
         self._client = client
 
     def new_session(
-        self, cwd: str | os.PathLike[str] = ".", *, mcp_servers: Sequence[Mapping[str, Any]] = ()
+        self,
+        cwd: str | os.PathLike[str] = ".",
+        *,
+        mcp_servers: Sequence[Mapping[str, Any]] = (),
+        agent: str | None = None,
     ) -> Session:
-        opened = self._thread.call(partial(self._client.new_session, cwd, mcp_servers=mcp_servers))
+        opened = self._thread.call(partial(self._client.new_session, cwd, mcp_servers=mcp_servers, agent=agent))
         return Session(self._thread, opened)
 
     def authenticate(self, method_id: str) -> None:

@@ -79,19 +79,25 @@ class Client:
     # -- sessions ------------------------------------------------------------------------------------------
 
     async def new_session(
-        self, cwd: str | os.PathLike[str] = ".", *, mcp_servers: Sequence[Mapping[str, Any]] = ()
+        self,
+        cwd: str | os.PathLike[str] = ".",
+        *,
+        mcp_servers: Sequence[Mapping[str, Any]] = (),
+        agent: str | None = None,
     ) -> Session:
         """A new session that works in this directory, opened by its agent and told that we are ready.
 
-        What the agent says from now on is kept for handlers.
+        `agent` is the name of one of the daemon's; without it, the default one. What the agent says from now on is
+        kept for handlers.
 
         Raises:
+            UnknownAgent: the daemon hosts none of that name.
             AuthRequired: the agent wants a login first; see `authenticate`.
             AgentLaunchFailed, AgentUnavailable: no agent can be had.
         """
         running = self._open()
         servers = to_json(to_list(mcp_servers, "`mcp_servers` is a list of dicts"), "`mcp_servers`")
-        return self._attach(running, await running.daemon.create(_absolute(cwd), servers))
+        return self._attach(running, await running.daemon.create(_absolute(cwd), servers, agent))
 
     async def authenticate(self, method_id: str) -> None:
         """Log in at the agent by one of the methods that `AuthRequired` names; then try again."""

@@ -33,7 +33,7 @@ from turnwire.core.queue import Accepted as Recorded
 from turnwire.core.state import Setup
 from turnwire.core.view import View
 from turnwire.errors import ClientClosed
-from turnwire.ids import ClientId, Epoch, PermissionId, PromptId, SessionId
+from turnwire.ids import AgentName, ClientId, Epoch, PermissionId, PromptId, SessionId
 from turnwire.limits import Limits
 from turnwire.log import EventLog, MemoryEventLog
 from turnwire.log.base import Position, SessionHead
@@ -158,9 +158,11 @@ class EmbeddedDaemon:
         for scope in self._calls:
             scope.cancel()
 
-    async def create(self, cwd: str, mcp_servers: Raw) -> EmbeddedSession:
+    async def create(self, cwd: str, mcp_servers: Raw, agent: str | None = None) -> EmbeddedSession:
+        agent_name = None if agent is None else AgentName(agent)
         with self.open() as node:
-            session = await self._session(await node.create(cwd, setup=Setup(mcp_servers)), 0)
+            created = await node.create(cwd, setup=Setup(mcp_servers), agent_name=agent_name)
+            session = await self._session(created, 0)
             failure = await opening_failure(node, session.session_id)
             if failure is not None:
                 await node.delete(session.session_id)
@@ -169,7 +171,7 @@ class EmbeddedDaemon:
 
     async def authenticate(self, method_id: str) -> None:
         with self.open() as node:
-            await node.agents.authenticate(SessionId(""), method_id)
+            await node.agents.authenticate(method_id)
 
     async def find(self, session_id: SessionId) -> EmbeddedSession:
         with self.open() as node:

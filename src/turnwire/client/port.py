@@ -91,8 +91,8 @@ class DaemonSession(Protocol):
 class Daemon(Protocol):
     """Where sessions live."""
 
-    async def create(self, cwd: str, mcp_servers: Raw) -> DaemonSession:
-        """A session that its agent has opened. Raises `AgentError` if none can be had."""
+    async def create(self, cwd: str, mcp_servers: Raw, agent: str | None = None) -> DaemonSession:
+        """A session that the agent of that name has opened. Raises `AgentError` if none can be had."""
         ...
 
     async def authenticate(self, method_id: str) -> None:

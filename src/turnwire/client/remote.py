@@ -187,10 +187,12 @@ class RemoteDaemon:
     def __init__(self, http: Http) -> None:
         self._http = http
 
-    async def create(self, cwd: str, mcp_servers: Raw) -> RemoteSession:
+    async def create(self, cwd: str, mcp_servers: Raw, agent: str | None = None) -> RemoteSession:
         # The id is ours, so that asking again after a lost answer cannot make two sessions.
         session_id = new_ids.session_id()
-        body = {"cwd": cwd, "mcpServers": mcp_servers, "sessionId": session_id}
+        body: dict[str, object] = {"cwd": cwd, "mcpServers": mcp_servers, "sessionId": session_id}
+        if agent is not None:
+            body["agent"] = agent
         try:
             answer = await self._http.ask("POST", "/session", body, repeatable=True)
         except SessionExists:

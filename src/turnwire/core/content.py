@@ -13,11 +13,14 @@ import msgspec
 from msgspec import Raw, Struct
 
 from turnwire.errors import ContentRefused, RemoteProtocolError
-from turnwire.wire.jsonrpc import UNREADABLE
+from turnwire.wire.jsonrpc import UNREADABLE, raw
 from turnwire.wire.schema.common import EmbeddedResource, content_block
 
 ALWAYS = ("resource_link", "text")
 """Every agent takes these."""
+
+CONTEXT_URI = "turnwire:///conversation.md"
+"""What a conversation is called that a prompt brings along."""
 
 _NEEDS = {
     "audio": "strings `data` and `mimeType`",
@@ -73,6 +76,16 @@ def _gates(capabilities: Raw, protocol_version: int) -> _Gates | None:
         return msgspec.json.decode(capabilities, type=_V1).prompt_capabilities
     session = msgspec.json.decode(capabilities, type=_V2).session
     return session.prompt if session is not None else None
+
+
+def with_context(content: Raw, context: str, accepts: Collection[str]) -> Raw:
+    """A prompt behind what was said before it to another agent: as a resource, if the agent takes any."""
+    if "resource" in accepts:
+        resource = {"uri": CONTEXT_URI, "mimeType": "text/markdown", "text": context}
+        block: dict[str, object] = {"type": "resource", "resource": resource}
+    else:
+        block = {"type": "text", "text": context}
+    return raw([block, *_read_items(content)])
 
 
 def check_content(content: Raw, accepts: Collection[str] | None) -> None:

@@ -107,6 +107,8 @@ def _create(draft: Draft, input: inputs.CreateSession) -> None:
             client_id=input.client_id,
             additional_directories=input.setup.additional_directories,
             meta=input.setup.meta,
+            agent_name=input.agent_name,
+            context=input.context,
         )
     )
 

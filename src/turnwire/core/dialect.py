@@ -41,6 +41,8 @@ class AgentProfile(Struct, frozen=True):
     """`additionalDirectories` of a session."""
     auth_methods: Raw = Raw(b"[]")
     name: str | None = None
+    release: str | None = None
+    """Its own version."""
 
 
 def initialize_params(version: str, *, protocol: int = NEWEST_VERSION, services: bool = False) -> Raw:
@@ -103,7 +105,8 @@ def read_initialize(result: Raw) -> AgentProfile:
         turn_end = TurnEnd.MARKER
     else:
         turn_end = TurnEnd.IDLE if _offered(places, "lifecycle") else TurnEnd.RESPONSE
-    methods, name = answer.get("authMethods"), _member(answer, "info" if is_v2 else "agentInfo").get("name")
+    methods, info = answer.get("authMethods"), _member(answer, "info" if is_v2 else "agentInfo")
+    name, release = info.get("name"), info.get("version")
     return AgentProfile(
         version=2 if is_v2 else 1,
         turn_end=turn_end,
@@ -115,6 +118,7 @@ def read_initialize(result: Raw) -> AgentProfile:
         resume="session" in v2 if is_v2 else _offered((session,), "resume"),
         close="session" in v2 if is_v2 else _offered((session,), "close"),
         directories=_offered((session2 if is_v2 else session,), "additionalDirectories"),
+        release=release if isinstance(release, str) else None,
         auth_methods=raw(methods) if isinstance(methods, list) else Raw(b"[]"),
         name=name if isinstance(name, str) else None,
     )

@@ -72,7 +72,8 @@ _RUNNING: Final = {"state": "running"}
 _SECRET: Final = frozenset({"mcp_servers", "meta"})
 """What an agent is opened with holds keys and tokens, and readers of a session are not all its owner."""
 _ROWS: Final[Mapping[type[ev.Event], _Row]] = {
-    ev.SessionCreated: _Row(hidden=_SECRET),
+    # Whoever wants to read the conversation before reads the session that it was.
+    ev.SessionCreated: _Row(hidden=_SECRET | {"context"}),
     ev.SetupChanged: _Row(hidden=_SECRET),
     ev.UserMessage: _Row(SESSION_UPDATE),
     ev.TurnStarted: _Row("state_changed", _RUNNING),

@@ -13,7 +13,16 @@ from typing import TypeAlias
 
 from msgspec import UNSET, Raw, Struct, UnsetType
 
-from turnwire.ids import AgentSessionId, ClientId, MessageId, PermissionId, PromptId, RequestId, SessionId
+from turnwire.ids import (
+    AgentName,
+    AgentSessionId,
+    ClientId,
+    MessageId,
+    PermissionId,
+    PromptId,
+    RequestId,
+    SessionId,
+)
 
 
 class Origin(StrEnum):
@@ -121,6 +130,10 @@ class SessionCreated(Event, frozen=True, tag="session_created"):
     additional_directories: tuple[str, ...] = ()
     meta: Raw | UnsetType = UNSET
     """The `_meta` that its agent is asked with to open it."""
+    agent_name: AgentName | None = None
+    """The agent that serves it, for life; the node's default one if none is named."""
+    context: str | None = None
+    """A conversation with another agent that this one goes on from, as text for its own agent."""
 
 
 class SetupChanged(Event, frozen=True, tag="session_setup_changed"):

@@ -84,6 +84,8 @@ def _session_created(state: SessionState, event: ev.SessionCreated) -> SessionSt
         session_id=event.session_id,
         cwd=event.cwd,
         setup=_setup(event),
+        agent_name=event.agent_name,
+        context=event.context,
     )
 
 

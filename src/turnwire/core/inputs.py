@@ -14,7 +14,7 @@ from msgspec import Raw, Struct
 
 from turnwire.core.events import CancelRung, LostChoice, TurnEnd
 from turnwire.core.state import NO_SETUP, Setup
-from turnwire.ids import AgentSessionId, ClientId, PermissionId, PromptId, RequestId, SessionId
+from turnwire.ids import AgentName, AgentSessionId, ClientId, PermissionId, PromptId, RequestId, SessionId
 from turnwire.wire.peek import UpdatePeek
 
 
@@ -57,6 +57,8 @@ class CreateSession(Asked, frozen=True):
     setup: Setup = NO_SETUP
     fork_of: SessionId | None = None
     title: str | None = None
+    agent_name: AgentName | None = None
+    context: str | None = None
 
 
 class ChangeSetup(Asked, frozen=True):

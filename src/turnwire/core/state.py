@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from turnwire.core.choices import NO_CHOICES, Choices
 from turnwire.core.events import Origin, TurnEnd
 from turnwire.core.turn import ACTIVE, TurnState
-from turnwire.ids import AgentSessionId, ClientId, PermissionId, PromptId, RequestId, SessionId
+from turnwire.ids import AgentName, AgentSessionId, ClientId, PermissionId, PromptId, RequestId, SessionId
 
 STATE_VERSION = 3
 """Version of the encoded state in snapshots; another version is folded anew from the log."""
@@ -144,6 +144,11 @@ class SessionState(Struct, frozen=True, omit_defaults=True):
     cwd: str = ""
     setup: Setup = NO_SETUP
     """What the agent is given when it opens the session."""
+    agent_name: AgentName | None = None
+    """Which agent serves it, for life; none is the node's default one."""
+    context: str | None = None
+    """What was said before, to another agent: told to each that opens the session as a new one, with its first
+    prompt."""
     choices: Choices = NO_CHOICES
     """What users chose at the agent; one that comes anew is told it."""
     lost: tuple[str, ...] = ()

@@ -100,6 +100,15 @@ class AgentDriver:
         """The session at its agent, open there or about to be."""
         return self._agent_session
 
+    @property
+    def pool(self) -> AgentPool:
+        """Where its agent comes from."""
+        return self._pool
+
+    def used(self) -> None:
+        """The session works with its agent, whatever is on its way to it."""
+        self._pool.used(self._session_id)
+
     def attach(self, session: Session) -> None:
         """The session is loaded: it hears what it missed, in order, and acts through here."""
         self._session = session

@@ -1,29 +1,30 @@
-"""The agents that serve a node's sessions: started when first needed, shared or one per session, let go when
-idle.
+"""The agents that serve a node's sessions, by name: started when first needed, shared or one per session, let go
+when idle.
 
 A connection that is given has shaken hands. The same agent is never started twice at once, and not at all while
 the breaker says that it only dies. A connection that broke is forgotten, and the next session that needs an agent
-gets a new one.
+gets a new one. Agents of different names share nothing but the limit on how many run.
 """
 
 from __future__ import annotations
 
 import logging
 import math
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 import anyio
 from anyio.abc import TaskGroup
 
-from turnwire.core.dialect import NEWEST_VERSION
-from turnwire.errors import AgentLaunchFailed, AgentUnavailable, LimitExceeded, TurnwireError
-from turnwire.ids import SessionId
+from turnwire.core.dialect import NEWEST_VERSION, AgentProfile
+from turnwire.errors import AgentLaunchFailed, AgentUnavailable, LimitExceeded, TurnwireError, UnknownAgent
+from turnwire.ids import AgentName, SessionId
 from turnwire.limits import Limits
 from turnwire.link.process import Exit
 from turnwire.runtime.agent_connection import AgentConnection
 from turnwire.runtime.clock import Clock
-from turnwire.runtime.source import AgentSource
+from turnwire.runtime.source import AgentHandle, AgentSource
 
 logger = logging.getLogger(__name__)
 
@@ -55,6 +56,97 @@ class AgentPolicy:
     is told to none of them."""
 
 
+UNNAMED = AgentName("default")
+"""What the one agent is called that nobody has given a name."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class HostedAgent:
+    """One of the agents that a node hosts."""
+
+    name: AgentName = UNNAMED
+    source: AgentSource
+    policy: AgentPolicy = field(default_factory=AgentPolicy)
+    label: str | None = None
+    """What people read; the name if there is none."""
+    icon: str | None = None
+    """Where its picture is."""
+    missing: str | None = None
+    """Why it cannot be started at all, and what to do; its source says the same."""
+
+
+class Availability(StrEnum):
+    """Where an agent stands."""
+
+    NOT_STARTED = "not_started"
+    """Nobody has needed it yet, or not for a while."""
+    STARTING = "starting"
+    RUNNING = "running"
+    UNAVAILABLE = "unavailable"
+    """It does not come up, and is not tried again yet."""
+
+
+class MissingSource:
+    """The source of an agent that cannot be had, and says why."""
+
+    def __init__(self, why: str) -> None:
+        self._why = why
+
+    async def connect(self) -> AgentHandle:
+        raise AgentLaunchFailed(self._why, definite=True)
+
+
+class AgentPools:
+    """The agents that a node hosts, by name. The first is the default one."""
+
+    def __init__(self, hosted: Sequence[HostedAgent], tasks: TaskGroup, clock: Clock, limits: Limits) -> None:
+        self._tasks = tasks
+        self._clock = clock
+        self._limits = limits
+        self._default = hosted[0].name
+        self._pools = {each.name: self._pool(each) for each in hosted}
+        self._hosted = tuple(self._pools)
+
+    def _pool(self, agent: HostedAgent) -> AgentPool:
+        return AgentPool(agent, self._tasks, self._clock, self._limits, running=self._running)
+
+    def _running(self) -> int:
+        return sum(each.running for each in self._pools.values())
+
+    def hosted(self) -> list[AgentPool]:
+        """Those that sessions can be made for, the default one first."""
+        return [self._pools[name] for name in self._hosted]
+
+    def of(self, name: AgentName | None) -> AgentPool:
+        """The agent of a session; none is the default one. One that is not hosted any more cannot be started."""
+        name = name or self._default
+        if name not in self._pools:
+            why = (
+                f"the session's agent is {name!r}, and none of that name is hosted any more; give it its"
+                f" [agents.{name}] back, or fork the session to another agent"
+            )
+            self._pools[name] = self._pool(HostedAgent(name=name, source=MissingSource(why), missing=why))
+        return self._pools[name]
+
+    def named(self, name: AgentName | None) -> AgentPool:
+        """The agent that somebody asks for. Raises `UnknownAgent`."""
+        if name is not None and name not in self._hosted:
+            known = ", ".join(self._hosted)
+            raise UnknownAgent(f"there is no agent of this name here; it hosts {known}", agents=known)
+        return self.of(name)
+
+    async def recycle(self) -> None:
+        """Let agents go that nobody has used for a while, if they can bring their sessions back."""
+        for each in list(self._pools.values()):
+            await each.recycle()
+
+    async def aclose(self) -> None:
+        """Let all agents go. Their sessions hear that they are gone."""
+        async with anyio.create_task_group() as closing:
+            for each in self._pools.values():
+                closing.start_soon(each.aclose)
+
+
 _ALL = SessionId("")
 
 
@@ -75,16 +167,27 @@ class _Place:
 
 
 class AgentPool:
-    """The running agents of a node."""
+    """The running processes of one agent."""
 
     def __init__(
-        self, source: AgentSource, tasks: TaskGroup, clock: Clock, limits: Limits, policy: AgentPolicy
+        self,
+        agent: HostedAgent,
+        tasks: TaskGroup,
+        clock: Clock,
+        limits: Limits,
+        *,
+        running: Callable[[], int] | None = None,
     ) -> None:
-        self._source = source
+        """`running`: how many run in all, also of other agents."""
+        self.agent = agent
+        self.profile: AgentProfile | None = None
+        """What the newest that was there said of itself; none before the first."""
+        self._source = agent.source
         self._tasks = tasks
         self._clock = clock
         self._limits = limits
-        self._policy = policy
+        self._policy = agent.policy
+        self._all_running = running or (lambda: self.running)
         self._places: dict[SessionId, _Place] = {}
         self._breaker = Breaker(clock, limits)
 
@@ -151,19 +254,47 @@ class AgentPool:
             place.started_at = self._clock.monotonic()
             self._tasks.start_soon(self._serve, place, connection)
             await self._shake_hands(connection, place)
+            self.profile = connection.profile
         except TurnwireError as error:
             definite = isinstance(error, AgentLaunchFailed) and error.definite
             if self._breaker.failed(str(error), definite=definite):
-                extra = {"event": "agent_not_started", "code": error.code}
+                extra = {"event": "agent_not_started", "agent": self.name, "code": error.code}
                 logger.error("no agent could be started: %s", error, extra=extra)
             raise
         finally:
             place.is_starting = False
         return connection
 
+    @property
+    def name(self) -> AgentName:
+        return self.agent.name
+
+    @property
+    def recorded_name(self) -> AgentName | None:
+        """The name in a session's log. One without a name is the default one, whichever that is later."""
+        return None if self.name == UNNAMED else self.name
+
+    @property
+    def running(self) -> int:
+        """How many run, or are about to."""
+        return sum(1 for each in self._places.values() if each.is_starting or each.connection is not None)
+
+    @property
+    def availability(self) -> Availability:
+        """Where the agent stands now."""
+        if self.why_not is not None:
+            return Availability.UNAVAILABLE
+        if any(each.connection is not None for each in self._places.values()):
+            return Availability.RUNNING
+        return Availability.STARTING if self.running else Availability.NOT_STARTED
+
+    @property
+    def why_not(self) -> str | None:
+        """Why it is not available."""
+        return self.agent.missing or self._breaker.refusal
+
     def _check_room(self) -> None:
-        running = sum(1 for each in self._places.values() if each.is_starting or each.connection is not None)
-        if running >= self._limits.agent_processes:
+        if self._all_running() >= self._limits.agent_processes:
             raise LimitExceeded("too many agents run; close a session or raise the limit", limit="agent_processes")
 
     async def _shake_hands(self, connection: AgentConnection, place: _Place) -> None:
@@ -229,13 +360,17 @@ class Breaker:
         self._closed_until = 0.0
         self._reason = ""
 
+    @property
+    def refusal(self) -> str | None:
+        """Why the agent is not to be started now, and for how long; none if it is."""
+        left = self._closed_until - self._clock.monotonic()
+        return f"{self._reason}; it is not started again for {math.ceil(left)} s" if left > 0 else None
+
     def check(self) -> None:
         """Raises `AgentUnavailable` while the agent is not to be started."""
-        left = self._closed_until - self._clock.monotonic()
-        if left > 0:
-            raise AgentUnavailable(
-                f"{self._reason}; it is not started again for {math.ceil(left)} s", retry_after_s=round(left, 1)
-            )
+        if (refusal := self.refusal) is not None:
+            left = self._closed_until - self._clock.monotonic()
+            raise AgentUnavailable(refusal, retry_after_s=round(left, 1))
 
     def failed(self, reason: str, *, definite: bool = False) -> bool:
         """A start failed, or the agent died young. True if it is news: the first of its kind in a row."""

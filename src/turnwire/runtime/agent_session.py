@@ -24,7 +24,7 @@ from turnwire.core.choices import (
     settings_of,
     undone,
 )
-from turnwire.core.content import check_content, content_types
+from turnwire.core.content import check_content, content_types, with_context
 from turnwire.core.dialect import (
     AgentProfile,
     opening_params,
@@ -82,6 +82,8 @@ class AgentSession:
         self._replayed = replayed
         self._is_restoring = False
         """The agent is being told what users had chosen, or nobody has heard yet what it made of that."""
+        self._context: str | None = None
+        """What an agent without a memory of the session is told with its first prompt."""
         self._hurried: PromptId | None = None
         """The prompt whose answer somebody waits for already."""
 
@@ -137,6 +139,7 @@ class AgentSession:
         elif known_as is not None:
             ways = [way for way, offered in (("resume", profile.resume), ("load", profile.load)) if offered]
             ways.append("lost")
+        self._context = state.context
         self._try(ways, state, known_as)
 
     def _try(
@@ -284,6 +287,7 @@ class AgentSession:
             if owed is not None and owed.prompt_id == prompt_id and is_enough:
                 self._inbound.owed = None
             if isinstance(frame, Result):
+                self._context = None
                 self._inbound.put(read_prompt_result(now, prompt_id, frame.result))
             elif frame is not None:
                 self._inbound.put(AgentRefused(at=now, prompt_id=prompt_id, error=raw(frame.error)))
@@ -291,12 +295,15 @@ class AgentSession:
                 self._inbound.ready()
 
         profile = self._profile
+        accepts = content_types(profile.capabilities, profile.version)
         try:
             # A prompt accepted before any agent was there meets what this agent takes only now.
-            check_content(content, content_types(profile.capabilities, profile.version))
+            check_content(content, accepts)
         except ContentRefused as refusal:
             self._inbound.put(AgentRefused(at=self._clock.now_ms(), prompt_id=prompt_id, unsent=str(refusal)))
             return
+        if self._context is not None and not offered and self._inbound.how in {"new", "lost"}:
+            content = with_context(content, self._context, accepts)
         request_id = self._connection.ask(self._inbound, SESSION_PROMPT, self._prompt(content, meta), answered)
         if not offered:
             self._inbound.asked.clear()

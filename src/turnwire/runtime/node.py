@@ -8,11 +8,11 @@ asking. One session's failure is its own.
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager, suppress
 from functools import partial
 from types import MappingProxyType
-from typing import cast
+from typing import NamedTuple, cast
 from weakref import WeakValueDictionary
 
 import anyio
@@ -34,13 +34,13 @@ from turnwire.errors import (
     SessionClosed,
     TurnwireError,
 )
-from turnwire.ids import AgentSessionId, SessionId
+from turnwire.ids import AgentName, AgentSessionId, SessionId
 from turnwire.limits import Limits
 from turnwire.log.base import EventLog, Position, SessionHead
 from turnwire.runtime import new_ids
 from turnwire.runtime.agent_driver import AgentDriver
 from turnwire.runtime.agent_exit import failure_of
-from turnwire.runtime.agent_pool import AgentPolicy, AgentPool
+from turnwire.runtime.agent_pool import AgentPolicy, AgentPools, HostedAgent
 from turnwire.runtime.client_requests import ClientRequests
 from turnwire.runtime.clock import Clock, SystemClock
 from turnwire.runtime.folds import keep_view, open_state, open_view
@@ -57,17 +57,24 @@ logger = logging.getLogger(__name__)
 STOPPED = "daemon_stopped"
 
 
+class Fork(NamedTuple):
+    """The session that a new one goes on from."""
+
+    of: SessionId
+    context: str | None = None
+    """Its conversation as text, for an agent that has not had it; else the one that has it makes the fork."""
+
+
 class Node:
     """Sessions of this process. Make one with `open_node`."""
 
     def __init__(
         self,
         log: EventLog,
-        source: AgentSource,
+        agents: Sequence[HostedAgent],
         tasks: TaskGroup,
         clock: Clock,
         limits: Limits,
-        policy: AgentPolicy,
         rules: Rules,
         watch: Watch | None,
     ) -> None:
@@ -75,8 +82,7 @@ class Node:
         self._tasks = tasks
         self._clock = clock
         self._limits = limits
-        self._policy = policy
-        self._pool = AgentPool(source, tasks, clock, limits, policy)
+        self._pools = AgentPools(agents, tasks, clock, limits)
         self._loaded: dict[SessionId, Session] = {}
         self.loaded: Mapping[SessionId, Session] = MappingProxyType(self._loaded)
         """Sessions that are in memory."""
@@ -84,7 +90,7 @@ class Node:
         self._opening: dict[SessionId, anyio.Lock] = {}
         self._owned: set[SessionId] = set()
         """Sessions that this process has opened before: what was owed to them has been paid."""
-        self.agents = NodeAgents(self._driver, self._pool, clock, limits)
+        self.agents = NodeAgents(self._driver, self._pools, clock, limits)
         """What can be asked of and for a session's agent."""
         self._rules = rules
         self._watch = watch
@@ -108,25 +114,30 @@ class Node:
         *,
         session_id: SessionId | None = None,
         setup: Setup = NO_SETUP,
-        fork_of: SessionId | None = None,
+        fork: Fork | None = None,
         author: str | None = None,
         title: str | None = None,
+        agent_name: AgentName | None = None,
     ) -> SessionId:
         """A new session, or one that goes on from another; its agent's side is being opened when this returns.
 
-        Raises `SessionExists`, `LimitExceeded`; for a fork also `SessionNotFound`, and `LocalProtocolError` if no
-        agent has had that session yet.
+        Raises `SessionExists`, `LimitExceeded`, `UnknownAgent`; for a fork also `SessionNotFound`, and
+        `LocalProtocolError` if no agent has had that session yet.
         """
+        parent = None
+        pool = self._pools.named(agent_name)
+        if fork is not None and fork.context is None:
+            parent = await self._known_as(fork.of)
+            pool = self._pools.of((await self.session(fork.of)).state.agent_name)
         if len(self._loaded) >= self._limits.loaded_sessions:
             raise LimitExceeded(
                 "too many sessions are open; close one, or raise the limit", limit="loaded_sessions"
             )
-        parent = None if fork_of is None else await self._known_as(fork_of)
         session_id = session_id or new_ids.session_id()
         async with self._alone(session_id):
             head = await self._log.create(session_id)
             self._owned.add(session_id)
-            session = self._load(Opened(session_id, head.epoch, NOTHING, 0))
+            session = self._load(Opened(session_id, head.epoch, NOTHING, 0), pool.recorded_name)
             now = self._clock.now_ms()
             await session.submit(
                 CreateSession(
@@ -134,9 +145,11 @@ class Node:
                     session_id=session_id,
                     cwd=cwd,
                     setup=setup,
-                    fork_of=fork_of,
+                    fork_of=None if fork is None else fork.of,
                     title=title,
                     author=author,
+                    agent_name=pool.recorded_name,
+                    context=None if fork is None else fork.context,
                 )
             )
             self._drivers[session_id].open(parent)
@@ -241,7 +254,8 @@ class Node:
         async with self._alone(session_id):
             session = self._loaded.get(session_id)
             if session is None:
-                session = self._load(await open_state(self._log, session_id, self._limits))
+                opened = await open_state(self._log, session_id, self._limits)
+                session = self._load(opened, opened.state.agent_name)
                 if session_id not in self._owned:
                     await self._own(session)
         return session
@@ -267,7 +281,7 @@ class Node:
             raise
         self._owned.add(session.session_id)
 
-    def _load(self, opened: Opened) -> Session:
+    def _load(self, opened: Opened, agent_name: AgentName | None) -> Session:
         parties = Parties.of(opened.state)
         tail = self._tails.setdefault(opened.session_id, Tail(self._limits, opened.epoch, opened.head, parties))
         tail.reopen(opened.head, parties)
@@ -277,14 +291,15 @@ class Node:
         session.watch = self._watch or session.watch
         driver = self._drivers.get(opened.session_id)
         if driver is None:
+            pool = self._pools.of(agent_name)
             driver = AgentDriver(
                 opened.session_id,
-                self._pool,
+                pool,
                 self._clock,
                 self._tasks,
                 reopen=partial(self._come_back, opened.session_id),
                 view=self.view,
-                requests=ClientRequests(self._tasks, self._limits, own=self._policy.services),
+                requests=ClientRequests(self._tasks, self._limits, own=pool.agent.policy.services),
                 rules=self._rules,
             )
             self._drivers[opened.session_id] = driver
@@ -366,8 +381,8 @@ class Node:
             for session in self._loaded.values():
                 if session.state.unsettled:
                     # A v2 turn runs without an open request, so only the session knows that its agent works.
-                    self._pool.used(session.session_id)
-            await self._pool.recycle()
+                    self._drivers[session.session_id].used()
+            await self._pools.recycle()
             now = self._clock.monotonic()
             for session in list(self._loaded.values()):
                 is_lent = self._drivers[session.session_id].requests.has_offers
@@ -392,13 +407,13 @@ class Node:
             self._stop()
             self._tasks.cancel_scope.cancel()
             with anyio.CancelScope(shield=True):
-                await self._pool.aclose()
+                await self._pools.aclose()
 
 
 @asynccontextmanager
 async def open_node(
     log: EventLog,
-    source: AgentSource,
+    agents: AgentSource | Sequence[HostedAgent],
     *,
     clock: Clock | None = None,
     limits: Limits | None = None,
@@ -408,12 +423,16 @@ async def open_node(
 ) -> AsyncGenerator[Node]:
     """A running node over a log, recovered. On exit its tasks end; the log stays the caller's to close.
 
+    `agents`: those it hosts, the default one first; or the source of the only one, for which `policy` is.
     `rules` answer permission requests of agents before users are asked; `watch` hears every batch of events once it
     is seen.
     """
     clock, limits = clock or SystemClock(), limits or Limits()
+    hosted = (
+        agents if isinstance(agents, Sequence) else [HostedAgent(source=agents, policy=policy or AgentPolicy())]
+    )
     async with anyio.create_task_group() as tasks:
-        node = Node(log, source, tasks, clock, limits, policy or AgentPolicy(), rules or Rules(), watch)
+        node = Node(log, hosted, tasks, clock, limits, rules or Rules(), watch)
         async with node.running():
             yield node
 

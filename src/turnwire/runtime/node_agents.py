@@ -14,11 +14,11 @@ from msgspec import Raw
 from turnwire.core.dialect import NEWEST_VERSION, AgentProfile
 from turnwire.core.state import Phase
 from turnwire.errors import LocalProtocolError, RemoteProtocolError, SessionClosed
-from turnwire.ids import ClientId, SessionId
+from turnwire.ids import AgentName, ClientId, SessionId
 from turnwire.limits import Limits
 from turnwire.runtime.agent_connection import Listener
 from turnwire.runtime.agent_driver import AgentDriver
-from turnwire.runtime.agent_pool import AgentPool
+from turnwire.runtime.agent_pool import AgentPool, AgentPools, Sharing
 from turnwire.runtime.agent_session import AgentSession
 from turnwire.runtime.client_requests import Provider
 from turnwire.runtime.clock import Clock
@@ -37,23 +37,40 @@ NO_SESSION = SessionId("")
 class NodeAgents:
     """The agents of a node's sessions, as clients and operators need them."""
 
-    def __init__(self, find: Find, pool: AgentPool, clock: Clock, limits: Limits) -> None:
+    def __init__(self, find: Find, pools: AgentPools, clock: Clock, limits: Limits) -> None:
         self._find = find
-        self._pool = pool
+        self._pools = pools
         self._clock = clock
         self._limits = limits
-        self._profile: AgentProfile | None = None
 
-    async def profile(self) -> AgentProfile:
-        """What the agent says of itself. One is started if none has been there yet.
+    def hosted(self) -> list[AgentPool]:
+        """The agents that sessions can be made for, the default one first."""
+        return self._pools.hosted()
+
+    @property
+    def has_shared(self) -> bool:
+        """Whether a process of any of them may serve several sessions, whose users need not know of each other."""
+        return any(each.agent.policy.sharing is Sharing.SHARED for each in self._pools.hosted())
+
+    def named(self, name: AgentName | None) -> AgentPool:
+        """The agent of that name; none is the default one. Raises `UnknownAgent`."""
+        return self._pools.named(name)
+
+    def name_of(self, recorded: AgentName | None) -> AgentName:
+        """What the agent of a session is called."""
+        return self._pools.of(recorded).name
+
+    async def profile(self, name: AgentName | None = None) -> AgentProfile:
+        """What an agent says of itself; none names the default one. One is started if none has been there yet.
 
         Raises `AgentError`, `LinkError`, `RemoteProtocolError`, `LimitExceeded` if none can be had.
         """
-        if self._profile is None:
-            self._profile = (await self._pool.connection(NO_SESSION)).profile
-            self._pool.release(NO_SESSION)
-        assert self._profile is not None, "a connection has shaken hands"
-        return self._profile
+        pool = self._pools.of(name)
+        if pool.profile is None:
+            await pool.connection(NO_SESSION)
+            pool.release(NO_SESSION)
+        assert pool.profile is not None, "a connection has shaken hands"
+        return pool.profile
 
     async def explain(self, session_id: SessionId, *, for_owner: bool = True) -> Explanation:
         """Why the session stands where it stands, with the evidence. Raises `SessionNotFound`.
@@ -69,23 +86,26 @@ class NodeAgents:
             answered,
             driver.requests.open,
             agent_session.frames if agent_session is not None else LastFrames(),
-            self._pool.last_words(session_id, for_owner=for_owner),
+            driver.pool.last_words(session_id, for_owner=for_owner),
             reads_lines=for_owner or (connection is not None and not connection.is_shared),
         )
         return explain(session.state, connection, seen, quiet_s, self._limits.suspect_after_s)
 
-    async def authenticate(self, session_id: SessionId, method_id: str) -> None:
-        """Log in at the session's agent by one of the methods it offers. Then what failed can be tried again.
+    async def authenticate(
+        self, method_id: str, *, name: AgentName | None = None, session_id: SessionId | None = None
+    ) -> None:
+        """Log in at an agent, or at that of a session, by one of its methods. Then what failed can be tried again.
 
         Raises `RemoteProtocolError` if the agent refuses, `AgentError`, `LinkError` if there is none.
         """
-        connection = await self._pool.connection(session_id)
+        pool = self._pools.of(name) if session_id is None else (await self._find(session_id))[1].pool
+        connection = await pool.connection(session_id or NO_SESSION)
         await connection.authenticate(method_id)
 
-    async def logout(self) -> None:
-        """Log out at the agent. Raises as `authenticate` does."""
-        method = AUTH_LOGOUT if (await self.profile()).version == NEWEST_VERSION else LOGOUT
-        answer = await self.call(None, method, {})
+    async def logout(self, name: AgentName | None = None) -> None:
+        """Log out at an agent. Raises as `authenticate` does."""
+        method = AUTH_LOGOUT if (await self.profile(name)).version == NEWEST_VERSION else LOGOUT
+        answer = await self.call(None, method, {}, name=name)
         if isinstance(answer, Failure):
             raise RemoteProtocolError("the agent refused to log out", jsonrpc=answer.error.code)
 
@@ -150,19 +170,35 @@ class NodeAgents:
         if not _is_open(driver.agent_session):
             raise LocalProtocolError("no agent takes this session now; try again", session_id=session_id)
 
-    async def call(self, session_id: SessionId | None, method: str, params: dict[str, Raw]) -> Result | Failure:
+    async def call(
+        self,
+        session_id: SessionId | None,
+        method: str,
+        params: dict[str, Raw],
+        *,
+        name: AgentName | None = None,
+    ) -> Result | Failure:
         """A request beside ACP, as it is but for the name of the session; gives the agent's answer.
+
+        One about no session goes to the agent of that name.
 
         Raises `LocalProtocolError` if no agent takes the session, `AgentError`, `LinkError` if there is none.
         """
         if session_id is None:
-            return await (await self._pool.connection(NO_SESSION)).peer.call(method, raw(params))
+            return await (await self._pools.of(name).connection(NO_SESSION)).peer.call(method, raw(params))
         return await (await self._opened(session_id)).call(method, dict(params))
 
-    async def notify(self, session_id: SessionId | None, method: str, params: dict[str, Raw]) -> None:
+    async def notify(
+        self,
+        session_id: SessionId | None,
+        method: str,
+        params: dict[str, Raw],
+        *,
+        name: AgentName | None = None,
+    ) -> None:
         """A notification beside ACP. Raises as `call` does."""
         if session_id is None:
-            (await self._pool.connection(NO_SESSION)).peer.notify(method, raw(params))
+            (await self._pools.of(name).connection(NO_SESSION)).peer.notify(method, raw(params))
             return
         (await self._opened(session_id)).notify(method, params)
 

@@ -12,7 +12,8 @@ from turnwire.errors import NotFound
 from turnwire.server.access.addresses import Proxies
 from turnwire.server.access.middleware import AccessMiddleware, PublicRoute
 from turnwire.server.access.origins import BrowserPolicy
-from turnwire.server.acp.http import PATH, StreamableHttp
+from turnwire.server.acp.client_state import AGENT_PATH, PATH
+from turnwire.server.acp.http import StreamableHttp
 from turnwire.server.acp.registry import AcpConnections
 from turnwire.server.acp.websocket import Sockets
 from turnwire.server.daemon import Daemon
@@ -33,7 +34,7 @@ def create_app(daemon: Daemon) -> ASGIApp:
     if settings.acp:
         connections = AcpConnections(daemon)
         endpoints += StreamableHttp(connections).endpoints
-        routes.append(WebSocketRoute(PATH, Sockets(daemon, connections)))
+        routes += [WebSocketRoute(path, Sockets(daemon, connections)) for path in (PATH, AGENT_PATH)]
     paths: dict[str, dict[str, Endpoint]] = {}
     for each in endpoints:
         paths.setdefault(each.path, {})[each.method] = each

@@ -41,6 +41,8 @@ def shown(event: ev.AnyEvent) -> dict[str, Any]:
 
 
 def without_secrets(event: ev.AnyEvent) -> ev.AnyEvent:
+    if isinstance(event, ev.SessionCreated):
+        event = msgspec.structs.replace(event, context=None)
     if isinstance(event, ev.SessionCreated | ev.SetupChanged):
         return msgspec.structs.replace(event, mcp_servers=Raw(b"[]"), meta=msgspec.UNSET)
     return event

@@ -11,11 +11,26 @@ import pytest
 from tests.support.agents import V1, HandAgent, HandSource
 from tests.support.driving import WAIT_S
 
-from turnwire.errors import AgentLaunchFailed, AgentUnavailable, LimitExceeded, LinkBroken, RemoteProtocolError
-from turnwire.ids import SessionId
+from turnwire.errors import (
+    AgentLaunchFailed,
+    AgentUnavailable,
+    LimitExceeded,
+    LinkBroken,
+    RemoteProtocolError,
+    UnknownAgent,
+)
+from turnwire.ids import AgentName, SessionId
 from turnwire.limits import Limits
 from turnwire.runtime.agent_connection import AgentConnection
-from turnwire.runtime.agent_pool import AgentPolicy, AgentPool, Breaker, Sharing
+from turnwire.runtime.agent_pool import (
+    AgentPolicy,
+    AgentPool,
+    AgentPools,
+    Availability,
+    Breaker,
+    HostedAgent,
+    Sharing,
+)
 from turnwire.runtime.source import LinkedAgent
 from turnwire.testing import ManualClock
 from turnwire.testing.patience import quiet
@@ -78,7 +93,8 @@ async def house(
     clock, source = ManualClock(), source or HandSource()
     with anyio.fail_after(WAIT_S):
         async with anyio.create_task_group() as tasks:
-            agents = AgentPool(source, tasks, clock, limits or Limits(), policy or AgentPolicy())
+            hosted = HostedAgent(source=source, policy=policy or AgentPolicy())
+            agents = AgentPool(hosted, tasks, clock, limits or Limits())
             yield Rig(agents, source, clock)
             await agents.aclose()
             tasks.cancel_scope.cancel()
@@ -307,3 +323,45 @@ def test_a_failure_is_news_the_first_time_and_when_its_reason_changes(manual_clo
     assert [breaker.failed(reason) for reason in ("a", "a", "b", "b", "a")] == [True, False, True, False, True]
     breaker.succeeded()
     assert breaker.failed("a"), "it had worked in between"
+
+
+# -- several agents ------------------------------------------------------------------------------------------
+
+
+async def test_agents_share_the_limit_on_how_many_run_and_nothing_else() -> None:
+    clock, limits = ManualClock(), Limits(agent_processes=2)
+    one, two = HandSource(), HandSource()
+    hosted = [
+        HostedAgent(name=AgentName(name), source=source, policy=EACH)
+        for name, source in (("one", one), ("two", two))
+    ]
+    with anyio.fail_after(WAIT_S):
+        async with anyio.create_task_group() as tasks:
+            pools = AgentPools(hosted, tasks, clock, limits)
+            first, second = pools.hosted()
+            async with anyio.create_task_group() as starting:
+                for pool, source, session_id in ((first, one, A), (second, two, B)):
+                    starting.start_soon(pool.connection, session_id)
+                    await source.agent()
+                assert [each.availability for each in pools.hosted()] == [Availability.STARTING] * 2
+                assert (first.running, second.running) == (1, 1)
+                with pytest.raises(LimitExceeded):
+                    await first.connection(C)
+                starting.cancel_scope.cancel()
+            await pools.aclose()
+            tasks.cancel_scope.cancel()
+
+
+async def test_an_agent_that_is_not_hosted_any_more_says_what_to_do_and_is_in_no_list() -> None:
+    with anyio.fail_after(WAIT_S):
+        async with anyio.create_task_group() as tasks:
+            pools = AgentPools([HostedAgent(source=HandSource())], tasks, ManualClock(), Limits())
+            gone = pools.of(AgentName("gone"))
+            with pytest.raises(AgentLaunchFailed, match=r"\[agents\.gone\]"):
+                await gone.connection(A)
+            assert gone.availability is Availability.UNAVAILABLE
+            with pytest.raises(UnknownAgent, match="it hosts default"):
+                pools.named(AgentName("gone"))
+            assert [each.name for each in pools.hosted()] == ["default"]
+            assert pools.named(None).recorded_name is None, "the default one may have a name later"
+            tasks.cancel_scope.cancel()

@@ -29,7 +29,7 @@ from turnwire.core.view.patch import read_entries, read_members
 from turnwire.core.view.tools import Terminal
 from turnwire.core.view.transcript import AnyItem, Message, MessageRole, Speaker, Transcript, join_text
 from turnwire.core.view.turns import Place, TurnRecord
-from turnwire.ids import ClientId, PermissionId, PromptId, SessionId
+from turnwire.ids import AgentName, ClientId, PermissionId, PromptId, SessionId
 from turnwire.limits import REMEMBERED_CLIENTS
 from turnwire.wire.schema.update import STATES
 
@@ -54,6 +54,8 @@ class Session(Struct, omit_defaults=True, rename="camel"):
     phase: Phase = Phase.NEW
     created_at: int = 0
     additional_directories: tuple[str, ...] = ()
+    agent_name: AgentName | None = None
+    fork_of: SessionId | None = None
 
 
 class StoredView(Struct, omit_defaults=True, rename="camel"):
@@ -175,7 +177,17 @@ def find_answer(items: list[AnyItem], prompt_id: PromptId, place: Place) -> int 
 def _session_created(view: View, event: ev.SessionCreated) -> None:
     named = event.title is not None
     directories = event.additional_directories
-    view.session = Session(event.session_id, event.cwd, event.title, named, Phase.OPEN, event.at, directories)
+    view.session = Session(
+        event.session_id,
+        event.cwd,
+        event.title,
+        named,
+        Phase.OPEN,
+        event.at,
+        directories,
+        event.agent_name,
+        event.fork_of,
+    )
 
 
 def _setup_changed(view: View, event: ev.SetupChanged) -> None:

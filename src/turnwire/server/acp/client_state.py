@@ -24,7 +24,7 @@ from turnwire.core.encoder.encoder import Dialect
 from turnwire.core.translate.handshake import ClientProfile
 from turnwire.core.translate.members import members, text_of
 from turnwire.errors import Forbidden, SessionError, SessionNotFound, TurnwireError
-from turnwire.ids import PermissionId, PromptId, RequestId, SessionId
+from turnwire.ids import AgentName, PermissionId, PromptId, RequestId, SessionId
 from turnwire.server.access.identity import Identity, Role, audit
 from turnwire.server.acp.frame_queue import FrameQueue
 from turnwire.server.acp.rpc import failure_of
@@ -36,6 +36,9 @@ from turnwire.wire.methods import ELICITATION_CREATE
 
 PATH: Final = "/acp"
 """Where clients come to."""
+AGENT: Final = "agent"
+AGENT_PATH: Final = PATH + "/{agent}"
+"""Where those come to that want one agent, and can only give an address."""
 ELICITATION_ID = "elicitationId"
 """What the agent calls an elicitation that its user answers on a page; the end of it is told by this name."""
 REMEMBERED_PROMPTS = 1024
@@ -305,9 +308,12 @@ class ClientState:
         who: Identity,
         tasks: TaskGroup,
         subscription_changed: Callable[[Subscription], None] | None = None,
+        agent_name: AgentName | None = None,
     ) -> None:
         self.daemon = daemon
         self.who = who
+        self.agent_name = agent_name
+        """The agent whose address it came to; none came to that of all."""
         self.address: str | None = None
         """Where its last message came from."""
         self.profile = ClientProfile(version=1)
@@ -429,10 +435,10 @@ class ClientState:
 
     async def agent_version(self, session_id: SessionId) -> int:
         """The version that the values in the view are in: the agent's, or the client's if there never was one."""
-        agent = (await self.daemon.node.session(session_id)).state.agent
-        if agent is not None:
-            return agent.protocol_version
-        known = await profile_of(self.daemon)
+        state = (await self.daemon.node.session(session_id)).state
+        if state.agent is not None:
+            return state.agent.protocol_version
+        known = await profile_of(self.daemon, state.agent_name)
         return self.profile.version if known is None else known.version
 
     # -- rights --------------------------------------------------------------------------------------------

@@ -29,7 +29,7 @@ from turnwire.core.translate.handshake import (
     version_refusal,
 )
 from turnwire.errors import RemoteProtocolError, SessionError, TurnwireError
-from turnwire.ids import RequestId, SessionId
+from turnwire.ids import AgentName, RequestId, SessionId
 from turnwire.log import Position
 from turnwire.server.access.identity import Identity
 from turnwire.server.acp import methods, prompt_methods
@@ -89,8 +89,11 @@ class _Capabilities(Struct):
     meta: _Vendors = field(default=_Vendors(), name="_meta")
 
 
-async def agree(daemon: Daemon, params: Raw) -> Agreed:
-    """The agreement. Raises `RemoteProtocolError` for a client that speaks no version of ours."""
+async def agree(daemon: Daemon, params: Raw, agent_name: AgentName | None) -> Agreed:
+    """The agreement with a client of that agent, or of the default one.
+
+    Raises `RemoteProtocolError` for a client that speaks no version of ours.
+    """
     settings = daemon.settings
     client = read_client(params, newest=settings.protocol)
     dialect = Dialect(
@@ -106,7 +109,7 @@ async def agree(daemon: Daemon, params: Raw) -> Agreed:
         ready=waits,
         passed=frozenset({"additionalDirectories", "fork"}),
     )
-    result = initialize_result(await profile_of(daemon), client, host)
+    result = initialize_result(await profile_of(daemon, agent_name), client, host)
     return Agreed(client, dialect, waits, _wants_offsets(client.raw), result)
 
 
@@ -125,13 +128,19 @@ class AcpConnection:
     """One client."""
 
     def __init__(
-        self, daemon: Daemon, who: Identity, tasks: TaskGroup, *, connection_id: str | None = None
+        self,
+        daemon: Daemon,
+        who: Identity,
+        tasks: TaskGroup,
+        *,
+        agent_name: AgentName | None = None,
+        connection_id: str | None = None,
     ) -> None:
         self.connection_id = connection_id or secrets.token_urlsafe(24)
         """Unguessable, and no credential."""
         self.who = who
         self.is_closed = False
-        self._client = ClientState(daemon, who, tasks, self._tend)
+        self._client = ClientState(daemon, who, tasks, self._tend, agent_name)
         self._admission = Admission()
 
     @property
@@ -194,7 +203,7 @@ class AcpConnection:
         if verdict is not Admittance.TAKEN:
             return encode(Failure(request.id, REFUSALS[verdict]))
         try:
-            agreed = await agree(self._client.daemon, request.params)
+            agreed = await agree(self._client.daemon, request.params, self._client.agent_name)
         except TurnwireError as error:
             unsupported = version_refusal(error, newest=self._client.daemon.settings.protocol)
             return failure_of(request.id, error) if unsupported is None else failed(request.id, unsupported)

@@ -25,7 +25,7 @@ from turnwire.errors import (
 from turnwire.ids import Epoch, SessionId
 from turnwire.log.base import Position
 from turnwire.server.access.identity import Role
-from turnwire.server.acp.client_state import PATH
+from turnwire.server.acp.client_state import AGENT, AGENT_PATH, PATH
 from turnwire.server.acp.connection import EMPTY_BATCH, NO_BATCHES, AcpConnection
 from turnwire.server.acp.reader import resync
 from turnwire.server.acp.registry import AcpConnections, KeptConnection
@@ -63,8 +63,9 @@ class StreamableHttp:
         )
         self.endpoints = tuple(
             Endpoint(
-                method=method, path=PATH, stream=stream, summary=words, role=Role.OBSERVER, narrows=True, **more
+                method=method, path=path, stream=stream, summary=words, role=Role.OBSERVER, narrows=True, **more
             )
+            for path in (PATH, AGENT_PATH)
             for method, stream, words, more in rows
         )
         """In the form of the REST routes, so that roles, refusals and the audit are the same."""
@@ -93,7 +94,7 @@ class StreamableHttp:
     async def _initialize(self, call: Call, send: Send, body: bytes) -> None:
         if CONNECTION_ID in call.request.headers:
             raise BadRequest("this connection is initialized; leave Acp-Connection-Id out to open another one")
-        kept = await self._connections.open(call.who)
+        kept = await self._connections.open(call.who, call.request.path_params.get(AGENT))
         connection = kept.connection
         with kept.in_use():
             answer = await connection.initialize(body)

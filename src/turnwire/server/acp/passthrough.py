@@ -57,21 +57,21 @@ async def login(client: ClientState, request: Request) -> Raw:
     wanted = read_params(request.params, _Login)
     _check_alone(client)
     agents = client.daemon.node.agents
-    agent = await agents.profile()
+    agent = await agents.profile(client.agent_name)
     if not has_login(agent):
         raise _not_offered("this agent has no way to log in")
     if is_terminal(agent.auth_methods, wanted.method_id):
         raise invalid("this way to log in is a program that the client runs itself; run it, then connect anew")
-    await agents.authenticate(client.who.session_id or SessionId(""), wanted.method_id)
+    await agents.authenticate(wanted.method_id, name=client.agent_name, session_id=client.who.session_id)
     return EMPTY
 
 
 async def logout(client: ClientState, request: Request) -> Raw:
     """`logout`, or `auth/logout`."""
     agents = client.daemon.node.agents
-    if not can_log_out(await agents.profile()):
+    if not can_log_out(await agents.profile(client.agent_name)):
         raise _not_offered("this agent has no way to log out")
-    await agents.logout()
+    await agents.logout(client.agent_name)
     return EMPTY
 
 
@@ -80,7 +80,7 @@ def _check_alone(client: ClientState) -> None:
 
     A login counts for the whole agent, and what a method of its own does is for nobody here to know.
     """
-    if client.who.session_id is not None and client.daemon.settings.agent_process == "shared":
+    if client.who.session_id is not None and client.daemon.node.agents.has_shared:
         raise Forbidden(
             "your token is for one session, and other sessions share its agent; ask the owner to do this"
         )
@@ -144,14 +144,14 @@ async def request_extension(client: ClientState, request: Request) -> Raw | None
 async def notify_extension(client: ClientState, said: Notification) -> None:
     """A notification beside ACP."""
     session_id, params = _for_agent(client, said.params)
-    await client.daemon.node.agents.notify(session_id, said.method, params)
+    await client.daemon.node.agents.notify(session_id, said.method, params, name=client.agent_name)
 
 
 async def _ask_agent(
     client: ClientState, request: Request, session_id: SessionId | None, params: dict[str, Raw]
 ) -> Raw | None:
     """The agent's result; none if it refused, which the client is told in the agent's own words."""
-    answer = await client.daemon.node.agents.call(session_id, request.method, params)
+    answer = await client.daemon.node.agents.call(session_id, request.method, params, name=client.agent_name)
     if not isinstance(answer, Failure):
         return answer.result
     subscription = None if session_id is None else client.subscriptions.get(session_id)
@@ -265,7 +265,7 @@ class _AgentListener:
         self._subscription.behind(after, act)
 
     def heard_by_all(self, said: Notification) -> None:
-        if self._client.who.session_id is None or self._client.daemon.settings.agent_process != "shared":
+        if self._client.who.session_id is None or not self._client.daemon.node.agents.has_shared:
             self._client.put(encode(said), None)
 
     def completed(self, said: Notification) -> None:

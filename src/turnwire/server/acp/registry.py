@@ -22,7 +22,8 @@ from contextlib import contextmanager
 import anyio
 from anyio.abc import TaskStatus
 
-from turnwire.errors import ConnectionLimitReached, NotFound
+from turnwire.errors import ConnectionLimitReached, NotFound, UnknownAgent
+from turnwire.ids import AgentName
 from turnwire.server.access.identity import Identity
 from turnwire.server.acp.connection import AcpConnection
 from turnwire.server.daemon import Daemon
@@ -88,9 +89,17 @@ class AcpConnections:
         """Connections of each credential."""
         self._ended: dict[str, Identity] = {}
 
-    async def open(self, who: Identity) -> KeptConnection:
-        """A new connection. Raises `ConnectionLimitReached`, `ShuttingDown`."""
+    async def open(self, who: Identity, agent: str | None = None) -> KeptConnection:
+        """A new connection, at the address of that agent if one is named.
+
+        Raises `ConnectionLimitReached`, `ShuttingDown`, `NotFound`.
+        """
         self._daemon.check_open()
+        agent_name = None if agent is None else AgentName(agent)
+        try:
+            self._daemon.node.agents.named(agent_name)
+        except UnknownAgent as unknown:
+            raise NotFound(str(unknown), **unknown.context) from None
         limits = self._daemon.limits
         if self._each.total() >= limits.acp_connections:
             raise ConnectionLimitReached(
@@ -103,7 +112,7 @@ class AcpConnections:
             )
         # Now, because many may ask before the first of them is kept.
         self._each[who.token_id] += 1
-        return await self._daemon.tasks.start(self._keep, who)
+        return await self._daemon.tasks.start(self._keep, who, agent_name)
 
     def find(self, connection_id: str, who: Identity) -> KeptConnection:
         """The caller's connection. Raises `NotFound`, also for one of somebody else."""
@@ -127,7 +136,9 @@ class AcpConnections:
             self._forget(kept.connection)
             kept.end(ends_work=ends_work)
 
-    async def _keep(self, who: Identity, *, task_status: TaskStatus[KeptConnection]) -> None:
+    async def _keep(
+        self, who: Identity, agent_name: AgentName | None, *, task_status: TaskStatus[KeptConnection]
+    ) -> None:
         grace_s = self._daemon.limits.connection_grace_s
         try:
             with (
@@ -135,7 +146,7 @@ class AcpConnections:
                 anyio.CancelScope(deadline=anyio.current_time() + grace_s) as life,
             ):
                 async with anyio.create_task_group() as tasks:
-                    connection = AcpConnection(self._daemon, who, tasks)
+                    connection = AcpConnection(self._daemon, who, tasks, agent_name=agent_name)
                     kept = self._kept[connection.connection_id] = KeptConnection(connection, life, grace_s)
                     try:
                         task_status.started(kept)

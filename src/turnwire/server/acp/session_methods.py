@@ -19,7 +19,7 @@ from msgspec.structs import replace
 
 from turnwire.core.inputs import ChangeSetup
 from turnwire.core.state import Phase, Setup
-from turnwire.core.translate.members import members
+from turnwire.core.translate.members import members, text_of
 from turnwire.core.translate.sessions import (
     current_offers,
     read_opening,
@@ -35,9 +35,11 @@ from turnwire.errors import (
     SessionNotFound,
     TurnwireError,
 )
-from turnwire.ids import Epoch, SessionId
+from turnwire.ids import AgentName, Epoch, SessionId
 from turnwire.log.base import Position
 from turnwire.log.rules import check_position
+from turnwire.runtime.agent_pool import UNNAMED
+from turnwire.runtime.node import Fork
 from turnwire.server.access.directories import check_cwd
 from turnwire.server.access.identity import Role
 from turnwire.server.acp.client_state import ClientState, NotificationRow, Row
@@ -45,7 +47,7 @@ from turnwire.server.acp.prompt_methods import answer_from_log, cancel_input, dr
 from turnwire.server.acp.rpc import EMPTY, Named, invalid, read_params
 from turnwire.server.acp.subscription import Start
 from turnwire.server.daemon import configuration
-from turnwire.server.daemon.creation import checked_setup, create_session
+from turnwire.server.daemon.creation import checked_setup, create_session, hear_agent
 from turnwire.server.daemon.session_list import SessionEntry, Wanted
 from turnwire.wire.jsonrpc import Request, raw
 from turnwire.wire.methods import (
@@ -122,8 +124,18 @@ async def new(client: ClientState, request: Request) -> None:
     if client.who.session_id is not None:
         raise Forbidden("this token is for one session; attach to that one")
     wanted = read_opening(request.method, request.params, client.profile.version)
+    agent_name = _agent_of(client, request)
     cwd = await to_thread.run_sync(check_cwd, wanted.cwd, daemon.roots)
-    await _create(client, request, cwd, await _granted(client, wanted.setup))
+    setup = await _granted(client, wanted.setup, agent_name)
+    await _create(client, request, cwd, setup, agent_name=agent_name)
+
+
+def _agent_of(client: ClientState, request: Request) -> AgentName | None:
+    """The agent of a new session: `_meta.turnwire.agent`, else that of the address. Raises `UnknownAgent`."""
+    wanted = text_of(members(members(members(request.params).get("_meta")).get(VENDOR)), "agent")
+    agent_name = client.agent_name if wanted is None else AgentName(wanted)
+    client.daemon.node.agents.named(agent_name)
+    return agent_name
 
 
 async def fork(client: ClientState, request: Request) -> None:
@@ -140,7 +152,7 @@ async def fork(client: ClientState, request: Request) -> None:
     params = members(request.params)
     wanted = read_opening(request.method, raw({"cwd": state.cwd} | params), client.profile.version)
     cwd = state.cwd if "cwd" not in params else await to_thread.run_sync(check_cwd, wanted.cwd, daemon.roots)
-    setup = await _granted(client, wanted.setup)
+    setup = await _granted(client, wanted.setup, state.agent_name)
     if "mcpServers" not in params:
         setup = replace(setup, mcp_servers=state.setup.mcp_servers)
     if setup.meta is UNSET:
@@ -148,19 +160,27 @@ async def fork(client: ClientState, request: Request) -> None:
     await _create(client, request, cwd, setup, parent)
 
 
-async def _granted(client: ClientState, setup: Setup) -> Setup:
+async def _granted(client: ClientState, setup: Setup, agent_name: AgentName | None) -> Setup:
     """The setup with true paths. Raises if the agent takes no directories, or one of them cannot be granted."""
     try:
-        return await checked_setup(client.daemon, setup)
+        return await checked_setup(client.daemon, setup, agent_name)
     except BadRequest as refused:
         raise invalid(str(refused)) from None
 
 
 async def _create(
-    client: ClientState, request: Request, cwd: str, setup: Setup, fork_of: SessionId | None = None
+    client: ClientState,
+    request: Request,
+    cwd: str,
+    setup: Setup,
+    fork_of: SessionId | None = None,
+    *,
+    agent_name: AgentName | None = None,
 ) -> None:
     daemon = client.daemon
-    session_id = await create_session(daemon, cwd, setup, author=client.who.name, fork_of=fork_of)
+    fork = None if fork_of is None else Fork(fork_of)
+    session_id = await create_session(daemon, cwd, setup, author=client.who.name, fork=fork, agent_name=agent_name)
+    await hear_agent(daemon, session_id)
     subscription = client.subscription(session_id)
     client_id = await daemon.clients.attach(session_id, client.who)
     view = await daemon.node.view(session_id)
@@ -177,7 +197,7 @@ async def load(client: ClientState, request: Request) -> None:
     state = (await client.daemon.node.session(named.session_id)).state
     if await to_thread.run_sync(_true_path, wanted.cwd) != state.cwd:
         raise invalid("`cwd` is not the directory of this session; give its own, as `session/list` shows it")
-    setup = await _granted(client, wanted.setup)
+    setup = await _granted(client, wanted.setup, state.agent_name)
     if setup.meta is UNSET:
         setup = replace(setup, meta=state.setup.meta)
     await enter(client, request, named.session_id, _history(named.cursor, 0 if wanted.replay else None), setup)
@@ -387,13 +407,17 @@ async def list_sessions(client: ClientState, request: Request) -> Raw:
     if wanted.cursor is not None and not wanted.cursor.startswith(_AFTER):
         raise invalid("this is no cursor of ours; list from the start, without one")
     after = None if wanted.cursor is None else SessionId(wanted.cursor.removeprefix(_AFTER))
-    found, going_on = await client.daemon.sessions.page(client.who, Wanted(cwd, state="open"), after, PAGE)
+    found, going_on = await client.daemon.sessions.page(
+        client.who, Wanted(cwd, state="open", agent=client.agent_name), after, PAGE
+    )
     result: dict[str, Any] = {"sessions": [_shown(each) for each in found]}
     return raw(result if going_on is None else {**result, "nextCursor": _AFTER + going_on})
 
 
 def _shown(entry: SessionEntry) -> dict[str, Any]:
     shown: dict[str, Any] = {"sessionId": entry.session_id, "cwd": entry.cwd, "updatedAt": entry.updated_at}
+    if entry.agent != UNNAMED:
+        shown["_meta"] = {VENDOR: {"agent": entry.agent}}
     if entry.additional_directories:
         shown["additionalDirectories"] = entry.additional_directories
     return shown if entry.title is None else {**shown, "title": entry.title}

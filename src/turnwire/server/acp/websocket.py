@@ -21,7 +21,7 @@ from starlette.types import Receive, Scope, Send
 from turnwire.errors import BadRequest, TurnwireError
 from turnwire.server.access.identity import ANYBODY, IDENTITY, Identity, audit
 from turnwire.server.access.rates import caller_of
-from turnwire.server.acp.client_state import PATH
+from turnwire.server.acp.client_state import AGENT, PATH
 from turnwire.server.acp.http import CONNECTION_ID
 from turnwire.server.acp.registry import AcpConnections, KeptConnection
 from turnwire.server.daemon import Daemon
@@ -81,7 +81,7 @@ class Sockets:
             raise BadRequest("`attaches` is true or false")
         asked = query.get("connection")
         if not asked:
-            return await self._connections.open(who)
+            return await self._connections.open(who, scope.get("path_params", {}).get(AGENT))
         kept = self._connections.find(asked[-1], who)
         kept.connection.take_up(attaches=attaches == "true")
         return kept

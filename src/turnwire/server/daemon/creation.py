@@ -16,9 +16,10 @@ from turnwire.core.dialect import AgentProfile
 from turnwire.core.state import Setup
 from turnwire.core.translate.members import entries
 from turnwire.core.translate.sessions import unwanted_servers
+from turnwire.core.view.markdown import markdown
 from turnwire.errors import AgentError, BadRequest, LimitExceeded, SessionLimitReached, TurnwireError
-from turnwire.ids import SessionId
-from turnwire.runtime.node import opening_failure
+from turnwire.ids import AgentName, SessionId
+from turnwire.runtime.node import Fork, opening_failure
 from turnwire.server.access.directories import check_directories
 from turnwire.server.daemon.daemon import Daemon
 
@@ -33,27 +34,32 @@ async def create_session(
     author: str,
     session_id: SessionId | None = None,
     title: str | None = None,
-    fork_of: SessionId | None = None,
-    wait: bool = True,
+    fork: Fork | None = None,
+    agent_name: AgentName | None = None,
 ) -> SessionId:
-    """Record a session and, with `wait`, give its agent the time to take it.
+    """Record a session; its agent is being asked for it when this returns.
 
-    Raises `SessionLimitReached`, `SessionExists`; with `wait` also `AuthRequired`, `AgentLaunchFailed` and
-    `AgentUnavailable`.
+    Raises `SessionLimitReached`, `SessionExists`, `UnknownAgent`.
     """
     try:
-        created = await daemon.node.create(
-            cwd, session_id=session_id, setup=setup, fork_of=fork_of, author=author, title=title
+        return await daemon.node.create(
+            cwd,
+            session_id=session_id,
+            setup=setup,
+            fork=fork,
+            author=author,
+            title=title,
+            agent_name=agent_name,
         )
     except LimitExceeded as error:
         raise SessionLimitReached(str(error), limit=daemon.limits.loaded_sessions) from None
-    if wait:
-        await _hear_agent(daemon, created)
-    return created
 
 
-async def _hear_agent(daemon: Daemon, session_id: SessionId) -> None:
-    """Wait for the agent of a new session, not for long. A session that no agent takes is removed again."""
+async def hear_agent(daemon: Daemon, session_id: SessionId) -> None:
+    """Wait for the agent of a new session, not for long. A session that no agent takes is removed again.
+
+    Raises `AuthRequired`, `AgentLaunchFailed`, `AgentUnavailable`.
+    """
     failure: AgentError | None = None
     with anyio.move_on_after(daemon.limits.opening_s):
         failure = await opening_failure(daemon.node, session_id)
@@ -62,19 +68,27 @@ async def _hear_agent(daemon: Daemon, session_id: SessionId) -> None:
         raise failure
 
 
-async def profile_of(daemon: Daemon) -> AgentProfile | None:
-    """What the agent says of itself; none if there is none to be had now."""
+async def context_of(daemon: Daemon, session_id: SessionId) -> str:
+    """The conversation of a session, for another agent that takes it over. Raises `SessionNotFound`."""
+    view = await daemon.node.view(session_id)
+    whose = daemon.node.agents.name_of(view.session.agent_name)
+    said = markdown(view, daemon.limits.context_chars)
+    return f"# The conversation so far, with the agent {whose!r}; go on from here\n\n{said}\n"
+
+
+async def profile_of(daemon: Daemon, agent_name: AgentName | None = None) -> AgentProfile | None:
+    """What an agent says of itself, the default one if none is named; none if there is none to be had now."""
     with anyio.move_on_after(daemon.limits.opening_s):
         try:
-            return await daemon.node.agents.profile()
+            return await daemon.node.agents.profile(agent_name)
         except TurnwireError as error:
-            extra = {"event": "agent_not_known", "code": error.code}
+            extra = {"event": "agent_not_known", "agent": agent_name, "code": error.code}
             logger.warning("a client is offered what every agent has: %s", error, extra=extra)
     return None
 
 
-async def checked_setup(daemon: Daemon, setup: Setup) -> Setup:
-    """The setup with the true paths of its directories.
+async def checked_setup(daemon: Daemon, setup: Setup, agent_name: AgentName | None = None) -> Setup:
+    """The setup with the true paths of its directories, for a session of that agent.
 
     Raises `BadRequest` if the agent takes none or one is no directory, or if it takes no such MCP servers;
     `Forbidden` for a directory outside the roots.
@@ -82,7 +96,7 @@ async def checked_setup(daemon: Daemon, setup: Setup) -> Setup:
     directories = setup.additional_directories
     if not directories and not entries(setup.mcp_servers):
         return setup
-    agent = await profile_of(daemon)
+    agent = await profile_of(daemon, agent_name)
     unwanted = None if agent is None else unwanted_servers(setup.mcp_servers, agent)
     if unwanted is not None:
         raise BadRequest(unwanted)

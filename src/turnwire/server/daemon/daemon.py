@@ -5,9 +5,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Generator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import anyio
@@ -19,7 +21,7 @@ from turnwire.ids import SessionId
 from turnwire.limits import Limits
 from turnwire.log import EventLog, MemoryEventLog, SqliteEventLog
 from turnwire.log.sqlite_wal import Durability
-from turnwire.runtime.agent_pool import AgentPolicy, Sharing
+from turnwire.runtime.agent_pool import AgentPolicy, HostedAgent, Sharing
 from turnwire.runtime.clock import Clock, SystemClock
 from turnwire.runtime.node import Node, drain, open_node
 from turnwire.runtime.permission_rules import Rules
@@ -31,8 +33,9 @@ from turnwire.server.access.tokens import Tokens
 from turnwire.server.bodies import Bodies
 from turnwire.server.daemon.clients import Clients
 from turnwire.server.daemon.session_list import SessionList
+from turnwire.server.settings.agents import AgentEntry
 from turnwire.server.settings.declared import Settings
-from turnwire.server.telemetry.metrics import Metrics
+from turnwire.server.telemetry.metrics import AgentLevel, Metrics
 from turnwire.server.telemetry.tracing import TurnTraces
 
 
@@ -170,9 +173,16 @@ class Daemon:
 
 @asynccontextmanager
 async def open_daemon(
-    settings: Settings, limits: Limits, source: AgentSource, *, clock: Clock | None = None
+    settings: Settings,
+    limits: Limits,
+    agents: AgentSource | Sequence[HostedAgent],
+    *,
+    clock: Clock | None = None,
 ) -> AsyncGenerator[Daemon]:
-    """A running daemon without a listener. Raises `ConfigError`, `LogError` before anything has started."""
+    """A running daemon without a listener. Raises `ConfigError`, `LogError` before anything has started.
+
+    `agents`: those it hosts, the default one first; or where the only one comes from.
+    """
     clock = clock or SystemClock()
     async with AsyncExitStack() as stack:
         log, data = await _open_log(settings, limits)
@@ -187,16 +197,12 @@ async def open_daemon(
             traces.take(session_id, events)
             activity.take(session_id, events)
 
-        policy = AgentPolicy(
-            sharing=Sharing(settings.agent_process),
-            services=settings.services,
-            newest_protocol=settings.agent_protocol,
-            confidential=True,
-        )
+        policy = agent_policy(settings, settings.hosted()[0])
         node = await stack.enter_async_context(
-            open_node(log, source, clock=clock, limits=limits, policy=policy, rules=rules, watch=watch)
+            open_node(log, agents, clock=clock, limits=limits, policy=policy, rules=rules, watch=watch)
         )
         metrics.sessions = node.loaded.values
+        metrics.agents = partial(_agent_levels, node)
         clients = Clients(node, clock)
         rules.attended = clients.attended
         tasks = await stack.enter_async_context(anyio.create_task_group())
@@ -222,6 +228,24 @@ async def open_daemon(
             tasks=tasks,
             first_token=first_token,
         )
+
+
+def agent_policy(settings: Settings, entry: AgentEntry) -> AgentPolicy:
+    """What an operator decided about one agent."""
+    return AgentPolicy(
+        sharing=Sharing(entry.process),
+        services=settings.services,
+        newest_protocol=entry.protocol,
+        confidential=True,
+    )
+
+
+def _agent_levels(node: Node) -> list[AgentLevel]:
+    sessions = Counter(node.agents.name_of(each.state.agent_name) for each in node.loaded.values())
+    return [
+        AgentLevel(each.name, each.running, sessions[each.name], each.why_not is None)
+        for each in node.agents.hosted()
+    ]
 
 
 async def _open_log(settings: Settings, limits: Limits) -> tuple[EventLog, Path | None]:

@@ -23,7 +23,7 @@ from turnwire.core.view import VIEW_VERSION, Latest, Session, View
 from turnwire.core.view.transcript import Speaker
 from turnwire.core.view.view import StoredView
 from turnwire.errors import PositionLost, SessionNotFound
-from turnwire.ids import ClientId, Epoch, SessionId
+from turnwire.ids import AgentName, ClientId, Epoch, SessionId
 from turnwire.limits import Limits
 from turnwire.log.base import EventLog, Position, SessionHead
 from turnwire.runtime.folds import VIEW, open_view
@@ -50,6 +50,9 @@ class SessionEntry(Struct, frozen=True, kw_only=True, omit_defaults=True, rename
     session_id: SessionId
     workspace_cwd: str
     cwd: str
+    agent: AgentName
+    """The name of its agent."""
+    fork_of: SessionId | None = None
     title: str | None = None
     display_name: str | None = None
     created_at: str
@@ -70,8 +73,11 @@ class Wanted(NamedTuple):
     below: bool = False
     """Also those in directories below `cwd`."""
     state: Standing | Literal["open"] | None = None
+    agent: AgentName | None = None
 
     def takes(self, entry: SessionEntry) -> bool:
+        if self.agent is not None and entry.agent != self.agent:
+            return False
         if self.cwd is not None and entry.cwd != self.cwd and not (self.below and _is_below(entry.cwd, self.cwd)):
             return False
         if self.state is None:
@@ -128,6 +134,8 @@ class SessionList:
             session_id=session_id,
             workspace_cwd=session.cwd,
             cwd=session.cwd,
+            agent=self._node.agents.name_of(session.agent_name),
+            fork_of=session.fork_of,
             title=session.title,
             display_name=session.title,
             created_at=iso(session.created_at),

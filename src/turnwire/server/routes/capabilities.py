@@ -10,9 +10,11 @@ from pathlib import PurePath
 from msgspec import Struct
 
 from turnwire import __version__
+from turnwire.runtime.agent_pool import UNNAMED
 from turnwire.server.access.directories import workspace_id
 from turnwire.server.access.identity import Role
 from turnwire.server.endpoint import Call, Endpoint, Reply
+from turnwire.server.settings.declared import Settings
 
 KNOWN_FEATURES = (
     "health",
@@ -51,6 +53,7 @@ OWN_FEATURES = (
     "session_export",
     "session_explain",
     "client_services",
+    "agents",
     "tokens",
 )
 """By names of our own."""
@@ -84,8 +87,8 @@ class WorkspaceEntry(Struct, frozen=True, kw_only=True):
     trusted: bool
 
 
-class AgentEntry(Struct, frozen=True):
-    """The agent of this daemon, as the operator named it."""
+class DefaultAgent(Struct, frozen=True):
+    """The agent of sessions that name none, as the operator named it; `GET /agents` has all."""
 
     name: str
 
@@ -102,7 +105,7 @@ class Capabilities(Struct, frozen=True, kw_only=True, rename="camel"):
     transports: list[str]
     policy: Policy
     limits: CapabilityLimits
-    agent: AgentEntry
+    agent: DefaultAgent
 
 
 async def show(call: Call) -> Reply:
@@ -136,9 +139,17 @@ async def show(call: Call) -> Reply:
                 session_restore_timeout_ms=round(limits.opening_s * 1000),
                 max_body_bytes=limits.body_bytes,
             ),
-            agent=AgentEntry(PurePath(settings.agent[0]).name if settings.agent else "scripted"),
+            agent=DefaultAgent(_default_agent(settings)),
         )
     )
+
+
+def _default_agent(settings: Settings) -> str:
+    """Its name; of one without, its program."""
+    entry = settings.hosted()[0]
+    if entry.name != UNNAMED:
+        return entry.name
+    return PurePath(entry.command[0]).name if entry.command else "scripted"
 
 
 ENDPOINTS: tuple[Endpoint, ...] = (

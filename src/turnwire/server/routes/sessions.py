@@ -21,7 +21,7 @@ from msgspec.structs import asdict, fields, replace
 
 from turnwire.core.ending import RESTARTED
 from turnwire.core.inputs import Close, Rename
-from turnwire.core.state import Phase, Setup
+from turnwire.core.state import Phase, SessionState, Setup
 from turnwire.core.translate.views import latest_in
 from turnwire.core.view import Latest, TurnRecord, Usage, View
 from turnwire.errors import (
@@ -45,13 +45,13 @@ from turnwire.errors import (
     TurnwireError,
     UnknownClient,
 )
-from turnwire.ids import ClientId, Epoch, PromptId, SessionId
-from turnwire.runtime.node import STOPPED
+from turnwire.ids import AgentName, ClientId, Epoch, PromptId, SessionId
+from turnwire.runtime.node import STOPPED, Fork
 from turnwire.server.access.directories import check_cwd, workspace_of
 from turnwire.server.access.identity import Role
 from turnwire.server.bodies import BodyKind
 from turnwire.server.daemon import configuration
-from turnwire.server.daemon.creation import checked_setup, create_session
+from turnwire.server.daemon.creation import checked_setup, context_of, create_session, hear_agent
 from turnwire.server.daemon.session_list import SessionEntry, Standing, Wanted, iso
 from turnwire.server.endpoint import Call, Endpoint, Reply, ShapeQuery
 from turnwire.server.streams.history import replay, snapshot_of
@@ -76,6 +76,8 @@ class NewSession(Struct, frozen=True, kw_only=True, rename="camel"):
 
     cwd: str | None = None
     """Where it works; the daemon's first directory if none is given."""
+    agent: str | None = None
+    """The name of its agent, as `GET /agents` has it; the default one if none is given."""
     session_id: GivenId | None = None
     session_scope: Literal["single", "thread"] | None = None
     """`single` enters the newest open session of that directory, if there is one."""
@@ -98,6 +100,8 @@ class ListQuery(Struct, frozen=True):
     cursor: str | None = None
     cwd: str | None = None
     state: Standing | Literal["open"] | None = None
+    agent: str | None = None
+    """Only the sessions of this agent."""
 
 
 class PageQuery(Struct, frozen=True):
@@ -165,6 +169,7 @@ class SessionOpened(Struct, frozen=True, kw_only=True, rename="camel"):
 
     session_id: SessionId
     workspace_cwd: str
+    agent: AgentName
     attached: bool
     """It was there already."""
     client_id: ClientId
@@ -213,10 +218,12 @@ class SessionLoaded(SessionResumed, frozen=True, kw_only=True, rename="camel"):
     live_journal: list[dict[str, Any]]
 
 
-class Fork(Struct, frozen=True, kw_only=True, rename="camel"):
+class NewFork(Struct, frozen=True, kw_only=True, rename="camel"):
     """Where the new session works, and its name; the old one's directory if none is given."""
 
     cwd: str | None = None
+    agent: str | None = None
+    """Another agent, which goes on from the conversation as text; without it the session's own makes the fork."""
     session_id: GivenId | None = None
     title: str | None = None
 
@@ -229,11 +236,12 @@ async def create(call: Call) -> Reply:
     daemon.check_open()
     if call.who.session_id is not None and call.who.session_id != wanted.session_id:
         raise Forbidden("this token is for another session")
+    agent = daemon.node.agents.named(_agent_name(wanted.agent))
     cwd = await to_thread.run_sync(check_cwd, wanted.cwd or str(daemon.roots[0]), daemon.roots)
     if wanted.session_scope != "single":
         return Reply(await _create(call, cwd))
     async with daemon.sessions.sharing:
-        found = await daemon.sessions.newest(call.who, Wanted(cwd, state="open"))
+        found = await daemon.sessions.newest(call.who, Wanted(cwd, state="open", agent=agent.name))
         if found is None:
             return Reply(await _create(call, cwd))
     return Reply((await enter(call, found.session_id, attached=True)).opened)
@@ -249,12 +257,14 @@ async def _create(call: Call, cwd: str) -> SessionOpened:
     session_id = await create_session(
         daemon,
         cwd,
-        await checked_setup(daemon, setup),
+        await checked_setup(daemon, setup, _agent_name(wanted.agent)),
         author=call.who.name,
         session_id=checked_id(wanted.session_id),
         title=checked_title(wanted.title),
-        wait=call.query.wait,
+        agent_name=_agent_name(wanted.agent),
     )
+    if call.query.wait:
+        await hear_agent(daemon, session_id)
     if wanted.approval_mode is not None:
         try:
             await configuration.set_mode(
@@ -266,6 +276,10 @@ async def _create(call: Call, cwd: str) -> SessionOpened:
     return (await enter(call, session_id, attached=False)).opened
 
 
+def _agent_name(given: str | None) -> AgentName | None:
+    return None if given is None else AgentName(given)
+
+
 async def enter(call: Call, session_id: SessionId, *, attached: bool) -> Entered:
     """Attach the caller. Raises `SessionNotFound`, `SessionClosed`."""
     node = call.daemon.node
@@ -275,6 +289,7 @@ async def enter(call: Call, session_id: SessionId, *, attached: bool) -> Entered
     opened = SessionOpened(
         session_id=session_id,
         workspace_cwd=view.session.cwd,
+        agent=node.agents.name_of(view.session.agent_name),
         attached=attached,
         client_id=client_id,
         created_at=iso(view.session.created_at),
@@ -348,17 +363,28 @@ async def fork(call: Call) -> Reply:
     if state.phase is Phase.CLOSED:
         raise SessionClosed("the session is closed and its agent has forgotten it", session_id=call.session_id)
     cwd = await to_thread.run_sync(check_cwd, wanted.cwd or state.cwd, daemon.roots)
+    is_other, setup = _is_other_agent(call, state), replace(state.setup, additional_directories=())
     session_id = await create_session(
         daemon,
         cwd,
-        replace(state.setup, additional_directories=()),
+        await checked_setup(daemon, replace(setup, meta=UNSET), _agent_name(wanted.agent)) if is_other else setup,
         author=call.who.name,
         session_id=checked_id(wanted.session_id),
         title=checked_title(wanted.title),
-        fork_of=call.session_id,
-        wait=call.query.wait,
+        fork=Fork(call.session_id, await context_of(daemon, call.session_id) if is_other else None),
+        agent_name=_agent_name(wanted.agent),
     )
+    if call.query.wait:
+        await hear_agent(daemon, session_id)
     return Reply((await enter(call, session_id, attached=False)).opened)
+
+
+def _is_other_agent(call: Call, state: SessionState) -> bool:
+    """Whether a fork is for another agent, which has not had the session. Raises `UnknownAgent`."""
+    agents, wanted = call.daemon.node.agents, call.body
+    return wanted.agent is not None and agents.named(_agent_name(wanted.agent)).name != agents.name_of(
+        state.agent_name
+    )
 
 
 def _members(opened: SessionOpened) -> dict[str, Any]:
@@ -395,7 +421,8 @@ def _terminal(record: TurnRecord) -> PromptTerminal:
 async def list_all(call: Call) -> Reply:
     query: ListQuery = call.query
     cwd = None if query.cwd is None else await _true_path(query.cwd)
-    return await _page(call, Wanted(cwd, state=query.state), query.size, query.cursor)
+    wanted = Wanted(cwd, state=query.state, agent=_agent_name(query.agent))
+    return await _page(call, wanted, query.size, query.cursor)
 
 
 async def list_workspace(call: Call) -> Reply:
@@ -585,7 +612,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         act=fork,
         summary="Make a new session that goes on from this one, if the agent can",
         role=Role.CONTROLLER,
-        takes=Fork,
+        takes=NewFork,
         query=CreateQuery,
         gives=SessionOpened,
         refuses=(

@@ -7,6 +7,7 @@ from typing import Any
 
 from turnwire.server.endpoint import Call, Endpoint, Reply
 from turnwire.server.routes import (
+    agents,
     capabilities,
     clients,
     configuration,
@@ -50,6 +51,7 @@ ALWAYS: tuple[Endpoint, ...] = (
 ENDPOINTS: tuple[Endpoint, ...] = (
     *ALWAYS,
     *capabilities.ENDPOINTS,
+    *agents.ENDPOINTS,
     *tokens.ENDPOINTS,
     *sessions.ENDPOINTS,
     *clients.ENDPOINTS,

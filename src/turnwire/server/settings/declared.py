@@ -13,8 +13,11 @@ from typing import Annotated, Any, Literal, NamedTuple, get_type_hints
 from turnwire.core.policy import Rule, read_rules
 from turnwire.errors import ConfigError
 from turnwire.limits import Bound, catalogue
+from turnwire.runtime.agent_pool import UNNAMED
 from turnwire.server.access.origins import check_bind
+from turnwire.server.settings import agents as named_agents
 from turnwire.server.settings import kinds
+from turnwire.server.settings.agents import AgentEntry, hosted_entries
 from turnwire.server.settings.kinds import Kind
 
 PREFIX = "TURNWIRE_"
@@ -98,6 +101,13 @@ class ForAgents:
     agent: Annotated[
         tuple[str, ...], About(kinds.command(), "the agent's command; without one, the built-in agent")
     ] = ()
+    agents: Annotated[
+        tuple[AgentEntry, ...],
+        About(named_agents.agents(), "further agents, by name; the first is the default one if there is no other"),
+    ] = ()
+    default_agent: Annotated[
+        str | None, About(kinds.text("the name of an agent"), "the agent of sessions that name none")
+    ] = None
     agent_url: Annotated[
         str | None,
         About(kinds.agent_url(), "the address of an agent that runs elsewhere, instead of a command"),
@@ -188,6 +198,22 @@ class ForClients:
 class Settings(Listening, Access, Storing, ForAgents, ForClients):
     """Everything that `turnwire serve` takes, but for the limits. A name is the same everywhere."""
 
+    def hosted(self) -> tuple[AgentEntry, ...]:
+        """The agents, the default one first."""
+        unnamed = AgentEntry(
+            name=UNNAMED,
+            command=self.agent,
+            url=self.agent_url,
+            token=self.agent_token,
+            imported=self.agent_import,
+            process=self.agent_process,
+            protocol=self.agent_protocol,
+            env=self.agent_env,
+            env_set=self.agent_env_set,
+            env_all=self.agent_env_all,
+        )
+        return hosted_entries(unnamed, self.agents, self.default_agent)
+
 
 class Setting(NamedTuple):
     """One row of the table."""
@@ -212,12 +238,14 @@ def _row(name: str, default: object, given: About) -> Setting:
     # A switch that is on can only be turned off.
     dashed = ("no-" if given.kind.is_switch and default is True else "") + name.replace("_", "-")
     is_flag = not given.only_toml and name != "agent"
+    # One agent for each flag.
+    flag = "--agent" if name == "agents" else f"--{dashed}"
     return Setting(
         name,
         given.kind,
         default,
         given.words,
-        flag=f"--{dashed}" if is_flag else None,
+        flag=flag if is_flag else None,
         env=None if given.only_toml else PREFIX + name.upper(),
         is_secret=given.is_secret,
     )
@@ -285,6 +313,12 @@ def _rest(settings: Settings, given: frozenset[str]) -> list[tuple[bool, str]]:
         (
             sum(map(bool, (settings.agent, settings.agent_url, settings.agent_import))) > 1,
             "an agent is either a command, an address or an import; give one of agent, agent_url, agent_import",
+        ),
+        (
+            settings.default_agent is not None
+            and settings.default_agent not in {each.name for each in settings.hosted()},
+            f"default_agent is {settings.default_agent}, and there is no such agent; name one of"
+            f" {', '.join(each.name for each in settings.hosted())}",
         ),
         (
             settings.agent_token is not None and settings.agent_url is None,

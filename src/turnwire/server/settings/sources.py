@@ -15,13 +15,17 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple, TypeAlias, cast
 
 from turnwire.errors import ConfigError
 from turnwire.limits import Limits
+from turnwire.server.settings.agents import AgentEntry, merged
 from turnwire.server.settings.declared import LIMIT, LIMITS, PREFIX, SETTINGS, Setting, Settings, check_together
 from turnwire.server.settings.kinds import NEVER
 
+AGENTS = "agents"
+"""The setting whose sources add up."""
+Entries: TypeAlias = tuple[AgentEntry, ...]
 CONFIG = PREFIX + "CONFIG"
 """The variable that names the TOML file."""
 _OF_AGENT = (
@@ -96,17 +100,25 @@ def load_settings(flags: Mapping[str, object], environ: Mapping[str, str], confi
         ConfigError: with the place, what is wrong and what is allowed.
     """
     file = _find_file(config, environ)
-    found = {
-        **({} if file is None else _from_file(file)),
-        **_from_environ(environ),
-        **_from_flags(flags),
-    }
+    found = _stacked({} if file is None else _from_file(file), _from_environ(environ), _from_flags(flags))
     named = frozenset(found)
     found = {**_defaults(environ, found), **found}
     settings = Settings(**{row.name: cast("Any", found[row.name].value) for row in SETTINGS})
     limits = Limits(**{row.name.removeprefix(LIMIT): cast("Any", found[row.name].value) for row in LIMITS})
     check_together(settings, named)
     return Loaded(settings, limits, file, found)
+
+
+def _stacked(*sources: dict[str, _Found]) -> dict[str, _Found]:
+    """Of each setting the strongest. Agents are settings of their own, each by its name: they all count."""
+    found: dict[str, _Found] = {}
+    for each in sources:
+        if AGENTS in each and AGENTS in found:
+            weaker, stronger = found[AGENTS], each[AGENTS]
+            value = merged(cast("Entries", weaker.value), cast("Entries", stronger.value))
+            each = {**each, AGENTS: stronger._replace(value=value)}
+        found |= each
+    return found
 
 
 # -- the sources, weakest first ------------------------------------------------------------------------------
@@ -163,8 +175,10 @@ def _from_file(file: Path) -> dict[str, _Found]:
     return found
 
 
-def _check_secrecy(file: Path, found: Iterable[str]) -> None:
+def _check_secrecy(file: Path, found: Mapping[str, _Found]) -> None:
+    entries = cast("Entries", found[AGENTS].value if AGENTS in found else ())
     secrets = [name for name in found if TABLE[name].is_secret]
+    secrets += [f"secret of agents.{each.name}" for each in entries if each.has_secrets]
     if secrets and file.stat().st_mode & 0o077:
         raise ConfigError(
             f"{file} holds a {secrets[0]} and others can read it; run chmod 600 {shlex.quote(str(file))}"

@@ -56,6 +56,9 @@ HELP: Mapping[str, str] = {
     "turnwire_events_total": "Events stored, by type.",
     "turnwire_agent_opened_total": "Sessions opened at an agent, by how; all but new and fork follow a restart.",
     "turnwire_agent_exits_total": "Sessions that lost their agent, by reason.",
+    "turnwire_agent_processes": "Processes of each agent that run, or are about to.",
+    "turnwire_agent_sessions": "Sessions in memory, by their agent.",
+    "turnwire_agent_available": "Whether an agent can be started or runs: 1, or 0 while it is not tried again.",
     "turnwire_subscribers": "Open event streams.",
     "turnwire_subscriber_lag_events": "Events that open streams have not been given yet, all together.",
     "turnwire_subscriber_lag_events_max": "Events that the slowest open stream has not been given yet.",
@@ -98,6 +101,15 @@ class _Levels(NamedTuple):
     lags: list[int]
 
 
+class AgentLevel(NamedTuple):
+    """Where one agent stands."""
+
+    name: str
+    processes: int
+    sessions: int
+    is_available: bool
+
+
 class Metrics:
     """All meters of one daemon."""
 
@@ -105,6 +117,8 @@ class Metrics:
         self.turns = TurnMeter()
         self.sessions: Callable[[], Collection[Session]] = tuple
         """Gives the sessions in memory; asked at each scrape. The daemon sets it once it has a node."""
+        self.agents: Callable[[], Collection[AgentLevel]] = tuple
+        """Gives where each agent stands. The daemon sets it, too."""
         self.log = LogMeter(clock)
         self._requests: Counter[tuple[str, str, str]] = Counter()
         self._stalled = 0
@@ -156,6 +170,7 @@ class Metrics:
             _counter("turnwire_events_total", ("type",), _by_one(events)),
             _counter("turnwire_agent_opened_total", ("how",), _by_one(turns.agent_opened)),
             _counter("turnwire_agent_exits_total", ("reason",), _by_one(turns.agent_exits)),
+            *self._agent_levels(),
             _gauge("turnwire_subscribers", len(self._subscribers)),
             _gauge("turnwire_subscriber_lag_events", sum(levels.lags)),
             _gauge("turnwire_subscriber_lag_events_max", max(levels.lags, default=0)),
@@ -164,6 +179,14 @@ class Metrics:
             _counter("turnwire_http_requests_total", ("method", "route", "status"), requests),
             _gauge("turnwire_sessions_loaded", levels.sessions),
             _gauge("turnwire_prompts_queued", levels.queued),
+        ]
+
+    def _agent_levels(self) -> list[Metric]:
+        levels = self.agents()
+        return [
+            _gauges("turnwire_agent_processes", "agent", {each.name: each.processes for each in levels}),
+            _gauges("turnwire_agent_sessions", "agent", {each.name: each.sessions for each in levels}),
+            _gauges("turnwire_agent_available", "agent", {each.name: int(each.is_available) for each in levels}),
         ]
 
     def _levels(self) -> _Levels:
@@ -204,6 +227,13 @@ def _counter(name: str, labels: tuple[str, ...], counts: Mapping[tuple[str, ...]
 
 def _gauge(name: str, value: float) -> Metric:
     return GaugeMetricFamily(name, HELP[name], value=value)
+
+
+def _gauges(name: str, label: str, values: Mapping[str, float]) -> Metric:
+    family = GaugeMetricFamily(name, HELP[name], labels=(label,))
+    for each, value in values.items():
+        family.add_metric((each,), value)
+    return family
 
 
 def _histogram(name: str, values: Distribution) -> Metric:

@@ -1,0 +1,134 @@
+"""`turnwire agents`: which agents this machine can start, and logging in at one of a daemon's.
+
+The list starts nobody and asks no daemon: `turnwire doctor --agent NAME` tries one. It shows the agents that are
+known by name and those of the settings; of a key only whether its variable is set.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any, NamedTuple
+
+import click
+from msgspec import Struct
+
+from turnwire.cli.agent_source import BUILT_IN_NAME, in_words
+from turnwire.cli.commands import Command, Group
+from turnwire.cli.known_agents import KNOWN_AGENTS, KnownAgent, NoStart, how_to_start
+from turnwire.cli.output import print_json, print_table
+from turnwire.cli.reach import Reach, ask, tell_daemon, with_reach
+from turnwire.client.http import segment
+from turnwire.runtime.agent_pool import UNNAMED
+from turnwire.server.settings.sources import load_settings
+
+EXAMPLES = """
+turnwire agents                       which agents can be started here, and how
+turnwire agents --json                for programs
+turnwire serve --agent claude         run the daemon with one of them
+turnwire doctor --agent claude        try one: does it start and answer?
+turnwire agents login claude          log in at an agent of the daemon
+"""
+LOGIN_EXAMPLES = """
+turnwire agents login claude          the ways that it offers, or the only one
+turnwire agents login claude METHOD   log in by this one
+"""
+
+
+class _Row(NamedTuple):
+    """One agent, as the list shows it."""
+
+    name: str
+    label: str
+    can_start: bool
+    how: str
+    """By which program; or why not, and what to do."""
+    keys: tuple[str, ...]
+    """The variables that may hold its key."""
+    configured: bool
+
+    @property
+    def key(self) -> str:
+        found = [each for each in self.keys if os.environ.get(each)]
+        return f"{found[0]} is set" if found else ", ".join(self.keys)
+
+
+class _Way(Struct, rename="camel"):
+    id: str
+    name: str | None = None
+    description: str | None = None
+
+
+class _Ways(Struct, rename="camel"):
+    methods: list[_Way]
+
+
+@click.group(cls=Group, examples=EXAMPLES, invoke_without_command=True)
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON line per agent.")
+@click.pass_context
+def agents(ctx: click.Context, as_json: bool) -> None:
+    """List the agents that this machine can start; log in at one.
+
+    Those of the settings come first, then all that are known by name.
+    """
+    if ctx.invoked_subcommand is not None:
+        return
+    rows = _rows()
+    if as_json:
+        for each in rows:
+            print_json(_as_json(each))
+        return
+    print_table(
+        ("name", "agent", "start", "key", "by"),
+        [(each.name, each.label, "yes" if each.can_start else "no", each.key, each.how) for each in rows],
+    )
+
+
+def _rows() -> list[_Row]:
+    settings = load_settings({"cwd": [os.getcwd()]}, os.environ).settings
+    entries = [each for each in settings.hosted() if each.name != UNNAMED]
+    named = {each.name for each in entries}
+    known = {each.name: each for each in KNOWN_AGENTS}
+    own = [
+        _known_row(known[each.name], configured=True)
+        if not each.is_described and each.name in known
+        else _Row(each.name, each.label or each.name, True, in_words(each), each.env, True)
+        for each in entries
+    ]
+    builtin = _Row(BUILT_IN_NAME, "the built-in agent", True, "turnwire", (), BUILT_IN_NAME in named)
+    others = [_known_row(each, configured=False) for each in KNOWN_AGENTS if each.name not in named]
+    return [*own, *([] if builtin.configured else [builtin]), *others]
+
+
+def _known_row(agent: KnownAgent, *, configured: bool) -> _Row:
+    start = how_to_start(agent)
+    if isinstance(start, NoStart):
+        return _Row(agent.name, agent.label, False, start.why, agent.keys, configured)
+    return _Row(agent.name, agent.label, True, start.by, agent.keys, configured)
+
+
+def _as_json(row: _Row) -> dict[str, Any]:
+    return {**row._asdict(), "keysSet": [each for each in row.keys if os.environ.get(each)]}
+
+
+@agents.command(cls=Command, examples=LOGIN_EXAMPLES)
+@click.argument("name")
+@click.argument("method", required=False)
+@with_reach
+def login(reach: Reach, name: str, method: str | None) -> None:
+    """Log in at an agent of the daemon, by one of the ways that it offers.
+
+    Without METHOD: by the only way there is, or the ways are listed.
+    """
+    path = f"/agents/{segment(name)}/auth"
+    if method is None:
+        ways = ask(reach, "GET", path, shape=_Ways).methods
+        if not ways:
+            click.echo(f"{name} offers no way to log in; it may have all it needs")
+            return
+        if len(ways) > 1:
+            print_table(("method", "name", "about"), [(e.id, e.name or "", e.description or "") for e in ways])
+            click.echo(f"\nlog in by one of them: turnwire agents login {name} METHOD")
+            return
+        method = ways[0].id
+    tell_daemon(reach, "POST", path, {"methodId": method})
+    click.echo(f"logged in at {name}")
