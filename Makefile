@@ -7,9 +7,10 @@ WORKERS ?= 3
 TESTS ?=
 FUZZ_S ?= 60
 FUZZ_EXAMPLES ?= 200
+AGENTS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help serve test check bench walk fuzz peers fix clean
+.PHONY: help serve test check bench walk fuzz peers agents fix clean
 
 help: ## list the commands
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -49,6 +50,9 @@ fix: $(STAMP) ## format, mend what a tool can mend, redraw generated files
 
 peers: $(STAMP) ## install the official ACP SDKs that the interop tests and the bench talk to
 	PYTHON=$(PYTHON) scripts/install_peers.sh
+
+agents: $(STAMP) ## run the known agents of npm and PyPI behind a daemon, or some: make agents AGENTS=claude,codex
+	$(BIN)/python -m realagents $(AGENTS)
 
 bench: $(STAMP) ## measure against baselines and against other SDKs, in one run
 	$(BIN)/python -m bench

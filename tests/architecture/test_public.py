@@ -26,7 +26,8 @@ PUBLIC = {
     """,
     "turnwire.testing": "AgentOptions BareClient Gates ManualClock Profile ScriptedAgent scripted_agent",
     "turnwire.testing.models": """
-        CallTool Cut Exchange Fail FakeAnthropic FakeOpenAI FakeServer Hang Reply Say Script Spend Step Stop Think
+        CallTool Cut Exchange Fail FakeAnthropic FakeGemini FakeOpenAI FakeResponses FakeServer Hang Reply Say
+        Script Spend Step Stop Think
     """,
 }
 

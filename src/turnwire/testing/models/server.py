@@ -7,6 +7,7 @@ the real server would refuse is refused and uses up no reply. Never sleeps: it w
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
@@ -43,7 +44,7 @@ class Api(Protocol):
     """The shapes of one API."""
 
     path: str
-    """Where requests go."""
+    """Where requests go, as a pattern."""
     root: str
     """The part of the path that belongs to the URL a client is given."""
 
@@ -160,7 +161,7 @@ class FakeServer:
                 await self._stream(reply, exchange, scope, send)
 
     def _refusal(self, exchange: Exchange, path: str, method: str) -> Refusal | None:
-        if (method, path) != ("POST", self._api.path):
+        if method != "POST" or not re.fullmatch(self._api.path, path):
             return self._api.error(Fail(404, text=f"the fake serves POST {self._api.path} only"))
         return self._api.refuses(exchange.headers, exchange.body)
 

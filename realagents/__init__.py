@@ -1,0 +1,1 @@
+"""Real agents, run through a real daemon, with fake models; see `__main__`."""

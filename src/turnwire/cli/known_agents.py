@@ -1,0 +1,309 @@
+"""Agents of today that people use, by short names: how each is started, and what is known of it.
+
+A row is a released agent. What it says is from a run of `make agents`, or from the packages' own words where the
+agent could not be run; `evidence` tells which. `docs/agents.md` shows the table, `docs/interop.md` what each did.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Mapping
+from enum import StrEnum
+from typing import Final, NamedTuple, TypeAlias
+
+
+class Evidence(StrEnum):
+    """Where a row is from."""
+
+    RUN = "run"
+    """`make agents` ran it at that version."""
+    STARTED = "started"
+    """It was started and answered; a turn needs a login that there was none for."""
+    TOLD = "told"
+    """It was not run here; the command is the one that its maker publishes."""
+
+
+class Quirk(NamedTuple):
+    """Something that users of this agent should know."""
+
+    text: str
+    test: str
+    """The test that shows what turnwire makes of it, or the step of `make agents` that shows it."""
+
+
+class KnownAgent(NamedTuple):
+    """One released agent."""
+
+    name: str
+    """What users call it: `turnwire serve --agent NAME`."""
+    label: str
+    program: str
+    """Its own program."""
+    arguments: tuple[str, ...]
+    """What makes the program speak ACP."""
+    keys: tuple[str, ...]
+    """Variables of the environment that its key may be in; it may also have a login of its own."""
+    version: str
+    date: str
+    """When it was seen."""
+    evidence: Evidence
+    npm: str | None = None
+    pypi: str | None = None
+    quirks: tuple[Quirk, ...] = ()
+
+
+class Start(NamedTuple):
+    """How an agent can be started now."""
+
+    command: tuple[str, ...]
+    by: str
+    """In words: its own program, npx or uvx."""
+
+
+class NoStart(NamedTuple):
+    """Why an agent cannot be started now, and what to do."""
+
+    why: str
+
+
+Which: TypeAlias = Callable[[str], str | None]
+
+
+def how_to_start(agent: KnownAgent, which: Which = shutil.which) -> Start | NoStart:
+    """The command that starts `agent` on this machine: its own program if it is there, else by its package."""
+    if found := which(agent.program):
+        return Start((found, *agent.arguments), "its own program")
+    if agent.npm is not None and (npx := which("npx")):
+        package = f"{agent.npm}@{agent.version}"
+        return Start((npx, "-y", f"--package={package}", "--", agent.program, *agent.arguments), "npx")
+    if agent.pypi is not None and (uvx := which("uvx")):
+        package = f"{agent.pypi}=={agent.version}"
+        return Start((uvx, "--from", package, agent.program, *agent.arguments), "uvx")
+    return NoStart(_missing(agent))
+
+
+def _missing(agent: KnownAgent) -> str:
+    ways: list[str] = []
+    if agent.npm is not None:
+        ways.append("install Node, which brings npx")
+    if agent.pypi is not None:
+        ways.append("install uv, which brings uvx")
+    sought = {"npx": agent.npm, "uvx": agent.pypi}
+    absent = " and ".join(
+        [f"`{agent.program}`", *(each for each, package in sought.items() if package is not None)]
+    )
+    verb = "are" if ways else "is"
+    return f"{absent} {verb} not on PATH; " + ", or ".join([*ways, f"put `{agent.program}` on PATH"])
+
+
+def known(name: str) -> KnownAgent | None:
+    """The row of an agent by its short name; none for a name that nobody knows."""
+    return _BY_NAME.get(name)
+
+
+_DATE: Final = "2026-11-17"
+
+KNOWN_AGENTS: Final[tuple[KnownAgent, ...]] = (
+    KnownAgent(
+        name="claude",
+        label="Claude Agent",
+        program="claude-agent-acp",
+        arguments=(),
+        keys=("ANTHROPIC_API_KEY",),
+        version="0.99.1",
+        date=_DATE,
+        evidence=Evidence.RUN,
+        npm="@agentclientprotocol/claude-agent-acp",
+    ),
+    KnownAgent(
+        name="codex",
+        label="Codex",
+        program="codex-acp",
+        arguments=(),
+        keys=("OPENAI_API_KEY", "CODEX_API_KEY"),
+        version="2.6.0",
+        date=_DATE,
+        evidence=Evidence.RUN,
+        npm="@agentclientprotocol/codex-acp",
+        quirks=(
+            Quirk(
+                "begins in a mode in which a model reviews its tool calls; it asks its user in `workspace-write`",
+                "make agents, permission allowed",
+            ),
+        ),
+    ),
+    KnownAgent(
+        name="gemini",
+        label="Gemini CLI",
+        program="gemini",
+        arguments=("--acp",),
+        keys=("GEMINI_API_KEY", "GOOGLE_API_KEY"),
+        version="0.61.0",
+        date=_DATE,
+        evidence=Evidence.RUN,
+        npm="@google/gemini-cli",
+        quirks=(
+            Quirk(
+                "answers `session/load` before it tells the history, so older words stand in the next turn",
+                "make agents, daemon killed",
+            ),
+            Quirk(
+                "cleans up when it starts and may delete the session of a process that was killed: it is `lost`",
+                "make agents, agent killed",
+            ),
+            Quirk(
+                "says a new mode in words, as a message: `[MODE_UPDATE] plan`",
+                "make agents, mode kept",
+            ),
+        ),
+    ),
+    KnownAgent(
+        name="opencode",
+        label="OpenCode",
+        program="opencode",
+        arguments=("acp",),
+        keys=("ANTHROPIC_API_KEY", "OPENAI_API_KEY"),
+        version="1.18.33",
+        date=_DATE,
+        evidence=Evidence.RUN,
+        npm="opencode-ai",
+    ),
+    KnownAgent(
+        name="qwen",
+        label="Qwen Code",
+        program="qwen",
+        arguments=("--acp",),
+        keys=("OPENAI_API_KEY", "DASHSCOPE_API_KEY"),
+        version="0.24.4",
+        date=_DATE,
+        evidence=Evidence.RUN,
+        npm="@qwen-code/qwen-code",
+    ),
+    KnownAgent(
+        name="kimi",
+        label="Kimi Code",
+        program="kimi",
+        arguments=("acp",),
+        keys=("KIMI_API_KEY",),
+        version="2.1.0",
+        date=_DATE,
+        evidence=Evidence.RUN,
+        npm="@moonshot-ai/kimi-code",
+        quirks=(
+            Quirk(
+                "comes back in `plan`, says `default` and refuses to be told `plan`: prompts end as `choices_lost`",
+                "tests/cli/test_choices.py::test_an_agent_that_does_not_take_them_holds_the_queue_until_a_user_chooses",
+            ),
+        ),
+    ),
+    KnownAgent(
+        name="vibe",
+        label="Mistral Vibe",
+        program="vibe-acp",
+        arguments=(),
+        keys=("MISTRAL_API_KEY",),
+        version="3.0.2",
+        date=_DATE,
+        evidence=Evidence.RUN,
+        pypi="mistral-vibe",
+    ),
+    KnownAgent(
+        name="copilot",
+        label="GitHub Copilot",
+        program="copilot",
+        arguments=("--acp",),
+        keys=("COPILOT_GITHUB_TOKEN", "GH_TOKEN", "GITHUB_TOKEN"),
+        version="1.0.102",
+        date=_DATE,
+        evidence=Evidence.STARTED,
+        npm="@github/copilot",
+    ),
+    KnownAgent(
+        name="cline",
+        label="Cline",
+        program="cline",
+        arguments=("--acp",),
+        keys=("CLINE_API_KEY",),
+        version="3.0.65",
+        date=_DATE,
+        evidence=Evidence.STARTED,
+        npm="cline",
+    ),
+    KnownAgent(
+        name="auggie",
+        label="Auggie CLI",
+        program="auggie",
+        arguments=("--acp",),
+        keys=("AUGMENT_SESSION_AUTH",),
+        version="0.36.0",
+        date=_DATE,
+        evidence=Evidence.STARTED,
+        npm="@augmentcode/auggie",
+    ),
+    KnownAgent(
+        name="qoder",
+        label="Qoder CLI",
+        program="qodercli",
+        arguments=("--acp",),
+        keys=("QODER_PERSONAL_ACCESS_TOKEN",),
+        version="1.1.52",
+        date=_DATE,
+        evidence=Evidence.STARTED,
+        npm="@qoder-ai/qodercli",
+    ),
+    KnownAgent(
+        name="droid",
+        label="Factory Droid",
+        program="droid",
+        arguments=("exec", "--output-format", "acp"),
+        keys=("FACTORY_API_KEY",),
+        version="0.225.1",
+        date=_DATE,
+        evidence=Evidence.TOLD,
+        npm="@factory/cli",
+    ),
+    KnownAgent(
+        name="kilo",
+        label="Kilo",
+        program="kilo",
+        arguments=("acp",),
+        keys=("ANTHROPIC_API_KEY", "OPENAI_API_KEY"),
+        version="7.8.1",
+        date=_DATE,
+        evidence=Evidence.TOLD,
+        npm="@kilocode/cli",
+    ),
+    KnownAgent(
+        name="fast-agent",
+        label="fast-agent",
+        program="fast-agent-acp",
+        arguments=("-x",),
+        keys=("ANTHROPIC_API_KEY", "OPENAI_API_KEY"),
+        version="0.10.48",
+        date=_DATE,
+        evidence=Evidence.TOLD,
+        pypi="fast-agent-acp",
+    ),
+    KnownAgent(
+        name="goose",
+        label="goose",
+        program="goose",
+        arguments=("acp",),
+        keys=("ANTHROPIC_API_KEY", "OPENAI_API_KEY"),
+        version="1.50.1",
+        date=_DATE,
+        evidence=Evidence.TOLD,
+    ),
+    KnownAgent(
+        name="cursor",
+        label="Cursor",
+        program="cursor-agent",
+        arguments=("acp",),
+        keys=("CURSOR_API_KEY",),
+        version="2026.10.01",
+        date=_DATE,
+        evidence=Evidence.TOLD,
+    ),
+)
+
+_BY_NAME: Final[Mapping[str, KnownAgent]] = {each.name: each for each in KNOWN_AGENTS}
