@@ -52,6 +52,7 @@ class Explanation(Struct, rename="camel"):
     quiet_s: float | None = None
     tools_in_flight: list[str] = []
     queued: list[str] = []
+    background: list[dict[str, Any]] = []
     agent: Agent = Agent()
     clients: dict[str, str] = {}
     """Clients that are attached, there or not."""
@@ -101,8 +102,8 @@ def _waits_for_people(session: str, permissions: list[PermissionRequest], queue:
     for each in permissions:
         yield Finding(f"the agent waits for an answer: {subject(each)}", answer_command(each))
     if queue.held and queue.prompts:
-        count = len(queue.prompts)
-        yield Finding(f"the queue is held, {count} prompts wait", f"turnwire queue {session} release")
+        count, why = len(queue.prompts), queue.held_reason or "no reason"
+        yield Finding(f"the queue is held ({why}), {count} prompts wait", f"turnwire queue {session} release")
 
 
 def _waits_for_agent(session: str, known: Explanation, is_asked: bool) -> Iterator[Finding]:
@@ -133,6 +134,9 @@ def _evidence(known: Explanation) -> Iterator[tuple[str, str]]:
         yield "turn", known.prompt_id
     if known.queued:
         yield "queued", ", ".join(known.queued)
+    if known.background:
+        at_work = (f"{each.get('kind')} {each.get('id') or ''}".rstrip() for each in known.background)
+        yield "in the background", ", ".join(at_work)
     for name, counted in (("broken lines", agent.breaches), ("frames for nobody", agent.strays)):
         if counted:
             yield name, ", ".join(f"{count}x {reason}" for reason, count in counted.items())

@@ -290,6 +290,9 @@ class ChoicesTold(Input, frozen=True):
 class Recover(Input, frozen=True):
     """The session was opened by a new owner; whatever the old one left open is now owed."""
 
+    holds: bool = False
+    """What waits in the queue goes on waiting until somebody releases it."""
+
 
 AnyInput: TypeAlias = (
     CreateSession

@@ -53,6 +53,8 @@ class AgentPolicy:
     confidential: bool = False
     """Whether sessions have users who must not know of each other: then what an agent of several sessions printed
     is told to none of them."""
+    holds_after_restart: bool = False
+    """Whether prompts that a restart finds in a queue wait until somebody releases it."""
 
 
 _ALL = SessionId("")

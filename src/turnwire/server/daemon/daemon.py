@@ -192,6 +192,7 @@ async def open_daemon(
             services=settings.services,
             newest_protocol=settings.agent_protocol,
             confidential=True,
+            holds_after_restart=settings.after_restart == "hold",
         )
         node = await stack.enter_async_context(
             open_node(log, source, clock=clock, limits=limits, policy=policy, rules=rules, watch=watch)

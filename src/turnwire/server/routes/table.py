@@ -7,6 +7,7 @@ from typing import Any
 
 from turnwire.server.endpoint import Call, Endpoint, Reply
 from turnwire.server.routes import (
+    background,
     capabilities,
     clients,
     configuration,
@@ -57,6 +58,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
     *events.ENDPOINTS,
     *turns.ENDPOINTS,
     *queue.ENDPOINTS,
+    *background.ENDPOINTS,
     *permissions.ENDPOINTS,
     *configuration.ENDPOINTS,
     *status.ENDPOINTS,
