@@ -210,6 +210,8 @@ def _remember_tool(state: SessionState, event: ev.SessionUpdated) -> SessionStat
 def _remember_echo(state: SessionState, event: ev.SessionUpdated) -> SessionState:
     message_id = peek_update(event.update).message_id
     prompt = echoed(state, message_id)
+    if not state.echoes:
+        state = replace(state, echoes=True)
     return state if prompt is None else with_turn(state, replace(prompt, echo_id=message_id or ""))
 
 

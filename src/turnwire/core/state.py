@@ -159,6 +159,8 @@ class SessionState(Struct, frozen=True, omit_defaults=True):
     """What ends a turn of the newest agent, also once it is gone; none before the first."""
     agent_version: int = 1
     """The version of ACP that the newest agent speaks, also once it is gone: what is in the log is in its words."""
+    echoes: bool = False
+    """An agent of the session has shown its own copy of a prompt."""
     turn: Turn | None = None
     """The active turn."""
     queue: tuple[Turn, ...] = ()

@@ -36,6 +36,7 @@ from turnwire.core.dialect import (
 )
 from turnwire.core.events import CancelRung, LostChoice, TurnEnd
 from turnwire.core.inputs import AgentHasPrompt, AgentReady, AgentRefused, ChoicesTold, SteerAnswered
+from turnwire.core.repeats import Repeats
 from turnwire.core.state import SessionState
 from turnwire.core.translate.members import members
 from turnwire.core.translate.sessions import mcp_servers
@@ -82,6 +83,7 @@ class AgentSession:
         self._replayed = replayed
         self._is_restoring = False
         """The agent is being told what users had chosen, or nobody has heard yet what it made of that."""
+        self._history: View | None = None
         self._hurried: PromptId | None = None
         """The prompt whose answer somebody waits for already."""
 
@@ -121,11 +123,15 @@ class AgentSession:
 
     # -- opening -------------------------------------------------------------------------------------------
 
-    def begin(self, state: SessionState, fork_of: AgentSessionId | None = None) -> None:
+    def begin(
+        self, state: SessionState, fork_of: AgentSessionId | None = None, history: View | None = None
+    ) -> None:
         """Open the session at the agent: the one it knows, if it can bring that back, else a new one.
 
-        With `fork_of` it goes on from another session; an agent that cannot do that opens none.
+        With `fork_of` it goes on from another session; an agent that cannot do that opens none. `history` is what
+        the log has, by which it is known what an agent repeats that resumes.
         """
+        self._history = history
         profile, known_as = self._profile, state.known_as
         if state.setup.additional_directories and not profile.directories:
             # Roots are granted or refused, never left out.
@@ -155,8 +161,10 @@ class AgentSession:
             # An id that another session has here is not ours: this agent counts anew, and knows nothing of us.
             ways = [way for way in ways if way not in {"load", "resume"}]
         how = self._inbound.how = ways[0]
-        # Only a load tells history; a second way must not begin with what the first has told.
+        # Only a load should tell history, and some agents do on a resume; a second way must not begin with what the
+        # first has told.
         self._inbound.replay = View() if how == "load" else None
+        self._inbound.repeats = self._repeats(state) if how == "resume" else None
         self._inbound.news = []
         known_as = named if how in {"load", "resume"} else None
         servers = mcp_servers(state.setup.mcp_servers, self._profile.version)
@@ -188,6 +196,14 @@ class AgentSession:
 
         self._connection.open_session(self._inbound, method, params, answered, known_as)
 
+    def _repeats(self, state: SessionState) -> Repeats | None:
+        history = self._history
+        if history is None:
+            return None
+        untold = history.active if state.turn is None else state.turn.prompt_id
+        echoes = state.echoes or self._profile.turn_end is TurnEnd.IDLE
+        return Repeats(history, untold, echoes=echoes)
+
     def _opened(self, agent_session_id: AgentSessionId, offers: Raw, choices: Choices) -> None:
         profile = self._profile
         self._inbound.agent_session_id = agent_session_id
@@ -207,9 +223,11 @@ class AgentSession:
         if self._inbound.replay is not None:
             replay, self._inbound.replay = self._inbound.replay, None
             self._replayed(replay)
+        if self._inbound.repeats is not None:
+            self._inbound.repeats.pause()
         news, self._inbound.news = self._inbound.news, []
         for update in news:
-            self._inbound.updated(update)
+            self._inbound.tell(update)
         if choices:
             self._is_restoring = True
             self._tasks.start_soon(self._restore, settings_of(choices, profile.version))
@@ -277,6 +295,9 @@ class AgentSession:
 
         def answered(frame: Result | Failure | None) -> None:
             now = self._clock.now_ms()
+            # Of an agent that only has the prompt (v2) more may come, and its first state ends the replay.
+            if profile.turn_end is not TurnEnd.IDLE:
+                self._inbound.end_repeats(answered=frame is not None)
             self._inbound.answered = prompt_id
             # An agent that refuses the prompt owes nothing; one that takes it may owe more than the answer.
             owed = self._inbound.owed
@@ -297,6 +318,8 @@ class AgentSession:
         except ContentRefused as refusal:
             self._inbound.put(AgentRefused(at=self._clock.now_ms(), prompt_id=prompt_id, unsent=str(refusal)))
             return
+        if self._inbound.repeats is not None:
+            self._inbound.repeats.ask(content)
         request_id = self._connection.ask(self._inbound, SESSION_PROMPT, self._prompt(content, meta), answered)
         if not offered:
             self._inbound.asked.clear()
