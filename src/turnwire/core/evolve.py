@@ -11,7 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from msgspec import UNSET
+from msgspec import UNSET, DecodeError, Raw, Struct
+from msgspec.json import decode
 from msgspec.structs import replace
 
 from turnwire.core import background
@@ -145,7 +146,15 @@ def _choices_lost(state: SessionState, event: ev.ChoicesLost) -> SessionState:
 
 def _agent_started(state: SessionState, event: ev.AgentStarted) -> SessionState:
     accepts = content_types(event.capabilities, event.protocol_version)
-    agent = Agent(event.agent_session_id, event.protocol_version, event.turn_end, event.steering, accepts)
+    agent = Agent(
+        event.agent_session_id,
+        event.protocol_version,
+        event.turn_end,
+        event.steering,
+        accepts,
+        how=event.how,
+        refused=tuple(f"{each.how}: {_message(each.agent_error)}" for each in event.refused or ()),
+    )
     return replace(
         state,
         agent=agent,
@@ -153,6 +162,17 @@ def _agent_started(state: SessionState, event: ev.AgentStarted) -> SessionState:
         turn_end=event.turn_end,
         agent_version=event.protocol_version,
     )
+
+
+class _Error(Struct):
+    message: str = ""
+
+
+def _message(error: Raw) -> str:
+    try:
+        return decode(error, type=_Error).message or "no reason was given"
+    except DecodeError:
+        return "no reason was given"
 
 
 def _agent_exited(state: SessionState, event: ev.AgentExited) -> SessionState:

@@ -12,7 +12,7 @@ from typing import TypeAlias
 
 from msgspec import Raw, Struct
 
-from turnwire.core.events import CancelRung, LostChoice, TurnEnd
+from turnwire.core.events import CancelRung, LostChoice, OpeningRefused, TurnEnd
 from turnwire.core.state import NO_SETUP, Setup
 from turnwire.ids import AgentSessionId, ClientId, PermissionId, PromptId, RequestId, SessionId
 from turnwire.wire.peek import UpdatePeek
@@ -172,6 +172,7 @@ class AgentReady(Input, frozen=True):
     how: str = "new"
     capabilities: Raw = Raw(b"{}")
     offers: Raw = Raw(b"{}")
+    refused: tuple[OpeningRefused, ...] = ()
 
 
 class AgentUpdate(Input, frozen=True):

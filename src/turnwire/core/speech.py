@@ -52,6 +52,7 @@ def started(draft: Draft, input: AgentReady) -> None:
             how=input.how,
             capabilities=input.capabilities,
             offers=input.offers,
+            refused=input.refused or None,
         )
     )
     turn = draft.state.turn

@@ -53,6 +53,10 @@ class Agent(Struct, frozen=True, omit_defaults=True):
     steering: bool = False
     accepts: tuple[str, ...] = ()
     """The types of content that it takes in a prompt."""
+    how: str = "new"
+    """The way in which it opened the session."""
+    refused: tuple[str, ...] = ()
+    """The ways that it offers and did not go, each with its words for why."""
     prompted: bool = False
     """It has been asked something since it came."""
     busy: bool = False

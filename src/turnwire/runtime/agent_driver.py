@@ -244,7 +244,12 @@ class AgentDriver:
                 lost=self._lost,
             )
             self._agent_session = AgentSession(
-                connection, inbound, self._clock, self._tasks, replayed=self._replayed
+                connection,
+                inbound,
+                self._clock,
+                self._tasks,
+                replayed=self._replayed,
+                refused=self._pool.keep_idle,
             )
             fork_of, self._fork_of = self._fork_of, None
             self._agent_session.begin(state, fork_of, history)

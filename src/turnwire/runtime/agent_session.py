@@ -7,6 +7,7 @@ are made anew for each connection. Nothing about a turn is decided here.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping
 from functools import partial
 
@@ -34,7 +35,7 @@ from turnwire.core.dialect import (
     read_steer_result,
     session_params,
 )
-from turnwire.core.events import CancelRung, LostChoice, TurnEnd
+from turnwire.core.events import CancelRung, LostChoice, OpeningRefused, TurnEnd
 from turnwire.core.inputs import AgentHasPrompt, AgentReady, AgentRefused, ChoicesTold, SteerAnswered
 from turnwire.core.repeats import Repeats
 from turnwire.core.state import SessionState
@@ -60,6 +61,8 @@ from turnwire.wire.methods import (
     SESSION_STEERING,
 )
 
+logger = logging.getLogger(__name__)
+
 NO_OFFERS = Raw(b"{}")
 
 
@@ -74,13 +77,17 @@ class AgentSession:
         tasks: TaskGroup,
         *,
         replayed: Callable[[View], None],
+        refused: Callable[[], None],
     ) -> None:
-        """`replayed` hears the history of the session as the agent remembers it, if it tells one."""
+        """`replayed` hears the history of the session as the agent remembers it, if it tells one. `refused` hears
+        that the agent does not bring the session back, although it offers that."""
         self._connection = connection
         self._inbound = inbound
         self._clock = clock
         self._tasks = tasks
         self._replayed = replayed
+        self._tell_refused = refused
+        self._refusals: list[OpeningRefused] = []
         self._is_restoring = False
         """The agent is being told what users had chosen, or nobody has heard yet what it made of that."""
         self._history: View | None = None
@@ -189,12 +196,20 @@ class AgentSession:
                 offers = frame.result if isinstance(frame, Result) else NO_OFFERS
                 self._opened(agent_session_id, offers, state.choices)
             elif isinstance(frame, Failure) and frame.error.code != AUTH_REQUIRED and len(ways) > 1:
+                self._note_refusal(how, frame)
                 self._try(ways[1:], state, named)
             else:
                 self._refused(frame if isinstance(frame, Failure) else None)
             return agent_session_id
 
         self._connection.open_session(self._inbound, method, params, answered, known_as)
+
+    def _note_refusal(self, how: str, failure: Failure) -> None:
+        self._refusals.append(OpeningRefused(how, raw(failure.error)))
+        self._tell_refused()
+        said = one_line(failure.error.message)
+        extra = {"event": "session_not_brought_back", "session": self._inbound.session_id, "how": how}
+        logger.warning("the agent refused session/%s: %s (%d)", how, said, failure.error.code, extra=extra)
 
     def _repeats(self, state: SessionState) -> Repeats | None:
         history = self._history
@@ -217,6 +232,7 @@ class AgentSession:
                 how=self._inbound.how,
                 capabilities=profile.capabilities,
                 offers=offers,
+                refused=tuple(self._refusals),
             )
         )
         # After `AgentReady`, which says who speaks; and history before news, as the agent told them.

@@ -12,10 +12,11 @@ from msgspec.structs import replace
 from turnwire.core.background import AllWork, Work
 from turnwire.core.events import TurnEnd
 from turnwire.core.evolve import FINAL_TOOL_STATUS
-from turnwire.core.state import SessionState, Turn
+from turnwire.core.state import Agent, SessionState, Turn
 from turnwire.core.turn import TurnState
 from turnwire.ids import PermissionId, PromptId
 from turnwire.runtime.agent_connection import AgentConnection
+from turnwire.runtime.agent_exit import one_line
 from turnwire.runtime.last_frames import LastFrames
 
 
@@ -23,6 +24,10 @@ class AgentEvidence(Struct, frozen=True, rename="camel", omit_defaults=True):
     """The agent's side of it."""
 
     connected: bool
+    opened: str | None = None
+    """How it opened the session: `new`, `load`, `resume`, `fork`, or `lost` if its memory is gone."""
+    refused: list[str] = []
+    """The ways to bring the session back that it offers and did not go, each with its words for why."""
     pid: int | None = None
     open_requests: int = 0
     """Requests of ours that it has not answered."""
@@ -89,7 +94,7 @@ def explain(
         queued=[each.prompt_id for each in state.queue],
         queue_held=state.held,
         background=list(seen.background),
-        agent=_agent(connection, seen),
+        agent=_agent(state.agent, connection, seen),
     )
     if turn is None:
         return around
@@ -109,12 +114,14 @@ def explain(
     )
 
 
-def _agent(connection: AgentConnection | None, seen: Seen) -> AgentEvidence:
+def _agent(agent: Agent | None, connection: AgentConnection | None, seen: Seen) -> AgentEvidence:
     if connection is None:
         return AgentEvidence(connected=False, stderr_tail=seen.last_words)
     peer = connection.peer
     return AgentEvidence(
         connected=connection.is_alive,
+        opened=None if agent is None else agent.how,
+        refused=[] if agent is None else [one_line(each) for each in agent.refused],
         pid=connection.agent.pid or None,
         open_requests=peer.open_requests,
         breaches=dict(peer.breaches),
