@@ -226,6 +226,14 @@ class Limits:
         60,
         "over HTTP a history and the word that it is complete come on two connections; the word waits this long",
     )
+    unlisted_work_s: float = _bound(
+        3600.0,
+        "seconds",
+        0.0,
+        604_800,
+        "a tool call that outlives its turn keeps its agent this long after the agent's last word about it; a build"
+        " or a test run says something by then, and an agent that forgot to end it is let go some day",
+    )
     loaded_sessions: int = _bound(
         10_000, "sessions", 1, 1_000_000, "each costs some kilobytes while it is open; idle ones are put away"
     )

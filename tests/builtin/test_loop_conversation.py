@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from turnwire.builtin.context import LEFT_OUT, shortened
-from turnwire.builtin.conversation import STOPPED, Conversation, repaired, says, title_of, user_message
+from turnwire.builtin.conversation import INTERRUPTED, Conversation, repaired, says, title_of, user_message
 from turnwire.builtin.model import (
     AssistantMessage,
     ImagePart,
@@ -63,7 +63,7 @@ def test_a_tool_use_without_a_result_gets_one_when_the_session_comes_back() -> N
     state: dict[str, Any] = {}
     Conversation(state).add(says("go"), AssistantMessage("", "", (USE,)))
     again = Conversation(state)
-    assert again.messages[-1] == ToolResult("1", "read", STOPPED, is_error=True)
+    assert again.messages[-1] == ToolResult("1", "read", INTERRUPTED, is_error=True)
     assert Conversation(state).messages == again.messages
 
 

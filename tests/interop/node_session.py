@@ -32,10 +32,11 @@ Event = TypeVar("Event", bound=ev.Event)
 class Talk:
     """One session and its agent."""
 
-    def __init__(self, node: Node, log: EventLog, session_id: SessionId) -> None:
+    def __init__(self, node: Node, log: EventLog, session_id: SessionId, *, first: int = 1) -> None:
+        """`first` is the number of its first prompt: another than those of a talk before it."""
         self._node = node
         self._log = log
-        self._numbers = count(1)
+        self._numbers = count(first)
         self.session_id = session_id
 
     async def prompt(self, text: str) -> PromptId:

@@ -7,6 +7,8 @@ Takes one JSON object as its only argument; each key is a habit:
     capabilities its `agentCapabilities`, where `initialize` has none of its own
     refuse       methods that it answers with an error
     folder       where it keeps what was said; without one it knows no session of an earlier process
+    repeats      replays on a resume too, `before` or `after` its answer, although nobody asked for that
+    adds         words that it says behind such a replay, and nobody has heard before
     forgets      how many of the newest entries it leaves out when it replays
     counts       numbers its sessions from 1, also those of its next life
     dies_at      methods at which it dies with the code 7
@@ -71,11 +73,20 @@ def reopen(request_id: Any, method: str, session_id: str) -> None:
     if not FOLDER or not memory(session_id).exists():
         send({"id": request_id, "error": {"code": -32002, "message": "there is no such session"}})
         return
-    if method == "session/load":
-        entries = [json.loads(line) for line in memory(session_id).read_text().splitlines()]
-        for kind, text in entries[: len(entries) - int(HABITS.get("forgets", 0))]:
-            tell(session_id, kind, text)
+    when = "before" if method == "session/load" else HABITS.get("repeats")
+    if when == "before":
+        replay(session_id, method)
     send({"id": request_id, "result": {}})
+    if when == "after":
+        replay(session_id, method)
+
+
+def replay(session_id: str, method: str) -> None:
+    entries = [json.loads(line) for line in memory(session_id).read_text().splitlines()]
+    for kind, text in entries[: len(entries) - int(HABITS.get("forgets", 0))]:
+        tell(session_id, kind, text)
+    if method == "session/resume" and "adds" in HABITS:
+        tell(session_id, "agent_thought_chunk", HABITS["adds"])
 
 
 def prompt(request_id: Any, session_id: str, text: str) -> None:

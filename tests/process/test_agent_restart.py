@@ -161,9 +161,9 @@ async def test_a_replay_that_differs_is_shown_with_the_first_difference(tmp_path
         assert compared.first_difference == "entry 2: the log has an agent message, the replay has nothing"
 
 
-@pytest.mark.parametrize("capabilities", [{}, BOTH])
-async def test_an_agent_that_lost_the_session_gets_a_new_one_and_the_log_says_so(
-    capabilities: dict[str, Any],
+@pytest.mark.parametrize(("capabilities", "refused"), [({}, []), (LOADS, ["load"]), (BOTH, ["resume", "load"])])
+async def test_an_agent_that_lost_the_session_gets_a_new_one_and_the_log_says_so_and_why(
+    capabilities: dict[str, Any], refused: list[str], caplog: pytest.LogCaptureFixture
 ) -> None:
     async with hosted(plain(capabilities=capabilities)) as host:
         talk = await host.talk()
@@ -173,6 +173,15 @@ async def test_an_agent_that_lost_the_session_gets_a_new_one_and_the_log_says_so
         assert await how(talk) == ["new", "lost"]
         started = of(await talk.events(), ev.AgentStarted)
         assert started[0].agent_session_id != started[1].agent_session_id
+        told = started[1].refused or ()
+        assert [each.how for each in told] == refused
+        assert all(b"there is no such session" in bytes(each.agent_error) for each in told)
+        known = (await host.node.agents.explain(talk.session_id)).agent
+        assert known.opened == "lost"
+        assert known.refused == [f"{each}: there is no such session" for each in refused]
+    warned = [each for each in caplog.records if each.__dict__.get("event") == "session_not_brought_back"]
+    assert [each.__dict__["how"] for each in warned] == refused
+    assert all("there is no such session" in each.getMessage() for each in warned)
 
 
 async def test_a_v2_agent_is_resumed() -> None:

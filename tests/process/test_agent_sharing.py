@@ -167,6 +167,20 @@ async def test_an_idle_agent_is_let_go_and_the_next_prompt_has_its_memory(
         assert await words(talk) == ["heard hello", "heard again"]
 
 
+async def test_an_agent_that_did_not_bring_a_session_back_is_not_let_go_any_more() -> None:
+    async with hosted(plain(capabilities=RESUMES), limits=IDLE) as host:
+        talk = await host.talk()
+        await talk.said("hello")
+        await fall_idle(host)
+        await until_recycled(talk)
+        assert await talk.said("again") == "heard again"
+        assert await how(talk) == ["new", "lost"]
+        pid = host.source.newest.pid
+        await fall_idle(host, 4 * IDLE_S)
+        assert host.source.alive == [pid], "its memory is all that is left of the session"
+        assert len(of(await talk.events(), ev.AgentExited)) == 1
+
+
 async def test_a_prompt_that_comes_while_an_idle_agent_is_being_let_go_has_its_turn(tmp_path: Path) -> None:
     slow = plain(folder=str(tmp_path), capabilities=RESUMES, lingers=True)
     limits = Limits(agent_idle_s=IDLE_S, idle_unload_s=4 * IDLE_S, stop_eof_s=1.0)

@@ -115,6 +115,11 @@ class Session:
         """Run something beside the turns. It ends with the session."""
         self._live.start(function, *args)
 
+    async def save(self) -> None:
+        """Have the store keep the state and the history as they are now, in the middle of a turn: a process that is
+        killed then has lost nothing of them. Every turn ends with it anyway."""
+        await self._live.save()
+
     @property
     def history(self) -> list[Json]:
         """What a client is told when it loads the session, in the words of v2."""

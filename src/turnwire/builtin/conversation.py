@@ -27,6 +27,7 @@ KEY = "messages"
 """Where in the session's state the conversation is."""
 
 STOPPED = "This tool call was stopped before it had a result."
+INTERRUPTED = "This tool call was interrupted before it had a result. What it has done by then is not known."
 
 
 class Conversation:
@@ -71,7 +72,7 @@ def _read_messages(kept: list[Any]) -> list[Message]:
 
 
 def repaired(messages: Sequence[Message]) -> list[Message]:
-    """The same with a result behind every tool use and none without one."""
+    """The same with a result behind every tool use and none without one: a process was killed in between."""
     whole: list[Message] = []
     open_uses: list[ToolUse] = []
     for each in messages:
@@ -81,10 +82,14 @@ def repaired(messages: Sequence[Message]) -> list[Message]:
                 open_uses.remove(found[0])
                 whole.append(each)
             continue
-        whole += map(stopped, open_uses)
+        whole += map(_interrupted, open_uses)
         whole.append(each)
         open_uses = list(each.tool_uses) if isinstance(each, AssistantMessage) else []
-    return [*whole, *map(stopped, open_uses)]
+    return [*whole, *map(_interrupted, open_uses)]
+
+
+def _interrupted(use: ToolUse) -> ToolResult:
+    return ToolResult(use.id, use.name, INTERRUPTED, is_error=True)
 
 
 def stopped(use: ToolUse) -> ToolResult:

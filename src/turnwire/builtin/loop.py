@@ -2,7 +2,8 @@
 
 Takes a user's message and what the turn works with; gives the stop reason. Whatever ends the turn, the
 conversation is left so that the next prompt can follow: what was said is kept, what the user was told is accepted
-is in it, and no tool use is without its result. Tool uses get ids and names that every provider takes back.
+is in it, and no tool use is without its result. Prompt, tool uses and results are in the store as they happen, so
+that is so after a kill, too. Tool uses get ids and names that every provider takes back.
 
 A model that fails is told to the user in plain words (`AgentFailure`), never in those of its provider. A stream
 that breaks in the middle is asked to go on once, and the user sees that.
@@ -52,6 +53,7 @@ async def run_turn(work: Work, prompt: UserMessage) -> StopReason:
     start = work.conversation.place()
     work.conversation.add(prompt)
     try:
+        await work.keep()
         return await _answer(work, start)
     except ModelFailed as failed:
         _forget_refused(work.conversation, start, failed.reason)
@@ -76,6 +78,7 @@ async def _answer(work: Work, start: int) -> StopReason:
             return "max_tokens"
         if not answer.tool_uses and not work.steered:
             return "end_turn"
+        await work.keep()
         await run_tools(work, answer.tool_uses)
     return "max_turn_requests"
 

@@ -39,8 +39,9 @@ logger = logging.getLogger(__name__)
 
 
 async def run_tools(work: Work, tool_uses: Sequence[ToolUse]) -> None:
-    """Do them all, and add their results to the conversation; also when cancelled."""
+    """Do them all, and add each result to the conversation when its turn has come; also when cancelled."""
     calls = [_PendingCall(work, use) for use in tool_uses]
+    kept = 0
     try:
         async with anyio.create_task_group() as tasks:
             for pending in calls:
@@ -51,8 +52,11 @@ async def run_tools(work: Work, tool_uses: Sequence[ToolUse]) -> None:
                     pending.go.set()
                 for pending in batch:
                     await pending.done.wait()
+                    work.conversation.add(pending.result or stopped(pending.use))
+                    kept += 1
+                    await work.keep()
     finally:
-        work.conversation.add(*(pending.result or stopped(pending.use) for pending in calls))
+        work.conversation.add(*(pending.result or stopped(pending.use) for pending in calls[kept:]))
 
 
 def _batches(calls: Sequence[_PendingCall]) -> list[list[_PendingCall]]:

@@ -55,6 +55,10 @@ class Work:
     def allowed(self) -> list[Any]:
         return self.turn.session.state.setdefault(ALLOWED, [])
 
+    async def keep(self) -> None:
+        """Have the store keep the conversation as it is now, whatever becomes of this process."""
+        await self.turn.session.save()
+
     def offered(self) -> list[ToolSpec]:
         """The tools that the model may use in this mode."""
         is_planning = self.mode == PLAN.id

@@ -32,6 +32,8 @@ class Agent(Struct, frozen=True, rename="camel"):
     """The agent's side, as `GET …/explain` tells it."""
 
     connected: bool = False
+    opened: str | None = None
+    refused: list[str] = []
     pid: int | None = None
     open_requests: int = 0
     breaches: dict[str, int] = {}
@@ -52,6 +54,7 @@ class Explanation(Struct, rename="camel"):
     quiet_s: float | None = None
     tools_in_flight: list[str] = []
     queued: list[str] = []
+    background: list[dict[str, Any]] = []
     agent: Agent = Agent()
     clients: dict[str, str] = {}
     """Clients that are attached, there or not."""
@@ -101,8 +104,8 @@ def _waits_for_people(session: str, permissions: list[PermissionRequest], queue:
     for each in permissions:
         yield Finding(f"the agent waits for an answer: {subject(each)}", answer_command(each))
     if queue.held and queue.prompts:
-        count = len(queue.prompts)
-        yield Finding(f"the queue is held, {count} prompts wait", f"turnwire queue {session} release")
+        count, why = len(queue.prompts), queue.held_reason or "no reason"
+        yield Finding(f"the queue is held ({why}), {count} prompts wait", f"turnwire queue {session} release")
 
 
 def _waits_for_agent(session: str, known: Explanation, is_asked: bool) -> Iterator[Finding]:
@@ -126,13 +129,23 @@ def _quiet(known: Explanation) -> str:
     return "" if known.quiet_s is None else f", nothing has happened for {known.quiet_s:.0f} s"
 
 
+def _memory(agent: Agent) -> Iterator[tuple[str, str]]:
+    if agent.opened == "lost":
+        yield "its memory", "gone: it came back without it, and began the session anew"
+    for each in agent.refused:
+        yield "it refused to bring the session back by", each
+
+
 def _evidence(known: Explanation) -> Iterator[tuple[str, str]]:
     agent = known.agent
     yield "agent", f"process {agent.pid or 'unknown'}, {'there' if agent.connected else 'not there'}"
+    yield from _memory(agent)
     if known.prompt_id is not None:
         yield "turn", known.prompt_id
     if known.queued:
         yield "queued", ", ".join(known.queued)
+    for each in known.background:
+        yield "in the background", f"{each.get('kind')} {each.get('id') or ''}".rstrip()
     for name, counted in (("broken lines", agent.breaches), ("frames for nobody", agent.strays)):
         if counted:
             yield name, ", ".join(f"{count}x {reason}" for reason, count in counted.items())

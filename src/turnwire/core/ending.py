@@ -15,6 +15,7 @@ from msgspec import UNSET, DecodeError, Raw, Struct, json
 from msgspec.structs import replace
 
 from turnwire.core import events as ev
+from turnwire.core.background import TOOL_CALL, AllWork
 from turnwire.core.draft import Draft
 from turnwire.core.effects import ArmDeadline, CancelAgent, CloseAgentSession
 from turnwire.core.evolve import FINAL_TOOL_STATUS
@@ -36,6 +37,7 @@ from turnwire.core.queue import CHOICES_LOST, STOPPING, arm_time_limit, remove, 
 from turnwire.core.state import Phase, Turn, find_turn
 from turnwire.core.turn import TurnState
 from turnwire.errors import PromptNotFound
+from turnwire.ids import PromptId
 from turnwire.wire.jsonrpc import REQUEST_CANCELLED, raw
 from turnwire.wire.methods import VENDOR
 
@@ -54,7 +56,7 @@ LADDER: dict[ev.CancelRung, ev.CancelRung] = {
 
 
 RESTARTED = "daemon_restarted"
-"""How the agent of a daemon that is gone was lost."""
+"""How the agent of a daemon that is gone was lost, and why a queue is held that its successor found."""
 
 NEVER_THERE = frozenset({"agent_launch_failed", "agent_unavailable", "auth_required"})
 """Ways to lose an agent that never served the session: told also when no turn waits for it."""
@@ -181,15 +183,27 @@ def _close_tools(draft: Draft, at: int, turn: Turn, *, is_cancelled: bool) -> No
 
     What the agent lists as background work outlives a cancel, and so do its calls.
     """
+    for tool_call_id, last in turn.tools.items():
+        if last not in FINAL_TOOL_STATUS and tool_call_id not in draft.state.background:
+            _close_tool(draft, at, tool_call_id, turn.prompt_id, is_cancelled=is_cancelled)
+
+
+def _close_work(draft: Draft, at: int, work: AllWork, *, is_cancelled: bool) -> None:
+    """Close the calls in the background: nobody is at them any more. Those of the running turn end with it."""
+    tools = draft.state.turn.tools if draft.state.turn is not None else {}
+    for each in work:
+        if each.kind == TOOL_CALL and each.id is not None and each.id not in tools:
+            _close_tool(draft, at, each.id, None, is_cancelled=is_cancelled)
+
+
+def _close_tool(
+    draft: Draft, at: int, tool_call_id: str, prompt_id: PromptId | None, *, is_cancelled: bool
+) -> None:
     # v1 has no word for a cancelled call but `failed`; the mark says whose word it is, and why.
     status = CANCELLED if is_cancelled and draft.state.agent_version == 2 else "failed"
     why = {VENDOR: {CLOSED: CANCELLED if is_cancelled else "agent_lost"}}
-    for tool_call_id, last in turn.tools.items():
-        if last in FINAL_TOOL_STATUS or tool_call_id in draft.state.background:
-            continue
-        update = {"sessionUpdate": "tool_call_update", "toolCallId": tool_call_id, "status": status, "_meta": why}
-        closed = ev.SessionUpdated(at=at, kind="tool_call_update", update=raw(update), prompt_id=turn.prompt_id)
-        draft.record(closed)
+    update = {"sessionUpdate": "tool_call_update", "toolCallId": tool_call_id, "status": status, "_meta": why}
+    draft.record(ev.SessionUpdated(at=at, kind="tool_call_update", update=raw(update), prompt_id=prompt_id))
 
 
 # -- cancelling ----------------------------------------------------------------------------------------------
@@ -322,7 +336,8 @@ def _in_words(lost: tuple[ev.LostChoice, ...]) -> str:
 
 
 def lose_agent(draft: Draft, input: AgentGone) -> None:
-    """The agent is gone: nothing it was asked will be answered."""
+    """The agent is gone: nothing it was asked will be answered, and nothing goes on in the background."""
+    work = draft.state.work
     if draft.state.agent is not None or input.code in NEVER_THERE or _was_opening(draft, input):
         draft.record(
             ev.AgentExited(
@@ -335,6 +350,7 @@ def lose_agent(draft: Draft, input: AgentGone) -> None:
                 agent_error=UNSET if input.error is None else input.error,
             )
         )
+    _close_work(draft, input.at, work, is_cancelled=False)
     resolve_all(draft, input.at, ev.PermissionEnd.WITHDRAWN)
     for each in draft.state.queue:
         if each.steering:
@@ -365,6 +381,7 @@ def close(draft: Draft, input: Close) -> None:
     if turn is not None:
         draft.add_effect(CancelAgent(turn.prompt_id, ev.CancelRung.NOTIFY))
         complete(draft, input.at, stop_reason=CANCELLED, ending=ev.Ending.CANCELLED, by=input.who)
+    _close_work(draft, input.at, draft.state.work, is_cancelled=True)
     draft.record(ev.SessionClosed(at=input.at, reason=input.reason, author=input.author))
     draft.add_effect(CloseAgentSession())
 
@@ -373,10 +390,12 @@ def recover(draft: Draft, input: Recover) -> None:
     """A new owner has the session: record what the death of the old one means; nothing if nothing is owed.
 
     Its agent is gone, the open turn ends with `daemon_restarted`, and the queue goes on, also one that was held for
-    the stop. Clients keep their ids: they come back with them. How the old owner died makes no difference, so a
-    crash at any instant, also during an earlier recovery, ends in the same facts.
+    the stop; or it is held, if that is wanted. Clients keep their ids: they come back with them. How the old owner
+    died makes no difference, so a crash at any instant, also during an earlier recovery, ends in the same facts.
     """
-    if draft.state.held == STOPPING:
+    if input.holds and draft.state.queue and draft.state.held in {None, STOPPING}:
+        draft.record(ev.QueueHeld(at=input.at, reason=RESTARTED))
+    elif draft.state.held == STOPPING:
         draft.record(ev.QueueReleased(at=input.at))
     during = "" if draft.state.turn is None else " while the turn ran"
     lose_agent(draft, AgentGone(at=input.at, code=RESTARTED, message=f"the daemon was restarted{during}"))

@@ -233,6 +233,15 @@ class ClientDetached(Event, frozen=True, tag="client_detached"):
 # -- the agent -----------------------------------------------------------------------------------------------
 
 
+class OpeningRefused(Struct, frozen=True, rename="camel"):
+    """A way to open a session that an agent offers and did not go."""
+
+    how: str
+    """`load` or `resume`."""
+    agent_error: Raw
+    """The error object of the agent, as it came."""
+
+
 class AgentStarted(Event, frozen=True, tag="agent_started"):
     agent_session_id: AgentSessionId
     protocol_version: int
@@ -243,6 +252,8 @@ class AgentStarted(Event, frozen=True, tag="agent_started"):
     capabilities: Raw = Raw(b"{}")
     offers: Raw = Raw(b"{}")
     """The agent's answer that opened the session: its modes, models and config options."""
+    refused: tuple[OpeningRefused, ...] | None = None
+    """What was tried before `how`, and why it is not that; none if nothing was."""
 
 
 class AgentExited(Event, frozen=True, tag="agent_exited"):

@@ -11,10 +11,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
-import msgspec
-from msgspec import UNSET, Raw
+from msgspec import UNSET, DecodeError, Raw, Struct
+from msgspec.json import decode
 from msgspec.structs import replace
 
+from turnwire.core import background
 from turnwire.core import events as ev
 from turnwire.core.choices import CHANGING, MODE, MODEL, Choices, changed_by
 from turnwire.core.content import content_types
@@ -42,6 +43,7 @@ from turnwire.wire.schema.update import STATES
 TOOL_KINDS = frozenset({"tool_call", "tool_call_update"})
 MARKERS = frozenset({"turn_complete", "_turn_complete"})
 """How an agent marks the end of a turn; the second is the spelling of an extension."""
+_ABOUT_TOOLS = TOOL_KINDS | {"tool_call_content_chunk"}
 FINAL_TOOL_STATUS = frozenset({"completed", "failed", "cancelled"})
 
 
@@ -146,7 +148,15 @@ def _choices_lost(state: SessionState, event: ev.ChoicesLost) -> SessionState:
 
 def _agent_started(state: SessionState, event: ev.AgentStarted) -> SessionState:
     accepts = content_types(event.capabilities, event.protocol_version)
-    agent = Agent(event.agent_session_id, event.protocol_version, event.turn_end, event.steering, accepts)
+    agent = Agent(
+        event.agent_session_id,
+        event.protocol_version,
+        event.turn_end,
+        event.steering,
+        accepts,
+        how=event.how,
+        refused=tuple(f"{each.how}: {_message(each.agent_error)}" for each in event.refused or ()),
+    )
     return replace(
         state,
         agent=agent,
@@ -154,6 +164,17 @@ def _agent_started(state: SessionState, event: ev.AgentStarted) -> SessionState:
         turn_end=event.turn_end,
         agent_version=event.protocol_version,
     )
+
+
+class _Error(Struct):
+    message: str = ""
+
+
+def _message(error: Raw) -> str:
+    try:
+        return decode(error, type=_Error).message or "no reason was given"
+    except DecodeError:
+        return "no reason was given"
 
 
 def _agent_exited(state: SessionState, event: ev.AgentExited) -> SessionState:
@@ -168,6 +189,8 @@ def _session_updated(state: SessionState, event: ev.SessionUpdated) -> SessionSt
         else:
             step(turn.state, ev.SessionUpdated)
     kind = event.kind
+    if state.work and kind in _ABOUT_TOOLS:
+        state = _hear_of_work(state, event)
     if kind in CHANGING:
         return _remember_change(state, event)
     if kind in TOOL_KINDS:
@@ -209,6 +232,8 @@ def _remember_tool(state: SessionState, event: ev.SessionUpdated) -> SessionStat
 def _remember_echo(state: SessionState, event: ev.SessionUpdated) -> SessionState:
     message_id = peek_update(event.update).message_id
     prompt = echoed(state, message_id)
+    if not state.echoes:
+        state = replace(state, echoes=True)
     return state if prompt is None else with_turn(state, replace(prompt, echo_id=message_id or ""))
 
 
@@ -216,21 +241,20 @@ def _remember_agent_state(state: SessionState, event: ev.SessionUpdated) -> Sess
     seen, agent = peek_update(event.update), state.agent
     if agent is None:
         return state
-    if seen.background is not None:
-        agent = replace(agent, background=background_ids(seen.background))
+    listed = None if seen.background is None else background.read_list(seen.background)
+    if listed is not None:
+        agent = replace(agent, work=listed, lists_work=True)
     if seen.state in {"running", "requires_action", "idle"}:
         agent = replace(agent, busy=seen.state != "idle")
     return replace(state, agent=agent)
 
 
-def background_ids(background: Raw) -> frozenset[str]:
-    """Ids of the items in a v2 `background` list; what cannot be read is not reported."""
-    try:
-        items = msgspec.json.decode(background, type=list[dict[str, Any]])
-    except msgspec.DecodeError:
-        return frozenset()
-    ids = (item.get("terminalId") or item.get("toolCallId") or item.get("sessionId") for item in items)
-    return frozenset(each for each in ids if isinstance(each, str))
+def _hear_of_work(state: SessionState, event: ev.SessionUpdated) -> SessionState:
+    seen, agent = peek_update(event.update), state.agent
+    assert agent is not None, "work in the background is an agent's"
+    is_over = seen.status in FINAL_TOOL_STATUS
+    work = background.heard(agent.work, seen.tool_call_id, event.at, is_over=is_over)
+    return state if work is agent.work else replace(state, agent=replace(agent, work=work))
 
 
 # -- the prompt ----------------------------------------------------------------------------------------------
@@ -378,13 +402,20 @@ def _turn_ended(state: SessionState, event: ev.TurnCompleted | ev.TurnFailed) ->
     if turn is not None and turn.state in ACTIVE:
         reason = event.stop_reason if isinstance(event, ev.TurnCompleted) else None
         settled = isinstance(event, ev.TurnCompleted) and event.ending is ev.Ending.SETTLED
-        return replace(state, turn=None, last=Ended(turn.prompt_id, reason, frozenset(turn.tools), settled))
+        last = Ended(turn.prompt_id, reason, frozenset(turn.tools), settled)
+        return replace(state, turn=None, last=last, agent=_with_left_open(state.agent, turn, event.at))
     return replace(
         state,
         queue=tuple(each for each in state.queue if each.prompt_id != event.prompt_id),
         offered=tuple(each for each in state.offered if each.prompt_id != event.prompt_id),
         joined=tuple(each for each in state.joined if each.prompt_id != event.prompt_id),
     )
+
+
+def _with_left_open(agent: Agent | None, turn: Turn, at: int) -> Agent | None:
+    if agent is None or agent.lists_work or not turn.tools:
+        return agent
+    return replace(agent, work=background.left_open(agent.work, turn.tools, at))
 
 
 _FOLDS: dict[type[ev.Event], Callable[[SessionState, Any], SessionState]] = {

@@ -12,7 +12,7 @@ from typing import TypeAlias
 
 from msgspec import Raw, Struct
 
-from turnwire.core.events import CancelRung, LostChoice, TurnEnd
+from turnwire.core.events import CancelRung, LostChoice, OpeningRefused, TurnEnd
 from turnwire.core.state import NO_SETUP, Setup
 from turnwire.ids import AgentName, AgentSessionId, ClientId, PermissionId, PromptId, RequestId, SessionId
 from turnwire.wire.peek import UpdatePeek
@@ -174,6 +174,7 @@ class AgentReady(Input, frozen=True):
     how: str = "new"
     capabilities: Raw = Raw(b"{}")
     offers: Raw = Raw(b"{}")
+    refused: tuple[OpeningRefused, ...] = ()
 
 
 class AgentUpdate(Input, frozen=True):
@@ -291,6 +292,9 @@ class ChoicesTold(Input, frozen=True):
 
 class Recover(Input, frozen=True):
     """The session was opened by a new owner; whatever the old one left open is now owed."""
+
+    holds: bool = False
+    """What waits in the queue goes on waiting until somebody releases it."""
 
 
 AnyInput: TypeAlias = (

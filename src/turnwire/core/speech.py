@@ -52,6 +52,7 @@ def started(draft: Draft, input: AgentReady) -> None:
             how=input.how,
             capabilities=input.capabilities,
             offers=input.offers,
+            refused=input.refused or None,
         )
     )
     turn = draft.state.turn
@@ -139,9 +140,8 @@ def _is_unsent(turn: Turn, last: Ended | None) -> bool:
 
 
 def _is_background(state: SessionState, peek: UpdatePeek) -> bool:
-    return bool(state.background) and (
-        peek.tool_call_id in state.background or peek.terminal_id in state.background
-    )
+    listed = state.background
+    return bool(listed) and (peek.tool_call_id in listed or peek.terminal_id in listed)
 
 
 def _ends_by(state: SessionState, end: ev.TurnEnd) -> bool:

@@ -12,6 +12,7 @@ from typing import Final
 from msgspec import UNSET, Raw, Struct, UnsetType, field
 from msgspec.structs import replace
 
+from turnwire.core.background import AllWork, ids
 from turnwire.core.choices import NO_CHOICES, Choices
 from turnwire.core.events import Origin, TurnEnd
 from turnwire.core.turn import ACTIVE, TurnState
@@ -52,12 +53,18 @@ class Agent(Struct, frozen=True, omit_defaults=True):
     steering: bool = False
     accepts: tuple[str, ...] = ()
     """The types of content that it takes in a prompt."""
+    how: str = "new"
+    """The way in which it opened the session."""
+    refused: tuple[str, ...] = ()
+    """The ways that it offers and did not go, each with its words for why."""
     prompted: bool = False
     """It has been asked something since it came."""
     busy: bool = False
     """A v2 agent's last word on its foreground was not idle."""
-    background: frozenset[str] = frozenset()
-    """Tool calls and terminals that a v2 agent lists as running in the background."""
+    work: AllWork = ()
+    """What it does in the background."""
+    lists_work: bool = False
+    """It reports that itself: what it does not list does not run."""
 
 
 class Turn(Struct, frozen=True, omit_defaults=True):
@@ -161,6 +168,8 @@ class SessionState(Struct, frozen=True, omit_defaults=True):
     """What ends a turn of the newest agent, also once it is gone; none before the first."""
     agent_version: int = 1
     """The version of ACP that the newest agent speaks, also once it is gone: what is in the log is in its words."""
+    echoes: bool = False
+    """An agent of the session has shown its own copy of a prompt."""
     turn: Turn | None = None
     """The active turn."""
     queue: tuple[Turn, ...] = ()
@@ -177,9 +186,15 @@ class SessionState(Struct, frozen=True, omit_defaults=True):
     clients: dict[ClientId, str] = {}
 
     @property
+    def work(self) -> AllWork:
+        """What the agent does in the background; nothing without an agent."""
+        return self.agent.work if self.agent is not None else ()
+
+    @property
     def background(self) -> frozenset[str]:
-        """Tool calls and terminals that the agent lists as running in the background."""
-        return self.agent.background if self.agent is not None else frozenset()
+        """The ids of what the agent itself lists as running in the background."""
+        agent = self.agent
+        return ids(agent.work) if agent is not None and agent.lists_work else frozenset()
 
     @property
     def unsettled(self) -> bool:

@@ -31,6 +31,7 @@ from turnwire.core.view import View
 from turnwire.errors import AgentError, LimitExceeded, LinkError, ProtocolError, TurnwireError
 from turnwire.ids import AgentSessionId, PromptId, SessionId
 from turnwire.link.process import Exit
+from turnwire.runtime.agent_connection import AgentConnection
 from turnwire.runtime.agent_exit import agent_gone
 from turnwire.runtime.agent_inbound import AgentInbound
 from turnwire.runtime.agent_pool import AgentPool
@@ -238,6 +239,9 @@ class AgentDriver:
             if self._is_left:
                 # Closed while the agent was started; it stays for other sessions, or goes with `release`.
                 return
+            history = await self._history(state, connection)
+            if self._is_left:
+                return
             self.requests.settle(state.cwd, state.setup.additional_directories)
             inbound = AgentInbound(
                 self._session_id,
@@ -249,16 +253,30 @@ class AgentDriver:
                 lost=self._lost,
             )
             self._agent_session = AgentSession(
-                connection, inbound, self._clock, self._tasks, replayed=self._replayed
+                connection,
+                inbound,
+                self._clock,
+                self._tasks,
+                replayed=self._replayed,
+                refused=self._pool.keep_idle,
             )
             fork_of, self._fork_of = self._fork_of, None
-            self._agent_session.begin(state, fork_of)
+            self._agent_session.begin(state, fork_of, history)
         except (AgentError, LinkError, LimitExceeded, ProtocolError) as error:
             code = error.code if isinstance(error, AgentError) else "agent_launch_failed"
             self._drop(self._agent_session, code, str(error), self._pool.last_exit(self._session_id))
         finally:
             if self._is_left or self._agent_session is None:
                 self._is_opening = False
+
+    async def _history(self, state: SessionState, connection: AgentConnection) -> View | None:
+        """What the log has, for an agent that will be asked to resume. Without it what it repeats is news."""
+        if state.known_as is None or connection.profile is None or not connection.profile.resume:
+            return None
+        try:
+            return await self._view(self._session_id)
+        except TurnwireError:
+            return None
 
     # -- what happens at the agent: `AgentInbound` and `AgentSession` call these -------------------------------
 
@@ -317,15 +335,7 @@ class AgentDriver:
         except TurnwireError:
             return
         found = compare(view, replay, without=untold or view.active)
-        self.put(
-            AgentReplayed(
-                at=self._clock.now_ms(),
-                replayed=found.replayed,
-                matched=found.matched,
-                missing=found.missing,
-                first_difference=found.first_difference,
-            )
-        )
+        self.put(AgentReplayed(at=self._clock.now_ms(), **found._asdict()))
 
 
 class TimeLimits:

@@ -1,7 +1,7 @@
 """What one agent says about one session: each frame becomes an input, in the order of the frames.
 
-History that an agent replays on `session/load` is folded aside and not told as news. Nothing about a turn is
-decided here: that is for the session, which gets the inputs.
+History that an agent replays on `session/load` is folded aside and not told as news; nor is what it repeats after
+`session/resume`. Nothing about a turn is decided here: that is for the session, which gets the inputs.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from turnwire.core.correlation import names
 from turnwire.core.dialect import read_permission_request
 from turnwire.core.events import SessionUpdated
 from turnwire.core.evolve import MARKERS
-from turnwire.core.inputs import AgentGone, AgentUpdate, AgentWithdraws, AnyInput
+from turnwire.core.inputs import AgentGone, AgentReplayed, AgentUpdate, AgentWithdraws, AnyInput
+from turnwire.core.repeats import Repeats
 from turnwire.core.view import View
 from turnwire.errors import RemoteProtocolError
 from turnwire.ids import AgentSessionId, PromptId, RequestId, SessionId
@@ -28,7 +29,7 @@ from turnwire.runtime.clock import Clock
 from turnwire.runtime.last_frames import LastFrames
 from turnwire.runtime.session import Place
 from turnwire.wire.jsonrpc import Failure, Request, Result
-from turnwire.wire.peek import peek_update
+from turnwire.wire.peek import UpdatePeek, peek_update
 from turnwire.wire.schema.update import CURRENT_STATE
 
 _ANOTHER = PromptId("")
@@ -97,8 +98,10 @@ class AgentInbound:
         """So long as it owes, the agent takes no other prompt."""
         self.replay: View | None = None
         """The history that the agent tells on `session/load`, folded aside."""
+        self.repeats: Repeats | None = None
+        """What the agent repeats of the history after `session/resume`, until it answers its first prompt."""
         self.news: list[Raw] = []
-        """What is true now, said before the answer to load or resume: it is told after it."""
+        """What is new, said before the answer to load or resume: it is told after it."""
         self.is_over = False
 
     # -- called by the connection, in the order of the agent's frames; each hands over and returns ---------------
@@ -116,9 +119,20 @@ class AgentInbound:
             peek = peek_update(update)
         except RemoteProtocolError:
             return
-        if self.agent_session_id is None and self.how in {"load", "resume"}:
+        is_before = self.agent_session_id is None and self.how in {"load", "resume"}
+        if self.repeats is not None and (peek.kind not in CURRENT_STATE or not is_before):
+            self._compare(self.repeats, update, peek)
+        elif is_before:
             self._before_the_answer(update, peek.kind)
-            return
+        else:
+            self._tell(update, peek)
+
+    def tell(self, update: Raw) -> None:
+        """An update that has been read once, and is news."""
+        if not self.is_over:
+            self._tell(update, peek_update(update))
+
+    def _tell(self, update: Raw, peek: UpdatePeek) -> None:
         ends = None
         if peek.kind in MARKERS and peek.prompt_request_id is not None:
             named = (each for each, request_id in self.asked.items() if names(peek.prompt_request_id, request_id))
@@ -127,6 +141,31 @@ class AgentInbound:
         if peek.state == "idle" and self.owed is not None and self.owed.by is OwedBy.IDLE:
             self.owed = None
             self._ready()
+
+    def _compare(self, repeats: Repeats, update: Raw, peek: UpdatePeek) -> None:
+        """Something that an agent says after a resume: only what the log does not have is told."""
+        if self.asked and (peek.state == "idle" or peek.kind in MARKERS):
+            self.end_repeats(answered=True)
+            self._tell(update, peek)
+            return
+        for each in repeats.take(update, peek):
+            if self.agent_session_id is None:
+                self.news.append(each)
+            else:
+                self.tell(each)
+        if repeats.is_over:
+            self.end_repeats()
+
+    def end_repeats(self, *, answered: bool = False) -> None:
+        """What the agent says from here on is no replay. What could not be decided until now is news."""
+        if self.repeats is None or self.agent_session_id is None:
+            return
+        repeats, self.repeats = self.repeats, None
+        for update in repeats.finish(answered=answered):
+            self.tell(update)
+        found = repeats.found
+        if found is not None:
+            self._put(AgentReplayed(at=self._clock.now_ms(), **found._asdict()))
 
     def _before_the_answer(self, update: Raw, kind: str) -> None:
         """A load tells history first. Only what is true now is new to the log, and it waits for the answer."""
@@ -137,11 +176,13 @@ class AgentInbound:
 
     def asked_users(self, request: Request) -> None:
         """A permission request for the session's users."""
+        self.end_repeats()
         self.frames.heard(request)
         self.put(read_permission_request(self._clock.now_ms(), request, new_ids.permission_id()))
 
     def asked_client(self, request: Request, answer: Callable[[Result | Failure], None]) -> bool:
         """A file or a terminal. False if there is nobody who does it."""
+        self.end_repeats()
         self.frames.heard(request)
         return not self.is_over and self._requests.begin(request, self.place, answer)
 
@@ -185,5 +226,6 @@ class AgentInbound:
         """The agent, or its hold on the session, is gone, and not because we ended it. Told once."""
         if self.is_over:
             return
+        self.end_repeats()
         self.is_over = True
         self._lost(agent_gone(self._clock.now_ms(), code, message, how, error))

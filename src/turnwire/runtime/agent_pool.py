@@ -54,6 +54,8 @@ class AgentPolicy:
     confidential: bool = False
     """Whether sessions have users who must not know of each other: then what an agent of several sessions printed
     is told to none of them."""
+    holds_after_restart: bool = False
+    """Whether prompts that a restart finds in a queue wait until somebody releases it."""
 
 
 UNNAMED = AgentName("default")
@@ -190,6 +192,7 @@ class AgentPool:
         self._all_running = running or (lambda: self.running)
         self._places: dict[SessionId, _Place] = {}
         self._breaker = Breaker(clock, limits)
+        self._keeps_idle = False
 
     async def connection(self, session_id: SessionId) -> AgentConnection:
         """The connection that a session uses now.
@@ -216,6 +219,10 @@ class AgentPool:
         place = self._places.get(self._key(session_id))
         if place is not None:
             place.used_at = self._clock.monotonic()
+
+    def keep_idle(self) -> None:
+        """An agent did not bring a session back although it offers that: none is let go any more that has one."""
+        self._keeps_idle = True
 
     def last_exit(self, session_id: SessionId) -> Exit | None:
         """How the newest agent for the session ended, if it never came to serve."""
@@ -332,8 +339,8 @@ class AgentPool:
             connection = place.connection
             if connection is None or connection.profile is None or now - place.used_at < self._limits.agent_idle_s:
                 continue
-            profile = connection.profile
-            if not connection.is_busy and (profile.load or profile.resume or not connection.sessions):
+            comes_back = (connection.profile.load or connection.profile.resume) and not self._keeps_idle
+            if not connection.is_busy and (comes_back or not connection.sessions):
                 # First of all, so that a prompt that comes while it ends finds a new one.
                 connection.dismiss("agent_recycled")
                 await connection.aclose("agent_recycled")

@@ -7,7 +7,8 @@ are made anew for each connection. Nothing about a turn is decided here.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import logging
+from collections.abc import Callable, Collection, Mapping
 from functools import partial
 
 import anyio
@@ -34,8 +35,9 @@ from turnwire.core.dialect import (
     read_steer_result,
     session_params,
 )
-from turnwire.core.events import CancelRung, LostChoice, TurnEnd
+from turnwire.core.events import CancelRung, LostChoice, OpeningRefused, TurnEnd
 from turnwire.core.inputs import AgentHasPrompt, AgentReady, AgentRefused, ChoicesTold, SteerAnswered
+from turnwire.core.repeats import Repeats
 from turnwire.core.state import SessionState
 from turnwire.core.translate.members import members
 from turnwire.core.translate.sessions import mcp_servers
@@ -59,6 +61,8 @@ from turnwire.wire.methods import (
     SESSION_STEERING,
 )
 
+logger = logging.getLogger(__name__)
+
 NO_OFFERS = Raw(b"{}")
 
 
@@ -73,17 +77,22 @@ class AgentSession:
         tasks: TaskGroup,
         *,
         replayed: Callable[[View], None],
+        refused: Callable[[], None],
     ) -> None:
-        """`replayed` hears the history of the session as the agent remembers it, if it tells one."""
+        """`replayed` hears the history of the session as the agent remembers it, if it tells one. `refused` hears
+        that the agent does not bring the session back, although it offers that."""
         self._connection = connection
         self._inbound = inbound
         self._clock = clock
         self._tasks = tasks
         self._replayed = replayed
+        self._tell_refused = refused
+        self._refusals: list[OpeningRefused] = []
         self._is_restoring = False
         """The agent is being told what users had chosen, or nobody has heard yet what it made of that."""
         self._context: str | None = None
         """What an agent without a memory of the session is told with its first prompt."""
+        self._history: View | None = None
         self._hurried: PromptId | None = None
         """The prompt whose answer somebody waits for already."""
 
@@ -123,11 +132,15 @@ class AgentSession:
 
     # -- opening -------------------------------------------------------------------------------------------
 
-    def begin(self, state: SessionState, fork_of: AgentSessionId | None = None) -> None:
+    def begin(
+        self, state: SessionState, fork_of: AgentSessionId | None = None, history: View | None = None
+    ) -> None:
         """Open the session at the agent: the one it knows, if it can bring that back, else a new one.
 
-        With `fork_of` it goes on from another session; an agent that cannot do that opens none.
+        With `fork_of` it goes on from another session; an agent that cannot do that opens none. `history` is what
+        the log has, by which it is known what an agent repeats that resumes.
         """
+        self._history = history
         profile, known_as = self._profile, state.known_as
         if state.setup.additional_directories and not profile.directories:
             # Roots are granted or refused, never left out.
@@ -158,8 +171,10 @@ class AgentSession:
             # An id that another session has here is not ours: this agent counts anew, and knows nothing of us.
             ways = [way for way in ways if way not in {"load", "resume"}]
         how = self._inbound.how = ways[0]
-        # Only a load tells history; a second way must not begin with what the first has told.
+        # Only a load should tell history, and some agents do on a resume; a second way must not begin with what the
+        # first has told.
         self._inbound.replay = View() if how == "load" else None
+        self._inbound.repeats = self._repeats(state) if how == "resume" else None
         self._inbound.news = []
         known_as = named if how in {"load", "resume"} else None
         servers = mcp_servers(state.setup.mcp_servers, self._profile.version)
@@ -184,12 +199,28 @@ class AgentSession:
                 offers = frame.result if isinstance(frame, Result) else NO_OFFERS
                 self._opened(agent_session_id, offers, state.choices)
             elif isinstance(frame, Failure) and frame.error.code != AUTH_REQUIRED and len(ways) > 1:
+                self._note_refusal(how, frame)
                 self._try(ways[1:], state, named)
             else:
                 self._refused(frame if isinstance(frame, Failure) else None)
             return agent_session_id
 
         self._connection.open_session(self._inbound, method, params, answered, known_as)
+
+    def _note_refusal(self, how: str, failure: Failure) -> None:
+        self._refusals.append(OpeningRefused(how, raw(failure.error)))
+        self._tell_refused()
+        said = one_line(failure.error.message)
+        extra = {"event": "session_not_brought_back", "session": self._inbound.session_id, "how": how}
+        logger.warning("the agent refused session/%s: %s (%d)", how, said, failure.error.code, extra=extra)
+
+    def _repeats(self, state: SessionState) -> Repeats | None:
+        history = self._history
+        if history is None:
+            return None
+        untold = history.active if state.turn is None else state.turn.prompt_id
+        echoes = state.echoes or self._profile.turn_end is TurnEnd.IDLE
+        return Repeats(history, untold, echoes=echoes)
 
     def _opened(self, agent_session_id: AgentSessionId, offers: Raw, choices: Choices) -> None:
         profile = self._profile
@@ -204,15 +235,18 @@ class AgentSession:
                 how=self._inbound.how,
                 capabilities=profile.capabilities,
                 offers=offers,
+                refused=tuple(self._refusals),
             )
         )
         # After `AgentReady`, which says who speaks; and history before news, as the agent told them.
         if self._inbound.replay is not None:
             replay, self._inbound.replay = self._inbound.replay, None
             self._replayed(replay)
+        if self._inbound.repeats is not None:
+            self._inbound.repeats.pause()
         news, self._inbound.news = self._inbound.news, []
         for update in news:
-            self._inbound.updated(update)
+            self._inbound.tell(update)
         if choices:
             self._is_restoring = True
             self._tasks.start_soon(self._restore, settings_of(choices, profile.version))
@@ -280,6 +314,9 @@ class AgentSession:
 
         def answered(frame: Result | Failure | None) -> None:
             now = self._clock.now_ms()
+            # Of an agent that only has the prompt (v2) more may come, and its first state ends the replay.
+            if profile.turn_end is not TurnEnd.IDLE:
+                self._inbound.end_repeats(answered=frame is not None)
             self._inbound.answered = prompt_id
             # An agent that refuses the prompt owes nothing; one that takes it may owe more than the answer.
             owed = self._inbound.owed
@@ -302,14 +339,22 @@ class AgentSession:
         except ContentRefused as refusal:
             self._inbound.put(AgentRefused(at=self._clock.now_ms(), prompt_id=prompt_id, unsent=str(refusal)))
             return
-        if self._context is not None and not offered and self._inbound.how in {"new", "lost"}:
-            content = with_context(content, self._context, accepts)
+        if self._inbound.repeats is not None:
+            self._inbound.repeats.ask(content)
+        if not offered:
+            content = self._in_context(content, accepts)
         request_id = self._connection.ask(self._inbound, SESSION_PROMPT, self._prompt(content, meta), answered)
         if not offered:
             self._inbound.asked.clear()
             self._inbound.owed = Owed(prompt_id, OwedBy.IDLE if profile.turn_end is TurnEnd.IDLE else OwedBy.ANSWER)
         self._inbound.asked[prompt_id] = request_id
         self._inbound.put(AgentHasPrompt(at=self._clock.now_ms(), prompt_id=prompt_id, agent_request_id=request_id))
+
+    def _in_context(self, content: Raw, accepts: Collection[str]) -> Raw:
+        """A prompt for an agent that has not had the session: behind what it is to know of it, if there is any."""
+        if self._context is None or self._inbound.how not in {"new", "lost"}:
+            return content
+        return with_context(content, self._context, accepts)
 
     async def _forgive(self, prompt_id: PromptId) -> None:
         await self._clock.sleep(self._connection.limits.cancel_grace_s)

@@ -7,13 +7,16 @@ turn. What ends it is the agent, a cancel, or a person who settles it.
 from __future__ import annotations
 
 from msgspec import Struct
+from msgspec.structs import replace
 
+from turnwire.core.background import AllWork, Work
 from turnwire.core.events import TurnEnd
 from turnwire.core.evolve import FINAL_TOOL_STATUS
-from turnwire.core.state import SessionState, Turn
+from turnwire.core.state import Agent, SessionState, Turn
 from turnwire.core.turn import TurnState
 from turnwire.ids import PermissionId, PromptId
 from turnwire.runtime.agent_connection import AgentConnection
+from turnwire.runtime.agent_exit import one_line
 from turnwire.runtime.last_frames import LastFrames
 
 
@@ -21,6 +24,10 @@ class AgentEvidence(Struct, frozen=True, rename="camel", omit_defaults=True):
     """The agent's side of it."""
 
     connected: bool
+    opened: str | None = None
+    """How it opened the session: `new`, `load`, `resume`, `fork`, or `lost` if its memory is gone."""
+    refused: list[str] = []
+    """The ways to bring the session back that it offers and did not go, each with its words for why."""
     pid: int | None = None
     open_requests: int = 0
     """Requests of ours that it has not answered."""
@@ -50,6 +57,10 @@ class Explanation(Struct, frozen=True, rename="camel", omit_defaults=True):
     waiting_for: list[PermissionId] = []
     tools_in_flight: list[str] = []
     queued: list[PromptId] = []
+    queue_held: str | None = None
+    """Why nothing starts from the queue."""
+    background: list[Work] = []
+    """What the agent goes on with, whether a turn runs or not."""
     agent: AgentEvidence = AgentEvidence(connected=False)
 
 
@@ -63,6 +74,8 @@ class Seen(Struct, frozen=True):
     frames: LastFrames = LastFrames()
     last_words: str | None = None
     """What the agent before this one printed last, if whoever asks may read it."""
+    background: AllWork = ()
+    """What the agent does in the background and counts as running."""
     reads_lines: bool = False
     """Whether whoever asks may read what the agent prints that is about no session."""
 
@@ -76,33 +89,39 @@ def explain(
 ) -> Explanation:
     """Lay out what is known."""
     turn = state.turn
-    queued = [each.prompt_id for each in state.queue]
-    agent = _agent(connection, seen)
+    around = Explanation(
+        "idle",
+        queued=[each.prompt_id for each in state.queue],
+        queue_held=state.held,
+        background=list(seen.background),
+        agent=_agent(state.agent, connection, seen),
+    )
     if turn is None:
-        return Explanation("idle", queued=queued, agent=agent)
+        return around
     waiting = [each.request_id for each in state.permissions if each.prompt_id == turn.prompt_id]
     tools = [each for each, status in turn.tools.items() if status not in FINAL_TOOL_STATUS]
-    against = _what_it_waits_for(turn, waiting, tools, seen, agent)
+    against = _what_it_waits_for(turn, waiting, tools, seen, around.agent)
     reasons = against or _what_speaks_for_it(state, seen, quiet_s, suspect_after_s)
-    return Explanation(
-        turn.state.value,
+    return replace(
+        around,
+        state=turn.state.value,
         suspected_complete=bool(reasons) and not against,
         reasons=reasons,
         prompt_id=turn.prompt_id,
         quiet_s=round(quiet_s, 3),
         waiting_for=waiting,
         tools_in_flight=tools,
-        queued=queued,
-        agent=agent,
     )
 
 
-def _agent(connection: AgentConnection | None, seen: Seen) -> AgentEvidence:
+def _agent(agent: Agent | None, connection: AgentConnection | None, seen: Seen) -> AgentEvidence:
     if connection is None:
         return AgentEvidence(connected=False, stderr_tail=seen.last_words)
     peer = connection.peer
     return AgentEvidence(
         connected=connection.is_alive,
+        opened=None if agent is None else agent.how,
+        refused=[] if agent is None else [one_line(each) for each in agent.refused],
         pid=connection.agent.pid or None,
         open_requests=peer.open_requests,
         breaches=dict(peer.breaches),

@@ -19,6 +19,7 @@ import anyio
 import anyio.lowlevel
 from anyio.abc import TaskGroup
 
+from turnwire.core.background import still_running
 from turnwire.core.codec import check_asked, decode_all
 from turnwire.core.events import AgentExited, AgentStarted
 from turnwire.core.inputs import AgentGone, AnyInput, Asked, Close, CreateSession, HoldQueue, Prompt, Recover
@@ -275,7 +276,8 @@ class Node:
         """Pay what is owed, once per process. Without it the session is not open: the next one tries again."""
         try:
             with anyio.CancelScope(shield=True):
-                await session.submit(Recover(at=self._clock.now_ms()))
+                holds = self._drivers[session.session_id].pool.agent.policy.holds_after_restart
+                await session.submit(Recover(at=self._clock.now_ms(), holds=holds))
         except TurnwireError:
             self._put_away(session)
             raise
@@ -379,16 +381,20 @@ class Node:
         while True:
             await self._clock.sleep(min(self._limits.idle_unload_s, self._limits.agent_idle_s) / 2)
             for session in self._loaded.values():
-                if session.state.unsettled:
+                if session.state.unsettled or self._is_at_work(session):
                     # A v2 turn runs without an open request, so only the session knows that its agent works.
                     self._drivers[session.session_id].used()
             await self._pools.recycle()
             now = self._clock.monotonic()
             for session in list(self._loaded.values()):
-                is_lent = self._drivers[session.session_id].requests.has_offers
-                if session.is_idle and not is_lent and now - session.busy_at >= self._limits.idle_unload_s:
+                is_kept = self._drivers[session.session_id].requests.has_offers or self._is_at_work(session)
+                if session.is_idle and not is_kept and now - session.busy_at >= self._limits.idle_unload_s:
                     self._put_away(session)
                     await session.save_snapshot()
+
+    def _is_at_work(self, session: Session) -> bool:
+        """Whether its agent does something in the background."""
+        return bool(still_running(session.state.work, self._clock.now_ms(), self._limits.unlisted_work_s))
 
     def _stop(self) -> None:
         """End every loop. Sessions are not ended: what is open is owed by the next owner."""

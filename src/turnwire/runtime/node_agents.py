@@ -11,6 +11,7 @@ from contextlib import asynccontextmanager
 import anyio
 from msgspec import Raw
 
+from turnwire.core.background import still_running
 from turnwire.core.dialect import NEWEST_VERSION, AgentProfile
 from turnwire.core.state import Phase
 from turnwire.errors import LocalProtocolError, RemoteProtocolError, SessionClosed
@@ -87,6 +88,7 @@ class NodeAgents:
             driver.requests.open,
             agent_session.frames if agent_session is not None else LastFrames(),
             driver.pool.last_words(session_id, for_owner=for_owner),
+            still_running(session.state.work, self._clock.now_ms(), self._limits.unlisted_work_s),
             reads_lines=for_owner or (connection is not None and not connection.is_shared),
         )
         return explain(session.state, connection, seen, quiet_s, self._limits.suspect_after_s)

@@ -297,6 +297,7 @@ SAMPLES: tuple[ev.AnyEvent, ...] = (
         how="load",
         capabilities=Raw(b'{"session":{}}'),
         offers=Raw(b'{"modes":{}}'),
+        refused=(ev.OpeningRefused("resume", ERROR),),
     ),
     ev.AgentExited(at=AT, reason="agent_exited", exit_code=9, signal="KILL", stderr_tail="oops"),
     ev.HistoryCompared(at=AT, replayed=4, matched=3, missing=1, first_difference="the second message"),

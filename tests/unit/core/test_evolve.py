@@ -9,7 +9,7 @@ from tests.unit.core.driving import AT, PERMISSION, SAMPLES, Session, answer, an
 
 from turnwire.core import events as ev
 from turnwire.core.codec import encode_state
-from turnwire.core.evolve import background_ids, evolve, fold
+from turnwire.core.evolve import evolve, fold
 from turnwire.core.state import NOTHING, Ended, PermissionRequest, Phase, SessionState, Turn, find_turn
 from turnwire.core.turn import NEXT, TurnState
 from turnwire.errors import LocalProtocolError
@@ -186,16 +186,3 @@ def test_resolved_permissions_are_remembered_up_to_a_bound() -> None:
         session.take(asks(f"q{number}"), answer(f"q{number}"))
     assert len(session.state.resolved) == REMEMBERED_ANSWERS
     assert session.state.resolved[-1].request_id == f"q{REMEMBERED_ANSWERS + 2}"
-
-
-@pytest.mark.parametrize(
-    ("background", "ids"),
-    [
-        (b'[{"type":"tool_call","toolCallId":"a"},{"terminalId":"b"},{"sessionId":"c"}]', {"a", "b", "c"}),
-        (b'[{"toolCallId":1},{}]', set[str]()),
-        (b'{"toolCallId":"a"}', set[str]()),
-        (b"[1]", set[str]()),
-    ],
-)
-def test_background_work_is_known_by_its_ids(background: bytes, ids: set[str]) -> None:
-    assert background_ids(Raw(background)) == ids

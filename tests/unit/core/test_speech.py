@@ -112,8 +112,10 @@ def test_background_output_while_idle_leaves_the_state_as_it_is() -> None:
     session = working()
     session.take(agent_is("idle", stopReason="end_turn", background=[{"toolCallId": "b"}]))
     state = session.state
-    session.take(tool("b", "in_progress"), tool("b", "completed"))
+    session.take(tool("b", "in_progress"))
     assert session.state == state
+    session.take(tool("b", "completed"))
+    assert (session.running(), session.state.last, session.state.work) == (None, state.last, ())
     assert places(session)[-2:] == [("tool_call_update", None, None)] * 2
 
 

@@ -246,6 +246,15 @@ async def test_an_idle_agent_without_sessions_is_let_go(answer: object) -> None:
         assert not connection.is_alive
 
 
+async def test_what_has_no_session_is_let_go_also_where_sessions_do_not_come_back() -> None:
+    async with house(limits=Limits(agent_idle_s=60.0)) as given:
+        connection = await given.connect(A, answer=LOADS)
+        given.agents.keep_idle()
+        given.clock.advance(60.0)
+        await given.agents.recycle()
+        assert not connection.is_alive
+
+
 # -- the breaker: how many failures are tolerated, how long it then says no, and what begins the count anew
 
 LIMITS = Limits(breaker_failures=2, breaker_first_s=1.0, breaker_most_s=5.0)

@@ -48,6 +48,7 @@ class Home:
         self.losses: list[AgentGone] = []
         self.replays: list[View] = []
         self.times_ready = 0
+        self.times_refused = 0
 
     def put(self, happened: AnyInput | Place) -> None:
         assert not isinstance(happened, Place), "nobody is asked here"
@@ -61,6 +62,9 @@ class Home:
 
     def lost(self, gone: AgentGone) -> None:
         self.losses.append(gone)
+
+    def refused(self) -> None:
+        self.times_refused += 1
 
     def replayed(self, replay: View) -> None:
         self.replays.append(replay)
@@ -136,7 +140,7 @@ def begun(
         ready=home.ready,
         lost=home.lost,
     )
-    agent_session = AgentSession(connection, inbound, clock, tasks, replayed=home.replayed)
+    agent_session = AgentSession(connection, inbound, clock, tasks, replayed=home.replayed, refused=home.refused)
     agent_session.begin(state)
     return agent_session
 
@@ -171,6 +175,11 @@ async def test_a_known_session_is_tried_by_each_way_that_is_offered_and_then_los
         await quiet()
         assert play.home.how == ["lost"]
         assert play.home.losses == []
+        [ready] = [each for each in play.home.inputs if isinstance(each, AgentReady)]
+        assert [f"session/{each.how}" for each in ready.refused] == ways
+        errors = [msgspec.json.decode(each.agent_error) for each in ready.refused]
+        assert errors == [{"code": -32002, "message": "no"}] * len(ways)
+        assert play.home.times_refused == len(ways)
 
 
 async def test_a_login_that_is_missing_is_no_reason_to_lose_the_session() -> None:
@@ -180,6 +189,7 @@ async def test_a_login_that_is_missing_is_no_reason_to_lose_the_session() -> Non
         [lost] = play.home.losses
         assert lost.code == "auth_required"
         assert play.home.how == []
+        assert play.home.times_refused == 0
 
 
 async def test_a_session_without_an_id_is_refused_in_words() -> None:

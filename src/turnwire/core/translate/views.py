@@ -13,7 +13,7 @@ from msgspec import UNSET, Raw
 from msgspec.structs import replace
 
 from turnwire.core.events import PermissionRequested
-from turnwire.core.translate.members import entries, members, raw, text_of
+from turnwire.core.translate.members import as_object, entries, is_offered, members, raw, text_of
 from turnwire.core.translate.messages import lived
 from turnwire.core.translate.offers import Modes, Options, commands_to_v1, commands_to_v2
 from turnwire.core.translate.permissions import translate_permission_request
@@ -54,6 +54,13 @@ def latest_in(view: View, version: int | None) -> Latest:
     commands = UNSET if latest.commands is UNSET else commands_to_v1(latest.commands, losses)
     listed = UNSET if latest.config_options is UNSET else options.listed()
     return replace(chosen, commands=commands, config_options=listed)
+
+
+def can_cancel(view: View, item_id: str, *, is_tool: bool) -> bool:
+    """Whether the agent says of the tool call or terminal that has this id that it can be cancelled."""
+    item = view.transcript.tools.get(item_id) if is_tool else view.terminals.get(item_id)
+    offered = UNSET if item is None else item.capabilities
+    return offered is not UNSET and is_offered(as_object(offered), "cancel")
 
 
 def permission_request_in(view: View, asked: PermissionRequested, version: int | None) -> PermissionRequested:

@@ -20,7 +20,8 @@ import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
 from turnwire.core import events as ev
-from turnwire.core.evolve import MARKERS, background_ids
+from turnwire.core.background import ids, read_list
+from turnwire.core.evolve import MARKERS
 from turnwire.core.state import Phase
 from turnwire.core.turn import TurnState
 from turnwire.core.view import messages, tools, turns
@@ -357,7 +358,7 @@ def _turn_ended(view: View, event: ev.TurnCompleted | ev.TurnFailed) -> None:
         return
     view.active = None
     items, place = view.items, record.place
-    background = background_ids(view.background) if view.background is not None else frozenset[str]()
+    background = ids(read_list(view.background) or ()) if view.background is not None else frozenset[str]()
     tools.mark_open(items[place.first :], event.prompt_id, background)
     place.answer = find_answer(items, event.prompt_id, place)
 

@@ -10,12 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from msgspec import UNSET, Raw, Struct, UnsetType
+from msgspec import Raw, Struct
 
 from turnwire.core.translate.handshake import can_log_out, has_login, is_terminal
-from turnwire.core.translate.members import as_object, is_offered, members, named
-from turnwire.core.view import View
-from turnwire.core.view.transcript import ToolCall
+from turnwire.core.translate.members import members, named
+from turnwire.core.translate.views import can_cancel
 from turnwire.errors import Forbidden, RemoteProtocolError, RequestRefused
 from turnwire.ids import SessionId
 from turnwire.server.access.identity import Role
@@ -111,25 +110,10 @@ async def cancel_item(client: ClientState, request: Request) -> Raw | None:
     node = client.daemon.node
     agent = (await node.session(wanted.session_id)).state.agent
     is_v2 = agent is not None and agent.protocol_version == 2
-    if (
-        item_id is None
-        or not is_v2
-        or not _can_cancel(await node.view(wanted.session_id), item_id, is_tool=is_tool)
-    ):
+    if item_id is None or not is_v2 or not can_cancel(await node.view(wanted.session_id), item_id, is_tool=is_tool):
         raise invalid("the agent does not offer to cancel this now; `session/cancel` ends the whole turn")
     params = {("toolCallId" if is_tool else "terminalId"): raw(item_id)}
     return await _ask_agent(client, request, wanted.session_id, params)
-
-
-def _can_cancel(view: View, item_id: str, *, is_tool: bool) -> bool:
-    """Whether the agent says of the item that has this id that it can be cancelled."""
-    offered: Raw | UnsetType = UNSET
-    if is_tool:
-        calls = (each for each in reversed(view.items) if isinstance(each, ToolCall))
-        offered = next((each.capabilities for each in calls if each.tool_call_id == item_id), UNSET)
-    elif item_id in view.terminals:
-        offered = view.terminals[item_id].capabilities
-    return offered is not UNSET and is_offered(as_object(offered), "cancel")
 
 
 # -- client to agent: methods of their own -------------------------------------------------------------------

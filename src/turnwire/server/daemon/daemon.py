@@ -237,6 +237,7 @@ def agent_policy(settings: Settings, entry: AgentEntry) -> AgentPolicy:
         services=settings.services,
         newest_protocol=entry.protocol,
         confidential=True,
+        holds_after_restart=settings.after_restart == "hold",
     )
 
 

@@ -1,6 +1,7 @@
 """How a session is doing: who is there, whether a turn runs, what it waits for, and how the last one failed.
 
-It is cheap to ask for: the transcript is folded only when there is a permission request or a failure to tell of.
+It is cheap to ask for: the transcript is folded only when there is a permission request, a failure or background
+work to tell of.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from turnwire.ids import PermissionId, PromptId, SessionId
 from turnwire.server.access.identity import Role
 from turnwire.server.daemon.session_list import Standing, iso
 from turnwire.server.endpoint import Call, Endpoint, Reply
+from turnwire.server.routes.background import BackgroundWork, shown, work_of
 from turnwire.wire.jsonrpc import UNREADABLE
 from turnwire.wire.methods import SESSION_REQUEST_PERMISSION
 
@@ -62,6 +64,10 @@ class SessionStatus(Struct, frozen=True, kw_only=True, rename="camel", omit_defa
     turn_error: LastTurnError | None = None
     created_at: str
     updated_at: str
+    background: list[BackgroundWork] = []
+    """What the agent goes on with, whether a turn runs or not: the session is not idle for its agent."""
+    queue_held: str | None = None
+    """Why nothing starts from the queue."""
     attended: bool
     """Whether somebody who can answer is there now."""
 
@@ -71,7 +77,8 @@ async def show(call: Call) -> Reply:
     state = (await daemon.node.session(session_id)).state
     entry = await daemon.sessions.entry(session_id)
     has_error = state.last is not None and state.last.stop_reason is None
-    view = await daemon.node.view(session_id) if has_error or state.permissions else View()
+    work = work_of(daemon, state.work)
+    view = await daemon.node.view(session_id) if has_error or state.permissions or work else View()
     return Reply(
         SessionStatus(
             session_id=session_id,
@@ -87,6 +94,8 @@ async def show(call: Call) -> Reply:
             turn_error=_error(view, None if state.last is None else state.last.prompt_id),
             created_at=entry.created_at,
             updated_at=entry.updated_at,
+            background=shown(view, state.agent_version, work),
+            queue_held=state.held,
             attended=daemon.clients.attended(session_id),
         )
     )

@@ -8,6 +8,7 @@ from typing import Any
 from turnwire.server.endpoint import Call, Endpoint, Reply
 from turnwire.server.routes import (
     agents,
+    background,
     capabilities,
     clients,
     configuration,
@@ -59,6 +60,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
     *events.ENDPOINTS,
     *turns.ENDPOINTS,
     *queue.ENDPOINTS,
+    *background.ENDPOINTS,
     *permissions.ENDPOINTS,
     *configuration.ENDPOINTS,
     *status.ENDPOINTS,

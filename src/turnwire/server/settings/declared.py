@@ -174,6 +174,13 @@ class ForClients:
             "what becomes of a prompt that does not say itself, while a turn runs: it waits, or is refused",
         ),
     ] = "queue"
+    after_restart: Annotated[
+        Literal["run", "hold"],
+        About(
+            kinds.choice("run", "hold"),
+            "what becomes of prompts that a restart finds waiting: they run, or wait until somebody releases them",
+        ),
+    ] = "run"
     ready_timeout: Annotated[
         float,
         About(

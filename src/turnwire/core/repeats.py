@@ -1,0 +1,292 @@
+"""What an agent says after `session/resume` that the log has already: history that nobody asked it to tell.
+
+Some agents replay on resume, before their answer or right behind it. We may have prompted by then, so what they
+repeat comes in the middle of a turn. It is found by its order and its text, and nothing is taken for a repetition
+that could be new:
+
+    A1  A replay begins with what a user said. Until such a message is found in the log, all is new.
+    A2  Behind it, what agent and tools say is compared with the rest of that turn in the log, in order. Text counts
+        as a repetition when all of it is the same, a tool call when it has the same id and no other title.
+    A3  Of an agent that shows copies of its prompts, a user message that may be one is new, and ends the replay.
+    A4  Once the agent has a prompt, nothing is compared with a turn that did not end well: an agent that forgot
+        what it said there may say the same again.
+    A5  If nothing but repetitions came before the answer to the prompt, the last of them is the answer.
+
+What is not decided yet is held; it is given back, in order, as soon as it is new.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+from msgspec import Raw
+
+from turnwire.core.history import Comparison
+from turnwire.core.view import View
+from turnwire.core.view.patch import read_entries, read_members, read_text
+from turnwire.core.view.transcript import Message, MessageRole, ToolCall, join_text
+from turnwire.ids import PromptId
+from turnwire.wire.peek import UpdatePeek
+
+_ROLES: Final = {
+    "user_message": MessageRole.USER,
+    "user_message_chunk": MessageRole.USER,
+    "agent_message": MessageRole.AGENT,
+    "agent_message_chunk": MessageRole.AGENT,
+    "agent_thought": MessageRole.THOUGHT,
+    "agent_thought_chunk": MessageRole.THOUGHT,
+}
+_TOOLS: Final = frozenset({"tool_call", "tool_call_update", "tool_call_content_chunk"})
+
+
+class _Entry(NamedTuple):
+    """A tool call of the log, or neighbouring messages of one side."""
+
+    role: MessageRole | None
+    """None for a tool call."""
+    text: str
+    """Without white space; of a tool call its title."""
+    ended_well: bool
+    tool_call_id: str | None = None
+
+
+class _Saying:
+    """Neighbouring messages of one side, as the agent is telling them."""
+
+    def __init__(self, role: MessageRole, message_id: str | None) -> None:
+        self.role = role
+        self.message_id = message_id
+        self.text = ""
+        self.held: list[Raw] = []
+        self.is_new = False
+        """The log does not have it, so nothing of it is held."""
+
+
+class Repeats:
+    """The replay of one agent, from its resume to the answer to its first prompt."""
+
+    def __init__(self, log: View, without: PromptId | None = None, *, echoes: bool = False) -> None:
+        """`without` is a turn that the agent has not been told of; `echoes` says that it copies its prompts."""
+        self._echoes = echoes
+        self._log = log
+        self._without = without
+        self._entries: list[_Entry] | None = None
+        self._next = 0
+        """The first entry of the log that has not been repeated or passed over."""
+        self._is_replaying = False
+        self._saying: _Saying | None = None
+        self._tools: dict[str, bool] = {}
+        """Tool calls that were told, and whether the log has them."""
+        self._asked: str | None = None
+        self._last: list[Raw] = []
+        """The repetition that was found last."""
+        self._has_news = False
+        self._matched = 0
+        self.is_over = False
+
+    def ask(self, content: Raw) -> None:
+        """The agent is sent its first prompt; at the second there is no replay any more."""
+        self.is_over = self.is_over or self._asked is not None
+        self._asked = _squeezed(content)
+
+    def pause(self) -> None:
+        """The agent answers the resume. No message goes on behind that; a replay may."""
+        saying = self._saying
+        if saying is not None and not saying.is_new and self._place(saying) is not None:
+            self._end_saying()
+
+    def take(self, update: Raw, peek: UpdatePeek) -> list[Raw]:
+        """What is new: of what was held, and of this."""
+        if self.is_over:
+            return [*self._release(), update]
+        role = _ROLES.get(peek.kind)
+        if self._saying is None and self._is_whole and (role is not None or peek.kind in _TOOLS):
+            self.is_over = True
+            return [update]
+        if role is not None:
+            return self._news(self._say(role, update, peek.message_id))
+        new = self._end_saying()
+        if peek.kind not in _TOOLS:
+            return [*new, update]
+        return self._news(new if self._is_known(update, peek.tool_call_id) else [*new, update])
+
+    def finish(self, *, answered: bool) -> list[Raw]:
+        """There will be no more of it: the agent answers the prompt, asks for something, or is gone."""
+        new = self._end_saying() if self._asked is None else self._release()
+        if answered and not new and not self._has_news and not self.is_over:
+            new = self._last
+        self.is_over = True
+        return new
+
+    @property
+    def found(self) -> Comparison | None:
+        """How the replay relates to the log; none if there was none."""
+        if not self._matched:
+            return None
+        known = sum(1 for each in self._history if each.role is not MessageRole.THOUGHT)
+        missing = known - self._matched
+        lacks = f"the replay lacks {missing} of the log's messages and tool calls" if missing else None
+        # What it has and the log has not is in the log now.
+        return Comparison(self._matched, self._matched, missing, lacks)
+
+    @property
+    def _is_whole(self) -> bool:
+        """All of the log has been told."""
+        return self._is_replaying and self._next >= len(self._history)
+
+    # -- messages ------------------------------------------------------------------------------------------
+
+    def _say(self, role: MessageRole, update: Raw, message_id: str | None) -> list[Raw]:
+        new: list[Raw] = []
+        saying = self._saying
+        if saying is None or saying.role is not role or self._is_another(saying, message_id):
+            new = self._end_saying()
+            if self.is_over or (role is not MessageRole.USER and not self._is_replaying):
+                self.is_over = True
+                return [*new, update]
+            saying = self._saying = _Saying(role, message_id)
+        if saying.is_new:
+            return [*new, update]
+        saying.text += _squeezed((read_members(update) or {}).get("content"))
+        saying.held.append(update)
+        if role is MessageRole.USER and self._may_be_a_copy(saying.text):
+            self.is_over = True
+            return [*new, *self._release()]
+        same = [place for place in self._places(role) if self._history[place].text.startswith(saying.text)]
+        if not same:
+            new += saying.held
+            self._differs(saying)
+        elif role is not MessageRole.USER and self._ends_the_log(same[0], saying.text):
+            # Behind the end of the log comes nothing to tell them apart by.
+            self._repeated(saying, same[0])
+        return new
+
+    def _may_be_a_copy(self, text: str) -> bool:
+        return self._echoes and self._asked is not None and self._asked.startswith(text)
+
+    def _ends_the_log(self, place: int, text: str) -> bool:
+        return place == len(self._history) - 1 and self._history[place].text == text
+
+    def _is_another(self, saying: _Saying, message_id: str | None) -> bool:
+        """Whether the next piece is of a message that cannot go on with this one."""
+        is_named = message_id is not None and saying.message_id is not None and message_id != saying.message_id
+        return is_named and (saying.is_new or self._place(saying) is not None)
+
+    def _end_saying(self) -> list[Raw]:
+        saying = self._saying
+        if saying is None or saying.is_new:
+            self._saying = None
+            return []
+        place = self._place(saying)
+        if place is not None:
+            self._repeated(saying, place)
+            return []
+        self._differs(saying)
+        self._saying = None
+        return saying.held
+
+    def _repeated(self, saying: _Saying, place: int) -> None:
+        self._saying = None
+        self._last = saying.held
+        self._is_replaying = True
+        self._pass(place)
+
+    def _differs(self, saying: _Saying) -> None:
+        saying.is_new = True
+        # What follows a message of a user that nobody knows is not of this history.
+        self.is_over = self.is_over or saying.role is MessageRole.USER
+
+    def _release(self) -> list[Raw]:
+        saying, self._saying = self._saying, None
+        return [] if saying is None or saying.is_new else saying.held
+
+    def _place(self, saying: _Saying) -> int | None:
+        """Where the log has exactly this."""
+        if not saying.text:
+            return None
+        places = self._places(saying.role)
+        return next((each for each in places if self._history[each].text == saying.text), None)
+
+    # -- tool calls ----------------------------------------------------------------------------------------
+
+    def _is_known(self, update: Raw, tool_call_id: str | None) -> bool:
+        if not self._is_replaying or tool_call_id is None:
+            self.is_over = True
+            return False
+        if tool_call_id not in self._tools:
+            title = _squeezed_text(read_text((read_members(update) or {}).get("title")) or "")
+            self._tools[tool_call_id] = self._find_tool(tool_call_id, title)
+        return self._tools[tool_call_id]
+
+    def _find_tool(self, tool_call_id: str, title: str) -> bool:
+        for place in self._places(None):
+            entry = self._history[place]
+            if entry.tool_call_id == tool_call_id and (not title or title == entry.text):
+                self._last = []
+                self._pass(place)
+                return True
+        return False
+
+    # -- the log -------------------------------------------------------------------------------------------
+
+    @property
+    def _history(self) -> list[_Entry]:
+        if self._entries is None:
+            self._entries = list(_merged(self._log, self._without))
+        return self._entries
+
+    def _places(self, role: MessageRole | None) -> Iterator[int]:
+        """Where the log has more of a kind: user messages anywhere, the rest up to the next of those."""
+        for place in range(self._next, len(self._history)):
+            entry = self._history[place]
+            if entry.role is role and (role is MessageRole.USER or entry.ended_well or self._asked is None):
+                yield place
+            if entry.role is MessageRole.USER and role is not MessageRole.USER:
+                return
+
+    def _pass(self, place: int) -> None:
+        self._next = place + 1
+        self._matched += self._history[place].role is not MessageRole.THOUGHT
+
+    def _news(self, new: list[Raw]) -> list[Raw]:
+        self._has_news = self._has_news or (bool(new) and self._asked is not None)
+        return new
+
+
+def _merged(log: View, without: PromptId | None) -> Iterator[_Entry]:
+    last: _Entry | None = None
+    for item in log.items:
+        if not isinstance(item, Message | ToolCall) or (without is not None and item.prompt_id == without):
+            continue
+        ended_well = _ended_well(log, item.prompt_id)
+        if isinstance(item, ToolCall):
+            entry = _Entry(None, _squeezed_text(item.title or ""), ended_well, item.tool_call_id)
+        else:
+            entry = _Entry(item.role, _squeezed_text(join_text(item.content)), ended_well)
+        if last is not None and last.role is not None and last.role is entry.role:
+            last = last._replace(text=last.text + entry.text, ended_well=last.ended_well and ended_well)
+            continue
+        if last is not None:
+            yield last
+        last = entry
+    if last is not None:
+        yield last
+
+
+def _ended_well(log: View, prompt_id: PromptId | None) -> bool:
+    record = log.turns.get(prompt_id) if prompt_id is not None else None
+    outcome = None if record is None else record.outcome
+    return outcome is not None and outcome.error is None and outcome.stop_reason != "cancelled"
+
+
+def _squeezed(content: Raw | None) -> str:
+    """The text of one block, or of a list of them."""
+    if content is None:
+        return ""
+    blocks = read_entries(content)
+    return _squeezed_text(join_text([content] if blocks is None else blocks))
+
+
+def _squeezed_text(text: str) -> str:
+    return "".join(text.split())
