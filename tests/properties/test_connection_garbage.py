@@ -10,7 +10,7 @@ import anyio
 import msgspec
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from msgspec import Raw
+from msgspec import UNSET, Raw, UnsetType
 
 from turnwire.core.dialect import PERMISSION_METHODS, opening_params, read_session_id
 from turnwire.core.state import NO_SETUP
@@ -82,7 +82,7 @@ class Room:
         self.heard: list[bytes] = []
         self.ends = 0
 
-    def updated(self, update: Raw) -> None:
+    def updated(self, update: Raw, beside: Raw | UnsetType = UNSET) -> None:
         self.heard.append(bytes(update))
 
     def asked_users(self, request: Request) -> None: ...

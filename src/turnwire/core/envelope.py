@@ -149,6 +149,7 @@ class StoredUpdate(Struct, rename="camel", gc=False):
     prompt_id: PromptId | None = None
     after: PromptId | None = None
     echo: bool = False
+    beside: Raw | UnsetType = UNSET
 
 
 class _PermissionParams(Struct, rename="camel"):
@@ -228,7 +229,7 @@ class Envelopes:
 
     def of_update(self, offset: int, stored: StoredUpdate, prompter: Prompter | None) -> bytes:
         """The envelope of an update as it is stored."""
-        facts = facts_of(stored.prompt_id, prompter, after=stored.after, echo=stored.echo)
+        facts = facts_of_update(stored, prompter)
         return self.update_frame(offset, stored, facts, Form.LINE)[:-1]
 
     def of_event(self, offset: int, event: ev.AnyEvent, prompter: Prompter | None = None) -> bytes:
@@ -280,11 +281,23 @@ def stream_frame(type: str, data: Mapping[str, Any]) -> bytes:
     return encode_event(data=one_line(_write({"v": 1, "type": type, "data": data})), event=type)
 
 
+def facts_of_update(stored: StoredUpdate, prompter: Prompter | None) -> bytes:
+    """The same of an update as it is stored."""
+    return facts_of(stored.prompt_id, prompter, after=stored.after, echo=stored.echo, beside=stored.beside)
+
+
 def facts_of(
-    prompt_id: PromptId | None, prompter: Prompter | None, *, after: PromptId | None = None, echo: bool = False
+    prompt_id: PromptId | None,
+    prompter: Prompter | None,
+    *,
+    after: PromptId | None = None,
+    echo: bool = False,
+    beside: Raw | UnsetType = UNSET,
 ) -> bytes:
     """What is between the payload of an update and its time."""
     parts: list[bytes] = []
+    if beside is not UNSET:
+        parts.append(b',"beside":%b' % bytes(beside))
     if after is not None:
         parts.append(b',"after":%b' % _write(after))
     if echo:
@@ -388,6 +401,7 @@ class _ReadUpdate(Struct, gc=False):
     update: Raw
     after: PromptId | None = None
     echo: bool = False
+    beside: Raw | UnsetType = UNSET
 
 
 class _UpdateKind(Struct, rename="camel", gc=False):
@@ -451,6 +465,7 @@ def _update(envelope: _ReadEnvelope, at: int) -> ev.SessionUpdated:
         prompt_id=envelope.prompt_id,
         after=params.after,
         echo=params.echo,
+        beside=params.beside,
     )
 
 

@@ -36,6 +36,7 @@ from turnwire.core.envelope import (
     Form,
     StoredUpdate,
     facts_of,
+    facts_of_update,
     one_line,
     read_stored_update,
 )
@@ -134,7 +135,9 @@ class ShapeFold:
         for offset, body in enumerate(bodies, self.offset + 1):
             if body.startswith(STORED_UPDATE):
                 stored = read_stored_update(body)
-                if self._passes_on and not (stored.kind in looked_at or stored.echo or stored.after):
+                if self._passes_on and not (
+                    stored.kind in looked_at or stored.echo or stored.after or stored.beside
+                ):
                     # Nearly every event comes here, and nothing is slower than what is done for each of them.
                     told = facts.get(stored.prompt_id) or self._facts_of(stored)
                     frame = write(offset, stored, told, form)
@@ -165,8 +168,8 @@ class ShapeFold:
 
     def _facts_of(self, stored: StoredUpdate) -> bytes:
         """Remembered for the plain updates of an open turn, which are many."""
-        facts = facts_of(stored.prompt_id, self._prompter(stored.prompt_id), after=stored.after, echo=stored.echo)
-        if not (stored.after or stored.echo):
+        facts = facts_of_update(stored, self._prompter(stored.prompt_id))
+        if not (stored.after or stored.echo or stored.beside):
             self._facts[stored.prompt_id] = facts
         return facts
 

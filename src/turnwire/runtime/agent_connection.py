@@ -263,7 +263,7 @@ class AgentConnection:
             if isinstance(frame, Request):
                 self._ask_users(inbound, frame)
             else:
-                inbound.updated(frame.update)
+                inbound.updated(frame.update, frame.beside)
         self._touch(inbound)
         if self.profile is not None and self.profile.ready:
             # Only now: the session is known here, so nothing the agent sends after it can be dropped.
@@ -391,7 +391,7 @@ class AgentConnection:
         if inbound is None:
             self._hold(params.session_id, params)
             return
-        inbound.updated(params.update)
+        inbound.updated(params.update, params.beside)
         self._touch(inbound)
 
     def _request(self, frame: Request) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable
 from enum import Enum, auto
 from typing import NamedTuple
 
-from msgspec import Raw
+from msgspec import UNSET, Raw, UnsetType
 
 from turnwire.core.correlation import names
 from turnwire.core.dialect import read_permission_request
@@ -97,7 +97,7 @@ class AgentInbound:
         """So long as it owes, the agent takes no other prompt."""
         self.replay: View | None = None
         """The history that the agent tells on `session/load`, folded aside."""
-        self.news: list[Raw] = []
+        self.news: list[tuple[Raw, Raw | UnsetType]] = []
         """What is true now, said before the answer to load or resume: it is told after it."""
         self.is_over = False
 
@@ -107,8 +107,8 @@ class AgentInbound:
         """The session is open at the agent, which was told so and can be asked things from now on."""
         self.ready()
 
-    def updated(self, update: Raw) -> None:
-        """A `session/update`. One that cannot be read is no news to anybody."""
+    def updated(self, update: Raw, beside: Raw | UnsetType = UNSET) -> None:
+        """A `session/update`, with what is beside it. One that cannot be read is no news to anybody."""
         if self.is_over:
             return
         self.frames.updated(update)
@@ -117,21 +117,21 @@ class AgentInbound:
         except RemoteProtocolError:
             return
         if self.agent_session_id is None and self.how in {"load", "resume"}:
-            self._before_the_answer(update, peek.kind)
+            self._before_the_answer(update, beside, peek.kind)
             return
         ends = None
         if peek.kind in MARKERS and peek.prompt_request_id is not None:
             named = (each for each, request_id in self.asked.items() if names(peek.prompt_request_id, request_id))
             ends = next(named, _ANOTHER)
-        self._put(AgentUpdate(at=self._clock.now_ms(), update=update, peek=peek, ends=ends))
+        self._put(AgentUpdate(at=self._clock.now_ms(), update=update, peek=peek, ends=ends, beside=beside))
         if peek.state == "idle" and self.owed is not None and self.owed.by is OwedBy.IDLE:
             self.owed = None
             self._ready()
 
-    def _before_the_answer(self, update: Raw, kind: str) -> None:
+    def _before_the_answer(self, update: Raw, beside: Raw | UnsetType, kind: str) -> None:
         """A load tells history first. Only what is true now is new to the log, and it waits for the answer."""
         if self.replay is None or kind in CURRENT_STATE:
-            self.news.append(update)
+            self.news.append((update, beside))
         else:
             self.replay.apply(SessionUpdated(at=0, kind=kind, update=update))
 

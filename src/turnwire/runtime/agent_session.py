@@ -208,8 +208,8 @@ class AgentSession:
             replay, self._inbound.replay = self._inbound.replay, None
             self._replayed(replay)
         news, self._inbound.news = self._inbound.news, []
-        for update in news:
-            self._inbound.updated(update)
+        for update, beside in news:
+            self._inbound.updated(update, beside)
         if choices:
             self._is_restoring = True
             self._tasks.start_soon(self._restore, settings_of(choices, profile.version))

@@ -13,7 +13,7 @@ from enum import Enum, auto
 from typing import NamedTuple
 from weakref import WeakKeyDictionary
 
-from msgspec import DecodeError, Raw, Struct, json
+from msgspec import UNSET, DecodeError, Raw, Struct, UnsetType, json
 from msgspec.structs import replace
 
 from turnwire.core import events as ev
@@ -108,6 +108,7 @@ class _Stored(Struct, gc=False):
     kind: str
     update: Raw
     echo: bool = False
+    beside: Raw | UnsetType = UNSET
 
 
 _read_stored = json.Decoder(_Stored).decode
@@ -154,7 +155,8 @@ class FrameWriter:
             if plain is None:
                 page += _marked(offset, self._take(offset, body, mode))
             elif not (mode is WriterMode.QUIET or plain.echo or _is_past(plain.kind, mode)):
-                page.append(SessionFrame(offset, self._update(plain.update, offset if shows else None)))
+                shown = offset if shows else None
+                page.append(SessionFrame(offset, self._update(plain.update, shown, plain.beside)))
         return page
 
     def _plain(self, body: bytes) -> _Stored | None:
@@ -255,8 +257,8 @@ class FrameWriter:
     def _write(self, outgoing: Outgoing, offset: int | None) -> bytes:
         """The frame; empty if this client is not sent any."""
         match outgoing:
-            case Tell(update):
-                return self._update(update, offset)
+            case Tell(update, beside):
+                return self._update(update, offset, beside)
             case TellBlocked(update, waits):
                 return self._update(self._waiting(update, waits), offset)
             case Answer(prompt_id, result):
@@ -280,7 +282,11 @@ class FrameWriter:
             told.append({**named, "kind": kind, "permissionId": permission_id})
         return raw({**members(update), "_meta": {VENDOR: {"waitsFor": told}}})
 
-    def _update(self, update: Raw, offset: int | None) -> bytes:
+    def _update(self, update: Raw, offset: int | None, beside: Raw | UnsetType = UNSET) -> bytes:
+        if beside is not UNSET:
+            # Few agents say something here, so the members are read only where one does.
+            others = _with_offset(beside, offset)
+            return b"".join((self._head, update, b",", bytes(others)[1:], b"}"))
         end = b"}}" if offset is None else _EVENT_ID % offset
         return b"".join((self._head, update, end))
 
