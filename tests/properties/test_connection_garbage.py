@@ -87,7 +87,13 @@ class Room:
 
     def asked_users(self, request: Request) -> None: ...
 
-    def asked_client(self, request: Request, answer: Callable[[Result | Failure], None]) -> bool:
+    def asked_client(
+        self,
+        request: Request,
+        answer: Callable[[Result | Failure], None],
+        place: Callable[[Callable[[int], None]], None] | None = None,
+        refused: set[object] | None = None,
+    ) -> bool:
         return False
 
     def registered(self) -> None: ...

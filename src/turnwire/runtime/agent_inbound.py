@@ -140,10 +140,24 @@ class AgentInbound:
         self.frames.heard(request)
         self.put(read_permission_request(self._clock.now_ms(), request, new_ids.permission_id()))
 
-    def asked_client(self, request: Request, answer: Callable[[Result | Failure], None]) -> bool:
-        """A file or a terminal. False if there is nobody who does it."""
+    def asked_client(
+        self,
+        request: Request,
+        answer: Callable[[Result | Failure], None],
+        place: Callable[[Callable[[int], None]], None] | None = None,
+        refused: set[object] | None = None,
+    ) -> bool:
+        """A file, a terminal, or something of the agent's own. False if there is nobody who does it.
+
+        `place`: where it stands, if that is not behind this session alone. `refused`: clients that need not be
+        asked any more.
+        """
         self.frames.heard(request)
-        return not self.is_over and self._requests.begin(request, self.place, answer)
+        return not self.is_over and self._requests.begin(request, place or self.place, answer, refused)
+
+    def owners(self, method: str) -> set[str | None]:
+        """The owners of the session's clients that would do this."""
+        return self._requests.owners(method)
 
     def place(self, reached: Callable[[int], None]) -> None:
         """The agent says something that no log has: `reached` hears behind which event it stands."""

@@ -106,11 +106,20 @@ class NodeAgents:
 
     @asynccontextmanager
     async def offering(
-        self, session_id: SessionId, client_id: ClientId, provider: Provider
+        self,
+        session_id: SessionId,
+        client_id: ClientId,
+        provider: Provider,
+        *,
+        client: object = None,
+        owner: str | None = None,
     ) -> AsyncGenerator[None]:
-        """Meanwhile an attached client does what the session's agent asks of clients. What is left goes on."""
+        """Meanwhile an attached client does what the session's agent asks of clients. What is left goes on.
+
+        `client` and `owner` as in `ClientRequests.offer`.
+        """
         _, driver = await self._find(session_id)
-        driver.requests.offer(client_id, provider)
+        driver.requests.offer(client_id, provider, client=client, owner=owner)
         try:
             yield
         finally:

@@ -68,7 +68,13 @@ class Room(AgentInbound):
     def withdrew(self, request_id: RequestId) -> None:
         self.heard.append(f"withdrew {request_id!r}")
 
-    def asked_client(self, request: Request, answer: Callable[[Result | Failure], None]) -> bool:
+    def asked_client(
+        self,
+        request: Request,
+        answer: Callable[[Result | Failure], None],
+        place: Callable[[Callable[[int], None]], None] | None = None,
+        refused: set[object] | None = None,
+    ) -> bool:
         self.heard.append(f"wants {request.method}")
         self.answers.append(answer)
         return request.method == "fs/read_text_file"
