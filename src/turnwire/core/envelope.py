@@ -31,7 +31,7 @@ from turnwire.core.view.transcript import join_text
 from turnwire.errors import RemoteProtocolError
 from turnwire.ids import ClientId, MessageId, PromptId, SessionId
 from turnwire.wire.jsonrpc import UNREADABLE
-from turnwire.wire.sse import encode_event
+from turnwire.wire.sse import encode_event, in_ascii
 
 SESSION_UPDATE: Final = "session_update"
 MESSAGE_PIECE: Final = "user_message_chunk"
@@ -278,7 +278,7 @@ def to_envelope(session_id: SessionId, offset: int, body: bytes) -> bytes:
 
 def stream_frame(type: str, data: Mapping[str, Any]) -> bytes:
     """The SSE frame of something that is no event of the session, made for one stream. It has no id."""
-    return encode_event(data=one_line(_write({"v": 1, "type": type, "data": data})), event=type)
+    return in_ascii(encode_event(data=one_line(_write({"v": 1, "type": type, "data": data})), event=type))
 
 
 def facts_of_update(stored: StoredUpdate, prompter: Prompter | None) -> bytes:

@@ -49,6 +49,7 @@ from turnwire.core.translate.updates import Translator, translator_for
 from turnwire.core.view.patch import read_entries
 from turnwire.ids import AgentSessionId, PromptId, SessionId
 from turnwire.wire.schema.update import STATES
+from turnwire.wire.sse import in_ascii
 
 _OF_THE_TURN: Final = MARKERS | STATES
 """Updates whose meaning the turn's own events carry."""
@@ -148,7 +149,7 @@ class ShapeFold:
             if frame is None:
                 self.is_stuck = True
                 break
-            taken.append(frame)
+            taken.append(in_ascii(frame) if form is Form.SSE else frame)
             self.offset = offset
         return taken
 
