@@ -35,7 +35,7 @@ from turnwire.core.translate.handshake import is_terminal
 from turnwire.errors import LimitExceeded, LinkBroken, LinkError, LocalProtocolError, RemoteProtocolError
 from turnwire.ids import AgentSessionId, RequestId, SessionId
 from turnwire.limits import Limits
-from turnwire.link.peer import UNKNOWN_METHOD, Answer, Peer
+from turnwire.link.peer import KEPT_BYTES, UNKNOWN_METHOD, Answer, Peer
 from turnwire.link.process import Exit
 from turnwire.runtime.agent_exit import in_words, one_line
 from turnwire.runtime.agent_inbound import AgentInbound
@@ -87,6 +87,10 @@ class Listener(Protocol):
         ...
 
 
+_PRINTED = frozenset({"not_json", "not_utf8"})
+"""Why a line is no message but text."""
+KEPT_LINES = 20
+"""Lines of such text that tell why an agent ended."""
 KEPT_STRAYS = 64
 """Kinds of frames for nobody that are counted apart; an agent makes up as many as it likes."""
 
@@ -177,8 +181,22 @@ class AgentConnection:
         if not self.agent.pid:
             return None
         with anyio.move_on_after(self.limits.exit_drain_s):
-            return await self.agent.exited()
-        return None
+            await self.agent.exited()
+        return self.ended
+
+    @property
+    def ended(self) -> Exit | None:
+        """How the agent ended, once it has and if that can be known, with its last words.
+
+        Some programs say on their output why they end: that they have no such option, or that there is no command
+        of that name. If it printed nothing to standard error, the lines that were no messages are its last words.
+        """
+        how = self.agent.exit
+        if how is None or how.stderr_tail.strip():
+            return how
+        printed = [each for each in self.peer.last_breaches if each.reason in _PRINTED][-KEPT_LINES:]
+        words = [self.agent.blotted(each.head, is_cut=len(each.head) >= KEPT_BYTES) for each in printed]
+        return replace(how, stderr_tail="".join(f"{each.decode(errors='replace')}\n" for each in words))
 
     async def handshake(self) -> AgentProfile:
         """`initialize`, asking for the newest version and, if that is refused, for the oldest.

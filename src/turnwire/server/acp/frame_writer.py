@@ -21,7 +21,7 @@ from turnwire.core.codec import STORED_UPDATE, decode
 from turnwire.core.correlation import spellings
 from turnwire.core.encoder import FOLDED, Answer, Ask, Fail, Outgoing, SessionEncoder, Tell, TellBlocked, Withdraw
 from turnwire.core.encoder.encoder import Dialect
-from turnwire.core.translate.members import members, named
+from turnwire.core.translate.members import members, named, text_of, without_nulls
 from turnwire.errors import RemoteProtocolError
 from turnwire.ids import PermissionId
 from turnwire.runtime.session import Session
@@ -143,6 +143,7 @@ class FrameWriter:
         """Where the log stands here."""
         self._asked: set[str] = set()
         """Those that this reader has asked the client."""
+        self._calls = ReplayedCalls() if client.dialect.version == 1 else None
         self._head = update_head(subscription.session_id)
 
     def take(self, first: int, bodies: Sequence[bytes], mode: WriterMode) -> list[SessionFrame]:
@@ -155,8 +156,10 @@ class FrameWriter:
             if plain is None:
                 page += _marked(offset, self._take(offset, body, mode))
             elif not (mode is WriterMode.QUIET or plain.echo or _is_past(plain.kind, mode)):
-                shown = offset if shows else None
-                page.append(SessionFrame(offset, self._update(plain.update, shown, plain.beside)))
+                update, shown = plain.update, offset if shows else None
+                if mode is WriterMode.REPLAY and self._calls is not None:
+                    update = self._calls.told(plain.kind, update)
+                page.append(SessionFrame(offset, self._update(update, shown, plain.beside)))
         return page
 
     def _plain(self, body: bytes) -> _Stored | None:
@@ -182,6 +185,8 @@ class FrameWriter:
         self._remember(outgoing)
         if mode is WriterMode.QUIET or (isinstance(event, ev.SessionUpdated) and _is_past(event.kind, mode)):
             return []
+        if mode is WriterMode.REPLAY and self._calls is not None:
+            outgoing = [self._calls.replayed(each) for each in outgoing]
         if mode is not WriterMode.LIVE:
             outgoing = [each for each in outgoing if isinstance(each, Tell | TellBlocked)]
         shown = offset if self._client.shows_offsets else None
@@ -301,6 +306,43 @@ class FrameWriter:
             return b""
         self._asked.add(ask.request_id)
         return encode(Request(request_id, ask.method, _with_offset(ask.params, offset)))
+
+
+class ReplayedCalls:
+    """The tool calls of a history that is told to a v1 client: each begins with its announcement.
+
+    An agent may announce a call by asking for a permission, and go on with updates of it. Permission requests of
+    the past are not told again, so the first update says what they said.
+    """
+
+    def __init__(self) -> None:
+        self._asked: dict[str, dict[str, Raw]] = {}
+        """Calls that a permission request was about, and that nothing else has told yet."""
+        self._told: set[str] = set()
+
+    def replayed(self, outgoing: Outgoing) -> Outgoing:
+        """Anything that the client would have been sent."""
+        if isinstance(outgoing, Tell):
+            return outgoing._replace(update=self.told(peek_update(outgoing.update).kind, outgoing.update))
+        if isinstance(outgoing, Ask):
+            call = members(members(outgoing.params).get("toolCall"))
+            if (tool_call_id := text_of(call, "toolCallId")) is not None:
+                self._asked[tool_call_id] = {**self._asked.get(tool_call_id, {}), **without_nulls(call)}
+        return outgoing
+
+    def told(self, kind: str, update: Raw) -> Raw:
+        """An update, as an announcement if it is the first of its call."""
+        if kind not in {"tool_call", "tool_call_update"}:
+            return update
+        fields = members(update)
+        tool_call_id = text_of(fields, "toolCallId")
+        if tool_call_id is None or tool_call_id in self._told:
+            return update
+        self._told.add(tool_call_id)
+        asked = self._asked.pop(tool_call_id, {})
+        if kind == "tool_call":
+            return update
+        return raw({"title": tool_call_id, **asked, **without_nulls(fields), "sessionUpdate": "tool_call"})
 
 
 def _is_past(kind: str, mode: WriterMode) -> bool:
