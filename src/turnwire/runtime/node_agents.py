@@ -80,7 +80,12 @@ class NodeAgents:
         Raises `RemoteProtocolError` if the agent refuses, `AgentError`, `LinkError` if there is none.
         """
         connection = await self._pool.connection(session_id)
-        await connection.authenticate(method_id)
+        try:
+            await connection.authenticate(method_id)
+        finally:
+            if session_id == NO_SESSION:
+                # What it learned by the login it keeps where its next processes find it, or not at all.
+                self._pool.release(NO_SESSION)
 
     async def logout(self) -> None:
         """Log out at the agent. Raises as `authenticate` does."""

@@ -51,6 +51,7 @@ OWN_FEATURES = (
     "session_export",
     "session_explain",
     "client_services",
+    "agent_auth",
     "tokens",
 )
 """By names of our own."""

@@ -7,6 +7,7 @@ from typing import Any
 
 from turnwire.server.endpoint import Call, Endpoint, Reply
 from turnwire.server.routes import (
+    agents,
     capabilities,
     clients,
     configuration,
@@ -51,6 +52,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
     *ALWAYS,
     *capabilities.ENDPOINTS,
     *tokens.ENDPOINTS,
+    *agents.ENDPOINTS,
     *sessions.ENDPOINTS,
     *clients.ENDPOINTS,
     *prompts.ENDPOINTS,
