@@ -224,16 +224,17 @@ class SessionLimitReached(SessionError):
 class RequestRefused(SessionError):
     """The agent wanted a file or a terminal. `context` has `jsonrpc`, the code to answer with, and `reason`.
 
-    `uri` names the file that is missing. It is for the agent, which named it first, and stays out of `context`.
+    `data` is for the agent, beside the message, and stays out of `context`: the file that is missing, which the
+    agent named first, or what a client said.
     """
 
     code = "request_refused"
 
-    def __init__(self, message: str, *, jsonrpc: int, reason: str, uri: str | None = None) -> None:
+    def __init__(self, message: str, *, jsonrpc: int, reason: str, data: object = None) -> None:
         super().__init__(message, jsonrpc=jsonrpc, reason=reason)
         self.jsonrpc = jsonrpc
         self.reason = reason
-        self.uri = uri
+        self.data = data
 
 
 # The event log.

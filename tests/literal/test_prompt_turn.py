@@ -307,3 +307,28 @@ def test_a_prompt_after_the_end_is_a_turn_of_its_own(house: House, transport: st
         response = talk.client.response(asked)
         assert said(before(talk, response)).endswith(text)
     assert kinds(talk.updates()) == ["agent_message_chunk", "turn_complete"] * 2
+
+
+@pytest.mark.parametrize("agent", [PLAIN, PUBLISHED], ids=["v1 agent", "v2 agent"])
+def test_a_call_that_began_with_a_permission_request_is_announced_in_the_history(
+    house: House, agent: AgentText
+) -> None:
+    """004: a client knows a tool call by `tool_call`; updates of it come behind."""
+    stage = house.stage("websocket", NAMELESS, agent)
+    talk = stage.open()
+    asked = talk.prompt("delete it")
+    prompt = talk.agent.asked()
+    talk.agent.begin(prompt)
+    question = talk.agent.request_permission("call-9", "Delete it")
+    request = talk.client.asked("session/request_permission", talk.id)
+    talk.client.answer(request, {"outcome": {"outcome": "selected", "optionId": "yes"}})
+    talk.agent.agent.told(question)
+    talk.agent.say(call_update("in_progress", "call-9"), call_update("completed", "call-9") | {"rawOutput": "gone"})
+    talk.agent.end(prompt)
+    talk.client.response(asked)
+    joined = stage.join(talk, NAMELESS)
+    told = [each for each in joined.updates() if each.get("toolCallId") == "call-9"]
+    assert [each["sessionUpdate"] for each in told] == ["tool_call", "tool_call_update"]
+    assert (told[0]["status"], told[1]["status"], told[1]["rawOutput"]) == ("in_progress", "completed", "gone")
+    if agent is PLAIN:
+        assert (told[0]["title"], told[0]["kind"]) == ("Delete it", "delete")

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import anyio
 import msgspec
 import pytest
 from msgspec import UNSET
 from tests.interop.node_session import Talk
 from tests.process.hosted import Hosted, hosted, how, scripted, words
+from tests.support.daemons import running_daemon
 from tests.support.driving import check_ends, of
 
+import turnwire
 from turnwire.core import events as ev
-from turnwire.errors import RemoteProtocolError
+from turnwire.errors import AuthRequired, RemoteProtocolError
+from turnwire.testing.patience import WAIT_S
 
 pytestmark = pytest.mark.anyio
 
@@ -113,3 +119,13 @@ async def test_updates_of_a_session_that_nobody_opened_are_counted_and_harm_noth
         talk = await host.talk()
         assert await talk.said(f"say 1 mine\nrepeat 3 {stranger}\nsay 1 again") == "mineagain"
         assert (await host.node.agents.explain(talk.session_id)).agent.strays == {"unknown_session": 3}
+
+
+async def test_the_sdk_of_a_daemon_logs_in_at_its_agent(tmp_path: Path) -> None:
+    async with running_daemon(tmp_path / "d", agent=scripted("--profile", "v1", "--auth-required")) as running:
+        with anyio.fail_after(WAIT_S):
+            async with turnwire.connect(running.url, token=running.token) as client:
+                with pytest.raises(AuthRequired):
+                    await client.new_session(tmp_path)
+                await client.authenticate("token")
+                assert await client.new_session(tmp_path)

@@ -20,7 +20,9 @@ from turnwire.core import events as ev
 from turnwire.errors import AgentLaunchFailed, AgentUnavailable
 from turnwire.limits import Limits
 from turnwire.link.process import Exit
+from turnwire.runtime.agent_connection import AgentConnection
 from turnwire.runtime.agent_exit import LINE, in_words
+from turnwire.runtime.source import ProcessSource
 from turnwire.testing.patience import WAIT_S
 
 pytestmark = pytest.mark.anyio
@@ -212,3 +214,45 @@ def test_a_long_line_is_cut() -> None:
     words = in_words(Exit(1, None, "x" * 10_000, None))
     assert words is not None
     assert len(words) < LINE + 50
+
+
+# -- on the other stream -------------------------------------------------------------------------------------
+
+USAGE = "echo 'usage: acp [--stdio]'; echo; printf 'acp: no such option'; exit 2"
+SAID = "the agent ended with exit code 2: acp: no such option"
+
+
+async def test_what_an_agent_prints_on_its_output_before_it_dies_is_why_it_died(tmp_path: Path) -> None:
+    async with running_daemon(tmp_path / "d", agent=["sh", "-c", USAGE]) as running, running.client() as client:
+        told = (await client.post("/session", json={})).json()
+        assert (told["error"], told["exitCode"]) == (SAID, 2)
+        assert told["stderrTail"] == "usage: acp [--stdio]\nacp: no such option\n"
+
+
+async def test_what_it_prints_to_standard_error_is_better(tmp_path: Path) -> None:
+    agent = ["sh", "-c", "echo 'starting'; echo 'no licence' >&2; exit 2"]
+    async with running_daemon(tmp_path / "d", agent=agent) as running, running.client() as client:
+        told = (await client.post("/session", json={})).json()
+        assert (told["error"], told["stderrTail"]) == (
+            "the agent ended with exit code 2: no licence",
+            "no licence\n",
+        )
+
+
+def test_a_prompt_to_such_a_command_says_it(tmp_path: Path) -> None:
+    ran = run("prompt", "hello", "--", "sh", "-c", USAGE, home=tmp_path)
+    assert ran.code != 0
+    assert "acp: no such option" in ran.err
+
+
+async def test_secrets_on_its_output_are_blotted_also_where_a_line_is_cut() -> None:
+    secret = "s3cr3t-value-of-a-key"
+    lines = f'echo "$MODEL_API_KEY"; echo "{"x" * 240}$MODEL_API_KEY"; exit 2'
+    source = ProcessSource(["sh", "-c", lines], env={"MODEL_API_KEY": secret, "PATH": "/usr/bin:/bin"})
+    connection = AgentConnection(await source.connect(), Limits())
+    with anyio.fail_after(WAIT_S):
+        await connection.run()
+    assert connection.ended is not None
+    words = connection.ended.stderr_tail
+    assert "x" * 200 in words
+    assert not any(secret[:length] in words for length in range(4, len(secret)))

@@ -10,7 +10,7 @@ import anyio
 import msgspec
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from msgspec import Raw
+from msgspec import UNSET, Raw, UnsetType
 
 from turnwire.core.dialect import PERMISSION_METHODS, opening_params, read_session_id
 from turnwire.core.state import NO_SETUP
@@ -82,12 +82,18 @@ class Room:
         self.heard: list[bytes] = []
         self.ends = 0
 
-    def updated(self, update: Raw) -> None:
+    def updated(self, update: Raw, beside: Raw | UnsetType = UNSET) -> None:
         self.heard.append(bytes(update))
 
     def asked_users(self, request: Request) -> None: ...
 
-    def asked_client(self, request: Request, answer: Callable[[Result | Failure], None]) -> bool:
+    def asked_client(
+        self,
+        request: Request,
+        answer: Callable[[Result | Failure], None],
+        place: Callable[[Callable[[int], None]], None] | None = None,
+        refused: set[object] | None = None,
+    ) -> bool:
         return False
 
     def registered(self) -> None: ...

@@ -53,7 +53,7 @@ class _Row(NamedTuple):
 
 
 class _Way(Struct, rename="camel"):
-    id: str
+    method_id: str
     name: str | None = None
     description: str | None = None
 
@@ -126,9 +126,12 @@ def login(reach: Reach, name: str, method: str | None) -> None:
             click.echo(f"{name} offers no way to log in; it may have all it needs")
             return
         if len(ways) > 1:
-            print_table(("method", "name", "about"), [(e.id, e.name or "", e.description or "") for e in ways])
+            print_table(
+                ("method", "name", "about"),
+                [(each.method_id, each.name or "", each.description or "") for each in ways],
+            )
             click.echo(f"\nlog in by one of them: turnwire agents login {name} METHOD")
             return
-        method = ways[0].id
+        method = ways[0].method_id
     tell_daemon(reach, "POST", path, {"methodId": method})
     click.echo(f"logged in at {name}")

@@ -18,6 +18,7 @@ from turnwire.errors import RemoteProtocolError
 from turnwire.ids import AgentSessionId, PermissionId, PromptId
 from turnwire.wire.jsonrpc import INVALID_PARAMS, UNSUPPORTED_VERSION, ErrorObject, Request, raw
 from turnwire.wire.methods import ELICITATION_CREATE, SESSION_REQUEST_PERMISSION, VENDOR
+from turnwire.wire.peek import beside
 
 NEWEST_VERSION = 2
 PERMISSION_METHODS = frozenset({SESSION_REQUEST_PERMISSION, ELICITATION_CREATE})
@@ -180,6 +181,9 @@ class _PromptResult(Struct, rename="camel"):
     usage: Raw | UnsetType = UNSET
 
 
+_OF_AN_ANSWER = frozenset({"stopReason", "stop_reason", "messageId", "usage"})
+
+
 def read_prompt_result(at: int, prompt_id: PromptId, result: Raw) -> AgentAnswered:
     """The answer to `session/prompt`; fields of a wrong type read as absent."""
     try:
@@ -193,6 +197,7 @@ def read_prompt_result(at: int, prompt_id: PromptId, result: Raw) -> AgentAnswer
         stop_reason=next((each for each in said if isinstance(each, str)), None),
         message_id=answer.message_id if isinstance(answer.message_id, str) else None,
         usage=None if answer.usage is UNSET or bytes(answer.usage) == b"null" else answer.usage,
+        beside=beside(result, _OF_AN_ANSWER),
     )
 
 

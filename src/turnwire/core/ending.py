@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from msgspec import UNSET, DecodeError, Raw, Struct, json
+from msgspec import UNSET, DecodeError, Raw, Struct, UnsetType, json
 from msgspec.structs import replace
 
 from turnwire.core import events as ev
@@ -72,15 +72,22 @@ class Cancelled(NamedTuple):
     prompt_id: str | None
 
 
+class LastWord(NamedTuple):
+    """What an agent said with the end of a turn, beside the reason."""
+
+    usage: Raw | None = None
+    error: Raw | None = None
+    beside: Raw | UnsetType = UNSET
+
+
 def complete(
     draft: Draft,
     at: int,
     *,
     stop_reason: str,
     ending: ev.Ending,
-    usage: Raw | None = None,
+    said: LastWord = LastWord(),  # noqa: B008 a value that nobody can change
     by: str | None = None,
-    error: Raw | None = None,
     assumed: bool | None = None,
 ) -> None:
     """End the active turn with a stop reason: after a cancel with `cancelled`, whatever the agent says."""
@@ -100,11 +107,12 @@ def complete(
             assumed=assumed,
             ending=ending if each is turn else ev.Ending.JOINED,
             prompt_request_id=each.prompt_request_id,
-            usage=usage if each is turn and usage is not None else UNSET,
+            usage=said.usage if each is turn and said.usage is not None else UNSET,
             cancelled_by=cancelled_by or None,
             settled_by=settled_by if each is turn else None,
             agent_stop_reason=own_word if each is turn else None,
-            agent_error=error if each is turn and error is not None else UNSET,
+            agent_error=said.error if each is turn and said.error is not None else UNSET,
+            beside=said.beside if each is turn else UNSET,
         )
 
     if stop_reason == CANCELLED:
@@ -120,17 +128,20 @@ def fail(
     error: Raw | None = None,
     code: str = "agent_error",
     why: str = WITH_AN_ERROR,
+    beside: Raw | UnsetType = UNSET,
 ) -> None:
     """End the active turn with an error, or as `cancelled` if a cancel was asked for. A `failure` knows why."""
     turn = _active(draft)
     if turn.state is TurnState.CANCELLING:
-        complete(draft, at, stop_reason=CANCELLED, ending=ev.Ending.CANCELLED, error=error)
+        said = LastWord(error=error, beside=beside)
+        complete(draft, at, stop_reason=CANCELLED, ending=ev.Ending.CANCELLED, said=said)
         return
 
     def terminal(each: Turn) -> ev.TurnFailed:
         if failure is not None:
             return _lost(each, failure)
-        return _failed(at, each, code, why, error)
+        failed = _failed(at, each, code, why, error)
+        return replace(failed, beside=beside) if each is turn else failed
 
     if failure is not None:
         _close_tools(draft, at, turn, is_cancelled=False)

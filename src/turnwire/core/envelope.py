@@ -31,7 +31,7 @@ from turnwire.core.view.transcript import join_text
 from turnwire.errors import RemoteProtocolError
 from turnwire.ids import ClientId, MessageId, PromptId, SessionId
 from turnwire.wire.jsonrpc import UNREADABLE
-from turnwire.wire.sse import encode_event
+from turnwire.wire.sse import encode_event, in_ascii
 
 SESSION_UPDATE: Final = "session_update"
 MESSAGE_PIECE: Final = "user_message_chunk"
@@ -150,6 +150,7 @@ class StoredUpdate(Struct, rename="camel", gc=False):
     prompt_id: PromptId | None = None
     after: PromptId | None = None
     echo: bool = False
+    beside: Raw | UnsetType = UNSET
 
 
 class _PermissionParams(Struct, rename="camel"):
@@ -229,7 +230,7 @@ class Envelopes:
 
     def of_update(self, offset: int, stored: StoredUpdate, prompter: Prompter | None) -> bytes:
         """The envelope of an update as it is stored."""
-        facts = facts_of(stored.prompt_id, prompter, after=stored.after, echo=stored.echo)
+        facts = facts_of_update(stored, prompter)
         return self.update_frame(offset, stored, facts, Form.LINE)[:-1]
 
     def of_event(self, offset: int, event: ev.AnyEvent, prompter: Prompter | None = None) -> bytes:
@@ -278,14 +279,26 @@ def to_envelope(session_id: SessionId, offset: int, body: bytes) -> bytes:
 
 def stream_frame(type: str, data: Mapping[str, Any]) -> bytes:
     """The SSE frame of something that is no event of the session, made for one stream. It has no id."""
-    return encode_event(data=one_line(_write({"v": 1, "type": type, "data": data})), event=type)
+    return in_ascii(encode_event(data=one_line(_write({"v": 1, "type": type, "data": data})), event=type))
+
+
+def facts_of_update(stored: StoredUpdate, prompter: Prompter | None) -> bytes:
+    """The same of an update as it is stored."""
+    return facts_of(stored.prompt_id, prompter, after=stored.after, echo=stored.echo, beside=stored.beside)
 
 
 def facts_of(
-    prompt_id: PromptId | None, prompter: Prompter | None, *, after: PromptId | None = None, echo: bool = False
+    prompt_id: PromptId | None,
+    prompter: Prompter | None,
+    *,
+    after: PromptId | None = None,
+    echo: bool = False,
+    beside: Raw | UnsetType = UNSET,
 ) -> bytes:
     """What is between the payload of an update and its time."""
     parts: list[bytes] = []
+    if beside is not UNSET:
+        parts.append(b',"beside":%b' % bytes(beside))
     if after is not None:
         parts.append(b',"after":%b' % _write(after))
     if echo:
@@ -389,6 +402,7 @@ class _ReadUpdate(Struct, gc=False):
     update: Raw
     after: PromptId | None = None
     echo: bool = False
+    beside: Raw | UnsetType = UNSET
 
 
 class _UpdateKind(Struct, rename="camel", gc=False):
@@ -452,6 +466,7 @@ def _update(envelope: _ReadEnvelope, at: int) -> ev.SessionUpdated:
         prompt_id=envelope.prompt_id,
         after=params.after,
         echo=params.echo,
+        beside=params.beside,
     )
 
 

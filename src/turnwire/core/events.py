@@ -3,7 +3,8 @@
 A fact is in the past tense. It never carries an intention (that is an effect) and never changes meaning: a changed
 shape gets a new tag and an up-caster (`core.codec`). Fields are camelCase once encoded. `at` is wall time in
 milliseconds, stamped on the input that led here. Payloads of peers are `Raw`: stored and shown byte for byte. One
-that is not there is `UNSET`: `null` is one too.
+that is not there is `UNSET`: `null` is one too. What a peer said `beside` the members that we read is one object,
+with the peer's `_meta` and what no version of ACP has.
 """
 
 from __future__ import annotations
@@ -290,6 +291,8 @@ class SessionUpdated(Event, frozen=True, tag="session_update"):
     """Set exactly on a late update: the ended turn that it followed."""
     echo: bool = False
     """The agent's own copy of a user message that is in the log already."""
+    beside: Raw | UnsetType = UNSET
+    """Beside the update, in the params of the agent's notification."""
 
 
 # -- the prompt, from acceptance to start --------------------------------------------------------------------
@@ -358,12 +361,14 @@ class PromptAnswered(TurnEvent, frozen=True, tag="prompt_answered"):
 
     stop_reason: str | None = None
     usage: Raw | UnsetType = UNSET
+    beside: Raw | UnsetType = UNSET
 
 
 class PromptInserted(TurnEvent, frozen=True, tag="prompt_inserted"):
     """The agent answered that the message is in its conversation. Where it is, `UserMessage` tells."""
 
     agent_message_id: str
+    beside: Raw | UnsetType = UNSET
 
 
 class PromptInjected(TurnEvent, frozen=True, tag="prompt_injected"):
@@ -449,6 +454,8 @@ class TurnCompleted(TurnEvent, frozen=True, tag="turn_complete"):
     """What the agent itself said of a turn that was cancelled, if that is another reason."""
     agent_error: Raw | UnsetType = UNSET
     """The error with which the agent answered a cancel, as it came."""
+    beside: Raw | UnsetType = UNSET
+    """In what ended it: the agent's answer, or its state."""
 
 
 class TurnFailed(TurnEvent, frozen=True, tag="turn_error"):
@@ -460,6 +467,8 @@ class TurnFailed(TurnEvent, frozen=True, tag="turn_error"):
     stderr_tail: str | None = None
     agent_error: Raw | UnsetType = UNSET
     """The error object of the agent, as it came."""
+    beside: Raw | UnsetType = UNSET
+    """In the state that ended it."""
 
 
 AnyEvent: TypeAlias = (

@@ -324,7 +324,8 @@ def _user_message(state: SessionState, event: ev.UserMessage) -> SessionState:
 
 def _prompt_answered(state: SessionState, event: ev.PromptAnswered) -> SessionState:
     turn = _stepped(state, event.prompt_id, ev.PromptAnswered)
-    return _ends_by_states(with_turn(state, replace(turn, answered=event.stop_reason or "", usage=event.usage)))
+    turn = replace(turn, answered=event.stop_reason or "", usage=event.usage, beside=event.beside)
+    return _ends_by_states(with_turn(state, turn))
 
 
 def _prompt_inserted(state: SessionState, event: ev.PromptInserted) -> SessionState:

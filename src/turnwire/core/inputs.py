@@ -10,7 +10,7 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import TypeAlias
 
-from msgspec import Raw, Struct
+from msgspec import UNSET, Raw, Struct, UnsetType
 
 from turnwire.core.events import CancelRung, LostChoice, OpeningRefused, TurnEnd
 from turnwire.core.state import NO_SETUP, Setup
@@ -182,6 +182,8 @@ class AgentUpdate(Input, frozen=True):
     peek: UpdatePeek
     ends: PromptId | None = None
     """The turn that a `turn_complete` marker names by our request id."""
+    beside: Raw | UnsetType = UNSET
+    """What the params have beside the session and the update, as an object."""
 
 
 class AgentHasPrompt(Input, frozen=True):
@@ -207,6 +209,8 @@ class AgentAnswered(Input, frozen=True):
     stop_reason: str | None = None
     message_id: str | None = None
     usage: Raw | None = None
+    beside: Raw | UnsetType = UNSET
+    """The other members of the answer, as an object."""
 
 
 class AgentRefused(Input, frozen=True):

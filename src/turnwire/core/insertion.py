@@ -14,7 +14,7 @@ agent's name, and the answer is recorded by itself.
 
 from __future__ import annotations
 
-from msgspec import UNSET, Raw
+from msgspec import UNSET, Raw, UnsetType
 
 from turnwire.core import events as ev
 from turnwire.core.draft import Draft
@@ -46,7 +46,7 @@ def shown(draft: Draft, at: int, message_id: str | None) -> None:
     _join(draft, at, prompt)
     record_message(draft, at, prompt, prompt.content, message_id or prompt.echo_id)
     if prompt.answered is not None and prompt.echo_id is None:
-        _confirm(draft, at, prompt, message_id)
+        _confirm(draft, at, prompt, message_id, prompt.beside)
 
 
 def answered(draft: Draft, input: AgentAnswered) -> None:
@@ -60,9 +60,9 @@ def answered(draft: Draft, input: AgentAnswered) -> None:
     named = input.message_id or prompt.echo_id
     if named is None:
         # What the message is called is known when it is shown.
-        draft.record(ev.PromptAnswered(at=input.at, prompt_id=prompt.prompt_id))
+        draft.record(ev.PromptAnswered(at=input.at, prompt_id=prompt.prompt_id, beside=input.beside))
     else:
-        _confirm(draft, input.at, prompt, named)
+        _confirm(draft, input.at, prompt, named, input.beside)
 
 
 def place(draft: Draft, at: int, turn: Turn) -> None:
@@ -88,12 +88,12 @@ def _place(draft: Draft, at: int, turn: Turn) -> None:
         return
     record_message(draft, at, turn, turn.content, turn.echo_id)
     if turn.echo_id is None:
-        _confirm(draft, at, turn, None)
+        _confirm(draft, at, turn, None, turn.beside)
 
 
-def _confirm(draft: Draft, at: int, turn: Turn, message_id: str | None) -> None:
+def _confirm(draft: Draft, at: int, turn: Turn, message_id: str | None, beside: Raw | UnsetType) -> None:
     named = message_id or f"msg-{turn.prompt_id}"
-    draft.record(ev.PromptInserted(at=at, prompt_id=turn.prompt_id, agent_message_id=named))
+    draft.record(ev.PromptInserted(at=at, prompt_id=turn.prompt_id, agent_message_id=named, beside=beside))
 
 
 def _join(draft: Draft, at: int, prompt: Turn) -> None:

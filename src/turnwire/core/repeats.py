@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-from msgspec import Raw
+from msgspec import UNSET, Raw, UnsetType
 
 from turnwire.core.history import Comparison
 from turnwire.core.view import View
@@ -38,6 +38,13 @@ _ROLES: Final = {
     "agent_thought_chunk": MessageRole.THOUGHT,
 }
 _TOOLS: Final = frozenset({"tool_call", "tool_call_update", "tool_call_content_chunk"})
+
+
+class Said(NamedTuple):
+    """An update, and what its agent put beside it."""
+
+    update: Raw
+    beside: Raw | UnsetType = UNSET
 
 
 class _Entry(NamedTuple):
@@ -58,7 +65,7 @@ class _Saying:
         self.role = role
         self.message_id = message_id
         self.text = ""
-        self.held: list[Raw] = []
+        self.held: list[Said] = []
         self.is_new = False
         """The log does not have it, so nothing of it is held."""
 
@@ -79,7 +86,7 @@ class Repeats:
         self._tools: dict[str, bool] = {}
         """Tool calls that were told, and whether the log has them."""
         self._asked: str | None = None
-        self._last: list[Raw] = []
+        self._last: list[Said] = []
         """The repetition that was found last."""
         self._has_news = False
         self._matched = 0
@@ -96,22 +103,22 @@ class Repeats:
         if saying is not None and not saying.is_new and self._place(saying) is not None:
             self._end_saying()
 
-    def take(self, update: Raw, peek: UpdatePeek) -> list[Raw]:
+    def take(self, said: Said, peek: UpdatePeek) -> list[Said]:
         """What is new: of what was held, and of this."""
         if self.is_over:
-            return [*self._release(), update]
+            return [*self._release(), said]
         role = _ROLES.get(peek.kind)
         if self._saying is None and self._is_whole and (role is not None or peek.kind in _TOOLS):
             self.is_over = True
-            return [update]
+            return [said]
         if role is not None:
-            return self._news(self._say(role, update, peek.message_id))
+            return self._news(self._say(role, said, peek.message_id))
         new = self._end_saying()
         if peek.kind not in _TOOLS:
-            return [*new, update]
-        return self._news(new if self._is_known(update, peek.tool_call_id) else [*new, update])
+            return [*new, said]
+        return self._news(new if self._is_known(said.update, peek.tool_call_id) else [*new, said])
 
-    def finish(self, *, answered: bool) -> list[Raw]:
+    def finish(self, *, answered: bool) -> list[Said]:
         """There will be no more of it: the agent answers the prompt, asks for something, or is gone."""
         new = self._end_saying() if self._asked is None else self._release()
         if answered and not new and not self._has_news and not self.is_over:
@@ -137,19 +144,19 @@ class Repeats:
 
     # -- messages ------------------------------------------------------------------------------------------
 
-    def _say(self, role: MessageRole, update: Raw, message_id: str | None) -> list[Raw]:
-        new: list[Raw] = []
+    def _say(self, role: MessageRole, said: Said, message_id: str | None) -> list[Said]:
+        new: list[Said] = []
         saying = self._saying
         if saying is None or saying.role is not role or self._is_another(saying, message_id):
             new = self._end_saying()
             if self.is_over or (role is not MessageRole.USER and not self._is_replaying):
                 self.is_over = True
-                return [*new, update]
+                return [*new, said]
             saying = self._saying = _Saying(role, message_id)
         if saying.is_new:
-            return [*new, update]
-        saying.text += _squeezed((read_members(update) or {}).get("content"))
-        saying.held.append(update)
+            return [*new, said]
+        saying.text += _squeezed((read_members(said.update) or {}).get("content"))
+        saying.held.append(said)
         if role is MessageRole.USER and self._may_be_a_copy(saying.text):
             self.is_over = True
             return [*new, *self._release()]
@@ -173,7 +180,7 @@ class Repeats:
         is_named = message_id is not None and saying.message_id is not None and message_id != saying.message_id
         return is_named and (saying.is_new or self._place(saying) is not None)
 
-    def _end_saying(self) -> list[Raw]:
+    def _end_saying(self) -> list[Said]:
         saying = self._saying
         if saying is None or saying.is_new:
             self._saying = None
@@ -197,7 +204,7 @@ class Repeats:
         # What follows a message of a user that nobody knows is not of this history.
         self.is_over = self.is_over or saying.role is MessageRole.USER
 
-    def _release(self) -> list[Raw]:
+    def _release(self) -> list[Said]:
         saying, self._saying = self._saying, None
         return [] if saying is None or saying.is_new else saying.held
 
@@ -249,7 +256,7 @@ class Repeats:
         self._next = place + 1
         self._matched += self._history[place].role is not MessageRole.THOUGHT
 
-    def _news(self, new: list[Raw]) -> list[Raw]:
+    def _news(self, new: list[Said]) -> list[Said]:
         self._has_news = self._has_news or (bool(new) and self._asked is not None)
         return new
 

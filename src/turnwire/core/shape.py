@@ -36,6 +36,7 @@ from turnwire.core.envelope import (
     Form,
     StoredUpdate,
     facts_of,
+    facts_of_update,
     one_line,
     read_stored_update,
 )
@@ -48,6 +49,7 @@ from turnwire.core.translate.updates import Translator, translator_for
 from turnwire.core.view.patch import read_entries
 from turnwire.ids import AgentSessionId, PromptId, SessionId
 from turnwire.wire.schema.update import STATES
+from turnwire.wire.sse import in_ascii
 
 _OF_THE_TURN: Final = MARKERS | STATES
 """Updates whose meaning the turn's own events carry."""
@@ -134,7 +136,9 @@ class ShapeFold:
         for offset, body in enumerate(bodies, self.offset + 1):
             if body.startswith(STORED_UPDATE):
                 stored = read_stored_update(body)
-                if self._passes_on and not (stored.kind in looked_at or stored.echo or stored.after):
+                if self._passes_on and not (
+                    stored.kind in looked_at or stored.echo or stored.after or stored.beside
+                ):
                     # Nearly every event comes here, and nothing is slower than what is done for each of them.
                     told = facts.get(stored.prompt_id) or self._facts_of(stored)
                     frame = write(offset, stored, told, form)
@@ -145,7 +149,7 @@ class ShapeFold:
             if frame is None:
                 self.is_stuck = True
                 break
-            taken.append(frame)
+            taken.append(in_ascii(frame) if form is Form.SSE else frame)
             self.offset = offset
         return taken
 
@@ -165,8 +169,8 @@ class ShapeFold:
 
     def _facts_of(self, stored: StoredUpdate) -> bytes:
         """Remembered for the plain updates of an open turn, which are many."""
-        facts = facts_of(stored.prompt_id, self._prompter(stored.prompt_id), after=stored.after, echo=stored.echo)
-        if not (stored.after or stored.echo):
+        facts = facts_of_update(stored, self._prompter(stored.prompt_id))
+        if not (stored.after or stored.echo or stored.beside):
             self._facts[stored.prompt_id] = facts
         return facts
 

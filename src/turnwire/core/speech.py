@@ -14,7 +14,7 @@ from turnwire.core import insertion
 from turnwire.core.choices import CHANGING
 from turnwire.core.draft import Draft
 from turnwire.core.effects import AwaitAnswer
-from turnwire.core.ending import CANCELLED, WITHOUT_A_REASON, complete, fail, refuse_offered
+from turnwire.core.ending import CANCELLED, WITHOUT_A_REASON, LastWord, complete, fail, refuse_offered
 from turnwire.core.evolve import MARKERS, TOOL_KINDS
 from turnwire.core.inputs import (
     AgentAnswered,
@@ -30,7 +30,7 @@ from turnwire.core.state import Agent, Ended, SessionState, Turn, echoed, find_t
 from turnwire.core.turn import TurnState, step
 from turnwire.errors import ContentRefused
 from turnwire.ids import PromptId
-from turnwire.wire.peek import UpdatePeek
+from turnwire.wire.peek import UpdatePeek, beside
 from turnwire.wire.schema.update import STATES
 
 USER_MESSAGES = frozenset({"user_message", "user_message_chunk"})
@@ -69,7 +69,9 @@ def update(draft: Draft, input: AgentUpdate) -> None:
         # It changes nothing in the state, so it is only checked for being legal.
         step(turn.state, ev.SessionUpdated)
         draft.events.append(
-            ev.SessionUpdated(at=input.at, kind=kind, update=input.update, prompt_id=turn.prompt_id)
+            ev.SessionUpdated(
+                at=input.at, kind=kind, update=input.update, prompt_id=turn.prompt_id, beside=input.beside
+            )
         )
         return
     if kind in STATES and turn is None and peek.state in _AT_WORK and _ends_by(state, ev.TurnEnd.IDLE):
@@ -120,6 +122,7 @@ def _attributed(state: SessionState, input: AgentUpdate) -> ev.SessionUpdated:
         prompt_id=prompt_id,
         after=after,
         echo=original is not None,
+        beside=input.beside,
     )
 
 
@@ -185,8 +188,9 @@ def _agent_state(draft: Draft, input: AgentUpdate, *, was_busy: bool) -> None:
     elif peek.state == "running" and turn.state is TurnState.REQUIRES_ACTION:
         draft.record(ev.TurnUnblocked(at=input.at, prompt_id=turn.prompt_id))
     elif peek.state == "idle" and turn.inserted and (was_busy or _confirms_cancel(turn, peek)):
+        others = beside(input.update, _OF_A_STATE)
         if peek.stop_reason == "error":
-            fail(draft, input.at, error=peek.error)
+            fail(draft, input.at, error=peek.error, beside=others)
         else:
             is_cancelled = turn.state is TurnState.CANCELLING
             reason = peek.stop_reason or (CANCELLED if is_cancelled else "end_turn")
@@ -195,9 +199,13 @@ def _agent_state(draft: Draft, input: AgentUpdate, *, was_busy: bool) -> None:
                 input.at,
                 stop_reason=reason,
                 ending=ev.Ending.IDLE,
-                usage=peek.usage,
+                said=LastWord(peek.usage, beside=others),
                 assumed=(peek.stop_reason is None and not is_cancelled) or None,
             )
+
+
+_OF_A_STATE = frozenset({"sessionUpdate", "state", "stopReason", "stop_reason", "usage", "error", "background"})
+"""The members of a state that are read; the others go with the end that it is."""
 
 
 def _confirms_cancel(turn: Turn, peek: UpdatePeek) -> bool:
@@ -214,8 +222,8 @@ def _marker(draft: Draft, input: AgentUpdate) -> None:
         return
     reason = peek.stop_reason or turn.answered
     if reason and (turn.answered is not None or peek.usage is not None):
-        usage = peek.usage if turn.usage is UNSET else turn.usage
-        complete(draft, input.at, stop_reason=reason, ending=ev.Ending.MARKER, usage=usage)
+        said = LastWord(peek.usage if turn.usage is UNSET else turn.usage, beside=turn.beside)
+        complete(draft, input.at, stop_reason=reason, ending=ev.Ending.MARKER, said=said)
     elif turn.answered is not None:
         fail(draft, input.at, why=WITHOUT_A_REASON)
     elif reason:
@@ -254,7 +262,13 @@ def answered(draft: Draft, input: AgentAnswered) -> None:
     if agent.turn_end is ev.TurnEnd.MARKER and turn.marked is None:
         usage = UNSET if input.usage is None else input.usage
         draft.record(
-            ev.PromptAnswered(at=input.at, prompt_id=turn.prompt_id, stop_reason=input.stop_reason, usage=usage)
+            ev.PromptAnswered(
+                at=input.at,
+                prompt_id=turn.prompt_id,
+                stop_reason=input.stop_reason,
+                usage=usage,
+                beside=input.beside,
+            )
         )
         return
     reason = turn.marked or input.stop_reason
@@ -262,13 +276,14 @@ def answered(draft: Draft, input: AgentAnswered) -> None:
         fail(draft, input.at, why=WITHOUT_A_REASON)
     else:
         by = ev.Ending.MARKER if turn.marked else ev.Ending.RESPONSE
-        complete(draft, input.at, stop_reason=reason, ending=by, usage=input.usage)
+        complete(draft, input.at, stop_reason=reason, ending=by, said=LastWord(input.usage, beside=input.beside))
 
 
 def _end_by_answer(draft: Draft, input: AgentAnswered) -> None:
     turn = draft.state.turn
     if turn is not None and turn.prompt_id == input.prompt_id and input.stop_reason is not None:
-        complete(draft, input.at, stop_reason=input.stop_reason, ending=ev.Ending.RESPONSE, usage=input.usage)
+        said = LastWord(input.usage, beside=input.beside)
+        complete(draft, input.at, stop_reason=input.stop_reason, ending=ev.Ending.RESPONSE, said=said)
 
 
 def _is_acceptance(agent: Agent, turn: Turn | None, input: AgentAnswered) -> bool:

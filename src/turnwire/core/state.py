@@ -93,6 +93,8 @@ class Turn(Struct, frozen=True, omit_defaults=True):
     """The stop reason in the answer of an agent whose turns end by something else; empty if it gave none."""
     usage: Raw | UnsetType = UNSET
     """What that answer said was used."""
+    beside: Raw | UnsetType = UNSET
+    """Its members that say nothing to us, as an object."""
     cancelled_by: str | None = None
     tools: dict[str, str] = {}
     """Tool calls of the turn by id, with their last status."""

@@ -310,7 +310,7 @@ class StderrTail:
 
     def text(self) -> str:
         """The last of it, safe to show."""
-        seen = self._blotted(bytes(self._tail))
+        seen = self.blotted(bytes(self._tail))
         if self._is_cut:
             # The cut may have gone through a secret, and half of one is not found.
             seen = seen[self._longest :]
@@ -360,7 +360,7 @@ class StderrTail:
             if isinstance(line, Oversized):
                 stderr_log.log(level, "stderr: a line of %d bytes", line.size)
             else:
-                stderr_log.log(level, "stderr: %s", self._blotted(line).decode(errors="replace"))
+                stderr_log.log(level, "stderr: %s", self.blotted(line).decode(errors="replace"))
 
     def _level(self) -> int:
         """How loud the next line is: so many of a minute are warnings, and the rest is for who looks for it."""
@@ -374,10 +374,11 @@ class StderrTail:
             )
         return logging.WARNING if self._logged <= STDERR_LOGGED else logging.DEBUG
 
-    def _blotted(self, text: bytes) -> bytes:
+    def blotted(self, text: bytes, *, is_cut: bool = False) -> bytes:
+        """Text of the agent, safe to show. `is_cut`: its end may be half of a secret."""
         for secret in self._secrets:
             text = text.replace(secret, BLOT)
-        return text
+        return text[: -self._longest] if is_cut and self._longest else text
 
 
 # -- the agent ------------------------------------------------------------------------------------------------
@@ -400,7 +401,8 @@ class Exit:
     exit_code: int | None
     signal: int | None
     stderr_tail: str
-    """The last it printed to standard error, without the values of secret variables."""
+    """The last it printed to standard error, without the values of secret variables. If that is nothing, whoever
+    reads its output may put what it printed there instead."""
     stopped_by: Rung | None
     """The last thing we did to end it; `None` if it ended by itself."""
 
@@ -439,6 +441,10 @@ class AgentProcess:
         await self._gone.wait()
         assert self.exit is not None  # I2: set before `_gone`
         return self.exit
+
+    def blotted(self, words: bytes, *, is_cut: bool) -> bytes:
+        """What it printed, without the values of its secret variables. `is_cut`: it went on behind."""
+        return self._stderr.blotted(words, is_cut=is_cut)
 
     def terminate(self) -> None:
         """SIGTERM to the agent's process group, now. Nothing happens if it is gone."""

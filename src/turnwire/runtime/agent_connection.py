@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -35,12 +35,12 @@ from turnwire.core.translate.handshake import is_terminal
 from turnwire.errors import LimitExceeded, LinkBroken, LinkError, LocalProtocolError, RemoteProtocolError
 from turnwire.ids import AgentSessionId, RequestId, SessionId
 from turnwire.limits import Limits
-from turnwire.link.peer import UNKNOWN_METHOD, Answer, Peer
+from turnwire.link.peer import KEPT_BYTES, UNKNOWN_METHOD, Answer, Peer
 from turnwire.link.process import Exit
 from turnwire.runtime.agent_exit import in_words, one_line
 from turnwire.runtime.agent_inbound import AgentInbound
 from turnwire.runtime.source import AgentHandle
-from turnwire.wire.jsonrpc import ErrorObject, Failure, Notification, Request, Result, raw
+from turnwire.wire.jsonrpc import METHOD_NOT_FOUND, ErrorObject, Failure, Notification, Request, Result, raw
 from turnwire.wire.methods import (
     AUTH_LOGIN,
     AUTHENTICATE,
@@ -49,7 +49,7 @@ from turnwire.wire.methods import (
     INITIALIZE,
     SESSION_READY,
     SESSION_UPDATE,
-    is_extension,
+    is_foreign,
 )
 from turnwire.wire.peek import UpdateParams, peek_session_id, peek_update_params
 
@@ -87,6 +87,10 @@ class Listener(Protocol):
         ...
 
 
+_PRINTED = frozenset({"not_json", "not_utf8"})
+"""Why a line is no message but text."""
+KEPT_LINES = 20
+"""Lines of such text that tell why an agent ended."""
 KEPT_STRAYS = 64
 """Kinds of frames for nobody that are counted apart; an agent makes up as many as it likes."""
 
@@ -177,8 +181,22 @@ class AgentConnection:
         if not self.agent.pid:
             return None
         with anyio.move_on_after(self.limits.exit_drain_s):
-            return await self.agent.exited()
-        return None
+            await self.agent.exited()
+        return self.ended
+
+    @property
+    def ended(self) -> Exit | None:
+        """How the agent ended, once it has and if that can be known, with its last words.
+
+        Some programs say on their output why they end: that they have no such option, or that there is no command
+        of that name. If it printed nothing to standard error, the lines that were no messages are its last words.
+        """
+        how = self.agent.exit
+        if how is None or how.stderr_tail.strip():
+            return how
+        printed = [each for each in self.peer.last_breaches if each.reason in _PRINTED][-KEPT_LINES:]
+        words = [self.agent.blotted(each.head, is_cut=len(each.head) >= KEPT_BYTES) for each in printed]
+        return replace(how, stderr_tail="".join(f"{each.decode(errors='replace')}\n" for each in words))
 
     async def handshake(self) -> AgentProfile:
         """`initialize`, asking for the newest version and, if that is refused, for the oldest.
@@ -263,7 +281,7 @@ class AgentConnection:
             if isinstance(frame, Request):
                 self._ask_users(inbound, frame)
             else:
-                inbound.updated(frame.update)
+                inbound.updated(frame.update, frame.beside)
         self._touch(inbound)
         if self.profile is not None and self.profile.ready:
             # Only now: the session is known here, so nothing the agent sends after it can be dropped.
@@ -351,7 +369,7 @@ class AgentConnection:
             for session_id, each in everybody:
                 self._tell_behind(session_id, each, partial(each.completed, frame))
             return bool(everybody)
-        if not is_extension(frame.method):
+        if not is_foreign(frame.method):
             return False
         if named is None:
             # A client hears it behind all that the agent said in any session of the client.
@@ -391,7 +409,7 @@ class AgentConnection:
         if inbound is None:
             self._hold(params.session_id, params)
             return
-        inbound.updated(params.update)
+        inbound.updated(params.update, params.beside)
         self._touch(inbound)
 
     def _request(self, frame: Request) -> None:
@@ -402,7 +420,7 @@ class AgentConnection:
         elif inbound is not None and frame.method in PERMISSION_METHODS:
             self._ask_users(inbound, frame)
         elif frame.method not in PERMISSION_METHODS:
-            self._ask_client(inbound, frame)
+            self._ask_client(session_id, frame)
         elif not self._hold(session_id, frame):
             self.peer.refuse(frame.id)
 
@@ -411,24 +429,70 @@ class AgentConnection:
         if inbound is not None:
             inbound.frames.told(Failure(frame.id, error))
 
-    def _ask_client(self, inbound: AgentInbound | None, frame: Request) -> None:
-        def answer(outcome: Result | Failure) -> None:
-            self._asked.pop(exact(frame.id), None)
-            with suppress(LinkError, LimitExceeded):
-                if not self.peer.has_asked(frame.id):
-                    return
-                if isinstance(outcome, Result):
-                    self.peer.answer(frame.id, outcome.result)
-                else:
-                    self.peer.refuse(frame.id, outcome.error)
-                if inbound is not None:
-                    inbound.frames.told(outcome, method=frame.method)
+    # -- requests for a client ----------------------------------------------------------------------------------
 
-        if inbound is None or not inbound.asked_client(frame, answer):
+    def _ask_client(self, session_id: str, frame: Request) -> None:
+        inbound = self._sessions.get(session_id)
+        asked = self._asked_of_all(frame) if not session_id else [] if inbound is None else [inbound]
+        if not self._ask_next(asked, frame, set()):
             self._refuse(inbound, frame)
-        else:
-            self._asked[exact(frame.id)] = inbound
-            self._touch(inbound)
+
+    def _asked_of_all(self, frame: Request) -> list[AgentInbound]:
+        """The sessions whose clients may be asked what is about no session.
+
+        That is for the agent as a whole, so nobody answers it for others: the clients must all be of one owner.
+        """
+        if not is_foreign(frame.method):
+            return []
+        asked = [each for each in self._sessions.values() if each.owners(frame.method)]
+        owners = {owner for each in asked for owner in each.owners(frame.method)}
+        return asked if len(owners) == 1 and None not in owners else []
+
+    def _ask_next(self, asked: Sequence[AgentInbound], frame: Request, refused: set[object]) -> bool:
+        """Ask the clients of the first of these sessions that has any. False if none has."""
+        for number, inbound in enumerate(asked, 1):
+            answered = partial(self._client_answered, inbound, asked[number:], frame, refused)
+            place = None if peek_session_id(frame.params) else partial(self._place_behind_all, inbound)
+            if inbound.asked_client(frame, answered, place, refused):
+                self._asked[exact(frame.id)] = inbound
+                self._touch(inbound)
+                return True
+        return False
+
+    def _client_answered(
+        self,
+        inbound: AgentInbound,
+        others: Sequence[AgentInbound],
+        frame: Request,
+        refused: set[object],
+        outcome: Result | Failure,
+    ) -> None:
+        self._asked.pop(exact(frame.id), None)
+        if not self.peer.has_asked(frame.id):
+            return
+        is_unknown = isinstance(outcome, Failure) and outcome.error.code == METHOD_NOT_FOUND
+        if is_unknown and self._ask_next(others, frame, refused):
+            return
+        with suppress(LinkError, LimitExceeded):
+            if isinstance(outcome, Result):
+                self.peer.answer(frame.id, outcome.result)
+            else:
+                self.peer.refuse(frame.id, outcome.error)
+            inbound.frames.told(outcome, method=frame.method)
+
+    def _place_behind_all(self, inbound: AgentInbound, reached: Callable[[int], None]) -> None:
+        """`reached` hears the place in this session, once all that the agent said in any of them can be seen."""
+        everybody = [*self._sessions.values()]
+        places: dict[AgentInbound, int] = {}
+
+        def placed(each: AgentInbound, after: int) -> None:
+            places[each] = after
+            if len(places) == len(everybody):
+                reached(places[inbound])
+
+        for each in everybody:
+            each.place(partial(placed, each))
+            self._touch(each)
 
     def _ask_users(self, inbound: AgentInbound, frame: Request) -> None:
         self._asked[exact(frame.id)] = inbound

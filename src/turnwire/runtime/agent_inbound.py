@@ -10,14 +10,14 @@ from collections.abc import Awaitable, Callable
 from enum import Enum, auto
 from typing import NamedTuple
 
-from msgspec import Raw
+from msgspec import UNSET, Raw, UnsetType
 
 from turnwire.core.correlation import names
 from turnwire.core.dialect import read_permission_request
 from turnwire.core.events import SessionUpdated
 from turnwire.core.evolve import MARKERS
 from turnwire.core.inputs import AgentGone, AgentReplayed, AgentUpdate, AgentWithdraws, AnyInput
-from turnwire.core.repeats import Repeats
+from turnwire.core.repeats import Repeats, Said
 from turnwire.core.view import View
 from turnwire.errors import RemoteProtocolError
 from turnwire.ids import AgentSessionId, PromptId, RequestId, SessionId
@@ -100,7 +100,7 @@ class AgentInbound:
         """The history that the agent tells on `session/load`, folded aside."""
         self.repeats: Repeats | None = None
         """What the agent repeats of the history after `session/resume`, until it answers its first prompt."""
-        self.news: list[Raw] = []
+        self.news: list[Said] = []
         """What is new, said before the answer to load or resume: it is told after it."""
         self.is_over = False
 
@@ -110,8 +110,8 @@ class AgentInbound:
         """The session is open at the agent, which was told so and can be asked things from now on."""
         self.ready()
 
-    def updated(self, update: Raw) -> None:
-        """A `session/update`. One that cannot be read is no news to anybody."""
+    def updated(self, update: Raw, beside: Raw | UnsetType = UNSET) -> None:
+        """A `session/update`, with what is beside it. One that cannot be read is no news to anybody."""
         if self.is_over:
             return
         self.frames.updated(update)
@@ -121,34 +121,36 @@ class AgentInbound:
             return
         is_before = self.agent_session_id is None and self.how in {"load", "resume"}
         if self.repeats is not None and (peek.kind not in CURRENT_STATE or not is_before):
-            self._compare(self.repeats, update, peek)
+            self._compare(self.repeats, Said(update, beside), peek)
         elif is_before:
-            self._before_the_answer(update, peek.kind)
+            self._before_the_answer(Said(update, beside), peek.kind)
         else:
-            self._tell(update, peek)
+            self._tell(Said(update, beside), peek)
 
-    def tell(self, update: Raw) -> None:
+    def tell(self, said: Said) -> None:
         """An update that has been read once, and is news."""
         if not self.is_over:
-            self._tell(update, peek_update(update))
+            self._tell(said, peek_update(said.update))
 
-    def _tell(self, update: Raw, peek: UpdatePeek) -> None:
+    def _tell(self, said: Said, peek: UpdatePeek) -> None:
         ends = None
         if peek.kind in MARKERS and peek.prompt_request_id is not None:
             named = (each for each, request_id in self.asked.items() if names(peek.prompt_request_id, request_id))
             ends = next(named, _ANOTHER)
-        self._put(AgentUpdate(at=self._clock.now_ms(), update=update, peek=peek, ends=ends))
+        self._put(
+            AgentUpdate(at=self._clock.now_ms(), update=said.update, peek=peek, ends=ends, beside=said.beside)
+        )
         if peek.state == "idle" and self.owed is not None and self.owed.by is OwedBy.IDLE:
             self.owed = None
             self._ready()
 
-    def _compare(self, repeats: Repeats, update: Raw, peek: UpdatePeek) -> None:
+    def _compare(self, repeats: Repeats, said: Said, peek: UpdatePeek) -> None:
         """Something that an agent says after a resume: only what the log does not have is told."""
         if self.asked and (peek.state == "idle" or peek.kind in MARKERS):
             self.end_repeats(answered=True)
-            self._tell(update, peek)
+            self._tell(said, peek)
             return
-        for each in repeats.take(update, peek):
+        for each in repeats.take(said, peek):
             if self.agent_session_id is None:
                 self.news.append(each)
             else:
@@ -161,18 +163,18 @@ class AgentInbound:
         if self.repeats is None or self.agent_session_id is None:
             return
         repeats, self.repeats = self.repeats, None
-        for update in repeats.finish(answered=answered):
-            self.tell(update)
+        for said in repeats.finish(answered=answered):
+            self.tell(said)
         found = repeats.found
         if found is not None:
             self._put(AgentReplayed(at=self._clock.now_ms(), **found._asdict()))
 
-    def _before_the_answer(self, update: Raw, kind: str) -> None:
+    def _before_the_answer(self, said: Said, kind: str) -> None:
         """A load tells history first. Only what is true now is new to the log, and it waits for the answer."""
         if self.replay is None or kind in CURRENT_STATE:
-            self.news.append(update)
+            self.news.append(said)
         else:
-            self.replay.apply(SessionUpdated(at=0, kind=kind, update=update))
+            self.replay.apply(SessionUpdated(at=0, kind=kind, update=said.update))
 
     def asked_users(self, request: Request) -> None:
         """A permission request for the session's users."""
@@ -180,11 +182,25 @@ class AgentInbound:
         self.frames.heard(request)
         self.put(read_permission_request(self._clock.now_ms(), request, new_ids.permission_id()))
 
-    def asked_client(self, request: Request, answer: Callable[[Result | Failure], None]) -> bool:
-        """A file or a terminal. False if there is nobody who does it."""
+    def asked_client(
+        self,
+        request: Request,
+        answer: Callable[[Result | Failure], None],
+        place: Callable[[Callable[[int], None]], None] | None = None,
+        refused: set[object] | None = None,
+    ) -> bool:
+        """A file, a terminal, or something of the agent's own. False if there is nobody who does it.
+
+        `place`: where it stands, if that is not behind this session alone. `refused`: clients that need not be
+        asked any more.
+        """
         self.end_repeats()
         self.frames.heard(request)
-        return not self.is_over and self._requests.begin(request, self.place, answer)
+        return not self.is_over and self._requests.begin(request, place or self.place, answer, refused)
+
+    def owners(self, method: str) -> set[str | None]:
+        """The owners of the session's clients that would do this."""
+        return self._requests.owners(method)
 
     def place(self, reached: Callable[[int], None]) -> None:
         """The agent says something that no log has: `reached` hears behind which event it stands."""

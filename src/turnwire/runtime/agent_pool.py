@@ -310,14 +310,14 @@ class AgentPool:
         except BaseException:
             with anyio.CancelScope(shield=True):
                 await connection.aclose()
-            place.ended = connection.agent.exit
+            place.ended = connection.ended
             raise
 
     async def _serve(self, place: _Place, connection: AgentConnection) -> None:
         try:
             await connection.run()
         finally:
-            ended = connection.agent.exit
+            ended = connection.ended
             place.last_words = None if ended is None else ended.stderr_tail or None
             place.was_shared = connection.is_shared
             # Its sessions have heard of it, so somebody may have come for the next one already.

@@ -245,8 +245,8 @@ class AgentSession:
         if self._inbound.repeats is not None:
             self._inbound.repeats.pause()
         news, self._inbound.news = self._inbound.news, []
-        for update in news:
-            self._inbound.tell(update)
+        for said in news:
+            self._inbound.tell(said)
         if choices:
             self._is_restoring = True
             self._tasks.start_soon(self._restore, settings_of(choices, profile.version))
@@ -311,26 +311,6 @@ class AgentSession:
         self, prompt_id: PromptId, content: Raw, meta: Raw | UnsetType = UNSET, *, offered: bool = False
     ) -> None:
         """`session/prompt`. `offered`: the agent is at another turn, and decides where the prompt goes."""
-
-        def answered(frame: Result | Failure | None) -> None:
-            now = self._clock.now_ms()
-            # Of an agent that only has the prompt (v2) more may come, and its first state ends the replay.
-            if profile.turn_end is not TurnEnd.IDLE:
-                self._inbound.end_repeats(answered=frame is not None)
-            self._inbound.answered = prompt_id
-            # An agent that refuses the prompt owes nothing; one that takes it may owe more than the answer.
-            owed = self._inbound.owed
-            is_enough = not isinstance(frame, Result) or (owed is not None and owed.by is OwedBy.ANSWER)
-            if owed is not None and owed.prompt_id == prompt_id and is_enough:
-                self._inbound.owed = None
-            if isinstance(frame, Result):
-                self._context = None
-                self._inbound.put(read_prompt_result(now, prompt_id, frame.result))
-            elif frame is not None:
-                self._inbound.put(AgentRefused(at=now, prompt_id=prompt_id, error=raw(frame.error)))
-            if frame is not None:
-                self._inbound.ready()
-
         profile = self._profile
         accepts = content_types(profile.capabilities, profile.version)
         try:
@@ -343,12 +323,33 @@ class AgentSession:
             self._inbound.repeats.ask(content)
         if not offered:
             content = self._in_context(content, accepts)
+        answered = partial(self._prompt_answered, prompt_id)
         request_id = self._connection.ask(self._inbound, SESSION_PROMPT, self._prompt(content, meta), answered)
         if not offered:
             self._inbound.asked.clear()
             self._inbound.owed = Owed(prompt_id, OwedBy.IDLE if profile.turn_end is TurnEnd.IDLE else OwedBy.ANSWER)
         self._inbound.asked[prompt_id] = request_id
         self._inbound.put(AgentHasPrompt(at=self._clock.now_ms(), prompt_id=prompt_id, agent_request_id=request_id))
+
+    def _prompt_answered(self, prompt_id: PromptId, frame: Result | Failure | None) -> None:
+        """The answer to `session/prompt`; none if the agent went instead."""
+        inbound, now = self._inbound, self._clock.now_ms()
+        # Of an agent that only has the prompt (v2) more may come, and its first state ends the replay.
+        if self._profile.turn_end is not TurnEnd.IDLE:
+            inbound.end_repeats(answered=frame is not None)
+        inbound.answered = prompt_id
+        # An agent that refuses the prompt owes nothing; one that takes it may owe more than the answer.
+        owed = inbound.owed
+        is_enough = not isinstance(frame, Result) or (owed is not None and owed.by is OwedBy.ANSWER)
+        if owed is not None and owed.prompt_id == prompt_id and is_enough:
+            inbound.owed = None
+        if isinstance(frame, Result):
+            self._context = None
+            inbound.put(read_prompt_result(now, prompt_id, frame.result))
+        elif frame is not None:
+            inbound.put(AgentRefused(at=now, prompt_id=prompt_id, error=raw(frame.error)))
+        if frame is not None:
+            inbound.ready()
 
     def _in_context(self, content: Raw, accepts: Collection[str]) -> Raw:
         """A prompt for an agent that has not had the session: behind what it is to know of it, if there is any."""

@@ -1,9 +1,9 @@
-"""Requests of an agent to its client (files, terminals), each given to exactly one who can do it.
+"""Requests of an agent to its client (files, terminals, methods of its own), each done by exactly one who can.
 
 A request goes to the attached client that offered first, or to the daemon's own workspace when none did. A client
-that leaves in the middle hands its requests to the next. Each is answered once. A request keeps its place: nobody
-is asked before all that the agent said until then can be seen. Nothing waits in the agent's way: every request is a
-task of its own, and one that the agent takes back is stopped.
+that leaves in the middle, or does not know the method, hands its request to the next. Each is answered once. A
+request keeps its place: nobody is asked before all that the agent said until then can be seen. Nothing waits in the
+agent's way: every request is a task of its own, and one that the agent takes back is stopped.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
-from typing import Any, Protocol, TypeAlias
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import anyio
 from anyio.abc import TaskGroup
@@ -22,7 +22,16 @@ from turnwire.errors import RequestRefused
 from turnwire.ids import ClientId, RequestId
 from turnwire.limits import Limits
 from turnwire.runtime.services import Workspace
-from turnwire.wire.jsonrpc import INTERNAL_ERROR, REQUEST_CANCELLED, ErrorObject, Failure, Request, Result, raw
+from turnwire.wire.jsonrpc import (
+    INTERNAL_ERROR,
+    METHOD_NOT_FOUND,
+    REQUEST_CANCELLED,
+    ErrorObject,
+    Failure,
+    Request,
+    Result,
+    raw,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -42,6 +51,14 @@ class Provider(Protocol):
         ...
 
 
+class _Offering(NamedTuple):
+    """An attached client, and what it does."""
+
+    provider: Provider
+    client: object
+    owner: str | None
+
+
 Reached: TypeAlias = Callable[[int], None]
 Answer: TypeAlias = Callable[[Result | Failure], None]
 _Serving: TypeAlias = Coroutine[Any, Any, Raw]
@@ -50,14 +67,17 @@ _Serving: TypeAlias = Coroutine[Any, Any, Raw]
 class _ClientRequest:
     """One request on its way."""
 
-    def __init__(self, request: Request, answer: Answer) -> None:
+    def __init__(self, request: Request, answer: Answer, refused: set[object]) -> None:
         self.request = request
         self.answer = answer
+        self.refused = refused
+        """The clients that do not know the method."""
         self.after: int | None = None
         """The event that it stands behind; none so long as that cannot be seen, and nobody is asked."""
         self.scope = anyio.CancelScope()
         self.client_id: ClientId | None = None
         """Which attached client does it; none while the daemon does."""
+        self.client: object = None
         self.handed_on = anyio.Event()
 
 
@@ -69,7 +89,7 @@ class ClientRequests:
         self._limits = limits
         self._own = own
         self._workspace: Workspace | None = None
-        self._offers: dict[ClientId, Provider] = {}
+        self._offers: dict[ClientId, _Offering] = {}
         self._open: dict[ExactId, _ClientRequest] = {}
 
     @property
@@ -90,9 +110,19 @@ class ClientRequests:
             except RequestRefused:
                 self._workspace = None
 
-    def offer(self, client_id: ClientId, provider: Provider) -> None:
-        """An attached client can do these."""
-        self._offers[client_id] = provider
+    def offer(
+        self, client_id: ClientId, provider: Provider, *, client: object = None, owner: str | None = None
+    ) -> None:
+        """An attached client can do these.
+
+        `client`: who it is, if it is attached to other sessions as well. `owner`: whose client it is; none if it
+        may not be asked for an agent as a whole.
+        """
+        self._offers[client_id] = _Offering(provider, client_id if client is None else client, owner)
+
+    def owners(self, method: str) -> set[str | None]:
+        """The owners of the clients that offer this."""
+        return {each.owner for each in self._offers.values() if method in each.provider.methods}
 
     def retract(self, client_id: ClientId) -> None:
         """That client left; what it was doing goes to the next who can."""
@@ -101,11 +131,21 @@ class ClientRequests:
             if asked.client_id == client_id:
                 asked.handed_on.set()
 
-    def begin(self, request: Request, place: Callable[[Reached], None], answer: Answer) -> bool:
-        """Have a request done, once `place` says which event it stands behind. False if nobody can."""
-        if self._find(request.method)[0] is None:
+    def begin(
+        self,
+        request: Request,
+        place: Callable[[Reached], None],
+        answer: Answer,
+        refused: set[object] | None = None,
+    ) -> bool:
+        """Have a request done, once `place` says which event it stands behind. False if nobody can.
+
+        `refused`: the clients that were asked elsewhere and do not know the method; those that refuse are added.
+        """
+        refused = set() if refused is None else refused
+        if self._find(request.method, refused) is None:
             return False
-        asked = self._open[exact(request.id)] = _ClientRequest(request, answer)
+        asked = self._open[exact(request.id)] = _ClientRequest(request, answer, refused)
         place(partial(self._reached, asked))
         return True
 
@@ -134,18 +174,22 @@ class ClientRequests:
         if asked.after is None:
             self._end(asked, _withdrawn(asked.request))
 
-    def _find(self, method: str) -> tuple[Provider | None, ClientId | None]:
-        for client_id, provider in self._offers.items():
-            if method in provider.methods:
-                return provider, client_id
+    def _find(self, method: str, refused: set[object]) -> tuple[Provider, ClientId | None, object] | None:
+        """Who does it, and which client that is; none if nobody does."""
+        for client_id, (provider, client, _) in self._offers.items():
+            if method in provider.methods and client not in refused:
+                return provider, client_id, client
         own = self._workspace
-        return (own, None) if own is not None and method in own.methods else (None, None)
+        return None if own is None or method not in own.methods else (own, None, None)
 
     def _ask_next(self, asked: _ClientRequest, after: int) -> _Serving | None:
         """Ask the first who can; none if nobody is left."""
-        provider, asked.client_id = self._find(asked.request.method)
+        found = self._find(asked.request.method, asked.refused)
         asked.handed_on = anyio.Event()
-        return None if provider is None else provider.serve(asked.request.method, asked.request.params, after)
+        if found is None:
+            return None
+        provider, asked.client_id, asked.client = found
+        return provider.serve(asked.request.method, asked.request.params, after)
 
     async def _run(self, asked: _ClientRequest, serving: _Serving | None) -> None:
         outcome: Result | Failure = _withdrawn(asked.request)
@@ -163,16 +207,20 @@ class ClientRequests:
 
     async def _do(self, asked: _ClientRequest, serving: _Serving | None) -> Result | Failure:
         request = asked.request
+        outcome = _failure(request, INTERNAL_ERROR, "the client that did this has left, and nobody else can")
         while serving is not None:
             try:
                 result = await _serve(serving, asked)
             except RequestRefused as refusal:
-                data = None if refusal.uri is None else {"uri": refusal.uri}
-                return _failure(request, refusal.jsonrpc, str(refusal), data)
-            if result is not None:
-                return Result(request.id, result)
+                outcome = _failure(request, refusal.jsonrpc, str(refusal), refusal.data)
+                if refusal.jsonrpc != METHOD_NOT_FOUND or asked.client is None:
+                    return outcome
+                asked.refused.add(asked.client)
+            else:
+                if result is not None:
+                    return Result(request.id, result)
             serving = self._ask_next(asked, asked.after or 0)
-        return _failure(request, INTERNAL_ERROR, "the client that did this has left, and nobody else can")
+        return outcome
 
 
 async def _serve(serving: _Serving, asked: _ClientRequest) -> Raw | None:

@@ -26,7 +26,7 @@ from turnwire.wire.jsonrpc import (
     encode,
     raw,
 )
-from turnwire.wire.methods import SESSION_UPDATE, is_extension
+from turnwire.wire.methods import SESSION_UPDATE, is_foreign
 
 KEPT_FRAMES = 16
 KEPT_BYTES = 256
@@ -81,10 +81,10 @@ class LastFrames:
 def _shown(frame: Frame, method: str | None) -> bytes:
     if isinstance(frame, Request | Notification):
         method = frame.method
-    is_foreign = method is not None and is_extension(method)
+    is_theirs = method is not None and is_foreign(method)
 
     def seen(payload: Raw) -> Raw:
-        return raw(HIDDEN) if is_foreign and payload else hidden(payload)
+        return raw(HIDDEN) if is_theirs and payload else hidden(payload)
 
     match frame:
         case Request(request_id, name, params):

@@ -102,7 +102,12 @@ class NodeAgents:
         """
         pool = self._pools.of(name) if session_id is None else (await self._find(session_id))[1].pool
         connection = await pool.connection(session_id or NO_SESSION)
-        await connection.authenticate(method_id)
+        try:
+            await connection.authenticate(method_id)
+        finally:
+            if session_id is None:
+                # What it learned by the login it keeps where its next processes find it, or not at all.
+                pool.release(NO_SESSION)
 
     async def logout(self, name: AgentName | None = None) -> None:
         """Log out at an agent. Raises as `authenticate` does."""
@@ -128,11 +133,20 @@ class NodeAgents:
 
     @asynccontextmanager
     async def offering(
-        self, session_id: SessionId, client_id: ClientId, provider: Provider
+        self,
+        session_id: SessionId,
+        client_id: ClientId,
+        provider: Provider,
+        *,
+        client: object = None,
+        owner: str | None = None,
     ) -> AsyncGenerator[None]:
-        """Meanwhile an attached client does what the session's agent asks of clients. What is left goes on."""
+        """Meanwhile an attached client does what the session's agent asks of clients. What is left goes on.
+
+        `client` and `owner` as in `ClientRequests.offer`.
+        """
         _, driver = await self._find(session_id)
-        driver.requests.offer(client_id, provider)
+        driver.requests.offer(client_id, provider, client=client, owner=owner)
         try:
             yield
         finally:

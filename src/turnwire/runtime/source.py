@@ -35,6 +35,10 @@ class AgentHandle(Protocol):
         """Wait for its end."""
         ...
 
+    def blotted(self, words: bytes, *, is_cut: bool) -> bytes:
+        """What it printed, without the values of its secret variables. `is_cut`: it went on behind."""
+        ...
+
     def terminate(self) -> None:
         """Ask it to end, now."""
         ...
@@ -66,6 +70,9 @@ class LinkedAgent:
 
     async def exited(self) -> Exit:
         return Exit(None, None, "", None)
+
+    def blotted(self, words: bytes, *, is_cut: bool) -> bytes:
+        return words
 
     def terminate(self) -> None:
         """There is no process to ask; `aclose` ends it."""

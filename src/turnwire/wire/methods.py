@@ -195,6 +195,9 @@ METHODS: Final[dict[tuple[str, int], Method]] = {
 """Every method by name and protocol version."""
 
 
+_NAMES: Final = frozenset(name for name, _ in METHODS)
+
+
 def find_method(name: str, version: int) -> Method | None:
     """What a method is on a connection of that version, if it is one of ACP's."""
     return METHODS.get((name, version))
@@ -208,3 +211,11 @@ def served_by(part: Part, kind: Kind) -> frozenset[str]:
 def is_extension(name: str) -> bool:
     """Whether a method is somebody's own: its name begins with an underscore."""
     return name.startswith("_")
+
+
+def is_foreign(name: str) -> bool:
+    """Whether ACP does not have the method in any version: it is somebody's own, whether named by the rules or not.
+
+    Agents call methods of their vendors without an underscore, too. `$/…` is for what JSON-RPC itself needs.
+    """
+    return is_extension(name) or (name not in _NAMES and not name.startswith("$/"))

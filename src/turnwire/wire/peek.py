@@ -7,6 +7,7 @@ what makes a message unroutable is an error; an optional field of a wrong JSON t
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Final, Literal, TypeVar
 
 import msgspec
@@ -14,7 +15,7 @@ from msgspec import UNSET, Raw, Struct, UnsetType, field
 
 from turnwire.errors import RemoteProtocolError
 from turnwire.ids import RequestId
-from turnwire.wire.jsonrpc import INVALID_PARAMS
+from turnwire.wire.jsonrpc import INVALID_PARAMS, raw
 
 _T = TypeVar("_T")
 
@@ -26,11 +27,13 @@ _SHORT: Final = 64 * 1024
 """A longer line goes the long way, where its encoding is checked in pieces."""
 
 
-class UpdateParams(Struct, frozen=True, rename="camel", gc=False):
+class UpdateParams(Struct, frozen=True, gc=False):
     """The params of `session/update`."""
 
     session_id: str
     update: Raw
+    beside: Raw | UnsetType = UNSET
+    """The members beside these two, as one object: `_meta`, and what no version has. Unset if there are none."""
 
 
 class UpdatePeek(Struct, frozen=True, gc=False):
@@ -71,12 +74,19 @@ class _Fields(Struct, rename="camel", gc=False):
     current_mode_id: str | None = None
 
 
+class _PlainParams(Struct, rename="camel", gc=False, forbid_unknown_fields=True):
+    """The params of nearly every update. What has more members goes the long way, which keeps them."""
+
+    session_id: str
+    update: Raw
+
+
 class _UpdateLine(Struct, gc=False):
     """A whole line that is a `session/update` and nothing else."""
 
     jsonrpc: Literal["2.0"]
     method: Literal["session/update"]
-    params: UpdateParams
+    params: _PlainParams
     id: UnsetType = UNSET
     result: UnsetType = UNSET
     error: UnsetType = UNSET
@@ -90,7 +100,6 @@ class _Plan(Struct, rename="camel"):
     plan_id: str | None = None
 
 
-_read_params = msgspec.json.Decoder(UpdateParams).decode
 _read_line = msgspec.json.Decoder(_UpdateLine).decode
 _read_session = msgspec.json.Decoder(_Session).decode
 _read_plan = msgspec.json.Decoder(_Plan).decode
@@ -108,9 +117,10 @@ def read_update_line(line: bytes) -> UpdateParams | None:
     if _LF in line or _CR in line or not (line.isascii() or _is_short_utf8(line)):
         return None
     try:
-        return _read_line(line).params
+        params = _read_line(line).params
     except (msgspec.DecodeError, RecursionError):
         return None
+    return UpdateParams(params.session_id, params.update)
 
 
 def _is_short_utf8(line: bytes) -> bool:
@@ -123,9 +133,13 @@ def _is_short_utf8(line: bytes) -> bool:
 def peek_update_params(params: Raw) -> UpdateParams:
     """Whose update this is. Raises `RemoteProtocolError` without a session id or an update."""
     try:
-        return _read_params(params)
+        members = _read_members(params)
     except (msgspec.DecodeError, RecursionError):
-        raise _unroutable("`session/update` needs `sessionId` and `update`", "bad_update_params") from None
+        members = {}
+    session_id, update = _read_as(_TEXT, members.pop("sessionId", None)), members.pop("update", None)
+    if session_id is None or update is None:
+        raise _unroutable("`session/update` needs `sessionId` and `update`", "bad_update_params")
+    return UpdateParams(session_id, update, raw(members) if members else UNSET)
 
 
 def peek_update(update: Raw) -> UpdatePeek:
@@ -158,6 +172,15 @@ def peek_update(update: Raw) -> UpdatePeek:
         fields.plan_id if fields.plan is UNSET else _plan_id(fields.plan),
         fields.current_mode_id,
     )
+
+
+def beside(payload: Raw, known: Collection[str]) -> Raw | UnsetType:
+    """The members of an object beside these, as an object; unset if there are none."""
+    try:
+        others = {name: value for name, value in _read_members(payload).items() if name not in known}
+    except (msgspec.DecodeError, RecursionError):
+        return UNSET
+    return raw(others) if others else UNSET
 
 
 def peek_session_id(params: Raw) -> str | None:

@@ -8,6 +8,7 @@ cursor would pass it unread.
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
 from msgspec import Struct
@@ -17,6 +18,8 @@ from turnwire.errors import FrameTooLarge, LocalProtocolError
 _LF: Final = 10
 _CR: Final = 13
 _BOM: Final = b"\xef\xbb\xbf"
+_NOT_IN_FOUR_DIGITS: Final = re.compile("[\x80-\xff\U00010000-\U0010ffff]")
+"""Characters that Python escapes with two or eight digits."""
 _RETRY_DIGITS: Final = 15
 """A longer reconnection time is nonsense and is ignored."""
 
@@ -151,6 +154,22 @@ def encode_event(
     else:
         fields.append(b"data: " + data)
     return b"\n".join(fields) + b"\n\n"
+
+
+def in_ascii(json: bytes) -> bytes:
+    """The same JSON, or a frame with it, in ASCII: what is not ASCII stands in strings, where it can be escaped.
+
+    Some clients read each piece of a stream as text by itself, and the network cuts pieces inside of characters.
+    """
+    if json.isascii():
+        return json
+    # The codec writes all others as JSON does: four digits.
+    return _NOT_IN_FOUR_DIGITS.sub(_escape, json.decode()).encode("ascii", "backslashreplace")
+
+
+def _escape(found: re.Match[str]) -> str:
+    digits = found[0].encode("utf-16-be").hex()
+    return "".join(f"\\u{digits[place : place + 4]}" for place in range(0, len(digits), 4))
 
 
 def encode_comment(text: str) -> bytes:

@@ -19,7 +19,7 @@ from turnwire.core.shape import Shape, ShapeFold
 from turnwire.errors import LogCorrupt, LogTooNew, RemoteProtocolError
 from turnwire.ids import AgentSessionId, ClientId, MessageId, PermissionId, PromptId, SessionId
 from turnwire.limits import Limits
-from turnwire.wire.sse import SseReader, encode_event
+from turnwire.wire.sse import SseReader, encode_event, in_ascii
 
 S1, P1, C1, Q1 = SessionId("s1"), PromptId("p1"), ClientId("c1"), PermissionId("q1")
 CHUNK = raw({"sessionUpdate": "agent_message_chunk", "content": {"type": "text", "text": "hi"}})
@@ -99,9 +99,13 @@ def test_a_frame_is_the_envelope_under_its_id_and_type(kind: type[ev.Event], cho
     envelope = to_envelope(S1, 42, body)
     kind_shown = msgspec.json.decode(envelope)["type"]
     frame = frame_of(42, body)
-    assert frame == encode_event(data=envelope, event=kind_shown, id=42)
+    assert frame == in_ascii(encode_event(data=envelope, event=kind_shown, id=42))
     (read,) = SseReader(Limits().sse_event_bytes).feed(frame)
-    assert (read.id, read.event, read.data) == ("42", kind_shown, envelope.decode())
+    assert (read.id, read.event, msgspec.json.decode(read.data)) == (
+        "42",
+        kind_shown,
+        msgspec.json.decode(envelope),
+    )
 
 
 # -- updates -------------------------------------------------------------------------------------------------

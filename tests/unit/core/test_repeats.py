@@ -9,7 +9,7 @@ from msgspec import Raw
 from tests.unit.core.driving import raw
 
 from turnwire.core import events as ev
-from turnwire.core.repeats import Repeats
+from turnwire.core.repeats import Repeats, Said
 from turnwire.core.view import View
 from turnwire.ids import AgentSessionId, MessageId, PromptId
 from turnwire.wire.peek import peek_update
@@ -78,10 +78,10 @@ TWO = log(
 def news(repeats: Repeats, *updates: Update) -> list[Update]:
     """What of these is new, in the order in which it is told."""
     by_bytes = {bytes(raw(each)): each for each in updates}
-    found: list[Raw] = []
+    found: list[Said] = []
     for each in updates:
-        found += repeats.take(raw(each), peek_update(raw(each)))
-    return [by_bytes[bytes(each)] for each in found]
+        found += repeats.take(Said(raw(each)), peek_update(raw(each)))
+    return [by_bytes[bytes(each.update)] for each in found]
 
 
 WHOLE = [user("one"), agent("first answer"), tool("t1"), agent("done"), user("two"), agent("second answer")]
@@ -165,14 +165,14 @@ def test_if_only_repetitions_came_before_the_answer_the_last_is_the_answer() -> 
     repeats = Repeats(view)
     repeats.ask(content("two"))
     assert news(repeats, user("one"), agent("OK")) == []
-    assert repeats.finish(answered=True) == [raw(agent("OK"))]
+    assert repeats.finish(answered=True) == [Said(raw(agent("OK")))]
 
 
 def test_what_is_held_when_the_agent_goes_is_told() -> None:
     repeats = Repeats(TWO)
     repeats.ask(content("three"))
     assert news(repeats, user("one"), agent("first")) == []
-    assert repeats.finish(answered=False) == [raw(agent("first"))]
+    assert repeats.finish(answered=False) == [Said(raw(agent("first")))]
 
 
 def test_a_tool_call_of_the_same_id_with_another_title_is_another() -> None:

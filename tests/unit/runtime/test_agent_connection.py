@@ -9,7 +9,7 @@ import anyio
 import anyio.lowlevel
 import msgspec
 import pytest
-from msgspec import Raw
+from msgspec import UNSET, Raw, UnsetType
 from tests.support.agents import READY, V1, HandAgent
 
 from turnwire.core.dialect import read_session_id
@@ -57,7 +57,7 @@ class Room(AgentInbound):
         self.waits = 0
         self.answers: list[Callable[[Result | Failure], None]] = []
 
-    def updated(self, update: Raw) -> None:
+    def updated(self, update: Raw, beside: Raw | UnsetType = UNSET) -> None:
         self.heard.append(msgspec.json.decode(update)["content"]["text"])
 
     def asked_users(self, request: Request) -> None:
@@ -68,7 +68,13 @@ class Room(AgentInbound):
     def withdrew(self, request_id: RequestId) -> None:
         self.heard.append(f"withdrew {request_id!r}")
 
-    def asked_client(self, request: Request, answer: Callable[[Result | Failure], None]) -> bool:
+    def asked_client(
+        self,
+        request: Request,
+        answer: Callable[[Result | Failure], None],
+        place: Callable[[Callable[[int], None]], None] | None = None,
+        refused: set[object] | None = None,
+    ) -> bool:
         self.heard.append(f"wants {request.method}")
         self.answers.append(answer)
         return request.method == "fs/read_text_file"

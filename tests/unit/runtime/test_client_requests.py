@@ -146,7 +146,7 @@ async def test_a_client_that_answers_and_leaves_at_once_has_answered_once(tasks:
 @pytest.mark.parametrize(
     ("error", "code"),
     [
-        (RequestRefused("no", jsonrpc=-32002, reason="not_found", uri="file:///x"), "-32002"),
+        (RequestRefused("no", jsonrpc=-32002, reason="not_found", data={"uri": "file:///x"}), "-32002"),
         (RuntimeError("the socket broke"), "-32603"),
     ],
 )

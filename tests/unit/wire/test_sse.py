@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import json
+
+import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from turnwire.errors import FrameTooLarge, LocalProtocolError
-from turnwire.wire.sse import SseEvent, SseReader, encode_comment, encode_event
+from turnwire.wire.sse import SseEvent, SseReader, encode_comment, encode_event, in_ascii
 
 
 def read(stream: bytes) -> list[SseEvent]:
@@ -121,3 +126,32 @@ def test_an_id_or_a_name_of_more_than_one_line_is_refused(text: str) -> None:
         encode_event(data=b"", id=text)
     with pytest.raises(LocalProtocolError):
         encode_event(data=b"", event=text)
+
+
+WRITTEN = st.recursive(
+    st.none() | st.integers(-9, 9) | st.text(), lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner)
+)
+
+
+@given(WRITTEN)
+def test_json_in_ascii_means_the_same(value: object) -> None:
+    written = msgspec.json.encode(value)
+    escaped = in_ascii(written)
+    assert escaped.isascii()
+    assert json.loads(escaped) == json.loads(written)
+    assert in_ascii(escaped) is escaped
+
+
+@pytest.mark.parametrize(
+    ("text", "escaped"),
+    [
+        ("\u00e9", rb"\u00e9"),
+        ("\u0416", rb"\u0416"),
+        ("\u4f60", rb"\u4f60"),
+        ("\U0001f600", rb"\ud83d\ude00"),
+        (r"\\xe9", rb"\\xe9"),
+        ("\\\\\u00e9", rb"\\\u00e9"),
+    ],
+)
+def test_a_character_is_escaped_as_json_does(text: str, escaped: bytes) -> None:
+    assert in_ascii(f'"{text}"'.encode()) == b'"%b"' % escaped

@@ -18,6 +18,7 @@ from typing import Any, Final, Protocol, TypeAlias
 from msgspec import UNSET, Raw, Struct, UnsetType
 
 from turnwire.core.encoder.outgoing import Answer, Fail, Outgoing, Tell
+from turnwire.core.view.patch import read_members
 from turnwire.ids import PromptId, RequestId
 from turnwire.wire.jsonrpc import INTERNAL_ERROR, REQUEST_CANCELLED, ErrorObject, raw
 from turnwire.wire.methods import VENDOR
@@ -66,6 +67,8 @@ class EndedTurn(Struct, frozen=True, kw_only=True):
     usage: Raw | Json | UnsetType = UNSET
     assumed: bool = False
     """The agent gave no reason."""
+    beside: Raw | UnsetType = UNSET
+    """What the agent said with the end and no version has, and its `_meta`: the other members, as an object."""
 
 
 def refusal(ended: EndedTurn) -> Fail:
@@ -87,7 +90,9 @@ def state_update(state: str, background: Background = UNSET, **members: Any) -> 
 
 def idle_update(ended: EndedTurn, background: Background = UNSET) -> Json:
     """The end of a turn, in the words of v2."""
-    members: Json = {} if ended.assumed else {"stopReason": ended.stop_reason or "error"}
+    members: Json = _others(ended.beside)
+    if not ended.assumed:
+        members["stopReason"] = ended.stop_reason or "error"
     if ended.error is not None:
         members["error"] = ended.error
     if ended.usage is not UNSET:
@@ -125,8 +130,8 @@ class Encoder(Protocol):
         """A prompt is in the conversation."""
         ...
 
-    def accepted(self, prompt_id: PromptId, message_id: str) -> list[Outgoing]:
-        """The answer to the client's own prompt, if it is answered by now."""
+    def accepted(self, prompt_id: PromptId, message_id: str, beside: Raw | UnsetType = UNSET) -> list[Outgoing]:
+        """The answer to the client's own prompt, if it is answered by now, with what the agent said beside it."""
         ...
 
     def state(self, state: str, background: Background = UNSET) -> list[Outgoing]:
@@ -180,9 +185,12 @@ class EncoderV1:
             return [_tell("user_message", messageId=message_id, content=blocks)]
         return [_tell("user_message_chunk", content=each, messageId=message_id) for each in blocks]
 
-    def accepted(self, prompt_id: PromptId, message_id: str) -> list[Outgoing]:
-        # The lifecycle draft answers a prompt when it is taken, and has nothing to say with it.
-        return [Answer(prompt_id, raw({}))] if self._dialect.lifecycle else []
+    def accepted(self, prompt_id: PromptId, message_id: str, beside: Raw | UnsetType = UNSET) -> list[Outgoing]:
+        # The lifecycle draft answers a prompt when it is taken, and has nothing of its own to say with it.
+        if self._dialect.lifecycle:
+            return [Answer(prompt_id, raw(_others(beside)))]
+        self._losses["accepted_members"] += beside is not UNSET
+        return []
 
     def state(self, state: str, background: Background = UNSET) -> list[Outgoing]:
         return self._state_change(state_update(state))
@@ -230,12 +238,13 @@ class EncoderV1:
     def _answer(self, ended: EndedTurn, reason: str | None) -> Outgoing:
         if reason is None:
             return Fail(ended.prompt_id, raw(_UNKNOWN_REASON if ended.error is None else ended.error))
-        result: Json = {"stopReason": reason}
+        result: Json = {**_others(ended.beside), "stopReason": reason}
         if ended.usage is not UNSET:
             result["usage"] = ended.usage
         # For those who keep answers: which prompt it was, in the names of every surface.
         names = {"promptId": ended.prompt_id, "promptRequestId": ended.request_id}
-        result["_meta"] = {VENDOR: {MARK: {**names, "stopReason": reason}}}
+        meta = read_members(result["_meta"]) if "_meta" in result else None
+        result["_meta"] = {**(meta or {}), VENDOR: {MARK: {**names, "stopReason": reason}}}
         return Answer(ended.prompt_id, raw(result))
 
     def _stop_reason(self, reason: str | None) -> str | None:
@@ -257,8 +266,8 @@ class EncoderV2:
     def user_message(self, prompt_id: PromptId, message_id: str, blocks: list[Raw], *, own: bool) -> list[Outgoing]:
         return [_tell("user_message", messageId=message_id, content=blocks)]
 
-    def accepted(self, prompt_id: PromptId, message_id: str) -> list[Outgoing]:
-        return [Answer(prompt_id, raw({"messageId": message_id}))]
+    def accepted(self, prompt_id: PromptId, message_id: str, beside: Raw | UnsetType = UNSET) -> list[Outgoing]:
+        return [Answer(prompt_id, raw({**_others(beside), "messageId": message_id}))]
 
     def state(self, state: str, background: Background = UNSET) -> list[Outgoing]:
         return [Tell(raw(state_update(state, background)))]
@@ -283,6 +292,11 @@ class EncoderV2:
         if is_foreground:
             frames.append(Tell(raw(idle_update(ended, background))))
         return frames
+
+
+def _others(beside: Raw | UnsetType) -> Json:
+    """What an agent said beside the members that we read."""
+    return {} if beside is UNSET else {**(read_members(beside) or {})}
 
 
 def _tell(kind: str, **members: Any) -> Tell:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import NamedTuple, TypeAlias
 
-from msgspec import Raw
+from msgspec import UNSET, Raw, UnsetType
 
 from turnwire.ids import PermissionId, PromptId
 
@@ -17,6 +17,8 @@ class Tell(NamedTuple):
     """A `session/update`."""
 
     update: Raw
+    beside: Raw | UnsetType = UNSET
+    """What its params have beside the update, as an object."""
 
 
 class TellBlocked(NamedTuple):

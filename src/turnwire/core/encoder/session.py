@@ -193,7 +193,7 @@ class SessionEncoder:
             case ev.PromptInserted():
                 was_asked = self._known.asked.pop(event.prompt_id, None) is not None
                 message_id = self._named(event.agent_message_id)
-                answer = self._accepted(event.prompt_id, message_id, own=own) if was_asked else []
+                answer = self._accepted(event.prompt_id, message_id, event.beside, own=own) if was_asked else []
                 return answer + self._taken(event.prompt_id)
         return []
 
@@ -225,12 +225,14 @@ class SessionEncoder:
             told += self._accepted(event.prompt_id, message_id, own=own)
         return told + self._taken(event.prompt_id)
 
-    def _accepted(self, prompt_id: PromptId, message_id: str, *, own: bool) -> list[Outgoing]:
+    def _accepted(
+        self, prompt_id: PromptId, message_id: str, beside: Raw | UnsetType = UNSET, *, own: bool
+    ) -> list[Outgoing]:
         """The answer to the prompt, once (D2). What is remembered of it is the same for all readers of a fold."""
         if prompt_id in self._known.answered:
             return []
         self._known.answered.add(prompt_id)
-        return self._encoder.accepted(prompt_id, message_id) if own else []
+        return self._encoder.accepted(prompt_id, message_id, beside) if own else []
 
     def _named(self, message_id: str) -> str:
         return lived(message_id, self._known.life) if self._renames else message_id
@@ -276,8 +278,8 @@ class SessionEncoder:
         if is_foreground and known.is_held:
             is_foreground = known.is_held = False
         if is_foreground:
-            # The usage is told once, with the end itself.
-            known.state, known.last = "idle", structs.replace(ended, usage=UNSET)
+            # The usage, and what else the agent said with the end, is told once.
+            known.state, known.last = "idle", structs.replace(ended, usage=UNSET, beside=UNSET)
             known.requests.clear()
         return answer + self._encoder.end(
             ended, own=own, is_inserted=is_inserted, is_foreground=is_foreground, background=known.background
@@ -335,9 +337,9 @@ class SessionEncoder:
         if event.echo or event.kind in _OF_ANOTHER_PARTY:
             return []
         if self._translator is None:
-            return [Tell(self._alike(event))]
+            return [Tell(self._alike(event), event.beside)]
         turn: PromptId | None = event.prompt_id or event.after
-        return [Tell(each) for each in self._translator.take(event.update, turn=turn)]
+        return [Tell(each, event.beside) for each in self._translator.take(event.update, turn=turn)]
 
     def _alike(self, event: ev.SessionUpdated) -> Raw:
         """An update of an agent of the client's version."""
@@ -372,6 +374,7 @@ def _ended_turn(event: ev.TurnCompleted | ev.TurnFailed) -> EndedTurn:
         error=error_of(event) if failed else None,
         usage=UNSET if failed else event.usage,
         assumed=not failed and event.assumed is True,
+        beside=event.beside,
     )
 
 

@@ -53,7 +53,7 @@ def as_text(item: dict[str, Raw]) -> str:
     """A v2 diff in words: its patch, else what it does to which file."""
     patch = members(item.get("patch"))
     text = text_of(patch, "text")
-    if text is not None:
+    if text:
         return fenced(text, "diff")
     return "\n".join(_in_words(members(each)) for each in entries(item.get("changes"))) or "no changes"
 

@@ -110,6 +110,12 @@ LOSSES: Final[tuple[Loss, ...]] = (
         "a stop reason that v1 does not have",
         "an error for one that begins with `_`, else `end_turn`",
     ),
+    Loss(
+        "accepted_members",
+        _V1,
+        "what an agent says beside the id when it takes a prompt, and its `_meta` there",
+        "left out",
+    ),
     Loss("not_asked_for", _V1, "a kind of update that a v1 client must ask for and did not", "left out"),
     Loss("unknown_update", _V1, "an update of a kind that v1 does not have", "passed on as it is"),
 )

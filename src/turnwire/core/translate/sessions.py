@@ -189,7 +189,7 @@ def updates_after(
 
 def current_offers(latest: Latest) -> Raw:
     """What the agent offers now, in the shape of its own answer that opened the session."""
-    offers: dict[str, Any] = {}
+    offers: dict[str, Any] = {} if latest.beside is UNSET else {**members(latest.beside)}
     if latest.modes is not UNSET:
         offers["modes"] = {"currentModeId": latest.mode, "availableModes": latest.modes}
     if latest.models is not UNSET:

@@ -222,7 +222,7 @@ def content_to_v2(item: Raw, losses: Counter[str]) -> Raw:
         return changed_file(members(item))
     if kind == "terminal":
         losses["terminal_of_client"] += 1
-        return text_item(f"[terminal {named(item, 'terminalId')}]", members(item).get("_meta"))
+        return text_item(_named(named(item, "terminalId")), members(item).get("_meta"))
     return item
 
 
@@ -354,7 +354,7 @@ class Terminals:
         """What it shows now."""
         terminal = self._known.get(terminal_id)
         if terminal is None:
-            return f"[terminal {terminal_id}]"
+            return _named(terminal_id)
         output = terminal.output[-_SHOWN:].decode(errors="replace")
         lines = [] if terminal.command is None else [f"$ {terminal.command}"]
         if len(terminal.output) > _SHOWN:
@@ -363,7 +363,13 @@ class Terminals:
         if shown:
             lines.append(shown.removesuffix("\n"))
         ended = _ended(terminal)
-        return fenced("\n".join(lines if ended is None else [*lines, ended]))
+        told = lines if ended is None else [*lines, ended]
+        return fenced("\n".join(told)) if told else _named(terminal_id)
+
+
+def _named(terminal_id: str | None) -> str:
+    """A terminal of which there is nothing to show."""
+    return f"[terminal {terminal_id}]"
 
 
 def sanitized(output: str) -> str:

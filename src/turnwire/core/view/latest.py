@@ -11,6 +11,7 @@ from typing import Final, TypeAlias
 from msgspec import UNSET, Raw, Struct, UnsetType
 
 from turnwire.core.view.patch import Patch, is_null, is_object, read_entries, read_members, read_text
+from turnwire.wire.peek import beside
 from turnwire.wire.schema.update import FULL_STATE
 
 MAIN_PLAN: Final = "main"
@@ -39,6 +40,8 @@ class Latest(Struct, omit_defaults=True, rename="camel"):
     usage: Usage | None = None
     plans: dict[str, Raw] = {}
     """By plan id, each in the shape of the `plan` of a v2 `plan_update`."""
+    beside: Raw | UnsetType = UNSET
+    """What the answer that opened the session has beside these, as an object."""
     title: str | None = None
     """The agent's name for the session; the one to show is `Session.title`."""
     updated_at: str | None = None
@@ -56,6 +59,10 @@ def take_offers(latest: Latest, offers: Raw) -> None:
     latest.model, latest.models = _choice(members.get("models"), "currentModelId", "availableModels")
     _set_config_options(latest, members, True)
     _set_commands(latest, members, True)
+    latest.beside = beside(offers, _OF_OFFERS)
+
+
+_OF_OFFERS: Final = frozenset({"sessionId", "modes", "models", "configOptions", "availableCommands"})
 
 
 def _choice(offered: Raw | None, current: str, available: str) -> tuple[str | None, Raw | UnsetType]:

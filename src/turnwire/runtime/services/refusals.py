@@ -58,7 +58,7 @@ def not_found(path: str) -> RequestRefused:
         "there is no such file; check the path",
         jsonrpc=RESOURCE_NOT_FOUND,
         reason="not_found",
-        uri=f"file://{quote(os.fsencode(path))}",
+        data={"uri": f"file://{quote(os.fsencode(path))}"},
     )
 
 

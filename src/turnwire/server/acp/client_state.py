@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import Enum, auto
+from functools import partial
 from typing import Final, NamedTuple, TypeVar
 
 import anyio
@@ -108,6 +109,8 @@ class AwaitedRequest(OutgoingRequest):
 
     done: anyio.Event = field(default_factory=anyio.Event)
     outcome: Result | Failure | None = None
+    is_put: bool = False
+    """It is on its way to the client."""
 
 
 class OutgoingRequests:
@@ -176,6 +179,10 @@ class OutgoingRequests:
         request = AwaitedRequest(self._next(), session_id, method)
         self._keep(request)
         return request
+
+    def is_awaited(self, request: AwaitedRequest) -> bool:
+        """Whether somebody still waits for this."""
+        return request.id in self._asked
 
     def take_back(self, request: AwaitedRequest) -> None:
         """Nobody waits for this any more."""
@@ -485,6 +492,20 @@ class ClientState:
             loaded = self.daemon.node.loaded.get(subscription.session_id)
             after = 0 if loaded is None else loaded.head
         subscription.put(frame, after)
+
+    def behind_all(self, act: Callable[[], None]) -> None:
+        """Call `act` once the client was told all of its sessions, as far as their logs go now."""
+        sessions = [each for each in self.subscriptions.values() if each.is_attached]
+        left = {each.session_id for each in sessions}
+
+        def told(session_id: SessionId) -> None:
+            left.discard(session_id)
+            if not left:
+                act()
+
+        for each in sessions:
+            loaded = self.daemon.node.loaded.get(each.session_id)
+            each.behind(0 if loaded is None else loaded.head, partial(told, each.session_id))
 
 
 def _unknown(session_id: SessionId) -> SessionNotFound:

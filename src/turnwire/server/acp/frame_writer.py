@@ -13,7 +13,7 @@ from enum import Enum, auto
 from typing import NamedTuple
 from weakref import WeakKeyDictionary
 
-from msgspec import DecodeError, Raw, Struct, json
+from msgspec import UNSET, DecodeError, Raw, Struct, UnsetType, json
 from msgspec.structs import replace
 
 from turnwire.core import events as ev
@@ -21,7 +21,7 @@ from turnwire.core.codec import STORED_UPDATE, decode
 from turnwire.core.correlation import spellings
 from turnwire.core.encoder import FOLDED, Answer, Ask, Fail, Outgoing, SessionEncoder, Tell, TellBlocked, Withdraw
 from turnwire.core.encoder.encoder import Dialect
-from turnwire.core.translate.members import members, named
+from turnwire.core.translate.members import members, named, text_of, without_nulls
 from turnwire.errors import RemoteProtocolError
 from turnwire.ids import PermissionId
 from turnwire.runtime.session import Session
@@ -108,6 +108,7 @@ class _Stored(Struct, gc=False):
     kind: str
     update: Raw
     echo: bool = False
+    beside: Raw | UnsetType = UNSET
 
 
 _read_stored = json.Decoder(_Stored).decode
@@ -142,6 +143,7 @@ class FrameWriter:
         """Where the log stands here."""
         self._asked: set[str] = set()
         """Those that this reader has asked the client."""
+        self._calls = ReplayedCalls() if client.dialect.version == 1 else None
         self._head = update_head(subscription.session_id)
 
     def take(self, first: int, bodies: Sequence[bytes], mode: WriterMode) -> list[SessionFrame]:
@@ -154,7 +156,10 @@ class FrameWriter:
             if plain is None:
                 page += _marked(offset, self._take(offset, body, mode))
             elif not (mode is WriterMode.QUIET or plain.echo or _is_past(plain.kind, mode)):
-                page.append(SessionFrame(offset, self._update(plain.update, offset if shows else None)))
+                update, shown = plain.update, offset if shows else None
+                if mode is WriterMode.REPLAY and self._calls is not None:
+                    update = self._calls.told(plain.kind, update)
+                page.append(SessionFrame(offset, self._update(update, shown, plain.beside)))
         return page
 
     def _plain(self, body: bytes) -> _Stored | None:
@@ -180,6 +185,8 @@ class FrameWriter:
         self._remember(outgoing)
         if mode is WriterMode.QUIET or (isinstance(event, ev.SessionUpdated) and _is_past(event.kind, mode)):
             return []
+        if mode is WriterMode.REPLAY and self._calls is not None:
+            outgoing = [self._calls.replayed(each) for each in outgoing]
         if mode is not WriterMode.LIVE:
             outgoing = [each for each in outgoing if isinstance(each, Tell | TellBlocked)]
         shown = offset if self._client.shows_offsets else None
@@ -255,8 +262,8 @@ class FrameWriter:
     def _write(self, outgoing: Outgoing, offset: int | None) -> bytes:
         """The frame; empty if this client is not sent any."""
         match outgoing:
-            case Tell(update):
-                return self._update(update, offset)
+            case Tell(update, beside):
+                return self._update(update, offset, beside)
             case TellBlocked(update, waits):
                 return self._update(self._waiting(update, waits), offset)
             case Answer(prompt_id, result):
@@ -280,7 +287,11 @@ class FrameWriter:
             told.append({**named, "kind": kind, "permissionId": permission_id})
         return raw({**members(update), "_meta": {VENDOR: {"waitsFor": told}}})
 
-    def _update(self, update: Raw, offset: int | None) -> bytes:
+    def _update(self, update: Raw, offset: int | None, beside: Raw | UnsetType = UNSET) -> bytes:
+        if beside is not UNSET:
+            # Few agents say something here, so the members are read only where one does.
+            others = _with_offset(beside, offset)
+            return b"".join((self._head, update, b",", bytes(others)[1:], b"}"))
         end = b"}}" if offset is None else _EVENT_ID % offset
         return b"".join((self._head, update, end))
 
@@ -295,6 +306,43 @@ class FrameWriter:
             return b""
         self._asked.add(ask.request_id)
         return encode(Request(request_id, ask.method, _with_offset(ask.params, offset)))
+
+
+class ReplayedCalls:
+    """The tool calls of a history that is told to a v1 client: each begins with its announcement.
+
+    An agent may announce a call by asking for a permission, and go on with updates of it. Permission requests of
+    the past are not told again, so the first update says what they said.
+    """
+
+    def __init__(self) -> None:
+        self._asked: dict[str, dict[str, Raw]] = {}
+        """Calls that a permission request was about, and that nothing else has told yet."""
+        self._told: set[str] = set()
+
+    def replayed(self, outgoing: Outgoing) -> Outgoing:
+        """Anything that the client would have been sent."""
+        if isinstance(outgoing, Tell):
+            return outgoing._replace(update=self.told(peek_update(outgoing.update).kind, outgoing.update))
+        if isinstance(outgoing, Ask):
+            call = members(members(outgoing.params).get("toolCall"))
+            if (tool_call_id := text_of(call, "toolCallId")) is not None:
+                self._asked[tool_call_id] = {**self._asked.get(tool_call_id, {}), **without_nulls(call)}
+        return outgoing
+
+    def told(self, kind: str, update: Raw) -> Raw:
+        """An update, as an announcement if it is the first of its call."""
+        if kind not in {"tool_call", "tool_call_update"}:
+            return update
+        fields = members(update)
+        tool_call_id = text_of(fields, "toolCallId")
+        if tool_call_id is None or tool_call_id in self._told:
+            return update
+        self._told.add(tool_call_id)
+        asked = self._asked.pop(tool_call_id, {})
+        if kind == "tool_call":
+            return update
+        return raw({"title": tool_call_id, **asked, **without_nulls(fields), "sessionUpdate": "tool_call"})
 
 
 def _is_past(kind: str, mode: WriterMode) -> bool:

@@ -37,11 +37,10 @@ from turnwire.server.streams.stream import RETRY, Pace, Writer, run_stream
 from turnwire.wire.jsonrpc import INVALID_REQUEST, Batch, Frame, Notification, Request, decode
 from turnwire.wire.methods import INITIALIZE
 from turnwire.wire.peek import peek_session_id
-from turnwire.wire.sse import encode_comment
+from turnwire.wire.sse import encode_comment, in_ascii
 
 CONNECTION_ID: Final = "acp-connection-id"
 SESSION_ID: Final = "acp-session-id"
-"""The notification that a cursor cannot be honoured. Only a client that sent a cursor is sent it."""
 
 _EVENTS: Final = ("text/event-stream", "text/*", "*/*")
 """What `Accept` may say for events, the most exact first: that one decides."""
@@ -129,7 +128,7 @@ class StreamableHttp:
             await writer.write(RETRY + _OPENED)
             async with aclosing(kept.connection.connection_frames()) as frames:
                 async for some in frames:
-                    await writer.write(b"".join([b"data: %b\n\n" % each for each in some]))
+                    await writer.write(in_ascii(b"".join([b"data: %b\n\n" % each for each in some])))
                     await pace.step(len(some))
 
         with kept.in_use():
@@ -184,7 +183,7 @@ class _SessionStream:
             await writer.write(self._begin())
             async with aclosing(self._connection.session_frames(self._session_id, after)) as pages:
                 async for page in pages:
-                    await writer.write(b"".join([_event(offset, frame) for offset, frame in page]))
+                    await writer.write(in_ascii(b"".join([_event(offset, frame) for offset, frame in page])))
                     if (offset := next((each.offset for each in reversed(page) if each.offset), None)) is not None:
                         subscriber.offset = offset
                     await pace.step(len(page))

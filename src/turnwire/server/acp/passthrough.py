@@ -8,9 +8,10 @@ somebody reads for the client, and notifications. None of it is in the log.
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine
+from functools import partial
 from typing import Any
 
-from msgspec import Raw, Struct
+from msgspec import UNSET, Raw, Struct
 
 from turnwire.core.translate.handshake import can_log_out, has_login, is_terminal
 from turnwire.core.translate.members import members, named
@@ -37,7 +38,7 @@ from turnwire.wire.methods import (
     TERMINAL_RELEASE,
     TERMINAL_WAIT_FOR_EXIT,
     TOOL_CALL_CANCEL,
-    is_extension,
+    is_foreign,
 )
 from turnwire.wire.peek import peek_session_id
 
@@ -79,10 +80,14 @@ def _check_alone(client: ClientState) -> None:
 
     A login counts for the whole agent, and what a method of its own does is for nobody here to know.
     """
-    if client.who.session_id is not None and client.daemon.node.agents.has_shared:
+    if not _is_alone(client):
         raise Forbidden(
             "your token is for one session, and other sessions share its agent; ask the owner to do this"
         )
+
+
+def _is_alone(client: ClientState) -> bool:
+    return client.who.session_id is None or not client.daemon.node.agents.has_shared
 
 
 def _not_offered(message: str) -> RemoteProtocolError:
@@ -167,7 +172,10 @@ async def lend(client: ClientState, subscription: Subscription) -> None:
     if client.who.role is Role.OBSERVER:
         await _listen(client, subscription)
         return
-    async with agents.offering(subscription.session_id, start.client_id, ClientProvider(client, subscription)):
+    # Who has one session only must not answer for others that share the agent.
+    owner = client.who.name if _is_alone(client) else None
+    provider = ClientProvider(client, subscription)
+    async with agents.offering(subscription.session_id, start.client_id, provider, client=client, owner=owner):
         await _listen(client, subscription)
 
 
@@ -201,22 +209,34 @@ class ClientProvider:
         """Ask the client, behind this event, and wait. Raises `RequestRefused`."""
         client, subscription = self._client, self._subscription
         request = client.outgoing.send(subscription.session_id, method)
+        if peek_session_id(params) is None:
+            # It is about no session, so it comes where such things come, behind all that was said in any.
+            client.behind_all(partial(self._put, request, params))
+            return self._answer(request, None)
         frame = encode(Request(request.id, method, _with_our_id(params, subscription.session_id)))
         client.put(frame, subscription, after)
-        return self._answer(request)
+        request.is_put = True
+        return self._answer(request, subscription)
 
-    async def _answer(self, request: AwaitedRequest) -> Raw:
-        client, subscription = self._client, self._subscription
+    def _put(self, request: AwaitedRequest, params: Raw) -> None:
+        if self._client.outgoing.is_awaited(request):
+            self._client.put(encode(Request(request.id, request.method, params)), None)
+            request.is_put = True
+
+    async def _answer(self, request: AwaitedRequest, told_on: Subscription | None) -> Raw:
+        client = self._client
         try:
             await request.done.wait()
         finally:
             client.outgoing.take_back(request)
-            if request.outcome is None and subscription.state is not SubscriptionState.OVER:
-                client.put(encode(Notification(CANCEL_REQUEST, raw({"requestId": request.id}))), subscription)
+            is_here = self._subscription.state is not SubscriptionState.OVER
+            if request.outcome is None and request.is_put and is_here:
+                client.put(encode(Notification(CANCEL_REQUEST, raw({"requestId": request.id}))), told_on)
         assert request.outcome is not None, "whoever answers leaves an answer"
         if isinstance(request.outcome, Failure):
             error = request.outcome.error
-            raise RequestRefused(error.message, jsonrpc=error.code, reason="client")
+            data = None if error.data is UNSET else error.data
+            raise RequestRefused(error.message, jsonrpc=error.code, reason="client", data=data)
         return request.outcome.result
 
 
@@ -226,7 +246,7 @@ class _Served(frozenset[str]):
     __slots__ = ()
 
     def __contains__(self, method: object) -> bool:
-        return super().__contains__(method) or (isinstance(method, str) and is_extension(method))
+        return super().__contains__(method) or (isinstance(method, str) and is_foreign(method))
 
 
 class _AgentListener:
@@ -249,7 +269,7 @@ class _AgentListener:
         self._subscription.behind(after, act)
 
     def heard_by_all(self, said: Notification) -> None:
-        if self._client.who.session_id is None or not self._client.daemon.node.agents.has_shared:
+        if _is_alone(self._client):
             self._client.put(encode(said), None)
 
     def completed(self, said: Notification) -> None:

@@ -1,18 +1,36 @@
-"""The agents that this daemon hosts: their names, and where each stands.
+"""The agents that this daemon hosts: where each stands, the ways to log in there, and logging in by one of them.
 
 The list starts nobody, so that a picker costs nothing: of an agent that has not run yet it knows the name only. To
-look at one starts it, if need be.
+look at one starts it, if need be. A login counts for the agent, so for all its sessions. One that is a program of
+the agent cannot be done from here: whoever asks for it is told the command, to be run where the daemon runs.
 """
 
 from __future__ import annotations
 
-from msgspec import UNSET, Raw, Struct, UnsetType
+import shlex
 
-from turnwire.errors import NotFound, TurnwireError, UnknownAgent
+from msgspec import UNSET, DecodeError, Raw, Struct, UnsetType, json
+
+from turnwire.core.dialect import NEWEST_VERSION
+from turnwire.core.translate.handshake import auth_methods
+from turnwire.errors import (
+    AgentLaunchFailed,
+    AgentUnavailable,
+    BadRequest,
+    LinkBroken,
+    LinkClosed,
+    NotFound,
+    RemoteProtocolError,
+    TurnwireError,
+    UnknownAgent,
+)
 from turnwire.ids import AgentName
 from turnwire.runtime.agent_pool import AgentPool, Availability
+from turnwire.runtime.source import ProcessSource
 from turnwire.server.access.identity import Role
 from turnwire.server.endpoint import Call, Endpoint, Reply
+
+TERMINAL = "terminal"
 
 
 class HostedAgentEntry(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
@@ -83,6 +101,92 @@ def _entry(call: Call, pool: AgentPool) -> HostedAgentEntry:
     )
 
 
+# -- logging in ----------------------------------------------------------------------------------------------
+
+
+class AuthMethod(Struct, frozen=True, rename="camel", omit_defaults=True):
+    """A way to log in, in the form of ACP v2 whatever the agent speaks."""
+
+    method_id: str
+    type: str
+    """`agent` is done by the agent; `terminal` is a program of it, for whoever sits at the daemon's machine."""
+    name: str = ""
+    description: str | None = None
+    command: str | None = None
+    """What to run there; owners are told."""
+
+
+class AuthMethods(Struct, frozen=True):
+    """The ways to log in; none if the agent wants no login."""
+
+    name: AgentName
+    methods: list[AuthMethod]
+
+
+class Login(Struct, frozen=True, rename="camel"):
+    method_id: str
+
+
+class _Variable(Struct, frozen=True):
+    name: str
+    value: str
+
+
+class _Offered(Struct, frozen=True, rename="camel"):
+    method_id: str
+    type: str = "agent"
+    name: str = ""
+    description: str | None = None
+    args: list[str] | None = None
+    env: list[_Variable] | None = None
+
+
+async def list_methods(call: Call) -> Reply:
+    pool = agent_of(call)
+    return Reply(AuthMethods(pool.name, await _methods(call, pool)))
+
+
+async def log_in(call: Call) -> Reply:
+    pool, wanted = agent_of(call), call.body.method_id
+    offered = next((each for each in await _methods(call, pool) if each.method_id == wanted), None)
+    if offered is None:
+        raise BadRequest("the agent has no such way to log in; ask for its ways first")
+    if offered.type == TERMINAL:
+        run = offered.command or "the agent's own program"
+        raise BadRequest(f"this login is a program; run it in a terminal on the daemon's machine: {run}")
+    await call.daemon.node.agents.authenticate(wanted, name=pool.name)
+    return Reply()
+
+
+async def _methods(call: Call, pool: AgentPool) -> list[AuthMethod]:
+    agent = await call.daemon.node.agents.profile(pool.name)
+    listed = auth_methods(agent.auth_methods, agent.version, NEWEST_VERSION, terminal=True)
+    found = (_read(each) for each in listed)
+    # Arguments of an agent may be secrets.
+    source = pool.agent.source if call.who.role is Role.OWNER else None
+    program = source.command if isinstance(source, ProcessSource) else ()
+    return [_shown(each, program) for each in found if each is not None]
+
+
+def _read(method: Raw) -> _Offered | None:
+    """A method as the agent offered it; none if nobody can make sense of it."""
+    try:
+        return json.decode(method, type=_Offered)
+    except DecodeError:
+        return None
+
+
+def _shown(method: _Offered, program: tuple[str, ...]) -> AuthMethod:
+    command = None
+    if method.type == TERMINAL and program:
+        # The agent's own program, with what the method adds.
+        variables = [f"{each.name}={shlex.quote(each.value)}" for each in method.env or ()]
+        command = " ".join([*variables, shlex.join([*program, *(method.args or ())])])
+    return AuthMethod(method.method_id, method.type, method.name, method.description, command)
+
+
+_ASKS_AGENT = (NotFound, AgentLaunchFailed, AgentUnavailable, LinkBroken, LinkClosed, RemoteProtocolError)
+
 ENDPOINTS: tuple[Endpoint, ...] = (
     Endpoint(
         method="GET",
@@ -101,7 +205,28 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         summary="One agent with what it offers; it is started if it has not run yet",
         role=Role.CONTROLLER,
         gives=HostedAgentEntry,
-        refuses=(NotFound,),
+        refuses=_ASKS_AGENT,
+        tag="agents",
+    ),
+    Endpoint(
+        method="GET",
+        path="/agents/{agent}/auth",
+        act=list_methods,
+        summary="The ways to log in at an agent",
+        role=Role.CONTROLLER,
+        gives=AuthMethods,
+        refuses=_ASKS_AGENT,
+        tag="agents",
+    ),
+    Endpoint(
+        method="POST",
+        path="/agents/{agent}/auth",
+        act=log_in,
+        summary="Log in at an agent",
+        role=Role.CONTROLLER,
+        takes=Login,
+        status=204,
+        refuses=(BadRequest, *_ASKS_AGENT),
         tag="agents",
     ),
 )

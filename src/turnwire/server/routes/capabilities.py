@@ -54,6 +54,7 @@ OWN_FEATURES = (
     "session_explain",
     "client_services",
     "agents",
+    "agent_auth",
     "tokens",
 )
 """By names of our own."""

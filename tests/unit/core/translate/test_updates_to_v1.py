@@ -344,3 +344,33 @@ def test_rows_29_and_32_what_is_alike_or_unknown_passes_byte_for_byte(kind: str,
 )
 def test_an_update_without_what_its_kind_needs_is_passed_on_as_it_is(kind: str) -> None:
     assert say(UpdatesV2ToV1(), kind, odd=1) == [{"sessionUpdate": kind, "odd": 1}]
+
+
+def test_row_20_a_terminal_with_nothing_to_show_is_named_and_no_empty_block() -> None:
+    agent = UpdatesV2ToV1()
+    say(agent, "terminal_update", terminalId="x1", cwd="/w")
+    shown = [{"type": "terminal", "terminalId": "x1"}]
+    [told] = say(agent, "tool_call_update", toolCallId="t1", title="ls", content=shown)
+    assert told["content"] == [item("[terminal x1]")]
+    [told] = say(agent, "terminal_output_chunk", terminalId="x1", data=encoded(b"\x1b[2J"))
+    assert told["content"] == [item("[terminal x1]")]
+    [told] = say(agent, "terminal_output_chunk", terminalId="x1", data=encoded(b"out"))
+    assert told["content"] == [item("```\nout\n```")]
+
+
+def test_row_21_an_empty_patch_is_no_empty_block() -> None:
+    agent = UpdatesV2ToV1()
+    diff = {"type": "diff", "patch": {"format": "git", "text": ""}, "changes": [{"operation": "add", "path": "/a"}]}
+    [told] = say(agent, "tool_call_update", toolCallId="t1", title="w", content=[diff])
+    assert told["content"] == [item("add /a")]
+
+
+def test_row_17_what_a_tool_gave_is_kept_with_and_without_content() -> None:
+    agent = UpdatesV2ToV1()
+    output = {"lines": [1, None], "ok": True}
+    [told] = say(agent, "tool_call_update", toolCallId="t1", title="w", rawOutput=output)
+    assert (told["sessionUpdate"], told["rawOutput"]) == ("tool_call", output)
+    say(agent, "tool_call_content_chunk", toolCallId="t1", content=item("a" * 5000))
+    assert say(agent, "tool_call_content_chunk", toolCallId="t1", content=item("b")) == []
+    [told] = say(agent, "tool_call_update", toolCallId="t1", status="completed", rawOutput="done")
+    assert (told["rawOutput"], len(told["content"])) == ("done", 2)

@@ -78,7 +78,7 @@ async def test_a_missing_file_is_told_with_its_uri(tmp_path: Path) -> None:
     async with workspace_in(tmp_path) as workspace:
         error = await refused(workspace, READ, path=str(tmp_path / "f"))
     assert (error.jsonrpc, error.reason) == (RESOURCE_NOT_FOUND, "not_found")
-    assert error.uri == (tmp_path / "f").as_uri()
+    assert error.data == {"uri": (tmp_path / "f").as_uri()}
 
 
 @pytest.mark.parametrize("method", [READ, WRITE])

@@ -222,7 +222,7 @@ def test_a_missing_directory_on_the_way_is_told_with_the_path_as_it_was_given(ro
     with pytest.raises(RequestRefused) as refusal:
         content(Roots(str(root)), root / "no such" / "f.txt")
     assert (refusal.value.jsonrpc, refusal.value.reason) == (-32002, "not_found")
-    assert refusal.value.uri == f"file://{root}/no%20such/f.txt"
+    assert refusal.value.data == {"uri": f"file://{root}/no%20such/f.txt"}
     assert str(root) not in f"{refusal.value} {refusal.value.context}"
 
 
