@@ -12,6 +12,9 @@ SessionId = NewType("SessionId", str)
 AgentSessionId = NewType("AgentSessionId", str)
 """The same session as the agent knows it; changes when an agent is restarted without its memory."""
 
+ChildId = NewType("ChildId", str)
+"""A child session, as turnwire's clients know it. It is never the id of a session."""
+
 PromptId = NewType("PromptId", str)
 """A turn. Given when a prompt is accepted, or when an agent starts a turn of its own."""
 
@@ -32,6 +35,7 @@ RequestId: TypeAlias = int | str
 
 __all__ = [
     "AgentSessionId",
+    "ChildId",
     "ClientId",
     "Epoch",
     "MessageId",

@@ -29,7 +29,7 @@ from turnwire.core.codec import STORED_UPDATE, decode, encode
 from turnwire.core.parties import Prompter
 from turnwire.core.view.transcript import join_text
 from turnwire.errors import RemoteProtocolError
-from turnwire.ids import ClientId, MessageId, PromptId, SessionId
+from turnwire.ids import ChildId, ClientId, MessageId, PromptId, SessionId
 from turnwire.wire.jsonrpc import UNREADABLE
 from turnwire.wire.sse import encode_event
 
@@ -149,6 +149,8 @@ class StoredUpdate(Struct, rename="camel", gc=False):
     prompt_id: PromptId | None = None
     after: PromptId | None = None
     echo: bool = False
+    child: ChildId | None = None
+    names: dict[str, str] = {}
 
 
 class _PermissionParams(Struct, rename="camel"):
@@ -228,7 +230,7 @@ class Envelopes:
 
     def of_update(self, offset: int, stored: StoredUpdate, prompter: Prompter | None) -> bytes:
         """The envelope of an update as it is stored."""
-        facts = facts_of(stored.prompt_id, prompter, after=stored.after, echo=stored.echo)
+        facts = facts_of_update(stored, prompter)
         return self.update_frame(offset, stored, facts, Form.LINE)[:-1]
 
     def of_event(self, offset: int, event: ev.AnyEvent, prompter: Prompter | None = None) -> bytes:
@@ -280,16 +282,23 @@ def stream_frame(type: str, data: Mapping[str, Any]) -> bytes:
     return encode_event(data=one_line(_write({"v": 1, "type": type, "data": data})), event=type)
 
 
-def facts_of(
-    prompt_id: PromptId | None, prompter: Prompter | None, *, after: PromptId | None = None, echo: bool = False
-) -> bytes:
-    """What is between the payload of an update and its time."""
+def facts_of_update(stored: StoredUpdate, prompter: Prompter | None, *, names: bool = True) -> bytes:
+    """What is between the payload of an update and its time. `names`: also whom the payload names by other ids."""
     parts: list[bytes] = []
-    if after is not None:
-        parts.append(b',"after":%b' % _write(after))
-    if echo:
+    if stored.after is not None:
+        parts.append(b',"after":%b' % _write(stored.after))
+    if stored.echo:
         parts.append(b',"echo":true')
-    parts.append(b"}")
+    if stored.child is not None:
+        parts.append(b',"child":%b' % _write(stored.child))
+    if stored.names and names:
+        parts.append(b',"names":%b' % _write(stored.names))
+    return b"".join((*parts, facts_of(stored.prompt_id, prompter, after=stored.after)))
+
+
+def facts_of(prompt_id: PromptId | None, prompter: Prompter | None, *, after: PromptId | None = None) -> bytes:
+    """The same of an update of which there is nothing to tell in its `data`."""
+    parts: list[bytes] = [b"}"]
     if prompt_id is not None:
         parts.append(b',"promptId":%b' % _write(prompt_id))
     if after is not None:
@@ -388,6 +397,8 @@ class _ReadUpdate(Struct, gc=False):
     update: Raw
     after: PromptId | None = None
     echo: bool = False
+    child: ChildId | None = None
+    names: dict[str, str] = {}
 
 
 class _UpdateKind(Struct, rename="camel", gc=False):
@@ -451,6 +462,8 @@ def _update(envelope: _ReadEnvelope, at: int) -> ev.SessionUpdated:
         prompt_id=envelope.prompt_id,
         after=params.after,
         echo=params.echo,
+        child=params.child,
+        names=params.names,
     )
 
 

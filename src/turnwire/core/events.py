@@ -13,7 +13,7 @@ from typing import TypeAlias
 
 from msgspec import UNSET, Raw, Struct, UnsetType
 
-from turnwire.ids import AgentSessionId, ClientId, MessageId, PermissionId, PromptId, RequestId, SessionId
+from turnwire.ids import AgentSessionId, ChildId, ClientId, MessageId, PermissionId, PromptId, RequestId, SessionId
 
 
 class Origin(StrEnum):
@@ -266,6 +266,10 @@ class SessionUpdated(Event, frozen=True, tag="session_update"):
     """Set exactly on a late update: the ended turn that it followed."""
     echo: bool = False
     """The agent's own copy of a user message that is in the log already."""
+    child: ChildId | None = None
+    """The child session that it is of; none if it is of the session itself."""
+    names: dict[str, str] = {}
+    """Our ids of the sessions that it names, by the agent's."""
 
 
 # -- the prompt, from acceptance to start --------------------------------------------------------------------
@@ -386,6 +390,8 @@ class PermissionRequested(Event, frozen=True, tag="permission_request"):
     options: tuple[str, ...] = ()
     """The option ids that may be selected; empty for permission requests that take free answers."""
     prompt_id: PromptId | None = None
+    child: ChildId | None = None
+    """The child session that asks; none if the session itself does."""
 
 
 class PermissionResolved(Event, frozen=True, tag="permission_resolved"):
@@ -410,6 +416,14 @@ class CancelAsked(TurnEvent, frozen=True, tag="prompt_cancelled"):
 
 class CancelEscalated(TurnEvent, frozen=True, tag="cancel_escalated"):
     rung: CancelRung
+
+
+class ChildCancelAsked(Event, frozen=True, tag="child_cancelled"):
+    """A client wants a child session to stop what it does. The turn of the session goes on."""
+
+    child: ChildId
+    author: str | None = None
+    client_id: ClientId | None = None
 
 
 class TurnCompleted(TurnEvent, frozen=True, tag="turn_complete"):
@@ -476,6 +490,7 @@ AnyEvent: TypeAlias = (
     | PermissionAnsweredLate
     | CancelAsked
     | CancelEscalated
+    | ChildCancelAsked
     | TurnCompleted
     | TurnFailed
 )

@@ -14,7 +14,7 @@ from msgspec import Raw, Struct
 
 from turnwire.core.events import CancelRung, LostChoice, TurnEnd
 from turnwire.core.state import NO_SETUP, Setup
-from turnwire.ids import AgentSessionId, ClientId, PermissionId, PromptId, RequestId, SessionId
+from turnwire.ids import AgentSessionId, ChildId, ClientId, PermissionId, PromptId, RequestId, SessionId
 from turnwire.wire.peek import UpdatePeek
 
 
@@ -91,6 +91,12 @@ class RemovePrompt(Asked, frozen=True):
 class Cancel(Asked, frozen=True):
     prompt_id: PromptId | None = None
     """Only this turn; none means whichever runs."""
+
+
+class CancelChild(Asked, frozen=True):
+    """Stop what a child session does. Its agent decides whether that may be asked."""
+
+    child: ChildId
 
 
 class AnswerPermission(Asked, frozen=True):
@@ -179,6 +185,8 @@ class AgentUpdate(Input, frozen=True):
     peek: UpdatePeek
     ends: PromptId | None = None
     """The turn that a `turn_complete` marker names by our request id."""
+    child: str | None = None
+    """The agent's id of the child session that it is of."""
 
 
 class AgentHasPrompt(Input, frozen=True):
@@ -232,6 +240,8 @@ class AgentAsks(Input, frozen=True):
     options: tuple[str, ...] = ()
     verdict: Verdict | None = None
     """What a rule of the operator says to it; none leaves it to the users."""
+    child: str | None = None
+    """The agent's id of the child session that asks."""
 
 
 class AgentWithdraws(Input, frozen=True):
@@ -298,6 +308,7 @@ AnyInput: TypeAlias = (
     | UpdatePrompt
     | RemovePrompt
     | Cancel
+    | CancelChild
     | AnswerPermission
     | Settle
     | HoldQueue

@@ -11,7 +11,9 @@ from enum import Enum, auto
 from typing import NamedTuple
 
 from msgspec import Raw
+from msgspec.structs import replace
 
+from turnwire.core.child_sessions import ANNOUNCES, read_announcement
 from turnwire.core.correlation import names
 from turnwire.core.dialect import read_permission_request
 from turnwire.core.events import SessionUpdated
@@ -28,7 +30,7 @@ from turnwire.runtime.clock import Clock
 from turnwire.runtime.last_frames import LastFrames
 from turnwire.runtime.session import Place
 from turnwire.wire.jsonrpc import Failure, Request, Result
-from turnwire.wire.peek import peek_update
+from turnwire.wire.peek import UpdatePeek, peek_update
 from turnwire.wire.schema.update import CURRENT_STATE
 
 _ANOTHER = PromptId("")
@@ -97,7 +99,9 @@ class AgentInbound:
         """So long as it owes, the agent takes no other prompt."""
         self.replay: View | None = None
         """The history that the agent tells on `session/load`, folded aside."""
-        self.news: list[Raw] = []
+        self.children: frozenset[str] = frozenset()
+        """The agent's ids of child sessions that the log knows, if the agent is to bring this session back."""
+        self.news: list[tuple[Raw, str | None]] = []
         """What is true now, said before the answer to load or resume: it is told after it."""
         self.is_over = False
 
@@ -107,38 +111,48 @@ class AgentInbound:
         """The session is open at the agent, which was told so and can be asked things from now on."""
         self.ready()
 
-    def updated(self, update: Raw) -> None:
-        """A `session/update`. One that cannot be read is no news to anybody."""
+    def updated(self, update: Raw, child: str | None = None) -> str | None:
+        """A `session/update`, of a child session if one is named. Gives the child that it announces, if it does.
+
+        One that cannot be read is no news to anybody.
+        """
         if self.is_over:
-            return
+            return None
         self.frames.updated(update)
         try:
             peek = peek_update(update)
         except RemoteProtocolError:
-            return
+            return None
         if self.agent_session_id is None and self.how in {"load", "resume"}:
-            self._before_the_answer(update, peek.kind)
-            return
+            self._before_the_answer(update, peek.kind, child)
+        else:
+            self._put_update(update, peek, child)
+        return read_announcement(update).session_id if peek.kind == ANNOUNCES else None
+
+    def _put_update(self, update: Raw, peek: UpdatePeek, child: str | None) -> None:
         ends = None
         if peek.kind in MARKERS and peek.prompt_request_id is not None:
             named = (each for each, request_id in self.asked.items() if names(peek.prompt_request_id, request_id))
             ends = next(named, _ANOTHER)
-        self._put(AgentUpdate(at=self._clock.now_ms(), update=update, peek=peek, ends=ends))
+        self._put(AgentUpdate(at=self._clock.now_ms(), update=update, peek=peek, ends=ends, child=child))
+        if child is not None:
+            return
         if peek.state == "idle" and self.owed is not None and self.owed.by is OwedBy.IDLE:
             self.owed = None
             self._ready()
 
-    def _before_the_answer(self, update: Raw, kind: str) -> None:
+    def _before_the_answer(self, update: Raw, kind: str, child: str | None) -> None:
         """A load tells history first. Only what is true now is new to the log, and it waits for the answer."""
-        if self.replay is None or kind in CURRENT_STATE:
-            self.news.append(update)
-        else:
+        if self.replay is None or kind in CURRENT_STATE or kind == ANNOUNCES:
+            self.news.append((update, child))
+        elif child is None:
             self.replay.apply(SessionUpdated(at=0, kind=kind, update=update))
 
-    def asked_users(self, request: Request) -> None:
-        """A permission request for the session's users."""
+    def asked_users(self, request: Request, child: str | None = None) -> None:
+        """A permission request for the session's users, of a child session if one is named."""
         self.frames.heard(request)
-        self.put(read_permission_request(self._clock.now_ms(), request, new_ids.permission_id()))
+        asks = read_permission_request(self._clock.now_ms(), request, new_ids.permission_id())
+        self.put(asks if child is None else replace(asks, child=child))
 
     def asked_client(self, request: Request, answer: Callable[[Result | Failure], None]) -> bool:
         """A file or a terminal. False if there is nobody who does it."""

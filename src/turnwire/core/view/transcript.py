@@ -22,7 +22,7 @@ import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
 from turnwire.core.events import AgentStarted, SessionUpdated
-from turnwire.ids import AgentSessionId, ClientId, PromptId
+from turnwire.ids import AgentSessionId, ChildId, ClientId, PromptId
 from turnwire.wire.jsonrpc import UNREADABLE
 
 
@@ -93,6 +93,12 @@ class Compaction(Item, tag="compaction"):
     meta: dict[str, Raw] = {}
 
 
+class ChildSession(Item, tag="child"):
+    """Where a child session was announced. What was said in it is with the child."""
+
+    child_id: ChildId
+
+
 class Unknown(Item, tag="unknown"):
     """An update of a kind that is not known here, or that lacks what its kind needs."""
 
@@ -100,7 +106,7 @@ class Unknown(Item, tag="unknown"):
     update: Raw
 
 
-AnyItem: TypeAlias = Message | ToolCall | Compaction | Unknown
+AnyItem: TypeAlias = Message | ToolCall | Compaction | ChildSession | Unknown
 
 
 class Speaker(Struct, omit_defaults=True, rename="camel"):
