@@ -108,7 +108,7 @@ class Served:
 
     def ask(self, method: str, path: str, body: object = None) -> Any:
         """A request with the token of the command line; gives what came back as JSON."""
-        answer = httpx.request(method, self.url + path, json=body, headers=self._headers, timeout=WAIT_S)
+        answer = httpx.request(method, self.url + path, json=body, headers=self.headers, timeout=WAIT_S)
         assert answer.is_success, answer.text
         return answer.json() if answer.content else None
 
@@ -126,7 +126,7 @@ class Served:
 
     def types(self, session: str) -> Generator[str]:
         """The types of events and frames of a session, from the first on, for as long as the stream lasts."""
-        headers, path = {**self._headers, "Last-Event-ID": "0"}, f"{self.url}/session/{session}/events"
+        headers, path = {**self.headers, "Last-Event-ID": "0"}, f"{self.url}/session/{session}/events"
         with httpx.stream("GET", path, headers=headers, timeout=WAIT_S) as stream:
             for line in stream.iter_lines():
                 if line.startswith("event: "):
@@ -138,7 +138,7 @@ class Served:
             assert event in types
 
     @property
-    def _headers(self) -> dict[str, str]:
+    def headers(self) -> dict[str, str]:
         path = self.data / "cli-token"
         return {"Authorization": f"Bearer {path.read_text().strip()}"} if path.exists() else {}
 

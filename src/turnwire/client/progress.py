@@ -99,7 +99,7 @@ class Progress:
 
     def apply(self, event: ev.AnyEvent) -> None:
         """Fold an event of the turn."""
-        if type(event) is ev.SessionUpdated and event.kind == "agent_message_chunk":
+        if type(event) is ev.SessionUpdated and event.kind == "agent_message_chunk" and event.child is None:
             self._pieces.append(event)
             if len(self._pieces) >= FOLDED_AT_ONCE:
                 self._fold_pieces()

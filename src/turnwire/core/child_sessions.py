@@ -25,8 +25,9 @@ from turnwire.wire.schema.update import STATES
 
 ANNOUNCES: Final = "subagent_update"
 """The update that announces a child, and later says what has changed of it."""
-_MESSAGES: Final = frozenset({"session_message", "session_message_chunk"})
-NAMING: Final = _MESSAGES | STATES | {ANNOUNCES}
+SESSION_MESSAGES: Final = frozenset({"session_message", "session_message_chunk"})
+"""Updates that are messages from one session to another."""
+NAMING: Final = SESSION_MESSAGES | STATES | {ANNOUNCES}
 """Kinds of updates that may name sessions."""
 _ENDS: Final = ("senderSessionId", "recipientSessionId")
 
@@ -132,7 +133,7 @@ def _rename(kind: str, members: dict[str, Raw], ours: _Naming) -> dict[str, obje
         return changed | ({"state": {**state, **listed}} if listed else {})
     if kind in STATES:
         return _background(members, ours)
-    for end in _ENDS if kind in _MESSAGES else ():
+    for end in _ENDS if kind in SESSION_MESSAGES else ():
         changed |= _with_name(members, end, ours)
     return changed
 

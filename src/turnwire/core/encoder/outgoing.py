@@ -10,13 +10,15 @@ from typing import NamedTuple, TypeAlias
 
 from msgspec import Raw
 
-from turnwire.ids import PermissionId, PromptId
+from turnwire.ids import ChildId, PermissionId, PromptId
 
 
 class Tell(NamedTuple):
     """A `session/update`."""
 
     update: Raw
+    child: ChildId | None = None
+    """The child session that it is of; none if it is of the session itself."""
 
 
 class TellBlocked(NamedTuple):

@@ -98,6 +98,7 @@ async def agree(daemon: Daemon, params: Raw) -> Agreed:
         turn_complete=gets_turn_complete(TurnCompletePolicy(settings.turn_complete), client),
         lifecycle=client.lifecycle,
         boolean_options=client.boolean_options,
+        children=client.knows_children,
     )
     waits = is_awaited(settings.ready_timeout, client)
     host = HostOffer(

@@ -23,7 +23,7 @@ from turnwire.core.encoder import FOLDED, Answer, Ask, Fail, Outgoing, SessionEn
 from turnwire.core.encoder.encoder import Dialect
 from turnwire.core.translate.members import members, named
 from turnwire.errors import RemoteProtocolError
-from turnwire.ids import PermissionId
+from turnwire.ids import ChildId, PermissionId
 from turnwire.runtime.session import Session
 from turnwire.server.access.identity import Role
 from turnwire.server.acp.client_state import ELICITATION_ID, ClientState
@@ -108,6 +108,8 @@ class _Stored(Struct, gc=False):
     kind: str
     update: Raw
     echo: bool = False
+    child: str | None = None
+    names: dict[str, str] = {}
 
 
 _read_stored = json.Decoder(_Stored).decode
@@ -166,7 +168,7 @@ class FrameWriter:
         except (DecodeError, UnicodeDecodeError):
             # The codec says what is wrong with it.
             return None
-        return None if stored.kind in self._looked_at else stored
+        return None if stored.kind in self._looked_at or stored.child or stored.names else stored
 
     def _take(self, offset: int, body: bytes, mode: WriterMode) -> list[bytes]:
         """The frames of one event of any kind."""
@@ -220,6 +222,10 @@ class FrameWriter:
             frames += self._write_all(self._encoder.take(event, own=False))
         return frames
 
+    def children(self) -> list[bytes]:
+        """The child sessions that there are, for a client that has not heard the history."""
+        return self._write_all(self._encoder.children())
+
     def open_requests(self) -> list[bytes]:
         """Permission requests that are open here and that this reader has not asked."""
         return self._write_all([each for each in self._open.values() if each.request_id not in self._asked])
@@ -255,8 +261,8 @@ class FrameWriter:
     def _write(self, outgoing: Outgoing, offset: int | None) -> bytes:
         """The frame; empty if this client is not sent any."""
         match outgoing:
-            case Tell(update):
-                return self._update(update, offset)
+            case Tell(update, child):
+                return self._update(update, offset, child)
             case TellBlocked(update, waits):
                 return self._update(self._waiting(update, waits), offset)
             case Answer(prompt_id, result):
@@ -280,9 +286,9 @@ class FrameWriter:
             told.append({**named, "kind": kind, "permissionId": permission_id})
         return raw({**members(update), "_meta": {VENDOR: {"waitsFor": told}}})
 
-    def _update(self, update: Raw, offset: int | None) -> bytes:
+    def _update(self, update: Raw, offset: int | None, child: ChildId | None = None) -> bytes:
         end = b"}}" if offset is None else _EVENT_ID % offset
-        return b"".join((self._head, update, end))
+        return b"".join((self._head if child is None else update_head(child), update, end))
 
     def _ask(self, ask: Ask, offset: int | None) -> bytes:
         if not self._is_asked or not self._client.can_answer(ask.method, ask.params):

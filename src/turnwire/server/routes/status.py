@@ -12,7 +12,7 @@ from msgspec import UNSET, Raw, Struct, UnsetType, json
 from turnwire.core.events import PermissionRequested
 from turnwire.core.translate.views import permission_request_in
 from turnwire.core.view import View
-from turnwire.ids import PermissionId, PromptId, SessionId
+from turnwire.ids import ChildId, PermissionId, PromptId, SessionId
 from turnwire.server.access.identity import Role
 from turnwire.server.daemon.session_list import Standing, iso
 from turnwire.server.endpoint import Call, Endpoint, Reply
@@ -37,6 +37,8 @@ class PendingInteraction(Struct, frozen=True, kw_only=True, rename="camel", omit
     kind: Literal["permission", "user_question"]
     method: str
     prompt_id: PromptId | None = None
+    child: ChildId | None = None
+    """The child session that asks."""
     created_at: str
     action: InteractionAction
     options: list[dict[str, Any]]
@@ -64,6 +66,8 @@ class SessionStatus(Struct, frozen=True, kw_only=True, rename="camel", omit_defa
     updated_at: str
     attended: bool
     """Whether somebody who can answer is there now."""
+    running_children: list[ChildId] = []
+    """The child sessions that are at work, or wait for users."""
 
 
 async def show(call: Call) -> Reply:
@@ -88,6 +92,7 @@ async def show(call: Call) -> Reply:
             created_at=entry.created_at,
             updated_at=entry.updated_at,
             attended=daemon.clients.attended(session_id),
+            running_children=list(state.running_children),
         )
     )
 
@@ -136,6 +141,7 @@ def _interaction(asked: PermissionRequested) -> PendingInteraction:
         kind="permission" if asked.method == SESSION_REQUEST_PERMISSION else "user_question",
         method=asked.method,
         prompt_id=asked.prompt_id,
+        child=asked.child,
         created_at=iso(asked.at),
         action=action,
         options=params.options,

@@ -8,6 +8,7 @@ from typing import Any
 from turnwire.server.endpoint import Call, Endpoint, Reply
 from turnwire.server.routes import (
     capabilities,
+    children,
     clients,
     configuration,
     events,
@@ -58,6 +59,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
     *turns.ENDPOINTS,
     *queue.ENDPOINTS,
     *permissions.ENDPOINTS,
+    *children.ENDPOINTS,
     *configuration.ENDPOINTS,
     *status.ENDPOINTS,
     *transcripts.ENDPOINTS,
