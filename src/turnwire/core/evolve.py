@@ -254,7 +254,7 @@ def _remember_children(state: SessionState, event: ev.SessionUpdated) -> Session
         if name != state.session_id and (known is None or known.child_id != name):
             children = _with_room(state.children) | {agent_id: Child(ChildId(name))}
             state = replace(state, children=children, child_count=max(state.child_count, number_of(name)))
-    if event.kind != ANNOUNCES:
+    if event.kind != ANNOUNCES or state.agent is None:
         return state
     said = read_announcement(event.update)
     child = state.children.get(said.session_id or "")
@@ -274,7 +274,7 @@ def _with_room(children: dict[str, Child]) -> dict[str, Child]:
 
 def _remember_child_state(state: SessionState, event: ev.SessionUpdated) -> SessionState:
     """Of what a child says, decisions depend on what it does. Nothing that it says is of the session's own turn."""
-    if event.kind not in STATES:
+    if event.kind not in STATES or state.agent is None:
         return state
     after = read_state(peek_update(event.update).state)
     children = {
