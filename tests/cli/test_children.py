@@ -411,3 +411,27 @@ def test_a_client_that_did_not_hear_the_history_hears_of_the_children_first(tmp_
             at.says(request, "yes")
             client.ended()
             assert any(session == f"{at.session}.1" for session, _ in client.updates())
+
+
+def test_what_an_agent_nests_by_tool_call_reaches_everybody(tmp_path: Path) -> None:
+    nesting = (sys.executable, str(Path(__file__).with_name("nesting_agent.py")))
+    with served(tmp_path, "--", *nesting) as daemon:
+        at = Place(daemon, tmp_path / "heard", daemon.session())
+        with socket(daemon, V1) as old, socket(daemon, V2) as new:
+            old.load(at.session, tmp_path)
+            new.load(at.session, tmp_path)
+            prompt = daemon.prompt(at.session, "go")
+            old.ended()
+            new.ended()
+        rest = [(at.session, each["data"]["update"]) for each in at.events("1") if "update" in each["data"]]
+        for told in (old.updates(), new.updates(), rest):
+            inner = [each for _, each in told if "parentToolUseId" in json.dumps(each.get("_meta", {}))]
+            assert [each.get("toolCallId") or each["content"]["text"] for each in inner] == [
+                "inside",
+                "read",
+                "read",
+            ]
+            words = [each["content"]["text"] for _, each in told if each["sessionUpdate"] == "agent_message_chunk"]
+            assert words == ["I look. ", "inside", "Found."]
+        assert daemon.turn(at.session, prompt)["resultText"] == "Found."
+        assert at.strays() == {}

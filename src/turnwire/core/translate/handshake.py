@@ -65,8 +65,8 @@ class ClientProfile(Struct, frozen=True, kw_only=True):
 
     @property
     def knows_children(self) -> bool:
-        """Whether it is told of child sessions as sessions of their own."""
-        return self.version == 2 or ANNOUNCES not in self.withheld
+        """Whether it is a v1 client that said that it knows child sessions. On v2 every client does."""
+        return self.version == 1 and ANNOUNCES not in self.withheld
 
     @property
     def is_answered_at_once(self) -> bool:

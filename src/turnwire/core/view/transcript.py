@@ -64,6 +64,11 @@ class Message(Item, tag="message"):
     in_time: list[Raw] | None = None
     """The content at the end of its turn, if it changed afterwards."""
 
+    @property
+    def nested(self) -> str | None:
+        """The tool call in which it was said; none for the agent's own words."""
+        return nested_under(self.meta)
+
 
 class ToolCall(Item, tag="tool_call"):
     tool_call_id: str
@@ -81,6 +86,23 @@ class ToolCall(Item, tag="tool_call"):
     """It was unfinished when its turn was asked to cancel. The status is still the agent's word."""
     open_at_end: bool = False
     """It was unfinished when its turn ended, and not reported as background work."""
+
+
+NESTS = b"parentToolUseId"
+"""By which an agent without child sessions says, in `_meta`, that something happened inside of a tool call."""
+_read_nesting = msgspec.json.Decoder(dict[str, Raw]).decode
+_read_parent = msgspec.json.Decoder(str).decode
+
+
+def nested_under(meta: dict[str, Raw]) -> str | None:
+    """The tool call that `_meta` puts something into."""
+    for value in meta.values():
+        if NESTS in bytes(value):
+            try:
+                return _read_parent(_read_nesting(value)[NESTS.decode()])
+            except (*UNREADABLE, KeyError):
+                continue
+    return None
 
 
 class Compaction(Item, tag="compaction"):

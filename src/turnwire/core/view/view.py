@@ -196,7 +196,9 @@ def find_answer(items: list[AnyItem], prompt_id: PromptId, place: Place) -> int 
         return None
     for index in range(len(items) - 1, place.first - 1, -1):
         item = items[index]
-        if isinstance(item, Message) and item.role is MessageRole.AGENT and item.prompt_id == prompt_id:
+        if not isinstance(item, Message) or item.role is not MessageRole.AGENT or item.prompt_id != prompt_id:
+            continue
+        if item.nested is None:
             return index
     return None
 
