@@ -95,6 +95,7 @@ def long() -> None:
     announce(ROOT, FIRST, title="dig", capabilities={"cancel": {}})
     state(FIRST, "running")
     say(FIRST, "digging", "2")
+    send(method="_dig/depth", params={"sessionId": FIRST, "metres": 3})
     ask(FIRST, "t2", lambda result: say(FIRST, f" {result['outcome']['outcome']}", "2"))
 
 

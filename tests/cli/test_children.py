@@ -347,6 +347,8 @@ def test_a_child_is_cancelled_by_itself_if_its_agent_permits_it(tmp_path: Path) 
         at.daemon.prompt(at.session, "long")
         client.asked()
         child = f"{at.session}.1"
+        own = [each["params"] for each in client.heard if each.get("method") == "_dig/depth"]
+        assert own == [{"sessionId": child, "metres": 3}], "what it says in methods of its own is heard, too"
         client.send(method="session/cancel", params={"sessionId": child})
         client.until(lambda each: each["params"].get("sessionId") == child and update(each).get("state") == "idle")
         assert "session/cancel first/child ä" in at.heard()

@@ -69,8 +69,8 @@ class SessionRules:
         self._session_id = session_id
         self._calls: dict[str | None, KnownCalls] = {}
         """Those of the session, and of each child session by the agent's id: their ids are their own."""
-        self._cwds: dict[str | None, str] = {}
-        """Where children work that were placed somewhere else."""
+        self._here: set[str | None] = {None}
+        """The session, and its children that work where it does."""
         self._version = 1
 
     def judged(self, happened: AnyInput, cwd: str) -> AnyInput:
@@ -86,7 +86,7 @@ class SessionRules:
                 return replace(happened, verdict=self._verdict(happened, cwd))
             case AgentReady():
                 self._version = happened.protocol_version
-                self._calls, self._cwds = {}, {}
+                self._calls, self._here = {}, {None}
             case AgentHasPrompt() | AgentGone():
                 self._calls = {}
             case _:
@@ -102,22 +102,20 @@ class SessionRules:
     def _announced(self, update: AgentUpdate, cwd: str) -> None:
         """A child works where its parent does, unless the agent says otherwise."""
         said = members(update.update)
-        child = text_of(said, "sessionId")
-        if child not in self._cwds or "cwd" in said:
-            self._cwds[child] = text_of(said, "cwd") or self._cwds.get(update.child, cwd)
+        child, placed = text_of(said, "sessionId"), text_of(said, "cwd")
+        if placed not in {None, cwd} or update.child not in self._here:
+            self._here.discard(child)
+        elif child is not None and (placed == cwd or "cwd" not in said):
+            self._here.add(child)
 
     def _verdict(self, asks: AgentAsks, cwd: str) -> Verdict | None:
         request = read_request(asks.method, asks.params)
-        if request is None:
+        if request is None or asks.child not in self._here:
+            # A rule is about the session's directory. An agent must not move that by where it says a child works.
             return None
         # What a permission request says of its call is an update like any other.
         call = self._calls_of(asks.child).told(request.tool_call_id, request.tool_call)
         if call is None:
             return None
-        if asks.child is not None:
-            if asks.child not in self._cwds:
-                # It is known from before, and where it works is not: a rule about paths would say nothing true.
-                return None
-            cwd = self._cwds[asks.child]
         attended = self._rules.attended(self._session_id)
         return judge(self._rules.rules, request, call, cwd=cwd, attended=attended)
