@@ -335,9 +335,10 @@ class SessionMachine(RuleBasedStateMachine):
         )
 
     def child_is_announced(self, child: str, parent: str | None, state: dict[str, object], cancel: bool) -> None:
-        fields = {"sessionUpdate": "subagent_update", "sessionId": child, **state}
-        told = {**fields, "capabilities": {"cancel": {}}} if cancel else fields
-        self.child_says(parent if parent in self.state.children else None, told)
+        fields: dict[str, object] = {"sessionUpdate": "subagent_update", "sessionId": child, **state}
+        if cancel:
+            fields["capabilities"] = {"cancel": {}}
+        self.child_says(parent if parent in self.state.children else None, fields)
         assert child in self.state.children
 
     def child_speaks(self, child: str, kind: str, tool: str, state: str) -> None:
