@@ -19,6 +19,8 @@ in the drawing.
     │  ├─ PromptNotFound
     │  ├─ PromptNotQueued          too late to edit, move or remove
     │  ├─ PermissionNotFound
+    │  ├─ ChildNotFound
+    │  ├─ ChildRestricted
     │  ├─ InvalidOption
     │  ├─ InvalidMode              the agent does not offer it; allowed
     │  ├─ InvalidMetadata          a title that is too long or cannot be shown
@@ -200,6 +202,21 @@ class PermissionNotFound(SessionError):
     http_status = 404
     jsonrpc_code = _NOT_FOUND
     exit_status = _NO_INPUT
+
+
+class ChildNotFound(SessionError):
+    code = "child_not_found"
+    http_status = 404
+    jsonrpc_code = _NOT_FOUND
+    exit_status = _NO_INPUT
+
+
+class ChildRestricted(SessionError):
+    """A child session is not asked this: it is its agent's, and takes what the agent permits."""
+
+    code = "child_restricted"
+    http_status = 409
+    jsonrpc_code = _INVALID_PARAMS
 
 
 class InvalidOption(SessionError):

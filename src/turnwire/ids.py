@@ -15,6 +15,9 @@ AgentSessionId = NewType("AgentSessionId", str)
 AgentName = NewType("AgentName", str)
 """One of the agents that a node hosts, as its operator calls it."""
 
+ChildId = NewType("ChildId", str)
+"""A child session, as turnwire's clients know it. It is never the id of a session."""
+
 PromptId = NewType("PromptId", str)
 """A turn. Given when a prompt is accepted, or when an agent starts a turn of its own."""
 
@@ -36,6 +39,7 @@ RequestId: TypeAlias = int | str
 __all__ = [
     "AgentName",
     "AgentSessionId",
+    "ChildId",
     "ClientId",
     "Epoch",
     "MessageId",

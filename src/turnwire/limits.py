@@ -28,6 +28,10 @@ REMEMBERED_TOOLS = 256
 """Tool calls per turn by which later output is known as late; finished ones are forgotten first."""
 
 
+REMEMBERED_CHILDREN = 256
+"""Child sessions per agent session that are known by the agent's ids; those that do nothing are forgotten first."""
+
+
 REMEMBERED_CLIENTS = 256
 """Client ids per session that are still known, newest kept: a page that is reloaded gets a new one each time."""
 

@@ -298,3 +298,12 @@ def test_a_frame_that_did_not_get_away_is_not_waited_for() -> None:
     relay.unsent(prompt)
     assert [each["method"] for each in read(relay.reattached()[0])] == ["session/attach"]
     assert relay.up(prompt) is not None
+
+
+def test_what_is_told_of_a_child_counts_for_the_session_whose_child_it_is() -> None:
+    relay = begun()
+    relay.down(told("s", 3))
+    assert relay.down(told("s.1", 4)) == [told("s.1")]
+    attached = [each["params"] for each in read(relay.reattached()[0]) if each.get("method") == "session/attach"]
+    assert [each["sessionId"] for each in attached] == ["s"]
+    assert "4" in json.dumps(attached)

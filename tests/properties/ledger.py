@@ -64,6 +64,7 @@ class Ledger:
                 speaking = self.active | self.joined if event.echo else self.active
                 assert event.prompt_id is None or event.prompt_id in speaking, "an update of no running turn"
                 assert event.after is None or (event.prompt_id is None and event.after in self.ended)
+                assert event.child is None or event.after is None, "a child is never late"
             case ev.PermissionRequested():
                 self.questions.add(event.request_id)
             case ev.PermissionResolved():
@@ -127,6 +128,7 @@ class Ledger:
         assert joined == self.joined - set(self.ended)
         assert not joined or self.active, "a joined prompt without the turn it joined"
         assert {each.request_id for each in state.permissions} == self.questions - self.resolved
+        assert state.agent is not None or not state.running_children, "a child runs at no agent"
         assert state.unsettled == bool(self.open_turns or self.questions - self.resolved)
         assert self.asked == Counter((set(self.begun) - self.by_agent) | self.offered)
         waits = state.held is not None or any(each.steering for each in state.queue)

@@ -67,6 +67,10 @@ kinds = st.sampled_from(
 tools = st.sampled_from(["t1", "t2", "t3"])
 statuses = st.sampled_from(["pending", "in_progress", "completed", None])
 markers = st.sampled_from(["turn_complete", "_turn_complete"])
+children = st.sampled_from(["c1", "c/2"])
+parents = st.sampled_from([None, "c1"])
+child_states = st.sampled_from([{}, {"state": None}, {"state": {"state": "running"}}, {"state": {"state": "idle"}}])
+child_kinds = st.sampled_from(["agent_message_chunk", "tool_call", "state_update", "turn_complete", "user_message"])
 agent_states = st.sampled_from(["running", "running", "requires_action", "idle", "idle", "made_up_state"])
 state_reasons = st.sampled_from(["end_turn", "cancelled", "error", None])
 backgrounds: st.SearchStrategy[list[str] | None] = st.sampled_from([None, None, [], ["t1"], ["t1", "t2"]])
@@ -108,6 +112,10 @@ _WEIGHTED: list[tuple[int, st.SearchStrategy[Happening]]] = [
     (6, _happening("agent_ends_the_turn", reason=stop_reasons)),
     (1, _happening("agent_refuses", which=which, pick=_pick)),
     (4, _happening("agent_asks", agent_id=request_ids, method=methods)),
+    (2, _happening("child_is_announced", child=children, parent=parents, state=child_states, cancel=st.booleans())),
+    (3, _happening("child_speaks", child=children, kind=child_kinds, tool=tools, state=agent_states)),
+    (2, _happening("child_asks", child=children, agent_id=request_ids, method=methods)),
+    (1, _happening("child_is_cancelled", pick=_pick)),
     (1, _happening("agent_withdraws", agent_id=request_ids)),
     (5, _happening("agent_answers_steering", which=steered, pick=_pick, injected=st.booleans())),
     (1, _happening("agent_goes", code=gone_codes)),

@@ -30,7 +30,7 @@ from turnwire.core.evolve import evolve, fold
 from turnwire.core.state import NOTHING, STATE_VERSION, Phase, find_turn
 from turnwire.core.turn import NEXT, TurnState
 from turnwire.errors import LocalProtocolError, TurnwireError
-from turnwire.ids import AgentSessionId, ClientId, PermissionId, PromptId, RequestId, SessionId
+from turnwire.ids import AgentSessionId, ChildId, ClientId, PermissionId, PromptId, RequestId, SessionId
 from turnwire.limits import Limits
 from turnwire.wire.peek import peek_update
 
@@ -179,6 +179,7 @@ class SessionMachine(RuleBasedStateMachine):
         [recorded] = [each for each in told if OUR_WORD not in bytes(each.update)]
         assert bytes(recorded.update) == bytes(update)
         if not running and fields["sessionUpdate"] != "state_update":
+            is_background |= fields["sessionUpdate"] == "subagent_update"
             assert recorded.prompt_id is None
             assert is_background or recorded.after == last, "late, and not marked so"
 
@@ -332,6 +333,54 @@ class SessionMachine(RuleBasedStateMachine):
                 options=("allow", "reject"),
             )
         )
+
+    def child_is_announced(self, child: str, parent: str | None, state: dict[str, object], cancel: bool) -> None:
+        fields: dict[str, object] = {"sessionUpdate": "subagent_update", "sessionId": child, **state}
+        if cancel:
+            fields["capabilities"] = {"cancel": {}}
+        self.child_says(parent if parent in self.state.children else None, fields)
+        assert child in self.state.children
+
+    def child_speaks(self, child: str, kind: str, tool: str, state: str) -> None:
+        if child in self.state.children:
+            self.child_says(child, {"sessionUpdate": kind, "toolCallId": tool, "state": state, "messageId": "1"})
+
+    def child_says(self, child: str | None, fields: dict[str, object]) -> None:
+        """A child says something, which is recorded once and moves no turn; without one the session does."""
+        if child is None:
+            self.say(fields)
+            return
+        self.updates += 1
+        before = None if self.state.turn is None or self.state.turn.marked else self.state.turn.prompt_id
+        known, count = self.state.children[child].child_id, self.state.child_count
+        update = Raw(msgspec.json.encode({**fields, "number": self.updates}))
+        plan = self.give(i.AgentUpdate(at=self.now(), update=update, peek=peek_update(update), child=child))
+        assert plan is not None
+        [recorded] = [each for each in plan.events if isinstance(each, ev.SessionUpdated)]
+        assert (recorded.child, recorded.after, bytes(recorded.update)) == (known, None, bytes(update))
+        assert before is None or (self.state.turn is not None and self.state.turn.prompt_id == before)
+        assert self.state.child_count in {count, count + 1}
+        names = [each.child_id for each in self.state.children.values()]
+        assert len(set(names)) == len(names), "an id twice"
+
+    def child_asks(self, child: str, agent_id: RequestId, method: str) -> None:
+        asks = i.AgentAsks(
+            at=self.now(),
+            request_id=PermissionId(self.mint("q")),
+            agent_request_id=agent_id,
+            method=method,
+            params=Raw(b"{}"),
+            options=("allow", "reject"),
+            child=child,
+        )
+        self.give(asks)
+
+    def child_is_cancelled(self, pick: int) -> None:
+        known = [each.child_id for each in self.state.children.values()] or [ChildId("s1.9")]
+        child = known[pick % len(known)]
+        plan = self.give(i.CancelChild(at=self.now(), child=child))
+        if plan is not None and plan.effects:
+            assert all(each.child != child for each in self.state.permissions)
 
     def agent_withdraws(self, agent_id: RequestId) -> None:
         meant = {

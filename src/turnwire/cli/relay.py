@@ -40,6 +40,7 @@ from msgspec import Raw, json
 
 from turnwire.cli.config import settings_from
 from turnwire.cli.reach import Reach, find_daemon
+from turnwire.core.child_sessions import session_of
 from turnwire.core.correlation import ExactId, exact
 from turnwire.errors import (
     AgentLaunchFailed,
@@ -283,6 +284,12 @@ class RelayProcess:
                 return
 
 
+def _told_with(params: Raw) -> str | None:
+    """The session with which something is told: a child session is told with the one whose child it is."""
+    named = peek_session_id(params)
+    return None if named is None else session_of(named) or named
+
+
 class Relay:
     """One client, on one connection after the other."""
 
@@ -397,7 +404,7 @@ class Relay:
         if told is None:
             return []
         held = next(iter(self._held.values()), None)
-        if held is not None and peek_session_id(message.params) == self._session_id:
+        if held is not None and _told_with(message.params) == self._session_id:
             held.append(told)
             return []
         return [told]
@@ -492,7 +499,7 @@ class Relay:
         params = _members(message.params)
         meta = _members(params.get("_meta", Raw(b"{}")))
         ours = _members(meta.pop(acp.VENDOR, Raw(b"{}")))
-        session_id = peek_session_id(message.params)
+        session_id = _told_with(message.params)
         with suppress(msgspec.DecodeError):
             offset = json.decode(ours.pop("eventId", Raw(b"null")), type=int)
             if session_id is not None:

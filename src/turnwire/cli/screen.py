@@ -87,6 +87,11 @@ class _Plan(Struct):
     entries: list[_Entry]
 
 
+class _Child(Struct, rename="camel"):
+    session_id: str
+    title: str | None = None
+
+
 class _PlanUpdate(Struct):
     plan: _Plan
 
@@ -117,6 +122,8 @@ class TextScreen:
         """The message whose pieces were shown last."""
         self._at_start = True
         """The last line of stdout is finished."""
+        self._children: dict[str, str] = {}
+        """Child sessions by the agent's ids, with their titles."""
         self._kinds: Mapping[str, Callable[[Raw], None]] = {
             "agent_message_chunk": self._chunk,
             "agent_message": self._message,
@@ -125,6 +132,7 @@ class TextScreen:
             "tool_call_update": self._tool,
             "plan": self._plan_of,
             "plan_update": self._plan_in,
+            "subagent_update": self._child,
         }
         """Kinds of both versions of ACP."""
 
@@ -160,7 +168,8 @@ class TextScreen:
 
     def _update(self, event: ev.SessionUpdated) -> None:
         show = self._kinds.get(event.kind)
-        if show is None or event.echo:
+        if show is None or event.echo or event.child is not None:
+            # What a child session says is not the answer; the log has it.
             return
         try:
             show(event.update)
@@ -205,6 +214,13 @@ class TextScreen:
             del self._tools[tool.tool_call_id]
             self._line(f"{MARKS.get(str(tool.status), '?')} {_short(title)}")
         self._working(", ".join(_short(each) for each in self._tools.values()) or "working")
+
+    def _child(self, update: Raw) -> None:
+        child = msgspec.json.decode(update, type=_Child)
+        title = child.title or self._children.get(child.session_id) or child.session_id
+        if child.session_id not in self._children:
+            self._line(f"subagent: {_short(title)}")
+        self._children[child.session_id] = title
 
     def _show_plan(self, plan: _Plan) -> None:
         done = sum(each.status == "completed" for each in plan.entries)

@@ -17,7 +17,7 @@ from turnwire.client.arguments import to_json
 from turnwire.core.events import PermissionRequested
 from turnwire.core.permissions import ACTIONS
 from turnwire.errors import InvalidOption, LocalProtocolError
-from turnwire.ids import PermissionId, PromptId, SessionId
+from turnwire.ids import ChildId, PermissionId, PromptId, SessionId
 from turnwire.wire.jsonrpc import raw
 from turnwire.wire.methods import SESSION_REQUEST_PERMISSION
 
@@ -83,6 +83,11 @@ class PermissionRequest:
     def prompt_id(self) -> PromptId | None:
         """The turn that waits for it."""
         return self._event.prompt_id
+
+    @property
+    def child(self) -> ChildId | None:
+        """The child session that asks; none if the session itself does."""
+        return self._event.child
 
     @property
     def method(self) -> str:

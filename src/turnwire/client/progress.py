@@ -28,7 +28,7 @@ from msgspec.structs import replace
 from turnwire.core import events as ev
 from turnwire.core.correlation import same_id
 from turnwire.core.view import View
-from turnwire.core.view.transcript import PlainText
+from turnwire.core.view.transcript import NESTS, PlainText
 from turnwire.errors import TurnError, TurnwireError
 from turnwire.ids import PromptId, RequestId
 from turnwire.wire.jsonrpc import UNREADABLE, raw
@@ -99,7 +99,7 @@ class Progress:
 
     def apply(self, event: ev.AnyEvent) -> None:
         """Fold an event of the turn."""
-        if type(event) is ev.SessionUpdated and event.kind == "agent_message_chunk":
+        if type(event) is ev.SessionUpdated and event.kind == "agent_message_chunk" and not _is_inner(event):
             self._pieces.append(event)
             if len(self._pieces) >= FOLDED_AT_ONCE:
                 self._fold_pieces()
@@ -195,6 +195,11 @@ class Progress:
                 )
             case None:
                 raise AssertionError("who waits is woken by an end or by a failure")
+
+
+def _is_inner(event: ev.SessionUpdated) -> bool:
+    """Whether it was said in a child session, or inside of a tool call."""
+    return event.child is not None or NESTS in bytes(event.update)
 
 
 def progress_from_view(view: View, prompt_id: PromptId) -> Progress:

@@ -10,7 +10,7 @@ import msgspec
 from msgspec import Raw, Struct
 
 from turnwire.core.events import SessionUpdated
-from turnwire.ids import PromptId, SessionId
+from turnwire.ids import ChildId, PromptId, SessionId
 from turnwire.wire.schema import Update as TypedUpdate
 from turnwire.wire.schema import decode_update
 
@@ -52,8 +52,8 @@ class Update(Struct, frozen=True, eq=False, gc=False):
 
     @property
     def text(self) -> str:
-        """What this piece adds to the agent's message; empty for every other kind of update."""
-        if self._event.kind != "agent_message_chunk":
+        """What this piece adds to the agent's message; empty for every other kind of update, and for a child's."""
+        if self._event.kind != "agent_message_chunk" or self._event.child is not None:
             return ""
         try:
             return _read_chunk(self._event.update).content.text
@@ -78,6 +78,11 @@ class Update(Struct, frozen=True, eq=False, gc=False):
     def prompt_id(self) -> PromptId | None:
         """The turn it belongs to; none for background and late updates."""
         return self._event.prompt_id
+
+    @property
+    def child(self) -> ChildId | None:
+        """The child session that it is of; none if it is of the session itself."""
+        return self._event.child
 
     @property
     def late(self) -> bool:

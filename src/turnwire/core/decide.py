@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from turnwire.core import ending, inputs, permissions, queue, speech
+from turnwire.core import children, ending, inputs, permissions, queue, speech
 from turnwire.core import events as ev
 from turnwire.core.draft import Draft
 from turnwire.core.effects import AnyEffect
@@ -204,6 +204,7 @@ _DECISIONS: dict[type[inputs.Input], Callable[[Draft, Any], object]] = {
     inputs.UpdatePrompt: queue.update,
     inputs.RemovePrompt: queue.remove_waiting,
     inputs.Cancel: ending.cancel,
+    inputs.CancelChild: children.cancel,
     inputs.AnswerPermission: permissions.answer,
     inputs.Settle: ending.settle,
     inputs.HoldQueue: queue.hold,

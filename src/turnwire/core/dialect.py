@@ -54,6 +54,7 @@ def initialize_params(version: str, *, protocol: int = NEWEST_VERSION, services:
         "fs": {"readTextFile": services, "writeTextFile": services},
         "terminal": services,
         "elicitation": elicitation,
+        "subagents": {},
         "session": {
             "turnComplete": {},
             "configOptions": {"boolean": {}},

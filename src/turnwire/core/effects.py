@@ -72,6 +72,12 @@ class AnswerAgent(Effect, frozen=True):
     answer: Raw
 
 
+class CancelChildWork(Effect, frozen=True):
+    """Send `session/cancel` for a child session, by the agent's id."""
+
+    agent_id: str
+
+
 class CloseAgentSession(Effect, frozen=True):
     """The session is over; the agent may forget it."""
 
@@ -80,5 +86,13 @@ OF_A_TURN = (AskAgent, SteerAgent, CancelAgent, ArmDeadline, ArmTimeLimit, Await
 """Effects that are about one turn."""
 
 AnyEffect: TypeAlias = (
-    AskAgent | SteerAgent | CancelAgent | ArmDeadline | ArmTimeLimit | AwaitAnswer | AnswerAgent | CloseAgentSession
+    AskAgent
+    | SteerAgent
+    | CancelAgent
+    | ArmDeadline
+    | ArmTimeLimit
+    | AwaitAnswer
+    | AnswerAgent
+    | CancelChildWork
+    | CloseAgentSession
 )

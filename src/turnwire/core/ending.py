@@ -176,7 +176,8 @@ def _active(draft: Draft) -> Turn:
 
 def _end(draft: Draft, at: int, turn: Turn, terminal: Callable[[Turn], ev.TurnCompleted | ev.TurnFailed]) -> None:
     end = ev.PermissionEnd.CANCELLED if turn.state is TurnState.CANCELLING else ev.PermissionEnd.WITHDRAWN
-    resolve_all(draft, at, end, prompt_id=turn.prompt_id)
+    # A child may go on without the turn, and ask on. Who ends the work of both has resolved that before.
+    resolve_all(draft, at, end, prompt_id=turn.prompt_id, of_children=False)
     for each in (turn, *draft.state.joined):
         place(draft, at, each)
         if each.waited:
@@ -312,6 +313,7 @@ def settle(draft: Draft, input: Settle) -> None:
     reason = CANCELLED if turn.state is TurnState.CANCELLING else "end_turn"
     # An agent that still works on it lets go, and can take the next prompt.
     draft.add_effect(CancelAgent(turn.prompt_id, ev.CancelRung.NOTIFY))
+    resolve_all(draft, input.at, ev.PermissionEnd.WITHDRAWN, prompt_id=turn.prompt_id)
     complete(draft, input.at, stop_reason=reason, ending=ev.Ending.SETTLED, by=input.who)
 
 

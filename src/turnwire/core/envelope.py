@@ -29,7 +29,7 @@ from turnwire.core.codec import STORED_UPDATE, decode, encode
 from turnwire.core.parties import Prompter
 from turnwire.core.view.transcript import join_text
 from turnwire.errors import RemoteProtocolError
-from turnwire.ids import ClientId, MessageId, PromptId, SessionId
+from turnwire.ids import ChildId, ClientId, MessageId, PromptId, SessionId
 from turnwire.wire.jsonrpc import UNREADABLE
 from turnwire.wire.sse import encode_event, in_ascii
 
@@ -151,6 +151,8 @@ class StoredUpdate(Struct, rename="camel", gc=False):
     after: PromptId | None = None
     echo: bool = False
     beside: Raw | UnsetType = UNSET
+    child: ChildId | None = None
+    names: dict[str, str] = {}
 
 
 class _PermissionParams(Struct, rename="camel"):
@@ -282,28 +284,25 @@ def stream_frame(type: str, data: Mapping[str, Any]) -> bytes:
     return in_ascii(encode_event(data=one_line(_write({"v": 1, "type": type, "data": data})), event=type))
 
 
-def facts_of_update(stored: StoredUpdate, prompter: Prompter | None) -> bytes:
-    """The same of an update as it is stored."""
-    return facts_of(stored.prompt_id, prompter, after=stored.after, echo=stored.echo, beside=stored.beside)
-
-
-def facts_of(
-    prompt_id: PromptId | None,
-    prompter: Prompter | None,
-    *,
-    after: PromptId | None = None,
-    echo: bool = False,
-    beside: Raw | UnsetType = UNSET,
-) -> bytes:
-    """What is between the payload of an update and its time."""
+def facts_of_update(stored: StoredUpdate, prompter: Prompter | None, *, names: bool = True) -> bytes:
+    """What is between the payload of an update and its time. `names`: also whom the payload names by other ids."""
     parts: list[bytes] = []
-    if beside is not UNSET:
-        parts.append(b',"beside":%b' % bytes(beside))
-    if after is not None:
-        parts.append(b',"after":%b' % _write(after))
-    if echo:
+    if stored.beside is not UNSET:
+        parts.append(b',"beside":%b' % bytes(stored.beside))
+    if stored.after is not None:
+        parts.append(b',"after":%b' % _write(stored.after))
+    if stored.echo:
         parts.append(b',"echo":true')
-    parts.append(b"}")
+    if stored.child is not None:
+        parts.append(b',"child":%b' % _write(stored.child))
+    if stored.names and names:
+        parts.append(b',"names":%b' % _write(stored.names))
+    return b"".join((*parts, facts_of(stored.prompt_id, prompter, after=stored.after)))
+
+
+def facts_of(prompt_id: PromptId | None, prompter: Prompter | None, *, after: PromptId | None = None) -> bytes:
+    """The same of an update of which there is nothing to tell in its `data`."""
+    parts: list[bytes] = [b"}"]
     if prompt_id is not None:
         parts.append(b',"promptId":%b' % _write(prompt_id))
     if after is not None:
@@ -403,6 +402,8 @@ class _ReadUpdate(Struct, gc=False):
     after: PromptId | None = None
     echo: bool = False
     beside: Raw | UnsetType = UNSET
+    child: ChildId | None = None
+    names: dict[str, str] = {}
 
 
 class _UpdateKind(Struct, rename="camel", gc=False):
@@ -467,6 +468,8 @@ def _update(envelope: _ReadEnvelope, at: int) -> ev.SessionUpdated:
         after=params.after,
         echo=params.echo,
         beside=params.beside,
+        child=params.child,
+        names=params.names,
     )
 
 

@@ -17,6 +17,7 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 from turnwire.ids import (
     AgentName,
     AgentSessionId,
+    ChildId,
     ClientId,
     MessageId,
     PermissionId,
@@ -293,6 +294,10 @@ class SessionUpdated(Event, frozen=True, tag="session_update"):
     """The agent's own copy of a user message that is in the log already."""
     beside: Raw | UnsetType = UNSET
     """Beside the update, in the params of the agent's notification."""
+    child: ChildId | None = None
+    """The child session that it is of; none if it is of the session itself."""
+    names: dict[str, str] = {}
+    """Our ids of the sessions that it names, by the agent's."""
 
 
 # -- the prompt, from acceptance to start --------------------------------------------------------------------
@@ -415,6 +420,8 @@ class PermissionRequested(Event, frozen=True, tag="permission_request"):
     options: tuple[str, ...] = ()
     """The option ids that may be selected; empty for permission requests that take free answers."""
     prompt_id: PromptId | None = None
+    child: ChildId | None = None
+    """The child session that asks; none if the session itself does."""
 
 
 class PermissionResolved(Event, frozen=True, tag="permission_resolved"):
@@ -439,6 +446,14 @@ class CancelAsked(TurnEvent, frozen=True, tag="prompt_cancelled"):
 
 class CancelEscalated(TurnEvent, frozen=True, tag="cancel_escalated"):
     rung: CancelRung
+
+
+class ChildCancelAsked(Event, frozen=True, tag="child_cancelled"):
+    """A client wants a child session to stop what it does. The turn of the session goes on."""
+
+    child: ChildId
+    author: str | None = None
+    client_id: ClientId | None = None
 
 
 class TurnCompleted(TurnEvent, frozen=True, tag="turn_complete"):
@@ -509,6 +524,7 @@ AnyEvent: TypeAlias = (
     | PermissionAnsweredLate
     | CancelAsked
     | CancelEscalated
+    | ChildCancelAsked
     | TurnCompleted
     | TurnFailed
 )

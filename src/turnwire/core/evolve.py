@@ -17,10 +17,13 @@ from msgspec.structs import replace
 
 from turnwire.core import background
 from turnwire.core import events as ev
+from turnwire.core.child_sessions import ANNOUNCES, number_of, read_announcement, read_state
 from turnwire.core.choices import CHANGING, MODE, MODEL, Choices, changed_by
 from turnwire.core.content import content_types
 from turnwire.core.state import (
     Agent,
+    Child,
+    ChildState,
     Ended,
     Key,
     PermissionRequest,
@@ -35,8 +38,14 @@ from turnwire.core.state import (
 )
 from turnwire.core.turn import ACTIVE, TurnState, step
 from turnwire.errors import LocalProtocolError
-from turnwire.ids import PromptId
-from turnwire.limits import IDEMPOTENCY_KEYS, REMEMBERED_ANSWERS, REMEMBERED_CLIENTS, REMEMBERED_TOOLS
+from turnwire.ids import ChildId, PromptId
+from turnwire.limits import (
+    IDEMPOTENCY_KEYS,
+    REMEMBERED_ANSWERS,
+    REMEMBERED_CHILDREN,
+    REMEMBERED_CLIENTS,
+    REMEMBERED_TOOLS,
+)
 from turnwire.wire.peek import peek_update
 from turnwire.wire.schema.update import STATES
 
@@ -102,7 +111,8 @@ def _setup(event: ev.SessionCreated | ev.SetupChanged) -> Setup:
 def _session_closed(state: SessionState, event: ev.SessionClosed) -> SessionState:
     if state.unsettled:
         raise LocalProtocolError("a session closes after its turns have ended", reason=event.reason)
-    return replace(state, phase=Phase.CLOSED, agent=None, clients={})
+    state = replace(state, phase=Phase.CLOSED, clients={})
+    return _without_agent(state)
 
 
 def _client_attached(state: SessionState, event: ev.ClientAttached) -> SessionState:
@@ -157,9 +167,11 @@ def _agent_started(state: SessionState, event: ev.AgentStarted) -> SessionState:
         how=event.how,
         refused=tuple(f"{each.how}: {_message(each.agent_error)}" for each in event.refused or ()),
     )
+    came_back = event.how in {"load", "resume"} and event.agent_session_id == state.known_as
     return replace(
         state,
         agent=agent,
+        children=state.children if came_back else {},
         known_as=event.agent_session_id,
         turn_end=event.turn_end,
         agent_version=event.protocol_version,
@@ -178,6 +190,14 @@ def _message(error: Raw) -> str:
 
 
 def _agent_exited(state: SessionState, event: ev.AgentExited) -> SessionState:
+    return _without_agent(state)
+
+
+def _without_agent(state: SessionState) -> SessionState:
+    """Nobody says any more what the children do."""
+    if state.running_children:
+        children = {name: replace(each, state=ChildState.UNKNOWN) for name, each in state.children.items()}
+        state = replace(state, children=children)
     return replace(state, agent=None)
 
 
@@ -188,6 +208,12 @@ def _session_updated(state: SessionState, event: ev.SessionUpdated) -> SessionSt
             turn = _stepped(state, event.prompt_id, ev.SessionUpdated)
         else:
             step(turn.state, ev.SessionUpdated)
+    if event.names:
+        state = _remember_children(state, event)
+    return _remember(state, turn, event) if event.child is None else _remember_child_state(state, event)
+
+
+def _remember(state: SessionState, turn: Turn | None, event: ev.SessionUpdated) -> SessionState:
     kind = event.kind
     if state.work and kind in _ABOUT_TOOLS:
         state = _hear_of_work(state, event)
@@ -255,6 +281,43 @@ def _hear_of_work(state: SessionState, event: ev.SessionUpdated) -> SessionState
     is_over = seen.status in FINAL_TOOL_STATUS
     work = background.heard(agent.work, seen.tool_call_id, event.at, is_over=is_over)
     return state if work is agent.work else replace(state, agent=replace(agent, work=work))
+
+
+def _remember_children(state: SessionState, event: ev.SessionUpdated) -> SessionState:
+    """Children that are named for the first time, and what an announcement says of one."""
+    for agent_id, name in event.names.items():
+        known = state.children.get(agent_id)
+        if name != state.session_id and (known is None or known.child_id != name):
+            children = _with_room(state.children) | {agent_id: Child(ChildId(name))}
+            state = replace(state, children=children, child_count=max(state.child_count, number_of(name)))
+    if event.kind != ANNOUNCES or state.agent is None:
+        return state
+    said = read_announcement(event.update)
+    child = state.children.get(said.session_id or "")
+    if child is None:
+        return state
+    after = replace(child, state=said.state_after(child.state), can_cancel=said.can_cancel_after(child.can_cancel))
+    return replace(state, children={**state.children, said.session_id or "": after}) if after != child else state
+
+
+def _with_room(children: dict[str, Child]) -> dict[str, Child]:
+    """So many children that one more can be remembered: first one that does nothing is forgotten."""
+    if len(children) < REMEMBERED_CHILDREN:
+        return children
+    out = next((each for each in children if not children[each].is_busy), next(iter(children)))
+    return {name: each for name, each in children.items() if name != out}
+
+
+def _remember_child_state(state: SessionState, event: ev.SessionUpdated) -> SessionState:
+    """Of what a child says, decisions depend on what it does. Nothing that it says is of the session's own turn."""
+    if event.kind not in STATES or state.agent is None:
+        return state
+    after = read_state(peek_update(event.update).state)
+    children = {
+        name: replace(each, state=after) if each.child_id == event.child else each
+        for name, each in state.children.items()
+    }
+    return replace(state, children=children)
 
 
 # -- the prompt ----------------------------------------------------------------------------------------------
@@ -358,7 +421,7 @@ def _turn_started(state: SessionState, event: ev.TurnStarted) -> SessionState:
 
 def _permission_requested(state: SessionState, event: ev.PermissionRequested) -> SessionState:
     request = PermissionRequest(
-        event.request_id, event.agent_request_id, event.method, event.options, event.prompt_id
+        event.request_id, event.agent_request_id, event.method, event.options, event.prompt_id, event.child
     )
     state = replace(state, permissions=(*state.permissions, request))
     if event.prompt_id is None:
@@ -398,8 +461,9 @@ def _prompt_sent(state: SessionState, event: ev.PromptSent) -> SessionState:
 def _turn_ended(state: SessionState, event: ev.TurnCompleted | ev.TurnFailed) -> SessionState:
     turn = find_turn(state, event.prompt_id)
     _stepped(state, event.prompt_id, type(event))
-    if any(each.prompt_id == event.prompt_id for each in state.permissions):
+    if any(each.prompt_id == event.prompt_id and each.child is None for each in state.permissions):
         raise LocalProtocolError("a turn ends after its permission requests", prompt_id=event.prompt_id)
+    state = replace(state, permissions=tuple(_freed(each, event.prompt_id) for each in state.permissions))
     if turn is not None and turn.state in ACTIVE:
         reason = event.stop_reason if isinstance(event, ev.TurnCompleted) else None
         settled = isinstance(event, ev.TurnCompleted) and event.ending is ev.Ending.SETTLED
@@ -417,6 +481,11 @@ def _with_left_open(agent: Agent | None, turn: Turn, at: int) -> Agent | None:
     if agent is None or agent.lists_work or not turn.tools:
         return agent
     return replace(agent, work=background.left_open(agent.work, turn.tools, at))
+
+
+def _freed(request: PermissionRequest, ended: PromptId) -> PermissionRequest:
+    """A child may go on after the turn that it was asked in, and what it asks then is of no turn."""
+    return replace(request, prompt_id=None) if request.prompt_id == ended else request
 
 
 _FOLDS: dict[type[ev.Event], Callable[[SessionState, Any], SessionState]] = {
@@ -457,6 +526,7 @@ _FOLDS: dict[type[ev.Event], Callable[[SessionState, Any], SessionState]] = {
     ev.PermissionAnsweredLate: _unchanged,
     ev.CancelAsked: _cancel_asked,
     ev.CancelEscalated: _turn_event,
+    ev.ChildCancelAsked: _unchanged,
     ev.TurnCompleted: _turn_ended,
     ev.TurnFailed: _turn_ended,
 }

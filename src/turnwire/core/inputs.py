@@ -14,7 +14,7 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 
 from turnwire.core.events import CancelRung, LostChoice, OpeningRefused, TurnEnd
 from turnwire.core.state import NO_SETUP, Setup
-from turnwire.ids import AgentName, AgentSessionId, ClientId, PermissionId, PromptId, RequestId, SessionId
+from turnwire.ids import AgentName, AgentSessionId, ChildId, ClientId, PermissionId, PromptId, RequestId, SessionId
 from turnwire.wire.peek import UpdatePeek
 
 
@@ -93,6 +93,12 @@ class RemovePrompt(Asked, frozen=True):
 class Cancel(Asked, frozen=True):
     prompt_id: PromptId | None = None
     """Only this turn; none means whichever runs."""
+
+
+class CancelChild(Asked, frozen=True):
+    """Stop what a child session does. Its agent decides whether that may be asked."""
+
+    child: ChildId
 
 
 class AnswerPermission(Asked, frozen=True):
@@ -184,6 +190,8 @@ class AgentUpdate(Input, frozen=True):
     """The turn that a `turn_complete` marker names by our request id."""
     beside: Raw | UnsetType = UNSET
     """What the params have beside the session and the update, as an object."""
+    child: str | None = None
+    """The agent's id of the child session that it is of."""
 
 
 class AgentHasPrompt(Input, frozen=True):
@@ -239,6 +247,8 @@ class AgentAsks(Input, frozen=True):
     options: tuple[str, ...] = ()
     verdict: Verdict | None = None
     """What a rule of the operator says to it; none leaves it to the users."""
+    child: str | None = None
+    """The agent's id of the child session that asks."""
 
 
 class AgentWithdraws(Input, frozen=True):
@@ -308,6 +318,7 @@ AnyInput: TypeAlias = (
     | UpdatePrompt
     | RemovePrompt
     | Cancel
+    | CancelChild
     | AnswerPermission
     | Settle
     | HoldQueue

@@ -18,7 +18,7 @@ from turnwire.core.inputs import AgentAsks, AgentWithdraws, AnswerPermission, Ve
 from turnwire.core.state import PermissionRequest, Turn
 from turnwire.core.turn import TurnState
 from turnwire.errors import InvalidOption, LocalProtocolError, PermissionNotFound
-from turnwire.ids import ClientId, PromptId
+from turnwire.ids import ChildId, ClientId, PromptId
 from turnwire.wire.methods import ELICITATION_CREATE, SESSION_REQUEST_PERMISSION
 
 NOT_ANSWERED: dict[str, Raw] = {
@@ -53,6 +53,7 @@ def ask(draft: Draft, input: AgentAsks) -> None:
         raise LocalProtocolError("users cannot be asked this; refuse the request", method=input.method)
     turn = draft.state.turn
     prompt_id = turn.prompt_id if turn is not None else None
+    asking = None if input.child is None else draft.state.children.get(input.child)
     draft.record(
         ev.PermissionRequested(
             at=input.at,
@@ -62,6 +63,7 @@ def ask(draft: Draft, input: AgentAsks) -> None:
             params=input.params,
             options=input.options,
             prompt_id=prompt_id,
+            child=None if asking is None else asking.child_id,
         )
     )
     if turn is not None and turn.state is TurnState.CANCELLING:
@@ -138,11 +140,21 @@ def withdraw(draft: Draft, input: AgentWithdraws) -> None:
     _unblock(draft, input.at)
 
 
-def resolve_all(draft: Draft, at: int, end: ev.PermissionEnd, prompt_id: PromptId | None = None) -> None:
+def resolve_all(
+    draft: Draft, at: int, end: ev.PermissionEnd, prompt_id: PromptId | None = None, *, of_children: bool = True
+) -> None:
     """Close the open permission requests of a turn, or all of them, without a user's answer."""
     for each in draft.state.permissions:
-        if prompt_id is None or each.prompt_id == prompt_id:
+        if (prompt_id is None or each.prompt_id == prompt_id) and (of_children or each.child is None):
             _resolve(draft, at, each, end)
+
+
+def resolve_of_child(draft: Draft, at: int, end: ev.PermissionEnd, child_id: ChildId) -> None:
+    """Close what a child has asked, without a user's answer."""
+    for each in draft.state.permissions:
+        if each.child == child_id:
+            _resolve(draft, at, each, end)
+    _unblock(draft, at)
 
 
 def _resolve(draft: Draft, at: int, request: PermissionRequest, end: ev.PermissionEnd) -> None:

@@ -41,10 +41,11 @@ _TOOLS: Final = frozenset({"tool_call", "tool_call_update", "tool_call_content_c
 
 
 class Said(NamedTuple):
-    """An update, and what its agent put beside it."""
+    """An update, what its agent put beside it, and the child session that it is of."""
 
     update: Raw
     beside: Raw | UnsetType = UNSET
+    child: str | None = None
 
 
 class _Entry(NamedTuple):

@@ -15,7 +15,8 @@ one.
         are the same in every shape, and a cursor stands behind all that an event is told as.
     E2  Where a fold began is not seen in what it gives.
     E3  What only repeats the turn's own events is left out: an agent's states, its marks of the end, its copies of
-        prompts. What is left out, and what has no words in the shape, is told as `session_update_omitted`.
+        prompts. Of a child session no other event tells what it does, so its states are told. What is left out, and
+        what has no words in the shape, is told as `session_update_omitted`.
 """
 
 from __future__ import annotations
@@ -24,14 +25,16 @@ from collections.abc import Collection, Sequence
 from enum import StrEnum
 from typing import Final
 
-from msgspec import Raw
+from msgspec import UNSET, Raw
 from msgspec.structs import replace
 
 from turnwire.core import events as ev
+from turnwire.core.child_sessions import renamed
 from turnwire.core.codec import STORED_UPDATE, decode, encode
 from turnwire.core.envelope import (
     MESSAGE,
     MESSAGE_PIECE,
+    SESSION_UPDATE,
     Envelopes,
     Form,
     StoredUpdate,
@@ -45,9 +48,9 @@ from turnwire.core.parties import Parties, Prompter
 from turnwire.core.translate.members import entries, members, raw
 from turnwire.core.translate.permissions import translate_permission_request
 from turnwire.core.translate.sessions import session_result, updates_after
-from turnwire.core.translate.updates import Translator, translator_for
+from turnwire.core.translate.updates import NO_OFFERS, Translator, translator_for
 from turnwire.core.view.patch import read_entries
-from turnwire.ids import AgentSessionId, PromptId, SessionId
+from turnwire.ids import AgentSessionId, ChildId, PromptId, SessionId
 from turnwire.wire.schema.update import STATES
 from turnwire.wire.sse import in_ascii
 
@@ -101,6 +104,8 @@ class ShapeFold:
         self._facts: dict[PromptId | None, bytes] = {}
         """By turn, what is between the payload of an update and its time."""
         self._translator: Translator | None = None
+        self._children: dict[ChildId, Translator] = {}
+        """Of each child session: its ids are its own."""
         self._agent: tuple[int, AgentSessionId] | None = None
         self._life = 0
         """How often the agent's ids began to mean something new."""
@@ -136,9 +141,7 @@ class ShapeFold:
         for offset, body in enumerate(bodies, self.offset + 1):
             if body.startswith(STORED_UPDATE):
                 stored = read_stored_update(body)
-                if self._passes_on and not (
-                    stored.kind in looked_at or stored.echo or stored.after or stored.beside
-                ):
+                if self._passes_on and not (stored.kind in looked_at or _is_special(stored)):
                     # Nearly every event comes here, and nothing is slower than what is done for each of them.
                     told = facts.get(stored.prompt_id) or self._facts_of(stored)
                     frame = write(offset, stored, told, form)
@@ -169,8 +172,8 @@ class ShapeFold:
 
     def _facts_of(self, stored: StoredUpdate) -> bytes:
         """Remembered for the plain updates of an open turn, which are many."""
-        facts = facts_of_update(stored, self._prompter(stored.prompt_id))
-        if not (stored.after or stored.echo or stored.beside):
+        facts = facts_of_update(stored, self._prompter(stored.prompt_id), names=self._version is None)
+        if not _is_special(stored):
             self._facts[stored.prompt_id] = facts
         return facts
 
@@ -190,13 +193,23 @@ class ShapeFold:
             return (stored.update,)
         if stored.echo:
             return ()
+        update = renamed(stored.kind, stored.update, stored.names)
         if stored.kind in _OF_THE_TURN:
-            return (stored.update,) if self._tells_background(stored) else ()
+            return (update,) if stored.child is not None or self._tells_background(stored) else ()
         if self._passes_on:
-            return (stored.update,)
-        if self._translator is None:
+            return (update,)
+        translator = self._translator if stored.child is None else self._child(stored.child)
+        return None if translator is None else translator.take(update, turn=stored.prompt_id or stored.after)
+
+    def _child(self, child_id: ChildId) -> Translator | None:
+        """What translates the words of a child; none if it is not known what has been said before."""
+        version, wanted = self._parties.agent_version, self._version
+        if self._translator is None or version is None or wanted is None:
             return None
-        return self._translator.take(stored.update, turn=stored.prompt_id or stored.after)
+        known = self._children.get(child_id) or translator_for(version, wanted, NO_OFFERS, life=self._life)
+        if known is not None:
+            self._children[child_id] = known
+        return known
 
     def _tells_background(self, stored: StoredUpdate) -> bool:
         """Whether it lists what runs in the background: only v2 has words for that, and no other event tells it."""
@@ -217,6 +230,7 @@ class ShapeFold:
         if not same_life:
             self._life += 1
             self._translator = translator_for(version, wanted, event.offers, life=self._life)
+            self._children = {}
         elif self._translator is not None:
             self._translator.offers(event.offers)
         return (
@@ -273,7 +287,9 @@ class ShapeFold:
         version, wanted = self._parties.agent_version, self._version
         assert version is not None, "a fold that does not know the agent's version has stopped before"
         assert wanted is not None, "the agent's own words are passed on"
-        return translate_permission_request(event.method, event.params, version, wanted, self._envelopes.session_id)
+        return translate_permission_request(
+            event.method, event.params, version, wanted, event.child or self._envelopes.session_id
+        )
 
     def _message(self, offset: int, event: ev.UserMessage, prompter: Prompter | None, form: Form) -> bytes:
         """A prompt, as the agent of the shape's version would tell it."""
@@ -290,11 +306,28 @@ class ShapeFold:
     def _parts(self, offset: int, event: ev.AnyEvent, form: Form) -> bytes:
         """The updates that are told with an event, before its own envelope."""
         turn: PromptId | None = None
+        of_children: list[bytes] = []
         if isinstance(event, ev.AgentStarted) and self._version is not None:
             updates = updates_after(event.offers, event.protocol_version, self._version)
         elif isinstance(event, _PARTS) and self._translator is not None:
             updates, turn = self._translator.part(), self._active
+            of_children = self._parts_of_children(offset, event.at, form)
         else:
             return b""
         facts, at = facts_of(turn, self._prompter(turn)), raw(event.at)
-        return b"".join(self._envelopes.part(offset, each, facts, at, form) for each in updates)
+        own = [self._envelopes.part(offset, each, facts, at, form) for each in updates]
+        return b"".join((*own, *of_children))
+
+    def _parts_of_children(self, offset: int, at: int, form: Form) -> list[bytes]:
+        parts: list[bytes] = []
+        for child_id, translator in self._children.items():
+            for each in translator.part():
+                stored = StoredUpdate(raw(at), SESSION_UPDATE, each, self._active, child=child_id)
+                facts = facts_of_update(stored, self._prompter(self._active))
+                parts.append(self._envelopes.part(offset, each, facts, stored.at, form))
+        return parts
+
+
+def _is_special(stored: StoredUpdate) -> bool:
+    """Whether there is more to tell of an update than its turn."""
+    return bool(stored.echo or stored.after or stored.child or stored.names) or stored.beside is not UNSET

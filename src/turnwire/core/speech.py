@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from msgspec import UNSET
 
+from turnwire.core import children, insertion
 from turnwire.core import events as ev
-from turnwire.core import insertion
+from turnwire.core.child_sessions import ANNOUNCES, NAMING
 from turnwire.core.choices import CHANGING
 from turnwire.core.draft import Draft
 from turnwire.core.effects import AwaitAnswer
@@ -65,6 +66,10 @@ def update(draft: Draft, input: AgentUpdate) -> None:
     """One `session/update`. The common case, output of the running turn, takes the first branch."""
     peek, state = input.peek, draft.state
     kind, turn = peek.kind, state.turn
+    if input.child is not None:
+        is_at_it = turn is not None and turn.content is UNSET and not _is_unsent(turn, state.last)
+        children.said(draft, input, input.child, turn.prompt_id if turn is not None and is_at_it else None)
+        return
     if turn is not None and turn.content is UNSET and kind not in _SPECIAL and not _is_unsent(turn, state.last):
         # It changes nothing in the state, so it is only checked for being legal.
         step(turn.state, ev.SessionUpdated)
@@ -83,8 +88,11 @@ def update(draft: Draft, input: AgentUpdate) -> None:
         elif kind in _WORDS:
             insertion.spoken(draft, input.at, turn)
     was_busy = draft.state.agent is not None and draft.state.agent.busy
-    draft.record(_attributed(draft.state, input))
-    if kind in STATES:
+    before = draft.state
+    draft.record(_attributed(before, input))
+    if kind == ANNOUNCES:
+        children.rested(draft, input.at, before)
+    elif kind in STATES:
         _agent_state(draft, input, was_busy=was_busy)
     elif kind in MARKERS:
         _marker(draft, input)
@@ -96,6 +104,7 @@ _SPECIAL = (
     | USER_MESSAGES
     | STATES
     | CHANGING
+    | NAMING
     | {"terminal_update", "terminal_output_chunk", "tool_call_content_chunk"}
 )
 """Kinds whose turn or meaning depends on more than who is running."""
@@ -110,7 +119,7 @@ def _attributed(state: SessionState, input: AgentUpdate) -> ev.SessionUpdated:
         pass
     elif turn is not None and not _is_late(turn, last, input):
         prompt_id = turn.prompt_id
-    elif last is not None and peek.kind not in STATES:
+    elif last is not None and peek.kind not in STATES and peek.kind != ANNOUNCES:
         after = last.prompt_id
     original = echoed(state, peek.message_id) if peek.kind in USER_MESSAGES and prompt_id is not None else None
     if original is not None:
@@ -123,6 +132,7 @@ def _attributed(state: SessionState, input: AgentUpdate) -> ev.SessionUpdated:
         after=after,
         echo=original is not None,
         beside=input.beside,
+        names=children.names_in(state, input),
     )
 
 

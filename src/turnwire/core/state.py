@@ -16,7 +16,7 @@ from turnwire.core.background import AllWork, ids
 from turnwire.core.choices import NO_CHOICES, Choices
 from turnwire.core.events import Origin, TurnEnd
 from turnwire.core.turn import ACTIVE, TurnState
-from turnwire.ids import AgentName, AgentSessionId, ClientId, PermissionId, PromptId, RequestId, SessionId
+from turnwire.ids import AgentName, AgentSessionId, ChildId, ClientId, PermissionId, PromptId, RequestId, SessionId
 
 STATE_VERSION = 3
 """Version of the encoded state in snapshots; another version is folded anew from the log."""
@@ -118,6 +118,29 @@ class Ended(Struct, frozen=True, omit_defaults=True):
     """A person ended it, and no prompt was sent since: what the agent says is still about it."""
 
 
+class ChildState(StrEnum):
+    """What a child session does, as far as the agent has said."""
+
+    RUNNING = "running"
+    REQUIRES_ACTION = "requires_action"
+    IDLE = "idle"
+    UNKNOWN = "unknown"
+    """The agent has not said, or has taken it back, or is gone."""
+
+
+class Child(Struct, frozen=True, omit_defaults=True):
+    """A child session that the agent has announced. How it is shown is in the view."""
+
+    child_id: ChildId
+    state: ChildState = ChildState.UNKNOWN
+    can_cancel: bool = False
+    """The agent lets clients cancel what it does."""
+
+    @property
+    def is_busy(self) -> bool:
+        return self.state in {ChildState.RUNNING, ChildState.REQUIRES_ACTION}
+
+
 class PermissionRequest(Struct, frozen=True, omit_defaults=True):
     """What the agent asks its users, as long as nobody has answered: a permission, or an elicitation."""
 
@@ -126,6 +149,8 @@ class PermissionRequest(Struct, frozen=True, omit_defaults=True):
     method: str
     options: tuple[str, ...] = ()
     prompt_id: PromptId | None = None
+    child: ChildId | None = None
+    """The child session that asks."""
 
 
 class Resolved(Struct, frozen=True, omit_defaults=True):
@@ -186,6 +211,15 @@ class SessionState(Struct, frozen=True, omit_defaults=True):
     resolved: tuple[Resolved, ...] = ()
     keys: dict[str, Key] = {}
     clients: dict[ClientId, str] = {}
+    children: dict[str, Child] = {}
+    """The children of the agent's session, by the agent's ids; oldest first."""
+    child_count: int = 0
+    """The highest number of a child: no id of ours is given twice."""
+
+    @property
+    def running_children(self) -> tuple[ChildId, ...]:
+        """The children that are at work, or wait for users."""
+        return tuple(each.child_id for each in self.children.values() if each.is_busy)
 
     @property
     def work(self) -> AllWork:

@@ -1,15 +1,15 @@
 """One connection to an agent: the handshake, and which frame belongs to which session.
 
 Each session that lives here has an `AgentInbound`, which hears its frames in the order the agent wrote them.
-Updates of a session whose `session/new` is not answered yet are held and follow its answer. No update is
-interpreted here.
+Updates of a session whose `session/new` is not answered yet are held and follow its answer. A child session that
+the agent has announced is heard with the session whose child it is. No update is interpreted here.
 """
 
 from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -116,6 +116,8 @@ class AgentConnection:
         self._told_of: set[SessionId] = set()
         """Every session that the agent has heard of, also those that have left."""
         self._sessions: dict[str, AgentInbound] = {}
+        self._children: dict[str, AgentInbound] = {}
+        """Child sessions that were announced here, with whose they are."""
         self._asked: dict[ExactId, AgentInbound] = {}
         """Requests of the agent that are not answered, with whom they concern."""
         self._touched: dict[int, AgentInbound] = {}
@@ -124,8 +126,8 @@ class AgentConnection:
         """Requests on their way that may make a session known here."""
         self._orphans: list[AgentInbound] = []
         """Sessions that were being opened when the agent went."""
-        self._held: dict[str, list[Request | UpdateParams]] = {}
-        self._held_frames = 0
+        self._held: list[tuple[str, Request | UpdateParams]] = []
+        """Frames of sessions that may be about to exist, in their order."""
         self.listeners: dict[AgentSessionId, list[Listener]] = {}
         """The clients of each session."""
         self.peer = Peer(agent.link, self._incoming, self._settled, self._update)
@@ -253,6 +255,7 @@ class AgentConnection:
         if known_as is not None:
             assert not self.has(known_as), "the caller looked whether the id is free"
             self._sessions[known_as] = inbound
+            self._know_children(inbound, inbound.children)
 
         def answered(frame: Result | Failure | None) -> None:
             self._openings -= 1
@@ -264,9 +267,9 @@ class AgentConnection:
             agent_session_id = opened(frame)
             if agent_session_id is not None:
                 self._register(agent_session_id, inbound)
-            if not self._openings and self._held_frames:
-                self.strays["held"] += self._held_frames
-                self._held, self._held_frames = {}, 0
+            if not self._openings and self._held:
+                self.strays["held"] += len(self._held)
+                self._held = []
 
         self._told_of.add(inbound.session_id)
         self.ask(inbound, method, params, answered)
@@ -275,13 +278,16 @@ class AgentConnection:
 
     def _register(self, agent_session_id: AgentSessionId, inbound: AgentInbound) -> None:
         self._sessions[agent_session_id] = inbound
-        held = self._held.pop(agent_session_id, [])
-        self._held_frames -= len(held)
-        for frame in held:
-            if isinstance(frame, Request):
-                self._ask_users(inbound, frame)
+        self._know_children(inbound, inbound.children)
+        held, self._held = self._held, []
+        for session_id, frame in held:
+            # Looked up one by one: what is held may announce a child, whose frames are held behind it.
+            if self._find(session_id)[0] is not inbound:
+                self._held.append((session_id, frame))
+            elif isinstance(frame, Request):
+                self._ask_users(inbound, frame, self._find(session_id)[1])
             else:
-                inbound.updated(frame.update, frame.beside)
+                self._update(frame)
         self._touch(inbound)
         if self.profile is not None and self.profile.ready:
             # Only now: the session is known here, so nothing the agent sends after it can be dropped.
@@ -322,6 +328,20 @@ class AgentConnection:
         """The session does not live here any more; another that has the same id stays."""
         if self._sessions.get(agent_session_id) is inbound:
             del self._sessions[agent_session_id]
+            self._children = {name: each for name, each in self._children.items() if each is not inbound}
+
+    def _know_children(self, inbound: AgentInbound, children: Iterable[str]) -> None:
+        """These are the session's. A child stays whose it was first: an agent cannot give it to another session."""
+        for each in children:
+            self._children.setdefault(each, inbound)
+
+    def _find(self, session_id: str) -> tuple[AgentInbound | None, str | None]:
+        """Who hears of a session, and which child of its it is."""
+        inbound = self._sessions.get(session_id)
+        if inbound is not None:
+            return inbound, None
+        inbound = self._children.get(session_id)
+        return inbound, None if inbound is None else session_id
 
     def end_now(self, *, kill: bool) -> bool:
         """Signal the agent's process. False if it has none: then only `aclose` ends it."""
@@ -379,6 +399,9 @@ class AgentConnection:
             for session_id, each in everybody:
                 self._tell_behind(session_id, each, tell[id(each.client)])
             return bool(everybody)
+        inbound, child = self._find(named)
+        if inbound is not None and child is not None:
+            named = inbound.agent_session_id or named
         listeners = self.listeners.get(AgentSessionId(named), [])
         for each in listeners:
             self._place(named, partial(each.heard, frame))
@@ -405,20 +428,24 @@ class AgentConnection:
         self._update(params)
 
     def _update(self, params: UpdateParams) -> None:
-        inbound = self._sessions.get(params.session_id)
+        inbound, child = self._sessions.get(params.session_id), None
+        if inbound is None:
+            inbound, child = self._find(params.session_id)
         if inbound is None:
             self._hold(params.session_id, params)
             return
-        inbound.updated(params.update, params.beside)
+        announced = inbound.updated(params.update, child, params.beside)
+        if announced is not None:
+            self._know_children(inbound, (announced,))
         self._touch(inbound)
 
     def _request(self, frame: Request) -> None:
         session_id = peek_session_id(frame.params) or ""
-        inbound = self._sessions.get(session_id)
+        inbound, child = self._find(session_id)
         if not is_offered_permission_request(frame):
             self._refuse(inbound, frame, UNKNOWN_MODE)
         elif inbound is not None and frame.method in PERMISSION_METHODS:
-            self._ask_users(inbound, frame)
+            self._ask_users(inbound, frame, child)
         elif frame.method not in PERMISSION_METHODS:
             self._ask_client(session_id, frame)
         elif not self._hold(session_id, frame):
@@ -432,7 +459,7 @@ class AgentConnection:
     # -- requests for a client ----------------------------------------------------------------------------------
 
     def _ask_client(self, session_id: str, frame: Request) -> None:
-        inbound = self._sessions.get(session_id)
+        inbound = self._find(session_id)[0]
         asked = self._asked_of_all(frame) if not session_id else [] if inbound is None else [inbound]
         if not self._ask_next(asked, frame, set()):
             self._refuse(inbound, frame)
@@ -494,9 +521,9 @@ class AgentConnection:
             each.place(partial(placed, each))
             self._touch(each)
 
-    def _ask_users(self, inbound: AgentInbound, frame: Request) -> None:
+    def _ask_users(self, inbound: AgentInbound, frame: Request, child: str | None) -> None:
         self._asked[exact(frame.id)] = inbound
-        inbound.asked_users(frame)
+        inbound.asked_users(frame, child)
         self._touch(inbound)
 
     def answer(self, request_id: RequestId, answer: Raw) -> None:
@@ -517,11 +544,10 @@ class AgentConnection:
 
     def _hold(self, session_id: str, frame: Request | UpdateParams) -> bool:
         """Keep a frame of a session that may be about to exist. False, and counted, if it cannot be one."""
-        if not self._openings or self._held_frames >= self.limits.agent_inputs:
+        if not self._openings or len(self._held) >= self.limits.agent_inputs:
             self.strays["unknown_session"] += 1
             return False
-        self._held.setdefault(session_id, []).append(frame)
-        self._held_frames += 1
+        self._held.append((session_id, frame))
         return True
 
     def _touch(self, inbound: AgentInbound) -> None:

@@ -168,9 +168,9 @@ class AgentDriver:
                 self._tasks.start_soon(self._wait_for, effect)
             case fx.ArmTimeLimit(prompt_id, after_s):
                 self._time_limits.arm(prompt_id, after_s)
-            case fx.AnswerAgent(request_id, answer):
+            case fx.AnswerAgent() | fx.CancelChildWork():
                 if agent_session is not None:
-                    agent_session.answer(request_id, answer)
+                    agent_session.tell(effect)
             case fx.CloseAgentSession():
                 self._close()
 

@@ -11,7 +11,9 @@ from enum import Enum, auto
 from typing import NamedTuple
 
 from msgspec import UNSET, Raw, UnsetType
+from msgspec.structs import replace
 
+from turnwire.core.child_sessions import ANNOUNCES, read_announcement
 from turnwire.core.correlation import names
 from turnwire.core.dialect import read_permission_request
 from turnwire.core.events import SessionUpdated
@@ -100,6 +102,8 @@ class AgentInbound:
         """The history that the agent tells on `session/load`, folded aside."""
         self.repeats: Repeats | None = None
         """What the agent repeats of the history after `session/resume`, until it answers its first prompt."""
+        self.children: frozenset[str] = frozenset()
+        """The agent's ids of child sessions that the log knows, if the agent is to bring this session back."""
         self.news: list[Said] = []
         """What is new, said before the answer to load or resume: it is told after it."""
         self.is_over = False
@@ -110,22 +114,27 @@ class AgentInbound:
         """The session is open at the agent, which was told so and can be asked things from now on."""
         self.ready()
 
-    def updated(self, update: Raw, beside: Raw | UnsetType = UNSET) -> None:
-        """A `session/update`, with what is beside it. One that cannot be read is no news to anybody."""
+    def updated(self, update: Raw, child: str | None = None, beside: Raw | UnsetType = UNSET) -> str | None:
+        """A `session/update`, of a child session if one is named, with what is beside it.
+
+        Gives the child that it announces, if it does. One that cannot be read is no news to anybody.
+        """
         if self.is_over:
-            return
+            return None
         self.frames.updated(update)
         try:
             peek = peek_update(update)
         except RemoteProtocolError:
-            return
+            return None
+        said = Said(update, beside, child)
         is_before = self.agent_session_id is None and self.how in {"load", "resume"}
-        if self.repeats is not None and (peek.kind not in CURRENT_STATE or not is_before):
-            self._compare(self.repeats, Said(update, beside), peek)
+        if self.repeats is not None and child is None and (peek.kind not in CURRENT_STATE or not is_before):
+            self._compare(self.repeats, said, peek)
         elif is_before:
-            self._before_the_answer(Said(update, beside), peek.kind)
+            self._before_the_answer(said, peek.kind)
         else:
-            self._tell(Said(update, beside), peek)
+            self._tell(said, peek)
+        return read_announcement(update).session_id if peek.kind == ANNOUNCES else None
 
     def tell(self, said: Said) -> None:
         """An update that has been read once, and is news."""
@@ -138,8 +147,17 @@ class AgentInbound:
             named = (each for each, request_id in self.asked.items() if names(peek.prompt_request_id, request_id))
             ends = next(named, _ANOTHER)
         self._put(
-            AgentUpdate(at=self._clock.now_ms(), update=said.update, peek=peek, ends=ends, beside=said.beside)
+            AgentUpdate(
+                at=self._clock.now_ms(),
+                update=said.update,
+                peek=peek,
+                ends=ends,
+                beside=said.beside,
+                child=said.child,
+            )
         )
+        if said.child is not None:
+            return
         if peek.state == "idle" and self.owed is not None and self.owed.by is OwedBy.IDLE:
             self.owed = None
             self._ready()
@@ -171,16 +189,17 @@ class AgentInbound:
 
     def _before_the_answer(self, said: Said, kind: str) -> None:
         """A load tells history first. Only what is true now is new to the log, and it waits for the answer."""
-        if self.replay is None or kind in CURRENT_STATE:
+        if self.replay is None or kind in CURRENT_STATE or kind == ANNOUNCES:
             self.news.append(said)
-        else:
+        elif said.child is None:
             self.replay.apply(SessionUpdated(at=0, kind=kind, update=said.update))
 
-    def asked_users(self, request: Request) -> None:
-        """A permission request for the session's users."""
+    def asked_users(self, request: Request, child: str | None = None) -> None:
+        """A permission request for the session's users, of a child session if one is named."""
         self.end_repeats()
         self.frames.heard(request)
-        self.put(read_permission_request(self._clock.now_ms(), request, new_ids.permission_id()))
+        asks = read_permission_request(self._clock.now_ms(), request, new_ids.permission_id())
+        self.put(asks if child is None else replace(asks, child=child))
 
     def asked_client(
         self,

@@ -35,6 +35,7 @@ from turnwire.core.dialect import (
     read_steer_result,
     session_params,
 )
+from turnwire.core.effects import AnswerAgent, CancelChildWork
 from turnwire.core.events import CancelRung, LostChoice, OpeningRefused, TurnEnd
 from turnwire.core.inputs import AgentHasPrompt, AgentReady, AgentRefused, ChoicesTold, SteerAnswered
 from turnwire.core.repeats import Repeats
@@ -43,7 +44,7 @@ from turnwire.core.translate.members import members
 from turnwire.core.translate.sessions import mcp_servers
 from turnwire.core.view import View
 from turnwire.errors import ContentRefused, LinkError
-from turnwire.ids import AgentSessionId, PromptId, RequestId
+from turnwire.ids import AgentSessionId, PromptId
 from turnwire.runtime.agent_connection import AgentConnection
 from turnwire.runtime.agent_exit import one_line
 from turnwire.runtime.agent_inbound import AgentInbound, Owed, OwedBy
@@ -176,6 +177,7 @@ class AgentSession:
         self._inbound.replay = View() if how == "load" else None
         self._inbound.repeats = self._repeats(state) if how == "resume" else None
         self._inbound.news = []
+        self._inbound.children = frozenset(state.children if how in {"load", "resume"} else ())
         known_as = named if how in {"load", "resume"} else None
         servers = mcp_servers(state.setup.mcp_servers, self._profile.version)
         setup = replace(state.setup, mcp_servers=servers)
@@ -398,9 +400,13 @@ class AgentSession:
         elif not self._connection.end_now(kill=rung is CancelRung.KILL):
             self._tasks.start_soon(self._connection.aclose)
 
-    def answer(self, request_id: RequestId, answer: Raw) -> None:
-        """The users' answer to a permission request."""
-        self._connection.answer(request_id, answer)
+    def tell(self, effect: AnswerAgent | CancelChildWork) -> None:
+        """The users' answer to a permission request, or that a child session is to stop."""
+        if isinstance(effect, AnswerAgent):
+            self._connection.answer(effect.agent_request_id, effect.answer)
+        else:
+            named = session_params(AgentSessionId(effect.agent_id))
+            self._connection.notify(self._inbound, SESSION_CANCEL, named)
 
     def leave(self) -> None:
         """The session is over, or lives elsewhere now. Nothing is heard from here any more."""

@@ -13,9 +13,11 @@ from collections.abc import Callable, Sequence
 from msgspec import Raw
 from msgspec.structs import replace
 
+from turnwire.core.child_sessions import ANNOUNCES
 from turnwire.core.evolve import TOOL_KINDS
 from turnwire.core.inputs import AgentAsks, AgentGone, AgentHasPrompt, AgentReady, AgentUpdate, AnyInput, Verdict
 from turnwire.core.policy import KnownCall, Rule, amended, judge, read_request
+from turnwire.core.translate.members import members, text_of
 from turnwire.ids import SessionId
 from turnwire.limits import REMEMBERED_TOOLS, KiB
 
@@ -41,17 +43,10 @@ class Rules:
 class KnownCalls:
     """The tool calls that an agent told of in a turn, newest kept."""
 
-    def __init__(self) -> None:
+    def __init__(self, protocol_version: int) -> None:
+        """What null means is a matter of the agent's version."""
         self._calls: dict[str, KnownCall] = {}
-        self._null_clears = False
-
-    def forget(self) -> None:
-        self._calls.clear()
-
-    def opened(self, protocol_version: int) -> None:
-        """An agent has the session. What null means is a matter of its version."""
         self._null_clears = protocol_version >= 2
-        self.forget()
 
     def told(self, tool_call_id: str | None, change: Raw, *, anew: bool = False) -> KnownCall | None:
         """All that is known of the call now; none if the change cannot be read."""
@@ -72,30 +67,54 @@ class SessionRules:
     def __init__(self, rules: Rules, session_id: SessionId) -> None:
         self._rules = rules
         self._session_id = session_id
-        self._calls = KnownCalls()
+        self._calls: dict[str | None, KnownCalls] = {}
+        """Those of the session, and of each child session by the agent's id: their ids are their own."""
+        self._here: set[str | None] = {None}
+        """The session, and its children that work where it does."""
+        self._version = 1
 
     def judged(self, happened: AnyInput, cwd: str) -> AnyInput:
         """What happened at the agent, in its order. A permission request comes back with its verdict."""
         match happened:
             case AgentUpdate() if happened.peek.kind in _TELLING:
                 peek = happened.peek
-                self._calls.told(peek.tool_call_id, happened.update, anew=peek.kind == "tool_call")
+                calls = self._calls_of(happened.child)
+                calls.told(peek.tool_call_id, happened.update, anew=peek.kind == "tool_call")
+            case AgentUpdate() if happened.peek.kind == ANNOUNCES:
+                self._announced(happened, cwd)
             case AgentAsks():
                 return replace(happened, verdict=self._verdict(happened, cwd))
             case AgentReady():
-                self._calls.opened(happened.protocol_version)
+                self._version = happened.protocol_version
+                self._calls, self._here = {}, {None}
             case AgentHasPrompt() | AgentGone():
-                self._calls.forget()
+                self._calls = {}
             case _:
                 pass
         return happened
 
+    def _calls_of(self, child: str | None) -> KnownCalls:
+        calls = self._calls.get(child)
+        if calls is None:
+            calls = self._calls[child] = KnownCalls(self._version)
+        return calls
+
+    def _announced(self, update: AgentUpdate, cwd: str) -> None:
+        """A child works where its parent does, unless the agent says otherwise."""
+        said = members(update.update)
+        child, placed = text_of(said, "sessionId"), text_of(said, "cwd")
+        if placed not in {None, cwd} or update.child not in self._here:
+            self._here.discard(child)
+        elif child is not None and (placed == cwd or "cwd" not in said):
+            self._here.add(child)
+
     def _verdict(self, asks: AgentAsks, cwd: str) -> Verdict | None:
         request = read_request(asks.method, asks.params)
-        if request is None:
+        if request is None or asks.child not in self._here:
+            # A rule is about the session's directory. An agent must not move that by where it says a child works.
             return None
         # What a permission request says of its call is an update like any other.
-        call = self._calls.told(request.tool_call_id, request.tool_call)
+        call = self._calls_of(asks.child).told(request.tool_call_id, request.tool_call)
         if call is None:
             return None
         attended = self._rules.attended(self._session_id)

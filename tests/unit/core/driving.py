@@ -21,7 +21,7 @@ from turnwire.core.decide import Plan, decide
 from turnwire.core.evolve import fold
 from turnwire.core.state import NOTHING, SessionState
 from turnwire.errors import TurnwireError
-from turnwire.ids import AgentSessionId, ClientId, MessageId, PermissionId, PromptId, RequestId, SessionId
+from turnwire.ids import AgentSessionId, ChildId, ClientId, MessageId, PermissionId, PromptId, RequestId, SessionId
 from turnwire.limits import Limits
 from turnwire.wire.peek import peek_update
 
@@ -301,7 +301,14 @@ SAMPLES: tuple[ev.AnyEvent, ...] = (
     ),
     ev.AgentExited(at=AT, reason="agent_exited", exit_code=9, signal="KILL", stderr_tail="oops"),
     ev.HistoryCompared(at=AT, replayed=4, matched=3, missing=1, first_difference="the second message"),
-    ev.SessionUpdated(at=AT, kind="plan", update=raw({"sessionUpdate": "plan", "x": 1.0}), prompt_id=_T),
+    ev.SessionUpdated(
+        at=AT,
+        kind="plan",
+        update=raw({"sessionUpdate": "plan", "x": 1.0}),
+        prompt_id=_T,
+        child=ChildId("s1.1"),
+        names={"a": "s1.1"},
+    ),
     ev.PromptAccepted(
         at=AT,
         prompt_id=_T,
@@ -341,6 +348,7 @@ SAMPLES: tuple[ev.AnyEvent, ...] = (
     ev.PermissionAnsweredLate(at=AT, request_id=_Q, author="bob", client_id=_P),
     ev.CancelAsked(at=AT, prompt_id=_T, author="bob", client_id=_P),
     ev.CancelEscalated(at=AT, prompt_id=_T, rung=ev.CancelRung.TERMINATE),
+    ev.ChildCancelAsked(at=AT, child=ChildId("s1.1"), author="ann"),
     ev.TurnCompleted(
         at=AT,
         prompt_id=_T,

@@ -68,6 +68,8 @@ def _values(given: Any) -> st.SearchStrategy[Any]:
         return st.one_of([_values(each) for each in get_args(given)])
     if get_origin(given) is tuple:
         return st.lists(_values(get_args(given)[0]), max_size=3).map(tuple)
+    if get_origin(given) is dict:
+        return st.dictionaries(*map(_values, get_args(given)), max_size=2)
     if issubclass(given, Struct):
         hints = get_type_hints(given)
         return st.builds(given, **{each.name: _values(hints[each.name]) for each in fields(given)})

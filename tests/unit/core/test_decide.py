@@ -46,12 +46,13 @@ from turnwire.errors import (
     SessionNotFound,
     TurnwireError,
 )
-from turnwire.ids import ClientId, PromptId, SessionId
+from turnwire.ids import ChildId, ClientId, PromptId, SessionId
 from turnwire.limits import Limits
 
 CREATE = i.CreateSession(at=AT, session_id=SessionId("s1"), cwd="/w", title="t", author="ann")
 ATTACH = i.Attach(at=AT, client_id=ClientId("c1"), role="observer", author="ann")
 DETACH = i.Detach(at=AT, client_id=ClientId("c1"), reason="lost")
+CANCEL_CHILD = i.CancelChild(at=AT, child=ChildId("s1.1"), author="ann")
 RENAME = i.Rename(at=AT, title="new", author="ann")
 HOLD = i.HoldQueue(at=AT, reason="asked", author="ann")
 RELEASE = i.ReleaseQueue(at=AT, author="ann")
@@ -68,6 +69,7 @@ INPUTS: tuple[i.AnyInput, ...] = (
     edit("p1", "x"),
     remove("p1"),
     cancel(),
+    CANCEL_CHILD,
     answer(),
     settle("p1"),
     HOLD,

@@ -57,11 +57,14 @@ class Room(AgentInbound):
         self.waits = 0
         self.answers: list[Callable[[Result | Failure], None]] = []
 
-    def updated(self, update: Raw, beside: Raw | UnsetType = UNSET) -> None:
-        self.heard.append(msgspec.json.decode(update)["content"]["text"])
+    def updated(self, update: Raw, child: str | None = None, beside: Raw | UnsetType = UNSET) -> str | None:
+        said = msgspec.json.decode(update)
+        text = f"announced {said['sessionId']}" if "sessionId" in said else said["content"]["text"]
+        self.heard.append(text if child is None else f"{child}: {text}")
+        return said.get("sessionId")
 
-    def asked_users(self, request: Request) -> None:
-        self.heard.append(f"asked {request.id!r}")
+    def asked_users(self, request: Request, child: str | None = None) -> None:
+        self.heard.append(f"asked {request.id!r}" if child is None else f"{child} asked {request.id!r}")
 
     def registered(self) -> None: ...
 
@@ -505,3 +508,74 @@ async def test_a_dismissed_connection_tells_its_sessions_at_once_and_only_once()
         await connection.aclose()
         await quiet()
         assert room.heard == ["opened a1", "gone agent_recycled"]
+
+
+# -- child sessions ------------------------------------------------------------------------------------------
+
+
+def announce(agent: HandAgent, child: str, on: str = "a1") -> None:
+    update = {"sessionUpdate": "subagent_update", "sessionId": child}
+    agent.send({"method": "session/update", "params": {"sessionId": on, "update": update}})
+
+
+async def test_a_child_is_heard_with_its_session_once_it_was_announced() -> None:
+    async with connected() as (connection, agent):
+        room = await opened(connection, agent)
+        agent.update("too early", "c1")
+        announce(agent, "c1")
+        agent.update("inside", "c1")
+        announce(agent, "c2", on="c1")
+        agent.send(
+            {"id": "q", "method": "session/request_permission", "params": {"sessionId": "c2", "options": []}}
+        )
+        agent.send({"id": "f", "method": "fs/read_text_file", "params": {"sessionId": "c1", "path": "/x"}})
+        await quiet()
+        assert room.heard[1:] == [
+            "announced c1",
+            "c1: inside",
+            "c1: announced c2",
+            "c2 asked 'q'",
+            "wants fs/read_text_file",
+        ]
+        assert connection.strays == {"unknown_session": 1}
+        connection.forget(AgentSessionId("a1"), room)
+        agent.update("gone", "c1")
+        await quiet()
+        assert connection.strays == {"unknown_session": 2}
+
+
+async def test_children_that_are_announced_before_the_session_is_known_keep_their_place() -> None:
+    async with connected() as (connection, agent):
+        room = Room()
+        connection.open_session(room, "session/new", NEW, room.opened, None)
+        agent.update("one")
+        announce(agent, "c1")
+        agent.update("two", "c1")
+        agent.update("three")
+        await agent.answer("session/new", {"sessionId": "a1"})
+        await quiet()
+        assert room.heard == ["opened a1", "one", "announced c1", "c1: two", "three"]
+        assert not connection.strays
+
+
+async def test_a_child_stays_whose_it_was_first() -> None:
+    async with connected() as (connection, agent):
+        first, second = await opened(connection, agent), await opened(connection, agent, "a2")
+        announce(agent, "c1")
+        announce(agent, "c1", on="a2")
+        announce(agent, "a1", on="a2")
+        agent.update("whose?", "c1")
+        agent.update("mine", "a1")
+        await quiet()
+        assert first.heard[1:] == ["announced c1", "c1: whose?", "mine"]
+        assert second.heard[1:] == ["announced c1", "announced a1"]
+
+
+async def test_children_that_the_log_knows_are_heard_from_the_asking_on() -> None:
+    async with connected() as (connection, agent):
+        room = Room()
+        room.children = frozenset({"c1"})
+        connection.open_session(room, "session/load", NEW, room.opened, AgentSessionId("a1"))
+        agent.update("again", "c1")
+        await quiet()
+        assert room.heard == ["c1: again"]

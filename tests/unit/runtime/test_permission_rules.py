@@ -43,12 +43,14 @@ class Heard:
     def hear(self, given: AnyInput) -> AnyInput:
         return self._rules.judged(given, "/w")
 
-    def update(self, kind: str = "tool_call_update", call: str = "t", /, **said: Any) -> None:
+    def update(
+        self, kind: str = "tool_call_update", call: str = "t", /, child: str | None = None, **said: Any
+    ) -> None:
         update = raw({"sessionUpdate": kind, "toolCallId": call, **said})
-        given = AgentUpdate(at=1, update=update, peek=peek_update(update))
+        given = AgentUpdate(at=1, update=update, peek=peek_update(update), child=child)
         assert self.hear(given) is given
 
-    def ask(self, call: str = "t", /, **said: Any) -> str | None:
+    def ask(self, call: str = "t", /, child: str | None = None, **said: Any) -> str | None:
         """The option that a rule chooses."""
         params = raw({"options": OPTIONS, "toolCall": {"toolCallId": call, **said}})
         asks = AgentAsks(
@@ -57,6 +59,7 @@ class Heard:
             agent_request_id=1,
             method="session/request_permission",
             params=params,
+            child=child,
         )
         asked = self.hear(asks)
         assert isinstance(asked, AgentAsks)
@@ -132,3 +135,24 @@ def test_a_call_too_large_to_remember_is_judged_only_by_its_question() -> None:
     assert heard.ask() is None
     assert heard.ask(kind="read", locations=many) == "allow_once"
     assert heard.ask() is None
+
+
+def test_a_call_of_a_child_is_not_the_one_of_its_session_that_has_the_same_id() -> None:
+    heard = Heard()
+    heard.update("subagent_update", sessionId="c")
+    heard.update("tool_call", kind="read", locations=OPEN)
+    assert heard.ask() == "allow_once"
+    assert heard.ask(child="c") is None
+    heard.update("tool_call", kind="read", locations=OPEN, child="c")
+    assert heard.ask(child="c") == "allow_once"
+
+
+def test_a_child_that_works_elsewhere_or_nobody_knows_where_is_judged_by_users() -> None:
+    heard = Heard()
+    heard.update("subagent_update", sessionId="here", cwd="/w")
+    heard.update("subagent_update", sessionId="away", cwd="/")
+    heard.update("subagent_update", child="away", sessionId="inner")
+    for child, answer in (("here", "allow_once"), ("away", None), ("inner", None), ("stranger", None)):
+        assert heard.ask(child=child, kind="read", locations=OPEN) == answer
+    heard.update("subagent_update", sessionId="here", cwd="/x")
+    assert heard.ask(child="here", kind="read", locations=OPEN) is None

@@ -49,6 +49,8 @@ class Dialect(Struct, frozen=True, kw_only=True):
     """The `turn_complete` update has the usage too, for clients that have ended the turn before the answer."""
     boolean_options: bool = True
     """It takes config options that are on or off."""
+    children: bool = False
+    """v1 that knows child sessions. On v2 every client does."""
 
 
 # -- how a turn ended ---------------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from typing import NamedTuple, TypeAlias
 
 from msgspec import UNSET, Raw, UnsetType
 
-from turnwire.ids import PermissionId, PromptId
+from turnwire.ids import ChildId, PermissionId, PromptId
 
 
 class Tell(NamedTuple):
@@ -19,6 +19,8 @@ class Tell(NamedTuple):
     update: Raw
     beside: Raw | UnsetType = UNSET
     """What its params have beside the update, as an object."""
+    child: ChildId | None = None
+    """The child session that it is of; none if it is of the session itself."""
 
 
 class TellBlocked(NamedTuple):

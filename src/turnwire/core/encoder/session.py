@@ -18,6 +18,7 @@ last of them, and one who was cut inside gets the whole unit again.
         a v1 client must ask for and did not, and ids of a v2 agent that lost the session and counts anew.
     D4  The state that a v2 client hears is the turn's, so each turn has one running and one idle, whatever the
         agent repeats.
+    D6  Child sessions are told by `children`. What they say neither begins the turn for the client nor ends it.
     D5  A turn whose agent says itself that it took the prompt runs for the client from the message on, or from the
         first word of the agent. One that the agent refused never ran, and has no idle.
 """
@@ -30,9 +31,12 @@ from copy import deepcopy
 from msgspec import UNSET, Raw, Struct, UnsetType, field, json, structs
 
 from turnwire.core import events as ev
+from turnwire.core.child_sessions import ANNOUNCES, renamed
 from turnwire.core.choices import mode_update, options_update
+from turnwire.core.encoder.children import children_for, knows_children
 from turnwire.core.encoder.encoder import Dialect, EndedTurn, encoder_for
 from turnwire.core.encoder.outgoing import Ask, Outgoing, Tell, TellBlocked, Withdraw
+from turnwire.core.ending import CANCELLED
 from turnwire.core.evolve import MARKERS
 from turnwire.core.permissions import KINDS
 from turnwire.core.translate.members import members, raw
@@ -42,7 +46,7 @@ from turnwire.core.translate.permissions import translate_permission_request
 from turnwire.core.translate.sessions import updates_after
 from turnwire.core.translate.updates import Translator, translator_for
 from turnwire.errors import ContentRefused
-from turnwire.ids import AgentSessionId, PermissionId, PromptId, SessionId
+from turnwire.ids import AgentSessionId, ChildId, PermissionId, PromptId, SessionId
 from turnwire.wire.jsonrpc import INTERNAL_ERROR, INVALID_PARAMS
 from turnwire.wire.peek import peek_update
 from turnwire.wire.schema.update import STATES
@@ -105,14 +109,18 @@ class SessionEncoder:
         self._known = Known(session_id)
         self._encoder = encoder_for(dialect, self._known.losses)
         self._translator: Translator | None = None
+        self._children = children_for(dialect, session_id, self._known.losses)
+        self._has_children = False
 
     def copy(self) -> SessionEncoder | None:
         """A fold that stands where this one does, and goes on by itself. None if it translates: that is long."""
-        if self._translator is not None:
+        if self._translator is not None or (self._has_children and self._children.is_long):
             return None
         other = SessionEncoder(self._dialect, self._known.session_id)
         other._known = deepcopy(self._known)
         other._encoder = encoder_for(self._dialect, other._known.losses)
+        if self._has_children:
+            other._has_children, other._children = True, deepcopy(self._children)
         return other
 
     @property
@@ -138,7 +146,7 @@ class SessionEncoder:
     def take(self, event: ev.AnyEvent, *, own: bool) -> list[Outgoing]:
         """What the client is sent because of `event`. `own`: it is of a prompt that this client sent."""
         if isinstance(event, ev.SessionUpdated):
-            return self._release(event) + self._update(event)
+            return self._said(event)
         if isinstance(event, ev.AgentStarted):
             return self._started(event)
         if isinstance(event, ev.ModeChanged):
@@ -147,9 +155,36 @@ class SessionEncoder:
             return self._requested(event)
         if isinstance(event, ev.PermissionResolved):
             self._known.requests.pop(event.request_id, None)
-            return [Withdraw(event.request_id)]
+            return [Withdraw(event.request_id), *self._children.resolved(event.request_id)]
         held = self._translator.part() if self._translator is not None and isinstance(event, _PARTS) else []
-        return [Tell(each) for each in held] + self._turn(event, own=own)
+        return [Tell(each) for each in held] + self._of_children(event) + self._turn(event, own=own)
+
+    def _of_children(self, event: ev.AnyEvent) -> list[Outgoing]:
+        """What is told of child sessions before an event that is no update."""
+        if not self._has_children:
+            return []
+        if isinstance(event, ev.AgentExited):
+            return self._children.lost()
+        told = self._children.part() if isinstance(event, _PARTS) else []
+        if isinstance(event, ev.TurnCompleted | ev.TurnFailed) and event.prompt_id == self._known.active:
+            is_done = isinstance(event, ev.TurnCompleted) and event.stop_reason != CANCELLED
+            told += self._children.turn_ended(is_done=is_done)
+        return told
+
+    def children(self) -> list[Outgoing]:
+        """The child sessions that there are, for a client that has not heard the history."""
+        return self._children.standing()
+
+    def _said(self, event: ev.SessionUpdated) -> list[Outgoing]:
+        if event.names:
+            event = structs.replace(event, update=renamed(event.kind, event.update, event.names))
+        if event.child is None and (child := self._children.addressed(event)) is not None:
+            event = structs.replace(event, child=child)
+        if event.child is None and not (event.names and event.kind == ANNOUNCES):
+            return self._release(event) + self._update(event)
+        self._has_children = True
+        begun = self._release(event) if event.child is None else []
+        return begun + self._children.take(event)
 
     def state(self) -> list[Outgoing]:
         """Where the session stands, for a client that has just heard its history (R44)."""
@@ -247,13 +282,16 @@ class SessionEncoder:
 
     def _requested(self, event: ev.PermissionRequested) -> list[Outgoing]:
         known = self._known
-        params = self._own_session(event.method, event.params)
+        params, told = self._own_session(event.method, event.params, event.child), list[Outgoing]()
+        if event.child is not None:
+            self._has_children = True
+            told, params = self._children.asks(event, event.child, params)
         ask = Ask(event.request_id, event.method, params)
         if event.prompt_id is None or event.prompt_id != known.active:
-            return [ask]
+            return [*told, ask]
         known.requests[event.request_id] = KINDS.get(event.method, event.method)
         # A turn that waits already waits for one thing more.
-        return [ask, *(self._state(known.state) if known.state == BLOCKED else [])]
+        return [*told, ask, *(self._state(known.state) if known.state == BLOCKED else [])]
 
     def _state(self, state: str) -> list[Outgoing]:
         known = self._known
@@ -301,6 +339,7 @@ class SessionEncoder:
         came_back = event.agent_session_id == known.agent_session_id and event.how != "lost"
         same_life = version == known.agent_version == 2 and came_back
         known.agent_version, known.agent_session_id = version, event.agent_session_id
+        self._children.started(version, known.life, came_back=came_back and event.how in {"load", "resume"})
         if same_life and self._translator is not None:
             self._translator.offers(event.offers)
         elif not same_life:
@@ -357,10 +396,11 @@ class SessionEncoder:
             return update
         return raw({**fields, "configOptions": without_booleans(self._known.options, self._known.losses)})
 
-    def _own_session(self, method: str, params: Raw) -> Raw:
+    def _own_session(self, method: str, params: Raw, child: ChildId | None) -> Raw:
         version = self._known.agent_version or self._dialect.version
+        asking = child if child is not None and knows_children(self._dialect) else self._known.session_id
         return translate_permission_request(
-            method, params, version, self._dialect.version, self._known.session_id, self._known.losses
+            method, params, version, self._dialect.version, asking, self._known.losses
         )
 
 

@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from msgspec import Raw, Struct
 
+from turnwire.core.child_sessions import ANNOUNCES
 from turnwire.core.dialect import NEWEST_VERSION, AgentProfile
 from turnwire.core.known_clients import find_client
 from turnwire.core.translate.members import as_object, child, entries, is_offered, members, raw, text_of
@@ -29,7 +30,7 @@ _GATED: Final[dict[str, tuple[tuple[str, ...], str]]] = {
     "compaction_summary_chunk": (("session",), "compaction"),
     "plan_update": ((), "plan"),
     "plan_removed": ((), "plan"),
-    "subagent_update": ((), "subagents"),
+    ANNOUNCES: ((), "subagents"),
     "session_message": ((), "subagents"),
     "session_message_chunk": ((), "subagents"),
 }
@@ -61,6 +62,11 @@ class ClientProfile(Struct, frozen=True, kw_only=True):
     name: str | None = None
     raw: Raw = Raw(b"{}")
     """Its capabilities, as they came."""
+
+    @property
+    def knows_children(self) -> bool:
+        """Whether it is a v1 client that said that it knows child sessions. On v2 every client does."""
+        return self.version == 1 and ANNOUNCES not in self.withheld
 
     @property
     def is_answered_at_once(self) -> bool:

@@ -16,7 +16,7 @@ from msgspec import Raw
 from turnwire.core.translate.members import entries, members, raw, text_of
 from turnwire.core.translate.tools import block_to_v1
 from turnwire.core.view.patch import is_null
-from turnwire.core.view.transcript import read_plain
+from turnwire.core.view.transcript import nested_under, read_plain
 from turnwire.ids import PromptId
 
 WHOLE: Final = {
@@ -37,6 +37,8 @@ class _Last(NamedTuple):
     kind: str
     turn: PromptId | None
     message_id: str
+    nested: str | None
+    """The tool call in which it was said."""
 
 
 class MessagesToV2:
@@ -51,10 +53,11 @@ class MessagesToV2:
     def take(self, kind: str, update: dict[str, Raw], turn: PromptId | None) -> Raw:
         """A piece, with the name of its message."""
         named = text_of(update, "messageId")
-        message_id = self._made_id(kind, turn) if named is None else self._lived(named)
+        nested = nested_under(members(update.get("_meta")))
+        message_id = self._made_id(kind, turn, nested) if named is None else self._lived(named)
         if (kind, message_id) not in self._known:
             self._known.add((kind, message_id))
-            self._last = _Last(kind, turn, message_id)
+            self._last = _Last(kind, turn, message_id, nested)
         elif self._is_late(kind, message_id, turn):
             # A piece without a name is not meant for it any more.
             self._last = None
@@ -71,9 +74,9 @@ class MessagesToV2:
             return False
         return turn is not None and last.turn is not None and last.turn != turn
 
-    def _made_id(self, kind: str, turn: PromptId | None) -> str:
+    def _made_id(self, kind: str, turn: PromptId | None, nested: str | None) -> str:
         last = self._last
-        if last is not None and last.kind == kind and last.turn == turn:
+        if last is not None and (last.kind, last.turn, last.nested) == (kind, turn, nested):
             return last.message_id
         self._made[turn] += 1
         return self._lived(f"{turn or 'session'}.{self._made[turn]}")

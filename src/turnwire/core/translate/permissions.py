@@ -13,7 +13,7 @@ from msgspec import Raw
 
 from turnwire.core.translate.members import entries, members, raw, text_of
 from turnwire.core.translate.tools import patch_to_v1, patch_to_v2, text_item
-from turnwire.ids import SessionId
+from turnwire.ids import ChildId, SessionId
 from turnwire.wire.methods import SESSION_REQUEST_PERMISSION, VENDOR
 
 _UNTITLED: Final = "The agent asks for permission"
@@ -27,7 +27,7 @@ def translate_permission_request(
     params: Raw,
     agent_version: int,
     client_version: int,
-    session_id: SessionId,
+    session_id: SessionId | ChildId,
     losses: Counter[str] | None = None,
 ) -> Raw:
     """The permission request for the client, about our session. Forms are alike in both."""

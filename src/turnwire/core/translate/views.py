@@ -68,7 +68,9 @@ def permission_request_in(view: View, asked: PermissionRequested, version: int |
     spoken = view.transcript.speaker.protocol_version
     if version is None or version == spoken:
         return asked
-    params = translate_permission_request(asked.method, asked.params, spoken, version, view.session.session_id)
+    params = translate_permission_request(
+        asked.method, asked.params, spoken, version, asked.child or view.session.session_id
+    )
     return replace(asked, params=params)
 
 

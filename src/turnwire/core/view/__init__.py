@@ -1,9 +1,19 @@
 """What clients read of a session, folded from its log: transcript, latest values, turns, permission requests.
 Pure."""
 
+from turnwire.core.view.children import ChildRecord
 from turnwire.core.view.latest import MAIN_PLAN, Latest, Usage
 from turnwire.core.view.tools import Terminal
-from turnwire.core.view.transcript import AnyItem, Compaction, Item, Message, MessageRole, ToolCall, Unknown
+from turnwire.core.view.transcript import (
+    AnyItem,
+    ChildSession,
+    Compaction,
+    Item,
+    Message,
+    MessageRole,
+    ToolCall,
+    Unknown,
+)
 from turnwire.core.view.turns import Outcome, TurnError, TurnRecord
 from turnwire.core.view.view import VIEW_VERSION, Session, View, decode_view, encode_view
 
@@ -11,6 +21,8 @@ __all__ = [
     "MAIN_PLAN",
     "VIEW_VERSION",
     "AnyItem",
+    "ChildRecord",
+    "ChildSession",
     "Compaction",
     "Item",
     "Latest",

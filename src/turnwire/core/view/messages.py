@@ -3,7 +3,8 @@ the agent shortens its memory of them.
 
 Each fold changes or adds one item of the transcript and gives whether the update could be applied.
 Without an id a chunk follows the last item if that is a message of the same role and turn; with one it
-follows the message of that role and id. A chunk's own `_meta` is not kept.
+follows the message of that role and id. A chunk's own `_meta` is not kept, unless it says that the chunk was said
+inside of a tool call: such words are messages apart.
 
 A prompt is in the transcript once, as the client sent it: the agent's copies of it add nothing. Late words
 never change what a turn said: a message that goes on after the end of its turn is marked late and keeps
@@ -13,11 +14,12 @@ its content at the end in `in_time`.
 from __future__ import annotations
 
 import msgspec
-from msgspec import Raw, Struct
+from msgspec import UNSET, Raw, Struct, UnsetType, field
 
 from turnwire.core.events import SessionUpdated, UserMessage
 from turnwire.core.view.patch import Patch, is_object, read_entries, read_members, read_text
 from turnwire.core.view.transcript import (
+    NESTS,
     Compaction,
     Current,
     Message,
@@ -25,6 +27,7 @@ from turnwire.core.view.transcript import (
     PlainText,
     Transcript,
     ended_turn,
+    nested_under,
 )
 from turnwire.wire.jsonrpc import UNREADABLE
 
@@ -39,6 +42,7 @@ WHOLE = {"user_message": MessageRole.USER, "agent_message": MessageRole.AGENT, "
 class _TextChunk(Struct, frozen=True, rename="camel", gc=False):
     content: PlainText
     message_id: str | None = None
+    meta: Raw | UnsetType = field(name="_meta", default=UNSET)
 
 
 _read_text_chunk = msgspec.json.Decoder(_TextChunk).decode
@@ -50,6 +54,8 @@ def append_chunk(transcript: Transcript, event: SessionUpdated) -> bool:
     try:
         chunk = _read_text_chunk(event.update)
     except UNREADABLE:
+        return _append_block(transcript, event, role)
+    if chunk.meta is not UNSET and NESTS in bytes(chunk.meta):
         return _append_block(transcript, event, role)
     message_id, current = chunk.message_id, transcript.current
     if (
@@ -75,8 +81,11 @@ def _append_block(transcript: Transcript, event: SessionUpdated, role: MessageRo
     block = members.get("content") if members is not None else None
     if members is None or block is None or not is_object(block):
         return False
-    message = _continued(transcript, event, role, read_text(members.get("messageId")))
+    meta = Patch(members, null_clears=False).meta({})
+    message = _continued(transcript, event, role, read_text(members.get("messageId")), nested_under(meta))
     if not message.is_prompt:
+        if nested_under(meta) is not None:
+            message.meta = {**message.meta, **meta}
         transcript.current = None
         transcript.text.append(message.content, block)
     return True
@@ -101,12 +110,22 @@ def update_whole(transcript: Transcript, event: SessionUpdated) -> bool:
     return True
 
 
-def _continued(transcript: Transcript, event: SessionUpdated, role: MessageRole, message_id: str | None) -> Message:
-    """The message that an update is about, ready to change; a new one if there is none."""
+def _continued(
+    transcript: Transcript,
+    event: SessionUpdated,
+    role: MessageRole,
+    message_id: str | None,
+    nested: str | None = None,
+) -> Message:
+    """The message that an update is about, ready to change; a new one if there is none.
+
+    `nested`: the tool call in which it is said.
+    """
     if message_id is not None:
         message = transcript.messages.get((role, message_id))
     else:
         message = _last(transcript, event, role)
+        message = message if message is None or message.nested == nested else None
     if message is None:
         message = Message(
             at=event.at, prompt_id=event.prompt_id, after=event.after, role=role, message_id=message_id

@@ -22,7 +22,7 @@ import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
 from turnwire.core.events import AgentStarted, SessionUpdated
-from turnwire.ids import AgentSessionId, ClientId, PromptId
+from turnwire.ids import AgentSessionId, ChildId, ClientId, PromptId
 from turnwire.wire.jsonrpc import UNREADABLE
 
 
@@ -64,6 +64,11 @@ class Message(Item, tag="message"):
     in_time: list[Raw] | None = None
     """The content at the end of its turn, if it changed afterwards."""
 
+    @property
+    def nested(self) -> str | None:
+        """The tool call in which it was said; none for the agent's own words."""
+        return nested_under(self.meta)
+
 
 class ToolCall(Item, tag="tool_call"):
     tool_call_id: str
@@ -83,6 +88,23 @@ class ToolCall(Item, tag="tool_call"):
     """It was unfinished when its turn ended, and not reported as background work."""
 
 
+NESTS = b"parentToolUseId"
+"""By which an agent without child sessions says, in `_meta`, that something happened inside of a tool call."""
+_read_nesting = msgspec.json.Decoder(dict[str, Raw]).decode
+_read_parent = msgspec.json.Decoder(str).decode
+
+
+def nested_under(meta: dict[str, Raw]) -> str | None:
+    """The tool call that `_meta` puts something into."""
+    for value in meta.values():
+        if NESTS in bytes(value):
+            try:
+                return _read_parent(_read_nesting(value)[NESTS.decode()])
+            except (*UNREADABLE, KeyError):
+                continue
+    return None
+
+
 class Compaction(Item, tag="compaction"):
     """The agent shortened its own memory of the conversation."""
 
@@ -93,6 +115,12 @@ class Compaction(Item, tag="compaction"):
     meta: dict[str, Raw] = {}
 
 
+class ChildSession(Item, tag="child"):
+    """Where a child session was announced. What was said in it is with the child."""
+
+    child_id: ChildId
+
+
 class Unknown(Item, tag="unknown"):
     """An update of a kind that is not known here, or that lacks what its kind needs."""
 
@@ -100,7 +128,7 @@ class Unknown(Item, tag="unknown"):
     update: Raw
 
 
-AnyItem: TypeAlias = Message | ToolCall | Compaction | Unknown
+AnyItem: TypeAlias = Message | ToolCall | Compaction | ChildSession | Unknown
 
 
 class Speaker(Struct, omit_defaults=True, rename="camel"):

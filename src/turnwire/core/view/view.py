@@ -1,11 +1,11 @@
 """The view: everything that clients read of a session, folded event by event from its log.
 
 Takes the events of one session in order; gives the transcript, the latest value of each state-like update, the
-turns, background work, open permission requests and attached clients. Deterministic: the same events give the same
-view, also when a part of them was replaced by a snapshot. Never decides anything and never raises for a payload: an
-update of an unknown kind, or without what its kind needs (an id, a content block, a list), is kept as an `Unknown`
-item; an optional field of a wrong type reads as omitted. Kinds of both ACP versions are understood from every
-agent; what `null` means follows the version that it speaks.
+turns, background work, open permission requests, attached clients, and its child sessions, each with a view of its
+own. Deterministic: the same events give the same view, also when a part of them was replaced by a snapshot. Never
+decides anything and never raises for a payload: an update of an unknown kind, or without what its kind needs (an
+id, a content block, a list), is kept as an `Unknown` item; an optional field of a wrong type reads as omitted.
+Kinds of both ACP versions are understood from every agent; what `null` means follows the version that it speaks.
 
 Not in the view, by rule: notices (live only), the agent's copies of prompts, markers and foreground states of
 the agent, whose meaning the turn's own events carry.
@@ -14,24 +14,37 @@ the agent, whose meaning the turn's own events carry.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from copy import copy
 from typing import Any, Literal, TypeAlias
 
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
+from msgspec.structs import replace
 
 from turnwire.core import events as ev
 from turnwire.core.background import ids, read_list
+from turnwire.core.child_sessions import ANNOUNCES, read_announcement, read_state, renamed
 from turnwire.core.evolve import MARKERS
-from turnwire.core.state import Phase
+from turnwire.core.state import ChildState, Phase
 from turnwire.core.turn import TurnState
 from turnwire.core.view import messages, tools, turns
+from turnwire.core.view.children import ChildRecord
 from turnwire.core.view.latest import LATEST_FOLDS, Latest, take_offers
 from turnwire.core.view.patch import read_entries, read_members
 from turnwire.core.view.tools import Terminal
-from turnwire.core.view.transcript import AnyItem, Message, MessageRole, Speaker, Transcript, join_text
+from turnwire.core.view.transcript import (
+    AnyItem,
+    ChildSession,
+    Message,
+    MessageRole,
+    Speaker,
+    Transcript,
+    join_text,
+)
 from turnwire.core.view.turns import Place, TurnRecord
-from turnwire.ids import AgentName, ClientId, PermissionId, PromptId, SessionId
+from turnwire.ids import AgentName, ChildId, ClientId, PermissionId, PromptId, SessionId
 from turnwire.limits import REMEMBERED_CLIENTS
+from turnwire.wire.peek import peek_update
 from turnwire.wire.schema.update import STATES
 
 Foreground: TypeAlias = Literal["idle", "running", "requires_action", "cancelling"]
@@ -72,6 +85,21 @@ class StoredView(Struct, omit_defaults=True, rename="camel"):
     background: Raw | UnsetType = UNSET
     permissions: dict[PermissionId, ev.PermissionRequested] = {}
     clients: dict[ClientId, ev.ClientAttached] = {}
+    children: dict[ChildId, StoredChild] = {}
+
+
+class StoredChild(Struct, omit_defaults=True, rename="camel"):
+    """A child session in a snapshot."""
+
+    record: ChildRecord
+    view: StoredView
+
+
+class ChildView(Struct, frozen=True):
+    """A child session as clients see it."""
+
+    record: ChildRecord
+    view: View
 
 
 class View:
@@ -80,6 +108,7 @@ class View:
     __slots__ = (
         "active",
         "background",
+        "children",
         "clients",
         "latest",
         "permissions",
@@ -103,6 +132,8 @@ class View:
         self.permissions = stored.permissions
         """Open permission requests, in the order in which they were asked."""
         self.clients = stored.clients
+        self.children = {name: ChildView(each.record, View(each.view)) for name, each in stored.children.items()}
+        """The child sessions, also those of children, in the order in which they were announced."""
 
     def apply(self, event: ev.AnyEvent) -> None:
         """Fold the next event of the log."""
@@ -132,6 +163,7 @@ class View:
             UNSET if self.background is None else self.background,
             self.permissions,
             self.clients,
+            {name: StoredChild(each.record, each.view.stored()) for name, each in self.children.items()},
         )
 
     def user_text(self, prompt_id: PromptId) -> str | None:
@@ -167,7 +199,9 @@ def find_answer(items: list[AnyItem], prompt_id: PromptId, place: Place) -> int 
         return None
     for index in range(len(items) - 1, place.first - 1, -1):
         item = items[index]
-        if isinstance(item, Message) and item.role is MessageRole.AGENT and item.prompt_id == prompt_id:
+        if not isinstance(item, Message) or item.role is not MessageRole.AGENT or item.prompt_id != prompt_id:
+            continue
+        if item.nested is None:
             return index
     return None
 
@@ -202,7 +236,7 @@ def _session_renamed(view: View, event: ev.SessionRenamed) -> None:
 
 def _session_closed(view: View, event: ev.SessionClosed) -> None:
     view.session.phase = Phase.CLOSED
-    view.background = None
+    _lose_agent(view)
     view.clients.clear()
 
 
@@ -221,6 +255,8 @@ def _agent_started(view: View, event: ev.AgentStarted) -> None:
     view.background = None
     take_offers(view.latest, event.offers)
     view.transcript.start(event)
+    for child in view.children.values():
+        child.view.transcript.start(event)
 
 
 def _mode_changed(view: View, event: ev.ModeChanged) -> None:
@@ -232,11 +268,21 @@ def _model_switched(view: View, event: ev.ModelSwitched) -> None:
 
 
 def _agent_exited(view: View, event: ev.AgentExited) -> None:
+    _lose_agent(view)
+
+
+def _lose_agent(view: View) -> None:
+    """Nobody says any more what goes on behind the foreground."""
     view.background = None
+    for child in view.children.values():
+        child.view.background = None
+        if child.record.state is not ChildState.IDLE:
+            child.record.state = ChildState.UNKNOWN
 
 
 def _permission_requested(view: View, event: ev.PermissionRequested) -> None:
-    tools.apply_permission_request(view.transcript, event)
+    place = view if event.child is None else _child(view, event.child, event.at).view
+    tools.apply_permission_request(place.transcript, event)
     view.permissions[event.request_id] = event
 
 
@@ -267,6 +313,22 @@ _NOT_SHOWN = MARKERS | {"notice"}
 
 
 def _session_updated(view: View, event: ev.SessionUpdated) -> None:
+    if event.names:
+        event = replace(event, update=renamed(event.kind, event.update, event.names))
+    if event.child is None:
+        _apply_update(view, view, event)
+        return
+    child = _child(view, event.child, event.at)
+    if event.kind in STATES:
+        child.record.state = read_state(peek_update(event.update).state)
+    _apply_update(view, child.view, event)
+
+
+def _apply_update(root: View, view: View, event: ev.SessionUpdated) -> None:
+    """An update of the session, or of a child, whose view that is."""
+    if event.names and event.kind == ANNOUNCES:
+        _announce(root, view, event)
+        return
     if event.echo:
         _hear_echo(view, event)
         return
@@ -274,6 +336,31 @@ def _session_updated(view: View, event: ev.SessionUpdated) -> None:
     applied = spoken(view.transcript, event) if spoken is not None else _apply_state(view, event)
     if not applied:
         view.transcript.keep_unknown(event)
+
+
+def _announce(root: View, view: View, event: ev.SessionUpdated) -> None:
+    """A child begins, or the agent says something new of it."""
+    named = read_announcement(event.update).session_id
+    if named is None or named == root.session.session_id:
+        return
+    child_id = ChildId(named)
+    if child_id not in root.children:
+        record = _child(root, child_id, event.at).record
+        record.parent_id, record.prompt_id = event.child, event.prompt_id
+        view.transcript.add(
+            ChildSession(at=event.at, prompt_id=event.prompt_id, after=event.after, child_id=child_id)
+        )
+    root.children[child_id].record.announce(event)
+
+
+def _child(view: View, child_id: ChildId, at: int) -> ChildView:
+    """A child, which is new here if nobody has heard of it."""
+    known = view.children.get(child_id)
+    if known is None:
+        record = ChildRecord(child_id=child_id, announced_at=at)
+        known = view.children[child_id] = ChildView(record, View(StoredView(Session(), Speaker(), Latest())))
+        known.view.transcript.speaker = copy(view.transcript.speaker)
+    return known
 
 
 def _apply_state(view: View, event: ev.SessionUpdated) -> bool:
@@ -401,6 +488,7 @@ _FOLDS: dict[type[ev.Event], Callable[[View, Any], None]] = {
     ev.PermissionAnsweredLate: _nothing,
     ev.CancelAsked: _cancel_asked,
     ev.CancelEscalated: _turn_event,
+    ev.ChildCancelAsked: _nothing,
     ev.TurnCompleted: _turn_ended,
     ev.TurnFailed: _turn_ended,
 }

@@ -20,11 +20,12 @@ import anyio
 from anyio.abc import TaskGroup
 from msgspec import Raw
 
+from turnwire.core.child_sessions import session_of
 from turnwire.core.correlation import ExactId, exact, same_id
 from turnwire.core.encoder.encoder import Dialect
 from turnwire.core.translate.handshake import ClientProfile
 from turnwire.core.translate.members import members, text_of
-from turnwire.errors import Forbidden, SessionError, SessionNotFound, TurnwireError
+from turnwire.errors import ChildRestricted, Forbidden, SessionError, SessionNotFound, TurnwireError
 from turnwire.ids import AgentName, PermissionId, PromptId, RequestId, SessionId
 from turnwire.server.access.identity import Identity, Role, audit
 from turnwire.server.acp.frame_queue import FrameQueue
@@ -382,7 +383,11 @@ class ClientState:
     # -- sessions ------------------------------------------------------------------------------------------
 
     def check(self, session_id: SessionId) -> None:
-        """Raises `SessionNotFound` if the client may not touch the session, whether there is one or not."""
+        """Raises `SessionNotFound` if the client may not touch the session, whether there is one or not.
+
+        Raises `ChildRestricted` for a child of a session that the client is at.
+        """
+        self._check_child(session_id)
         if not self.who.may_touch(session_id):
             raise _unknown(session_id)
 
@@ -397,10 +402,23 @@ class ClientState:
 
     def attached(self, session_id: SessionId) -> Subscription:
         """The same if the client is attached to the session. Raises `SessionNotFound` otherwise."""
+        self._check_child(session_id)
         subscription = self.subscriptions.get(session_id)
         if subscription is None or not subscription.is_attached:
             raise _unknown(session_id)
         return subscription
+
+    def _check_child(self, session_id: SessionId) -> None:
+        if session_of(session_id) in self.subscriptions:
+            raise ChildRestricted(
+                "this is a child session: it is heard with its parent, and takes nothing but `session/cancel`"
+            )
+
+    def parent(self, name: str) -> Subscription | None:
+        """The session that the client is attached to and whose child has this id; none if it is no child's."""
+        session_id = session_of(name)
+        subscription = None if session_id is None else self.subscriptions.get(session_id)
+        return subscription if subscription is not None and subscription.is_attached else None
 
     def open(self, subscription: Subscription, start: Start) -> None:
         """The client is attached to the session, and its readers begin."""

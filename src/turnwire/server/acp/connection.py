@@ -101,6 +101,7 @@ async def agree(daemon: Daemon, params: Raw, agent_name: AgentName | None) -> Ag
         turn_complete=gets_turn_complete(TurnCompletePolicy(settings.turn_complete), client),
         lifecycle=client.lifecycle,
         boolean_options=client.boolean_options,
+        children=client.knows_children,
     )
     waits = is_awaited(settings.ready_timeout, client)
     host = HostOffer(

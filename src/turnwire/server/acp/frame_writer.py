@@ -23,7 +23,7 @@ from turnwire.core.encoder import FOLDED, Answer, Ask, Fail, Outgoing, SessionEn
 from turnwire.core.encoder.encoder import Dialect
 from turnwire.core.translate.members import members, named, text_of, without_nulls
 from turnwire.errors import RemoteProtocolError
-from turnwire.ids import PermissionId
+from turnwire.ids import ChildId, PermissionId
 from turnwire.runtime.session import Session
 from turnwire.server.access.identity import Role
 from turnwire.server.acp.client_state import ELICITATION_ID, ClientState
@@ -109,6 +109,8 @@ class _Stored(Struct, gc=False):
     update: Raw
     echo: bool = False
     beside: Raw | UnsetType = UNSET
+    child: str | None = None
+    names: dict[str, str] = {}
 
 
 _read_stored = json.Decoder(_Stored).decode
@@ -171,7 +173,7 @@ class FrameWriter:
         except (DecodeError, UnicodeDecodeError):
             # The codec says what is wrong with it.
             return None
-        return None if stored.kind in self._looked_at else stored
+        return None if stored.kind in self._looked_at or stored.child or stored.names else stored
 
     def _take(self, offset: int, body: bytes, mode: WriterMode) -> list[bytes]:
         """The frames of one event of any kind."""
@@ -227,6 +229,10 @@ class FrameWriter:
             frames += self._write_all(self._encoder.take(event, own=False))
         return frames
 
+    def children(self) -> list[bytes]:
+        """The child sessions that there are, for a client that has not heard the history."""
+        return self._write_all(self._encoder.children())
+
     def open_requests(self) -> list[bytes]:
         """Permission requests that are open here and that this reader has not asked."""
         return self._write_all([each for each in self._open.values() if each.request_id not in self._asked])
@@ -262,8 +268,8 @@ class FrameWriter:
     def _write(self, outgoing: Outgoing, offset: int | None) -> bytes:
         """The frame; empty if this client is not sent any."""
         match outgoing:
-            case Tell(update, beside):
-                return self._update(update, offset, beside)
+            case Tell(update, beside, child):
+                return self._update(update, offset, beside, child)
             case TellBlocked(update, waits):
                 return self._update(self._waiting(update, waits), offset)
             case Answer(prompt_id, result):
@@ -287,13 +293,16 @@ class FrameWriter:
             told.append({**named, "kind": kind, "permissionId": permission_id})
         return raw({**members(update), "_meta": {VENDOR: {"waitsFor": told}}})
 
-    def _update(self, update: Raw, offset: int | None, beside: Raw | UnsetType = UNSET) -> bytes:
+    def _update(
+        self, update: Raw, offset: int | None, beside: Raw | UnsetType = UNSET, child: ChildId | None = None
+    ) -> bytes:
+        head = self._head if child is None else update_head(child)
         if beside is not UNSET:
             # Few agents say something here, so the members are read only where one does.
             others = _with_offset(beside, offset)
-            return b"".join((self._head, update, b",", bytes(others)[1:], b"}"))
+            return b"".join((head, update, b",", bytes(others)[1:], b"}"))
         end = b"}}" if offset is None else _EVENT_ID % offset
-        return b"".join((self._head, update, end))
+        return b"".join((head, update, end))
 
     def _ask(self, ask: Ask, offset: int | None) -> bytes:
         if not self._is_asked or not self._client.can_answer(ask.method, ask.params):

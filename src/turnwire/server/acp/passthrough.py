@@ -13,6 +13,7 @@ from typing import Any
 
 from msgspec import UNSET, Raw, Struct
 
+from turnwire.core.encoder.children import knows_children
 from turnwire.core.translate.handshake import can_log_out, has_login, is_terminal
 from turnwire.core.translate.members import members, named
 from turnwire.core.translate.views import can_cancel
@@ -213,7 +214,7 @@ class ClientProvider:
             # It is about no session, so it comes where such things come, behind all that was said in any.
             client.behind_all(partial(self._put, request, params))
             return self._answer(request, None)
-        frame = encode(Request(request.id, method, _with_our_id(params, subscription.session_id)))
+        frame = encode(Request(request.id, method, _with_our_id(client, subscription.session_id, params)))
         client.put(frame, subscription, after)
         request.is_put = True
         return self._answer(request, subscription)
@@ -262,7 +263,7 @@ class _AgentListener:
 
     def heard(self, said: Notification, after: int) -> None:
         session_id = self._subscription.session_id
-        frame = encode(Notification(said.method, _with_our_id(said.params, session_id)))
+        frame = encode(Notification(said.method, _with_our_id(self._client, session_id, said.params)))
         self._client.put(frame, self._subscription, after)
 
     def behind(self, after: int, act: Callable[[], None]) -> None:
@@ -279,9 +280,12 @@ class _AgentListener:
             self._client.put(encode(said), None)
 
 
-def _with_our_id(params: Raw, session_id: SessionId) -> Raw:
-    """The params with our name for the session."""
-    return raw({**members(params), "sessionId": session_id})
+def _with_our_id(client: ClientState, session_id: SessionId, params: Raw) -> Raw:
+    """The params with our name for the session, or for its child that the agent names, if the client knows it."""
+    session = client.daemon.node.loaded.get(session_id)
+    child = None if session is None else session.state.children.get(peek_session_id(params) or "")
+    ours = session_id if child is None or not knows_children(client.dialect) else child.child_id
+    return raw({**members(params), "sessionId": ours})
 
 
 # -- the table -----------------------------------------------------------------------------------------------

@@ -20,7 +20,7 @@ from turnwire.core.codec import STORED_UPDATE, decode
 from turnwire.core.correlation import exact
 from turnwire.core.dialect import read_cancel_request
 from turnwire.core.encoder import Answer, Fail, SessionEncoder
-from turnwire.core.inputs import AnswerPermission, Cancel, Prompt, WhenBusy
+from turnwire.core.inputs import AnswerPermission, Cancel, CancelChild, Prompt, WhenBusy
 from turnwire.core.permissions import NOT_ANSWERED
 from turnwire.core.state import SessionState, find_turn
 from turnwire.core.translate.permissions import translate_answer
@@ -30,7 +30,7 @@ from turnwire.errors import (
     PositionLost,
     TurnwireError,
 )
-from turnwire.ids import PermissionId, SessionId
+from turnwire.ids import ChildId, PermissionId, SessionId
 from turnwire.log.base import Position
 from turnwire.runtime import new_ids
 from turnwire.server.access.identity import Role
@@ -138,10 +138,21 @@ def _digest(wanted: _Prompting) -> str:
 async def cancel(client: ClientState, params: Raw) -> None:
     """`session/cancel`: what runs; on v2 also what this client has waiting."""
     session_id = read_params(params, Named).session_id
+    parent = client.parent(session_id)
+    if parent is not None:
+        await _cancel_child(client, parent, ChildId(session_id))
+        return
     subscription = client.attached(session_id)
     if client.profile.version == 2:
         await drop_waiting(client, subscription)
     await client.daemon.node.submit(session_id, cancel_input(client, subscription))
+
+
+async def _cancel_child(client: ClientState, parent: Subscription, child_id: ChildId) -> None:
+    wanted = CancelChild(
+        at=client.daemon.clock.now_ms(), author=client.who.name, client_id=parent.client_id, child=child_id
+    )
+    await client.daemon.node.submit(parent.session_id, wanted)
 
 
 async def drop_waiting(client: ClientState, subscription: Subscription) -> None:

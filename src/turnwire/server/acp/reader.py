@@ -333,7 +333,9 @@ class _Run:
 
     def _greet(self) -> list[SessionFrame]:
         self._state = step(self._state, Signal.GREETED)
-        frames = self._writer.greet(self._subscription.greet())
+        # Who has not heard the history must know the children before it hears them.
+        frames = self._writer.children() if self._start.after > 0 and not self._start.resumes else []
+        frames += self._writer.greet(self._subscription.greet())
         frames += self._writer.settled_requests({each.request_id for each in self._session.state.permissions})
         if self._start.asks:
             frames += self._writer.open_requests()

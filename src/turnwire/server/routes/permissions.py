@@ -26,7 +26,7 @@ from turnwire.errors import (
     SessionClosed,
     UnknownClient,
 )
-from turnwire.ids import ClientId, PermissionId, PromptId, SessionId
+from turnwire.ids import ChildId, ClientId, PermissionId, PromptId, SessionId
 from turnwire.server.access.identity import Role
 from turnwire.server.bodies import BodyKind
 from turnwire.server.endpoint import Call, Endpoint, Reply, ShapeQuery
@@ -54,6 +54,8 @@ class PermissionRequest(Struct, frozen=True, kw_only=True, rename="camel", omit_
     options: Raw
     """What can be selected."""
     prompt_id: PromptId | None = None
+    child: ChildId | None = None
+    """The child session that asks."""
 
 
 class PermissionRequestList(Struct, frozen=True):
@@ -139,6 +141,7 @@ def _shown(session_id: SessionId, asked: PermissionRequested) -> PermissionReque
         subject=read.subject,
         options=read.options,
         prompt_id=asked.prompt_id,
+        child=asked.child,
     )
 
 

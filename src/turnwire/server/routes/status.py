@@ -13,7 +13,7 @@ from msgspec import UNSET, Raw, Struct, UnsetType, json
 from turnwire.core.events import PermissionRequested
 from turnwire.core.translate.views import permission_request_in
 from turnwire.core.view import View
-from turnwire.ids import PermissionId, PromptId, SessionId
+from turnwire.ids import ChildId, PermissionId, PromptId, SessionId
 from turnwire.server.access.identity import Role
 from turnwire.server.daemon.session_list import Standing, iso
 from turnwire.server.endpoint import Call, Endpoint, Reply
@@ -39,6 +39,8 @@ class PendingInteraction(Struct, frozen=True, kw_only=True, rename="camel", omit
     kind: Literal["permission", "user_question"]
     method: str
     prompt_id: PromptId | None = None
+    child: ChildId | None = None
+    """The child session that asks."""
     created_at: str
     action: InteractionAction
     options: list[dict[str, Any]]
@@ -70,6 +72,8 @@ class SessionStatus(Struct, frozen=True, kw_only=True, rename="camel", omit_defa
     """Why nothing starts from the queue."""
     attended: bool
     """Whether somebody who can answer is there now."""
+    running_children: list[ChildId] = []
+    """The child sessions that are at work, or wait for users."""
 
 
 async def show(call: Call) -> Reply:
@@ -97,6 +101,7 @@ async def show(call: Call) -> Reply:
             background=shown(view, state.agent_version, work),
             queue_held=state.held,
             attended=daemon.clients.attended(session_id),
+            running_children=list(state.running_children),
         )
     )
 
@@ -145,6 +150,7 @@ def _interaction(asked: PermissionRequested) -> PendingInteraction:
         kind="permission" if asked.method == SESSION_REQUEST_PERMISSION else "user_question",
         method=asked.method,
         prompt_id=asked.prompt_id,
+        child=asked.child,
         created_at=iso(asked.at),
         action=action,
         options=params.options,

@@ -16,7 +16,7 @@ from starlette.types import Send
 from turnwire.core.envelope import Form
 from turnwire.core.state import Phase
 from turnwire.core.translate.views import items_in, latest_in
-from turnwire.core.view import AnyItem, Latest, Terminal, TurnRecord
+from turnwire.core.view import AnyItem, ChildRecord, Latest, Terminal, TurnRecord
 from turnwire.errors import PositionLost
 from turnwire.ids import ClientId, Epoch, SessionId
 from turnwire.runtime.evidence import Explanation
@@ -43,6 +43,8 @@ class Transcript(Struct, frozen=True, kw_only=True, rename="camel", omit_default
     turns: list[TurnRecord]
     terminals: dict[str, Terminal] = {}
     background: Raw | UnsetType = UNSET
+    children: list[ChildRecord] = []
+    """The child sessions; each stands where it was announced, and what was said in it has a route of its own."""
 
 
 class ExportQuery(ShapeQuery, frozen=True):
@@ -79,6 +81,7 @@ async def show(call: Call) -> Reply:
             turns=list(view.turns.values()),
             terminals=view.terminals,
             background=UNSET if view.background is None else view.background,
+            children=[each.record for each in view.children.values()],
         )
     )
 

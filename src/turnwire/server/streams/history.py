@@ -24,8 +24,18 @@ from turnwire.core.shape import Shape
 from turnwire.core.state import Phase, Turn
 from turnwire.core.translate.views import items_in, latest_in, permission_request_in
 from turnwire.core.turn import TurnState
-from turnwire.core.view import AnyItem, Compaction, Message, MessageRole, ToolCall, View, decode_view
-from turnwire.ids import Epoch, SessionId
+from turnwire.core.view import (
+    AnyItem,
+    ChildSession,
+    Compaction,
+    Message,
+    MessageRole,
+    ToolCall,
+    Unknown,
+    View,
+    decode_view,
+)
+from turnwire.ids import ChildId, Epoch, SessionId
 from turnwire.limits import Limits
 from turnwire.log.base import EventLog, Position
 from turnwire.runtime.folds import VIEW
@@ -86,6 +96,7 @@ def snapshot_of(
         "currentApprovalMode": latest.mode,
         "plans": latest.plans,
         "queue": _waiting(view, queue),
+        "children": [each.record for each in view.children.values()],
         "permissions": [_permission_request(view, each, shape) for each in view.permissions.values()],
     }
 
@@ -165,18 +176,24 @@ async def _bodies(
 # -- an item of the transcript as updates --------------------------------------------------------------------
 
 
-def _compacted(view: View, shape: Shape) -> Iterator[Raw]:
+def _compacted(view: View, shape: Shape, child: ChildId | None = None) -> Iterator[Raw]:
+    """The items of a session, or of one of its children; a child's follow the place where it was announced."""
     version = shape.version or view.transcript.speaker.protocol_version
-    for item in items_in(view, shape.version):
+    for item in items_in(view if child is None else view.children[child].view, shape.version):
+        if isinstance(item, ChildSession):
+            yield raw(_envelope(view, item, view.children[item.child_id].record.announcement(), child))
+            yield from _compacted(view, shape, item.child_id)
+            continue
         for update in _updates(item, version):
-            yield raw(_envelope(view, item, update))
+            yield raw(_envelope(view, item, update, child))
 
 
-def _envelope(view: View, item: AnyItem, update: object) -> dict[str, object]:
+def _envelope(view: View, item: AnyItem, update: object, child: ChildId | None) -> dict[str, object]:
+    of_child = {} if child is None else {"child": child}
     envelope: dict[str, object] = {
         "v": 1,
         "type": SESSION_UPDATE,
-        "data": {"sessionId": view.session.session_id, "update": update},
+        "data": {"sessionId": view.session.session_id, "update": update, **of_child},
     }
     if item.prompt_id is not None:
         envelope["promptId"] = item.prompt_id
@@ -202,7 +219,7 @@ def _updates(item: AnyItem, version: int) -> Iterator[object]:
             "status": item.status,
             "summary": item.summary,
         }
-    else:
+    elif isinstance(item, Unknown):
         yield item.update
 
 

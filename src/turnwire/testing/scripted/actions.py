@@ -188,6 +188,24 @@ async def ask(work: Work, command: c.Ask) -> None:
     await work.say("cancelled" if option is None else f"selected {option}")
 
 
+@performs(c.Child)
+async def child(work: Work, command: c.Child) -> None:
+    _require_v2(work)
+    await (await work.child(command.name)).do([command.command])
+
+
+@performs(c.ChildRests)
+async def child_rests(work: Work, command: c.ChildRests) -> None:
+    inner, shapes = await work.child(command.name), _require_v2(work)
+    await inner.update(shapes.state("idle", "end_turn"), kept=False)
+
+
+def _require_v2(work: Work) -> V2Shapes:
+    if not isinstance(work.shapes, V2Shapes):
+        raise Unavailable("child sessions are played in v2")
+    return work.shapes
+
+
 @performs(c.Read)
 async def read(work: Work, command: c.Read) -> None:
     _require(work, work.offer.reads_files, "fs.readTextFile")

@@ -235,6 +235,19 @@ class Raw(Command, frozen=True):
     line: Verbatim
 
 
+class Child(Command, frozen=True):
+    does = "do this in the child session of that name, which is announced and running before"
+    profiles = "v2"
+    name: Word
+    command: Command
+
+
+class ChildRests(Command, frozen=True):
+    does = "the child session of that name is idle"
+    profiles = "v2"
+    name: Word
+
+
 class Gate(Command, frozen=True):
     does = "wait until the gate is open: in process by its name, as a program when a file of that path exists"
     name: Word

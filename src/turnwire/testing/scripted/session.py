@@ -54,6 +54,8 @@ class Session:
         self.title: str | None = None
         self.config = {option: values[0] for option, values in CHOICES.items()}
         self.tool_calls: set[str] = set()
+        self.children: dict[str, Work] = {}
+        """Child sessions by name, with the work in each."""
         self.is_open = True
         self.is_ready = True
         self.work: Work | None = None
@@ -177,6 +179,18 @@ class Work:
 
     async def say(self, text: str, kind: str = "agent_message") -> None:
         await self.update(self.shapes.chunk(kind, text, self.message_id(kind)))
+
+    async def child(self, name: str) -> Work:
+        """The work in a child session, which is announced and running."""
+        known = self.session.children.get(name)
+        if known is None:
+            session = Session(f"{self.session.id}/{name}", self.session.cwd, self.peer)
+            known = self.session.children[name] = Work(
+                session, self.peer, self.shapes, self.host, self.offer, self._actions, foreground=self.foreground
+            )
+            await self.update({"sessionUpdate": "subagent_update", "sessionId": session.id, "title": name})
+            await known.update({"sessionUpdate": "state_update", "state": "running"}, kept=False)
+        return known
 
     def message_id(self, kind: str) -> str:
         """One message of each kind per run of commands."""

@@ -9,11 +9,13 @@ from typing import Any
 import msgspec
 import pytest
 from msgspec import Raw
+from msgspec.structs import replace
 
 from turnwire.core import events as ev
 from turnwire.core.view import VIEW_VERSION, Message, View, decode_view, encode_view
 from turnwire.ids import (
     AgentSessionId,
+    ChildId,
     ClientId,
     MessageId,
     PermissionId,
@@ -31,6 +33,10 @@ def said(kind: str, prompt_id: PromptId | None = P1, **fields: Any) -> ev.Sessio
 
 def chunk(text: str, **fields: Any) -> ev.SessionUpdated:
     return said("agent_message_chunk", content={"type": "text", "text": text}, **fields)
+
+
+def named(kind: str, names: dict[str, str], **fields: Any) -> ev.SessionUpdated:
+    return replace(said(kind, **fields), names=names)
 
 
 def everything() -> list[ev.AnyEvent]:
@@ -63,6 +69,9 @@ def everything() -> list[ev.AnyEvent]:
         said("terminal_output_chunk", terminalId="x", data="YQ=="),
         said("compaction_summary_chunk", compactionId="c", content={"type": "text", "text": "so"}),
         said("_vendor", x=1),
+        named("subagent_update", {"inner": "s.1"}, sessionId="inner", title="look"),
+        replace(chunk("in it", messageId="1"), child=ChildId("s.1")),
+        replace(said("state_update", state="running"), child=ChildId("s.1")),
         chunk("hi", messageId="1"),
         ev.PromptAccepted(at=4, prompt_id=P2, after_offset=9),
         ev.PromptQueued(at=4, prompt_id=P2, content=hello, position=0, steering=True),
@@ -102,6 +111,7 @@ def everything() -> list[ev.AnyEvent]:
         ev.PromptInjected(at=6, prompt_id=P2, into=P1),
         ev.CancelAsked(at=7, prompt_id=P1, author="ann"),
         ev.CancelEscalated(at=8, prompt_id=P1, rung=ev.CancelRung.KILL),
+        ev.ChildCancelAsked(at=8, child=ChildId("s.1")),
         ev.AgentExited(at=9, reason="agent_exited", exit_code=1),
         ev.TurnCompleted(at=9, prompt_id=P1, stop_reason="cancelled", ending=ev.Ending.CANCELLED),
         ev.PromptFinished(at=9, prompt_id=P2, state=ev.QueueExit.COMPLETED),

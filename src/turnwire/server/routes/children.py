@@ -1,0 +1,156 @@
+"""Child sessions: those that the agent of a session has announced, what was said in each, and stopping one.
+
+A child has no log and no stream of its own: its events are in its session's, with its id as `child`. Its permission
+requests are answered where the session's are. What a client may do to a child is what its agent permits.
+"""
+
+from __future__ import annotations
+
+from msgspec import UNSET, Raw, Struct, UnsetType
+
+from turnwire.core.inputs import CancelChild
+from turnwire.core.state import ChildState
+from turnwire.core.translate.views import items_in
+from turnwire.core.view import AnyItem, ChildRecord, Terminal, View
+from turnwire.core.view.view import ChildView
+from turnwire.errors import ChildNotFound, ChildRestricted
+from turnwire.ids import ChildId, PermissionId, PromptId, SessionId
+from turnwire.server.access.identity import Role
+from turnwire.server.daemon.session_list import iso
+from turnwire.server.endpoint import Call, Endpoint, Reply, ShapeQuery
+from turnwire.server.routes.turns import ACTS, READS
+
+
+class ChildStatus(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """A child session, and how it is doing."""
+
+    id: ChildId
+    session_id: SessionId
+    parent_id: str
+    """The session, or the child, that announced it."""
+    state: ChildState
+    """`unknown` if its agent has not said, or is gone."""
+    cancellable: bool
+    workspace_cwd: str
+    announced_at: str
+    title: str | None = None
+    description: str | None = None
+    prompt_id: PromptId | None = None
+    """The turn in which it was announced."""
+    permissions: list[PermissionId]
+    """Its permission requests that wait for an answer."""
+
+
+class ChildList(Struct, frozen=True):
+    """The children of a session and of its children, in the order in which they were announced."""
+
+    children: list[ChildStatus]
+
+
+class ChildTranscript(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """What was said and done in a child session."""
+
+    child: ChildStatus
+    last_event_id: int
+    items: list[AnyItem]
+    terminals: dict[str, Terminal] = {}
+    background: Raw | UnsetType = UNSET
+
+
+async def list_children(call: Call) -> Reply:
+    view = await call.daemon.node.view(call.session_id)
+    return Reply(ChildList([_status(call.session_id, view, each.record) for each in view.children.values()]))
+
+
+async def show(call: Call) -> Reply:
+    view, offset = await call.daemon.node.view_at(call.session_id)
+    child = _found(view, _named(call))
+    return Reply(
+        ChildTranscript(
+            child=_status(call.session_id, view, child.record),
+            last_event_id=offset,
+            items=items_in(child.view, call.query.shape.version),
+            terminals=child.view.terminals,
+            background=UNSET if child.view.background is None else child.view.background,
+        )
+    )
+
+
+async def cancel(call: Call) -> Reply:
+    daemon, child_id = call.daemon, _named(call)
+    client_id = await daemon.clients.known(call.session_id, call.client_id, call.who)
+    now = daemon.clock.now_ms()
+    await daemon.node.submit(
+        call.session_id, CancelChild(at=now, author=call.who.name, client_id=client_id, child=child_id)
+    )
+    return Reply()
+
+
+def _named(call: Call) -> ChildId:
+    return ChildId(call.request.path_params["child_id"])
+
+
+def _found(view: View, child_id: ChildId) -> ChildView:
+    child = view.children.get(child_id)
+    if child is None:
+        raise ChildNotFound("the session has no such child; ask for its children")
+    return child
+
+
+def _status(session_id: SessionId, view: View, record: ChildRecord) -> ChildStatus:
+    return ChildStatus(
+        id=record.child_id,
+        session_id=session_id,
+        parent_id=record.parent_id or session_id,
+        state=record.state,
+        cancellable=record.can_cancel,
+        workspace_cwd=_cwd(view, record),
+        announced_at=iso(record.announced_at),
+        title=record.title,
+        description=record.description,
+        prompt_id=record.prompt_id,
+        permissions=[each.request_id for each in view.permissions.values() if each.child == record.child_id],
+    )
+
+
+def _cwd(view: View, record: ChildRecord) -> str:
+    """Where it works: where its parent does, unless the agent says otherwise."""
+    if record.cwd is not None or record.parent_id is None:
+        return record.cwd or view.session.cwd
+    return _cwd(view, view.children[record.parent_id].record)
+
+
+ENDPOINTS: tuple[Endpoint, ...] = (
+    Endpoint(
+        method="GET",
+        path="/session/{session_id}/children",
+        act=list_children,
+        summary="The child sessions that the agent has announced, and what they do",
+        role=Role.OBSERVER,
+        gives=ChildList,
+        refuses=READS,
+        tag="children",
+    ),
+    Endpoint(
+        method="GET",
+        path="/session/{session_id}/children/{child_id}/transcript",
+        act=show,
+        summary="What was said and done in a child session",
+        role=Role.OBSERVER,
+        query=ShapeQuery,
+        gives=ChildTranscript,
+        refuses=(*READS, ChildNotFound),
+        tag="children",
+    ),
+    Endpoint(
+        method="POST",
+        path="/session/{session_id}/children/{child_id}/cancel",
+        act=cancel,
+        summary="Stop what a child session does, if its agent permits that; the session's turn goes on",
+        role=Role.CONTROLLER,
+        status=204,
+        refuses=(*ACTS, ChildNotFound, ChildRestricted),
+        tag="children",
+    ),
+)
+"""The routes of child sessions."""
