@@ -33,6 +33,7 @@ from turnwire.wire.jsonrpc import (
     Notification,
     Request,
     decode,
+    refusal_of,
 )
 from turnwire.wire.methods import CANCEL_REQUEST, INITIALIZE, SESSION_PROMPT, find_method
 
@@ -74,7 +75,8 @@ class Connection:
         try:
             frame = decode(line)
         except RemoteProtocolError as error:
-            self._complain(error)
+            if (refusal := refusal_of(error)) is not None:
+                self._client.refuse(refusal.id, refusal.error)
             return
         if isinstance(frame, Request):
             self._request(frame)
@@ -84,14 +86,6 @@ class Connection:
             self._refuse(None, INVALID_REQUEST, "ACP has no batches; send one message at a time")
         else:
             self._client.calls.settle(frame)
-
-    def _complain(self, error: RemoteProtocolError) -> None:
-        """Answer what is no message, unless it was meant as an answer."""
-        if "response_id" in error.context:
-            return
-        named, code = error.context.get("request_id"), error.context.get("jsonrpc")
-        known = named if isinstance(named, int | str) else None
-        self._refuse(known, code if isinstance(code, int) else INVALID_REQUEST, "this is no JSON-RPC message")
 
     def _refuse(self, request_id: RequestId | None, code: int, message: str) -> None:
         self._client.refuse(request_id, ErrorObject(code, message))

@@ -176,6 +176,16 @@ def decode(line: bytes) -> Frame | Batch:
     return frame if frame is not None else _refuse(line)
 
 
+def refusal_of(error: RemoteProtocolError) -> Failure | None:
+    """The answer to what `decode` refused; none if that was meant as an answer, which is never answered."""
+    if "response_id" in error.context:
+        return None
+    named, code = error.context.get("request_id"), error.context.get("jsonrpc")
+    known = named if isinstance(named, int | str) else None
+    words = ErrorObject(code if isinstance(code, int) else INVALID_REQUEST, "this is no JSON-RPC message")
+    return Failure(known, words)
+
+
 def encode(frame: Frame) -> bytes:
     """Write one frame, without a line end. Payloads are spliced in as they are."""
     if isinstance(frame, Request) and not frame.params:

@@ -29,7 +29,7 @@ from turnwire.core.translate.handshake import (
     version_refusal,
 )
 from turnwire.errors import RemoteProtocolError, SessionError, TurnwireError
-from turnwire.ids import AgentName, RequestId, SessionId
+from turnwire.ids import AgentName, SessionId
 from turnwire.log import Position
 from turnwire.server.access.identity import Identity
 from turnwire.server.acp import methods, prompt_methods
@@ -37,7 +37,7 @@ from turnwire.server.acp.client_state import ClientState, logger
 from turnwire.server.acp.frame_writer import SessionFrame
 from turnwire.server.acp.passthrough import lend
 from turnwire.server.acp.reader import Reader
-from turnwire.server.acp.rpc import code_of, failed, failure_of, refusal
+from turnwire.server.acp.rpc import failed, failure_of, refusal
 from turnwire.server.acp.subscription import Subscription, ToldOn
 from turnwire.server.daemon import Daemon
 from turnwire.server.daemon.creation import profile_of
@@ -52,6 +52,7 @@ from turnwire.wire.jsonrpc import (
     decode,
     encode,
     raw,
+    refusal_of,
 )
 from turnwire.wire.methods import INITIALIZE, VENDOR
 from turnwire.wire.peek import peek_session_id
@@ -188,13 +189,10 @@ class AcpConnection:
         try:
             message = decode(frame)
         except RemoteProtocolError as error:
-            if "response_id" in error.context:
-                return None
             if error.context.get("reason") == EMPTY_BATCH:
                 return refusal(None, INVALID_REQUEST, NO_BATCHES)
-            named = error.context.get("request_id")
-            request_id: RequestId | None = named if isinstance(named, int | str) else None
-            return refusal(request_id, code_of(error), "this is no JSON-RPC message")
+            answer = refusal_of(error)
+            return None if answer is None else encode(answer)
         if isinstance(message, Batch):
             return refusal(None, INVALID_REQUEST, NO_BATCHES)
         return message
