@@ -59,7 +59,18 @@ class Place:
     async def start(self, *flags: str) -> None:
         """Start the daemon; the data of an earlier one is found again."""
         words = [sys.executable, "-m", "turnwire", "serve", "--json", "--port", "0", "--no-auth", "--agent-env-all"]
-        words += ["--limit", "agent_young_s=0", "--cwd", str(self.work), "--data", str(self.data), *flags, "--"]
+        words += [
+            "--limit",
+            "agent_young_s=0",
+            "--limit",
+            "drain_s=5",
+            "--cwd",
+            str(self.work),
+            "--data",
+            str(self.data),
+            *flags,
+            "--",
+        ]
         words += [sys.executable, str(TEE), str(self.frames_file), *self._command]
         name, value = self.mark.split("=", 1)
         with self.err_file.open("a") as errors:
@@ -179,14 +190,13 @@ class Place:
         return [str(each.get("modeId") or each.get("value")) for each in choices]
 
     def answer_to(self, method: str) -> dict[str, Any]:
-        """What the newest process of the agent answered to the first request of this method."""
-        lines = self.lives()[-1]
-        sent = [json.loads(line[2:]) for line in lines if line.startswith("> ")]
-        wanted = next((each.get("id") for each in sent if each.get("method") == method), None)
-        for line in lines:
-            if line.startswith("< ") and (frame := _object(line[2:])).get("id") == wanted and "result" in frame:
-                return frame["result"]
-        return {}
+        """What the newest process of the agent answered to this method; of several requests, to the last."""
+        frames = [_object(line[2:]) for line in self.lives()[-1][1:]]
+        asked = [each.get("id") for each in frames if each.get("method") == method]
+        answers: list[dict[str, Any]] = [
+            each["result"] for each in frames if each.get("id") in asked and "result" in each
+        ]
+        return answers[-1] if answers else {}
 
     def refusal(self) -> str:
         """How the newest process of the agent refused to bring the session back, in words; empty if it did not."""

@@ -50,12 +50,14 @@ class Recipe(NamedTuple):
     """Files in its home, by the URL of the fake model."""
     asks_in: str | None = None
     """The mode in which it asks its user, if it begins in another."""
+    script: str = "touch {}"
+    """The command that makes a file, and for which the agent asks."""
     needs_login: bool = False
     """It asks for a login, and nobody has told it of a fake model yet: it is started and no more."""
 
     def call(self, name: str) -> CallTool:
         """The tool call that makes a file of this name."""
-        return CallTool(self.tool, {self.command: f"touch {name}", **self.more})
+        return CallTool(self.tool, {self.command: self.script.format(name), **self.more})
 
 
 def environment(programs: Path, more: Mapping[str, str]) -> dict[str, str]:
@@ -124,6 +126,15 @@ def _qwen_files(url: str) -> Texts:
 
 
 def _opencode_files(url: str) -> Texts:
+    return {".config/opencode/opencode.json": _opencode_settings(url)}
+
+
+def _kilo_files(url: str) -> Texts:
+    return {".config/kilo/kilo.json": _opencode_settings(url)}
+
+
+def _opencode_settings(url: str) -> str:
+    """Kilo reads what OpenCode reads."""
     model = {"name": MODEL, "tool_call": True, "limit": {"context": 200000, "output": 8000}}
     settings = {
         "model": f"fake/{MODEL}",
@@ -140,7 +151,7 @@ def _opencode_files(url: str) -> Texts:
             }
         },
     }
-    return {".config/opencode/opencode.json": json.dumps(settings)}
+    return json.dumps(settings)
 
 
 def _kimi_env(url: str) -> Texts:
@@ -170,6 +181,15 @@ def _vibe_files(url: str) -> Texts:
 
 def _opencode_env(url: str) -> Texts:
     return {"OPENCODE_DISABLE_AUTOUPDATE": "1", "OPENCODE_DISABLE_MODELS_FETCH": "1"}
+
+
+def _kilo_env(url: str) -> Texts:
+    return {"KILO_DISABLE_AUTOUPDATE": "1", "KILO_DISABLE_MODELS_FETCH": "1", "KILO_TELEMETRY_LEVEL": "off"}
+
+
+def _hermes_files(url: str) -> Texts:
+    lines = ["model:", f"  default: {MODEL}", "  provider: custom", f"  base_url: {url}", f"  api_key: {KEY}"]
+    return {".hermes/config.yaml": "\n".join(lines) + "\n"}
 
 
 def _codex_env(url: str) -> Texts:
@@ -209,6 +229,10 @@ RECIPES: dict[str, Recipe] = {
     ),
     "kimi": Recipe(FakeOpenAI, "Bash", "command", WHY, _kimi_env),
     "vibe": Recipe(FakeOpenAI, "bash", "command", {}, _vibe_env, _vibe_files),
+    "kilo": Recipe(FakeOpenAI, "bash", "command", WHY, _kilo_env, _kilo_files),
+    "hermes": Recipe(
+        FakeOpenAI, "terminal", "command", {}, files=_hermes_files, script="rm -rf nothing-there; touch {}"
+    ),
     "copilot": BY_LOGIN,
     "cline": BY_LOGIN,
     "auggie": BY_LOGIN,

@@ -268,10 +268,33 @@ KNOWN_AGENTS: Final[tuple[KnownAgent, ...]] = (
         program="kilo",
         arguments=("acp",),
         keys=("ANTHROPIC_API_KEY", "OPENAI_API_KEY"),
-        version="7.8.1",
+        version="7.7.7",
         date=_DATE,
-        evidence=Evidence.TOLD,
+        evidence=Evidence.RUN,
         npm="@kilocode/cli",
+        quirks=(
+            Quirk(
+                "may ask something after a turn that was broken off, but not over ACP: the prompt then has no end",
+                "make agents, daemon killed",
+            ),
+        ),
+    ),
+    KnownAgent(
+        name="hermes",
+        label="Hermes Agent",
+        program="hermes-acp",
+        arguments=(),
+        keys=("OPENROUTER_API_KEY", "ANTHROPIC_API_KEY", "OPENAI_API_KEY"),
+        version="0.19.0",
+        date=_DATE,
+        evidence=Evidence.RUN,
+        pypi="hermes-agent[acp]",
+        quirks=(
+            Quirk(
+                "tells the history at `session/resume`, so older words stand in the next turn",
+                "make agents, daemon killed",
+            ),
+        ),
     ),
     KnownAgent(
         name="fast-agent",
