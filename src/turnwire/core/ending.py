@@ -36,6 +36,7 @@ from turnwire.core.queue import CHOICES_LOST, STOPPING, arm_time_limit, remove, 
 from turnwire.core.state import Phase, Turn, find_turn
 from turnwire.core.turn import TurnState
 from turnwire.errors import PromptNotFound
+from turnwire.ids import ChildId
 from turnwire.wire.jsonrpc import REQUEST_CANCELLED, raw
 from turnwire.wire.methods import VENDOR
 
@@ -177,20 +178,32 @@ def _end(draft: Draft, at: int, turn: Turn, terminal: Callable[[Turn], ev.TurnCo
         ask_cancel(draft, Cancel(at=at, author=following.cancelled_by or None), following)
 
 
-def _close_tools(draft: Draft, at: int, turn: Turn, *, is_cancelled: bool) -> None:
-    """Close the calls that nobody will close any more: the turn was cancelled, or its agent is gone.
+def _close_tools(draft: Draft, at: int, turn: Turn | None, *, is_cancelled: bool) -> None:
+    """Close the calls that nobody will close any more, also those of children: the turn was cancelled, or its agent
+    is gone.
 
     What the agent lists as background work outlives a cancel, and so do its calls.
     """
     # v1 has no word for a cancelled call but `failed`; the mark says whose word it is, and why.
     status = CANCELLED if is_cancelled and draft.state.agent_version == 2 else "failed"
     why = {VENDOR: {CLOSED: CANCELLED if is_cancelled else "agent_lost"}}
-    for tool_call_id, last in turn.tools.items():
-        if last in FINAL_TOOL_STATUS or tool_call_id in draft.state.background:
-            continue
+    background = draft.state.background
+    calls: list[tuple[ChildId | None, str]] = [
+        (None, tool_call_id)
+        for tool_call_id, last in (turn.tools.items() if turn is not None else ())
+        if last not in FINAL_TOOL_STATUS and tool_call_id not in background
+    ]
+    for agent_id, child in draft.state.children.items():
+        # What is listed outlives a cancel, and so does what it does.
+        calls += [(child.child_id, each) for each in child.tools if agent_id not in background]
+    for child_id, tool_call_id in calls:
         update = {"sessionUpdate": "tool_call_update", "toolCallId": tool_call_id, "status": status, "_meta": why}
-        closed = ev.SessionUpdated(at=at, kind="tool_call_update", update=raw(update), prompt_id=turn.prompt_id)
-        draft.record(closed)
+        prompt_id = None if turn is None else turn.prompt_id
+        draft.record(
+            ev.SessionUpdated(
+                at=at, kind="tool_call_update", update=raw(update), prompt_id=prompt_id, child=child_id
+            )
+        )
 
 
 # -- cancelling ----------------------------------------------------------------------------------------------
@@ -348,7 +361,8 @@ def lose_agent(draft: Draft, input: AgentGone) -> None:
         draft.record(_lost(each, input))
     if draft.state.turn is not None:
         fail(draft, input.at, input)
-    else:
+    elif draft.state.phase is Phase.OPEN:
+        _close_tools(draft, input.at, None, is_cancelled=False)
         start_next(draft, input.at)
 
 
@@ -367,6 +381,8 @@ def close(draft: Draft, input: Close) -> None:
     if turn is not None:
         draft.add_effect(CancelAgent(turn.prompt_id, ev.CancelRung.NOTIFY))
         complete(draft, input.at, stop_reason=CANCELLED, ending=ev.Ending.CANCELLED, by=input.who)
+    else:
+        _close_tools(draft, input.at, None, is_cancelled=True)
     draft.record(ev.SessionClosed(at=input.at, reason=input.reason, author=input.author))
     draft.add_effect(CloseAgentSession())
 
