@@ -12,6 +12,7 @@ from turnwire.core import events as ev
 from turnwire.core.child_sessions import ANNOUNCES, NAMING, child_id, ids_in, read_announcement
 from turnwire.core.draft import Draft
 from turnwire.core.effects import CancelChildWork
+from turnwire.core.evolve import TOOL_KINDS
 from turnwire.core.inputs import AgentUpdate, CancelChild
 from turnwire.core.permissions import resolve_of_child
 from turnwire.core.state import ChildState, SessionState
@@ -19,6 +20,9 @@ from turnwire.core.turn import step
 from turnwire.errors import ChildNotFound, ChildRestricted
 from turnwire.ids import PromptId
 from turnwire.wire.schema.update import STATES
+
+_REMEMBERED = STATES | TOOL_KINDS
+"""What a child says that the state remembers."""
 
 
 def said(draft: Draft, input: AgentUpdate, agent_id: str, prompt_id: PromptId | None) -> None:
@@ -40,7 +44,7 @@ def said(draft: Draft, input: AgentUpdate, agent_id: str, prompt_id: PromptId | 
         child=speaker,
         names=names,
     )
-    if names or input.peek.kind in STATES:
+    if names or input.peek.kind in _REMEMBERED:
         draft.record(event)
         rested(draft, input.at, before)
         return

@@ -37,7 +37,7 @@ from turnwire.core.queue import CHOICES_LOST, STOPPING, arm_time_limit, remove, 
 from turnwire.core.state import Phase, Turn, find_turn
 from turnwire.core.turn import TurnState
 from turnwire.errors import PromptNotFound
-from turnwire.ids import PromptId
+from turnwire.ids import ChildId, PromptId
 from turnwire.wire.jsonrpc import REQUEST_CANCELLED, raw
 from turnwire.wire.methods import VENDOR
 
@@ -190,14 +190,32 @@ def _end(draft: Draft, at: int, turn: Turn, terminal: Callable[[Turn], ev.TurnCo
         ask_cancel(draft, Cancel(at=at, author=following.cancelled_by or None), following)
 
 
-def _close_tools(draft: Draft, at: int, turn: Turn, *, is_cancelled: bool) -> None:
-    """Close the calls that nobody will close any more: the turn was cancelled, or its agent is gone.
+class _OpenCall(NamedTuple):
+    """A tool call that has no final status."""
+
+    tool_call_id: str
+    prompt_id: PromptId | None = None
+    child: ChildId | None = None
+
+
+def _close_tools(draft: Draft, at: int, turn: Turn | None, *, is_cancelled: bool) -> None:
+    """Close the calls that nobody will close any more, also those of children: the turn was cancelled, or its agent
+    is gone.
 
     What the agent lists as background work outlives a cancel, and so do its calls.
     """
-    for tool_call_id, last in turn.tools.items():
-        if last not in FINAL_TOOL_STATUS and tool_call_id not in draft.state.background:
-            _close_tool(draft, at, tool_call_id, turn.prompt_id, is_cancelled=is_cancelled)
+    background = draft.state.background
+    prompt_id, tools = (None, {}) if turn is None else (turn.prompt_id, turn.tools)
+    calls = [
+        _OpenCall(tool_call_id, prompt_id)
+        for tool_call_id, last in tools.items()
+        if last not in FINAL_TOOL_STATUS and tool_call_id not in background
+    ]
+    for agent_id, child in draft.state.children.items():
+        # What is listed outlives a cancel, and so does what it does.
+        calls += [_OpenCall(each, prompt_id, child.child_id) for each in child.tools if agent_id not in background]
+    for each in calls:
+        _close_tool(draft, at, each, is_cancelled=is_cancelled)
 
 
 def _close_work(draft: Draft, at: int, work: AllWork, *, is_cancelled: bool) -> None:
@@ -205,17 +223,24 @@ def _close_work(draft: Draft, at: int, work: AllWork, *, is_cancelled: bool) -> 
     tools = draft.state.turn.tools if draft.state.turn is not None else {}
     for each in work:
         if each.kind == TOOL_CALL and each.id is not None and each.id not in tools:
-            _close_tool(draft, at, each.id, None, is_cancelled=is_cancelled)
+            _close_tool(draft, at, _OpenCall(each.id), is_cancelled=is_cancelled)
 
 
-def _close_tool(
-    draft: Draft, at: int, tool_call_id: str, prompt_id: PromptId | None, *, is_cancelled: bool
-) -> None:
+def _close_tool(draft: Draft, at: int, call: _OpenCall, *, is_cancelled: bool) -> None:
     # v1 has no word for a cancelled call but `failed`; the mark says whose word it is, and why.
     status = CANCELLED if is_cancelled and draft.state.agent_version == 2 else "failed"
     why = {VENDOR: {CLOSED: CANCELLED if is_cancelled else "agent_lost"}}
-    update = {"sessionUpdate": "tool_call_update", "toolCallId": tool_call_id, "status": status, "_meta": why}
-    draft.record(ev.SessionUpdated(at=at, kind="tool_call_update", update=raw(update), prompt_id=prompt_id))
+    update = {
+        "sessionUpdate": "tool_call_update",
+        "toolCallId": call.tool_call_id,
+        "status": status,
+        "_meta": why,
+    }
+    draft.record(
+        ev.SessionUpdated(
+            at=at, kind="tool_call_update", update=raw(update), prompt_id=call.prompt_id, child=call.child
+        )
+    )
 
 
 # -- cancelling ----------------------------------------------------------------------------------------------
@@ -375,7 +400,8 @@ def lose_agent(draft: Draft, input: AgentGone) -> None:
         draft.record(_lost(each, input))
     if draft.state.turn is not None:
         fail(draft, input.at, input)
-    else:
+    elif draft.state.phase is Phase.OPEN:
+        _close_tools(draft, input.at, None, is_cancelled=False)
         start_next(draft, input.at)
 
 
@@ -394,6 +420,8 @@ def close(draft: Draft, input: Close) -> None:
     if turn is not None:
         draft.add_effect(CancelAgent(turn.prompt_id, ev.CancelRung.NOTIFY))
         complete(draft, input.at, stop_reason=CANCELLED, ending=ev.Ending.CANCELLED, by=input.who)
+    else:
+        _close_tools(draft, input.at, None, is_cancelled=True)
     _close_work(draft, input.at, draft.state.work, is_cancelled=True)
     draft.record(ev.SessionClosed(at=input.at, reason=input.reason, author=input.author))
     draft.add_effect(CloseAgentSession())

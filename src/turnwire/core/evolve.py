@@ -310,14 +310,20 @@ def _with_room(children: dict[str, Child]) -> dict[str, Child]:
 
 def _remember_child_state(state: SessionState, event: ev.SessionUpdated) -> SessionState:
     """Of what a child says, decisions depend on what it does. Nothing that it says is of the session's own turn."""
-    if event.kind not in STATES or state.agent is None:
+    is_state = event.kind in STATES and state.agent is not None
+    if not is_state and event.kind not in TOOL_KINDS:
         return state
-    after = read_state(peek_update(event.update).state)
-    children = {
-        name: replace(each, state=after) if each.child_id == event.child else each
-        for name, each in state.children.items()
-    }
-    return replace(state, children=children)
+    agent_id = next((name for name, each in state.children.items() if each.child_id == event.child), None)
+    if agent_id is None:
+        return state
+    child, seen = state.children[agent_id], peek_update(event.update)
+    if is_state:
+        child = replace(child, state=read_state(seen.state))
+    elif seen.tool_call_id is not None:
+        others = tuple(each for each in child.tools if each != seen.tool_call_id)
+        is_final = seen.status in FINAL_TOOL_STATUS
+        child = replace(child, tools=others if is_final else (*others, seen.tool_call_id)[-REMEMBERED_TOOLS:])
+    return replace(state, children={**state.children, agent_id: child})
 
 
 # -- the prompt ----------------------------------------------------------------------------------------------

@@ -135,6 +135,8 @@ class Child(Struct, frozen=True, omit_defaults=True):
     state: ChildState = ChildState.UNKNOWN
     can_cancel: bool = False
     """The agent lets clients cancel what it does."""
+    tools: tuple[str, ...] = ()
+    """Its tool calls that are not finished, newest kept."""
 
     @property
     def is_busy(self) -> bool:

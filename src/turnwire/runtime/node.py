@@ -393,8 +393,9 @@ class Node:
                     await session.save_snapshot()
 
     def _is_at_work(self, session: Session) -> bool:
-        """Whether its agent does something in the background."""
-        return bool(still_running(session.state.work, self._clock.now_ms(), self._limits.unlisted_work_s))
+        """Whether its agent does something in the background, or one of its children is at work."""
+        work = still_running(session.state.work, self._clock.now_ms(), self._limits.unlisted_work_s)
+        return bool(work or session.state.running_children)
 
     def _stop(self) -> None:
         """End every loop. Sessions are not ended: what is open is owed by the next owner."""

@@ -203,6 +203,35 @@ def test_a_child_may_go_on_asking_after_the_turn_of_its_session() -> None:
     assert session.found(ev.PermissionResolved)[-1].prompt_id is None
 
 
+@pytest.mark.parametrize(
+    ("then", "status"),
+    [
+        ((cancel(), agent_is("idle", stopReason="cancelled")), "cancelled"),
+        ((gone(),), "failed"),
+        ((agent_is("idle", stopReason="end_turn"), gone()), "failed"),
+        ((agent_is("idle", stopReason="end_turn"), RECOVER), "failed"),
+    ],
+    ids=["cancel", "gone", "gone after the turn", "restart after the turn"],
+)
+def test_calls_that_a_child_left_open_are_closed_with_those_of_its_session(
+    then: tuple[i.AnyInput, ...], status: str
+) -> None:
+    session = at_work()
+    session.take(of(tool("t1", "in_progress")), of(tool("t2")), of(tool("t2", "completed")), *then)
+    closed = [each for each in session.found(ev.SessionUpdated) if b'"closed"' in bytes(each.update)]
+    assert [(each.child, msgspec.json.decode(each.update)["toolCallId"]) for each in closed] == [(ONE, "t1")]
+    assert msgspec.json.decode(closed[0].update)["status"] == status
+    assert session.state.children["in/ner"].tools == ()
+
+
+def test_a_child_that_is_listed_outlives_a_cancel_with_its_calls() -> None:
+    session = at_work()
+    session.take(of(tool("t1", "in_progress")))
+    session.take(agent_is("running", background=[{"type": "subagent", "sessionId": "in/ner"}]))
+    session.take(cancel(), agent_is("idle", stopReason="cancelled"))
+    assert session.state.children["in/ner"].tools == ("t1",)
+
+
 def test_a_cancelled_child_is_not_asked_for_any_more() -> None:
     session = at_work()
     session.take(announced(capabilities={"cancel": {}}), announced("b"), child_asks(), child_asks("q2", 2, "b"))

@@ -24,6 +24,7 @@ from turnwire.core import events as ev
 from turnwire.core.child_sessions import ANNOUNCES, SESSION_MESSAGES, read_announcement, read_state
 from turnwire.core.encoder.encoder import Dialect
 from turnwire.core.encoder.outgoing import Outgoing, Tell
+from turnwire.core.ending import CLOSED
 from turnwire.core.evolve import TOOL_KINDS
 from turnwire.core.state import ChildState
 from turnwire.core.translate.members import entries, members, raw, text_of
@@ -330,7 +331,7 @@ class FoldedChildren:
             record.state = read_state(peek_update(event.update).state)
             return self._stands(record, event.update, event.update)
         updates = self._known.said(event.child, event)
-        told, call = self._open(record)
+        told, call = self._open(record, unless=_is_closing(event))
         for each in updates:
             call.add(each)
         changed: Json = {"content": call.content()} if call.is_due else {}
@@ -347,10 +348,10 @@ class FoldedChildren:
             return [*told, self._close(call, record, "failed" if reason in _FAILED else "completed", [update])]
         return [*told, _update(call, record, [update], title=_title(record))]
 
-    def _open(self, record: ChildRecord) -> tuple[list[Outgoing], _Call]:
-        """The call of a child that is open; what opens one if none is."""
+    def _open(self, record: ChildRecord, *, unless: bool = False) -> tuple[list[Outgoing], _Call]:
+        """The call of a child that is open; what opens one if none is. `unless`: one that has ended will do."""
         call = self._calls.get(record.child_id)
-        if call is not None and call.is_open:
+        if call is not None and (call.is_open or unless):
             return [], call
         self._made[record.child_id] += 1
         number = self._made[record.child_id]
@@ -427,6 +428,12 @@ class FoldedChildren:
                 begun = {"sessionUpdate": "tool_call", "toolCallId": call.id, **shown, "content": call.content()}
                 told.append(Tell(raw({**begun, "_meta": {VENDOR: {"child": child_id}}})))
         return told
+
+
+def _is_closing(event: ev.SessionUpdated) -> bool:
+    """Whether it only closes a call that its agent left open."""
+    ours = members(members(members(event.update).get("_meta")).get(VENDOR))
+    return event.kind in TOOL_KINDS and CLOSED in ours
 
 
 def _title(record: ChildRecord) -> str:

@@ -18,9 +18,9 @@ last of them, and one who was cut inside gets the whole unit again.
         a v1 client must ask for and did not, and ids of a v2 agent that lost the session and counts anew.
     D4  The state that a v2 client hears is the turn's, so each turn has one running and one idle, whatever the
         agent repeats.
-    D6  Child sessions are told by `children`. What they say neither begins the turn for the client nor ends it.
     D5  A turn whose agent says itself that it took the prompt runs for the client from the message on, or from the
         first word of the agent. One that the agent refused never ran, and has no idle.
+    D6  Child sessions are told by `children`. What they say neither begins the turn for the client nor ends it.
 """
 
 from __future__ import annotations

@@ -122,6 +122,13 @@ def test_a_cancelled_turn_leaves_no_call_open() -> None:
     assert call["status"] == "failed"
 
 
+def test_a_call_that_a_lost_agent_left_open_is_closed_where_it_is_shown() -> None:
+    session = begun()
+    session.take(of(d.tool("t1", "in_progress")), d.gone())
+    [call] = calls(seen(PLAIN, session.log)).values()
+    assert (call["status"], shown(call)) == ("failed", "[failed] t1")
+
+
 def test_long_words_are_not_sent_again_with_every_piece() -> None:
     session = begun()
     for number in range(2000):
