@@ -43,10 +43,12 @@ class Backend:
             self.published += 1
 
 
-def fed(options: AgentOptions | None = None, clock: ManualClock | None = None) -> tuple[Agent, Backend]:
+def fed(
+    options: AgentOptions | None = None, clock: ManualClock | None = None, answers: Any = say_nothing
+) -> tuple[Agent, Backend]:
     agent, backend = Agent("fed", options=options, clock=clock), Backend()
     agent.ready(backend.begin)
-    agent.prompt(say_nothing)
+    agent.prompt(answers)
     return agent, backend
 
 
@@ -131,11 +133,11 @@ async def test_a_backend_faster_than_the_writer_overtakes_no_answer(hello: Json,
 @pytest.mark.requirement("R28", "R29")
 async def test_a_prompt_and_the_end_of_patience_count_as_ready_and_say_so(hello: Json) -> None:
     clock = ManualClock()
-    agent, backend = fed(AgentOptions(ready_s=3), clock)
 
-    @agent.prompt
     async def answer(turn: Turn) -> None:
         turn.say(str(backend.published))
+
+    agent, backend = fed(AgentOptions(ready_s=3), clock, answer)
 
     async with served(agent, hello) as driver:
         assert await driver.take_turn(await driver.new(ready=False)) == "end_turn"

@@ -283,9 +283,12 @@ async def test_two_questions_at_once_are_both_named_until_each_is_answered() -> 
 
     @agent.prompt
     async def answer(turn: Turn) -> None:
+        async def ask(what: str) -> None:
+            await turn.ask(what)
+
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(turn.ask, "This?")
-            tasks.start_soon(turn.ask, "That?")
+            tasks.start_soon(ask, "This?")
+            tasks.start_soon(ask, "That?")
 
     async with served(agent, V2) as driver:
         driver.choice = None

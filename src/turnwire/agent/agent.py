@@ -45,6 +45,10 @@ OnSteer = TypeVar("OnSteer", bound=Callable[[Turn, list[Json]], Any])
 OnExtension = TypeVar("OnExtension", bound=Callable[[Json, Session | None], Any])
 
 
+def _name(function: Callable[..., Any]) -> str:
+    return getattr(function, "__name__", repr(function))
+
+
 class Agent:
     """One agent. Its decorators give their function back."""
 
@@ -65,7 +69,16 @@ class Agent:
     # -- what it does --------------------------------------------------------------------------------------------
 
     def prompt(self, function: OnTurn) -> OnTurn:
-        """`(turn)`: answers a prompt. Gives None for `end_turn`, or another stop reason."""
+        """`(turn)`: answers a prompt. Gives None for `end_turn`, or another stop reason.
+
+        Raises `ValueError` for a second one: an agent has one function for prompts.
+        """
+        first = self._definition.hooks.prompt
+        if first is not None:
+            raise ValueError(
+                f"{_name(first)} answers prompts already, so {_name(function)} cannot; decide inside one function,"
+                " or use `@agent.command` for slash commands"
+            )
         self._definition.hooks.prompt = function
         return function
 

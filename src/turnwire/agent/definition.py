@@ -16,7 +16,7 @@ from turnwire.agent.options import AgentOptions, AuthMethod, Command
 from turnwire.agent.store import SessionStore
 from turnwire.agent.v2_updates import Json
 from turnwire.core.translate.handshake import ClientProfile, HostOffer, Offered, initialize_answer
-from turnwire.errors import LocalProtocolError
+from turnwire.errors import AgentFailure, LocalProtocolError
 from turnwire.runtime.cancellation import contained
 from turnwire.runtime.clock import Clock
 from turnwire.wire.methods import VENDOR
@@ -50,13 +50,20 @@ class Hooks:
 async def call(function: Function | None, *args: Any) -> Any:
     """Call it, and wait for it if it is async. None if there is none.
 
-    Raises what it raises; `LocalProtocolError` if it cancels itself, which would look like a cancel from outside.
+    Raises what it raises; `LocalProtocolError` if it cancels itself, which would look like a cancel from outside,
+    `AgentFailure` if it wants to end the process.
     """
     if function is None:
         return None
     with contained():
-        result: Any | Awaitable[Any] = function(*args)
-        return await result if isawaitable(result) else result
+        try:
+            result: Any | Awaitable[Any] = function(*args)
+            return await result if isawaitable(result) else result
+        except SystemExit as ended:
+            # It would end every other session of the process, too.
+            raise AgentFailure(
+                f"the agent's function ended with SystemExit({ended.code!r}); return, or raise AgentFailure"
+            ) from ended
     raise LocalProtocolError("the function raised the exception that cancels, and nobody had cancelled it")
 
 

@@ -8,10 +8,10 @@ for its user; nothing but a selected allow option counts as consent.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Coroutine, Generator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn, cast
 
 import msgspec
 from anyio.lowlevel import checkpoint
@@ -23,7 +23,7 @@ from turnwire.agent.session import Session
 from turnwire.agent.session_client import SessionClient
 from turnwire.agent.tool_call import ToolCall, described
 from turnwire.agent.turn_run import TurnRun
-from turnwire.agent.v2_updates import MESSAGE, THOUGHT, Json, as_block, for_v1, for_v2
+from turnwire.agent.v2_updates import MESSAGE, THOUGHT, Json, as_block, for_v1, for_v2, shown
 from turnwire.agent.workplace import Ran
 from turnwire.core.translate.members import as_object, child
 from turnwire.errors import LocalProtocolError, NotOffered, RequestRefused
@@ -76,6 +76,20 @@ class Choice:
         return self.kind in {"allow_always", "reject_always"}
 
 
+class Asking(Awaitable[Choice]):
+    """A question on its way to the user: `await` it. It is no answer, so nothing may be decided by it."""
+
+    def __init__(self, asked: Coroutine[Any, Any, Choice]) -> None:
+        self._asked = asked
+
+    def __await__(self) -> Generator[Any, Any, Choice]:
+        return self._asked.__await__()
+
+    def __bool__(self) -> NoReturn:
+        self._asked.close()
+        raise TypeError("nobody has been asked yet; write `if await turn.ask(…):`")
+
+
 class Turn:
     """One turn: what was asked, and every way to answer."""
 
@@ -111,7 +125,10 @@ class Turn:
         return self._run.speak(THOUGHT, as_block(content))
 
     def plan(self, entries: Sequence[str | Entry]) -> Sent:
-        """What it is going to do: all of it, each time."""
+        """What it is going to do: all of it, each time. Raises `TypeError` for what is no list of entries."""
+        given: Any = entries
+        if not isinstance(given, Sequence) or isinstance(given, str) or not all(map(_is_entry, cast("Any", given))):
+            raise TypeError(f"a plan is a list of texts or entries, not {shown(entries)}; write plan([…])")
         listed = [Entry(each) if isinstance(each, str) else each for each in entries]
         items = [{"content": each.content, "priority": each.priority, "status": each.status} for each in listed]
         plan = {"type": "items", "planId": PLAN, "entries": items}
@@ -182,13 +199,18 @@ class Turn:
 
     # -- asking ------------------------------------------------------------------------------------------------
 
-    async def ask(
+    def ask(
         self,
         about: ToolCall | str,
         options: Sequence[PermissionOption] | None = None,
         description: str | None = None,
+    ) -> Asking:
+        """Ask for permission, with `await`. Granted, the tool call starts; refused, it fails when it is left."""
+        return Asking(self._ask(about, options, description))
+
+    async def _ask(
+        self, about: ToolCall | str, options: Sequence[PermissionOption] | None, description: str | None
     ) -> Choice:
-        """Ask for permission. Granted, the tool call starts; refused, it fails when it is left."""
         offered = tuple(USUAL if options is None else options)
         if not offered or len({each.id for each in offered}) < len(offered):
             raise LocalProtocolError("a permission request needs at least one option, and each its own id")
@@ -288,6 +310,10 @@ class Turn:
     ) -> Ran:
         """Run a command to its end; with `call`, its output is shown there. Raises `RequestRefused`."""
         return await workplace.run(self, command, args, cwd=cwd, env=env, call=call, limit=limit)
+
+
+def _is_entry(given: object) -> bool:
+    return isinstance(given, str | Entry)
 
 
 def _items(described: Json, written: Any) -> Json:

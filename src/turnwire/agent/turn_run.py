@@ -19,7 +19,7 @@ from msgspec import UNSET, UnsetType
 from turnwire.agent.connected_client import Sent
 from turnwire.agent.live_session import LiveSession, OpenPermissionRequest
 from turnwire.agent.session_client import SessionClient
-from turnwire.agent.v2_updates import MESSAGE, THOUGHT, Json, call_ended, called, marked_late
+from turnwire.agent.v2_updates import MESSAGE, THOUGHT, Json, call_ended, called, marked_late, shown
 from turnwire.core.encoder import EndedTurn
 from turnwire.errors import AgentFailure, LocalProtocolError
 from turnwire.ids import PromptId, RequestId
@@ -28,6 +28,7 @@ from turnwire.wire.jsonrpc import ErrorObject, Failure, Result
 from turnwire.wire.methods import ELICITATION_CREATE, SESSION_REQUEST_PERMISSION
 from turnwire.wire.schema.common import STOP_REASONS
 
+_STOP_WORDS: Final = ", ".join(sorted(STOP_REASONS))
 _SPEECH = frozenset({MESSAGE, THOUGHT})
 _FINAL = frozenset({"completed", "failed", "cancelled"})
 _WAITED_FOR: Final = {SESSION_REQUEST_PERMISSION: "permission", ELICITATION_CREATE: "elicitation"}
@@ -220,10 +221,12 @@ class TurnRun:
 
     def returned(self, reason: Any) -> None:
         """The author's function is done."""
-        if reason is None or reason in STOP_REASONS:
+        if reason is None or (isinstance(reason, str) and reason in STOP_REASONS):
             self.stop_reason = reason or "end_turn"
         else:
-            self.error = AgentFailure("the agent ended its turn with a stop reason that ACP does not have")
+            self.error = AgentFailure(
+                f"the agent's function returned {shown(reason)}; it may return None or one of {_STOP_WORDS}"
+            )
 
     def close_calls(self) -> None:
         """No turn ends with a tool call open.

@@ -7,6 +7,7 @@ in place of the item, `for_v2` takes it away.
 
 from __future__ import annotations
 
+import reprlib
 from collections.abc import Callable
 from typing import Any, Final, TypeAlias, cast
 
@@ -31,8 +32,19 @@ def text_block(text: str) -> Json:
 
 
 def as_block(content: str | Json) -> Json:
-    """A content block: text, or a block as it is."""
-    return text_block(content) if isinstance(content, str) else content
+    """A content block: text, or a block as it is. Raises `TypeError`, `ValueError` for what is neither."""
+    if isinstance(content, str):
+        return text_block(content)
+    if not isinstance(content, dict):  # pyright: ignore[reportUnnecessaryIsInstance]  authors pass anything
+        raise TypeError(f"give text or a content block, not {shown(content)}; str(…) makes text of it")
+    if not isinstance(content.get("type"), str):
+        raise ValueError(f"a content block has a `type`, such as text or image; this has none: {shown(content)}")
+    return content
+
+
+def shown(value: object) -> str:
+    """What an author passed, for the message that says what is wrong with it."""
+    return f"{type(value).__name__} {reprlib.repr(value)}"
 
 
 def content_item(content: str | Json) -> Json:
