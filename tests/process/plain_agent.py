@@ -7,7 +7,8 @@ Takes one JSON object as its only argument; each key is a habit:
     capabilities its `agentCapabilities`, where `initialize` has none of its own
     refuse       methods that it answers with an error
     folder       where it keeps what was said; without one it knows no session of an earlier process
-    repeats      replays on a resume too, `before` or `after` its answer, although nobody asked for that
+    repeats      replays `before` or `after` its answer: on a resume, although nobody asked for that, and on a load
+                 so, too
     adds         words that it says behind such a replay, and nobody has heard before
     forgets      how many of the newest entries it leaves out when it replays
     counts       numbers its sessions from 1, also those of its next life
@@ -73,7 +74,7 @@ def reopen(request_id: Any, method: str, session_id: str) -> None:
     if not FOLDER or not memory(session_id).exists():
         send({"id": request_id, "error": {"code": -32002, "message": "there is no such session"}})
         return
-    when = "before" if method == "session/load" else HABITS.get("repeats")
+    when = HABITS.get("repeats", "before" if method == "session/load" else None)
     if when == "before":
         replay(session_id, method)
     send({"id": request_id, "result": {}})

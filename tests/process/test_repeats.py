@@ -44,6 +44,21 @@ async def test_a_replay_on_resume_is_compared_and_not_stored_again(tmp_path: Pat
         assert words(await host.node.view(talk.session_id)) == [*SAID, "more", "heard more"]
 
 
+async def test_a_replay_behind_the_answer_to_a_load_is_not_stored_again_either(tmp_path: Path) -> None:
+    command = plain(folder=str(tmp_path), capabilities={"loadSession": True}, repeats="after")
+    async with hosted(command) as host:
+        talk = await host.talk()
+        await talk.said("hello")
+        await talk.said("again")
+        host.source.newest.kill()
+        await talk.until(lambda event: isinstance(event, ev.AgentExited))
+        assert await talk.said("more") == "heard more"
+        assert await how(talk) == ["new", "load"]
+        assert words(await host.node.view(talk.session_id)) == [*SAID, "more", "heard more"]
+        compared = of(await talk.events(), ev.HistoryCompared)
+        assert (compared[-1].matched, compared[-1].missing) == (4, 0)
+
+
 @WHEN
 async def test_it_is_so_for_a_session_that_was_opened_anew_and_what_is_new_is_kept(
     tmp_path: Path, when: str

@@ -270,8 +270,9 @@ class AgentDriver:
                 self._is_opening = False
 
     async def _history(self, state: SessionState, connection: AgentConnection) -> View | None:
-        """What the log has, for an agent that will be asked to resume. Without it what it repeats is news."""
-        if state.known_as is None or connection.profile is None or not connection.profile.resume:
+        """What the log has, for an agent that will bring the session back. Without it what it repeats is news."""
+        profile = connection.profile
+        if state.known_as is None or profile is None or not (profile.resume or profile.load):
             return None
         try:
             return await self._view(self._session_id)

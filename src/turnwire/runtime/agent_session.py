@@ -17,7 +17,6 @@ from msgspec import UNSET, Raw, UnsetType
 from msgspec.structs import replace
 
 from turnwire.core.choices import (
-    Choices,
     Setting,
     current_values,
     mode_update,
@@ -199,7 +198,7 @@ class AgentSession:
                 return None
             if agent_session_id is not None:
                 offers = frame.result if isinstance(frame, Result) else NO_OFFERS
-                self._opened(agent_session_id, offers, state.choices)
+                self._opened(agent_session_id, offers, state)
             elif isinstance(frame, Failure) and frame.error.code != AUTH_REQUIRED and len(ways) > 1:
                 self._note_refusal(how, frame)
                 self._try(ways[1:], state, named)
@@ -224,8 +223,8 @@ class AgentSession:
         echoes = state.echoes or self._profile.turn_end is TurnEnd.IDLE
         return Repeats(history, untold, echoes=echoes)
 
-    def _opened(self, agent_session_id: AgentSessionId, offers: Raw, choices: Choices) -> None:
-        profile = self._profile
+    def _opened(self, agent_session_id: AgentSessionId, offers: Raw, state: SessionState) -> None:
+        profile, choices = self._profile, state.choices
         self._inbound.agent_session_id = agent_session_id
         self._inbound.put(
             AgentReady(
@@ -244,6 +243,9 @@ class AgentSession:
         if self._inbound.replay is not None:
             replay, self._inbound.replay = self._inbound.replay, None
             self._replayed(replay)
+            if not replay.items:
+                # Some agents tell the history behind the answer that says that they have told it.
+                self._inbound.repeats = self._repeats(state)
         if self._inbound.repeats is not None:
             self._inbound.repeats.pause()
         news, self._inbound.news = self._inbound.news, []
