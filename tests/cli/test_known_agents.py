@@ -35,7 +35,7 @@ def start(agent: KnownAgent, folder: Path, *programs: str) -> Start | NoStart:
 def test_an_agent_is_started_by_its_own_program_if_it_is_there(tmp_path: Path) -> None:
     agent = AGENT._replace(npm="@it/one", pypi="one")
     found = start(agent, tmp_path, "one-acp", "npx", "uvx")
-    assert found == Start((str(tmp_path / "one-acp"), "--acp"), "its own program")
+    assert found == Start((str(tmp_path / "one-acp"), "--acp"), "its own program", is_fetched=False)
 
 
 def test_without_its_program_npx_fetches_the_version_that_is_known(tmp_path: Path) -> None:

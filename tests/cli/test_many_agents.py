@@ -335,6 +335,12 @@ def test_a_known_agent_is_started_by_its_name_and_gets_its_key(tmp_path: Path) -
         assert KEY not in shown.out
     tried = run("doctor", "--agent", "claude", "--port", "0", home=tmp_path, PATH=path)
     assert "claude (Claude Agent): starts, and speaks ACP version 1" in tried.out
+    # Without being asked for it is tried as well, because it is installed; one that fails there is no fault.
+    on_path(tmp_path, "goose", "false")
+    tried = run("doctor", "--port", "0", home=tmp_path, PATH=path)
+    assert "claude (Claude Agent): starts, and speaks ACP version 1" in tried.out
+    assert "warn agent   goose (goose): " in tried.out
+    assert tried.code == 0
 
 
 def test_a_name_that_nobody_knows_and_an_agent_that_is_not_there_say_what_to_do(tmp_path: Path) -> None:
@@ -358,3 +364,15 @@ def test_the_built_in_agent_can_be_one_of_several(tmp_path: Path) -> None:
         asked = daemon.run("prompt", "--agent", "one", "hello")
         assert asked.out == "I am one.\n"
         assert "no agent of this name" in daemon.run("prompt", "--agent", "nobody", "hello").err
+
+
+def test_a_user_logs_in_at_an_agent_of_the_daemon_by_its_name(tmp_path: Path) -> None:
+    with served(tmp_path, *heard("one", tmp_path), *named("shy", *SCRIPTED, "--auth-required")) as daemon:
+        status, why = daemon.refused("POST", "/session", {"agent": "shy"})
+        assert (status, why["code"]) == (424, "auth_required")
+        assert "offers no way to log in" in daemon.run("agents", "login", "one").out
+        assert daemon.run("agents", "login", "nobody").code != 0
+        wrong = daemon.run("agents", "login", "shy", "magic")
+        assert "no such way to log in" in wrong.err
+        assert daemon.run("agents", "login", "shy").out == "logged in at shy\n"
+        assert daemon.said(daemon.session(agent="shy"), "echo hello") == "hello"

@@ -25,6 +25,7 @@ from turnwire.cli.agent_source import agent_of_entry, in_words
 from turnwire.cli.commands import WithAgent, agent_of
 from turnwire.cli.config import setting_options, settings_from
 from turnwire.cli.failure import DOCTOR_FAILED, NEXT, leading
+from turnwire.cli.known_agents import KNOWN_AGENTS, NoStart, how_to_start
 from turnwire.cli.local_token import TOKEN_FILE, read_token
 from turnwire.cli.output import print_json, printable
 from turnwire.cli.reach import (
@@ -36,6 +37,7 @@ from turnwire.cli.reach import (
     usual_url,
 )
 from turnwire.errors import ConfigError, TurnwireError, Unauthenticated
+from turnwire.ids import AgentName
 from turnwire.limits import Limits
 from turnwire.runtime.agent_connection import AgentConnection
 from turnwire.runtime.agent_pool import UNNAMED
@@ -153,6 +155,18 @@ async def check_agents(settings: Settings, limits: Limits) -> AsyncGenerator[Che
         yield await _check_agent(entry, settings, limits)
 
 
+async def check_known_agents(settings: Settings, limits: Limits) -> AsyncGenerator[Check]:
+    """Whether those that are known by name and installed here start. What npx or uvx would fetch is not tried."""
+    hosted = {each.name for each in settings.hosted()}
+    for agent in KNOWN_AGENTS:
+        start = how_to_start(agent)
+        if agent.name in hosted or isinstance(start, NoStart) or start.is_fetched:
+            continue
+        tried = await _check_agent(AgentEntry(name=AgentName(agent.name)), settings, limits)
+        # Nobody has asked for it, so it is no fault of this machine.
+        yield tried if tried.level == "ok" else tried._replace(level="warn")
+
+
 async def _check_agent(entry: AgentEntry, settings: Settings, limits: Limits) -> Check:
     shown = in_words(entry) if entry.name == UNNAMED else f"{entry.name} ({in_words(entry)})"
     try:
@@ -236,6 +250,8 @@ async def _all(loaded: Loaded, url: str | None) -> AsyncGenerator[Check]:
     daemon = None if url is None else await check_daemon(Reach(url, own_token(url, settings), settings.data))
     yield await check_port(settings, limits, has_daemon=daemon is not None and daemon.level != "warn")
     async for each in check_agents(settings, limits):
+        yield each
+    async for each in check_known_agents(settings, limits):
         yield each
     if daemon is not None:
         yield daemon

@@ -58,6 +58,8 @@ class Start(NamedTuple):
     command: tuple[str, ...]
     by: str
     """In words: its own program, npx or uvx."""
+    is_fetched: bool = True
+    """It is not installed: whoever starts it has it fetched first."""
 
 
 class NoStart(NamedTuple):
@@ -72,7 +74,7 @@ Which: TypeAlias = Callable[[str], str | None]
 def how_to_start(agent: KnownAgent, which: Which = shutil.which) -> Start | NoStart:
     """The command that starts `agent` on this machine: its own program if it is there, else by its package."""
     if found := which(agent.program):
-        return Start((found, *agent.arguments), "its own program")
+        return Start((found, *agent.arguments), "its own program", is_fetched=False)
     if agent.npm is not None and (npx := which("npx")):
         package = f"{agent.npm}@{agent.version}"
         return Start((npx, "-y", f"--package={package}", "--", agent.program, *agent.arguments), "npx")

@@ -131,7 +131,9 @@ class AgentPools:
         return self._pools[name]
 
     def named(self, name: AgentName | None) -> AgentPool:
-        """The agent that somebody asks for. Raises `UnknownAgent`."""
+        """The agent that somebody asks for, `default` being the default one. Raises `UnknownAgent`."""
+        if name == UNNAMED:
+            name = None
         if name is not None and name not in self._hosted:
             known = ", ".join(self._hosted)
             raise UnknownAgent(f"there is no agent of this name here; it hosts {known}", agents=known)
