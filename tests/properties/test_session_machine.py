@@ -262,6 +262,9 @@ class SessionMachine(RuleBasedStateMachine):
     # -- the agent -------------------------------------------------------------------------------------------
 
     def agent_starts(self, turn_end: ev.TurnEnd, steering: bool) -> None:
+        if self.state.agent is not None:
+            # A session has one agent at a time: that the last is gone is always heard before.
+            self.give(i.AgentGone(at=self.now(), code="agent_exited", message="it went"))
         self.give(self.ready(turn_end, steering=steering))
 
     def agent_speaks(self, kind: str, tool: str, status: str | None, message: str | None) -> None:
