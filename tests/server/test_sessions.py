@@ -98,6 +98,7 @@ async def test_a_session_gets_the_id_and_the_servers_that_were_asked_for(tmp_pat
         {"sessionId": ""},
         {"sessionId": "x" * 129},
         {"sessionId": ".."},
+        {"sessionId": "mine.1"},
         {"sessionId": "ok\n"},
         {"cwd": "relative"},
         {"cwd": 3},

@@ -19,6 +19,7 @@ from anyio import to_thread
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType, field
 from msgspec.structs import asdict, fields, replace
 
+from turnwire.core.child_sessions import session_of
 from turnwire.core.ending import RESTARTED
 from turnwire.core.inputs import Close, Rename
 from turnwire.core.state import Phase, SessionState, Setup
@@ -323,6 +324,8 @@ def checked_id(session_id: str | None) -> SessionId | None:
         return None
     if session_id in DOTS or not session_id.isprintable():
         raise BadRequest("this session id cannot be in a URL; use letters, digits and `_.-`")
+    if session_of(session_id) is not None:
+        raise BadRequest("a dot and a number at the end make the id of a child session; give another id")
     return SessionId(session_id)
 
 
