@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def connect(
-    agent: str | Sequence[str] | AgentSource,
+    agent: str | Sequence[str] | AgentSource | None = None,
     *,
     token: str | None = None,
     env: dict[str, str] | None = None,

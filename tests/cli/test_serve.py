@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import stat
+import sys
 from pathlib import Path
 
 import httpx
@@ -81,7 +82,8 @@ def test_a_log_in_memory_leaves_nothing_on_disk_and_shows_its_token(tmp_path: Pa
             "prompt", "hi", home=tmp_path, TURNWIRE_URL=daemon.url, TURNWIRE_TOKEN=daemon.announced["token"]
         )
         assert shown.out == "hi\n"
-    assert not (tmp_path / ".local").exists()
+    left = [each.name for each in tmp_path.rglob("*") if each.is_file()]
+    assert [each for each in left if each != "serve.err" and not each.endswith(".json")] == []
 
 
 def test_a_person_is_told_where_it_is_how_to_get_in_and_how_to_begin(tmp_path: Path) -> None:
@@ -98,7 +100,7 @@ def test_a_person_is_told_where_it_is_how_to_get_in_and_how_to_begin(tmp_path: P
         assert words["data"] == str(tmp_path / "data")
         assert words["token"].startswith("tw_")
         assert words["agent"].startswith("built-in")
-        assert words["try"] == f'TURNWIRE_URL={url} TURNWIRE_DATA={tmp_path / "data"} turnwire prompt "hello"'
+        assert words["try"] == f'{sys.executable} -m turnwire prompt "hello"'
         code = words["page"].split("#")[1].split()[0]
         login = httpx.post(f"{url}/login", json={"code": code}, headers={"Sec-Fetch-Site": "same-origin"})
         assert login.status_code == 204
@@ -115,7 +117,8 @@ def test_a_port_that_is_taken_is_refused_before_anything_is_made(tmp_path: Path)
     assert (shown.code, shown.out) == (78, "")
     assert f"port {port}" in shown.err
     assert "in use" in shown.err
-    assert not (tmp_path / ".local").exists()
+    left = [each.name for each in tmp_path.rglob("*") if each.is_file()]
+    assert [each for each in left if each != "serve.err" and not each.endswith(".json")] == []
 
 
 def test_a_second_daemon_on_the_same_folder_is_refused_with_what_to_do(tmp_path: Path) -> None:

@@ -14,10 +14,11 @@ from __future__ import annotations
 import logging
 import os
 import shlex
+import shutil
 import signal
 import sys
 from collections.abc import Generator, Sequence
-from contextlib import AsyncExitStack, contextmanager
+from contextlib import AsyncExitStack, ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -36,6 +37,7 @@ from turnwire.cli.output import print_json, printable
 from turnwire.errors import ConfigError, LogLocked
 from turnwire.limits import Limits
 from turnwire.link.environment import SHORTEST_SECRET
+from turnwire.link.local_daemon import URL_VARIABLE, LocalDaemon, recorded, running
 from turnwire.link.process import adopt_orphans
 from turnwire.link.stdio import open_pipes
 from turnwire.runtime.agent_pool import UNNAMED, HostedAgent
@@ -49,7 +51,7 @@ from turnwire.server.app import create_app
 from turnwire.server.daemon import Daemon, open_daemon
 from turnwire.server.listener import Tls, check_tls, listen, open_listener, run
 from turnwire.server.settings.declared import Settings
-from turnwire.server.settings.sources import Loaded, Source
+from turnwire.server.settings.sources import Loaded
 from turnwire.server.telemetry.logs import configure_logging
 from turnwire.server.telemetry.tracing import configure_tracing
 
@@ -135,19 +137,33 @@ async def _serve(loaded: Loaded, as_json: bool) -> None:
         if settings.data is not None and not settings.no_auth:
             keep_token(settings.data, daemon.tokens)
         stop = anyio.Event()
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(stop_on_signal, daemon, stop)
-            await listen(
-                create_app(daemon),
-                host=settings.host,
-                port=settings.port,
-                tls=tls,
-                http2=settings.http2,
-                ready=lambda url: announce(loaded, daemon, url, as_json=as_json),
-                stop=stop,
-                limits=limits,
-            )
-            tasks.cancel_scope.cancel()
+        with ExitStack() as meanwhile:
+
+            def ready(url: str) -> None:
+                meanwhile.enter_context(recorded(_record(daemon, url), os.environ))
+                announce(loaded, daemon, url, as_json=as_json)
+
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(stop_on_signal, daemon, stop)
+                await listen(
+                    create_app(daemon),
+                    host=settings.host,
+                    port=settings.port,
+                    tls=tls,
+                    http2=settings.http2,
+                    ready=ready,
+                    stop=stop,
+                    limits=limits,
+                )
+                tasks.cancel_scope.cancel()
+
+
+def _record(daemon: Daemon, url: str) -> LocalDaemon:
+    """How others on this machine find the daemon."""
+    settings = daemon.settings
+    if settings.data is not None:
+        return LocalDaemon(url, os.getpid(), str(settings.data.absolute()))
+    return LocalDaemon(url, os.getpid(), token=None if settings.no_auth else settings.token or daemon.first_token)
 
 
 def _tls(settings: Settings) -> Tls | None:
@@ -188,7 +204,7 @@ def announce(loaded: Loaded, daemon: Daemon, url: str, *, as_json: bool) -> None
         print_json({"url": url, "token": token, "pid": os.getpid(), "data": None if data is None else str(data)})
     else:
         click.echo(f"turnwire {__version__} listens on {url}\n")
-        for name, words in [*_lines(daemon, url), ("try", _first_command(loaded, daemon, url)), ("stop", "Ctrl-C")]:
+        for name, words in [*_lines(daemon, url), ("try", _first_command(url)), ("stop", "Ctrl-C")]:
             click.echo(f"  {name:<6} {printable(words)}")
         click.echo()
     # Whoever reads it through a pipe waits for it.
@@ -231,15 +247,22 @@ def _token(daemon: Daemon) -> str:
     return "made at an earlier start; turnwire token create NAME makes another"
 
 
-def _first_command(loaded: Loaded, daemon: Daemon, url: str) -> str:
-    """With what another shell must know to find this daemon, where that is not as usual."""
-    settings = daemon.settings
-    words = [] if url == USUAL else [f"TURNWIRE_URL={url}"]
-    if settings.data is None and not settings.no_auth:
-        words.append("TURNWIRE_TOKEN=...")
-    elif any(each.name == "data" and each.source is Source.FLAG for each in loaded.explained()):
-        words.append(f"TURNWIRE_DATA={shlex.quote(str(settings.data))}")
-    return " ".join([*words, 'turnwire prompt "hello"'])
+def _first_command(url: str) -> str:
+    """A command that finds this daemon, also beside others."""
+    is_alone = len(running(os.environ)) == 1
+    words = [] if is_alone else [f"{URL_VARIABLE}={url}"]
+    return " ".join([*words, _program(), 'prompt "hello"'])
+
+
+def _program() -> str:
+    """How this program is called from the folder that the daemon was started in."""
+    called = Path(sys.argv[0])
+    found = shutil.which("turnwire")
+    if found is not None and os.path.realpath(found) == os.path.realpath(called):
+        return "turnwire"
+    if called.name == "turnwire":
+        return shlex.quote(os.path.relpath(called))
+    return f"{shlex.quote(sys.executable)} -m turnwire"
 
 
 # -- for one client on stdin and stdout ----------------------------------------------------------------------

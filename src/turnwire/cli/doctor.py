@@ -26,10 +26,8 @@ from turnwire.cli.commands import WithAgent, agent_of
 from turnwire.cli.config import setting_options, settings_from
 from turnwire.cli.failure import DOCTOR_FAILED, NEXT, leading
 from turnwire.cli.known_agents import KNOWN_AGENTS, NoStart, how_to_start
-from turnwire.cli.local_token import TOKEN_FILE, read_token
 from turnwire.cli.output import print_json, printable
 from turnwire.cli.reach import (
-    URL_VARIABLE,
     Reach,
     check_url,
     open_http,
@@ -39,6 +37,7 @@ from turnwire.cli.reach import (
 from turnwire.errors import ConfigError, TurnwireError, Unauthenticated
 from turnwire.ids import AgentName
 from turnwire.limits import Limits
+from turnwire.link.local_daemon import TOKEN_FILE, URL_VARIABLE, read_token
 from turnwire.runtime.agent_connection import AgentConnection
 from turnwire.runtime.agent_pool import UNNAMED
 from turnwire.runtime.clock import SystemClock

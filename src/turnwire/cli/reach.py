@@ -1,8 +1,8 @@
 """How a command finds the daemon and gets in: its address and a credential.
 
-First come `--url`, `--token-file` and `--data`, then the environment, then the settings that a daemon of this
-user would have. On the daemon's own machine a command has a token of its own (`turnwire.cli.local_token`). It goes
-to a daemon on this machine only: elsewhere it would be given away.
+First come `--url`, `--token-file` and `--data`, then the environment, then the daemon of this user that runs here,
+then the settings that one would have. On the daemon's own machine a command has a token of its own
+(`turnwire.cli.local_token`). It goes to a daemon on this machine only: elsewhere it would be given away.
 """
 
 from __future__ import annotations
@@ -20,14 +20,13 @@ import anyio
 import click
 
 from turnwire.cli.failure import tell
-from turnwire.cli.local_token import TOKEN_FILE, read_token
 from turnwire.client.http import TOKEN_VARIABLE, Http
 from turnwire.errors import ConfigError
+from turnwire.link.local_daemon import TOKEN_FILE, URL_VARIABLE, LocalDaemon, only_one, read_token, running
 from turnwire.server.access.origins import is_loopback, is_wildcard
 from turnwire.server.settings.declared import Settings
 from turnwire.server.settings.sources import load_settings
 
-URL_VARIABLE = "TURNWIRE_URL"
 NOTICED_S = 0.5
 """A shorter wait is over before anybody wonders."""
 
@@ -76,8 +75,24 @@ def find_daemon(url: str | None, token_file: str | None, data: str | None) -> Re
         return Reach(url, token, None if data is None else Path(data))
     # Where this command runs says nothing about where sessions may work.
     settings = load_settings({"data": data, "cwd": [str(Path.cwd())]}, os.environ).settings
+    here = _local_daemon(url, settings, data)
+    if here is not None:
+        folder = None if here.data is None else Path(here.data)
+        return Reach(here.url, token or settings.token or here.key(), folder)
     url = url or usual_url(settings)
     return Reach(url, token or own_token(url, settings), settings.data)
+
+
+def _local_daemon(url: str | None, settings: Settings, data: str | None) -> LocalDaemon | None:
+    """The daemon of this user that runs here and is meant; none if there is none. Raises `ConfigError`."""
+    found = running(os.environ)
+    folder = None if settings.data is None else settings.data.absolute()
+    if data is not None:
+        # Who names a folder means no daemon of another.
+        found = [each for each in found if each.data == str(folder)]
+    if url is not None:
+        return next((each for each in found if each.url == url.rstrip("/")), None)
+    return only_one(found, folder)
 
 
 @asynccontextmanager

@@ -55,7 +55,7 @@ NOT_PLAIN = "there is no event loop here to run an `async` function; give a plai
 
 @contextmanager
 def connect(
-    agent: str | Sequence[str] | AgentSource,
+    agent: str | Sequence[str] | AgentSource | None = None,
     *,
     token: str | None = None,
     env: dict[str, str] | None = None,

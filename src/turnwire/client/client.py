@@ -31,6 +31,7 @@ from turnwire.errors import ClientClosed, ConfigError, SessionClosed, TurnwireEr
 from turnwire.ids import RequestId, SessionId
 from turnwire.limits import Limits
 from turnwire.link.address import is_agent_url
+from turnwire.link.local_daemon import URL_VARIABLE, only_one, running
 from turnwire.log import EventLog
 from turnwire.runtime.clock import Clock
 from turnwire.runtime.source import AgentSource, ProcessSource
@@ -224,8 +225,22 @@ def _open_behind_url(
     return opened()
 
 
+def _local_daemon() -> str:
+    """The daemon that `TURNWIRE_URL` names, or the one of this user that runs here. Raises `ConfigError`."""
+    url = os.environ.get(URL_VARIABLE)
+    if url:
+        return url
+    daemon = only_one(running(os.environ))
+    if daemon is None:
+        raise ConfigError(
+            "no daemon of yours runs on this machine; start one with `turnwire serve`, or give its URL or the"
+            " command of an agent"
+        )
+    return daemon.url
+
+
 def connect(
-    agent: str | Sequence[str] | AgentSource,
+    agent: str | Sequence[str] | AgentSource | None = None,
     *,
     token: str | None = None,
     env: dict[str, str] | None = None,
@@ -235,13 +250,17 @@ def connect(
 ) -> Client:
     """A client of the daemon at a URL (`http://`, `https://`), or one with an agent of its own.
 
-    A daemon wants a `token`, by default `TURNWIRE_TOKEN` of the environment. An agent of its own is a command to
+    Without `agent` it is the daemon that `TURNWIRE_URL` names, or the one of this user that runs on this machine.
+    A daemon wants a `token`, by default `TURNWIRE_TOKEN` of the environment, or what it gives programs on its own
+    machine. An agent of its own is a command to
     start, a source of agents, or an ACP server: `ws://`, `wss://`, or a web address that ends in `/acp`. That one
     may want a `token` too, and gets none that was not given here. The command is started when the first session
     needs it; `env`, if given, is its whole environment. Sessions are kept in memory unless a `log` is given. Raises
     `ConfigError` for what is no command, URL or source, and for what belongs to the other kind.
     """
     limits = limits or Limits()
+    if agent is None:
+        agent = _local_daemon()
     if isinstance(agent, str) and is_agent_url(agent):
         if env is not None:
             raise ConfigError("`env` is for a command; an agent behind a URL has its own environment")
@@ -249,9 +268,12 @@ def connect(
     if isinstance(agent, str) and agent.lower().startswith(("http://", "https://")):
         if env is not None or log is not None:
             raise ConfigError("`env` and `log` are for an agent of your own; a daemon has its own")
-        from turnwire.client.http import checked_url
+        from turnwire.client.http import TOKEN_VARIABLE, checked_url
         from turnwire.client.remote import open_remote
 
+        if token is None and TOKEN_VARIABLE not in os.environ:
+            here = (each for each in running(os.environ) if each.url == agent.rstrip("/"))
+            token = next((each.key() for each in here), None)
         return Client(open_remote(checked_url(agent), token, limits, clock), limits)
     if token is not None:
         raise ConfigError("`token` is for what is behind a URL; give the URL instead of a command")
