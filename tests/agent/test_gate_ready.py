@@ -25,7 +25,9 @@ def chunk(number: int) -> Json:
     return {"sessionUpdate": "agent_message_chunk", "messageId": "bus", "content": content}
 
 
-def bus(options: AgentOptions | None = None, clock: ManualClock | None = None) -> tuple[Agent, list[Session]]:
+def bus(
+    options: AgentOptions | None = None, clock: ManualClock | None = None, answers: Any = say_nothing
+) -> tuple[Agent, list[Session]]:
     """An agent whose backend publishes before, while and after its session is opened."""
     agent, sessions = Agent("bus", options=options, clock=clock), list[Session]()
 
@@ -47,7 +49,7 @@ def bus(options: AgentOptions | None = None, clock: ManualClock | None = None) -
 
         await anyio.to_thread.run_sync(from_a_thread)
 
-    agent.prompt(say_nothing)
+    agent.prompt(answers)
     return agent, sessions
 
 
@@ -153,12 +155,10 @@ async def test_who_never_says_it_is_neither_offered_it_nor_waited_for(hello: Jso
 @each_dialect
 @pytest.mark.requirement("R29")
 async def test_a_prompt_counts_as_ready_and_its_own_updates_are_not_held(hello: Json) -> None:
-    agent, _ = bus(AgentOptions(ready_s=None))
-
-    @agent.prompt
     async def answer(turn: Turn) -> None:
         turn.say("answered")
 
+    agent, _ = bus(AgentOptions(ready_s=None), answers=answer)
     async with served(agent, hello) as driver:
         session = await opened(driver)
         assert await driver.take_turn(session) == "end_turn"

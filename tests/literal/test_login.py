@@ -58,7 +58,7 @@ def test_a_login_is_the_agents_to_take_or_to_refuse(house: House, agent: AgentTe
             raw.answer(frame, {}) if answers.pop(0) else raw.refuse(frame, -32000, "no")
         )
         assert rest.ask("POST", PATH, {"methodId": "oauth"}).status == 204
-        [asked] = [each for each in served.agents.life(0).heard.all() if each.get("method") == method]
+        asked = served.agents.life(0).heard.until(lambda frame: frame.get("method") == method)
         assert asked["params"] == {"methodId": "oauth"}
         refused = rest.ask("POST", PATH, {"methodId": "oauth"})
         assert refused.status == 502, refused

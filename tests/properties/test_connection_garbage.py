@@ -81,11 +81,12 @@ class Room:
         self.frames = LastFrames()
         self.heard: list[bytes] = []
         self.ends = 0
+        self.children: frozenset[str] = frozenset()
 
-    def updated(self, update: Raw, beside: Raw | UnsetType = UNSET) -> None:
+    def updated(self, update: Raw, child: str | None = None, beside: Raw | UnsetType = UNSET) -> None:
         self.heard.append(bytes(update))
 
-    def asked_users(self, request: Request) -> None: ...
+    def asked_users(self, request: Request, child: str | None = None) -> None: ...
 
     def asked_client(
         self,

@@ -299,8 +299,6 @@ async def test_sessions_are_listed_page_by_page() -> None:
     with anyio.fail_after(WAIT_S):
         async with playing(answer) as daemon, open_remote(daemon.url, "t", QUICK, None) as remote:
             assert await remote.sessions() == ["a", "b", "c"]
-            with pytest.raises(LocalProtocolError, match="machine"):
-                await remote.authenticate("oauth")
 
 
 async def test_a_client_id_that_the_session_has_forgotten_is_left_out() -> None:
