@@ -82,7 +82,8 @@ def test_a_daemon_that_keeps_nothing_has_an_agent_that_keeps_nothing(tmp_path: P
     with served(tmp_path, "--log", "memory", "--no-auth", builtin=True) as daemon:
         shown = run("prompt", "hello", home=tmp_path, TURNWIRE_URL=daemon.url)
         assert "built into turnwire" in shown.out
-    assert not (tmp_path / ".local").exists()
+    # What finds a daemon is not what one keeps.
+    assert [each.name for each in (tmp_path / ".local/state/turnwire").iterdir()] == ["run"]
 
 
 @pytest.mark.anyio

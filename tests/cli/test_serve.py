@@ -82,8 +82,7 @@ def test_a_log_in_memory_leaves_nothing_on_disk_and_shows_its_token(tmp_path: Pa
             "prompt", "hi", home=tmp_path, TURNWIRE_URL=daemon.url, TURNWIRE_TOKEN=daemon.announced["token"]
         )
         assert shown.out == "hi\n"
-    left = [each.name for each in tmp_path.rglob("*") if each.is_file()]
-    assert [each for each in left if each != "serve.err" and not each.endswith(".json")] == []
+    assert [each.name for each in (tmp_path / ".local/state/turnwire").iterdir()] == ["run"]
 
 
 def test_a_person_is_told_where_it_is_how_to_get_in_and_how_to_begin(tmp_path: Path) -> None:
@@ -117,8 +116,7 @@ def test_a_port_that_is_taken_is_refused_before_anything_is_made(tmp_path: Path)
     assert (shown.code, shown.out) == (78, "")
     assert f"port {port}" in shown.err
     assert "in use" in shown.err
-    left = [each.name for each in tmp_path.rglob("*") if each.is_file()]
-    assert [each for each in left if each != "serve.err" and not each.endswith(".json")] == []
+    assert [each.name for each in (tmp_path / ".local/state/turnwire").iterdir()] == ["run"]
 
 
 def test_a_second_daemon_on_the_same_folder_is_refused_with_what_to_do(tmp_path: Path) -> None:

@@ -26,6 +26,7 @@ from typing import Any
 
 import anyio
 import click
+from anyio.abc import TaskStatus
 from opentelemetry import trace
 
 from turnwire import __version__
@@ -144,7 +145,7 @@ async def _serve(loaded: Loaded, as_json: bool) -> None:
                 announce(loaded, daemon, url, as_json=as_json)
 
             async with anyio.create_task_group() as tasks:
-                tasks.start_soon(stop_on_signal, daemon, stop)
+                await tasks.start(stop_on_signal, daemon, stop)
                 await listen(
                     create_app(daemon),
                     host=settings.host,
@@ -172,9 +173,15 @@ def _tls(settings: Settings) -> Tls | None:
     return Tls(settings.tls_cert, settings.tls_key)
 
 
-async def stop_on_signal(daemon: Daemon, stop: anyio.Event) -> None:
-    """Drain at the first signal, then set `stop`. A signal for a daemon that stops already ends the process."""
+async def stop_on_signal(
+    daemon: Daemon, stop: anyio.Event, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED
+) -> None:
+    """Drain at the first signal, then set `stop`. A signal for a daemon that stops already ends the process.
+
+    It has started once signals are heard: whoever knows of the daemon may send one.
+    """
     with anyio.open_signal_receiver(*SIGNALS) as signals:
+        task_status.started()
         async with anyio.create_task_group() as tasks:
             async for number in signals:
                 if daemon.stopping.is_set():
@@ -297,7 +304,7 @@ async def _host(settings: Settings, limits: Limits) -> None:
         daemon = await _opened(stack, settings, limits, agents)
         stop = anyio.Event()
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(stop_on_signal, daemon, stop)
+            await tasks.start(stop_on_signal, daemon, stop)
             await serve_stdio(daemon, link, stop)
             if not daemon.stopping.is_set():
                 tasks.start_soon(drain, daemon, stop)
