@@ -7,6 +7,8 @@ that could be new:
     A1  A replay begins with what a user said. Until such a message is found in the log, all is new.
     A2  Behind it, what agent and tools say is compared with the rest of that turn in the log, in order. Text counts
         as a repetition when all of it is the same, a tool call when it has the same id and no other title.
+        User messages between which only the words of turns stand that did not end well may come as one: an agent
+        that lost those words has nothing between them any more.
     A3  Of an agent that shows copies of its prompts, a user message that may be one is new, and ends the replay.
     A4  Once the agent has a prompt, nothing is compared with a turn that did not end well: an agent that forgot
         what it said there may say the same again.
@@ -161,7 +163,7 @@ class Repeats:
         if role is MessageRole.USER and self._may_be_a_copy(saying.text):
             self.is_over = True
             return [*new, *self._release()]
-        same = [place for place in self._places(role) if self._history[place].text.startswith(saying.text)]
+        same = [place for place, text in self._texts(role) if text.startswith(saying.text)]
         if not same:
             new += saying.held
             self._differs(saying)
@@ -213,8 +215,7 @@ class Repeats:
         """Where the log has exactly this."""
         if not saying.text:
             return None
-        places = self._places(saying.role)
-        return next((each for each in places if self._history[each].text == saying.text), None)
+        return next((place for place, text in self._texts(saying.role) if text == saying.text), None)
 
     # -- tool calls ----------------------------------------------------------------------------------------
 
@@ -251,6 +252,23 @@ class Repeats:
             if entry.role is role and (role is MessageRole.USER or entry.ended_well or self._asked is None):
                 yield place
             if entry.role is MessageRole.USER and role is not MessageRole.USER:
+                return
+
+    def _texts(self, role: MessageRole) -> Iterator[tuple[int, str]]:
+        """What may be told as one, each with the last place of it."""
+        for place in self._places(role):
+            yield place, self._history[place].text
+            if role is MessageRole.USER:
+                yield from self._joined(place)
+
+    def _joined(self, place: int) -> Iterator[tuple[int, str]]:
+        """A user message with the next ones, as far as only words of turns are between that did not end well."""
+        text = self._history[place].text
+        for number, entry in enumerate(self._history[place + 1 :], place + 1):
+            if entry.role is MessageRole.USER:
+                text += entry.text
+                yield number, text
+            elif entry.ended_well:
                 return
 
     def _pass(self, place: int) -> None:

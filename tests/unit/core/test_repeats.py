@@ -200,3 +200,26 @@ def test_the_turn_that_the_agent_has_not_been_told_of_is_no_history() -> None:
     view = log(("one", [agent("OK")], "end_turn"), ("two", [], "end_turn"))
     repeats = Repeats(view, PromptId("p1"))
     assert news(repeats, user("one"), agent("OK"), user("two")) == [user("two")]
+
+
+BROKEN_OFF = log(
+    ("one", [agent("first")], "end_turn"),
+    ("hang", [agent("I begin.")], None),
+    ("again", [tool("t1"), agent("I begin again.")], "cancelled"),
+    ("two", [agent("second")], "end_turn"),
+)
+
+
+@pytest.mark.parametrize("asked", [None, "three"])
+def test_messages_of_a_user_may_come_as_one_where_what_was_between_them_is_lost(asked: str | None) -> None:
+    repeats = Repeats(BROKEN_OFF)
+    if asked is not None:
+        repeats.ask(content(asked))
+    told = [user("one"), agent("first"), user("hang\n\nagain\n\n"), user("two"), agent("second")]
+    assert news(repeats, *told) == []
+    assert news(repeats, agent("third")) == [agent("third")]
+
+
+def test_they_do_not_where_what_was_between_them_was_said_to_its_end() -> None:
+    repeats = Repeats(TWO)
+    assert news(repeats, user("one\n\ntwo"), agent("second answer")) == [user("one\n\ntwo"), agent("second answer")]
