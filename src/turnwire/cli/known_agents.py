@@ -146,8 +146,8 @@ KNOWN_AGENTS: Final[tuple[KnownAgent, ...]] = (
         npm="@google/gemini-cli",
         quirks=(
             Quirk(
-                "answers `session/load` before it tells the history, so older words stand in the next turn",
-                "make agents, daemon killed",
+                "answers `session/load` before it tells the history; it is compared all the same",
+                "tests/process/test_repeats.py::test_a_replay_behind_the_answer_to_a_load_is_not_stored_again_either",
             ),
             Quirk(
                 "cleans up when it starts and may delete the session of a process that was killed: it is `lost`",
@@ -293,8 +293,8 @@ KNOWN_AGENTS: Final[tuple[KnownAgent, ...]] = (
         pypi="hermes-agent[acp]",
         quirks=(
             Quirk(
-                "tells the history at `session/resume`, so older words stand in the next turn",
-                "make agents, daemon killed",
+                "tells the history at `session/resume`; it is compared",
+                "tests/process/test_repeats.py::test_a_replay_on_resume_is_compared_and_not_stored_again",
             ),
         ),
     ),
