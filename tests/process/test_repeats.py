@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from tests.interop.node_session import Talk
-from tests.process.hosted import RESUMES, hosted, how, plain
+from tests.process.hosted import RESUMES, Hosted, hosted, how, plain
 from tests.support.driving import check_ends, of
 
 from turnwire.core import events as ev
@@ -24,15 +24,21 @@ def words(view: View) -> list[str]:
     return [join_text(each.content) for each in view.items if isinstance(each, Message)]
 
 
+async def interrupted(host: Hosted) -> Talk:
+    """A talk of two turns, whose agent was killed behind them."""
+    talk = await host.talk()
+    await talk.said("hello")
+    await talk.said("again")
+    host.source.newest.kill()
+    await talk.until(lambda event: isinstance(event, ev.AgentExited))
+    return talk
+
+
 @WHEN
 async def test_a_replay_on_resume_is_compared_and_not_stored_again(tmp_path: Path, when: str) -> None:
     command = plain(folder=str(tmp_path), capabilities=RESUMES, repeats=when)
     async with hosted(command) as host:
-        talk = await host.talk()
-        await talk.said("hello")
-        await talk.said("again")
-        host.source.newest.kill()
-        await talk.until(lambda event: isinstance(event, ev.AgentExited))
+        talk = await interrupted(host)
         assert await talk.said("more") == "heard more"
         compared = await talk.until(lambda event: isinstance(event, ev.HistoryCompared))
         assert isinstance(compared, ev.HistoryCompared)
@@ -47,11 +53,7 @@ async def test_a_replay_on_resume_is_compared_and_not_stored_again(tmp_path: Pat
 async def test_a_replay_behind_the_answer_to_a_load_is_not_stored_again_either(tmp_path: Path) -> None:
     command = plain(folder=str(tmp_path), capabilities={"loadSession": True}, repeats="after")
     async with hosted(command) as host:
-        talk = await host.talk()
-        await talk.said("hello")
-        await talk.said("again")
-        host.source.newest.kill()
-        await talk.until(lambda event: isinstance(event, ev.AgentExited))
+        talk = await interrupted(host)
         assert await talk.said("more") == "heard more"
         assert await how(talk) == ["new", "load"]
         assert words(await host.node.view(talk.session_id)) == [*SAID, "more", "heard more"]
@@ -83,10 +85,6 @@ async def test_it_is_so_for_a_session_that_was_opened_anew_and_what_is_new_is_ke
 async def test_an_agent_that_forgot_the_end_loses_nothing_that_it_says_again(tmp_path: Path) -> None:
     command = plain(folder=str(tmp_path), capabilities=RESUMES, repeats="before", forgets=2)
     async with hosted(command) as host:
-        talk = await host.talk()
-        await talk.said("hello")
-        await talk.said("again")
-        host.source.newest.kill()
-        await talk.until(lambda event: isinstance(event, ev.AgentExited))
+        talk = await interrupted(host)
         assert await talk.said("hello") == "heard hello"
         assert words(await host.node.view(talk.session_id)) == [*SAID, "hello", "heard hello"]

@@ -14,11 +14,12 @@ from msgspec import Struct
 
 from turnwire.cli.agent_source import BUILT_IN_NAME, in_words
 from turnwire.cli.commands import Command, Group
-from turnwire.cli.known_agents import KNOWN_AGENTS, KnownAgent, NoStart, how_to_start
+from turnwire.cli.known_agents import KNOWN_AGENTS, KnownAgent, NoStart, how_to_start, known
 from turnwire.cli.output import print_json, print_table
 from turnwire.cli.reach import Reach, ask, tell_daemon, with_reach
 from turnwire.client.http import segment
 from turnwire.runtime.agent_pool import UNNAMED
+from turnwire.server.settings.agents import AgentEntry
 from turnwire.server.settings.sources import load_settings
 
 EXAMPLES = """
@@ -87,16 +88,17 @@ def _rows() -> list[_Row]:
     settings = load_settings({"cwd": [os.getcwd()]}, os.environ).settings
     entries = [each for each in settings.hosted() if each.name != UNNAMED]
     named = {each.name for each in entries}
-    known = {each.name: each for each in KNOWN_AGENTS}
-    own = [
-        _known_row(known[each.name], configured=True)
-        if not each.is_described and each.name in known
-        else _Row(each.name, each.label or each.name, True, in_words(each), each.env, True)
-        for each in entries
-    ]
+    own = [_own_row(each) for each in entries]
     builtin = _Row(BUILT_IN_NAME, "the built-in agent", True, "turnwire", (), BUILT_IN_NAME in named)
     others = [_known_row(each, configured=False) for each in KNOWN_AGENTS if each.name not in named]
     return [*own, *([] if builtin.configured else [builtin]), *others]
+
+
+def _own_row(entry: AgentEntry) -> _Row:
+    agent = None if entry.is_described else known(entry.name)
+    if agent is not None:
+        return _known_row(agent, configured=True)
+    return _Row(entry.name, entry.label or entry.name, True, in_words(entry), entry.env, True)
 
 
 def _known_row(agent: KnownAgent, *, configured: bool) -> _Row:

@@ -22,7 +22,7 @@ import click
 from turnwire.cli.failure import tell
 from turnwire.client.http import TOKEN_VARIABLE, Http
 from turnwire.errors import ConfigError
-from turnwire.link.local_daemon import TOKEN_FILE, URL_VARIABLE, LocalDaemon, only_one, read_token, running
+from turnwire.link.local_daemon import TOKEN_FILE, URL_VARIABLE, LocalDaemon, at_url, only_one, read_token, running
 from turnwire.server.access.origins import is_loopback, is_wildcard
 from turnwire.server.settings.declared import Settings
 from turnwire.server.settings.sources import load_settings
@@ -91,7 +91,7 @@ def _local_daemon(url: str | None, settings: Settings, data: str | None) -> Loca
         # Who names a folder means no daemon of another.
         found = [each for each in found if each.data == str(folder)]
     if url is not None:
-        return next((each for each in found if each.url == url.rstrip("/")), None)
+        return at_url(url, found)
     return only_one(found, folder)
 
 

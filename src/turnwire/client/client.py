@@ -31,7 +31,7 @@ from turnwire.errors import ClientClosed, ConfigError, SessionClosed, TurnwireEr
 from turnwire.ids import RequestId, SessionId
 from turnwire.limits import Limits
 from turnwire.link.address import is_agent_url
-from turnwire.link.local_daemon import URL_VARIABLE, only_one, running
+from turnwire.link.local_daemon import URL_VARIABLE, at_url, only_one, running
 from turnwire.log import EventLog
 from turnwire.runtime.clock import Clock
 from turnwire.runtime.source import AgentSource, ProcessSource
@@ -252,11 +252,11 @@ def connect(
 
     Without `agent` it is the daemon that `TURNWIRE_URL` names, or the one of this user that runs on this machine.
     A daemon wants a `token`, by default `TURNWIRE_TOKEN` of the environment, or what it gives programs on its own
-    machine. An agent of its own is a command to
-    start, a source of agents, or an ACP server: `ws://`, `wss://`, or a web address that ends in `/acp`. That one
-    may want a `token` too, and gets none that was not given here. The command is started when the first session
-    needs it; `env`, if given, is its whole environment. Sessions are kept in memory unless a `log` is given. Raises
-    `ConfigError` for what is no command, URL or source, and for what belongs to the other kind.
+    machine. An agent of its own is a command to start, a source of agents, or an ACP server: `ws://`, `wss://`, or
+    a web address that ends in `/acp`. That one may want a `token` too, and gets none that was not given here. The
+    command is started when the first session needs it; `env`, if given, is its whole environment. Sessions are kept
+    in memory unless a `log` is given. Raises `ConfigError` for what is no command, URL or source, and for what
+    belongs to the other kind.
     """
     limits = limits or Limits()
     if agent is None:
@@ -272,8 +272,8 @@ def connect(
         from turnwire.client.remote import open_remote
 
         if token is None and TOKEN_VARIABLE not in os.environ:
-            here = (each for each in running(os.environ) if each.url == agent.rstrip("/"))
-            token = next((each.key() for each in here), None)
+            here = at_url(agent, running(os.environ))
+            token = None if here is None else here.key()
         return Client(open_remote(checked_url(agent), token, limits, clock), limits)
     if token is not None:
         raise ConfigError("`token` is for what is behind a URL; give the URL instead of a command")

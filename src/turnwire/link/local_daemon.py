@@ -118,6 +118,11 @@ def _is_held(file: int) -> bool:
     return False
 
 
+def at_url(url: str, found: list[LocalDaemon]) -> LocalDaemon | None:
+    """The one of them at this address; none if it is none of them."""
+    return next((each for each in found if each.url == url.rstrip("/")), None)
+
+
 def only_one(found: list[LocalDaemon], data: Path | None = None) -> LocalDaemon | None:
     """The daemon that is meant: the one with this data folder, else the only one; none if none runs.
 

@@ -370,16 +370,19 @@ class Breaker:
         self._reason = ""
 
     @property
+    def _left_s(self) -> float:
+        return self._closed_until - self._clock.monotonic()
+
+    @property
     def refusal(self) -> str | None:
         """Why the agent is not to be started now, and for how long; none if it is."""
-        left = self._closed_until - self._clock.monotonic()
+        left = self._left_s
         return f"{self._reason}; it is not started again for {math.ceil(left)} s" if left > 0 else None
 
     def check(self) -> None:
         """Raises `AgentUnavailable` while the agent is not to be started."""
         if (refusal := self.refusal) is not None:
-            left = self._closed_until - self._clock.monotonic()
-            raise AgentUnavailable(refusal, retry_after_s=round(left, 1))
+            raise AgentUnavailable(refusal, retry_after_s=round(self._left_s, 1))
 
     def failed(self, reason: str, *, definite: bool = False) -> bool:
         """A start failed, or the agent died young. True if it is news: the first of its kind in a row."""

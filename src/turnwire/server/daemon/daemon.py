@@ -17,7 +17,7 @@ from anyio.abc import TaskGroup
 
 from turnwire.core.events import AnyEvent
 from turnwire.errors import ConfigError, ShuttingDown
-from turnwire.ids import SessionId
+from turnwire.ids import AgentName, SessionId
 from turnwire.limits import Limits
 from turnwire.log import EventLog, MemoryEventLog, SqliteEventLog
 from turnwire.log.sqlite_wal import Durability
@@ -241,8 +241,13 @@ def agent_policy(settings: Settings, entry: AgentEntry) -> AgentPolicy:
     )
 
 
+def sessions_by_agent(node: Node) -> Counter[AgentName]:
+    """How many sessions in memory each agent has."""
+    return Counter(node.agents.name_of(each.state.agent_name) for each in node.loaded.values())
+
+
 def _agent_levels(node: Node) -> list[AgentLevel]:
-    sessions = Counter(node.agents.name_of(each.state.agent_name) for each in node.loaded.values())
+    sessions = sessions_by_agent(node)
     return [
         AgentLevel(each.name, each.running, sessions[each.name], each.why_not is None)
         for each in node.agents.hosted()

@@ -8,6 +8,7 @@ the agent cannot be done from here: whoever asks for it is told the command, to 
 from __future__ import annotations
 
 import shlex
+from collections import Counter
 
 from msgspec import UNSET, DecodeError, Raw, Struct, UnsetType, json
 
@@ -26,8 +27,10 @@ from turnwire.errors import (
 )
 from turnwire.ids import AgentName
 from turnwire.runtime.agent_pool import AgentPool, Availability
+from turnwire.runtime.node import Node
 from turnwire.runtime.source import ProcessSource
 from turnwire.server.access.identity import Role
+from turnwire.server.daemon.daemon import sessions_by_agent
 from turnwire.server.endpoint import Call, Endpoint, Reply
 
 TERMINAL = "terminal"
@@ -62,7 +65,9 @@ class HostedAgentList(Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 async def list_all(call: Call) -> Reply:
-    return Reply(HostedAgentList(agents=[_entry(call, each) for each in call.daemon.node.agents.hosted()]))
+    node = call.daemon.node
+    sessions = sessions_by_agent(node)
+    return Reply(HostedAgentList(agents=[_entry(node, each, sessions) for each in node.agents.hosted()]))
 
 
 async def show(call: Call) -> Reply:
@@ -73,7 +78,7 @@ async def show(call: Call) -> Reply:
         # Why it cannot be had is part of the answer, as far as the breaker keeps it.
         if pool.why_not is None:
             raise
-    return Reply(_entry(call, pool))
+    return Reply(_entry(call.daemon.node, pool, sessions_by_agent(call.daemon.node)))
 
 
 def agent_of(call: Call) -> AgentPool:
@@ -84,8 +89,8 @@ def agent_of(call: Call) -> AgentPool:
         raise NotFound(str(unknown), **unknown.context) from None
 
 
-def _entry(call: Call, pool: AgentPool) -> HostedAgentEntry:
-    node, profile = call.daemon.node, pool.profile
+def _entry(node: Node, pool: AgentPool, sessions: Counter[AgentName]) -> HostedAgentEntry:
+    profile = pool.profile
     return HostedAgentEntry(
         name=pool.name,
         label=pool.agent.label or pool.name,
@@ -97,7 +102,7 @@ def _entry(call: Call, pool: AgentPool) -> HostedAgentEntry:
         agent_name=None if profile is None else profile.name,
         version=None if profile is None else profile.release,
         capabilities=UNSET if profile is None else profile.capabilities,
-        sessions=sum(node.agents.name_of(each.state.agent_name) == pool.name for each in node.loaded.values()),
+        sessions=sessions[pool.name],
     )
 
 
