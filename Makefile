@@ -2,7 +2,9 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+SERVING := $(VENV)/.serving
 STAMP := $(VENV)/.installed
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 WORKERS ?= 3
 TESTS ?=
 FUZZ_S ?= 60
@@ -15,15 +17,20 @@ AGENTS ?=
 help: ## list the commands
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
 
-$(STAMP): requirements.lock pyproject.toml
+# What serving needs, and no more: the first `make serve` is short.
+$(SERVING): requirements.lock pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
 	  echo "turnwire needs Python 3.11 or newer; this is `$(PYTHON) --version`. Try: make PYTHON=python3.11 $(MAKECMDGOALS)"; exit 1; }
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	$(PIP) --require-hashes -r requirements.lock
+	$(PIP) --no-deps --no-build-isolation -e .
 	@touch $@
 
-serve: $(STAMP) ## start the daemon with its built-in agent
+$(STAMP): $(SERVING) requirements-dev.lock
+	$(PIP) --require-hashes -r requirements-dev.lock
+	@touch $@
+
+serve: $(SERVING) ## start the daemon with its built-in agent
 	$(BIN)/turnwire serve
 
 test: $(STAMP) ## run all tests, or those of a folder: make test TESTS=tests/unit
@@ -61,7 +68,7 @@ walk: $(STAMP) ## count the modules that one request passes through
 	$(BIN)/python scripts/walk.py
 
 fuzz: $(STAMP) ## feed what reads peers' bytes with mutated input, and every route with what its document allows
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check atheris==3.0.0
+	$(PIP) atheris==3.0.0
 	$(BIN)/python -m fuzz $(FUZZ_S)
 	FUZZ_EXAMPLES=$(FUZZ_EXAMPLES) $(BIN)/python -m pytest -q tests/server/test_schemathesis.py
 
