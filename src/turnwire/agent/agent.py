@@ -8,6 +8,7 @@ the names that an author needs.
 from __future__ import annotations
 
 import asyncio
+import inspect
 import logging
 import signal
 import sys
@@ -49,6 +50,18 @@ def _name(function: Callable[..., Any]) -> str:
     return getattr(function, "__name__", repr(function))
 
 
+def _check_takes_turn(function: Callable[..., Any]) -> None:
+    try:
+        inspect.signature(function).bind(None)
+    except TypeError:
+        name = _name(function)
+        raise TypeError(
+            f"{name} is called with the turn and nothing else; write `async def {name}(turn: Turn) -> None:`"
+        ) from None
+    except ValueError:
+        return  # one that does not say what it takes
+
+
 class Agent:
     """One agent. Its decorators give their function back."""
 
@@ -71,8 +84,10 @@ class Agent:
     def prompt(self, function: OnTurn) -> OnTurn:
         """`(turn)`: answers a prompt. Gives None for `end_turn`, or another stop reason.
 
-        Raises `ValueError` for a second one: an agent has one function for prompts.
+        Raises `ValueError` for a second one: an agent has one function for prompts. `TypeError` for one that does
+        not take a turn.
         """
+        _check_takes_turn(function)
         first = self._definition.hooks.prompt
         if first is not None:
             raise ValueError(

@@ -11,6 +11,7 @@ from __future__ import annotations
 import difflib
 import importlib
 import os
+import shlex
 import sys
 from collections.abc import Sequence
 from typing import Any, NamedTuple, cast
@@ -108,7 +109,12 @@ class WithAgent(Command):
         if agent is not None and not agent:
             raise click.UsageError("nothing stands after `--`; put the agent's command there", ctx)
         ctx.meta[AGENT] = tuple(agent or ())
-        return super().parse_args(ctx, own)
+        ctx.allow_extra_args = True
+        left = super().parse_args(ctx, own)
+        if left:
+            behind = shlex.join([*left, *(agent or ())])
+            raise click.UsageError(f"the agent's command stands behind `--`: {ctx.command_path} -- {behind}", ctx)
+        return left
 
     def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
         return [*super().collect_usage_pieces(ctx), "[-- AGENT COMMAND...]"]
