@@ -14,6 +14,7 @@ from msgspec import Struct
 
 from turnwire.cli.answer import answer_command, open_permissions, subject
 from turnwire.cli.commands import Command
+from turnwire.cli.completion import session_ids
 from turnwire.cli.output import print_json, printable
 from turnwire.cli.reach import Reach, ask, with_reach
 from turnwire.cli.turns import Queue, read_queue
@@ -70,7 +71,7 @@ class Finding(NamedTuple):
 
 
 @click.command(cls=Command, examples=EXAMPLES)
-@click.argument("session")
+@click.argument("session", shell_complete=session_ids)
 @click.option("--json", "as_json", is_flag=True, help="Print all that is known as JSON.")
 @with_reach
 def explain(reach: Reach, session: str, as_json: bool) -> None:

@@ -20,6 +20,7 @@ import anyio
 import click
 
 from turnwire.cli.failure import tell
+from turnwire.cli.session_id import WHOLE, whole_id
 from turnwire.client.http import TOKEN_VARIABLE, Http
 from turnwire.errors import ConfigError
 from turnwire.link.local_daemon import TOKEN_FILE, URL_VARIABLE, LocalDaemon, at_url, only_one, read_token, running
@@ -55,14 +56,25 @@ def reach_options(function: Function) -> Function:
 
 
 def with_reach(function: Function) -> Function:
-    """Give a command the options that find the daemon, and `reach` as its first argument."""
+    """Give a command the options that find the daemon, and `reach` as its first argument.
+
+    Its `session`, if it takes one, is the whole id by then, however the user named it.
+    """
 
     @reach_options
     @wraps(function)
     def with_reach(*args: Any, url: str | None, token_file: str | None, data: str | None, **options: Any) -> Any:
-        return function(find_daemon(url, token_file, data), *args, **options)
+        reach = find_daemon(url, token_file, data)
+        if (given := options.get("session")) is not None:
+            options["session"] = meant_session(reach, given)
+        return function(reach, *args, **options)
 
     return with_reach  # pyright: ignore[reportReturnType]
+
+
+def meant_session(reach: Reach, given: str) -> str:
+    """The id of the session that a user means. Raises `NotFound`."""
+    return given if WHOLE.match(given) else run(reach, lambda http: whole_id(http, given))
 
 
 def find_daemon(url: str | None, token_file: str | None, data: str | None) -> Reach:
