@@ -28,7 +28,7 @@ def unique_beginning(daemon: Served, session: str) -> str:
         (("queue", "SESSION"), "nothing waits"),
         (("token", "create", "one", "--session", "SESSION", "--role", "observer"), "tw_"),
     ],
-    ids=lambda words: words[0] if isinstance(words, tuple) else "",
+    ids=["explain", "export", "tail", "prompt", "answer", "cancel", "queue", "token"],
 )
 def test_the_beginning_of_an_id_names_the_session_in_every_command(
     words: tuple[str, ...], shown: str, daemon: Served

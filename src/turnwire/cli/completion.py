@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Awaitable, Callable, Iterable
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import anyio
 import click
@@ -36,17 +36,25 @@ class _Option(Struct, rename="camel"):
     name: str = ""
 
 
+class _Titled(Struct, frozen=True):
+    title: str = ""
+
+
+class _Params(Struct, frozen=True, rename="camel"):
+    tool_call: _Titled = _Titled()
+    title: str = ""
+    message: str = ""
+
+
 class _Asked(Struct, rename="camel"):
     request_id: str
     method: str
-    params: dict[str, Any] = {}
+    params: _Params = _Params()
     options: list[_Option] = []
 
     @property
     def subject(self) -> str:
-        tool_call: Any = self.params.get("toolCall")
-        title: Any = tool_call.get("title") if isinstance(tool_call, dict) else self.params.get("title")
-        return str(title or self.params.get("message") or self.method)
+        return self.params.tool_call.title or self.params.title or self.params.message or self.method
 
 
 class _Questions(Struct):

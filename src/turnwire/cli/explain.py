@@ -119,7 +119,8 @@ def _waits_for_agent(session: str, known: Explanation, is_asked: bool) -> Iterat
     if known.state == "cancelling":
         yield Finding("a cancel was asked for and is not confirmed; harder means follow by themselves", settle)
     elif not known.agent.connected:
-        yield Finding("the agent is not there; it is being started, or cannot be", "turnwire doctor")
+        why = because or "it is being started, or cannot be"
+        yield Finding(f"the agent is not there; {why}", "turnwire doctor")
     elif known.tools_in_flight and not is_asked:
         yield Finding(f"a tool call is not finished: {', '.join(known.tools_in_flight)}", cancel)
     elif known.agent.open_requests and not known.suspected_complete and not is_asked:

@@ -27,7 +27,15 @@ from turnwire.cli.commands import WithAgent, agent_of, sendable_folder
 from turnwire.cli.completion import agent_names, session_ids
 from turnwire.cli.failure import INTERRUPTED, stop_code, tell, tell_next
 from turnwire.cli.output import print_json
-from turnwire.cli.reach import Reach, find_daemon, meant_session, open_http, reach_options
+from turnwire.cli.reach import (
+    Reach,
+    find_daemon,
+    meant_session,
+    open_http,
+    reach_options,
+    tell_of_slow_agent,
+    telling_of_slow_agent,
+)
 from turnwire.cli.screen import JsonLines, Screen, TextScreen
 from turnwire.client.arguments import to_raw
 from turnwire.client.embedded import open_embedded
@@ -187,7 +195,8 @@ async def _prompt(
 async def _at_daemon(reach: Reach, wanted: WantedSession) -> AsyncGenerator[DaemonSession]:
     async with open_http(reach) as http:
         await http.capabilities(patient=False)
-        session_id = wanted.session or await _enter(http, wanted)
+        async with telling_of_slow_agent(http):
+            session_id = wanted.session or await _enter(http, wanted)
         session = await RemoteDaemon(http).find(SessionId(session_id))
         for name, value in (("mode", wanted.mode), ("model", wanted.model)):
             if value is not None:
@@ -200,6 +209,7 @@ async def _at_daemon(reach: Reach, wanted: WantedSession) -> AsyncGenerator[Daem
 @asynccontextmanager
 async def _with_agent(command: tuple[str, ...], wanted: WantedSession) -> AsyncGenerator[DaemonSession]:
     limits = Limits()
+    tell_of_slow_agent()
     # It is the user's own process, and sees what the user gave it.
     env = agent_environment(os.environ, everything=True)
     source = ProcessSource(command, cwd=wanted.cwd, env=env, limits=limits)
