@@ -17,6 +17,7 @@ import msgspec
 from msgspec import Raw, Struct
 
 from turnwire.cli.commands import Command
+from turnwire.cli.completion import option_ids, request_ids, session_ids
 from turnwire.cli.failure import tell, tell_next
 from turnwire.cli.output import print_table, printable
 from turnwire.cli.reach import Reach, ask, run, with_reach
@@ -36,9 +37,9 @@ turnwire answer SESSION REQUEST --form '{"action": "accept", "content": {"name":
 
 
 @click.command(cls=Command, examples=ANSWER_EXAMPLES)
-@click.argument("session")
-@click.argument("request", required=False)
-@click.argument("option", required=False)
+@click.argument("session", shell_complete=session_ids)
+@click.argument("request", required=False, shell_complete=request_ids)
+@click.argument("option", required=False, shell_complete=option_ids)
 @click.option("--form", metavar="JSON", help="The answer to a question that takes a free one.")
 @with_reach
 def answer(reach: Reach, session: str, request: str | None, option: str | None, form: str | None) -> None:

@@ -14,6 +14,7 @@ from msgspec import Struct
 
 from turnwire.cli.answer import answer_command, open_permissions, subject
 from turnwire.cli.commands import Command
+from turnwire.cli.completion import session_ids
 from turnwire.cli.output import print_json, printable
 from turnwire.cli.reach import Reach, ask, with_reach
 from turnwire.cli.turns import Queue, read_queue
@@ -70,7 +71,7 @@ class Finding(NamedTuple):
 
 
 @click.command(cls=Command, examples=EXAMPLES)
-@click.argument("session")
+@click.argument("session", shell_complete=session_ids)
 @click.option("--json", "as_json", is_flag=True, help="Print all that is known as JSON.")
 @with_reach
 def explain(reach: Reach, session: str, as_json: bool) -> None:
@@ -118,7 +119,8 @@ def _waits_for_agent(session: str, known: Explanation, is_asked: bool) -> Iterat
     if known.state == "cancelling":
         yield Finding("a cancel was asked for and is not confirmed; harder means follow by themselves", settle)
     elif not known.agent.connected:
-        yield Finding("the agent is not there; it is being started, or cannot be", "turnwire doctor")
+        why = because or "it is being started, or cannot be"
+        yield Finding(f"the agent is not there; {why}", "turnwire doctor")
     elif known.tools_in_flight and not is_asked:
         yield Finding(f"a tool call is not finished: {', '.join(known.tools_in_flight)}", cancel)
     elif known.agent.open_requests and not known.suspected_complete and not is_asked:

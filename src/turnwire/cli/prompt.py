@@ -24,9 +24,18 @@ from msgspec import UNSET, Raw, Struct
 
 from turnwire.cli.answer import Asker
 from turnwire.cli.commands import WithAgent, agent_of, sendable_folder
+from turnwire.cli.completion import agent_names, session_ids
 from turnwire.cli.failure import INTERRUPTED, stop_code, tell, tell_next
 from turnwire.cli.output import print_json
-from turnwire.cli.reach import Reach, find_daemon, open_http, reach_options
+from turnwire.cli.reach import (
+    Reach,
+    find_daemon,
+    meant_session,
+    open_http,
+    reach_options,
+    tell_of_slow_agent,
+    telling_of_slow_agent,
+)
 from turnwire.cli.screen import JsonLines, Screen, TextScreen
 from turnwire.client.arguments import to_raw
 from turnwire.client.embedded import open_embedded
@@ -83,9 +92,21 @@ class _Opened(Struct, rename="camel"):
 
 @click.command(cls=WithAgent, examples=EXAMPLES)
 @click.argument("text", nargs=-1)
-@click.option("-s", "--session", metavar="SESSION", help="The session to prompt.")
-@click.option("--new", "is_new", is_flag=True, help="Make a new session.")
-@click.option("--agent", metavar="NAME", help="The agent of the session, by its name at the daemon.")
+@click.option(
+    "-s",
+    "--session",
+    metavar="SESSION",
+    shell_complete=session_ids,
+    help="The session to prompt: its id, the beginning of it, or `last`.  [default: the newest open one of this"
+    " folder, or a new one]",
+)
+@click.option("--new", "is_new", is_flag=True, help="Make a new session, whatever is open in this folder.")
+@click.option(
+    "--agent",
+    metavar="NAME",
+    shell_complete=agent_names,
+    help="The agent of the session, by its name at the daemon.",
+)
 @click.option("--cwd", metavar="DIR", default=".", help="Where the session works.  [default: here]")
 @click.option("--mode", help="Set the agent's mode first.")
 @click.option("--model", help="Set the agent's model first.")
@@ -103,6 +124,9 @@ def prompt(
 ) -> None:
     """Send a prompt and show the turn as it happens.
 
+    It goes to the session of -s; else to the newest open session of this folder (or of --cwd), with that agent if
+    --agent names one; else to a new one, which --new makes in any case. stderr says which it was.
+
     TEXT is the prompt; `-` reads it from stdin. Ctrl-C cancels the turn, a second one leaves it running. Permission
     requests are asked here if this is a terminal. The exit code says how the turn ended: 0 for end_turn.
     """
@@ -117,7 +141,10 @@ def prompt(
         raise click.UsageError(
             "an agent behind `--` is started for this one prompt; it has no daemon and no sessions"
         )
-    sys.exit(anyio.run(_prompt, new_prompt, wanted, agent or find_daemon(*reach), as_json))
+    where = agent or find_daemon(*reach)
+    if isinstance(where, Reach) and wanted.session is not None:
+        wanted = wanted._replace(session=meant_session(where, wanted.session))
+    sys.exit(anyio.run(_prompt, new_prompt, wanted, where, as_json))
 
 
 def _text(words: tuple[str, ...]) -> str:
@@ -168,7 +195,8 @@ async def _prompt(
 async def _at_daemon(reach: Reach, wanted: WantedSession) -> AsyncGenerator[DaemonSession]:
     async with open_http(reach) as http:
         await http.capabilities(patient=False)
-        session_id = wanted.session or await _enter(http, wanted)
+        async with telling_of_slow_agent(http):
+            session_id = wanted.session or await _enter(http, wanted)
         session = await RemoteDaemon(http).find(SessionId(session_id))
         for name, value in (("mode", wanted.mode), ("model", wanted.model)):
             if value is not None:
@@ -181,6 +209,7 @@ async def _at_daemon(reach: Reach, wanted: WantedSession) -> AsyncGenerator[Daem
 @asynccontextmanager
 async def _with_agent(command: tuple[str, ...], wanted: WantedSession) -> AsyncGenerator[DaemonSession]:
     limits = Limits()
+    tell_of_slow_agent()
     # It is the user's own process, and sees what the user gave it.
     env = agent_environment(os.environ, everything=True)
     source = ProcessSource(command, cwd=wanted.cwd, env=env, limits=limits)

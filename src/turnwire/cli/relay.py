@@ -39,7 +39,7 @@ import msgspec
 from msgspec import Raw, json
 
 from turnwire.cli.config import settings_from
-from turnwire.cli.reach import Reach, find_daemon
+from turnwire.cli.reach import Reach, find_daemon, meant_session
 from turnwire.core.child_sessions import session_of
 from turnwire.core.correlation import ExactId, exact
 from turnwire.errors import (
@@ -111,12 +111,14 @@ def relay_to_daemon(
 ) -> None:
     """Carry frames until the client's input ends, to the daemon's default agent or to the one that is named.
 
-    Raises `DaemonUnreachable`, `Unauthenticated`, `ConfigError`.
+    Raises `DaemonUnreachable`, `Unauthenticated`, `ConfigError`, `NotFound`.
     """
     # Nothing is kept here, and no session works here.
     loaded = settings_from({**flags, "cwd": ("/",)}, ())
     settings = loaded.settings
     reach = find_daemon(url, token_file, flags.get("data"))
+    if session_id is not None:
+        session_id = meant_session(reach, session_id)
     secrets = [] if reach.token is None else [reach.token]
     configure_logging(settings.log_format, settings.log_level, secrets=secrets)
     anyio.run(partial(_run, reach, session_id, loaded.limits, agent), backend_options={"use_uvloop": True})
