@@ -224,9 +224,9 @@ async def running_browser(profile: Path) -> AsyncGenerator[Browser]:
 
 
 async def _leave(browser: Browser, tasks: TaskGroup) -> None:
-    with anyio.CancelScope(shield=True), anyio.move_on_after(STOP_S):
-        with suppress(BrowserRefused, ConnectionClosed):  # it may go before it answers
-            await browser.ask("Browser.close", {})
+    gone = suppress(BrowserRefused, ConnectionClosed)  # it may go before it answers
+    with anyio.CancelScope(shield=True), anyio.move_on_after(STOP_S), gone:
+        await browser.ask("Browser.close", {})
     tasks.cancel_scope.cancel()
 
 

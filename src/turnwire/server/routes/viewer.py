@@ -1,8 +1,8 @@
 """The API as a page, at /docs: a viewer of `/openapi.json`, with which a person can try each route.
 
 The viewer is the package that `swagger-ui/package.toml` names, unchanged; `scripts/renew_swagger_ui.py` renews it.
-Like the document the page is the same for everybody and tells nothing of this daemon, so it needs no credential. What
-is tried on it does: the browser's login, or a token that its user gives it. It reaches nobody but us.
+Like the document the page is the same for everybody and tells nothing of this daemon, so it needs no credential.
+What is tried on it does: the browser's login, or a token that its user gives it. It reaches nobody but us.
 """
 
 from __future__ import annotations
