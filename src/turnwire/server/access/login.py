@@ -126,7 +126,7 @@ else fetch("login", {
   headers: {"Content-Type": "application/json"},
   body: JSON.stringify({code}),
 }).then(reply => {
-  if (reply.ok) say("You are logged in. This browser may use the API; /openapi.json lists its routes.");
+  if (reply.ok) say("You are logged in. This browser may use the API; /docs shows it.");
   else say("This link was used or is too old. Run turnwire login to get a new one.");
 }, () => say("The daemon does not answer. Is it running?"));
 """

@@ -44,6 +44,7 @@ from turnwire.errors import (
     SessionLimitReached,
     ShuttingDown,
     TurnwireError,
+    UnknownAgent,
     UnknownClient,
 )
 from turnwire.ids import AgentName, ClientId, Epoch, PromptId, SessionId
@@ -524,6 +525,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
             RemoteProtocolError,
             SessionClosed,
             SessionExists,
+            UnknownAgent,
         ),
     ),
     Endpoint(
@@ -627,6 +629,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
             LocalProtocolError,
             SessionClosed,
             SessionExists,
+            UnknownAgent,
         ),
     ),
 )

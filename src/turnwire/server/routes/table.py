@@ -23,6 +23,7 @@ from turnwire.server.routes import (
     tokens,
     transcripts,
     turns,
+    viewer,
 )
 from turnwire.server.routes.document import openapi
 
@@ -67,4 +68,5 @@ ENDPOINTS: tuple[Endpoint, ...] = (
     *configuration.ENDPOINTS,
     *status.ENDPOINTS,
     *transcripts.ENDPOINTS,
+    *viewer.ENDPOINTS,
 )
