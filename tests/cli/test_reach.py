@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tests.cli.rig import Served
+from tests.cli.rig import Served, run
 
 from turnwire.cli.reach import find_daemon
 from turnwire.errors import ConfigError
@@ -85,3 +85,23 @@ def test_a_credential_that_is_not_valid_says_how_to_get_one(daemon: Served) -> N
 
     assert shown.code == 77
     assert "turnwire token create" in shown.err
+
+
+@pytest.mark.parametrize("command", [("sessions",), ("prompt", "hi"), ("stdio", "--daemon")])
+def test_a_daemon_elsewhere_that_wants_a_token_says_where_to_get_one(
+    command: tuple[str, ...], daemon: Served, tmp_path: Path
+) -> None:
+    """Of another user, so nothing leads from its address to a token."""
+    url = [] if command[-1] != "--daemon" else [daemon.url]
+    without = run(*command, *url, home=tmp_path, TURNWIRE_URL=daemon.url)
+    wrong = run(*command, *url, home=tmp_path, TURNWIRE_URL=daemon.url, TURNWIRE_TOKEN=SECRET)
+
+    assert (without.code, wrong.code) == (77, 77)
+    assert "wants a token, and none was given" in without.err
+    assert "does not take the token" in wrong.err
+    for said in (without.err, wrong.err):
+        assert "turnwire token create NAME" in said
+        assert "TURNWIRE_TOKEN" in said
+        assert "--token-file FILE" in said
+        assert "cli-token" in said
+        assert SECRET not in said

@@ -91,7 +91,7 @@ def test_without_the_token_of_commands_the_advice_is_one_that_works(tmp_path: Pa
         assert daemon.run("token", "revoke", own).code == 0
         shown = daemon.run("token", "create", "another")
         assert shown.code == 77
-        assert "start the daemon again: `turnwire serve`" in shown.err
+        assert "which each start of the daemon sees to" in shown.err
         assert daemon.stop() == 0
 
     with served(tmp_path) as daemon:

@@ -53,11 +53,33 @@ async def test_a_wrong_token_is_told_when_the_client_is_opened(daemon: Running) 
     with anyio.fail_after(WAIT_S):
         for token in (None, "wrong-token-0123456789"):
             client = turnwire.connect(daemon.url, token=token)
-            with pytest.raises(Unauthenticated):
+            with pytest.raises(Unauthenticated) as refused:
                 await client.__aenter__()
+            says_where_a_token_is_from(refused.value, daemon.url, token)
             async with DaemonClient(daemon.url, token) as plain_one:
-                with pytest.raises(Unauthenticated):
+                with pytest.raises(Unauthenticated) as refused:
                     await plain_one.prompt("s1", "hello")
+                says_where_a_token_is_from(refused.value, daemon.url, token)
+                with pytest.raises(Unauthenticated) as refused:
+                    await anext(plain_one.events("s1"))
+                says_where_a_token_is_from(refused.value, daemon.url, token)
+            with pytest.raises(Unauthenticated) as refused:
+                await anyio.to_thread.run_sync(enter_blocking, daemon.url, token)
+            says_where_a_token_is_from(refused.value, daemon.url, token)
+
+
+def enter_blocking(url: str, token: str | None) -> None:
+    with blocking.connect(url, token=token):
+        pytest.fail("it got in")
+
+
+def says_where_a_token_is_from(error: Unauthenticated, url: str, token: str | None) -> None:
+    said = str(error)
+    assert url in said
+    assert ("none was given" in said) == (token is None)
+    for each in ("`turnwire token create NAME`", "TURNWIRE_TOKEN", "`token=…`", "--token-file", "cli-token"):
+        assert each in said
+    assert token is None or token not in said
 
 
 async def test_a_daemon_that_is_not_there_is_told_with_what_to_do() -> None:

@@ -45,9 +45,6 @@ NEXT: Mapping[type[errors.TurnwireError], str] = {
     errors.PromptNotFound: "`turnwire queue SESSION` lists what waits, `turnwire tail SESSION` all that happened",
     errors.PromptNotQueued: "it has started or ended; `turnwire cancel SESSION PROMPT` stops one that runs",
     errors.QueueFull: "`turnwire queue SESSION` shows what waits; remove some, or wait",
-    errors.Unauthenticated: "give --token-file FILE or TURNWIRE_TOKEN; whoever has an owner's token makes more with"
-    " `turnwire token create NAME`; without any, start the daemon again: `turnwire serve` makes one for commands of"
-    " its user",
     errors.LogLocked: "another daemon uses this folder; stop it, or give --data DIR",
     errors.LogTooNew: "update turnwire, or give another --data DIR",
     errors.AgentLaunchFailed: "`turnwire doctor -- AGENT COMMAND` tries to start it",

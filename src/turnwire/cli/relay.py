@@ -40,6 +40,7 @@ from msgspec import Raw, json
 
 from turnwire.cli.config import settings_from
 from turnwire.cli.reach import Reach, find_daemon, meant_session
+from turnwire.client.http import no_token
 from turnwire.core.child_sessions import session_of
 from turnwire.core.correlation import ExactId, exact
 from turnwire.errors import (
@@ -47,6 +48,7 @@ from turnwire.errors import (
     ConfigError,
     DaemonRefused,
     DaemonUnreachable,
+    Forbidden,
     LinkBroken,
     LinkError,
     RemoteProtocolError,
@@ -156,6 +158,7 @@ class Connector:
 
     def __init__(self, url: str, token: str | None, limits: Limits, clock: Clock | None = None) -> None:
         self._url = url
+        self._had_token = token is not None
         self._headers = agent_headers(token, None)
         self._limits = limits
         self._clock = clock or SystemClock()
@@ -165,7 +168,7 @@ class Connector:
 
         Raises:
             DaemonUnreachable: Nobody answered in time.
-            Unauthenticated: The daemon does not take the token.
+            Unauthenticated, Forbidden: The daemon does not take the token.
             DaemonRefused: Something answers there that has no ACP for us.
         """
         pause, last = Backoff(FIRST_S, MOST_S), self._clock.monotonic() + within_s
@@ -190,9 +193,12 @@ class Connector:
         asked = "" if connection_id is None else f"?connection={quote(connection_id)}&attaches=true"
         return await open_websocket(self._url + asked, self._headers, self._limits)
 
-    def _refused(self, status: int) -> Unauthenticated | DaemonRefused:
-        if status in (401, 403):
-            return Unauthenticated(f"the daemon at {shown(self._url)} does not take the token")
+    def _refused(self, status: int) -> Unauthenticated | Forbidden | DaemonRefused:
+        if status == Forbidden.http_status:
+            words = "is not for that token, or does not know itself by that host name"
+            return Forbidden(f"what is at {shown(self._url)} {words}; check both")
+        if status == Unauthenticated.http_status:
+            return no_token(shown(self._url), had_one=self._had_token)
         words = f"no ACP is served at {shown(self._url)}; check --daemon, and that the daemon serves ACP"
         return DaemonRefused(words, status=status)
 

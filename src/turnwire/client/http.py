@@ -44,6 +44,7 @@ from turnwire.errors import (
 from turnwire.limits import Limits
 from turnwire.link.address import is_loopback
 from turnwire.link.backoff import Backoff, Chance, random
+from turnwire.link.local_daemon import TOKEN_FILE
 from turnwire.runtime.clock import Clock, SystemClock
 from turnwire.wire.jsonrpc import UNREADABLE
 
@@ -126,11 +127,13 @@ class Http:
         self.clock = clock or SystemClock()
         self.chance = chance
         self._shown = base
+        token = token if token is not None else os.environ.get(TOKEN_VARIABLE)
+        self._had_token = bool(token)
         self._capabilities: Capabilities | None = None
         self._is_closed = False
         self._client = httpx.AsyncClient(
             base_url=base,
-            headers=_headers(token if token is not None else os.environ.get(TOKEN_VARIABLE)),
+            headers=_headers(token),
             # No certificates are read for plain HTTP: that takes longer than the request.
             verify=httpx.create_ssl_context() if base.startswith("https:") else False,
             trust_env=not is_loopback(base),
@@ -183,7 +186,7 @@ class Http:
             else:
                 if answer.is_success:
                     return HttpAnswer(answer.status_code, answer.content)
-                refusal = refusal_of(answer.status_code, answer.headers.get("retry-after"), answer.content)
+                refusal = self._refusal(answer, answer.content)
                 again = is_passing(refusal) and (repeatable or answer.status_code in _NOTHING_DONE)
             wait_s = max(pause.next_s(), retry_after_of(refusal))
             if not again or self.clock.monotonic() + wait_s >= give_up_at:
@@ -204,8 +207,7 @@ class Http:
             with anyio.fail_after(min(FIRST_BYTE_S, silence_s)):
                 response = await self._client.send(request, stream=True)
                 if not response.is_success:
-                    body = await response.aread()
-                    raise refusal_of(response.status_code, response.headers.get("retry-after"), body)
+                    raise self._refusal(response, await response.aread())
             async with aclosing(cast("AsyncGenerator[bytes]", response.aiter_raw())) as pieces:
                 with anyio.fail_after(min(FIRST_BYTE_S, silence_s)):
                     piece = await anext(pieces, None)
@@ -235,6 +237,13 @@ class Http:
         if self._is_closed:
             raise ClientClosed("the client is closed; open another, and go on with the session there")
 
+    def _refusal(self, answer: httpx.Response, body: bytes) -> TurnwireError:
+        refusal = refusal_of(answer.status_code, answer.headers.get("retry-after"), body)
+        if isinstance(refusal, Unauthenticated):
+            # The daemon cannot know what was sent on purpose, nor where its reader gets a token.
+            return no_token(self._shown, had_one=self._had_token, **refusal.context)
+        return refusal
+
     def _unreachable(self, error: Exception) -> DaemonUnreachable:
         """What happened, in our own words: the text of a foreign exception may name what is nobody's business."""
         kind = type(error).__name__
@@ -262,6 +271,22 @@ def checked_url(url: str) -> str:
     if parts.username is not None or parts.query or parts.fragment:
         raise ConfigError("a daemon's URL has no user, query or fragment; give the token as `token=…`")
     return url.rstrip("/")
+
+
+def no_token(url: str, *, had_one: bool, **context: str | int | float | bool | None) -> Unauthenticated:
+    """Nobody gets in without a token that is valid: says what was wrong, and where to get one."""
+    wrong = (
+        f"the daemon at {url} does not take the token that it was sent: it was mistyped, was revoked, has expired,"
+        " or is another daemon's"
+        if had_one
+        else f"the daemon at {url} wants a token, and none was given"
+    )
+    return Unauthenticated(
+        f"{wrong}. `turnwire token create NAME` on its machine makes one; give it in {TOKEN_VARIABLE}, as `token=…`"
+        " in a program, or as --token-file FILE to a command. Programs of its own user on its machine need none:"
+        f" they read {TOKEN_FILE} in its data folder, which each start of the daemon sees to",
+        **context,
+    )
 
 
 def segment(text: str) -> str:
@@ -343,8 +368,6 @@ def _snake(name: str) -> str:
 
 
 def _what_to_do(status: int) -> str:
-    if status == 401:
-        return "the daemon wants a token; give `token=…` or set TURNWIRE_TOKEN"
     if 300 <= status < 400:
         return f"the daemon's URL redirects elsewhere (HTTP {status}); give the URL it redirects to"
     return f"the request was refused with HTTP {status} and no reason; is there a turnwire daemon at this URL?"
