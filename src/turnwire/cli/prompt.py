@@ -29,7 +29,7 @@ from turnwire.cli.output import print_json
 from turnwire.cli.reach import Reach, find_daemon, open_http, reach_options
 from turnwire.cli.screen import JsonLines, Screen, TextScreen
 from turnwire.client.arguments import to_raw
-from turnwire.client.embedded import open_embedded
+from turnwire.client.embedded import EmbeddedDaemon, open_embedded
 from turnwire.client.http import Http, segment
 from turnwire.client.port import Accepted, DaemonSession, EventPage, NewPrompt
 from turnwire.client.remote import RemoteDaemon, key_header
@@ -168,8 +168,8 @@ async def _prompt(
 async def _at_daemon(reach: Reach, wanted: WantedSession) -> AsyncGenerator[DaemonSession]:
     async with open_http(reach) as http:
         await http.capabilities(patient=False)
-        session_id = wanted.session or await _enter(http, wanted)
-        session = await RemoteDaemon(http).find(SessionId(session_id))
+        session = await enter(http, wanted)
+        session_id = session.session_id
         for name, value in (("mode", wanted.mode), ("model", wanted.model)):
             if value is not None:
                 await http.ask("POST", f"/session/{segment(session_id)}/{name}", {f"{name}Id": value})
@@ -180,12 +180,25 @@ async def _at_daemon(reach: Reach, wanted: WantedSession) -> AsyncGenerator[Daem
 
 @asynccontextmanager
 async def _with_agent(command: tuple[str, ...], wanted: WantedSession) -> AsyncGenerator[DaemonSession]:
+    async with open_agent(command, wanted.cwd) as daemon:
+        yield await daemon.create(wanted.cwd, Raw(b"[]"))
+
+
+@asynccontextmanager
+async def open_agent(command: tuple[str, ...], cwd: str) -> AsyncGenerator[EmbeddedDaemon]:
+    """A node of our own with this agent, which ends with it."""
     limits = Limits()
     # It is the user's own process, and sees what the user gave it.
     env = agent_environment(os.environ, everything=True)
-    source = ProcessSource(command, cwd=wanted.cwd, env=env, limits=limits)
+    source = ProcessSource(command, cwd=cwd, env=env, limits=limits)
     async with open_embedded(source, None, limits, None) as daemon:
-        yield await daemon.create(wanted.cwd, Raw(b"[]"))
+        yield daemon
+
+
+async def enter(http: Http, wanted: WantedSession) -> DaemonSession:
+    """The session that is wanted: by its id, the newest of the folder, or a new one."""
+    session_id = wanted.session or await _enter(http, wanted)
+    return await RemoteDaemon(http).find(SessionId(session_id))
 
 
 async def _enter(http: Http, wanted: WantedSession) -> str:
