@@ -22,7 +22,7 @@ import msgspec
 from anyio.abc import TaskGroup
 from msgspec import UNSET, Raw, Struct
 
-from turnwire.cli.answer import Asker
+from turnwire.cli.asking import Asker
 from turnwire.cli.commands import WithAgent, agent_of, sendable_folder
 from turnwire.cli.failure import INTERRUPTED, stop_code, tell, tell_next
 from turnwire.cli.output import print_json
@@ -31,8 +31,10 @@ from turnwire.cli.screen import JsonLines, Screen, TextScreen
 from turnwire.client.arguments import to_raw
 from turnwire.client.embedded import EmbeddedDaemon, open_embedded
 from turnwire.client.http import Http, segment
+from turnwire.client.permission import asked
 from turnwire.client.port import Accepted, DaemonSession, EventPage, NewPrompt
 from turnwire.client.remote import RemoteDaemon, key_header
+from turnwire.client.tool_call import ToolCalls
 from turnwire.core import events as ev
 from turnwire.core.inputs import WhenBusy
 from turnwire.core.view import View
@@ -239,6 +241,8 @@ class PromptedTurn:
         self._screen = screen
         self._asker = asker
         self._view = View()
+        self._calls = ToolCalls()
+        """What is known of what it is asked about."""
         self._open_permissions: dict[PermissionId, anyio.CancelScope] = {}
         self._asked: set[PermissionId] = set()
         self._host: PromptId | None = None
@@ -268,6 +272,7 @@ class PromptedTurn:
                     continue
                 if of == accepted.prompt_id:
                     self._view.apply(event)
+                self._calls.take(event)
                 self._screen.show(offset, event)
                 self._mind(event, tasks)
                 if isinstance(event, ev.PromptInjected):
@@ -316,7 +321,7 @@ class PromptedTurn:
     async def _ask(self, event: ev.PermissionRequested, scope: anyio.CancelScope) -> None:
         with scope:
             self._screen.pause()
-            reply = await self._asker.ask(event, self._session.session_id)
+            reply = await self._asker.ask(asked(event, self._session.session_id, self._calls))
             if reply is None:
                 return
             # Our own answer closes the request, and with it this scope.

@@ -19,9 +19,10 @@ from rich.live import Live
 from rich.spinner import Spinner
 from rich.text import Text
 
-from turnwire.cli.answer import tell_open
+from turnwire.cli.asking import tell_open
 from turnwire.cli.output import print_json_text, printable
-from turnwire.client.permission import PermissionRequest
+from turnwire.client.permission import asked
+from turnwire.client.tool_call import ToolCalls
 from turnwire.core import events as ev
 from turnwire.core.codec import encode
 from turnwire.core.envelope import to_envelope
@@ -115,6 +116,7 @@ class TextScreen:
         self._session_id = session_id
         self._is_terminal = sys.stdout.isatty()
         self._footer = Footer() if sys.stderr.isatty() else None
+        self._calls = ToolCalls()
         self._tools: dict[str, str] = {}
         """Titles of the tool calls that are not done."""
         self._plan = ""
@@ -137,6 +139,7 @@ class TextScreen:
         """Kinds of both versions of ACP."""
 
     def show(self, offset: int, event: ev.AnyEvent) -> None:
+        self._calls.take(event)
         match event:
             case ev.SessionUpdated():
                 self._update(event)
@@ -243,7 +246,7 @@ class TextScreen:
     def _permission(self, event: ev.PermissionRequested | ev.PermissionResolved, session_id: SessionId) -> None:
         self.pause()
         if isinstance(event, ev.PermissionRequested):
-            tell_open(PermissionRequest(event, session_id))
+            tell_open(asked(event, session_id, self._calls))
         else:
             self._line(f"question {event.request_id}: {_outcome(event)}")
 
