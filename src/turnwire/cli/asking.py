@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 import anyio
@@ -34,6 +35,10 @@ class Dialogue(Protocol):
         """A line that was written; none at the end of input."""
         ...
 
+    async def choose(self, choices: Sequence[str]) -> int | None:
+        """Which one was chosen; none at the end of input."""
+        ...
+
 
 class PlainDialogue:
     """The terminal of this process, without any line editor."""
@@ -49,6 +54,18 @@ class PlainDialogue:
         # A terminal gives whole lines.
         line = os.read(sys.stdin.fileno(), 4096)
         return line.decode(errors="replace").rstrip("\r\n") if line else None
+
+    async def choose(self, choices: Sequence[str]) -> int | None:
+        for number, words in enumerate(choices, 1):
+            self.show(Text(f"  {number}. {printable(words)}"))
+        while True:
+            line = await self.line(f"answer 1-{len(choices)}: ")
+            if line is None:
+                return None
+            chosen = line.strip()
+            if chosen.isdecimal() and 1 <= int(chosen) <= len(choices):
+                return int(chosen) - 1
+            self.show(Text(f"give a number from 1 to {len(choices)}; Ctrl-D leaves the question open"))
 
 
 def tell_open(permission: PermissionRequest) -> None:
@@ -112,16 +129,8 @@ async def _ask_choice(permission: PermissionRequest, dialogue: Dialogue) -> Repl
     choices: list[tuple[str, Any]] = [(each.name or each.option_id, each.option_id) for each in permission.options]
     if permission.url is not None:
         choices = [(words, {"action": action}) for words, action in URL_CHOICES]
-    for number, (words, _) in enumerate(choices, 1):
-        dialogue.show(Text(f"  {number}. {printable(words)}"))
-    while True:
-        line = await dialogue.line(f"answer 1-{len(choices)}: ")
-        if line is None:
-            return None
-        chosen = line.strip()
-        if chosen.isdecimal() and 1 <= int(chosen) <= len(choices):
-            return permission.reply(choices[int(chosen) - 1][1])
-        dialogue.show(Text(f"give a number from 1 to {len(choices)}; Ctrl-D leaves the question open"))
+    chosen = await dialogue.choose([words for words, _ in choices])
+    return None if chosen is None else permission.reply(choices[chosen][1])
 
 
 # -- forms -------------------------------------------------------------------------------------------------------

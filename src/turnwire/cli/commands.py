@@ -33,6 +33,7 @@ COMMANDS: dict[str, Row] = {
     "agent": Row("agent", "Be the built-in agent, on stdin and stdout."),
     "agents": Row("agents", "List the agents that this machine can start; log in at one."),
     "prompt": Row("prompt", "Send a prompt and show the turn as it happens."),
+    "chat": Row("chat", "Talk to an agent at the terminal."),
     "attach": Row("attach", "Show a session: what happened, then what happens."),
     "sessions": Row("sessions", "List the sessions of the daemon."),
     "tail": Row("attach", "Print the raw events of a session."),

@@ -9,9 +9,11 @@ answered.
 from __future__ import annotations
 
 import io
+import logging
 import os
 import signal
 import sys
+from collections import deque
 from collections.abc import AsyncGenerator
 from contextlib import aclosing, asynccontextmanager
 from typing import Any, NamedTuple
@@ -22,10 +24,11 @@ import msgspec
 from anyio.abc import TaskGroup
 from msgspec import UNSET, Raw, Struct
 
+from turnwire.cli.agent_source import check_program
 from turnwire.cli.asking import Asker
 from turnwire.cli.commands import WithAgent, agent_of, sendable_folder
 from turnwire.cli.completion import agent_names, session_ids
-from turnwire.cli.failure import INTERRUPTED, stop_code, tell, tell_next
+from turnwire.cli.failure import INTERRUPTED, leading, stop_code, tell, tell_next
 from turnwire.cli.output import print_json
 from turnwire.cli.reach import (
     Reach,
@@ -38,7 +41,7 @@ from turnwire.cli.reach import (
 )
 from turnwire.cli.screen import JsonLines, Screen, TextScreen
 from turnwire.client.arguments import to_raw
-from turnwire.client.embedded import open_embedded
+from turnwire.client.embedded import EmbeddedDaemon, open_embedded
 from turnwire.client.http import Http, segment
 from turnwire.client.permission import asked
 from turnwire.client.port import Accepted, DaemonSession, EventPage, NewPrompt
@@ -51,6 +54,7 @@ from turnwire.errors import DaemonUnreachable, LocalProtocolError, TurnError, Tu
 from turnwire.ids import PermissionId, PromptId, SessionId
 from turnwire.limits import Limits
 from turnwire.link.environment import agent_environment
+from turnwire.link.process import stderr_log
 from turnwire.runtime.source import ProcessSource
 
 EXAMPLES = """
@@ -73,6 +77,8 @@ NOT_STEERED = {
     ev.SteerRefusal.AGENT_GONE: "the agent is gone",
 }
 """Why a prompt was not steered, in words."""
+STDERR_LINES = 30
+"""A traceback of a small agent, whole."""
 BUSY = [each.value for each in WhenBusy]
 
 
@@ -198,8 +204,8 @@ async def _at_daemon(reach: Reach, wanted: WantedSession) -> AsyncGenerator[Daem
     async with open_http(reach) as http:
         await http.capabilities(patient=False)
         async with telling_of_slow_agent(http):
-            session_id = wanted.session or await _enter(http, wanted)
-        session = await RemoteDaemon(http).find(SessionId(session_id))
+            session = await enter(http, wanted)
+        session_id = session.session_id
         for name, value in (("mode", wanted.mode), ("model", wanted.model)):
             if value is not None:
                 await http.ask("POST", f"/session/{segment(session_id)}/{name}", {f"{name}Id": value})
@@ -210,13 +216,49 @@ async def _at_daemon(reach: Reach, wanted: WantedSession) -> AsyncGenerator[Daem
 
 @asynccontextmanager
 async def _with_agent(command: tuple[str, ...], wanted: WantedSession) -> AsyncGenerator[DaemonSession]:
+    kept = _KeptStderr()
+    stderr_log.addHandler(kept)
+    try:
+        async with open_agent(command, wanted.cwd) as daemon:
+            yield await daemon.create(wanted.cwd, Raw(b"[]"))
+    except Exception as error:
+        # All that it wrote has come: the agent is gone. If it ended by itself, the error has its last words.
+        failure = leading(error)
+        if kept.lines and isinstance(failure, TurnError) and not failure.stderr_tail:
+            tell("it wrote to stderr:\n" + "\n".join(f"  {each}" for each in kept.lines))
+        raise
+    finally:
+        stderr_log.removeHandler(kept)
+
+
+class _KeptStderr(logging.Handler):
+    """The last lines that an agent of our own wrote to stderr: whoever tries their agent has no other log of it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lines: deque[str] = deque(maxlen=STDERR_LINES)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.lines.append(record.getMessage().removeprefix("stderr: "))
+
+
+@asynccontextmanager
+async def open_agent(command: tuple[str, ...], cwd: str) -> AsyncGenerator[EmbeddedDaemon]:
+    """A node of our own with this agent, which ends with it."""
     limits = Limits()
     tell_of_slow_agent()
     # It is the user's own process, and sees what the user gave it.
     env = agent_environment(os.environ, everything=True)
-    source = ProcessSource(command, cwd=wanted.cwd, env=env, limits=limits)
+    check_program(command[0], env)
+    source = ProcessSource(command, cwd=cwd, env=env, limits=limits)
     async with open_embedded(source, None, limits, None) as daemon:
-        yield await daemon.create(wanted.cwd, Raw(b"[]"))
+        yield daemon
+
+
+async def enter(http: Http, wanted: WantedSession) -> DaemonSession:
+    """The session that is wanted: by its id, the newest of the folder, or a new one."""
+    session_id = wanted.session or await _enter(http, wanted)
+    return await RemoteDaemon(http).find(SessionId(session_id))
 
 
 async def _enter(http: Http, wanted: WantedSession) -> str:

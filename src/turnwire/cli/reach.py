@@ -108,16 +108,32 @@ def _local_daemon(url: str | None, settings: Settings, data: str | None) -> Loca
     return only_one(found, folder)
 
 
+def _tell_away() -> None:
+    tell("the daemon is away; waiting for it, Ctrl-C ends the wait")
+
+
 @asynccontextmanager
-async def open_http(reach: Reach) -> AsyncGenerator[Http]:
-    """Requests to the daemon. Whoever waits is told when a stream cannot be had for a while."""
+async def open_http(
+    reach: Reach, *, lost: Callable[[], None] = _tell_away, found: Callable[[], None] | None = None
+) -> AsyncGenerator[Http]:
+    """Requests to the daemon. Whoever waits is told when a stream cannot be had for a while, and when it can."""
+
+    def hear(record: logging.LogRecord) -> bool:
+        wait_s = getattr(record, "wait_s", None)
+        if wait_s is None and found is not None:
+            found()
+        elif wait_s is not None and wait_s >= NOTICED_S:
+            lost()
+        return False
+
     streams = logging.getLogger("turnwire.client.stream")
     streams.setLevel(logging.INFO)
-    streams.addFilter(_tell_away)
+    streams.addFilter(hear)
     http = Http(reach.url, reach.token)
     try:
         yield http
     finally:
+        streams.removeFilter(hear)
         await http.aclose()
 
 
@@ -143,12 +159,6 @@ def run(reach: Reach, work: Callable[[Http], Awaitable[Result]]) -> Result:
             return await work(http)
 
     return anyio.run(main)
-
-
-def _tell_away(record: logging.LogRecord) -> bool:
-    if getattr(record, "wait_s", 0.0) >= NOTICED_S:
-        tell("the daemon is away; waiting for it, Ctrl-C ends the wait")
-    return False
 
 
 def tell_of_slow_agent() -> None:
