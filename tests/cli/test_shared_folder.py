@@ -79,6 +79,7 @@ def test_when_the_one_with_the_log_is_killed_the_other_goes_on_with_it(tmp_path:
         other = third.ask("session/new", {"cwd": str(tmp_path), "mcpServers": []})["sessionId"]
         assert third.ended(third.prompt(other, "say 1 last")) == "end_turn"
         assert third.leave() == 0
+        assert second.process.wait(WAIT_S) == 0
 
 
 def test_editors_that_start_at_the_same_moment_share_the_folder(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ import os
 import signal
 import sys
 from collections.abc import AsyncGenerator
-from contextlib import aclosing, asynccontextmanager
+from contextlib import aclosing, asynccontextmanager, suppress
 from typing import Any, NamedTuple
 
 import anyio
@@ -71,6 +71,7 @@ NOT_STEERED = {
     ev.SteerRefusal.AGENT_GONE: "the agent is gone",
 }
 """Why a prompt was not steered, in words."""
+LEAVING_S = 1.0
 BUSY = [each.value for each in WhenBusy]
 
 
@@ -88,6 +89,7 @@ class WantedSession(NamedTuple):
 
 class _Opened(Struct, rename="camel"):
     session_id: str
+    client_id: str | None = None
 
 
 @click.command(cls=WithAgent, examples=EXAMPLES)
@@ -195,15 +197,21 @@ async def _prompt(
 async def _at_daemon(reach: Reach, wanted: WantedSession) -> AsyncGenerator[DaemonSession]:
     async with open_http(reach) as http:
         await http.capabilities(patient=False)
-        async with telling_of_slow_agent(http):
-            session_id = wanted.session or await _enter(http, wanted)
+        client_id, session_id = None, wanted.session
+        if session_id is None:
+            async with telling_of_slow_agent(http):
+                session_id, client_id = await _enter(http, wanted)
         session = await RemoteDaemon(http).find(SessionId(session_id))
         for name, value in (("mode", wanted.mode), ("model", wanted.model)):
             if value is not None:
                 await http.ask("POST", f"/session/{segment(session_id)}/{name}", {f"{name}Id": value})
         if wanted.session is None:
             tell(f"session {session_id}")
-        yield session
+        try:
+            yield session
+        finally:
+            if client_id is not None:
+                await _leave(http, session_id, client_id)
 
 
 @asynccontextmanager
@@ -217,11 +225,20 @@ async def _with_agent(command: tuple[str, ...], wanted: WantedSession) -> AsyncG
         yield await daemon.create(wanted.cwd, Raw(b"[]"))
 
 
-async def _enter(http: Http, wanted: WantedSession) -> str:
+async def _enter(http: Http, wanted: WantedSession) -> tuple[str, str | None]:
+    """The session, and what it knows us as."""
     scope = "thread" if wanted.is_new else "single"
     body = {"cwd": wanted.cwd, "sessionScope": scope} | ({} if wanted.agent is None else {"agent": wanted.agent})
     answer = await http.ask("POST", "/session", body, patient=False)
-    return answer.read(_Opened).session_id
+    opened = answer.read(_Opened)
+    return opened.session_id, opened.client_id
+
+
+async def _leave(http: Http, session_id: str, client_id: str) -> None:
+    """So that nobody is listed who is not there. Nothing depends on it, so nothing waits long for it."""
+    with anyio.move_on_after(LEAVING_S, shield=True), suppress(TurnwireError):
+        path, named = f"/session/{segment(session_id)}/detach", {"Turnwire-Client-Id": client_id}
+        await http.ask("POST", path, headers=named, patient=False)
 
 
 def _print_result(session_id: SessionId, prompt_id: str, **members: Any) -> None:
