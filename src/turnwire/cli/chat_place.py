@@ -98,7 +98,7 @@ class DaemonPlace:
         self._url = url
 
     async def enter(self, wanted: WantedSession) -> DaemonSession:
-        session = await enter(self._http, wanted)
+        session, _ = await enter(self._http, wanted)
         for what, value in (("mode", wanted.mode), ("model", wanted.model)):
             if value is not None:
                 await self.set(session.session_id, what, value)

@@ -15,7 +15,7 @@ import signal
 import sys
 from collections import deque
 from collections.abc import AsyncGenerator
-from contextlib import aclosing, asynccontextmanager
+from contextlib import aclosing, asynccontextmanager, suppress
 from typing import Any, NamedTuple
 
 import anyio
@@ -79,6 +79,7 @@ NOT_STEERED = {
 """Why a prompt was not steered, in words."""
 STDERR_LINES = 30
 """A traceback of a small agent, whole."""
+LEAVING_S = 1.0
 BUSY = [each.value for each in WhenBusy]
 
 
@@ -96,6 +97,7 @@ class WantedSession(NamedTuple):
 
 class _Opened(Struct, rename="camel"):
     session_id: str
+    client_id: str | None = None
 
 
 @click.command(cls=WithAgent, examples=EXAMPLES)
@@ -204,14 +206,18 @@ async def _at_daemon(reach: Reach, wanted: WantedSession) -> AsyncGenerator[Daem
     async with open_http(reach) as http:
         await http.capabilities(patient=False)
         async with telling_of_slow_agent(http):
-            session = await enter(http, wanted)
+            session, client_id = await enter(http, wanted)
         session_id = session.session_id
         for name, value in (("mode", wanted.mode), ("model", wanted.model)):
             if value is not None:
                 await http.ask("POST", f"/session/{segment(session_id)}/{name}", {f"{name}Id": value})
         if wanted.session is None:
             tell(f"session {session_id}")
-        yield session
+        try:
+            yield session
+        finally:
+            if client_id is not None:
+                await leave(http, session_id, client_id)
 
 
 @asynccontextmanager
@@ -255,17 +261,22 @@ async def open_agent(command: tuple[str, ...], cwd: str) -> AsyncGenerator[Embed
         yield daemon
 
 
-async def enter(http: Http, wanted: WantedSession) -> DaemonSession:
-    """The session that is wanted: by its id, the newest of the folder, or a new one."""
-    session_id = wanted.session or await _enter(http, wanted)
-    return await RemoteDaemon(http).find(SessionId(session_id))
-
-
-async def _enter(http: Http, wanted: WantedSession) -> str:
+async def enter(http: Http, wanted: WantedSession) -> tuple[DaemonSession, str | None]:
+    """The session that is wanted, by its id, the newest of the folder, or a new one; and what it knows us as."""
+    daemon = RemoteDaemon(http)
+    if wanted.session is not None:
+        return await daemon.find(SessionId(wanted.session)), None
     scope = "thread" if wanted.is_new else "single"
     body = {"cwd": wanted.cwd, "sessionScope": scope} | ({} if wanted.agent is None else {"agent": wanted.agent})
-    answer = await http.ask("POST", "/session", body, patient=False)
-    return answer.read(_Opened).session_id
+    opened = (await http.ask("POST", "/session", body, patient=False)).read(_Opened)
+    return await daemon.find(SessionId(opened.session_id)), opened.client_id
+
+
+async def leave(http: Http, session_id: str, client_id: str) -> None:
+    """So that nobody is listed who is not there. Nothing depends on it, so nothing waits long for it."""
+    with anyio.move_on_after(LEAVING_S, shield=True), suppress(TurnwireError):
+        path, named = f"/session/{segment(session_id)}/detach", {"Turnwire-Client-Id": client_id}
+        await http.ask("POST", path, headers=named, patient=False)
 
 
 def _print_result(session_id: SessionId, prompt_id: str, **members: Any) -> None:
