@@ -44,6 +44,7 @@ check: $(STAMP) ## format, lint, types, architecture, generated files
 	$(BIN)/python scripts/write_requirements.py --check
 	$(BIN)/python scripts/write_checklists.py --check
 	$(BIN)/python scripts/write_security.py --check
+	$(BIN)/python scripts/write_man.py --check
 	$(BIN)/python scripts/size_report.py
 	$(BIN)/python -m pytest -q tests/architecture
 
@@ -54,6 +55,7 @@ fix: $(STAMP) ## format, mend what a tool can mend, redraw generated files
 	$(BIN)/python scripts/write_requirements.py
 	$(BIN)/python scripts/write_checklists.py
 	$(BIN)/python scripts/write_security.py
+	$(BIN)/python scripts/write_man.py
 
 peers: $(STAMP) ## install the official ACP SDKs that the interop tests and the bench talk to
 	PYTHON=$(PYTHON) scripts/install_peers.sh
