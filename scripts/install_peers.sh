@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
 # Put the peers under .peers/: the official ACP SDKs, for tests/interop and bench/stdio.py, a published client of the
-# REST contract, and acpx, a published ACP client for the command line.
+# REST contract, acpx, a published ACP client for the command line, and the TypeScript compiler with a Node that runs
+# TypeScript, for examples/typescript.
 #
-# Takes nothing; gives .peers/py-v1, .peers/py-v2 (virtual environments), .peers/node, .peers/qwen and .peers/acpx. Each
-# is made anew when its version below has changed, and left alone when it is there. Needs python3 with venv, node and
+# Takes nothing; gives .peers/py-v1, .peers/py-v2 (virtual environments), .peers/node, .peers/qwen, .peers/acpx and
+# .peers/typescript. Each is made anew when its version below has changed, and left alone when it is there. Needs python3 with venv, node and
 # npm. Quiet when all is well.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -17,6 +18,7 @@ NODE_SDK=@agentclientprotocol/sdk@2.4.0
 NODE_WS=ws@8.22.2
 REST_SDK=@qwen-code/sdk@0.1.14
 ACPX=acpx@0.19.1
+TYPESCRIPT=typescript@5.9.3
 # The REST client and acpx need a newer Node than the ACP SDK does, so they bring their own: node_modules/node/bin/node.
 NEW_NODE=node@26.10.0
 
@@ -58,3 +60,4 @@ python_peer py-v2 "$PY_V2"
 node_peer node "$NODE_SDK $NODE_WS" "agents=tests/interop/agents clients=tests/interop/clients bench=bench/peers"
 node_peer qwen "$REST_SDK $NEW_NODE" "clients=tests/interop/clients"
 node_peer acpx "$ACPX $NEW_NODE" ""
+node_peer typescript "$TYPESCRIPT $NEW_NODE" ""
