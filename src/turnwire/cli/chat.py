@@ -13,7 +13,7 @@ import sys
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from enum import Enum, auto
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import anyio
 import click
@@ -30,9 +30,9 @@ from turnwire.cli.chat_session import ChatSession
 from turnwire.cli.commands import WithAgent, agent_of, sendable_folder
 from turnwire.cli.failure import tell, tell_next
 from turnwire.cli.line_editor import Choice, LineEditor
+from turnwire.cli.opening import WantedSession
 from turnwire.cli.output import printable
 from turnwire.cli.permission_view import subject
-from turnwire.cli.prompt import WantedSession
 from turnwire.cli.reach import Reach, find_daemon, reach_options
 from turnwire.client.permission import REJECT, PermissionRequest, Reply
 from turnwire.client.port import DaemonSession
@@ -96,7 +96,7 @@ def chat(ctx: click.Context, is_last: bool, is_picked: bool, **options: Any) -> 
     open_chat(wanted, agent or find_daemon(*reach), entry)
 
 
-def open_chat(wanted: WantedSession, where: Reach | tuple[str, ...], entry: Entry = Entry.WANTED) -> None:
+def open_chat(wanted: WantedSession, where: Reach | tuple[str, ...], entry: Entry = Entry.WANTED) -> NoReturn:
     """Chat until somebody leaves. Raises `UsageError` where nobody can be talked to."""
     if not (sys.stdin.isatty() and sys.stdout.isatty()) or os.environ.get("TERM", "dumb") == "dumb":
         raise click.UsageError(
@@ -266,7 +266,7 @@ class Chat:
             parts.append("Ctrl-C cancels")
         view = current.view
         chosen = [settings_of(view).get(each) for each in ("mode", "model")]
-        parts += [view.session.agent_name or "", *(str(each.current) for each in chosen if each is not None)]
+        parts += [view.session.agent_name or "", *(f"{each.what} {each.current}" for each in chosen if each)]
         return printable(" · ".join(each for each in parts if each))
 
     def _activity(self, current: ChatSession) -> str:

@@ -15,7 +15,7 @@ from urllib.parse import urlencode
 from msgspec import Raw, Struct
 
 from turnwire.cli.explain import Explanation, Finding, findings
-from turnwire.cli.prompt import WantedSession, enter, open_agent
+from turnwire.cli.opening import WantedSession, enter, open_agent
 from turnwire.cli.reach import Reach, open_http
 from turnwire.cli.turns import Queue
 from turnwire.client.embedded import EmbeddedDaemon
@@ -98,11 +98,7 @@ class DaemonPlace:
         self._url = url
 
     async def enter(self, wanted: WantedSession) -> DaemonSession:
-        session = await enter(self._http, wanted)
-        for what, value in (("mode", wanted.mode), ("model", wanted.model)):
-            if value is not None:
-                await self.set(session.session_id, what, value)
-        return session
+        return await enter(self._http, wanted)
 
     async def sessions(self) -> Sequence[ListedSession]:
         found: list[ListedSession] = []

@@ -9,7 +9,6 @@ answered.
 from __future__ import annotations
 
 import io
-import os
 import signal
 import sys
 from collections.abc import AsyncGenerator
@@ -25,24 +24,20 @@ from msgspec import UNSET, Raw, Struct
 from turnwire.cli.asking import Asker
 from turnwire.cli.commands import WithAgent, agent_of, sendable_folder
 from turnwire.cli.failure import INTERRUPTED, stop_code, tell, tell_next
+from turnwire.cli.opening import WantedSession, enter, open_agent
 from turnwire.cli.output import print_json
 from turnwire.cli.reach import Reach, find_daemon, open_http, reach_options
 from turnwire.cli.screen import JsonLines, Screen, TextScreen
 from turnwire.client.arguments import to_raw
-from turnwire.client.embedded import EmbeddedDaemon, open_embedded
-from turnwire.client.http import Http, segment
 from turnwire.client.permission import asked
 from turnwire.client.port import Accepted, DaemonSession, EventPage, NewPrompt
-from turnwire.client.remote import RemoteDaemon, key_header
+from turnwire.client.remote import key_header
 from turnwire.client.tool_call import ToolCalls
 from turnwire.core import events as ev
 from turnwire.core.inputs import WhenBusy
 from turnwire.core.view import View
 from turnwire.errors import DaemonUnreachable, LocalProtocolError, TurnError, TurnwireError
 from turnwire.ids import PermissionId, PromptId, SessionId
-from turnwire.limits import Limits
-from turnwire.link.environment import agent_environment
-from turnwire.runtime.source import ProcessSource
 
 EXAMPLES = """
 turnwire prompt "what does this project do?"        in the newest session of this folder, or a new one
@@ -67,22 +62,6 @@ NOT_STEERED = {
 BUSY = [each.value for each in WhenBusy]
 
 
-class WantedSession(NamedTuple):
-    """Which session, and how it is to be."""
-
-    session: str | None
-    is_new: bool
-    cwd: str
-    mode: str | None
-    model: str | None
-    agent: str | None = None
-    """The name of one of the daemon's agents."""
-
-
-class _Opened(Struct, rename="camel"):
-    session_id: str
-
-
 @click.command(cls=WithAgent, examples=EXAMPLES)
 @click.argument("text", nargs=-1)
 @click.option("-s", "--session", metavar="SESSION", help="The session to prompt.")
@@ -105,11 +84,11 @@ def prompt(
 ) -> None:
     """Send a prompt and show the turn as it happens.
 
-    TEXT is the prompt; `-` reads it from stdin. Ctrl-C cancels the turn, a second one leaves it running. Permission
-    requests are asked here if this is a terminal. The exit code says how the turn ended: 0 for end_turn.
+    TEXT is the prompt; `-` reads it from stdin; without it a terminal gets `turnwire chat`. Ctrl-C cancels the
+    turn, a second one leaves it running. Permission requests are asked here if this is a terminal. The exit code
+    says how the turn ended: 0 for end_turn.
     """
     _check_key(key)
-    new_prompt = NewPrompt(to_raw(_text(text)), None if when_busy is None else WhenBusy(when_busy), key)
     reach = tuple(options.pop(name) for name in ("url", "token_file", "data"))
     wanted = WantedSession(**options)._replace(cwd=sendable_folder(options["cwd"]))
     agent = agent_of(ctx)
@@ -119,6 +98,12 @@ def prompt(
         raise click.UsageError(
             "an agent behind `--` is started for this one prompt; it has no daemon and no sessions"
         )
+    if not text and not (as_json or key or when_busy) and sys.stdin.isatty() and sys.stdout.isatty():
+        # Here, so that a prompt with words does not pay for it.
+        from turnwire.cli.chat import open_chat
+
+        open_chat(wanted, agent or find_daemon(*reach))
+    new_prompt = NewPrompt(to_raw(_text(text)), None if when_busy is None else WhenBusy(when_busy), key)
     sys.exit(anyio.run(_prompt, new_prompt, wanted, agent or find_daemon(*reach), as_json))
 
 
@@ -171,12 +156,8 @@ async def _at_daemon(reach: Reach, wanted: WantedSession) -> AsyncGenerator[Daem
     async with open_http(reach) as http:
         await http.capabilities(patient=False)
         session = await enter(http, wanted)
-        session_id = session.session_id
-        for name, value in (("mode", wanted.mode), ("model", wanted.model)):
-            if value is not None:
-                await http.ask("POST", f"/session/{segment(session_id)}/{name}", {f"{name}Id": value})
         if wanted.session is None:
-            tell(f"session {session_id}")
+            tell(f"session {session.session_id}")
         yield session
 
 
@@ -184,30 +165,6 @@ async def _at_daemon(reach: Reach, wanted: WantedSession) -> AsyncGenerator[Daem
 async def _with_agent(command: tuple[str, ...], wanted: WantedSession) -> AsyncGenerator[DaemonSession]:
     async with open_agent(command, wanted.cwd) as daemon:
         yield await daemon.create(wanted.cwd, Raw(b"[]"))
-
-
-@asynccontextmanager
-async def open_agent(command: tuple[str, ...], cwd: str) -> AsyncGenerator[EmbeddedDaemon]:
-    """A node of our own with this agent, which ends with it."""
-    limits = Limits()
-    # It is the user's own process, and sees what the user gave it.
-    env = agent_environment(os.environ, everything=True)
-    source = ProcessSource(command, cwd=cwd, env=env, limits=limits)
-    async with open_embedded(source, None, limits, None) as daemon:
-        yield daemon
-
-
-async def enter(http: Http, wanted: WantedSession) -> DaemonSession:
-    """The session that is wanted: by its id, the newest of the folder, or a new one."""
-    session_id = wanted.session or await _enter(http, wanted)
-    return await RemoteDaemon(http).find(SessionId(session_id))
-
-
-async def _enter(http: Http, wanted: WantedSession) -> str:
-    scope = "thread" if wanted.is_new else "single"
-    body = {"cwd": wanted.cwd, "sessionScope": scope} | ({} if wanted.agent is None else {"agent": wanted.agent})
-    answer = await http.ask("POST", "/session", body, patient=False)
-    return answer.read(_Opened).session_id
 
 
 def _print_result(session_id: SessionId, prompt_id: str, **members: Any) -> None:
