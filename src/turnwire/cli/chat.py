@@ -13,7 +13,7 @@ import sys
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from enum import Enum, auto
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import anyio
 import click
@@ -28,12 +28,13 @@ from turnwire.cli.chat_place import Link, Place, newest, open_place
 from turnwire.cli.chat_screen import ChatScreen
 from turnwire.cli.chat_session import ChatSession
 from turnwire.cli.commands import WithAgent, agent_of, sendable_folder
+from turnwire.cli.completion import agent_names, session_ids
 from turnwire.cli.failure import tell, tell_next
 from turnwire.cli.line_editor import Choice, LineEditor
+from turnwire.cli.opening import WantedSession
 from turnwire.cli.output import printable
 from turnwire.cli.permission_view import subject
-from turnwire.cli.prompt import WantedSession
-from turnwire.cli.reach import Reach, find_daemon, reach_options
+from turnwire.cli.reach import Reach, find_daemon, meant_session, reach_options
 from turnwire.client.permission import REJECT, PermissionRequest, Reply
 from turnwire.client.port import DaemonSession
 from turnwire.errors import TurnwireError
@@ -64,11 +65,22 @@ class Entry(Enum):
 
 
 @click.command(cls=WithAgent, examples=EXAMPLES)
-@click.option("-s", "--session", metavar="SESSION", help="The session to talk in.")
+@click.option(
+    "-s",
+    "--session",
+    metavar="SESSION",
+    shell_complete=session_ids,
+    help="The session to talk in: its id, the beginning of it, or `last`.",
+)
 @click.option("--new", "is_new", is_flag=True, help="Make a new session.")
 @click.option("-c", "--last", "is_last", is_flag=True, help="The session that was used last, in any folder.")
 @click.option("--resume", "is_picked", is_flag=True, help="Pick the session from a list.")
-@click.option("--agent", metavar="NAME", help="The agent of the session, by its name at the daemon.")
+@click.option(
+    "--agent",
+    metavar="NAME",
+    shell_complete=agent_names,
+    help="The agent of the session, by its name at the daemon.",
+)
 @click.option("--cwd", metavar="DIR", default=".", help="Where the session works.  [default: here]")
 @click.option("--mode", help="Set the agent's mode first.")
 @click.option("--model", help="Set the agent's model first.")
@@ -93,10 +105,13 @@ def chat(ctx: click.Context, is_last: bool, is_picked: bool, **options: Any) -> 
         raise click.UsageError(
             "an agent behind `--` is started for this one chat; it has no daemon and no sessions"
         )
-    open_chat(wanted, agent or find_daemon(*reach), entry)
+    where = agent or find_daemon(*reach)
+    if isinstance(where, Reach) and wanted.session is not None:
+        wanted = wanted._replace(session=meant_session(where, wanted.session))
+    open_chat(wanted, where, entry)
 
 
-def open_chat(wanted: WantedSession, where: Reach | tuple[str, ...], entry: Entry = Entry.WANTED) -> None:
+def open_chat(wanted: WantedSession, where: Reach | tuple[str, ...], entry: Entry = Entry.WANTED) -> NoReturn:
     """Chat until somebody leaves. Raises `UsageError` where nobody can be talked to."""
     if not (sys.stdin.isatty() and sys.stdout.isatty()) or os.environ.get("TERM", "dumb") == "dumb":
         raise click.UsageError(
@@ -266,7 +281,7 @@ class Chat:
             parts.append("Ctrl-C cancels")
         view = current.view
         chosen = [settings_of(view).get(each) for each in ("mode", "model")]
-        parts += [view.session.agent_name or "", *(str(each.current) for each in chosen if each is not None)]
+        parts += [view.session.agent_name or "", *(f"{each.what} {each.current}" for each in chosen if each)]
         return printable(" · ".join(each for each in parts if each))
 
     def _activity(self, current: ChatSession) -> str:

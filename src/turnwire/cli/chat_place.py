@@ -15,7 +15,7 @@ from urllib.parse import urlencode
 from msgspec import Raw, Struct
 
 from turnwire.cli.explain import Explanation, Finding, findings
-from turnwire.cli.prompt import WantedSession, enter, open_agent
+from turnwire.cli.opening import EnteredSession, WantedSession, enter, leave, open_agent
 from turnwire.cli.reach import Reach, open_http
 from turnwire.cli.turns import Queue
 from turnwire.client.embedded import EmbeddedDaemon
@@ -96,13 +96,17 @@ class DaemonPlace:
     def __init__(self, http: Http, url: str) -> None:
         self._http = http
         self._url = url
+        self._entered: list[EnteredSession] = []
 
     async def enter(self, wanted: WantedSession) -> DaemonSession:
-        session, _ = await enter(self._http, wanted)
-        for what, value in (("mode", wanted.mode), ("model", wanted.model)):
-            if value is not None:
-                await self.set(session.session_id, what, value)
-        return session
+        entered = await enter(self._http, wanted)
+        self._entered.append(entered)
+        return entered.session
+
+    async def leave(self) -> None:
+        """Be gone from every session."""
+        for each in self._entered:
+            await leave(self._http, each)
 
     async def sessions(self) -> Sequence[ListedSession]:
         found: list[ListedSession] = []
@@ -177,7 +181,11 @@ async def open_place(where: Reach | tuple[str, ...], cwd: str, link: Link) -> As
     if isinstance(where, Reach):
         async with open_http(where, lost=link.lost, found=link.found) as http:
             await http.capabilities(patient=False)
-            yield DaemonPlace(http, where.url)
+            place = DaemonPlace(http, where.url)
+            try:
+                yield place
+            finally:
+                await place.leave()
     else:
         async with open_agent(where, cwd) as daemon:
             yield AgentPlace(daemon)

@@ -411,9 +411,9 @@ def _keys(editor: LineEditor) -> KeyBindings:
     ]
     keys = KeyBindings()
     for each in table:
-        keys.add(*each.names, filter=each.when, eager=each.eager)(_handler(each.act))
+        keys.add(*each.names, filter=each.when, eager=each.eager)(_heard(each.act))
     return keys
 
 
-def _handler(act: Callable[[], None]) -> Callable[[KeyPressEvent], None]:
+def _heard(act: Callable[[], None]) -> Callable[[KeyPressEvent], None]:
     return lambda event: act()

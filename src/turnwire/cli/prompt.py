@@ -10,12 +10,11 @@ from __future__ import annotations
 
 import io
 import logging
-import os
 import signal
 import sys
 from collections import deque
 from collections.abc import AsyncGenerator
-from contextlib import aclosing, asynccontextmanager, suppress
+from contextlib import aclosing, asynccontextmanager
 from typing import Any, NamedTuple
 
 import anyio
@@ -24,11 +23,11 @@ import msgspec
 from anyio.abc import TaskGroup
 from msgspec import UNSET, Raw, Struct
 
-from turnwire.cli.agent_source import check_program
 from turnwire.cli.asking import Asker
 from turnwire.cli.commands import WithAgent, agent_of, sendable_folder
 from turnwire.cli.completion import agent_names, session_ids
 from turnwire.cli.failure import INTERRUPTED, leading, stop_code, tell, tell_next
+from turnwire.cli.opening import WantedSession, enter, leave, open_agent
 from turnwire.cli.output import print_json
 from turnwire.cli.reach import (
     Reach,
@@ -36,26 +35,19 @@ from turnwire.cli.reach import (
     meant_session,
     open_http,
     reach_options,
-    tell_of_slow_agent,
-    telling_of_slow_agent,
 )
 from turnwire.cli.screen import JsonLines, Screen, TextScreen
 from turnwire.client.arguments import to_raw
-from turnwire.client.embedded import EmbeddedDaemon, open_embedded
-from turnwire.client.http import Http, segment
 from turnwire.client.permission import asked
 from turnwire.client.port import Accepted, DaemonSession, EventPage, NewPrompt
-from turnwire.client.remote import RemoteDaemon, key_header
+from turnwire.client.remote import key_header
 from turnwire.client.tool_call import ToolCalls
 from turnwire.core import events as ev
 from turnwire.core.inputs import WhenBusy
 from turnwire.core.view import View
 from turnwire.errors import DaemonUnreachable, LocalProtocolError, TurnError, TurnwireError
 from turnwire.ids import PermissionId, PromptId, SessionId
-from turnwire.limits import Limits
-from turnwire.link.environment import agent_environment
 from turnwire.link.process import stderr_log
-from turnwire.runtime.source import ProcessSource
 
 EXAMPLES = """
 turnwire prompt "what does this project do?"        in the newest session of this folder, or a new one
@@ -79,25 +71,7 @@ NOT_STEERED = {
 """Why a prompt was not steered, in words."""
 STDERR_LINES = 30
 """A traceback of a small agent, whole."""
-LEAVING_S = 1.0
 BUSY = [each.value for each in WhenBusy]
-
-
-class WantedSession(NamedTuple):
-    """Which session, and how it is to be."""
-
-    session: str | None
-    is_new: bool
-    cwd: str
-    mode: str | None
-    model: str | None
-    agent: str | None = None
-    """The name of one of the daemon's agents."""
-
-
-class _Opened(Struct, rename="camel"):
-    session_id: str
-    client_id: str | None = None
 
 
 @click.command(cls=WithAgent, examples=EXAMPLES)
@@ -137,11 +111,11 @@ def prompt(
     It goes to the session of -s; else to the newest open session of this folder (or of --cwd), with that agent if
     --agent names one; else to a new one, which --new makes in any case. stderr says which it was.
 
-    TEXT is the prompt; `-` reads it from stdin. Ctrl-C cancels the turn, a second one leaves it running. Permission
-    requests are asked here if this is a terminal. The exit code says how the turn ended: 0 for end_turn.
+    TEXT is the prompt; `-` reads it from stdin; without it a terminal gets `turnwire chat`. Ctrl-C cancels the
+    turn, a second one leaves it running. Permission requests are asked here if this is a terminal. The exit code
+    says how the turn ended: 0 for end_turn.
     """
     _check_key(key)
-    new_prompt = NewPrompt(to_raw(_text(text)), None if when_busy is None else WhenBusy(when_busy), key)
     reach = tuple(options.pop(name) for name in ("url", "token_file", "data"))
     wanted = WantedSession(**options)._replace(cwd=sendable_folder(options["cwd"]))
     agent = agent_of(ctx)
@@ -154,6 +128,12 @@ def prompt(
     where = agent or find_daemon(*reach)
     if isinstance(where, Reach) and wanted.session is not None:
         wanted = wanted._replace(session=meant_session(where, wanted.session))
+    if not text and not (as_json or key or when_busy) and sys.stdin.isatty() and sys.stdout.isatty():
+        # Here, so that a prompt with words does not pay for it.
+        from turnwire.cli.chat import open_chat
+
+        open_chat(wanted, where)
+    new_prompt = NewPrompt(to_raw(_text(text)), None if when_busy is None else WhenBusy(when_busy), key)
     sys.exit(anyio.run(_prompt, new_prompt, wanted, where, as_json))
 
 
@@ -205,19 +185,13 @@ async def _prompt(
 async def _at_daemon(reach: Reach, wanted: WantedSession) -> AsyncGenerator[DaemonSession]:
     async with open_http(reach) as http:
         await http.capabilities(patient=False)
-        async with telling_of_slow_agent(http):
-            session, client_id = await enter(http, wanted)
-        session_id = session.session_id
-        for name, value in (("mode", wanted.mode), ("model", wanted.model)):
-            if value is not None:
-                await http.ask("POST", f"/session/{segment(session_id)}/{name}", {f"{name}Id": value})
+        entered = await enter(http, wanted)
         if wanted.session is None:
-            tell(f"session {session_id}")
+            tell(f"session {entered.session.session_id}")
         try:
-            yield session
+            yield entered.session
         finally:
-            if client_id is not None:
-                await leave(http, session_id, client_id)
+            await leave(http, entered)
 
 
 @asynccontextmanager
@@ -246,37 +220,6 @@ class _KeptStderr(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         self.lines.append(record.getMessage().removeprefix("stderr: "))
-
-
-@asynccontextmanager
-async def open_agent(command: tuple[str, ...], cwd: str) -> AsyncGenerator[EmbeddedDaemon]:
-    """A node of our own with this agent, which ends with it."""
-    limits = Limits()
-    tell_of_slow_agent()
-    # It is the user's own process, and sees what the user gave it.
-    env = agent_environment(os.environ, everything=True)
-    check_program(command[0], env)
-    source = ProcessSource(command, cwd=cwd, env=env, limits=limits)
-    async with open_embedded(source, None, limits, None) as daemon:
-        yield daemon
-
-
-async def enter(http: Http, wanted: WantedSession) -> tuple[DaemonSession, str | None]:
-    """The session that is wanted, by its id, the newest of the folder, or a new one; and what it knows us as."""
-    daemon = RemoteDaemon(http)
-    if wanted.session is not None:
-        return await daemon.find(SessionId(wanted.session)), None
-    scope = "thread" if wanted.is_new else "single"
-    body = {"cwd": wanted.cwd, "sessionScope": scope} | ({} if wanted.agent is None else {"agent": wanted.agent})
-    opened = (await http.ask("POST", "/session", body, patient=False)).read(_Opened)
-    return await daemon.find(SessionId(opened.session_id)), opened.client_id
-
-
-async def leave(http: Http, session_id: str, client_id: str) -> None:
-    """So that nobody is listed who is not there. Nothing depends on it, so nothing waits long for it."""
-    with anyio.move_on_after(LEAVING_S, shield=True), suppress(TurnwireError):
-        path, named = f"/session/{segment(session_id)}/detach", {"Turnwire-Client-Id": client_id}
-        await http.ask("POST", path, headers=named, patient=False)
 
 
 def _print_result(session_id: SessionId, prompt_id: str, **members: Any) -> None:
