@@ -28,6 +28,8 @@ PICTURE = ROOT / "docs" / "images" / "terminal.svg"
 WIDTH = 96
 TYPED = (("turnwire prompt --new '/demo permission'", "1\n"), ("turnwire sessions", ""))
 """What is typed: a command, and what its question is answered with."""
+SPINNER = re.compile("^.*[\u2800-\u28ff].*\n", re.MULTILINE)
+"""A line that says that something goes on, and is taken back when it does not any more."""
 PROMPT = "\x1b[32m~/project\x1b[0m $ "
 FONT = "ui-monospace, SFMono-Regular, Menlo, Consolas, 'DejaVu Sans Mono', monospace"
 
@@ -60,7 +62,7 @@ def run(command: str, answer: str, folder: Path, env: Mapping[str, str]) -> str:
                 if not answered and said.rstrip(b"\x1b[0m").endswith((b": ", b"? ", b"> ")):
                     answered = True
                     terminal.write(answer.encode())
-    return said.decode().replace("\r\n", "\n")
+    return SPINNER.sub("", said.decode().replace("\r\n", "\n"))
 
 
 def _read(terminal: io.FileIO) -> bytes:
