@@ -1,7 +1,7 @@
-"""Draw docs/images/terminal.svg: a real session at a real terminal, with a daemon of its own and the built-in agent.
+"""Draw docs/images/terminal.svg: a real session at a real terminal, with a daemon and the built-in agent.
 
-Takes nothing; gives the picture that README.md shows. Run it again when what the commands print has changed. It is not
-among the checks: each run has other ids.
+Takes nothing; gives the picture that README.md shows. Run it again when what the commands print has changed. It is
+not among the checks: each run has other ids.
 """
 
 from __future__ import annotations
