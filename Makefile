@@ -22,13 +22,17 @@ help: ## list the commands
 $(SERVING): requirements.lock pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
 	  echo "turnwire needs Python 3.11 or newer; this is `$(PYTHON) --version`. Try: make PYTHON=python3.11 $(MAKECMDGOALS)"; exit 1; }
+	@echo "installing what serving needs into $(VENV) (about 15 s, once): 1/3 a virtual environment"
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(PIP) --require-hashes -r requirements.lock
-	$(PIP) --no-deps --no-build-isolation -e .
+	@echo "2/3 the `grep -c == requirements.lock` packages of requirements.lock"
+	@$(PIP) --require-hashes -r requirements.lock
+	@echo "3/3 turnwire itself"
+	@$(PIP) --no-deps --no-build-isolation -e .
 	@touch $@
 
 $(STAMP): $(SERVING) requirements-dev.lock
-	$(PIP) --require-hashes -r requirements-dev.lock
+	@echo "installing into $(VENV) the tools of development (about a minute, once)"
+	@$(PIP) --require-hashes -r requirements-dev.lock
 	@touch $@
 
 $(DOCS): $(SERVING) requirements-docs.lock
