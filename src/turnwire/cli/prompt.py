@@ -59,6 +59,8 @@ NOT_STEERED = {
     ev.SteerRefusal.AGENT_GONE: "the agent is gone",
 }
 """Why a prompt was not steered, in words."""
+CANCEL_SENT_S = 2.0
+"""How long who leaves waits for the daemon to have the cancel."""
 BUSY = [each.value for each in WhenBusy]
 
 
@@ -202,6 +204,7 @@ class PromptedTurn:
         """What is known of what it is asked about."""
         self._open_permissions: dict[PermissionId, anyio.CancelScope] = {}
         self._asked: set[PermissionId] = set()
+        self._cancel_arrived = anyio.Event()
         self._host: PromptId | None = None
         """The turn that the agent took our prompt into."""
 
@@ -295,18 +298,27 @@ class PromptedTurn:
             async for _ in signals:
                 self._screen.pause()
                 if not is_first:
-                    tell(f"left; the turn {prompt_id} of session {self._session.session_id} goes on without us")
-                    tell_next(f"turnwire attach {self._session.session_id}")
-                    tasks.cancel_scope.cancel()
-                    return
+                    break
                 is_first = False
                 tell("cancelling; Ctrl-C again leaves the turn to itself")
                 # A daemon that does not answer must not keep us from hearing the second one.
                 tasks.start_soon(self._cancel, prompt_id)
+        await self._leave(prompt_id)
+        tasks.cancel_scope.cancel()
+
+    async def _leave(self, prompt_id: PromptId) -> None:
+        """Leave once the cancel has arrived; a daemon that does not say so is not waited for."""
+        with anyio.move_on_after(CANCEL_SENT_S):
+            await self._cancel_arrived.wait()
+        sent = "it is asked to stop" if self._cancel_arrived.is_set() else "the daemon did not answer the cancel"
+        turn = f"the turn {prompt_id} of session {self._session.session_id}"
+        tell(f"left; {turn} goes on without us: {sent}")
+        tell_next(f"turnwire attach {self._session.session_id}")
 
     async def _cancel(self, prompt_id: PromptId) -> None:
         try:
             await self._session.cancel(prompt_id)
+            self._cancel_arrived.set()
         except TurnwireError as error:
             self._screen.pause()
             tell(f"the turn could not be cancelled: {error}")
