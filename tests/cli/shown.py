@@ -16,7 +16,7 @@ import struct
 import subprocess
 import termios
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -143,7 +143,10 @@ class Terminal:
     def until(self, is_so: Callable[[Shown], bool] | str, why: str = "") -> None:
         """Read until this is shown, or fail with what is."""
         ends = time.monotonic() + WAIT_S
-        condition = (lambda shown: is_so in shown.text) if isinstance(is_so, str) else is_so
+
+        def condition(shown: Shown) -> bool:
+            return is_so in shown.text.replace("\n", " ") if isinstance(is_so, str) else is_so(shown)
+
         while not condition(self.shown):
             left = ends - time.monotonic()
             more = self._read(left) if left > 0 else None
@@ -176,11 +179,13 @@ class Terminal:
 
 
 @contextmanager
-def on_screen(home: Path, *words: str, rows: int = 40, columns: int = 100, **env: str) -> Generator[Terminal]:
+def on_screen(
+    home: Path, *words: str, rows: int = 40, columns: int = 100, env: Mapping[str, str] | None = None
+) -> Generator[Terminal]:
     """A command of ours on a terminal of this size."""
     near, far = pty.openpty()
     fcntl.ioctl(far, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
-    told = environment(home, **env) | {"TERM": "xterm-256color"}
+    told = environment(home, **(env or {})) | {"TERM": "xterm-256color"}
     with subprocess.Popen(
         [*PROGRAM, *words], cwd=home, env=told, stdin=far, stdout=far, stderr=far, start_new_session=True
     ) as process:

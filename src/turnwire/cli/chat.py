@@ -20,12 +20,13 @@ import click
 from anyio.abc import TaskGroup
 from msgspec import Raw
 from prompt_toolkit.history import FileHistory, History, InMemoryHistory
+from rich.text import Text
 
 from turnwire.cli.asking import ask_here
 from turnwire.cli.chat_commands import CHAT_COMMANDS, choose_session, settings_of
 from turnwire.cli.chat_input import ChatCompleter, Typed, agent_commands, embeds, read_command, to_content
 from turnwire.cli.chat_place import Link, Place, newest, open_place
-from turnwire.cli.chat_screen import ChatScreen
+from turnwire.cli.chat_screen import ChatScreen, EditorDialogue, EditorSink
 from turnwire.cli.chat_session import ChatSession
 from turnwire.cli.commands import WithAgent, agent_of, sendable_folder
 from turnwire.cli.completion import agent_names, session_ids
@@ -38,6 +39,7 @@ from turnwire.cli.reach import Reach, find_daemon, meant_session, reach_options
 from turnwire.client.permission import REJECT, PermissionRequest, Reply
 from turnwire.client.port import DaemonSession
 from turnwire.errors import TurnwireError
+from turnwire.ids import PromptId
 from turnwire.runtime.clock import SystemClock
 
 EXAMPLES = """
@@ -153,6 +155,8 @@ class Chat:
         """Where to go then; none to leave."""
         self._early: list[str] = []
         """What was typed before there was a session."""
+        self._completed = frozenset[str]()
+        """The agent's commands that were there for completion."""
         self._is_armed = False
         """The next Ctrl-C leaves."""
         self._arming = 0
@@ -164,7 +168,8 @@ class Chat:
             {name: row.about for name, row in CHAT_COMMANDS.items()}, self._offered, self._folder
         )
         self._editor = LineEditor(self, completer, open_history(os.environ))
-        self._screen = ChatScreen(self._editor)
+        self._sink = EditorSink(self._editor)
+        self._dialogue = EditorDialogue(self._editor, self._sink)
 
     async def run(self) -> int:
         """Until somebody leaves; gives the exit code. Raises what keeps us from going on."""
@@ -191,12 +196,14 @@ class Chat:
     async def _talk(self, place: Place) -> None:
         session = await self._first(place)
         while session is not None:
-            self._current = current = ChatSession(session, self._screen, self)
+            own = set[PromptId]()
+            self._current = current = ChatSession(session, ChatScreen(self._sink, own), self, own)
+            self.note(f"session {session.session_id}; :help has keys and commands")
             with anyio.CancelScope() as self._following:
-                self._begun(current)
                 await current.run()
                 # It was closed. Whoever reads that goes elsewhere, or leaves.
                 await anyio.sleep_forever()
+            self._sink.pause()
             await current.settle_cancels()
             session, self._next = self._next, None
 
@@ -210,24 +217,19 @@ class Chat:
                 return None
         return await place.enter(wanted)
 
-    def _begun(self, current: ChatSession) -> None:
-        self.note(f"session {current.session.session_id}; :help has keys and commands")
-        early, self._early = self._early, []
-        for text in early:
-            self._prompt(current, text)
-
     # -- what is typed (`Typist`) ------------------------------------------------------------------------------
 
     def take(self, text: str) -> None:
         current = self._current
-        offered = self._offered()
-        command = read_command(text, CHAT_COMMANDS, offered)
-        if command is not None and current is not None:
-            self._start(self._obey, command)
-        elif current is not None:
-            self._prompt(current, text)
-        else:
+        if current is None or not current.is_read.is_set():
+            # What a text means depends on what the agent offers.
             self._early.append(text)
+            return
+        command = read_command(text, CHAT_COMMANDS, self._offered())
+        if command is not None:
+            self._start(self._obey, command)
+        else:
+            self._prompt(current, text)
 
     def _prompt(self, current: ChatSession, text: str) -> None:
         embedded = embeds(Raw(current.capabilities))
@@ -291,7 +293,7 @@ class Chat:
             return ""
         if current.is_cancelling:
             return "cancelling"
-        return "the agent asks" if current.view.permissions else self._screen.activity or "working"
+        return "the agent asks" if current.view.permissions else self._sink.activity or "working"
 
     def _offered(self) -> Mapping[str, str]:
         return {} if self._current is None else agent_commands(self._current.view)
@@ -317,16 +319,24 @@ class Chat:
         return await self._editor.choose(title, choices, at)
 
     def note(self, words: str) -> None:
-        self._screen.note(words)
+        self._sink.note(Text(printable(words), style="dim"))
 
     def refresh(self) -> None:
+        if self._early and self._current is not None and self._current.is_read.is_set():
+            early, self._early = self._early, []
+            for text in early:
+                self.take(text)
+        offered = frozenset(self._offered())
+        if offered != self._completed:
+            self._completed = offered
+            self._editor.complete()
         self._editor.refresh()
 
     def restore(self, text: str) -> None:
         self._editor.restore(text)
 
     async def answer(self, permission: PermissionRequest) -> Reply | None:
-        dialogue = self._screen.dialogue
+        dialogue = self._dialogue
         if permission.form is not None and not permission.options:
             # What is being typed is not for the form.
             chosen = await dialogue.choose(["fill in the form", "say no"], f"the agent asks: {subject(permission)}")

@@ -16,6 +16,7 @@ import anyio
 from anyio.abc import TaskGroup
 
 from turnwire.cli.output import printable
+from turnwire.cli.screen import Screen
 from turnwire.client.arguments import Content, to_raw
 from turnwire.client.permission import PermissionRequest, Reply
 from turnwire.client.port import DaemonSession, NewPrompt
@@ -31,12 +32,6 @@ SHOWN_TURNS = 3
 """Turns of the past that are shown when a session is entered."""
 FAREWELL_S = 2.0
 """How long leaving waits for a cancel that is on its way."""
-
-
-class EventScreen(Protocol):
-    """Where events are shown."""
-
-    def show(self, offset: int, event: ev.AnyEvent) -> None: ...
 
 
 class Console(Protocol):
@@ -70,7 +65,7 @@ class Unsent(NamedTuple):
 class ChatSession:
     """A session while somebody chats in it."""
 
-    def __init__(self, session: DaemonSession, screen: EventScreen, console: Console) -> None:
+    def __init__(self, session: DaemonSession, screen: Screen, console: Console, own: set[PromptId]) -> None:
         self.session = session
         self.view = View()
         self.capabilities = b"{}"
@@ -79,6 +74,8 @@ class ChatSession:
         """All that had happened before we came is known."""
         self._screen = screen
         self._console = console
+        self._own = own
+        """The prompts that were sent from here."""
         self._unsent: list[Unsent] = []
         self._outbox, self._letters = anyio.create_memory_object_stream[Unsent](math.inf)
         self._past: list[tuple[int, ev.AnyEvent]] = []
@@ -166,6 +163,8 @@ class ChatSession:
 
     async def _ask(self, event: ev.PermissionRequested, scope: anyio.CancelScope) -> None:
         with scope:
+            # What was said before stands above what is asked.
+            self._screen.pause()
             reply = await self._console.answer(self._request(event))
             # Our own answer closes the request, and with it this scope.
             self._asked.pop(event.request_id, None)
@@ -201,7 +200,8 @@ class ChatSession:
         with self._letters:
             async for each in self._letters:
                 try:
-                    await self.session.prompt(NewPrompt(to_raw(each.content), WhenBusy.QUEUE, each.key))
+                    accepted = await self.session.prompt(NewPrompt(to_raw(each.content), WhenBusy.QUEUE, each.key))
+                    self._own.add(accepted.prompt_id)
                 except TurnwireError as error:
                     self._console.note(f"the prompt was not taken: {error}")
                     self._console.restore(each.text)

@@ -9,6 +9,8 @@ closes nothing. Never decides what a text means: whoever made it does.
 
 from __future__ import annotations
 
+import os
+import select
 import sys
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -22,7 +24,9 @@ from prompt_toolkit.document import Document
 from prompt_toolkit.filters import Condition, FilterOrBool
 from prompt_toolkit.formatted_text import ANSI, AnyFormattedText, StyleAndTextTuples
 from prompt_toolkit.history import History
+from prompt_toolkit.input.typeahead import store_typeahead
 from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
+from prompt_toolkit.key_binding.key_processor import KeyPress
 from prompt_toolkit.keys import Keys
 from prompt_toolkit.layout import ConditionalContainer, HSplit, Layout, Window
 from prompt_toolkit.layout.controls import BufferControl, FormattedTextControl
@@ -38,6 +42,8 @@ COMPLETIONS = 8
 """Rows of completions that are shown at once."""
 OWN_ROWS = 6
 """Rows that what grows always leaves to the input and what is below it."""
+REDRAW_S = 0.03
+"""The least time between two drawings."""
 IN_MENU = "a number, or arrows and Enter; Esc leaves it"
 BESIDE_MENU = "send or empty the line to choose"
 
@@ -130,7 +136,9 @@ class LineEditor:
 
     def __init__(self, typist: Typist, completer: Completer, history: History) -> None:
         self._typist = typist
-        self._tail = ""
+        self._tail: Callable[[int], str] | None = None
+        self._drawn_tail: tuple[int, int, str] | None = None
+        """The tail as it was drawn last, with the rows and columns that it was drawn for."""
         self._pending: list[str] = []
         self._menu: _Menu | None = None
         self._field: _Field | None = None
@@ -153,6 +161,8 @@ class LineEditor:
             style=STYLE,
             output=self._output,
             erase_when_done=True,
+            # However fast an agent speaks, somebody types.
+            min_redraw_interval=REDRAW_S,
             enable_page_navigation_bindings=False,
         )
         self._app.ttimeoutlen = 0.05
@@ -171,9 +181,11 @@ class LineEditor:
         )
         return HSplit(
             [
-                text(lambda: ANSI(self._bounded_tail()), lambda: bool(self._tail)),
+                text(lambda: ANSI(self._tail_text()), lambda: bool(self._tail_text())),
                 text(self._waiting_rows, lambda: bool(self._typist.waiting())),
                 text(self._menu_rows, lambda: self._menu is not None),
+                # What is typed stands apart from what was said.
+                ConditionalContainer(Window(height=1), Condition(lambda: self._menu is None)),
                 written,
                 CompletionsMenu(max_height=COMPLETIONS),
                 search,
@@ -210,19 +222,25 @@ class LineEditor:
             self._output.flush()
             self._app.invalidate()
 
-    def grow(self, tail: str) -> None:
-        """What stands above the input until it is replaced; empty takes it away."""
-        if tail != self._tail:
-            self._tail = tail
+    def grow(self, tail: Callable[[int], str] | None) -> None:
+        """What stands above the input until it is replaced, for at most so many rows; none takes it away."""
+        if tail is not None or self._tail is not None:
+            self._tail, self._drawn_tail = tail, None
             self.refresh()
 
     def refresh(self) -> None:
         """Something that the typist shows is new."""
         self._app.invalidate()
 
-    def _bounded_tail(self) -> str:
-        rows = max(1, self._size[0] - OWN_ROWS - len(self._typist.waiting()))
-        return "\n".join(self._tail.rstrip("\n").split("\n")[-rows:])
+    def _tail_text(self) -> str:
+        if self._tail is None:
+            return ""
+        rows, columns = self._size
+        rows = max(1, rows - OWN_ROWS - len(self._typist.waiting()))
+        drawn = self._drawn_tail
+        if drawn is None or drawn[:2] != (rows, columns):
+            drawn = self._drawn_tail = (rows, columns, self._tail(rows).rstrip("\n"))
+        return drawn[2]
 
     def _waiting_rows(self) -> StyleAndTextTuples:
         room = self.columns
@@ -290,6 +308,11 @@ class LineEditor:
                 self._input.reset(field.draft)
                 self.refresh()
         return field.text
+
+    def complete(self) -> None:
+        """Look again what completes what is typed: there is more of it now."""
+        if self._input.text and self._input.complete_state is None:
+            self._input.start_completion(select_first=False)
 
     def restore(self, text: str) -> None:
         """Give a text back that could not be sent, if nothing else is typed."""
@@ -372,6 +395,7 @@ class LineEditor:
 
     async def run(self) -> None:
         """Until `close`. Afterwards the terminal is as it was, with what was printed."""
+        store_typeahead(self._app.input, _typed_early())
         try:
             await self._app.run_async(pre_run=self._flush, set_exception_handler=False)
         finally:
@@ -382,6 +406,18 @@ class LineEditor:
         """End it."""
         if self._app.is_running and not self._app.is_done:
             self._app.exit()
+
+
+def _typed_early() -> list[KeyPress]:
+    """What was typed while the terminal was not ours yet: it made a Ctrl-J of every Enter."""
+    early, stdin = b"", sys.stdin.fileno()
+    while select.select([stdin], [], [], 0)[0]:
+        more = os.read(stdin, 4096)
+        if not more:
+            break
+        early += more
+    text = early.decode(errors="ignore")
+    return [KeyPress(Keys.Enter if each == "\n" else each) for each in text if each == "\n" or each.isprintable()]
 
 
 class _Key(NamedTuple):
