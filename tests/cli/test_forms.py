@@ -60,13 +60,13 @@ def result(scenes: Served, session: str, prompt: str) -> Any:
 def test_a_form_is_asked_field_by_field_and_again_until_a_value_fits(scenes: Served) -> None:
     talk = [
         ("name: ", "", "name is required; it takes text (at least 2 characters)"),
-        ("name: ", "Ann", "age:"),
+        ("name: ", "Ann", "age: "),
         ("age: ", "old", "age takes a whole number (at least 0, at most 150)"),
         ("age: ", "200", "age takes a whole number"),
-        ("age: ", "40", "colour:"),
+        ("age: ", "40", "colour: "),
         ("colour: ", "blue", "colour takes one of r, g"),
-        ("colour: ", "green", "sure:"),
-        ("sure [yes]: ", "", "tags:"),
+        ("colour: ", "green", "sure [yes]: "),
+        ("sure [yes]: ", "", "tags: "),
         ("tags: ", "a, c", "answered"),
     ]
     with on_terminal(scenes, "prompt", "--new", json.dumps(FORM)) as terminal:

@@ -97,6 +97,19 @@ def test_the_second_interrupt_is_heard_while_the_cancel_is_on_its_way(daemon: Se
         daemon.until(session, "turn_complete")
 
 
+def test_two_interrupts_at_once_cancel_the_turn_before_they_leave(daemon: Served) -> None:
+    session = daemon.session()
+    with daemon.begun("prompt", "-s", session, "ignore-cancel\ntool t1 read Begun\nnever") as process:
+        assert any("Begun" in line for line in lines_of(process))
+        for _ in range(2):
+            process.send_signal(signal.SIGINT)
+        assert finish(process).code == 130
+    prompt = daemon.ask("GET", f"/session/{session}/turns/current")["promptId"]
+    events = daemon.run("tail", session, "--until-now", "--json").lines
+    assert any(each["type"] == "prompt_cancelled" for each in events)
+    daemon.ask("POST", f"/session/{session}/settle", {"promptId": prompt})
+
+
 def test_a_cancel_that_fails_is_told_and_the_turn_is_stayed_with(daemon: Served) -> None:
     session = daemon.session()
     with between(daemon) as server:
