@@ -124,6 +124,21 @@ def test_a_command_that_did_not_end_with_0_has_no_check_mark(scenes: Served, ver
     assert drawn(scenes, steps) == ["✗ Make · exit 3", "  gone wrong"]
 
 
+def test_the_demonstration_of_a_command_that_fails_shows_that_it_did(tmp_path: Path) -> None:
+    with (
+        served(tmp_path, builtin=True) as running,
+        on_terminal(running, "prompt", "--new", "/demo command", LINES="40") as terminal,
+    ):
+        terminal.until("answer 1-3: ")
+        assert "$ for each in one two three" in terminal.shown
+        terminal.type("1\n")
+        assert terminal.finish() == 0
+        lines = Vt(200, 40).feed(terminal.shown).lines
+    [ended] = [each for each in lines if each.startswith(("✓", "✗"))]
+    assert ended.endswith(" · exit 3")
+    assert lines[lines.index(ended) + 1 :][:4] == ["  one", "  two", "  three", "  to stderr"]
+
+
 def test_a_finished_change_is_shown_in_colour(scenes: Served, version: str) -> None:
     patch = "diff --git /w/f /w/f\n--- /w/f\n+++ /w/f\n@@ -1,1 +1,1 @@\n-a\n+b\n"
     item: dict[str, Any] = {"type": "diff", "path": "/w/f", "oldText": "a\n", "newText": "b\n"}

@@ -97,12 +97,15 @@ def test_the_second_interrupt_is_heard_while_the_cancel_is_on_its_way(daemon: Se
         daemon.until(session, "turn_complete")
 
 
-def test_two_interrupts_at_once_cancel_the_turn_before_they_leave(daemon: Served) -> None:
+def test_two_quick_interrupts_cancel_the_turn_before_they_leave(daemon: Served) -> None:
     session = daemon.session()
     with daemon.begun("prompt", "-s", session, "ignore-cancel\ntool t1 read Begun\nnever") as process:
-        assert any("Begun" in line for line in lines_of(process))
-        for _ in range(2):
-            process.send_signal(signal.SIGINT)
+        for line in lines_of(process):
+            if "Begun" in line or "cancelling" in line:
+                process.send_signal(signal.SIGINT)
+            if "goes on without us" in line:
+                assert "it is asked to stop" in line
+                break
         assert finish(process).code == 130
     prompt = daemon.ask("GET", f"/session/{session}/turns/current")["promptId"]
     events = daemon.run("tail", session, "--until-now", "--json").lines

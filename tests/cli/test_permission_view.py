@@ -164,8 +164,12 @@ def test_no_colour_is_no_colour_on_a_terminal_too(scenes: Served, version: str) 
 
 
 def test_a_long_command_says_how_much_more_there_is(scenes: Served, version: str) -> None:
-    asked = json.loads(json.dumps(COMMANDS[version]).replace("rm -rf build", "true\\\\n" * 1000))
-    session, request = open_request(scenes, asked)
+    line = "\n".join(f"true {number}" for number in range(1000))
+    subject = {"type": "command", "command": line, "cwd": "/w"}
+    call = {"toolCallId": "t1", "title": "Many", "kind": "execute", "rawInput": {"command": line}}
+    told = {"toolCall": call} if version == "1" else {"title": "Many", "subject": subject}
+    session, request = open_request(scenes, [{"ask": {**told, "options": OPTIONS}}])
     lines = scenes.run("answer", session).out.splitlines()
-    assert "    … 802 more lines" in lines
+    assert lines[1:3] == ["  $ true 0", "    true 1"]
+    assert "    … 801 more lines" in lines
     assert scenes.run("answer", session, request, "no").code == 0
