@@ -75,7 +75,7 @@ def test_when_the_one_with_the_log_is_killed_the_other_goes_on_with_it(tmp_path:
         assert "error" in ended, "the turn went with its agent, and has its one end"
         assert second.ended(second.prompt(session, "say 1 again")) == "end_turn"
         assert session in [each["sessionId"] for each in third.ask("session/list", {})["sessions"]]
-        # Either of them may have the log now; whoever has it stays until the other has left.
+        # Whichever of them has the log now stays for the other.
         assert second.process.stdin is not None
         second.process.stdin.close()
         other = third.ask("session/new", {"cwd": str(tmp_path), "mcpServers": []})["sessionId"]
