@@ -20,7 +20,7 @@ from tests.architecture.test_papers import ROOT, papers
 from turnwire.cli.commands import WithAgent
 from turnwire.cli.main import cli
 
-BLOCK = re.compile(r"^```(?P<language>\w*)\n(?P<text>.*?)^```$", flags=re.MULTILINE | re.DOTALL)
+BLOCK = re.compile(r"^```(?P<language>\w*)[^\n`]*\n(?P<text>.*?)^```$", flags=re.MULTILINE | re.DOTALL)
 INLINE = re.compile(r"`(turnwire(?: [^`]*)?)`")
 NOT_TYPED = re.compile(r"\[[^\]]*\]|…|\.\.\.")
 """What stands for something else: `[options]`, `agent…`."""
@@ -102,7 +102,11 @@ def _check(words: list[str]) -> None:
         raise click.UsageError(f"nobody takes {rest}")
 
 
-@pytest.mark.parametrize("page", [page for page in papers(ROOT) if page.name not in WRONG], ids=lambda page: page.relative_to(ROOT).as_posix())
+@pytest.mark.parametrize(
+    "page",
+    [page for page in papers(ROOT) if page.name not in WRONG],
+    ids=lambda page: page.relative_to(ROOT).as_posix(),
+)
 def test_every_command_line_of_a_page_is_one_that_we_take(page: Path) -> None:
     complaints = [complaint(line) for line in typed(page)]
     assert [each for each in complaints if each] == []
