@@ -50,7 +50,9 @@ def typed(page: Path) -> Iterator[str]:
     text = page.read_text(encoding="utf-8")
     for block in BLOCK.finditer(text):
         joined = block["text"].replace("\\\n", " ")
-        for line in joined.splitlines():
+        # Where a prompt is shown, what has none is what the commands print.
+        told = re.findall(r"^\$ .*$", joined, flags=re.MULTILINE)
+        for line in told or joined.splitlines():
             if block["language"] in SHELLS and (
                 match := re.match(r"(?:\$ )?(?:[A-Z_]+=\S+ )*(turnwire(?: .*)?)$", line.strip())
             ):
