@@ -85,20 +85,20 @@ def play(asked: Any, prompt: list[dict[str, Any]]) -> None:
         end(asked, reason)
 
 
-if V2:
-    WELCOME: dict[str, Any] = {
+WELCOMES: dict[bool, dict[str, Any]] = {
+    True: {
         "protocolVersion": 2,
         "info": {"name": "scene", "version": "1"},
         "capabilities": {"session": {}},
-    }
-else:
-    WELCOME = {"protocolVersion": 1, "agentCapabilities": {}, "authMethods": []}
+    },
+    False: {"protocolVersion": 1, "agentCapabilities": {}, "authMethods": []},
+}
 
 while True:
     message = heard()
     method = message.get("method")
     if method == "initialize":
-        send(id=message["id"], result=WELCOME)
+        send(id=message["id"], result=WELCOMES[V2])
     elif method == "session/new":
         COUNT["opened"] += 1
         send(id=message["id"], result={"sessionId": f"scene-{os.getpid()}-{COUNT['opened']}"})
