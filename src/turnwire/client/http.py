@@ -35,6 +35,7 @@ from turnwire.errors import (
     RemoteProtocolError,
     RequestRefused,
     SessionError,
+    Shown,
     TooManyRequests,
     TurnError,
     TurnwireError,
@@ -273,7 +274,7 @@ def checked_url(url: str) -> str:
     return url.rstrip("/")
 
 
-def no_token(url: str, *, had_one: bool, **context: str | int | float | bool | None) -> Unauthenticated:
+def no_token(url: str, *, had_one: bool, **context: Shown) -> Unauthenticated:
     """Nobody gets in without a token that is valid: says what was wrong, and where to get one."""
     wrong = (
         f"the daemon at {url} does not take the token that it was sent: it was mistyped, was revoked, has expired,"
