@@ -4,6 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 SERVING := $(VENV)/.serving
 STAMP := $(VENV)/.installed
+DOCS := $(VENV)/.docs
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 WORKERS ?= 3
 TESTS ?=
@@ -12,7 +13,7 @@ FUZZ_EXAMPLES ?= 200
 AGENTS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help serve test check bench walk fuzz peers agents fix clean
+.PHONY: help serve test check docs bench walk fuzz peers agents fix clean
 
 help: ## list the commands
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -34,6 +35,10 @@ $(STAMP): $(SERVING) requirements-dev.lock
 	@$(PIP) --require-hashes -r requirements-dev.lock
 	@touch $@
 
+$(DOCS): $(SERVING) requirements-docs.lock
+	$(PIP) --require-hashes -r requirements-docs.lock
+	@touch $@
+
 serve: $(SERVING) ## start the daemon with its built-in agent
 	$(BIN)/turnwire serve
 
@@ -48,6 +53,8 @@ check: $(STAMP) ## format, lint, types, architecture, generated files
 	$(BIN)/python scripts/write_requirements.py --check
 	$(BIN)/python scripts/write_checklists.py --check
 	$(BIN)/python scripts/write_security.py --check
+	$(BIN)/python scripts/write_troubleshooting.py --check
+	$(BIN)/python scripts/write_man.py --check
 	$(BIN)/python scripts/size_report.py
 	$(BIN)/python -m pytest -q tests/architecture
 
@@ -58,6 +65,11 @@ fix: $(STAMP) ## format, mend what a tool can mend, redraw generated files
 	$(BIN)/python scripts/write_requirements.py
 	$(BIN)/python scripts/write_checklists.py
 	$(BIN)/python scripts/write_security.py
+	$(BIN)/python scripts/write_troubleshooting.py
+	$(BIN)/python scripts/write_man.py
+
+docs: $(DOCS) ## build the documentation as a site in build/docs; a link that leads nowhere fails
+	$(BIN)/python -m sphinx --fail-on-warning --keep-going --quiet -b html docs build/docs
 
 peers: $(STAMP) ## install the official ACP SDKs that the interop tests and the bench talk to
 	PYTHON=$(PYTHON) scripts/install_peers.sh
@@ -77,4 +89,4 @@ fuzz: $(STAMP) ## feed what reads peers' bytes with mutated input, and every rou
 	FUZZ_EXAMPLES=$(FUZZ_EXAMPLES) $(BIN)/python -m pytest -q tests/server/test_schemathesis.py
 
 clean: ## remove what the commands made
-	rm -rf $(VENV) .peers .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) build .peers .pytest_cache .ruff_cache .hypothesis

@@ -9,6 +9,7 @@ import ast
 import re
 import tomllib
 from collections.abc import Iterator
+from fnmatch import fnmatch
 from pathlib import Path
 
 import pytest
@@ -142,6 +143,17 @@ def shown_complaint(number: str, status: str, shown: str, known: set[str]) -> st
 
 def test_every_relative_link_leads_somewhere() -> None:
     assert list(dead_links(ROOT)) == []
+
+
+def test_every_page_has_its_place_in_the_order_of_the_site() -> None:
+    """Once, in a list of `docs/index.md`."""
+    index = (ROOT / "docs" / "index.md").read_text(encoding="utf-8")
+    named = [
+        line for block in re.findall(r"^```\{toctree\}\n(.*?)^```$", index, re.M | re.S) for line in block.split()
+    ]
+    pages = [path.relative_to(ROOT / "docs").with_suffix("").as_posix() for path in (ROOT / "docs").rglob("*.md")]
+    places = {page: sum(fnmatch(page, each) for each in named) for page in pages if page != "index"}
+    assert {page: count for page, count in places.items() if count != 1} == {}, "name each once in docs/index.md"
 
 
 def test_no_paper_shows_a_path_of_one_machine() -> None:

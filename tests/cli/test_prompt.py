@@ -18,7 +18,7 @@ def test_the_words_of_the_agent_are_all_of_stdout(daemon: Served) -> None:
     assert (shown.code, shown.out) == (0, "hihi\n")
     session, *notes = shown.err.splitlines()
     assert session.startswith("turnwire: session s_")
-    assert notes == ["plan 0/2: look", "✓ Read the file"]
+    assert notes == ["plan 0/2: look", "✓ Read the file", "  t1 is done"]
 
 
 def test_words_that_are_not_quoted_are_one_prompt_and_stdin_is_read_for_a_dash(daemon: Served) -> None:
@@ -131,7 +131,7 @@ def test_an_agent_behind_the_dashes_needs_no_daemon(tmp_path: Path) -> None:
     assert (shown.code, shown.out, shown.err) == (0, "hello there\n", "")
 
     shown = run("prompt", "plan a; b\ntool t1 read Read\nsay 2 hi", "--", *AGENT, "--profile", "v2", home=tmp_path)
-    assert (shown.code, shown.out, shown.err) == (0, "hihi\n", "plan 0/2: a\n✓ Read\n")
+    assert (shown.code, shown.out, shown.err) == (0, "hihi\n", "plan 0/2: a\n✓ Read\n  t1 is done\n")
 
     shown = run("prompt", "ask t1 allow_once,reject_once", "--", *AGENT, home=tmp_path)
     assert (shown.code, shown.out) == (0, "selected reject_once\n")

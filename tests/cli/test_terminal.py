@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pty
+import select
 import signal
 import subprocess
 from collections.abc import Generator
@@ -22,9 +23,12 @@ class Terminal:
         self.shown = ""
 
     def until(self, text: str) -> None:
-        """Read until this is shown. The test's own time limit bounds it."""
+        """Read until this is shown."""
         while text not in self.shown:
-            self.shown += self._read()
+            assert select.select([self.near], [], [], WAIT_S)[0], f"{text!r} was not shown: {self.shown!r}"
+            more = self._read()
+            assert more, f"it ended before {text!r} was shown: {self.shown!r}"
+            self.shown += more
 
     def type(self, text: str) -> None:
         os.write(self.near, text.encode())
@@ -43,9 +47,10 @@ class Terminal:
 
 
 @contextmanager
-def on_terminal(daemon: Served, *words: str) -> Generator[Terminal]:
+def on_terminal(daemon: Served, *words: str, **more: str) -> Generator[Terminal]:
+    """A command on a terminal, with further variables."""
     near, far = pty.openpty()
-    env = environment(daemon.home, **daemon.env) | {"TERM": "xterm-256color", "COLUMNS": "200"}
+    env = environment(daemon.home, **daemon.env) | {"TERM": "xterm-256color", "COLUMNS": "200", **more}
     with subprocess.Popen(
         [*PROGRAM, *words], cwd=daemon.home, env=env, stdin=far, stdout=far, stderr=far, start_new_session=True
     ) as process:

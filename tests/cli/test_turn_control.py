@@ -92,9 +92,10 @@ def test_a_question_that_takes_a_free_answer_is_answered_with_a_form(daemon: Ser
     session = daemon.session()
     prompt = daemon.prompt(session, "elicit what is your name")
     daemon.until(session, "permission_request")
-    request, asked, command = daemon.run("answer", session).out.strip().split("\t")
-    assert asked == "what is your name"
-    assert command.endswith("--form JSON")
+    listed, field = daemon.run("answer", session).out.splitlines()
+    request, asked, command = listed.split("\t")
+    assert (asked, field) == ("what is your name", "  answer: text, required")
+    assert command.endswith(f"{request} --field answer=…")
     assert daemon.run("answer", session, request, "--form", "{").code == 2
     assert daemon.run("answer", session, request, "--form", '{"action": "decline"}').code == 0
     daemon.until(session, "turn_complete")

@@ -224,8 +224,10 @@ class TurnRun:
         if reason is None or (isinstance(reason, str) and reason in STOP_REASONS):
             self.stop_reason = reason or "end_turn"
         else:
+            # Who comes from other kits returns the answer.
+            advice = "; text is told with `turn.say`" if isinstance(reason, str) else ""
             self.error = AgentFailure(
-                f"the agent's function returned {shown(reason)}; it may return None or one of {_STOP_WORDS}"
+                f"the agent's function returned {shown(reason)}; it may return None or one of {_STOP_WORDS}{advice}"
             )
 
     def close_calls(self) -> None:

@@ -12,7 +12,7 @@ import logging
 import os
 import shutil
 import sys
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -104,10 +104,7 @@ async def agent_of_entry(
 def command_source(entry: AgentEntry, limits: Limits) -> ProcessSource:
     """Starts the agent's command. Raises `ConfigError` if there is no such program: better now than later."""
     env = environment_of(entry)
-    program = entry.command[0]
-    if shutil.which(program, path=env.get("PATH")) is None:
-        where = "there is no such program" if os.sep in program else "no folder of PATH has it"
-        raise ConfigError(f"the agent is {program!r}, and {where}; install it, or give its whole path")
+    check_program(entry.command[0], env)
     if entry.cwd is not None and not entry.cwd.is_dir():
         raise ConfigError(f"the agent {entry.name} is to work in {entry.cwd}, and that is no folder; make it")
     for name in entry.env:
@@ -118,6 +115,13 @@ def command_source(entry: AgentEntry, limits: Limits) -> ProcessSource:
                 extra={"event": "agent_env_missing", "agent": entry.name, "variable": name},
             )
     return ProcessSource(entry.command, cwd=entry.cwd, env=env, limits=limits)
+
+
+def check_program(program: str, env: Mapping[str, str]) -> None:
+    """Raises `ConfigError` if an agent in this environment cannot be started by this name."""
+    if shutil.which(program, path=env.get("PATH")) is None:
+        where = "there is no such program" if os.sep in program else "no folder of PATH has it"
+        raise ConfigError(f"the agent is {program!r}, and {where}; install it, or give its whole path")
 
 
 def known_source(entry: AgentEntry, limits: Limits) -> ProcessSource:

@@ -14,6 +14,7 @@ from msgspec import Struct
 
 from turnwire.cli.agent_source import BUILT_IN_NAME, in_words
 from turnwire.cli.commands import Command, Group
+from turnwire.cli.completion import agent_names
 from turnwire.cli.known_agents import KNOWN_AGENTS, KnownAgent, NoStart, how_to_start, known
 from turnwire.cli.output import print_json, print_table
 from turnwire.cli.reach import Reach, ask, tell_daemon, with_reach
@@ -113,7 +114,7 @@ def _as_json(row: _Row) -> dict[str, Any]:
 
 
 @agents.command(cls=Command, examples=LOGIN_EXAMPLES)
-@click.argument("name")
+@click.argument("name", shell_complete=agent_names)
 @click.argument("method", required=False)
 @with_reach
 def login(reach: Reach, name: str, method: str | None) -> None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import difflib
 import importlib
 import os
+import shlex
 import sys
 from collections.abc import Sequence
 from typing import Any, NamedTuple, cast
@@ -32,6 +33,7 @@ COMMANDS: dict[str, Row] = {
     "agent": Row("agent", "Be the built-in agent, on stdin and stdout."),
     "agents": Row("agents", "List the agents that this machine can start; log in at one."),
     "prompt": Row("prompt", "Send a prompt and show the turn as it happens."),
+    "chat": Row("chat", "Talk to an agent at the terminal."),
     "attach": Row("attach", "Show a session: what happened, then what happens."),
     "sessions": Row("sessions", "List the sessions of the daemon."),
     "tail": Row("attach", "Print the raw events of a session."),
@@ -90,7 +92,8 @@ class Command(click.Command):
         self.examples = examples
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        check_text(args, ctx)
+        if not ctx.resilient_parsing:
+            check_text(args, ctx)
         return super().parse_args(ctx, args)
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -105,10 +108,15 @@ class WithAgent(Command):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         own, agent = _split(args)
-        if agent is not None and not agent:
+        if agent is not None and not agent and not ctx.resilient_parsing:
             raise click.UsageError("nothing stands after `--`; put the agent's command there", ctx)
         ctx.meta[AGENT] = tuple(agent or ())
-        return super().parse_args(ctx, own)
+        ctx.allow_extra_args = True
+        left = super().parse_args(ctx, own)
+        if left:
+            behind = shlex.join([*left, *(agent or ())])
+            raise click.UsageError(f"the agent's command stands behind `--`: {ctx.command_path} -- {behind}", ctx)
+        return left
 
     def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
         return [*super().collect_usage_pieces(ctx), "[-- AGENT COMMAND...]"]

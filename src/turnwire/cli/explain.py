@@ -11,10 +11,13 @@ from typing import Any, NamedTuple
 
 import click
 from msgspec import Struct
+from rich.text import Text
 
-from turnwire.cli.answer import answer_command, open_permissions, subject
+from turnwire.cli.answer import open_permissions
 from turnwire.cli.commands import Command
-from turnwire.cli.output import print_json, printable
+from turnwire.cli.completion import session_ids
+from turnwire.cli.output import print_block, print_json, printable
+from turnwire.cli.permission_view import answer_command, details, subject
 from turnwire.cli.reach import Reach, ask, with_reach
 from turnwire.cli.turns import Queue, read_queue
 from turnwire.client.http import segment
@@ -67,10 +70,12 @@ class Finding(NamedTuple):
 
     words: str
     next: str | None = None
+    details: Text | None = None
+    """What is shown between the two."""
 
 
 @click.command(cls=Command, examples=EXAMPLES)
-@click.argument("session")
+@click.argument("session", shell_complete=session_ids)
 @click.option("--json", "as_json", is_flag=True, help="Print all that is known as JSON.")
 @with_reach
 def explain(reach: Reach, session: str, as_json: bool) -> None:
@@ -84,6 +89,8 @@ def explain(reach: Reach, session: str, as_json: bool) -> None:
     click.echo(f"session {session}: {known.state}{_quiet(known)}")
     for number, each in enumerate(findings(session, known, permissions, queue), 1):
         click.echo(f"{number}. {printable(each.words)}")
+        if each.details is not None:
+            print_block(each.details)
         if each.next is not None:
             click.echo(f"   next: {printable(each.next)}")
     for name, value in _evidence(known):
@@ -102,7 +109,7 @@ def findings(session: str, known: Explanation, permissions: list[PermissionReque
 
 def _waits_for_people(session: str, permissions: list[PermissionRequest], queue: Queue) -> Iterator[Finding]:
     for each in permissions:
-        yield Finding(f"the agent waits for an answer: {subject(each)}", answer_command(each))
+        yield Finding(f"the agent waits for an answer: {subject(each)}", answer_command(each), details(each))
     if queue.held and queue.prompts:
         count, why = len(queue.prompts), queue.held_reason or "no reason"
         yield Finding(f"the queue is held ({why}), {count} prompts wait", f"turnwire queue {session} release")
@@ -118,7 +125,8 @@ def _waits_for_agent(session: str, known: Explanation, is_asked: bool) -> Iterat
     if known.state == "cancelling":
         yield Finding("a cancel was asked for and is not confirmed; harder means follow by themselves", settle)
     elif not known.agent.connected:
-        yield Finding("the agent is not there; it is being started, or cannot be", "turnwire doctor")
+        why = because or "it is being started, or cannot be"
+        yield Finding(f"the agent is not there; {why}", "turnwire doctor")
     elif known.tools_in_flight and not is_asked:
         yield Finding(f"a tool call is not finished: {', '.join(known.tools_in_flight)}", cancel)
     elif known.agent.open_requests and not known.suspected_complete and not is_asked:

@@ -10,9 +10,12 @@ import codecs
 import sys
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
+
+if TYPE_CHECKING:
+    from rich.text import Text
 
 
 def printable(text: str) -> str:
@@ -97,3 +100,10 @@ def tell(message: str) -> None:
 def tell_next(advice: str) -> None:
     """What to do about the line before."""
     click.echo(f"  next: {printable(advice)}", err=True)
+
+
+def print_block(block: Text, *, err: bool = False) -> None:
+    """Text in colour where a person looks at it, else only text. Lines are as long as they are."""
+    from rich.console import Console
+
+    Console(stderr=err, highlight=False, soft_wrap=True, emoji=False, markup=False).print(block)

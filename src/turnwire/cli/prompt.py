@@ -9,9 +9,10 @@ answered.
 from __future__ import annotations
 
 import io
-import os
+import logging
 import signal
 import sys
+from collections import deque
 from collections.abc import AsyncGenerator
 from contextlib import aclosing, asynccontextmanager
 from typing import Any, NamedTuple
@@ -22,25 +23,31 @@ import msgspec
 from anyio.abc import TaskGroup
 from msgspec import UNSET, Raw, Struct
 
-from turnwire.cli.answer import Asker
+from turnwire.cli.asking import Asker
 from turnwire.cli.commands import WithAgent, agent_of, sendable_folder
-from turnwire.cli.failure import INTERRUPTED, stop_code, tell, tell_next
+from turnwire.cli.completion import agent_names, session_ids
+from turnwire.cli.failure import INTERRUPTED, leading, stop_code, tell, tell_next
+from turnwire.cli.opening import WantedSession, enter, leave, open_agent
 from turnwire.cli.output import print_json
-from turnwire.cli.reach import Reach, find_daemon, open_http, reach_options
+from turnwire.cli.reach import (
+    Reach,
+    find_daemon,
+    meant_session,
+    open_http,
+    reach_options,
+)
 from turnwire.cli.screen import JsonLines, Screen, TextScreen
 from turnwire.client.arguments import to_raw
-from turnwire.client.embedded import open_embedded
-from turnwire.client.http import Http, segment
+from turnwire.client.permission import asked
 from turnwire.client.port import Accepted, DaemonSession, EventPage, NewPrompt
-from turnwire.client.remote import RemoteDaemon, key_header
+from turnwire.client.remote import key_header
+from turnwire.client.tool_call import ToolCalls
 from turnwire.core import events as ev
 from turnwire.core.inputs import WhenBusy
 from turnwire.core.view import View
 from turnwire.errors import DaemonUnreachable, LocalProtocolError, TurnError, TurnwireError
 from turnwire.ids import PermissionId, PromptId, SessionId
-from turnwire.limits import Limits
-from turnwire.link.environment import agent_environment
-from turnwire.runtime.source import ProcessSource
+from turnwire.link.process import stderr_log
 
 EXAMPLES = """
 turnwire prompt "what does this project do?"        in the newest session of this folder, or a new one
@@ -62,30 +69,30 @@ NOT_STEERED = {
     ev.SteerRefusal.AGENT_GONE: "the agent is gone",
 }
 """Why a prompt was not steered, in words."""
+STDERR_LINES = 30
+"""A traceback of a small agent, whole."""
+CANCEL_SENT_S = 2.0
+"""How long who leaves waits for the daemon to have the cancel."""
 BUSY = [each.value for each in WhenBusy]
-
-
-class WantedSession(NamedTuple):
-    """Which session, and how it is to be."""
-
-    session: str | None
-    is_new: bool
-    cwd: str
-    mode: str | None
-    model: str | None
-    agent: str | None = None
-    """The name of one of the daemon's agents."""
-
-
-class _Opened(Struct, rename="camel"):
-    session_id: str
 
 
 @click.command(cls=WithAgent, examples=EXAMPLES)
 @click.argument("text", nargs=-1)
-@click.option("-s", "--session", metavar="SESSION", help="The session to prompt.")
-@click.option("--new", "is_new", is_flag=True, help="Make a new session.")
-@click.option("--agent", metavar="NAME", help="The agent of the session, by its name at the daemon.")
+@click.option(
+    "-s",
+    "--session",
+    metavar="SESSION",
+    shell_complete=session_ids,
+    help="The session to prompt: its id, the beginning of it, or `last`.  [default: the newest open one of this"
+    " folder, or a new one]",
+)
+@click.option("--new", "is_new", is_flag=True, help="Make a new session, whatever is open in this folder.")
+@click.option(
+    "--agent",
+    metavar="NAME",
+    shell_complete=agent_names,
+    help="The agent of the session, by its name at the daemon.",
+)
 @click.option("--cwd", metavar="DIR", default=".", help="Where the session works.  [default: here]")
 @click.option("--mode", help="Set the agent's mode first.")
 @click.option("--model", help="Set the agent's model first.")
@@ -103,11 +110,14 @@ def prompt(
 ) -> None:
     """Send a prompt and show the turn as it happens.
 
-    TEXT is the prompt; `-` reads it from stdin. Ctrl-C cancels the turn, a second one leaves it running. Permission
-    requests are asked here if this is a terminal. The exit code says how the turn ended: 0 for end_turn.
+    It goes to the session of -s; else to the newest open session of this folder (or of --cwd), with that agent if
+    --agent names one; else to a new one, which --new makes in any case. stderr says which it was.
+
+    TEXT is the prompt; `-` reads it from stdin; without it a terminal gets `turnwire chat`. Ctrl-C cancels the
+    turn, a second one leaves it running. Permission requests are asked here if this is a terminal. The exit code
+    says how the turn ended: 0 for end_turn.
     """
     _check_key(key)
-    new_prompt = NewPrompt(to_raw(_text(text)), None if when_busy is None else WhenBusy(when_busy), key)
     reach = tuple(options.pop(name) for name in ("url", "token_file", "data"))
     wanted = WantedSession(**options)._replace(cwd=sendable_folder(options["cwd"]))
     agent = agent_of(ctx)
@@ -117,7 +127,16 @@ def prompt(
         raise click.UsageError(
             "an agent behind `--` is started for this one prompt; it has no daemon and no sessions"
         )
-    sys.exit(anyio.run(_prompt, new_prompt, wanted, agent or find_daemon(*reach), as_json))
+    where = agent or find_daemon(*reach)
+    if isinstance(where, Reach) and wanted.session is not None:
+        wanted = wanted._replace(session=meant_session(where, wanted.session))
+    if not text and not (as_json or key or when_busy) and sys.stdin.isatty() and sys.stdout.isatty():
+        # Here, so that a prompt with words does not pay for it.
+        from turnwire.cli.chat import open_chat
+
+        open_chat(wanted, where)
+    new_prompt = NewPrompt(to_raw(_text(text)), None if when_busy is None else WhenBusy(when_busy), key)
+    sys.exit(anyio.run(_prompt, new_prompt, wanted, where, as_json))
 
 
 def _text(words: tuple[str, ...]) -> str:
@@ -168,31 +187,41 @@ async def _prompt(
 async def _at_daemon(reach: Reach, wanted: WantedSession) -> AsyncGenerator[DaemonSession]:
     async with open_http(reach) as http:
         await http.capabilities(patient=False)
-        session_id = wanted.session or await _enter(http, wanted)
-        session = await RemoteDaemon(http).find(SessionId(session_id))
-        for name, value in (("mode", wanted.mode), ("model", wanted.model)):
-            if value is not None:
-                await http.ask("POST", f"/session/{segment(session_id)}/{name}", {f"{name}Id": value})
+        entered = await enter(http, wanted)
         if wanted.session is None:
-            tell(f"session {session_id}")
-        yield session
+            tell(f"session {entered.session.session_id}")
+        try:
+            yield entered.session
+        finally:
+            await leave(http, entered)
 
 
 @asynccontextmanager
 async def _with_agent(command: tuple[str, ...], wanted: WantedSession) -> AsyncGenerator[DaemonSession]:
-    limits = Limits()
-    # It is the user's own process, and sees what the user gave it.
-    env = agent_environment(os.environ, everything=True)
-    source = ProcessSource(command, cwd=wanted.cwd, env=env, limits=limits)
-    async with open_embedded(source, None, limits, None) as daemon:
-        yield await daemon.create(wanted.cwd, Raw(b"[]"))
+    kept = _KeptStderr()
+    stderr_log.addHandler(kept)
+    try:
+        async with open_agent(command, wanted.cwd) as daemon:
+            yield await daemon.create(wanted.cwd, Raw(b"[]"))
+    except Exception as error:
+        # All that it wrote has come: the agent is gone. If it ended by itself, the error has its last words.
+        failure = leading(error)
+        if kept.lines and isinstance(failure, TurnError) and not failure.stderr_tail:
+            tell("it wrote to stderr:\n" + "\n".join(f"  {each}" for each in kept.lines))
+        raise
+    finally:
+        stderr_log.removeHandler(kept)
 
 
-async def _enter(http: Http, wanted: WantedSession) -> str:
-    scope = "thread" if wanted.is_new else "single"
-    body = {"cwd": wanted.cwd, "sessionScope": scope} | ({} if wanted.agent is None else {"agent": wanted.agent})
-    answer = await http.ask("POST", "/session", body, patient=False)
-    return answer.read(_Opened).session_id
+class _KeptStderr(logging.Handler):
+    """The last lines that an agent of our own wrote to stderr: whoever tries their agent has no other log of it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lines: deque[str] = deque(maxlen=STDERR_LINES)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.lines.append(record.getMessage().removeprefix("stderr: "))
 
 
 def _print_result(session_id: SessionId, prompt_id: str, **members: Any) -> None:
@@ -226,8 +255,11 @@ class PromptedTurn:
         self._screen = screen
         self._asker = asker
         self._view = View()
+        self._calls = ToolCalls()
+        """What is known of what it is asked about."""
         self._open_permissions: dict[PermissionId, anyio.CancelScope] = {}
         self._asked: set[PermissionId] = set()
+        self._cancel_arrived = anyio.Event()
         self._host: PromptId | None = None
         """The turn that the agent took our prompt into."""
 
@@ -255,6 +287,7 @@ class PromptedTurn:
                     continue
                 if of == accepted.prompt_id:
                     self._view.apply(event)
+                self._calls.take(event)
                 self._screen.show(offset, event)
                 self._mind(event, tasks)
                 if isinstance(event, ev.PromptInjected):
@@ -303,7 +336,7 @@ class PromptedTurn:
     async def _ask(self, event: ev.PermissionRequested, scope: anyio.CancelScope) -> None:
         with scope:
             self._screen.pause()
-            reply = await self._asker.ask(event, self._session.session_id)
+            reply = await self._asker.ask(asked(event, self._session.session_id, self._calls))
             if reply is None:
                 return
             # Our own answer closes the request, and with it this scope.
@@ -320,18 +353,27 @@ class PromptedTurn:
             async for _ in signals:
                 self._screen.pause()
                 if not is_first:
-                    tell(f"left; the turn {prompt_id} of session {self._session.session_id} goes on without us")
-                    tell_next(f"turnwire attach {self._session.session_id}")
-                    tasks.cancel_scope.cancel()
-                    return
+                    break
                 is_first = False
                 tell("cancelling; Ctrl-C again leaves the turn to itself")
                 # A daemon that does not answer must not keep us from hearing the second one.
                 tasks.start_soon(self._cancel, prompt_id)
+        await self._leave(prompt_id)
+        tasks.cancel_scope.cancel()
+
+    async def _leave(self, prompt_id: PromptId) -> None:
+        """Leave once the cancel has arrived; a daemon that does not say so is not waited for."""
+        with anyio.move_on_after(CANCEL_SENT_S):
+            await self._cancel_arrived.wait()
+        sent = "it is asked to stop" if self._cancel_arrived.is_set() else "the daemon did not answer the cancel"
+        turn = f"the turn {prompt_id} of session {self._session.session_id}"
+        tell(f"left; {turn} goes on without us: {sent}")
+        tell_next(f"turnwire attach {self._session.session_id}")
 
     async def _cancel(self, prompt_id: PromptId) -> None:
         try:
             await self._session.cancel(prompt_id)
+            self._cancel_arrived.set()
         except TurnwireError as error:
             self._screen.pause()
             tell(f"the turn could not be cancelled: {error}")

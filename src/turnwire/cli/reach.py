@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from functools import wraps
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
@@ -18,10 +18,12 @@ from urllib.parse import urlsplit
 
 import anyio
 import click
+from msgspec import Struct
 
 from turnwire.cli.failure import tell
+from turnwire.cli.session_id import WHOLE, whole_id
 from turnwire.client.http import TOKEN_VARIABLE, Http
-from turnwire.errors import ConfigError
+from turnwire.errors import ConfigError, TurnwireError
 from turnwire.link.local_daemon import TOKEN_FILE, URL_VARIABLE, LocalDaemon, at_url, only_one, read_token, running
 from turnwire.server.access.origins import is_loopback, is_wildcard
 from turnwire.server.settings.declared import Settings
@@ -55,14 +57,25 @@ def reach_options(function: Function) -> Function:
 
 
 def with_reach(function: Function) -> Function:
-    """Give a command the options that find the daemon, and `reach` as its first argument."""
+    """Give a command the options that find the daemon, and `reach` as its first argument.
+
+    Its `session`, if it takes one, is the whole id by then, however the user named it.
+    """
 
     @reach_options
     @wraps(function)
     def with_reach(*args: Any, url: str | None, token_file: str | None, data: str | None, **options: Any) -> Any:
-        return function(find_daemon(url, token_file, data), *args, **options)
+        reach = find_daemon(url, token_file, data)
+        if (given := options.get("session")) is not None:
+            options["session"] = meant_session(reach, given)
+        return function(reach, *args, **options)
 
     return with_reach  # pyright: ignore[reportReturnType]
+
+
+def meant_session(reach: Reach, given: str) -> str:
+    """The id of the session that a user means. Raises `NotFound`."""
+    return given if WHOLE.match(given) else run(reach, lambda http: whole_id(http, given))
 
 
 def find_daemon(url: str | None, token_file: str | None, data: str | None) -> Reach:
@@ -95,16 +108,32 @@ def _local_daemon(url: str | None, settings: Settings, data: str | None) -> Loca
     return only_one(found, folder)
 
 
+def _tell_away() -> None:
+    tell("the daemon is away; waiting for it, Ctrl-C ends the wait")
+
+
 @asynccontextmanager
-async def open_http(reach: Reach) -> AsyncGenerator[Http]:
-    """Requests to the daemon. Whoever waits is told when a stream cannot be had for a while."""
+async def open_http(
+    reach: Reach, *, lost: Callable[[], None] = _tell_away, found: Callable[[], None] | None = None
+) -> AsyncGenerator[Http]:
+    """Requests to the daemon. Whoever waits is told when a stream cannot be had for a while, and when it can."""
+
+    def hear(record: logging.LogRecord) -> bool:
+        wait_s = getattr(record, "wait_s", None)
+        if wait_s is None and found is not None:
+            found()
+        elif wait_s is not None and wait_s >= NOTICED_S:
+            lost()
+        return False
+
     streams = logging.getLogger("turnwire.client.stream")
     streams.setLevel(logging.INFO)
-    streams.addFilter(_tell_away)
+    streams.addFilter(hear)
     http = Http(reach.url, reach.token)
     try:
         yield http
     finally:
+        streams.removeFilter(hear)
         await http.aclose()
 
 
@@ -132,10 +161,42 @@ def run(reach: Reach, work: Callable[[Http], Awaitable[Result]]) -> Result:
     return anyio.run(main)
 
 
-def _tell_away(record: logging.LogRecord) -> bool:
-    if getattr(record, "wait_s", 0.0) >= NOTICED_S:
-        tell("the daemon is away; waiting for it, Ctrl-C ends the wait")
+def tell_of_slow_agent() -> None:
+    """From now on whoever waits for an agent of this process is told what for."""
+    logging.getLogger("turnwire.runtime.agent_pool").addFilter(_tell_slow)
+
+
+def _tell_slow(record: logging.LogRecord) -> bool:
+    if getattr(record, "event", None) == "agent_silent":
+        tell(f"{record.getMessage()}; Ctrl-C ends the wait")
     return False
+
+
+class _Agent(Struct):
+    state: str
+    why: str | None = None
+
+
+class _Agents(Struct):
+    agents: list[_Agent]
+
+
+@asynccontextmanager
+async def telling_of_slow_agent(http: Http) -> AsyncGenerator[None]:
+    """Meanwhile the daemon opens a session at its agent; whoever waits long is told what for."""
+
+    async def look() -> None:
+        await http.clock.sleep(http.limits.initialize_silent_s + NOTICED_S)
+        with suppress(TurnwireError):
+            found = (await http.ask("GET", "/agents", patient=False)).read(_Agents).agents
+            for each in found:
+                if each.state == "starting" and each.why is not None:
+                    tell(f"{each.why}; Ctrl-C ends the wait")
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(look)
+        yield
+        tasks.cancel_scope.cancel()
 
 
 async def _ask(http: Http, method: str, path: str, body: object, shape: type[Result]) -> Result:

@@ -1,27 +1,31 @@
-"""Events as a person reads them: the agent's words on stdout, everything else in short lines on stderr.
+"""Events as a person reads them: the agent's words, and everything else in short lines beside them.
 
-Words go out as they come; a tool call is one line when it is done, a plan one line when it changes. On a terminal
-the last line tells what is going on, and leaves no trace. `JsonLines` prints the same events for programs. What
-the agent says cannot steer the terminal.
+On a terminal words are drawn as Markdown while they come, thoughts are dim, a tool call is one line with what it
+gave below it, and the last line tells what is going on. Without a terminal stdout has the agent's words as they
+are, and stderr the rest. What belongs to no turn is set apart. `JsonLines` prints the same events for programs.
+What the agent says cannot steer the terminal.
 """
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping
-from typing import Protocol
+from enum import Enum
+from typing import Any, Protocol
 
-import click
 import msgspec
 from msgspec import Raw, Struct
-from rich.console import Console
-from rich.live import Live
-from rich.spinner import Spinner
+from rich.console import Group, RenderableType
 from rich.text import Text
 
-from turnwire.cli.answer import tell_open
+from turnwire.cli.asking import tell_open
+from turnwire.cli.image_view import block_view
+from turnwire.cli.markdown import Lines, MarkdownStream, drawn
 from turnwire.cli.output import print_json_text, printable
-from turnwire.client.permission import PermissionRequest
+from turnwire.cli.sink import Sink, TerminalSink
+from turnwire.cli.tool_view import short, tool_details, tool_line
+from turnwire.client.permission import asked
+from turnwire.client.tool_call import ToolCall, ToolCalls
 from turnwire.core import events as ev
 from turnwire.core.codec import encode
 from turnwire.core.envelope import to_envelope
@@ -29,9 +33,7 @@ from turnwire.core.evolve import FINAL_TOOL_STATUS
 from turnwire.core.view.transcript import join_text
 from turnwire.ids import SessionId
 
-LONGEST = 100
-"""Characters of a title or a plan's entry that are shown."""
-MARKS = {"completed": "✓", "failed": "✗", "cancelled": "-"}
+SPEAKS = frozenset({"agent_message_chunk", "agent_message", "agent_thought_chunk", "agent_thought"})
 
 
 class Screen(Protocol):
@@ -58,24 +60,14 @@ class JsonLines:
         """Lines are whole."""
 
 
-class _Text(Struct):
-    text: str = ""
-
-
 class _Chunk(Struct, rename="camel"):
-    content: _Text
+    content: dict[str, Any]
     message_id: str | None = None
 
 
 class _Message(Struct, rename="camel"):
     message_id: str
-    content: list[Raw]
-
-
-class _Tool(Struct, rename="camel"):
-    tool_call_id: str
-    title: str | None = None
-    status: str | None = None
+    content: list[dict[str, Any]]
 
 
 class _Entry(Struct):
@@ -104,39 +96,63 @@ class _Answer(Struct):
     outcome: _Selected = _Selected()
 
 
+class Speech(Enum):
+    """Whose words the newest are."""
+
+    NONE = "none"
+    WORDS = "words"
+    THOUGHT = "thought"
+
+
+class Place(Enum):
+    """Where words belong that are shown."""
+
+    TURN = ""
+    BACKGROUND = "in the background:"
+    LATE = "after the end of the turn:"
+
+
 class TextScreen:
     """For a person. `whole` shows what others asked, too, and how each turn ended.
 
     Permission requests are told if `session_id` says whose they are; without it somebody else asks them.
     """
 
-    def __init__(self, *, whole: bool, session_id: SessionId | None = None) -> None:
+    def __init__(self, *, whole: bool, session_id: SessionId | None = None, sink: Sink | None = None) -> None:
         self._whole = whole
         self._session_id = session_id
-        self._is_terminal = sys.stdout.isatty()
-        self._footer = Footer() if sys.stderr.isatty() else None
-        self._tools: dict[str, str] = {}
+        self._sink = TerminalSink() if sink is None else sink
+        self._calls = ToolCalls()
+        self._running: dict[str, str] = {}
         """Titles of the tool calls that are not done."""
         self._plan = ""
         self._message_id: str | None = None
         """The message whose pieces were shown last."""
-        self._at_start = True
-        """The last line of stdout is finished."""
+        self._speech = Speech.NONE
+        self._place = Place.TURN
+        self._markdown = MarkdownStream()
+        self._thought = ""
+        """The line of a thought that is not finished."""
+        self._is_spaced = False
+        """The next block of words stands apart from one before it."""
         self._children: dict[str, str] = {}
         """Child sessions by the agent's ids, with their titles."""
         self._kinds: Mapping[str, Callable[[Raw], None]] = {
             "agent_message_chunk": self._chunk,
             "agent_message": self._message,
-            "agent_thought_chunk": self._thought,
-            "tool_call": self._tool,
-            "tool_call_update": self._tool,
+            "agent_thought_chunk": self._thought_chunk,
+            "agent_thought": self._whole_thought,
             "plan": self._plan_of,
             "plan_update": self._plan_in,
             "subagent_update": self._child,
         }
-        """Kinds of both versions of ACP."""
+        """Kinds of both versions of ACP. Tool calls are put together by `ToolCalls`."""
 
     def show(self, offset: int, event: ev.AnyEvent) -> None:
+        call = self._calls.take(event)
+        if call is not None:
+            self._tool(call)
+            return
         match event:
             case ev.SessionUpdated():
                 self._update(event)
@@ -146,7 +162,7 @@ class TextScreen:
             case ev.PromptQueued():
                 self._working(f"queued at place {event.position + 1}")
             case ev.TurnStarted():
-                self._working("working")
+                self._start(event)
             case ev.PermissionRequested() | ev.PermissionResolved() if self._session_id is not None:
                 self._permission(event, self._session_id)
             case ev.AgentExited() if self._whole:
@@ -159,10 +175,8 @@ class TextScreen:
                 pass
 
     def pause(self) -> None:
-        if self._footer is not None:
-            self._footer.hide()
-        if not self._at_start:
-            self._say("\n")
+        self._finish()
+        self._sink.pause()
 
     # -- updates -------------------------------------------------------------------------------------------
 
@@ -171,25 +185,129 @@ class TextScreen:
         if show is None or event.echo or event.child is not None:
             # What a child session says is not the answer; the log has it.
             return
+        if event.kind in SPEAKS:
+            self._move(event)
         try:
             show(event.update)
         except msgspec.DecodeError:
             # An update that lacks what its kind needs is in the log for whoever wants to see it.
             return
 
+    def _move(self, event: ev.SessionUpdated) -> None:
+        """What belongs to no turn is not glued to one."""
+        place = Place.TURN
+        if event.prompt_id is None:
+            place = Place.BACKGROUND if event.after is None else Place.LATE
+        if place is not self._place:
+            self._finish()
+            self._message_id = None
+            self._place = place
+            if place is not Place.TURN:
+                self._note(place.value)
+
     def _chunk(self, update: Raw) -> None:
         chunk = msgspec.json.decode(update, type=_Chunk)
+        if chunk.message_id is not None and chunk.message_id != self._message_id:
+            self._break()
         self._message_id = chunk.message_id
-        self._say(chunk.content.text)
+        self._block(chunk.content)
 
     def _message(self, update: Raw) -> None:
         message = msgspec.json.decode(update, type=_Message)
         if message.message_id != self._message_id:
+            self._break()
             self._message_id = message.message_id
-            self._say(join_text(message.content))
+            for each in message.content:
+                self._block(each)
 
-    def _thought(self, update: Raw) -> None:
+    def _block(self, block: dict[str, Any]) -> None:
+        text: object = block.get("text")
+        if block.get("type") in ("text", None) and isinstance(text, str):
+            self._say(text)
+        elif "type" in block:
+            self._finish()
+            view = block_view(block, draws=self._sink.draws)
+            (self._sink.print if self._sink.draws else self._sink.note)(view)
+
+    # -- words and thoughts ----------------------------------------------------------------------------------
+
+    def _say(self, text: str) -> None:
+        if not text:
+            return
+        self._speak(Speech.WORDS)
+        if not self._sink.draws:
+            self._sink.words(text)
+            return
+        for block in self._markdown.feed(printable(text)):
+            self._print_block(block)
+        self._sink.tail(self._growing)
+
+    def _growing(self, rows: int) -> RenderableType:
+        if self._speech is Speech.THOUGHT:
+            return Lines(_thought(self._thought), rows)
+        block = drawn(self._markdown.growing, rows - 1)
+        return Group(Text(), block) if self._is_spaced else block
+
+    def _print_block(self, source: str) -> None:
+        if source.strip():
+            self._sink.print(Group(Text(), drawn(source)) if self._is_spaced else drawn(source))
+            self._is_spaced = True
+
+    def _think(self, text: str) -> None:
+        if not text:
+            return
+        self._speak(Speech.THOUGHT)
+        *lines, self._thought = (self._thought + printable(text)).split("\n")
+        for each in lines:
+            self._sink.note(_thought(each))
+        self._sink.tail(self._growing if self._thought else None)
         self._working("thinking")
+
+    def _thought_chunk(self, update: Raw) -> None:
+        chunk = msgspec.json.decode(update, type=_Chunk)
+        self._message_id = chunk.message_id
+        self._think(str(chunk.content.get("text") or ""))
+
+    def _whole_thought(self, update: Raw) -> None:
+        message = msgspec.json.decode(update, type=_Message)
+        if message.message_id != self._message_id:
+            self._message_id = message.message_id
+            self._think("".join(str(each.get("text") or "") for each in message.content))
+
+    def _speak(self, speech: Speech) -> None:
+        if speech is not self._speech:
+            self._finish()
+            self._speech = speech
+
+    def _break(self) -> None:
+        """Another message begins: on a terminal it is a block of its own."""
+        if self._sink.draws and self._speech is Speech.WORDS:
+            self._print_block(self._markdown.close())
+
+    def _finish(self) -> None:
+        """Nothing is added to the newest words any more."""
+        self._sink.tail(None)
+        if self._speech is Speech.WORDS and self._sink.draws:
+            self._print_block(self._markdown.close())
+        elif self._speech is Speech.THOUGHT and self._thought:
+            self._sink.note(_thought(self._thought))
+        self._thought, self._speech, self._is_spaced = "", Speech.NONE, False
+
+    # -- tools and plans -------------------------------------------------------------------------------------
+
+    def _tool(self, call: ToolCall) -> None:
+        self._running[call.tool_call_id] = call.title or call.tool_call_id
+        if call.status in FINAL_TOOL_STATUS:
+            del self._running[call.tool_call_id]
+            self._line(tool_line(call))
+            details = tool_details(call)
+            if details is not None:
+                self._sink.note(details)
+            for each in call.blocks:
+                if each.get("type") != "text":
+                    self._sink.note(block_view(each, draws=self._sink.draws))
+            self._calls.forget(call.tool_call_id)
+        self._working(", ".join(short(each) for each in self._running.values()) or "working")
 
     def _plan_of(self, update: Raw) -> None:
         self._show_plan(msgspec.json.decode(update, type=_Plan))
@@ -197,43 +315,30 @@ class TextScreen:
     def _plan_in(self, update: Raw) -> None:
         self._show_plan(msgspec.json.decode(update, type=_PlanUpdate).plan)
 
-    def _say(self, text: str) -> None:
-        if not text:
-            return
-        if self._footer is not None:
-            self._footer.hide()
-        sys.stdout.write(printable(text) if self._is_terminal else text)
-        sys.stdout.flush()
-        self._at_start = text.endswith("\n")
-
-    def _tool(self, update: Raw) -> None:
-        tool = msgspec.json.decode(update, type=_Tool)
-        title = tool.title or self._tools.get(tool.tool_call_id) or tool.tool_call_id
-        self._tools[tool.tool_call_id] = title
-        if tool.status in FINAL_TOOL_STATUS:
-            del self._tools[tool.tool_call_id]
-            self._line(f"{MARKS.get(str(tool.status), '?')} {_short(title)}")
-        self._working(", ".join(_short(each) for each in self._tools.values()) or "working")
-
     def _child(self, update: Raw) -> None:
         child = msgspec.json.decode(update, type=_Child)
         title = child.title or self._children.get(child.session_id) or child.session_id
         if child.session_id not in self._children:
-            self._line(f"subagent: {_short(title)}")
+            self._line(f"subagent: {short(title)}")
         self._children[child.session_id] = title
 
     def _show_plan(self, plan: _Plan) -> None:
         done = sum(each.status == "completed" for each in plan.entries)
         current = next((each.content for each in plan.entries if each.status != "completed"), "done")
-        line = f"plan {done}/{len(plan.entries)}: {_short(current)}"
+        line = f"plan {done}/{len(plan.entries)}: {short(current)}"
         if line != self._plan:
             self._plan = line
             self._line(line)
 
     # -- lines that are not the agent's words --------------------------------------------------------------
 
+    def _start(self, event: ev.TurnStarted) -> None:
+        if self._whole and event.origin is ev.Origin.AGENT:
+            self._line("the agent begins a turn by itself")
+        self._working("working")
+
     def _end(self, event: ev.TurnCompleted | ev.TurnFailed) -> None:
-        self._tools.clear()
+        self._running.clear()
         self.pause()
         if self._whole and isinstance(event, ev.TurnFailed):
             self._line(f"turn failed ({event.code}): {event.message}")
@@ -241,19 +346,25 @@ class TextScreen:
             self._line(f"turn ended: {event.stop_reason}")
 
     def _permission(self, event: ev.PermissionRequested | ev.PermissionResolved, session_id: SessionId) -> None:
-        self.pause()
         if isinstance(event, ev.PermissionRequested):
-            tell_open(PermissionRequest(event, session_id))
+            self.pause()
+            tell_open(asked(event, session_id, self._calls))
         else:
             self._line(f"question {event.request_id}: {_outcome(event)}")
 
     def _line(self, text: str) -> None:
-        self.pause()
-        click.secho(printable(text), err=True, dim=True)
+        self._finish()
+        self._note(text)
+
+    def _note(self, text: str) -> None:
+        self._sink.note(Text(printable(text), style="dim"))
 
     def _working(self, words: str) -> None:
-        if self._footer is not None and self._at_start:
-            self._footer.show(words)
+        self._sink.footer(words)
+
+
+def _thought(line: str) -> Text:
+    return Text(f"│ {line}", style="dim italic")
 
 
 def _outcome(event: ev.PermissionResolved) -> str:
@@ -273,31 +384,3 @@ def _words(content: Raw) -> str:
         return join_text(msgspec.json.decode(content, type=list[Raw]))
     except msgspec.DecodeError:
         return ""
-
-
-def _short(text: str) -> str:
-    line = " ".join(text.split())
-    return line if len(line) <= LONGEST else line[: LONGEST - 1] + "…"
-
-
-class Footer:
-    """One line that is there or not."""
-
-    def __init__(self) -> None:
-        self._console = Console(stderr=True, highlight=False)
-        self._live: Live | None = None
-
-    def show(self, words: str) -> None:
-        spinner = Spinner("dots", Text(printable(words), style="dim", overflow="ellipsis", no_wrap=True))
-        if self._live is None:
-            self._live = Live(
-                spinner, console=self._console, transient=True, redirect_stdout=False, redirect_stderr=False
-            )
-            self._live.start()
-        else:
-            self._live.update(spinner)
-
-    def hide(self) -> None:
-        if self._live is not None:
-            self._live.stop()
-            self._live = None

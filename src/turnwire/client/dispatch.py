@@ -249,16 +249,22 @@ class Dispatch:
         functions = self._listeners.permissions
         if not functions:
             if not self._port.has_other_clients:
-                self._tasks.start_soon(self._refuse, PermissionRequest(event, self._port.session_id))
+                self._tasks.start_soon(self._refuse, self._request(event))
             return
         progress = self._turns.opened.get(event.prompt_id)
         call = UnfinishedCall(progress, _nothing)
         # It runs beside the walk: its turn counts it as unfinished (D3), and nobody has to take the walk over.
         call.release()
         scope = self._asking[event.request_id] = anyio.CancelScope()
-        self._tasks.start_soon(
-            self._answer, PermissionRequest(event, self._port.session_id), functions, call, scope
-        )
+        self._tasks.start_soon(self._answer, self._request(event), functions, call, scope)
+
+    def _request(self, event: ev.PermissionRequested) -> PermissionRequest:
+        progress = self._turns.opened.get(event.prompt_id)
+        request = PermissionRequest(event, self._port.session_id)
+        if progress is None or event.child is not None:
+            return request
+        known, terminals = progress.known_of(request.tool_call_id)
+        return PermissionRequest(event, self._port.session_id, known, terminals)
 
     async def _refuse(self, request: PermissionRequest) -> None:
         """Nobody can ever answer: say no, and say so, instead of leaving the turn to wait for ever."""

@@ -14,12 +14,17 @@ import msgspec
 from msgspec import Raw, Struct
 
 from turnwire.client.arguments import to_json
+from turnwire.client.form import Form, read_form
+from turnwire.client.tool_call import FileDiff, ToolCall, ToolCalls, asked_call
 from turnwire.core.events import PermissionRequested
 from turnwire.core.permissions import ACTIONS
+from turnwire.core.translate.members import members, text_of
+from turnwire.core.view import Terminal
+from turnwire.core.view import ToolCall as FoldedCall
 from turnwire.errors import InvalidOption, LocalProtocolError
 from turnwire.ids import ChildId, PermissionId, PromptId, SessionId
 from turnwire.wire.jsonrpc import raw
-from turnwire.wire.methods import SESSION_REQUEST_PERMISSION
+from turnwire.wire.methods import ELICITATION_CREATE, SESSION_REQUEST_PERMISSION
 
 REJECT = "reject"
 _REJECTING = ("reject_once", "reject_always")
@@ -46,19 +51,12 @@ class _Permission(Struct):
     outcome: _Outcome
 
 
-class _Form(Struct):
+class _Action(Struct):
     action: str
 
 
-class _ToolCall(Struct, frozen=True):
-    title: str = ""
-
-
-class _Params(Struct, rename="camel"):
+class _Offered(Struct):
     options: list[Option] = []
-    title: str = ""
-    message: str = ""
-    tool_call: _ToolCall = _ToolCall()
 
 
 class Reply(NamedTuple):
@@ -71,9 +69,27 @@ class Reply(NamedTuple):
 class PermissionRequest:
     """A permission request or a form, open until somebody answers or its turn ends."""
 
-    def __init__(self, event: PermissionRequested, session_id: SessionId) -> None:
+    def __init__(
+        self,
+        event: PermissionRequested,
+        session_id: SessionId,
+        known: FoldedCall | None = None,
+        terminals: Mapping[str, Terminal] | None = None,
+    ) -> None:
+        """`known` is what the agent told of the tool call before, `terminals` what it told of its terminals."""
         self._event = event
         self.session_id = session_id
+        self._known = known
+        self._terminals = terminals
+
+    def __repr__(self) -> str:
+        call, offered = self.tool_call, "|".join(self._event.options)
+        parts = [f"PermissionRequest {self.request_id}", repr(self.title or self.method)]
+        parts += [] if call is None else [call.kind]
+        parts += [f"command={self.command!r}"] if self.command else []
+        parts += [f"changes={[each.path for each in self.diffs]!r}"] if self.diffs else []
+        parts += [f"fields={[each.name for each in self.form.fields]!r}"] if self.form is not None else []
+        return f"<{' '.join(parts)}{f' options={offered}' if offered else ''}>"
 
     @property
     def request_id(self) -> PermissionId:
@@ -102,19 +118,78 @@ class PermissionRequest:
     @property
     def title(self) -> str:
         """What it is about, as the agent calls it; empty if it has no name."""
-        try:
-            params = msgspec.json.decode(self._event.params, type=_Params)
-        except msgspec.DecodeError:
-            return ""
-        return params.title or params.message or params.tool_call.title
+        asked, call = members(self._event.params), self.tool_call
+        return text_of(asked, "title") or text_of(asked, "message") or ("" if call is None else call.title)
+
+    @property
+    def description(self) -> str:
+        """What an agent of v2 says beside the title; empty if nothing."""
+        return text_of(members(self._event.params), "description") or ""
 
     @property
     def options(self) -> list[Option]:
         """What may be selected; empty if the request takes a free answer."""
         try:
-            return msgspec.json.decode(self._event.params, type=_Params).options
+            return msgspec.json.decode(self._event.params, type=_Offered).options
         except msgspec.DecodeError:
             return [Option(each) for each in self._event.options]
+
+    @property
+    def tool_call(self) -> ToolCall | None:
+        """The tool call that it is about, with what the agent told of it before; none if it is about none."""
+        told, is_v2 = self._told_of_call()
+        if not told:
+            return None
+        return asked_call(told, self._known, self._terminals, null_clears=is_v2)
+
+    @property
+    def tool_call_id(self) -> str | None:
+        """The id of that tool call, in the agent's words."""
+        return text_of(self._told_of_call()[0], "toolCallId")
+
+    def _told_of_call(self) -> tuple[dict[str, Raw], bool]:
+        """What is told of the tool call here, and whether in v2's words: v2 has it in a subject."""
+        asked = members(self._event.params)
+        call = members(asked.get("subject")).get("toolCall")
+        return (members(asked.get("toolCall")), False) if call is None else (members(call), True)
+
+    @property
+    def command(self) -> str | None:
+        """The command that is to run; none if it is about none, or that cannot be told."""
+        call = self.tool_call
+        return text_of(self._subject_command(), "command") or (None if call is None else call.command)
+
+    @property
+    def cwd(self) -> str | None:
+        """Where the command is to run, if the agent says so."""
+        call = self.tool_call
+        return text_of(self._subject_command(), "cwd") or (None if call is None else call.cwd)
+
+    @property
+    def diffs(self) -> list[FileDiff]:
+        """How files are to change."""
+        return [] if self.tool_call is None else self.tool_call.diffs
+
+    @property
+    def diff(self) -> str:
+        """The same as one unified diff; empty if it changes no file that is known."""
+        return "" if self.tool_call is None else self.tool_call.diff
+
+    @property
+    def form(self) -> Form | None:
+        """The form to fill in, if it is one."""
+        return read_form(self._event.params) if self.method == ELICITATION_CREATE else None
+
+    @property
+    def url(self) -> str | None:
+        """The page at which the agent wants something done, if it asks for that."""
+        asked = members(self._event.params)
+        return text_of(asked, "url") if self.method == ELICITATION_CREATE else None
+
+    def _subject_command(self) -> dict[str, Raw]:
+        """A v2 agent's question about a command that is no tool call."""
+        subject = members(members(self._event.params).get("subject"))
+        return subject if text_of(subject, "type") == "command" else {}
 
     def reply(self, answer: object) -> Reply:
         """The agent's answer for a handler's, which may be of any type: an `Answer` is taken.
@@ -144,7 +219,7 @@ class PermissionRequest:
         said = to_json(dict(answer), "an answer")
         try:
             if self.method != SESSION_REQUEST_PERMISSION:
-                if msgspec.json.decode(said, type=_Form).action not in ACTIONS:
+                if msgspec.json.decode(said, type=_Action).action not in ACTIONS:
                     raise self._no_answer("another action")
                 return Reply(said)
             outcome = msgspec.json.decode(said, type=_Permission).outcome
@@ -180,3 +255,10 @@ class PermissionRequest:
     def _rejecting(self) -> str | None:
         kinds = {each.kind: each.option_id for each in reversed(self.options)}
         return next((kinds[kind] for kind in _REJECTING if kind in kinds), None)
+
+
+def asked(event: PermissionRequested, session_id: SessionId, calls: ToolCalls) -> PermissionRequest:
+    """The permission request of an event, with what is known of its tool call."""
+    request = PermissionRequest(event, session_id)
+    known = None if event.child is not None else calls.folded(request.tool_call_id)
+    return PermissionRequest(event, session_id, known, calls.terminals)

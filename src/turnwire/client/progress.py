@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from copy import copy
 from itertools import chain, groupby, islice
 from operator import attrgetter
 from typing import Any
@@ -27,7 +28,8 @@ from msgspec.structs import replace
 
 from turnwire.core import events as ev
 from turnwire.core.correlation import same_id
-from turnwire.core.view import View
+from turnwire.core.view import Terminal as TerminalView
+from turnwire.core.view import ToolCall, View
 from turnwire.core.view.transcript import NESTS, PlainText
 from turnwire.errors import TurnError, TurnwireError
 from turnwire.ids import PromptId, RequestId
@@ -119,6 +121,12 @@ class Progress:
         for message_id, said in groupby(chunks, attrgetter("message_id")):
             joined = _Chunk(PlainText("text", "".join([each.content.text for each in said])), message_id)
             self._view.apply(replace(pieces[0], update=raw(joined)))
+
+    def known_of(self, tool_call_id: str | None) -> tuple[ToolCall | None, dict[str, TerminalView]]:
+        """What the agent has told of a tool call in this turn, and of its terminals."""
+        known = None if tool_call_id is None else self._view.transcript.tools.get(tool_call_id)
+        # A copy: the view goes on while a handler looks.
+        return copy(known), {name: copy(each) for name, each in self._view.terminals.items()}
 
     def begin_call(self, call: UnfinishedCall) -> None:
         """A handler call goes on beside the dispatcher; the turn is not drained before it is finished."""

@@ -159,6 +159,8 @@ class EventStream:
         path = f"/session/{segment(self._session_id)}/events?{urlencode({'acp': self._acp})}"
         async with aclosing(self._http.stream(path, headers)) as pieces:
             async for piece in pieces:
+                if self._away_since is not None:
+                    logger.info("the event stream is back", extra={"event": "stream_found"})
                 self._is_known, self._away_since = True, None
                 events = reader.feed(piece)
                 if reader.retry is not None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Awaitable, Generator, Sequence
 from contextlib import aclosing
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from turnwire.client.arguments import Content, to_place, to_raw
 from turnwire.client.attachment import Acceptance, Attachment
@@ -153,6 +153,16 @@ class Turn:
     async def remove(self) -> None:
         """Take the prompt out of the queue. Raises `PromptNotQueued` once it has started."""
         await self._attachment.port.remove((await self._acceptance.wait()).prompt_id)
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            """The commonest slip is to forget the `await`; it is told apart from a name that nothing has."""
+            if name in TurnResult.__struct_fields__:
+                raise AttributeError(
+                    f"{name!r} is of the turn's result; write `result = await turn`, then `result.{name}`"
+                )
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
     def __repr__(self) -> str:
         return f"<Turn {self.prompt_id or 'not accepted yet'}>"

@@ -42,6 +42,9 @@ PROXIES = frozenset(
 )
 """They pass, for without them nothing is reached; they may hold a password, so they are never shown."""
 
+SHELLS_OWN = frozenset({"PWD", "OLDPWD", "_"})
+"""Where a shell was and what it ran: they are nobody's secret, and blotted out no traceback could be read."""
+
 SHORTEST_SECRET = 6
 """A shorter value is not looked for in text: `1` or `true` would blot out half of it."""
 
@@ -89,7 +92,7 @@ def secrets(env: Mapping[str, str]) -> list[bytes]:
     hidden = {
         os.fsencode(value)
         for name, value in env.items()
-        if not _is_harmless(name) and len(value) >= SHORTEST_SECRET
+        if not _is_harmless(name) and name not in SHELLS_OWN and len(value) >= SHORTEST_SECRET
     }
     return sorted(hidden, key=lambda value: (-len(value), value))
 

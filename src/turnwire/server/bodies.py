@@ -54,7 +54,12 @@ class BodyBound(NamedTuple):
     def check(self, size: int) -> None:
         """Raises `LimitExceeded`."""
         if size > self.most:
-            raise LimitExceeded("the body is too large", limit=self.limit, value=self.most)
+            raise LimitExceeded(
+                f"the body is larger than {self.most} bytes; send less, or start the daemon with a larger"
+                f" --limit {self.limit}=BYTES",
+                limit=self.limit,
+                value=self.most,
+            )
 
 
 class Held:

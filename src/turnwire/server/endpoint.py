@@ -377,7 +377,7 @@ def _decoded(endpoint: Endpoint, request: Request, body: bytes) -> Any:
         return msgspec.json.decode(body, type=endpoint.takes)
     except msgspec.ValidationError as error:
         # The text names a path and types of our own; no value of the caller is in it.
-        raise BadRequest(f"the body is not as documented: {error}") from None
+        raise BadRequest(f"the body is not as documented: {error}; /openapi.json has its shape") from None
     except UNREADABLE:
         raise BadRequest("Invalid JSON in request body") from None
 

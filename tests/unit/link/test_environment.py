@@ -72,3 +72,8 @@ def test_every_value_is_a_secret_unless_its_name_is_known_as_harmless() -> None:
         b"sk-123456",
         b"/daemon",
     ]
+
+
+def test_where_a_shell_was_is_no_secret_so_that_a_traceback_can_be_read() -> None:
+    env = {"PWD": "/srv/project", "OLDPWD": "/srv/other", "_": "/usr/bin/env", "KEY": "very-secret"}
+    assert secrets(env) == [b"very-secret"]

@@ -113,7 +113,9 @@ class AccessMiddleware:
     def _check_origin(self, asked: RequestOrigin) -> dict[str, str]:
         """Refuse what another page sent. Gives the headers that let an allowed one read the answer."""
         if not self._policy.knows(asked.host):
-            raise Forbidden("this host name is not the daemon's; use its address, or allow the name at its start")
+            raise Forbidden(
+                "this host name is not the daemon's; use its address, or start it with --allow-host for it"
+            )
         if asked.origin is None:
             if asked.site not in (None, *OWN_SITES) and not self._is_opened(asked):
                 raise Forbidden("a page of another site sent this; allow its origin with --allow-origin")
@@ -159,7 +161,10 @@ class AccessMiddleware:
     def _authenticate(self, asked: RequestOrigin) -> Identity:
         if asked.authorization is not None:
             scheme, _, secret = asked.authorization.partition(" ")
-            found = self._tokens.check(secret.strip()) if scheme.lower() == "bearer" else None
+            if scheme.lower() != "bearer":
+                self._failures.count(asked.address, asked.method)
+                raise Unauthenticated("a credential of another scheme is not taken; send `Authorization: Bearer …`")
+            found = self._tokens.check(secret.strip())
         else:
             secret = cookie_of(asked.cookies, cookie_name(asked.host))
             if secret is None:

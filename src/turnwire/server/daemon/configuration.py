@@ -32,6 +32,10 @@ class Chooser(NamedTuple):
     client_id: ClientId | None = None
 
 
+NAMED = 20
+"""How many of the values that may be chosen a refusal names; all of them are in its `allowed`."""
+
+
 class Option(NamedTuple):
     """A configuration option that the agent offers."""
 
@@ -55,11 +59,13 @@ async def set_option(daemon: Daemon, session_id: SessionId, config_id: str, valu
     option = next((each for each in options if each.config_id == config_id), None)
     if option is None:
         allowed = tuple(each.config_id for each in options)
-        raise InvalidOption("the agent offers no such option; choose one of those it offers", allowed=allowed)
+        raise InvalidOption(f"the agent offers no such option; {_offered(allowed)}", allowed=allowed)
     if isinstance(value, bool) != isinstance(option.current, bool) or (
         isinstance(value, str) and option.allowed and value not in option.allowed
     ):
-        raise InvalidOption("the option does not take this value; choose an allowed one", allowed=option.allowed)
+        raise InvalidOption(
+            f"the option does not take this value; {_offered(option.allowed)}", allowed=option.allowed
+        )
     return await _ask_option(daemon, session_id, option, value, who)
 
 
@@ -69,7 +75,7 @@ async def set_mode(daemon: Daemon, session_id: SessionId, mode: str, who: Choose
     option = _of_category(latest.config_options, "mode")
     allowed = option.allowed if option is not None else _ids(latest.modes, "id")
     if mode not in allowed:
-        raise InvalidMode("the agent does not offer this mode; choose an allowed one", allowed=allowed)
+        raise InvalidMode(f"the agent does not offer this mode; {_offered(allowed)}", allowed=allowed)
     if option is not None:
         await _ask_option(daemon, session_id, option, mode, who)
         previous = _text(option.current)
@@ -94,7 +100,7 @@ async def set_model(daemon: Daemon, session_id: SessionId, model_id: str, who: C
     option = _of_category(latest.config_options, "model")
     allowed = option.allowed if option is not None else _ids(latest.models, "modelId")
     if model_id not in allowed:
-        raise InvalidOption("the agent does not offer this model; choose an allowed one", allowed=allowed)
+        raise InvalidOption(f"the agent does not offer this model; {_offered(allowed)}", allowed=allowed)
     if option is not None:
         await _ask_option(daemon, session_id, option, model_id, who)
         previous = _text(option.current)
@@ -179,6 +185,13 @@ def _values(choices: object) -> Iterator[str]:
         if isinstance(value, str):
             yield value
         yield from _values(entry.get("options"))
+
+
+def _offered(allowed: tuple[str, ...]) -> str:
+    """What may be chosen, in words. An agent may offer hundreds of models."""
+    named = ", ".join(repr(each) for each in allowed[:NAMED])
+    more = f" and {len(allowed) - NAMED} more" if len(allowed) > NAMED else ""
+    return f"choose one of {named}{more}" if allowed else "it offers none"
 
 
 def _of_category(offered: Raw | UnsetType, category: str) -> Option | None:

@@ -226,7 +226,10 @@ def _limit_flags(flags: object) -> list[tuple[str, object]]:
 def _known(name: str, known: Mapping[str, Setting], place: str) -> Setting:
     row = known.get(name)
     if row is None:
-        near = difflib.get_close_matches(name, known, 1)
+        # Limits have a prefix in common, which would make any two of them look alike.
+        head, dot, tail = name.rpartition(".")
+        alike = {each.removeprefix(head + dot): each for each in known if each.startswith(head + dot)}
+        near = [alike[each] for each in difflib.get_close_matches(tail, alike, 1)]
         advice = f"did you mean {near[0]}?" if near else "`turnwire config` lists all there are"
         raise ConfigError(f"{place} has {name}, and there is no such setting; {advice}")
     return row

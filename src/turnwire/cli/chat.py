@@ -1,0 +1,411 @@
+"""`turnwire chat`: talk to an agent at a terminal, for as long as one likes.
+
+One session at a time is followed and shown above the line that is typed; what is typed is a prompt, or a command
+of the chat (`chat_input` says which). Ctrl-C empties the line, then cancels the turn, then leaves. Leaving is no
+cancel: the session goes on at its daemon, and the last line says how to come back.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from enum import Enum, auto
+from pathlib import Path
+from typing import Any, NoReturn
+
+import anyio
+import click
+from anyio.abc import TaskGroup
+from msgspec import Raw
+from prompt_toolkit.history import FileHistory, History, InMemoryHistory
+from rich.text import Text
+
+from turnwire.cli.asking import ask_here
+from turnwire.cli.chat_commands import CHAT_COMMANDS, choose_session, settings_of
+from turnwire.cli.chat_input import ChatCompleter, Typed, agent_commands, embeds, read_command, to_content
+from turnwire.cli.chat_place import Link, Place, newest, open_place
+from turnwire.cli.chat_screen import ChatScreen, EditorDialogue, EditorSink
+from turnwire.cli.chat_session import ChatSession
+from turnwire.cli.commands import WithAgent, agent_of, sendable_folder
+from turnwire.cli.completion import agent_names, session_ids
+from turnwire.cli.failure import tell, tell_next
+from turnwire.cli.line_editor import Choice, LineEditor
+from turnwire.cli.opening import WantedSession
+from turnwire.cli.output import printable
+from turnwire.cli.permission_view import subject
+from turnwire.cli.reach import Reach, find_daemon, meant_session, reach_options
+from turnwire.client.permission import REJECT, PermissionRequest, Reply
+from turnwire.client.port import DaemonSession
+from turnwire.errors import TurnwireError
+from turnwire.ids import PromptId
+from turnwire.runtime.clock import SystemClock
+
+EXAMPLES = """
+turnwire chat                       in the newest session of this folder, or a new one
+turnwire chat --new --agent codex   in a new session of that agent of the daemon
+turnwire chat -c                    in the session that was used last, wherever it works
+turnwire chat --resume              pick the session from a list
+turnwire chat -s SESSION            in this one
+turnwire chat -- my-agent --flag    without a daemon: start this agent, end it when you leave
+"""
+HISTORY = "chat-history"
+"""The file of what was typed, in our state folder."""
+ARMED_S = 5.0
+"""How long after a Ctrl-C another one leaves."""
+SIGNALLED = 128
+"""The exit code of a chat that a signal ends, less the signal's number."""
+
+
+class Entry(Enum):
+    """Which session a chat begins with."""
+
+    WANTED = auto()
+    LAST = auto()
+    PICKED = auto()
+
+
+@click.command(cls=WithAgent, examples=EXAMPLES)
+@click.option(
+    "-s",
+    "--session",
+    metavar="SESSION",
+    shell_complete=session_ids,
+    help="The session to talk in: its id, the beginning of it, or `last`.",
+)
+@click.option("--new", "is_new", is_flag=True, help="Make a new session.")
+@click.option("-c", "--last", "is_last", is_flag=True, help="The session that was used last, in any folder.")
+@click.option("--resume", "is_picked", is_flag=True, help="Pick the session from a list.")
+@click.option(
+    "--agent",
+    metavar="NAME",
+    shell_complete=agent_names,
+    help="The agent of the session, by its name at the daemon.",
+)
+@click.option("--cwd", metavar="DIR", default=".", help="Where the session works.  [default: here]")
+@click.option("--mode", help="Set the agent's mode first.")
+@click.option("--model", help="Set the agent's model first.")
+@reach_options
+@click.pass_context
+def chat(ctx: click.Context, is_last: bool, is_picked: bool, **options: Any) -> None:
+    """Talk to an agent: prompts are typed, turns are shown as they happen.
+
+    Type `:help` for keys and commands. Ctrl-C cancels the turn, twice it leaves; the session stays either way.
+    """
+    reach = tuple(options.pop(name) for name in ("url", "token_file", "data"))
+    wanted = WantedSession(**options)
+    entry = Entry.LAST if is_last else Entry.PICKED if is_picked else Entry.WANTED
+    if sum((is_last, is_picked, wanted.is_new, wanted.session is not None)) > 1:
+        raise click.UsageError("--session, --new, --last and --resume each name a session; give one of them")
+    if wanted.agent and (wanted.session or entry is not Entry.WANTED):
+        raise click.UsageError("a session stays with its agent; give --agent for a new one, or leave it out")
+    agent = agent_of(ctx)
+    if agent and (
+        any(reach) or wanted.session or wanted.mode or wanted.model or wanted.agent or entry is not Entry.WANTED
+    ):
+        raise click.UsageError(
+            "an agent behind `--` is started for this one chat; it has no daemon and no sessions"
+        )
+    where = agent or find_daemon(*reach)
+    if isinstance(where, Reach) and wanted.session is not None:
+        wanted = wanted._replace(session=meant_session(where, wanted.session))
+    open_chat(wanted, where, entry)
+
+
+def open_chat(wanted: WantedSession, where: Reach | tuple[str, ...], entry: Entry = Entry.WANTED) -> NoReturn:
+    """Chat until somebody leaves. Raises `UsageError` where nobody can be talked to."""
+    if not (sys.stdin.isatty() and sys.stdout.isatty()) or os.environ.get("TERM", "dumb") == "dumb":
+        raise click.UsageError(
+            "a chat needs a terminal that can move its cursor, on stdin and stdout;"
+            " for one prompt use `turnwire prompt TEXT`, or `turnwire prompt -` for stdin"
+        )
+    wanted = wanted._replace(cwd=sendable_folder(wanted.cwd))
+    sys.exit(anyio.run(Chat(wanted, where, entry).run))
+
+
+def open_history(environ: Mapping[str, str]) -> History:
+    """What was typed in earlier chats, for its user alone; only of this one if it cannot be kept."""
+    state, home = Path(environ.get("XDG_STATE_HOME", "")), environ.get("HOME")
+    if not state.is_absolute() and not home:
+        return InMemoryHistory()
+    file = (state if state.is_absolute() else Path(home or "") / ".local/state") / "turnwire" / HISTORY
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        os.close(os.open(file, os.O_CREAT | os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC, 0o600))
+        file.chmod(0o600)
+    except OSError:
+        return InMemoryHistory()
+    return FileHistory(file)
+
+
+class Chat:
+    """Somebody at a terminal, and the session that they talk in."""
+
+    def __init__(self, wanted: WantedSession, where: Reach | tuple[str, ...], entry: Entry) -> None:
+        self._wanted = wanted
+        self._where = where
+        self._entry = entry
+        self._place: Place | None = None
+        self._current: ChatSession | None = None
+        self._tasks: TaskGroup | None = None
+        self._following: anyio.CancelScope | None = None
+        """Ends with the current session."""
+        self._next: DaemonSession | None = None
+        """Where to go then; none to leave."""
+        self._early: list[str] = []
+        """What was typed before there was a session."""
+        self._completed = frozenset[str]()
+        """The agent's commands that were there for completion."""
+        self._is_armed = False
+        """The next Ctrl-C leaves."""
+        self._arming = 0
+        self._clock = SystemClock()
+        self._is_away = False
+        """The daemon is not heard."""
+        self._code = 0
+        completer = ChatCompleter(
+            {name: row.about for name, row in CHAT_COMMANDS.items()}, self._offered, self._folder
+        )
+        self._editor = LineEditor(self, completer, open_history(os.environ))
+        self._sink = EditorSink(self._editor)
+        self._dialogue = EditorDialogue(self._editor, self._sink)
+
+    async def run(self) -> int:
+        """Until somebody leaves; gives the exit code. Raises what keeps us from going on."""
+        try:
+            async with anyio.create_task_group() as tasks:
+                self._tasks = tasks
+                tasks.start_soon(self._hear_signals)
+                tasks.start_soon(self._edit, tasks.cancel_scope)
+                async with open_place(self._where, self._wanted.cwd, Link(self._lose, self._find)) as place:
+                    self._place = place
+                    await self._talk(place)
+                self._editor.close()
+                tasks.cancel_scope.cancel()
+        finally:
+            self._tell_way_back()
+        return self._code
+
+    async def _edit(self, scope: anyio.CancelScope) -> None:
+        try:
+            await self._editor.run()
+        finally:
+            scope.cancel()
+
+    async def _talk(self, place: Place) -> None:
+        session = await self._first(place)
+        while session is not None:
+            own = set[PromptId]()
+            self._current = current = ChatSession(session, ChatScreen(self._sink, own), self, own)
+            self.note(f"session {session.session_id}; :help has keys and commands")
+            with anyio.CancelScope() as self._following:
+                await current.run()
+                # It was closed. Whoever reads that goes elsewhere, or leaves.
+                await anyio.sleep_forever()
+            self._sink.pause()
+            await current.settle_cancels()
+            session, self._next = self._next, None
+
+    async def _first(self, place: Place) -> DaemonSession | None:
+        wanted = self._wanted
+        if self._entry is Entry.LAST:
+            wanted = wanted._replace(session=await newest(place))
+        elif self._entry is Entry.PICKED:
+            wanted = wanted._replace(session=await choose_session(self, None))
+            if wanted.session is None:
+                return None
+        return await place.enter(wanted)
+
+    # -- what is typed (`Typist`) ------------------------------------------------------------------------------
+
+    def take(self, text: str) -> None:
+        current = self._current
+        if current is None or not current.is_read.is_set():
+            # What a text means depends on what the agent offers.
+            self._early.append(text)
+            return
+        command = read_command(text, CHAT_COMMANDS, self._offered())
+        if command is not None:
+            self._start(self._obey, command)
+        else:
+            self._prompt(current, text)
+
+    def _prompt(self, current: ChatSession, text: str) -> None:
+        embedded = embeds(Raw(current.capabilities))
+        current.prompt(text, to_content(text, self._folder(), embedded=embedded))
+        self._editor.refresh()
+
+    async def _obey(self, command: Typed) -> None:
+        row = CHAT_COMMANDS.get(command.name)
+        if row is None:
+            self.note(f"there is no command :{command.name}; :help lists those there are")
+            return
+        try:
+            await row.run(self, command.argument)
+        except TurnwireError as error:
+            self.note(str(error) or error.code)
+
+    def interrupt(self) -> None:
+        if self._is_armed:
+            self.leave()
+            return
+        self._arming += 1
+        self._is_armed = True
+        self._start(self._disarm, self._arming)
+        self.cancel()
+
+    async def _disarm(self, arming: int) -> None:
+        """Who presses Ctrl-C much later means the turn that runs then."""
+        await self._clock.sleep(ARMED_S)
+        if arming == self._arming:
+            self._is_armed = False
+            self._editor.refresh()
+
+    def end(self) -> None:
+        self.leave()
+
+    def typed(self) -> None:
+        self._is_armed = False
+
+    def waiting(self) -> Sequence[str]:
+        lines = () if self._current is None else self._current.waiting_lines()
+        return [*lines, *(f"  will be sent: {' '.join(printable(each).split())}" for each in self._early)]
+
+    def state(self) -> str:
+        current = self._current
+        if current is None:
+            return "opening a session; Ctrl-D leaves"
+        parts = [self._activity(current)]
+        if self._is_armed:
+            parts.append("Ctrl-C again leaves")
+        elif current.active is not None:
+            parts.append("Ctrl-C cancels")
+        view = current.view
+        chosen = [settings_of(view).get(each) for each in ("mode", "model")]
+        parts += [view.session.agent_name or "", *(f"{each.what} {each.current}" for each in chosen if each)]
+        return printable(" · ".join(each for each in parts if each))
+
+    def _activity(self, current: ChatSession) -> str:
+        if self._is_away:
+            return "the daemon is away; waiting for it"
+        if current.active is None:
+            return ""
+        if current.is_cancelling:
+            return "cancelling"
+        return "the agent asks" if current.view.permissions else self._sink.activity or "working"
+
+    def _offered(self) -> Mapping[str, str]:
+        return {} if self._current is None else agent_commands(self._current.view)
+
+    def _folder(self) -> Path | None:
+        if self._current is None or self._place is None:
+            return None
+        return self._place.folder(self._current.view.session.cwd)
+
+    # -- what commands and sessions want of the terminal (`Desk`, `Console`) -----------------------------------
+
+    @property
+    def place(self) -> Place:
+        assert self._place is not None, "commands are obeyed in a session only"
+        return self._place
+
+    @property
+    def current(self) -> ChatSession:
+        assert self._current is not None, "commands are obeyed in a session only"
+        return self._current
+
+    async def choose(self, title: str, choices: Sequence[Choice], at: int | None = None) -> int | None:
+        return await self._editor.choose(title, choices, at)
+
+    def note(self, words: str) -> None:
+        self._sink.note(Text(printable(words), style="dim"))
+
+    def refresh(self) -> None:
+        if self._early and self._current is not None and self._current.is_read.is_set():
+            early, self._early = self._early, []
+            for text in early:
+                self.take(text)
+        offered = frozenset(self._offered())
+        if offered != self._completed:
+            self._completed = offered
+            self._editor.complete()
+        self._editor.refresh()
+
+    def restore(self, text: str) -> None:
+        self._editor.restore(text)
+
+    async def answer(self, permission: PermissionRequest) -> Reply | None:
+        dialogue = self._dialogue
+        if permission.form is not None and not permission.options:
+            # What is being typed is not for the form.
+            chosen = await dialogue.choose(["fill in the form", "say no"], f"the agent asks: {subject(permission)}")
+            if chosen != 0:
+                return None if chosen is None else permission.reply(REJECT)
+        return await ask_here(permission, dialogue)
+
+    def begin(self, agent: str | None) -> None:
+        self._start(self._go, WantedSession(None, True, self._wanted.cwd, None, None, agent))
+
+    def resume(self, session_id: str) -> None:
+        self._start(self._go, WantedSession(session_id, False, self._wanted.cwd, None, None))
+
+    async def _go(self, wanted: WantedSession) -> None:
+        """Open it before the one that is there is left: if it cannot be had, nothing has changed."""
+        try:
+            self._next = await self.place.enter(wanted)
+        except TurnwireError as error:
+            self.note(str(error) or error.code)
+            return
+        self._stop_following()
+
+    def cancel(self) -> None:
+        if self._current is not None and self._tasks is not None:
+            self._current.cancel(self._tasks)
+        self._editor.refresh()
+
+    def ask_again(self) -> None:
+        if self._tasks is not None and not self.current.ask_again(self._tasks):
+            self.note("nothing is asked")
+
+    def leave(self) -> None:
+        self._next = None
+        if self._current is None:
+            self._editor.close()
+        else:
+            self._stop_following()
+
+    def _stop_following(self) -> None:
+        if self._following is not None:
+            self._following.cancel()
+
+    def _start(self, function: Callable[..., Coroutine[Any, Any, None]], *args: Any) -> None:
+        assert self._tasks is not None, "keys are heard only while it runs"
+        self._tasks.start_soon(function, *args)
+
+    # -- the world outside -------------------------------------------------------------------------------------
+
+    def _lose(self) -> None:
+        self._is_away = True
+        self._editor.refresh()
+
+    def _find(self) -> None:
+        self._is_away = False
+        self._editor.refresh()
+
+    async def _hear_signals(self) -> None:
+        with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGHUP) as signals:
+            async for number in signals:
+                self._code = SIGNALLED + number
+                self.leave()
+
+    def _tell_way_back(self) -> None:
+        current = self._current
+        if current is None or self._place is None:
+            return
+        goes_on = ", and its turn goes on" if current.active is not None else ""
+        if self._place.alone:
+            tell("left; the agent ends with the chat")
+            return
+        tell(f"left; session {current.session.session_id} stays{goes_on}")
+        tell_next(f"turnwire chat -s {current.session.session_id}")

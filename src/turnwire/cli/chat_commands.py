@@ -1,0 +1,305 @@
+"""The chat's own commands: what each does, most of them by a menu.
+
+A name behind the command is taken as it is, so who knows it needs no menu. What the agent or the daemon refuses is
+said by whoever runs the command.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import NamedTuple, Protocol
+
+import msgspec
+from msgspec import UNSET, Raw
+
+from turnwire.cli.chat_input import agent_commands
+from turnwire.cli.chat_place import ListedSession, Place
+from turnwire.cli.chat_session import ChatSession
+from turnwire.cli.line_editor import Choice
+from turnwire.cli.output import printable
+from turnwire.core.translate.members import entries, members, text_of
+from turnwire.core.view import View
+from turnwire.ids import PromptId
+from turnwire.wire.jsonrpc import UNREADABLE
+
+LISTED = 20
+"""Sessions in a menu; others by their ids."""
+WORDS = 60
+"""Characters of a prompt in a menu."""
+
+KEYS = """\
+Enter          send; while a turn runs it waits behind it
+Alt-Enter      a new line (also Ctrl-J); what is pasted stays one prompt
+Tab            complete /commands, :commands and @files
+Up, Ctrl-R     what was sent before
+Ctrl-C         empties the line; else cancels the turn; twice leaves
+Ctrl-D         leaves; the session stays"""
+
+
+class Desk(Protocol):
+    """What a command works with."""
+
+    @property
+    def place(self) -> Place: ...
+
+    @property
+    def current(self) -> ChatSession: ...
+
+    async def choose(self, title: str, choices: Sequence[Choice], at: int | None = None) -> int | None: ...
+
+    def note(self, words: str) -> None: ...
+
+    def begin(self, agent: str | None) -> None:
+        """Go to a new session."""
+        ...
+
+    def resume(self, session_id: str) -> None:
+        """Go to another session."""
+        ...
+
+    def cancel(self) -> None: ...
+
+    def ask_again(self) -> None: ...
+
+    def restore(self, text: str) -> None: ...
+
+    def leave(self) -> None: ...
+
+
+class Row(NamedTuple):
+    """A command."""
+
+    about: str
+    run: Callable[[Desk, str], Awaitable[None]]
+
+
+class Value(NamedTuple):
+    """What something can be set to."""
+
+    value: str | bool
+    name: str
+    about: str = ""
+
+
+class Setting(NamedTuple):
+    """Something that the agent can be set to."""
+
+    what: str
+    """`mode`, `model`, or the id of an option."""
+    name: str
+    current: str | bool | None
+    values: list[Value]
+
+
+# -- what the agent offers -------------------------------------------------------------------------------------
+
+
+def settings_of(view: View) -> dict[str, Setting]:
+    """All that can be chosen at the agent, by what it is. An option for the mode stands for the modes."""
+    latest, found = view.latest, dict[str, Setting]()
+    for what, listed, key, current in (
+        ("mode", latest.modes, "id", latest.mode),
+        ("model", latest.models, "modelId", latest.model),
+    ):
+        values = [] if listed is UNSET else _values(listed, key)
+        if values:
+            found[what] = Setting(what, what, current, values)
+    options = [] if latest.config_options is UNSET else entries(latest.config_options)
+    for option in (members(each) for each in options):
+        config_id, category = text_of(option, "configId") or text_of(option, "id"), text_of(option, "category")
+        if config_id is None:
+            continue
+        what = category if category in ("mode", "model") else config_id
+        values = _values(option.get("options") or Raw(b"[]"), "value")
+        if not values and _read(option.get("currentValue")) in (True, False):
+            values = [Value(True, "on"), Value(False, "off")]
+        if values:
+            found[what] = Setting(
+                what, text_of(option, "name") or config_id, _read(option.get("currentValue")), values
+            )
+    return found
+
+
+def _values(listed: Raw, key: str) -> list[Value]:
+    found: list[Value] = []
+    for each in (members(entry) for entry in entries(listed)):
+        value = text_of(each, key)
+        if value is not None:
+            found.append(Value(value, text_of(each, "name") or value, text_of(each, "description") or ""))
+        elif "options" in each:
+            # A group of values.
+            found += _values(each["options"], key)
+    return found
+
+
+def _read(value: Raw | None) -> str | bool | None:
+    try:
+        return None if value is None else msgspec.json.decode(value, type=str | bool | None)  # pyright: ignore[reportReturnType]
+    except UNREADABLE:
+        return None
+
+
+# -- the commands ----------------------------------------------------------------------------------------------
+
+
+async def _help(desk: Desk, argument: str) -> None:
+    width = max(map(len, CHAT_COMMANDS))
+    own = "\n".join(f":{name:<{width}}  {row.about}" for name, row in CHAT_COMMANDS.items())
+    offered = agent_commands(desk.current.view)
+    listed = f"\n\nThe agent's own: {', '.join(f'/{each}' for each in offered)}" if offered else ""
+    desk.note(f"{KEYS}\n\n{own}\n\n/name is the agent's command, or one of these if it has none.{listed}")
+
+
+async def _set(desk: Desk, setting: Setting | None, what: str, argument: str) -> None:
+    if setting is None:
+        desk.note(f"the agent offers no {what} to choose")
+        return
+    value = next((each.value for each in setting.values if argument and argument in (each.value, each.name)), None)
+    if value is None and argument:
+        names = ", ".join(str(each.value) for each in setting.values)
+        desk.note(f"there is no {what} {argument!r}; there are: {names}")
+        return
+    if value is None:
+        at = next((at for at, each in enumerate(setting.values) if each.value == setting.current), None)
+        choices = [Choice(printable(each.name), _line(each.about)) for each in setting.values]
+        chosen = await desk.choose(f"{setting.name}: which one?", choices, at)
+        if chosen is None:
+            return
+        value = setting.values[chosen].value
+    await desk.place.set(desk.current.session.session_id, setting.what, value)
+    desk.note(f"{setting.name} is {value if isinstance(value, str) else 'on' if value else 'off'} now")
+
+
+async def _mode(desk: Desk, argument: str) -> None:
+    await _set(desk, settings_of(desk.current.view).get("mode"), "mode", argument)
+
+
+async def _model(desk: Desk, argument: str) -> None:
+    await _set(desk, settings_of(desk.current.view).get("model"), "model", argument)
+
+
+async def _config(desk: Desk, argument: str) -> None:
+    name, _, value = argument.partition(" ")
+    settings = settings_of(desk.current.view)
+    if not settings or name:
+        await _set(desk, settings.get(name), "option" if not name else f"option {name!r}", value.strip())
+        return
+    found = list(settings.values())
+    choices = [Choice(printable(each.name), printable(str(each.current))) for each in found]
+    chosen = await desk.choose("Which option?", choices, 0)
+    if chosen is not None:
+        await _set(desk, found[chosen], "option", "")
+
+
+async def _new(desk: Desk, argument: str) -> None:
+    desk.begin(argument or desk.current.view.session.agent_name)
+
+
+async def _agent(desk: Desk, argument: str) -> None:
+    if argument:
+        desk.begin(argument)
+        return
+    agents = await desk.place.agents()
+    if not agents:
+        desk.note("there is one agent here, the one that was started")
+        return
+    choices = [Choice(printable(each.label or each.name), _line(each.why or "")) for each in agents]
+    chosen = await desk.choose("A new session with which agent?", choices, 0)
+    if chosen is not None:
+        desk.begin(agents[chosen].name)
+
+
+async def _sessions(desk: Desk, argument: str) -> None:
+    if argument:
+        desk.resume(argument)
+        return
+    chosen = await choose_session(desk, desk.current.session.session_id)
+    if chosen is not None:
+        desk.resume(chosen)
+
+
+async def choose_session(desk: Desk, current: str | None) -> str | None:
+    """A session that somebody picked; none if nobody did."""
+    found = list(await desk.place.sessions())[:LISTED]
+    if not found:
+        desk.note("there is no session yet")
+        return None
+    at = next((at for at, each in enumerate(found) if each.session_id == current), 0)
+    chosen = await desk.choose("Which session?", [_session_line(each, current) for each in found], at)
+    return None if chosen is None else found[chosen].session_id
+
+
+def _session_line(session: ListedSession, current: str | None) -> Choice:
+    here = "this one" if session.session_id == current else session.updated_at[:16].replace("T", " ")
+    about = " · ".join(each for each in (here, session.state, session.agent, session.cwd) if each)
+    return Choice(_line(session.title or session.session_id), printable(about))
+
+
+async def _queue(desk: Desk, argument: str) -> None:
+    current = desk.current
+    waiting = current.waiting()
+    if not waiting:
+        desk.note("nothing waits")
+        return
+    texts = [current.view.user_text(each) or "" for each in waiting]
+    chosen = await desk.choose("What waits: change which one?", [Choice(_line(each)) for each in texts], 0)
+    if chosen is None:
+        return
+    acts = [Choice("take it back", "to change it, and send it again"), Choice("remove it"), Choice("to the front")]
+    act = await desk.choose(_line(texts[chosen]), acts, 0)
+    if act is not None:
+        await _change_queue(desk, waiting[chosen], texts[chosen], act)
+
+
+async def _change_queue(desk: Desk, prompt_id: PromptId, text: str, act: int) -> None:
+    session = desk.current.session
+    if act == len(("take it back", "remove it")):
+        await session.edit(prompt_id, None, 0)
+        return
+    await session.remove(prompt_id)
+    if act == 0:
+        desk.restore(text)
+
+
+async def _cancel(desk: Desk, argument: str) -> None:
+    if desk.current.active is None:
+        desk.note("no turn runs")
+    else:
+        desk.cancel()
+
+
+async def _answer(desk: Desk, argument: str) -> None:
+    desk.ask_again()
+
+
+async def _explain(desk: Desk, argument: str) -> None:
+    current = desk.current
+    for each in await desk.place.explain(current.session.session_id, list(current.view.permissions.values())):
+        desk.note(each.words + ("" if each.next is None else f"\n  next: {each.next}"))
+
+
+async def _quit(desk: Desk, argument: str) -> None:
+    desk.leave()
+
+
+def _line(text: str) -> str:
+    words = " ".join(printable(text).split())
+    return words if len(words) <= WORDS else f"{words[: WORDS - 1]}…"
+
+
+CHAT_COMMANDS: Mapping[str, Row] = {
+    "help": Row("keys and commands", _help),
+    "new": Row("a new session", _new),
+    "sessions": Row("go to another session", _sessions),
+    "resume": Row("the same", _sessions),
+    "agent": Row("another agent, new session", _agent),
+    "mode": Row("choose the agent's mode", _mode),
+    "model": Row("choose the agent's model", _model),
+    "config": Row("choose any of its options", _config),
+    "queue": Row("see and change what waits", _queue),
+    "cancel": Row("cancel the turn that runs", _cancel),
+    "answer": Row("ask again what was asked", _answer),
+    "explain": Row("why does nothing happen?", _explain),
+    "quit": Row("leave; the session stays", _quit),
+}
+"""By name, in the order of the help."""

@@ -1,0 +1,152 @@
+"""deploy/Dockerfile and compose.yaml, as far as a machine without Docker can tell: what they name is there.
+
+What an image would start is started, with its settings, and is found healthy by its own check.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import json
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+import yaml
+from tests.cli.rig import environment, served
+
+from turnwire.server.settings.declared import Settings
+from turnwire.testing.patience import WAIT_S
+
+ROOT = Path(__file__).resolve().parents[2]
+DEPLOY = ROOT / "deploy"
+INSTRUCTIONS = {
+    *("FROM", "WORKDIR", "COPY", "RUN", "USER", "VOLUME", "ENV", "EXPOSE", "STOPSIGNAL", "HEALTHCHECK"),
+    *("ENTRYPOINT", "CMD"),
+}
+
+
+class Instruction(NamedTuple):
+    name: str
+    rest: str
+
+
+def instructions() -> list[Instruction]:
+    """The Dockerfile, with its continued lines joined."""
+    text = re.sub(r"^#.*\n", "", (DEPLOY / "Dockerfile").read_text(encoding="utf-8"), flags=re.MULTILINE)
+    lines = re.sub(r"\\\n", " ", text).splitlines()
+    return [Instruction(*line.split(maxsplit=1)) for line in lines if line.strip()]
+
+
+def rest_of(name: str) -> list[str]:
+    return [each.rest for each in instructions() if each.name == name]
+
+
+def image_environment() -> dict[str, str]:
+    pairs = [word.partition("=") for rest in rest_of("ENV") for word in shlex.split(rest)]
+    return {name: value for name, _, value in pairs}
+
+
+def copied() -> list[str]:
+    """What is copied out of the repository."""
+    found = [shlex.split(rest) for rest in rest_of("COPY")]
+    return [source for words in found if not words[0].startswith("--") for source in words[:-1]]
+
+
+def is_ignored(path: str) -> bool:
+    ignored = False
+    for line in (DEPLOY / "Dockerfile.dockerignore").read_text(encoding="utf-8").splitlines():
+        pattern = line.removeprefix("!")
+        if line and not line.startswith("#") and (fnmatch.fnmatch(path, pattern) or path.startswith(f"{pattern}/")):
+            ignored = not line.startswith("!")
+    return ignored
+
+
+def compose() -> dict[str, Any]:
+    return yaml.safe_load((DEPLOY / "compose.yaml").read_text(encoding="utf-8"))
+
+
+def test_the_dockerfile_says_nothing_that_docker_does_not_know() -> None:
+    assert {each.name for each in instructions()} <= INSTRUCTIONS
+    assert instructions()[0].name == "FROM"
+    for name in ("VOLUME", "ENTRYPOINT", "CMD"):
+        assert all(isinstance(json.loads(rest), list) for rest in rest_of(name)), name
+
+
+@pytest.mark.parametrize("source", copied())
+def test_what_an_image_copies_is_there_and_reaches_the_builder(source: str) -> None:
+    assert (ROOT / source).exists()
+    assert not is_ignored(source)
+
+
+def test_what_an_image_does_not_need_stays_out_of_the_build() -> None:
+    assert [path for path in (".git", ".venv", "tests", "docs/cli.md") if not is_ignored(path)] == []
+
+
+def test_a_wheel_can_be_made_of_what_is_copied() -> None:
+    project = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    built_from = re.findall(r'^(?:readme = |license-files = \[)"([^"]+)"', project, flags=re.MULTILINE)
+    shared = re.search(
+        r"^\[tool\.hatch\.build\.targets\.wheel\.shared-data\]\n((?:\".*\n)+)", project, re.MULTILINE
+    )
+    assert shared is not None
+    needed = [*built_from, "pyproject.toml", "src", *re.findall(r'^"([^"]+)" =', shared[1], flags=re.MULTILINE)]
+    assert set(needed) <= set(copied())
+
+
+def test_every_setting_of_the_image_is_one_of_ours() -> None:
+    names = {f"TURNWIRE_{name.upper()}" for name in Settings.__dataclass_fields__}
+    assert set(image_environment()) <= names
+
+
+def test_the_image_does_not_run_as_root_and_keeps_its_log_in_a_volume() -> None:
+    [user] = rest_of("USER")
+    assert any(f"useradd --system --uid 10001 --create-home {user}" in rest for rest in rest_of("RUN"))
+    volumes = json.loads(rest_of("VOLUME")[0])
+    assert {image_environment()["TURNWIRE_DATA"], image_environment()["TURNWIRE_CWD"]} == set(volumes)
+
+
+def test_what_the_image_starts_runs_and_its_health_check_finds_it(tmp_path: Path) -> None:
+    [entry], [command] = rest_of("ENTRYPOINT"), rest_of("CMD")
+    assert [*json.loads(entry), *json.loads(command)] == ["turnwire", "serve"]
+    (tmp_path / "work").mkdir()
+    inside = {name: value.replace("/data", str(tmp_path / "data")) for name, value in image_environment().items()}
+    # As in the image, but for the folders, and for the address: a test is for this machine only.
+    inside |= {"TURNWIRE_CWD": str(tmp_path / "work"), "TURNWIRE_HOST": "127.0.0.1", "TURNWIRE_TOKEN": "a" * 32}
+    [check] = rest_of("HEALTHCHECK")
+    words: list[str] = json.loads(check[check.index("CMD") + len("CMD") :])
+    with served(tmp_path, builtin=True, **inside) as daemon:
+        port = daemon.url.rpartition(":")[2]
+        env = environment(tmp_path, TURNWIRE_PORT=port)
+
+        def healthy() -> int:
+            return subprocess.run(
+                [sys.executable, *words[1:]], env=env, timeout=WAIT_S, check=False, capture_output=True
+            ).returncode
+
+        assert words[0] == "python"
+        assert healthy() == 0
+        assert "Hello" in daemon.said(daemon.session(cwd=str(tmp_path / "work")), "hello")
+        assert daemon.stop() == 0
+        assert healthy() != 0
+
+
+def test_compose_builds_this_image_and_keeps_its_volumes() -> None:
+    [service] = compose()["services"].values()
+    build = service["build"]
+    assert (DEPLOY / build["context"] / build["dockerfile"]).samefile(DEPLOY / "Dockerfile")
+    mounted = dict(each.split(":") for each in service["volumes"])
+    assert set(mounted.values()) == set(json.loads(rest_of("VOLUME")[0]))
+    assert set(mounted) == set(compose()["volumes"])
+
+
+def test_compose_waits_for_longer_than_a_drain_and_opens_the_port_to_this_machine_only() -> None:
+    [service] = compose()["services"].values()
+    assert int(service["stop_grace_period"].removesuffix("s")) > 30
+    assert service["ports"] == [f"127.0.0.1:4170:{image_environment()['TURNWIRE_PORT']}"]
+    assert service["environment"]["TURNWIRE_TOKEN"].startswith("${TURNWIRE_TOKEN:?"), (
+        "it starts with no token of its own"
+    )
