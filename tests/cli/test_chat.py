@@ -8,7 +8,7 @@ import stat
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from tests.cli.rig import SCRIPTED, Served, run, served
@@ -50,8 +50,9 @@ def last_prompt(daemon: Served, session: str) -> list[dict[str, Any]]:
     events = daemon.run("export", session).lines
     prompt = [each["promptId"] for each in events if each["type"] == "turn_complete"][-1]
     said = [each["data"] for each in events if each.get("promptId") == prompt and each["type"] == "session_update"]
-    chunks = [each["update"] for each in said if not each.get("echo")]
-    return [each["content"] for each in chunks if each["sessionUpdate"] == "user_message_chunk"]
+    updates = [each["update"] for each in said if not each.get("echo")]
+    content: Any = next(each["content"] for each in updates if each["sessionUpdate"].startswith("user_message"))
+    return cast("list[dict[str, Any]]", content if isinstance(content, list) else [content])
 
 
 # -- a turn ------------------------------------------------------------------------------------------------------
@@ -269,13 +270,24 @@ def test_a_command_that_is_none_says_so(daemon: Served) -> None:
         terminal.until("there is no command :nonsense")
 
 
+def test_the_built_in_agent_is_given_what_is_in_a_file(builtin: Served) -> None:
+    (builtin.home / "note.md").write_text("remember\n")
+    session = builtin.session(cwd=str(builtin.home))
+    with chatting(builtin, "-s", session) as terminal:
+        terminal.type("hello @note.md", ENTER)
+        builtin.until(session, "turn_complete")
+        terminal.type(CTRL_D)
+        assert terminal.finish() == 0
+    assert last_prompt(builtin, session)[1]["resource"]["text"] == "remember\n"
+
+
 def test_a_file_is_completed_behind_an_at_and_goes_to_the_agent(daemon: Served) -> None:
     (daemon.home / "chat files").mkdir(exist_ok=True)
     (daemon.home / "chat files" / "poem.txt").write_text("one end\n")
     (daemon.home / "chat-large.bin").write_bytes(b"\xff" * 10)
     session = daemon.session(cwd=str(daemon.home))
     with chatting(daemon, "-s", session) as terminal:
-        terminal.type("read @chat")
+        terminal.type("look @chat")
         terminal.until("chat files/")
         terminal.type(" ", "\x7f")
         terminal.type("\x7f" * 5, '@"chat files/po')
@@ -285,7 +297,7 @@ def test_a_file_is_completed_behind_an_at_and_goes_to_the_agent(daemon: Served) 
         terminal.type(" and @chat-large.bin.", ENTER)
         daemon.until(session, "turn_complete")
     words, poem, large = last_prompt(daemon, session)
-    assert words["text"] == 'read @"chat files/poem.txt" and @chat-large.bin.'
+    assert words["text"] == 'look @"chat files/poem.txt" and @chat-large.bin.'
     assert poem["resource"]["text"] == "one end\n"
     assert poem["resource"]["uri"] == (daemon.home / "chat files" / "poem.txt").as_uri()
     assert large["type"] == "resource_link", "what is no text is linked"
