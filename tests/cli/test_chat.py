@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 import stat
+import subprocess
+import sys
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, cast
 
 import pytest
-from tests.cli.rig import SCRIPTED, Served, run, served
+from tests.cli.rig import SCRIPTED, WAIT_S, Served, run, served
 from tests.cli.shown import (
     ALT_ENTER,
     CTRL_C,
@@ -524,3 +527,32 @@ def test_a_narrow_terminal_shows_all_of_it(daemon: Served) -> None:
         terminal.type(":help", ENTER)
         terminal.until(":quit")
         assert all(len(line) <= 40 for line in terminal.shown.lines)
+
+
+def test_a_menu_that_is_higher_than_the_terminal_shows_the_line_that_is_looked_at(daemon: Served) -> None:
+    for _ in range(12):
+        daemon.session()
+    with chatting(daemon, "--new", rows=10, columns=60) as terminal:
+        terminal.type(":sessions", ENTER)
+        terminal.until(lambda shown: any(line.startswith("> 1. ") for line in shown.lines), "the first line")
+        terminal.type(UP, UP)
+        terminal.until(
+            lambda shown: bool(re.search(r"^> 1\d\. ", "\n".join(shown.lines), re.M)), "the last but one"
+        )
+
+
+def test_a_session_that_is_closed_says_so_and_the_chat_goes_elsewhere(daemon: Served) -> None:
+    session = daemon.session()
+    with chatting(daemon, "-s", session) as terminal:
+        daemon.ask("DELETE", f"/session/{session}")
+        terminal.until("the session is closed")
+        terminal.type("echo lost", ENTER)
+        terminal.until("> echo lost")
+        terminal.type(CTRL_C, ":new", ENTER)
+        terminal.until(lambda shown: shown.text.count(HINT) == 2, "another session")
+
+
+def test_only_a_chat_pays_for_the_line_editor() -> None:
+    look = "import sys, turnwire.cli.main, turnwire.cli.prompt; print('prompt_toolkit' in sys.modules)"
+    shown = subprocess.run([sys.executable, "-c", look], capture_output=True, text=True, timeout=WAIT_S, check=True)
+    assert shown.stdout == "False\n"

@@ -11,6 +11,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Coroutine, Mapping, Sequence
+from contextlib import suppress
 from enum import Enum, auto
 from pathlib import Path
 from typing import Any, NoReturn
@@ -174,7 +175,9 @@ class Chat:
 
     async def _edit(self, scope: anyio.CancelScope) -> None:
         try:
-            await self._editor.run()
+            # The end of its input is how a terminal that is gone looks.
+            with suppress(EOFError):
+                await self._editor.run()
         finally:
             scope.cancel()
 

@@ -32,6 +32,7 @@ SHOWN_TURNS = 3
 """Turns of the past that are shown when a session is entered."""
 FAREWELL_S = 2.0
 """How long leaving waits for a cancel that is on its way."""
+CLOSED = "the session is closed; :new begins another, :sessions lists those there are"
 
 
 class Console(Protocol):
@@ -72,6 +73,8 @@ class ChatSession:
         """What the agent said that it can do."""
         self.is_read = anyio.Event()
         """All that had happened before we came is known."""
+        self.is_closed = False
+        """Nothing happens in it any more."""
         self._screen = screen
         self._console = console
         self._own = own
@@ -90,7 +93,8 @@ class ChatSession:
             tasks.start_soon(self._send)
             await self._follow(tasks)
             tasks.cancel_scope.cancel()
-        self._console.note("the session is closed; :new begins another, :sessions lists those there are")
+        self.is_closed = True
+        self._console.note(CLOSED)
 
     # -- following ---------------------------------------------------------------------------------------------
 
@@ -191,6 +195,10 @@ class ChatSession:
 
     def prompt(self, text: str, content: Content) -> None:
         """Send it as soon as those before it are sent."""
+        if self.is_closed:
+            self._console.note(CLOSED)
+            self._console.restore(text)
+            return
         # One key for all tries: a prompt whose answer is lost is still one prompt.
         unsent = Unsent(text, content, f"chat-{new_ids.prompt_id()}")
         self._unsent.append(unsent)

@@ -253,8 +253,9 @@ class LineEditor:
         rows: StyleAndTextTuples = [("bold", menu.title)]
         for number, choice in enumerate(menu.choices):
             is_at = number == menu.at
-            mark = ">" if is_at else " "
-            rows.append(("class:chosen" if is_at else "", f"\n{mark} {number + 1}. {choice.label}"))
+            # A menu that is too high is moved until the line with the cursor can be seen.
+            rows += [("", "\n"), *([("[SetCursorPosition]", "")] if is_at else [])]
+            rows.append(("class:chosen" if is_at else "", f"{'>' if is_at else ' '} {number + 1}. {choice.label}"))
             if choice.about:
                 rows.append(("class:dim", f"  {choice.about}"))
         return rows

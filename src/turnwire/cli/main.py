@@ -20,6 +20,7 @@ EXAMPLES = """
 turnwire serve                              run the daemon with the built-in agent
 turnwire serve -- my-agent --flag           run it with an agent of yours
 turnwire prompt "what does this project do?"   ask, in a new session of this folder
+turnwire chat                               talk to the agent
 turnwire prompt "say hello" -- my-agent     ask without a daemon
 turnwire explain SESSION                    why does nothing happen?
 turnwire doctor                             is everything in place?
