@@ -78,7 +78,7 @@ class Entry(Enum):
 @reach_options
 @click.pass_context
 def chat(ctx: click.Context, is_last: bool, is_picked: bool, **options: Any) -> None:
-    """Talk to an agent: prompts are typed, turns are shown as they happen.
+    """Talk to an agent at the terminal: prompts are typed, turns are shown as they happen.
 
     Type `:help` for keys and commands. Ctrl-C cancels the turn, twice it leaves; the session stays either way.
     """
@@ -353,7 +353,7 @@ class Chat:
         self._editor.refresh()
 
     def ask_again(self) -> None:
-        if self._tasks is not None and not self.current.ask_again(self._tasks):
+        if not self.current.ask_again():
             self.note("nothing is asked")
 
     def leave(self) -> None:
