@@ -188,6 +188,20 @@ class Limits:
         3600,
         "package runners download the agent before its first word; that takes up to a minute",
     )
+    initialize_text_s: float = _bound(
+        10.0,
+        "seconds",
+        0.05,
+        3600,
+        "some agents greet before they speak ACP; who greets and says no more is another program",
+    )
+    initialize_silent_s: float = _bound(
+        3.0,
+        "seconds",
+        0.05,
+        3600,
+        "most agents answer sooner; whoever waits longer wants to know for what",
+    )
     stop_eof_s: float = _bound(
         2.0,
         "seconds",

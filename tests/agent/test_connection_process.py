@@ -89,7 +89,7 @@ async def test_a_process_that_is_to_end_ends_its_turns_first(how: str) -> None:
             agent.process.send_signal(signal.Signals[how])
         assert await driver.end_of(request) == "cancelled"
         assert driver.said() == "begun stopped"
-        assert await agent.exited() == 0
+        assert await agent.exited() == (130 if how == "SIGINT" else 0)
 
 
 # -- in process ----------------------------------------------------------------------------------------------------

@@ -365,7 +365,7 @@ def test_a_new_session_begins_where_one_is_asked_for(daemon: Served) -> None:
         terminal.type(":new", ENTER)
         terminal.until(lambda shown: shown.text.count(HINT) == 2, "another session")
         terminal.type(":resume s_0000", ENTER)
-        terminal.until("no session 's_0000'")
+        terminal.until("no session has the id 's_0000'")
         terminal.type("echo 'still here'", ENTER)
         terminal.until(lambda shown: "still here" in shown.lines, "the chat goes on")
 

@@ -183,3 +183,18 @@ def test_an_agent_that_speaks_both_versions_can_be_held_to_the_first(
     with served(tmp_path, *flags, builtin=True) as daemon:
         exported = daemon.run("export", daemon.session()).out
         assert f'"protocolVersion":{version}' in exported
+
+
+def test_a_folder_outside_is_refused_with_those_that_are_allowed_and_how_to_allow_it(tmp_path: Path) -> None:
+    allowed, other = tmp_path / "allowed", tmp_path / "other"
+    for each in (allowed, other):
+        each.mkdir()
+    with served(tmp_path, "--cwd", str(allowed)) as daemon:
+        ran = daemon.run("prompt", "--cwd", str(other), "hello")
+        status, refusal = daemon.refused("POST", "/session", {"cwd": str(other)})
+
+    assert ran.code == 77
+    assert f"outside the allowed directories: {allowed}; choose" in ran.err
+    assert "--cwd DIR" in ran.err
+    assert status == 403
+    assert str(allowed) in str(refusal)

@@ -1,9 +1,10 @@
-"""`acpx`, a published ACP client for the command line, with `turnwire stdio` as its agent."""
+"""`acpx`, a published ACP client for the command line, with `turnwire stdio` and `turnwire agent` as its agent."""
 
 from __future__ import annotations
 
 import os
 import shlex
+import sys
 from pathlib import Path
 
 import anyio
@@ -23,11 +24,25 @@ ASKS = frozenset({"initialize", "session/new", "session/prompt", "session/close"
 
 
 async def acpx(folder: Path, profile: str, form: str, prompt: str) -> str:
-    """One prompt in a session of its own; gives what acpx prints."""
+    """One prompt to the scripted agent behind `turnwire stdio`; gives what acpx prints."""
+    return await acpx_with(stdio_command(folder / "data", scripted("--profile", profile)), folder, form, prompt)
+
+
+async def acpx_with(command: list[str], folder: Path, form: str, prompt: str) -> str:
+    """One prompt in a session of its own."""
     if not (ACPX / ".installed").exists() or not NODE.exists():
         absent(f"{ACPX.relative_to(ROOT)} is not there; run: make peers")
-    agent = shlex.join(stdio_command(folder / "data", scripted("--profile", profile)))
-    words = ["--agent", agent, "--cwd", str(folder), "--approve-all", "--format", form, "exec", prompt]
+    words = [
+        "--agent",
+        shlex.join(command),
+        "--cwd",
+        str(folder),
+        "--approve-all",
+        "--format",
+        form,
+        "exec",
+        prompt,
+    ]
     program = [str(NODE), str(ACPX / "node_modules/acpx/dist/cli.js"), *words]
     with anyio.fail_after(LONG_S):
         ran = await anyio.run_process(program, check=False, env=os.environ | {"HOME": str(folder)})
@@ -65,3 +80,14 @@ async def test_the_agent_reads_a_file_through_acpx(tmp_path: Path) -> None:
     assert "fs/read_text_file" in check_frames(1, frames).seen
     chunks = [each.message["params"]["update"] for each in frames if each.message.get("method") == "session/update"]
     assert "these are notes" in [each.get("content", {}).get("text") for each in chunks]
+
+
+async def test_a_command_of_the_built_in_agent_runs_in_a_terminal_of_acpx(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "turnwire", "agent", "--data", str(tmp_path / "data")]
+    frames = frames_of(await acpx_with(command, tmp_path, "json", "/demo command"))
+    messages = [each.message for each in frames]
+    [created] = [each["params"] for each in messages if each.get("method") == "terminal/create"]
+    assert created["args"][0] == "-c"
+    [output] = [each["result"] for each in messages if "output" in each.get("result", {})]
+    assert output["output"] == "one\ntwo\nthree\nto stderr\n"
+    assert {"exitCode": 3, "signal": None} in [each.get("result") for each in messages]

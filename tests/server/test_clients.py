@@ -9,19 +9,24 @@ from pathlib import Path
 from typing import Any
 
 import anyio
+import httpx
 import pytest
 from msgspec import Raw
 from tests.patience import SOON_S
+from tests.server.acp.recorder import V2_AGENT, Recorder
 from tests.server.reading import VERSIONS, Reader
 from tests.server.seats import Seat, answer, seated
+from tests.support.acp import TOKEN, acp_daemon
 from tests.support.driving import events_of, texts
 
 from turnwire.core import events as ev
 from turnwire.errors import NotFound, RequestRefused
 from turnwire.ids import ClientId, SessionId
 from turnwire.server.access.identity import Role
+from turnwire.server.app import create_app
 from turnwire.server.daemon import clients
-from turnwire.server.daemon.clients import Offers
+from turnwire.server.daemon.clients import LISTED_S, Offers
+from turnwire.testing import ManualClock
 from turnwire.testing.patience import WAIT_S
 
 pytestmark = pytest.mark.anyio
@@ -313,3 +318,38 @@ async def test_only_an_attached_controller_serves_and_only_what_is_a_service(tmp
         await seat.client.delete("/session/s1")
         closed = await seat.client.get(path, params={"methods": READ, "clientId": client_id})
         assert closed.status_code in {400, 410}
+
+
+async def test_a_client_that_left_without_a_word_is_listed_for_a_while_and_not_for_ever() -> None:
+    clock, agent = ManualClock(), Recorder(V2_AGENT)
+    async with (
+        agent,
+        acp_daemon(source=agent, clock=clock) as place,
+        httpx.AsyncClient(
+            transport=httpx.ASGITransport(app=create_app(place.daemon)),
+            base_url="http://127.0.0.1",
+            headers={"Authorization": f"Bearer {TOKEN}"},
+        ) as client,
+    ):
+        opened = (await client.post("/session", json={"sessionId": "s1"})).json()
+        other = (await client.post("/session/s1/resume", json={})).json()["clientId"]
+        named = {"Turnwire-Client-Id": other}
+
+        async def listed() -> tuple[set[str], int, int]:
+            explained = (await client.get("/session/s1/explain")).json()
+            status = (await client.get("/session/s1/status")).json()
+            [entry] = (await client.get("/session")).json()["sessions"]
+            return set(explained["clients"]), status["clientCount"], entry["clientCount"]
+
+        assert await listed() == ({opened["clientId"], other}, 2, 2)
+        clock.advance(LISTED_S - 1)
+        assert (await client.post("/session/s1/heartbeat", json={}, headers=named)).status_code == 200
+        clock.advance(2)
+        assert await listed() == ({other}, 1, 1)
+        clock.advance(LISTED_S + 1)
+        assert await listed() == (set(), 0, 0)
+        # Who comes back is known, and listed again.
+        assert (await client.post("/session/s1/heartbeat", json={}, headers=named)).status_code == 200
+        assert await listed() == ({other}, 1, 1)
+        assert (await client.post("/session/s1/detach", headers=named)).status_code == 204
+        assert await listed() == (set(), 0, 0)

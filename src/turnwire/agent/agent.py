@@ -9,6 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
+import shlex
+import shutil
 import signal
 import sys
 from collections.abc import AsyncGenerator, Awaitable, Callable
@@ -28,7 +31,7 @@ from turnwire.errors import ConfigError, SessionNotFound
 from turnwire.limits import Limits
 from turnwire.link.base import FrameLink
 from turnwire.link.memory import memory_pair
-from turnwire.link.stdio import StdioLink, open_pipes
+from turnwire.link.stdio import STDIN, StdioLink, open_pipes
 from turnwire.runtime.clock import Clock, SystemClock
 from turnwire.runtime.source import AgentSource, LinkedAgent
 
@@ -162,7 +165,8 @@ class Agent:
     def run(self) -> None:
         """Serve the client that started this process, over standard input and output, until it leaves.
 
-        What is printed meanwhile goes to stderr. Raises `ConfigError` if there is no function for prompts.
+        What is printed meanwhile goes to stderr. Ctrl-C ends the turns that run, and then the process, with 130.
+        Raises `ConfigError` if there is no function for prompts.
         """
         self._check()
         serve_stdio(self.serve)
@@ -180,6 +184,8 @@ class Agent:
 # -- ways to serve: one client over its link, whoever started this process, this process itself ----------------
 
 
+BY_SIGNAL = 128
+"""Added to the number of a signal, as a shell does."""
 DRAIN_S = 2.0
 """How long the last frames may take to a client that has stopped talking."""
 
@@ -195,29 +201,54 @@ async def serve_client(definition: AgentDefinition, link: FrameLink) -> None:
 
 
 def serve_stdio(serve_link: Serve) -> None:
-    """Serve whoever started this process, until it leaves."""
+    """Serve whoever started this process, until it leaves. Raises `SystemExit` after Ctrl-C."""
+    if os.isatty(STDIN):
+        words = f"this is an agent, which speaks ACP on stdin; to try it: turnwire prompt hi -- {_own_command()}"
+        sys.stderr.write(f"{words}  (Ctrl-C ends it)\n")
     if not logging.getLogger().handlers:
         logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
-    anyio.run(_serve_stdio, serve_link)
+    try:
+        is_interrupted = anyio.run(_serve_stdio, serve_link)
+    except KeyboardInterrupt:
+        # Before it served.
+        is_interrupted = True
+    if is_interrupted:
+        sys.exit(BY_SIGNAL + signal.SIGINT)
 
 
-async def _serve_stdio(serve_link: Serve) -> None:
+def _own_command() -> str:
+    """How this process was started, as a user would write it."""
+    program = os.path.basename(sys.argv[0])
+    found = shutil.which(program)
+    is_program = found is not None and os.path.realpath(found) == os.path.realpath(sys.argv[0])
+    return shlex.join([program, *sys.argv[1:]] if is_program else sys.orig_argv)
+
+
+async def _serve_stdio(serve_link: Serve) -> bool:
+    """Whether Ctrl-C ended it."""
     link = open_pipes(Limits())
+    heard: list[int] = []
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(_stop_on_signal, link)
+        tasks.start_soon(_stop_on_signal, link, heard)
         try:
             await serve_link(link)
         finally:
             await link.aclose()
         tasks.cancel_scope.cancel()
+    return signal.SIGINT in heard
 
 
-async def _stop_on_signal(link: StdioLink) -> None:
-    """An end from outside is like a client that leaves: turns are ended, and what they say last is sent."""
+async def _stop_on_signal(link: StdioLink, heard: list[int]) -> None:
+    """An end from outside is like a client that leaves: turns are ended, and what they say last is sent.
+
+    Who sends a second signal does not want to wait for that.
+    """
     with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
-        async for _ in signals:
+        async for number in signals:
+            if heard:
+                os._exit(BY_SIGNAL + number)
+            heard.append(number)
             link.end_input()
-            return
 
 
 class _Served(LinkedAgent):

@@ -13,6 +13,7 @@ from msgspec import Raw, Struct
 
 from turnwire.cli.asking import show_details
 from turnwire.cli.commands import Command
+from turnwire.cli.completion import option_ids, request_ids, session_ids
 from turnwire.cli.failure import tell
 from turnwire.cli.output import print_block, printable
 from turnwire.cli.permission_view import answer_command, details, subject
@@ -37,9 +38,9 @@ turnwire answer SESSION REQUEST --form '{"action": "accept", "content": {"name":
 
 
 @click.command(cls=Command, examples=ANSWER_EXAMPLES)
-@click.argument("session")
-@click.argument("request", required=False)
-@click.argument("option", required=False)
+@click.argument("session", shell_complete=session_ids)
+@click.argument("request", required=False, shell_complete=request_ids)
+@click.argument("option", required=False, shell_complete=option_ids)
 @click.option("--field", "fields", metavar="NAME=VALUE", multiple=True, help="A field of a form; once for each.")
 @click.option("--form", metavar="JSON", help="The answer to a question that takes a free one.")
 @with_reach

@@ -18,6 +18,7 @@ import msgspec
 from msgspec import Raw, Struct
 
 from turnwire.cli.commands import Command
+from turnwire.cli.completion import session_ids
 from turnwire.cli.output import print_json_text, printable
 from turnwire.cli.reach import Reach, open_http, with_reach
 from turnwire.cli.screen import TextScreen
@@ -41,7 +42,7 @@ turnwire tail SESSION --json | jq 'select(.type == "turn_complete")'
 
 
 @click.command(cls=Command, examples=ATTACH_EXAMPLES)
-@click.argument("session")
+@click.argument("session", shell_complete=session_ids)
 @click.option("--live", is_flag=True, help="Leave out what happened before.")
 @click.option("--prompt", "text", metavar="TEXT", help="Send this prompt, then stay.")
 @with_reach
@@ -67,7 +68,7 @@ async def _attach(reach: Reach, session_id: SessionId, live: bool, text: str | N
 
 
 @click.command(cls=Command, examples=TAIL_EXAMPLES)
-@click.argument("session")
+@click.argument("session", shell_complete=session_ids)
 @click.option("--after", type=click.IntRange(min=0), default=0, help="The event to begin after.  [default: 0]")
 @click.option("--until-now", is_flag=True, help="End at the event that is the newest now.")
 @click.option("--json", "as_json", is_flag=True, help="Print whole envelopes, a JSON line each.")

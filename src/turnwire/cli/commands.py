@@ -91,7 +91,8 @@ class Command(click.Command):
         self.examples = examples
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        check_text(args, ctx)
+        if not ctx.resilient_parsing:
+            check_text(args, ctx)
         return super().parse_args(ctx, args)
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -106,7 +107,7 @@ class WithAgent(Command):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         own, agent = _split(args)
-        if agent is not None and not agent:
+        if agent is not None and not agent and not ctx.resilient_parsing:
             raise click.UsageError("nothing stands after `--`; put the agent's command there", ctx)
         ctx.meta[AGENT] = tuple(agent or ())
         return super().parse_args(ctx, own)

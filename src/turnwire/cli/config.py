@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+from click.shell_completion import CompletionItem
 
 from turnwire.cli.commands import WithAgent, agent_of
 from turnwire.cli.output import print_json, print_table
@@ -57,8 +58,16 @@ def _option(row: Setting) -> click.Option:
         multiple=row.kind.is_many,
         default=None,
         metavar=_metavar(row),
+        shell_complete=_known_agents if row.name == "agents" else None,
         help=words + default,
     )
+
+
+def _known_agents(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Agents that can be named without a command."""
+    from turnwire.cli.known_agents import KNOWN_AGENTS
+
+    return [CompletionItem(each.name, help=each.label) for each in KNOWN_AGENTS if each.name.startswith(incomplete)]
 
 
 def _metavar(row: Setting) -> str:

@@ -6,7 +6,8 @@ the guards end the agents.
 
 `turnwire stdio` has all of it but the listener: its one client is on stdin and stdout. Its log is in a folder of
 its own, so that a daemon of the same user is not in the way, and a predecessor that still lets its turns end is
-waited for. It ends when the client has left and its turns have ended.
+waited for. One that serves an editor is shared with it (`turnwire.cli.shared_folder`). It ends when its client and
+all guests have left and their turns have ended.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import shutil
 import signal
 import sys
 from collections.abc import Generator, Sequence
-from contextlib import AsyncExitStack, ExitStack, contextmanager
+from contextlib import AsyncExitStack, ExitStack, contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -35,18 +36,20 @@ from turnwire.cli.config import settings_from
 from turnwire.cli.failure import tell
 from turnwire.cli.local_token import keep_token
 from turnwire.cli.output import print_json, printable
-from turnwire.errors import ConfigError, LogLocked
+from turnwire.cli.shared_folder import GuestLink, Guests, be_guest, enter
+from turnwire.errors import ConfigError, LinkError, LogLocked, RemoteProtocolError
 from turnwire.limits import Limits
 from turnwire.link.environment import SHORTEST_SECRET
 from turnwire.link.local_daemon import URL_VARIABLE, LocalDaemon, recorded, running
 from turnwire.link.process import adopt_orphans
-from turnwire.link.stdio import open_pipes
+from turnwire.link.stdio import StdioLink, open_pipes
 from turnwire.runtime.agent_pool import UNNAMED, HostedAgent
 from turnwire.runtime.clock import SystemClock
 from turnwire.runtime.services.roots import close_directory, is_in_closed
 from turnwire.server.access.identity import Role
 from turnwire.server.access.origins import check_bind
 from turnwire.server.access.tokens import read_records
+from turnwire.server.acp.rpc import failure_of
 from turnwire.server.acp.stdio import serve_stdio
 from turnwire.server.app import create_app
 from turnwire.server.daemon import Daemon, open_daemon
@@ -55,6 +58,7 @@ from turnwire.server.settings.declared import Settings
 from turnwire.server.settings.sources import Loaded
 from turnwire.server.telemetry.logs import configure_logging
 from turnwire.server.telemetry.tracing import configure_tracing
+from turnwire.wire.jsonrpc import Request, decode
 
 USUAL = "http://127.0.0.1:4170"
 """Where commands look for a daemon when nobody says where it is."""
@@ -301,21 +305,77 @@ async def _host(settings: Settings, limits: Limits) -> None:
         link = open_pipes(limits)
         stack.push_async_callback(link.aclose)
         agents = await stack.enter_async_context(hosted_agents(settings, limits))
-        daemon = await _opened(stack, settings, limits, agents)
-        stop = anyio.Event()
+        try:
+            opened = await _opened(stack, settings, limits, agents)
+        except LogLocked as error:
+            await _refuse(link, error, limits)
+            raise
+        if not isinstance(opened, Daemon):
+            await be_guest(opened, link, settings, limits)
+            return
+        stop, guests = anyio.Event(), Guests(opened, settings)
         async with anyio.create_task_group() as tasks:
-            await tasks.start(stop_on_signal, daemon, stop)
-            await serve_stdio(daemon, link, stop)
-            if not daemon.stopping.is_set():
-                tasks.start_soon(drain, daemon, stop)
+            await tasks.start(guests.serve)
+            await tasks.start(_leave_on_signal, opened, link, guests, stop)
+            await serve_stdio(opened, link, stop)
+            # It reads to the end, however long others stay.
+            await link.aclose()
+            if not opened.stopping.is_set():
+                await guests.finish()
+                tasks.start_soon(drain, opened, stop)
             await stop.wait()
             tasks.cancel_scope.cancel()
 
 
+async def _leave_on_signal(
+    daemon: Daemon,
+    link: StdioLink,
+    guests: Guests,
+    stop: anyio.Event,
+    *,
+    task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED,
+) -> None:
+    """As `stop_on_signal`, but other editors are not left alone: for them the first signal only ends our own."""
+    with anyio.open_signal_receiver(*SIGNALS) as signals:
+        task_status.started()
+        is_leaving = False
+        async with anyio.create_task_group() as tasks:
+            async for number in signals:
+                if daemon.stopping.is_set() or is_leaving:
+                    _end_now(number)
+                if guests.count:
+                    is_leaving = True
+                    logger.info(
+                        "other editors use this log; it ends when they have left; a second signal does not wait",
+                        extra={"event": "stays_for_guests", "guests": guests.count},
+                    )
+                    link.end_input()
+                else:
+                    guests.turn_away()
+                    tasks.start_soon(drain, daemon, stop)
+
+
+async def _refuse(link: StdioLink, error: LogLocked, limits: Limits) -> None:
+    """Let the client hear why it is not served: by the answer to its first request, if it has one."""
+    with suppress(LinkError), anyio.move_on_after(limits.opening_s):
+        while True:
+            for frame in await link.receive():
+                with suppress(RemoteProtocolError):
+                    message = decode(frame)
+                    if isinstance(message, Request):
+                        await link.send(failure_of(message.id, error))
+                        await link.flush()
+                        return
+
+
 async def _opened(
     stack: AsyncExitStack, settings: Settings, limits: Limits, agents: Sequence[HostedAgent]
-) -> Daemon:
-    """The daemon, once its folder is free. Raises `LogLocked` if somebody stays there."""
+) -> Daemon | GuestLink:
+    """The daemon, once its folder is free, or a link to the process that has it.
+
+    Raises:
+        LogLocked: Somebody stays there who cannot be shared with.
+    """
     clock = SystemClock()
     last = clock.monotonic() + limits.drain_s + limits.stop_eof_s + limits.stop_term_s + limits.stop_kill_s
     is_told = False
@@ -323,9 +383,23 @@ async def _opened(
         try:
             return await stack.enter_async_context(open_daemon(settings, limits, agents))
         except LogLocked:
+            if (guest := await enter(settings, limits)) is not None:
+                return guest
+            _check_no_daemon(settings)
             if clock.monotonic() >= last:
                 raise
         if not is_told:
             is_told = True
             tell(f"another process uses {settings.data}; waiting for it to end")
         await clock.sleep(limits.log_retry_s)
+
+
+def _check_no_daemon(settings: Settings) -> None:
+    """Raises `LogLocked` at once if the folder is a running daemon's: that does not end by itself."""
+    assert settings.data is not None, "what is in memory is nobody else's"
+    found = [each for each in running(os.environ) if each.data == str(settings.data.absolute())]
+    if found:
+        raise LogLocked(
+            f"{settings.data} is used by the daemon at {found[0].url}; use that with `turnwire stdio --daemon"
+            f" {found[0].url}`, or give this one a folder of its own with --data DIR"
+        )

@@ -15,6 +15,7 @@ from rich.text import Text
 
 from turnwire.cli.answer import open_permissions
 from turnwire.cli.commands import Command
+from turnwire.cli.completion import session_ids
 from turnwire.cli.output import print_block, print_json, printable
 from turnwire.cli.permission_view import answer_command, details, subject
 from turnwire.cli.reach import Reach, ask, with_reach
@@ -74,7 +75,7 @@ class Finding(NamedTuple):
 
 
 @click.command(cls=Command, examples=EXAMPLES)
-@click.argument("session")
+@click.argument("session", shell_complete=session_ids)
 @click.option("--json", "as_json", is_flag=True, help="Print all that is known as JSON.")
 @with_reach
 def explain(reach: Reach, session: str, as_json: bool) -> None:
@@ -124,7 +125,8 @@ def _waits_for_agent(session: str, known: Explanation, is_asked: bool) -> Iterat
     if known.state == "cancelling":
         yield Finding("a cancel was asked for and is not confirmed; harder means follow by themselves", settle)
     elif not known.agent.connected:
-        yield Finding("the agent is not there; it is being started, or cannot be", "turnwire doctor")
+        why = because or "it is being started, or cannot be"
+        yield Finding(f"the agent is not there; {why}", "turnwire doctor")
     elif known.tools_in_flight and not is_asked:
         yield Finding(f"a tool call is not finished: {', '.join(known.tools_in_flight)}", cancel)
     elif known.agent.open_requests and not known.suspected_complete and not is_asked:

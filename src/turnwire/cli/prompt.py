@@ -23,8 +23,9 @@ from msgspec import UNSET, Raw, Struct
 
 from turnwire.cli.asking import Asker
 from turnwire.cli.commands import WithAgent, agent_of, sendable_folder
+from turnwire.cli.completion import agent_names, session_ids
 from turnwire.cli.failure import INTERRUPTED, stop_code, tell, tell_next
-from turnwire.cli.opening import WantedSession, enter, open_agent
+from turnwire.cli.opening import WantedSession, enter, leave, open_agent
 from turnwire.cli.output import print_json
 from turnwire.cli.reach import Reach, find_daemon, open_http, reach_options
 from turnwire.cli.screen import JsonLines, Screen, TextScreen
@@ -66,9 +67,21 @@ BUSY = [each.value for each in WhenBusy]
 
 @click.command(cls=WithAgent, examples=EXAMPLES)
 @click.argument("text", nargs=-1)
-@click.option("-s", "--session", metavar="SESSION", help="The session to prompt.")
-@click.option("--new", "is_new", is_flag=True, help="Make a new session.")
-@click.option("--agent", metavar="NAME", help="The agent of the session, by its name at the daemon.")
+@click.option(
+    "-s",
+    "--session",
+    metavar="SESSION",
+    shell_complete=session_ids,
+    help="The session to prompt: its id, the beginning of it, or `last`.  [default: the newest open one of this"
+    " folder, or a new one]",
+)
+@click.option("--new", "is_new", is_flag=True, help="Make a new session, whatever is open in this folder.")
+@click.option(
+    "--agent",
+    metavar="NAME",
+    shell_complete=agent_names,
+    help="The agent of the session, by its name at the daemon.",
+)
 @click.option("--cwd", metavar="DIR", default=".", help="Where the session works.  [default: here]")
 @click.option("--mode", help="Set the agent's mode first.")
 @click.option("--model", help="Set the agent's model first.")
@@ -86,6 +99,9 @@ def prompt(
 ) -> None:
     """Send a prompt and show the turn as it happens.
 
+    It goes to the session of -s; else to the newest open session of this folder (or of --cwd), with that agent if
+    --agent names one; else to a new one, which --new makes in any case. stderr says which it was.
+
     TEXT is the prompt; `-` reads it from stdin; without it a terminal gets `turnwire chat`. Ctrl-C cancels the
     turn, a second one leaves it running. Permission requests are asked here if this is a terminal. The exit code
     says how the turn ended: 0 for end_turn.
@@ -100,13 +116,14 @@ def prompt(
         raise click.UsageError(
             "an agent behind `--` is started for this one prompt; it has no daemon and no sessions"
         )
+    where = agent or find_daemon(*reach)
     if not text and not (as_json or key or when_busy) and sys.stdin.isatty() and sys.stdout.isatty():
         # Here, so that a prompt with words does not pay for it.
         from turnwire.cli.chat import open_chat
 
-        open_chat(wanted, agent or find_daemon(*reach))
+        open_chat(wanted, where)
     new_prompt = NewPrompt(to_raw(_text(text)), None if when_busy is None else WhenBusy(when_busy), key)
-    sys.exit(anyio.run(_prompt, new_prompt, wanted, agent or find_daemon(*reach), as_json))
+    sys.exit(anyio.run(_prompt, new_prompt, wanted, where, as_json))
 
 
 def _text(words: tuple[str, ...]) -> str:
@@ -157,10 +174,13 @@ async def _prompt(
 async def _at_daemon(reach: Reach, wanted: WantedSession) -> AsyncGenerator[DaemonSession]:
     async with open_http(reach) as http:
         await http.capabilities(patient=False)
-        session = await enter(http, wanted)
+        entered = await enter(http, wanted)
         if wanted.session is None:
-            tell(f"session {session.session_id}")
-        yield session
+            tell(f"session {entered.session.session_id}")
+        try:
+            yield entered.session
+        finally:
+            await leave(http, entered)
 
 
 @asynccontextmanager

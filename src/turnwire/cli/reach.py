@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from functools import wraps
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
@@ -18,10 +18,12 @@ from urllib.parse import urlsplit
 
 import anyio
 import click
+from msgspec import Struct
 
 from turnwire.cli.failure import tell
+from turnwire.cli.session_id import WHOLE, whole_id
 from turnwire.client.http import TOKEN_VARIABLE, Http
-from turnwire.errors import ConfigError
+from turnwire.errors import ConfigError, TurnwireError
 from turnwire.link.local_daemon import TOKEN_FILE, URL_VARIABLE, LocalDaemon, at_url, only_one, read_token, running
 from turnwire.server.access.origins import is_loopback, is_wildcard
 from turnwire.server.settings.declared import Settings
@@ -55,14 +57,25 @@ def reach_options(function: Function) -> Function:
 
 
 def with_reach(function: Function) -> Function:
-    """Give a command the options that find the daemon, and `reach` as its first argument."""
+    """Give a command the options that find the daemon, and `reach` as its first argument.
+
+    Its `session`, if it takes one, is the whole id by then, however the user named it.
+    """
 
     @reach_options
     @wraps(function)
     def with_reach(*args: Any, url: str | None, token_file: str | None, data: str | None, **options: Any) -> Any:
-        return function(find_daemon(url, token_file, data), *args, **options)
+        reach = find_daemon(url, token_file, data)
+        if (given := options.get("session")) is not None:
+            options["session"] = meant_session(reach, given)
+        return function(reach, *args, **options)
 
     return with_reach  # pyright: ignore[reportReturnType]
+
+
+def meant_session(reach: Reach, given: str) -> str:
+    """The id of the session that a user means. Raises `NotFound`."""
+    return given if WHOLE.match(given) else run(reach, lambda http: whole_id(http, given))
 
 
 def find_daemon(url: str | None, token_file: str | None, data: str | None) -> Reach:
@@ -146,6 +159,44 @@ def run(reach: Reach, work: Callable[[Http], Awaitable[Result]]) -> Result:
             return await work(http)
 
     return anyio.run(main)
+
+
+def tell_of_slow_agent(say: Callable[[str], None] = tell) -> None:
+    """From now on whoever waits for an agent of this process is told what for."""
+
+    def hear(record: logging.LogRecord) -> bool:
+        if getattr(record, "event", None) == "agent_silent":
+            say(f"{record.getMessage()}; Ctrl-C ends the wait")
+        return False
+
+    logging.getLogger("turnwire.runtime.agent_pool").addFilter(hear)
+
+
+class _Agent(Struct):
+    state: str
+    why: str | None = None
+
+
+class _Agents(Struct):
+    agents: list[_Agent]
+
+
+@asynccontextmanager
+async def telling_of_slow_agent(http: Http, say: Callable[[str], None] = tell) -> AsyncGenerator[None]:
+    """Meanwhile the daemon opens a session at its agent; whoever waits long is told what for."""
+
+    async def look() -> None:
+        await http.clock.sleep(http.limits.initialize_silent_s + NOTICED_S)
+        with suppress(TurnwireError):
+            found = (await http.ask("GET", "/agents", patient=False)).read(_Agents).agents
+            for each in found:
+                if each.state == "starting" and each.why is not None:
+                    say(f"{each.why}; Ctrl-C ends the wait")
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(look)
+        yield
+        tasks.cancel_scope.cancel()
 
 
 async def _ask(http: Http, method: str, path: str, body: object, shape: type[Result]) -> Result:

@@ -31,7 +31,7 @@ import secrets
 from collections.abc import Collection
 from contextlib import suppress
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 from urllib.parse import quote, urlsplit, urlunsplit
 
 import anyio
@@ -39,7 +39,7 @@ import msgspec
 from msgspec import Raw, json
 
 from turnwire.cli.config import settings_from
-from turnwire.cli.reach import Reach, find_daemon
+from turnwire.cli.reach import Reach, find_daemon, meant_session
 from turnwire.core.child_sessions import session_of
 from turnwire.core.correlation import ExactId, exact
 from turnwire.errors import (
@@ -111,12 +111,14 @@ def relay_to_daemon(
 ) -> None:
     """Carry frames until the client's input ends, to the daemon's default agent or to the one that is named.
 
-    Raises `DaemonUnreachable`, `Unauthenticated`, `ConfigError`.
+    Raises `DaemonUnreachable`, `Unauthenticated`, `ConfigError`, `NotFound`.
     """
     # Nothing is kept here, and no session works here.
     loaded = settings_from({**flags, "cwd": ("/",)}, ())
     settings = loaded.settings
     reach = find_daemon(url, token_file, flags.get("data"))
+    if session_id is not None:
+        session_id = meant_session(reach, session_id)
     secrets = [] if reach.token is None else [reach.token]
     configure_logging(settings.log_format, settings.log_level, secrets=secrets)
     anyio.run(partial(_run, reach, session_id, loaded.limits, agent), backend_options={"use_uvloop": True})
@@ -195,15 +197,37 @@ class Connector:
         return DaemonRefused(words, status=status)
 
 
+class FarLink(Protocol):
+    """Frames to the daemon and from it. Raises `LinkBroken` once it is lost."""
+
+    async def run(self) -> None:
+        """Works for as long as the link is open."""
+        ...
+
+    async def send(self, frame: bytes) -> None: ...
+
+    async def receive(self) -> list[bytes]: ...
+
+    async def aclose(self) -> None: ...
+
+
+class Way(Protocol):
+    """How the daemon is found, and found again."""
+
+    async def open(self, within_s: float, connection_id: str | None = None) -> tuple[FarLink, bool]:
+        """A link, and whether the daemon goes on with that connection."""
+        ...
+
+
 class RelayProcess:
     """One client and its daemon."""
 
-    def __init__(self, connector: Connector, relay: Relay, near: StdioLink, limits: Limits) -> None:
+    def __init__(self, connector: Way, relay: Relay, near: StdioLink, limits: Limits) -> None:
         self._connector = connector
         self._relay = relay
         self._near = near
         self._limits = limits
-        self._far: WebSocketLink | None = None
+        self._far: FarLink | None = None
         self._found, self._lost = anyio.Event(), anyio.Event()
         self._told = anyio.Event()
         """Set with each frame for the client."""
@@ -224,7 +248,7 @@ class RelayProcess:
                     frames, told = self._relay.reattached() if is_same else self._relay.restarted()
                     await self._tell(told)
 
-    async def _use(self, far: WebSocketLink, frames: list[bytes]) -> None:
+    async def _use(self, far: FarLink, frames: list[bytes]) -> None:
         """Carry over this link, `frames` first, until it is lost."""
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(far.run)

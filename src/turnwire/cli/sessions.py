@@ -1,6 +1,6 @@
 """`turnwire sessions` and `turnwire export`: what sessions there are, and all of one in a file.
 
-Lists are read page by page and logs piece by piece, so that neither has to fit into memory.
+A log is read piece by piece, so that it does not have to fit into memory.
 """
 
 from __future__ import annotations
@@ -9,23 +9,23 @@ import os
 import secrets
 import stat
 import sys
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import aclosing, contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
-from urllib.parse import urlencode
 
 import click
-from msgspec import Struct
 
 from turnwire.cli.commands import Command, sendable_folder
+from turnwire.cli.completion import session_ids
 from turnwire.cli.failure import tell
-from turnwire.cli.output import TerminalJson, print_json, print_table
+from turnwire.cli.output import TerminalJson, in_bytes, print_json, print_table, progress
 from turnwire.cli.reach import Reach, run, with_reach
+from turnwire.cli.session_id import list_sessions
 from turnwire.client.http import Http, segment
 
 SESSIONS_EXAMPLES = """
-turnwire sessions                  every session
+turnwire sessions                  every session, the newest first
 turnwire sessions --open           without those that are closed
 turnwire sessions --cwd ~/code/app those that work in this folder
 turnwire sessions --json | jq -r '.sessionId'
@@ -36,22 +36,17 @@ turnwire export SESSION | gzip > session.gz
 """
 
 
-class _Page(Struct, rename="camel"):
-    sessions: list[dict[str, Any]]
-    next_cursor: str | None = None
-
-
 @click.command(cls=Command, examples=SESSIONS_EXAMPLES)
 @click.option("--open", "only_open", is_flag=True, help="Leave out sessions that are closed.")
 @click.option("--cwd", metavar="DIR", help="Only sessions that work in this folder.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON line per session.")
 @with_reach
 def sessions(reach: Reach, only_open: bool, cwd: str | None, as_json: bool) -> None:
-    """List the sessions of the daemon."""
-    wanted = {"size": "100"} | ({"state": "open"} if only_open else {})
+    """List the sessions of the daemon, the one in which something happened most recently first."""
+    wanted = {"state": "open"} if only_open else {}
     if cwd is not None:
         wanted["cwd"] = sendable_folder(cwd)
-    found = run(reach, lambda http: _list(http, wanted))
+    found = run(reach, lambda http: list_sessions(http, wanted))
     if as_json:
         for each in found:
             print_json(each)
@@ -62,41 +57,39 @@ def sessions(reach: Reach, only_open: bool, cwd: str | None, as_json: bool) -> N
         tell("there are no sessions; `turnwire prompt TEXT` makes one")
 
 
-async def _list(http: Http, wanted: dict[str, str]) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = []
-    while True:
-        page = (await http.ask("GET", f"/session?{urlencode(wanted)}", patient=False)).read(_Page)
-        found += page.sessions
-        if page.next_cursor is None:
-            return found
-        wanted = {**wanted, "cursor": page.next_cursor}
-
-
 def _row(entry: dict[str, Any]) -> tuple[str, ...]:
     shown = (entry.get(name) for name in ("sessionId", "state", "updatedAt", "title", "cwd"))
     return tuple("-" if each is None else str(each) for each in shown)
 
 
 @click.command(cls=Command, examples=EXPORT_EXAMPLES)
-@click.argument("session")
+@click.argument("session", shell_complete=session_ids)
 @click.option("-o", "--output", metavar="FILE", help="The file to write; `-` is stdout.  [default: stdout]")
 @with_reach
 def export(reach: Reach, session: str, output: str | None) -> None:
     """Write the whole log of a session to a file."""
     if output in (None, "-"):
-        to = TerminalJson() if sys.stdout.isatty() else sys.stdout.buffer
-        run(reach, lambda http: _copy(http, session, to))
+        if sys.stdout.isatty():
+            run(reach, lambda http: _copy(http, session, TerminalJson()))
+            return
+        to = sys.stdout.buffer
+        with progress("exporting") as say:
+            run(reach, lambda http: _copy(http, session, to, say))
         return
-    with whole_file(output) as file:
-        size = run(reach, lambda http: _copy(http, session, file))
+    with whole_file(output) as file, progress("exporting") as say:
+        size = run(reach, lambda http: _copy(http, session, file, say))
     tell(f"wrote {size} bytes to {output}")
 
 
-async def _copy(http: Http, session: str, to: BinaryIO | TerminalJson) -> int:
+async def _copy(
+    http: Http, session: str, to: BinaryIO | TerminalJson, say: Callable[[str], None] | None = None
+) -> int:
     size = 0
     async with aclosing(http.stream(f"/session/{segment(session)}/export")) as pieces:
         async for piece in pieces:
             size += to.write(piece)
+            if say is not None:
+                say(f"exporting: {in_bytes(size)}")
     to.flush()
     return size
 

@@ -17,6 +17,7 @@ import click
 from msgspec import Struct, to_builtins
 
 from turnwire.cli.commands import Command, Group
+from turnwire.cli.completion import session_ids
 from turnwire.cli.failure import tell
 from turnwire.cli.output import moment, print_json, print_table
 from turnwire.cli.reach import Reach, ask, tell_daemon, with_reach
@@ -73,7 +74,7 @@ def token() -> None:
 @token.command(cls=Command, examples=CREATE_EXAMPLES)
 @click.argument("name")
 @click.option("--role", type=click.Choice([each.value for each in Role]), default="owner", help="What it may do.")
-@click.option("--session", metavar="SESSION", help="The one session it is for.")
+@click.option("--session", metavar="SESSION", shell_complete=session_ids, help="The one session it is for.")
 @click.option("--expires", metavar="TIME", help="How long it is valid, such as 90s, 15m, 12h, 30d.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @with_reach

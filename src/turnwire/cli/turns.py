@@ -9,6 +9,7 @@ import click
 from msgspec import Struct
 
 from turnwire.cli.commands import Command
+from turnwire.cli.completion import queued_prompts, session_ids
 from turnwire.cli.failure import tell
 from turnwire.cli.output import moment, print_json, print_table
 from turnwire.cli.reach import Reach, ask, tell_daemon, with_reach
@@ -81,9 +82,9 @@ ACTIONS: Mapping[str, _Action] = {
 
 
 @click.command(cls=Command, examples=QUEUE_EXAMPLES)
-@click.argument("session")
+@click.argument("session", shell_complete=session_ids)
 @click.argument("action", type=click.Choice(list(ACTIONS)), default="list")
-@click.argument("words", nargs=-1)
+@click.argument("words", nargs=-1, shell_complete=queued_prompts)
 @click.option("--json", "as_json", is_flag=True, help="Print the queue as JSON.")
 @with_reach
 def queue(reach: Reach, session: str, action: str, words: tuple[str, ...], as_json: bool) -> None:
@@ -133,8 +134,8 @@ class _Turn(Struct):
 
 
 @click.command(cls=Command, examples=CANCEL_EXAMPLES)
-@click.argument("session")
-@click.argument("prompt", required=False)
+@click.argument("session", shell_complete=session_ids)
+@click.argument("prompt", required=False, shell_complete=queued_prompts)
 @with_reach
 def cancel(reach: Reach, session: str, prompt: str | None) -> None:
     """Stop the running turn, or one that is named."""
@@ -154,7 +155,7 @@ def cancel(reach: Reach, session: str, prompt: str | None) -> None:
 
 
 @click.command(cls=Command, examples=SETTLE_EXAMPLES)
-@click.argument("session")
+@click.argument("session", shell_complete=session_ids)
 @click.argument("prompt")
 @with_reach
 def settle(reach: Reach, session: str, prompt: str) -> None:

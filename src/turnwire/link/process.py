@@ -412,6 +412,7 @@ class AgentProcess:
 
     def __init__(
         self,
+        program: str,
         guard: subprocess.Popen[bytes],
         ends: Ends,
         hidden: Sequence[bytes],
@@ -420,6 +421,8 @@ class AgentProcess:
     ) -> None:
         self._limits = limits
         self._sleep = sleep
+        self.program = program
+        """Its name, as the command has it."""
         self.pid = 0
         self.exit: Exit | None = None
         """How it ended, once it has."""
@@ -441,6 +444,11 @@ class AgentProcess:
         await self._gone.wait()
         assert self.exit is not None  # I2: set before `_gone`
         return self.exit
+
+    @property
+    def printed(self) -> str:
+        """The last that it wrote to its standard error, without the values of its secret variables."""
+        return self._stderr.text()
 
     def blotted(self, words: bytes, *, is_cut: bool) -> bytes:
         """What it printed, without the values of its secret variables. `is_cut`: it went on behind."""
@@ -622,7 +630,7 @@ async def spawn(
     except (OSError, ValueError) as error:
         number = error.errno if isinstance(error, OSError) else errno.EINVAL
         raise _launch_error({"launch_error": number or 0, "at": "guard"}, True) from error
-    agent = AgentProcess(guard, ends, secrets(env), limits, sleep)
+    agent = AgentProcess(command[0], guard, ends, secrets(env), limits, sleep)
     try:
         await agent.launched()
     except AgentLaunchFailed as error:

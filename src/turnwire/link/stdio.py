@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import select
 import stat
 import sys
 from collections import Counter, deque
@@ -175,7 +176,7 @@ class _Input:
     def end(self) -> None:
         """Take what there is, then close, although others may hold the far end open."""
         reads = 0
-        while reads < LAST_READS and not self.is_ended and self._read():
+        while reads < LAST_READS and not self.is_ended and _is_readable(self._fd) and self._read():
             reads += 1
         self.close()
 
@@ -316,6 +317,13 @@ def _make_nonblocking(fd: int) -> bool:
         return False
     os.set_blocking(fd, False)
     return True
+
+
+def _is_readable(fd: int) -> bool:
+    """Whether a read would not wait. A terminal is left as it was, so a read of one may."""
+    poll = select.poll()
+    poll.register(fd, select.POLLIN)
+    return bool(poll.poll(0))
 
 
 def _close(fd: int, was_blocking: bool) -> None:

@@ -132,6 +132,9 @@ class AgentConnection:
         """The clients of each session."""
         self.peer = Peer(agent.link, self._incoming, self._settled, self._update)
         self.profile: AgentProfile | None = None
+        self._handshake = anyio.CancelScope()
+        self._is_echo = False
+        """It sends back what it is sent."""
         self.is_alive = True
         self.is_dismissed = False
         """We let it go; it did not go by itself."""
@@ -196,9 +199,13 @@ class AgentConnection:
         how = self.agent.exit
         if how is None or how.stderr_tail.strip():
             return how
-        printed = [each for each in self.peer.last_breaches if each.reason in _PRINTED][-KEPT_LINES:]
+        return replace(how, stderr_tail="".join(f"{each}\n" for each in self._text()[-KEPT_LINES:]))
+
+    def _text(self) -> list[str]:
+        """What it wrote to its output that is no message but text, the newest last."""
+        printed = [each for each in self.peer.last_breaches if each.reason in _PRINTED]
         words = [self.agent.blotted(each.head, is_cut=len(each.head) >= KEPT_BYTES) for each in printed]
-        return replace(how, stderr_tail="".join(f"{each.decode(errors='replace')}\n" for each in words))
+        return [each.decode(errors="replace") for each in words]
 
     async def handshake(self) -> AgentProfile:
         """`initialize`, asking for the newest version and, if that is refused, for the oldest.
@@ -217,7 +224,7 @@ class AgentConnection:
 
     async def _initialize(self) -> AgentProfile:
         refusal: Failure | None = None
-        with anyio.move_on_after(self.limits.initialize_s):
+        with anyio.move_on_after(self.limits.initialize_s) as self._handshake:
             for protocol in range(self._newest, 0, -1):
                 params = initialize_params(__version__, protocol=protocol, services=self._services)
                 answer = await self.peer.call(INITIALIZE, params)
@@ -226,9 +233,47 @@ class AgentConnection:
                     return self.profile
                 refusal = answer
         if refusal is None:
-            raise RemoteProtocolError("the agent did not answer `initialize` in time; is it an ACP agent?")
+            raise RemoteProtocolError(self._why_unanswered())
         said = one_line(refusal.error.message)
         raise RemoteProtocolError(f"the agent refused to initialize: {said}", jsonrpc=refusal.error.code)
+
+    @property
+    def _who(self) -> str:
+        return f"the agent {self.agent.program!r}" if self.agent.program else "the agent"
+
+    def _why_unanswered(self) -> str:
+        if self._is_echo:
+            return (
+                f"{self._who} does not speak ACP: it sends back what it is sent; give the command of an ACP agent"
+            )
+        if text := self._first_text():
+            return (
+                f"{self._who} does not speak ACP: it printed {text!r} and answered nothing; give the"
+                " command of an ACP agent, and the flag that it needs for ACP, if it has one"
+            )
+        return f"{self._who} did not answer `initialize` in time; is it an ACP agent?{self._last_line()}"
+
+    def waits(self, since_s: float) -> str:
+        """What is waited for, in words, by whoever started it so long ago."""
+        return (
+            f"{self._who} was started {since_s:.0f} s ago and has not answered `initialize`; it has"
+            f" {self.limits.initialize_s:g} s (limit initialize_s){self._last_line()}"
+        )
+
+    def _first_text(self) -> str:
+        return one_line(next((each for each in self._text() if each.strip()), ""))
+
+    def _last_line(self) -> str:
+        if text := self._first_text():
+            return f"; it printed {text!r}, which is no ACP"
+        said = one_line(self.agent.printed.strip().rpartition("\n")[2])
+        return f"; its stderr says: {said}" if said else ""
+
+    def _judge(self) -> None:
+        """Before its first answer: one that prints text has less time to speak ACP."""
+        if not self._handshake.cancel_called and not self.peer.breaches.keys().isdisjoint(_PRINTED):
+            last = anyio.current_time() + self.limits.initialize_text_s
+            self._handshake.deadline = min(self._handshake.deadline, last)
 
     async def authenticate(self, method_id: str) -> None:
         """`authenticate`, or `auth/login` on v2.
@@ -370,7 +415,11 @@ class AgentConnection:
     # -- incoming ------------------------------------------------------------------------------------------
 
     def _incoming(self, frame: Request | Notification) -> None:
-        if isinstance(frame, Request):
+        if isinstance(frame, Request) and frame.method == INITIALIZE and self.profile is None:
+            # No agent asks this: it is our own request.
+            self._is_echo = True
+            self._handshake.cancel()
+        elif isinstance(frame, Request):
             self._request(frame)
         elif frame.method == SESSION_UPDATE:
             self._update_the_long_way(frame)
@@ -555,6 +604,8 @@ class AgentConnection:
 
     async def _settled(self) -> None:
         """Between bursts: wait for room where this one went, so that a full inbox holds the agent back."""
+        if self.profile is None:
+            self._judge()
         touched, self._touched = self._touched, {}
         for inbound in touched.values():
             inbound.frames.cut()

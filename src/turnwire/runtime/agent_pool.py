@@ -161,6 +161,8 @@ class _Place:
         self.lock = anyio.Lock()
         self.connection: AgentConnection | None = None
         self.is_starting = False
+        self.starting: AgentConnection | None = None
+        """The one that is to shake hands."""
         self.ended: Exit | None = None
         """How the newest agent ended that never came to serve."""
         self.last_words: str | None = None
@@ -261,6 +263,7 @@ class AgentPool:
                 confidential=self._policy.confidential,
             )
             place.started_at = self._clock.monotonic()
+            place.starting = connection
             self._tasks.start_soon(self._serve, place, connection)
             await self._shake_hands(connection, place)
             self.profile = connection.profile
@@ -272,6 +275,7 @@ class AgentPool:
             raise
         finally:
             place.is_starting = False
+            place.starting = None
         return connection
 
     @property
@@ -302,11 +306,18 @@ class AgentPool:
         """Why it is not available."""
         return self.agent.missing or self._breaker.refusal
 
+    @property
+    def slow_start(self) -> str | None:
+        """What is waited for, if it has been started for a while and is not there yet."""
+        return next((words for each in self._places.values() if (words := self._waits(each)) is not None), None)
+
     def _check_room(self) -> None:
         if self._all_running() >= self._limits.agent_processes:
             raise LimitExceeded("too many agents run; close a session or raise the limit", limit="agent_processes")
 
     async def _shake_hands(self, connection: AgentConnection, place: _Place) -> None:
+        silence = anyio.CancelScope()
+        self._tasks.start_soon(self._tell_silence, place, silence)
         try:
             await connection.handshake()
         except BaseException:
@@ -314,6 +325,25 @@ class AgentPool:
                 await connection.aclose()
             place.ended = connection.ended
             raise
+        finally:
+            silence.cancel()
+
+    async def _tell_silence(self, place: _Place, silence: anyio.CancelScope) -> None:
+        with silence:
+            await self._clock.sleep(self._limits.initialize_silent_s)
+            if (words := self._waits(place)) is not None:
+                logger.warning("%s", words, extra={"event": "agent_silent", "agent": self.name})
+
+    def _waits(self, place: _Place) -> str | None:
+        if place.starting is None:
+            return None
+        since_s = self._clock.monotonic() - place.started_at
+        return place.starting.waits(since_s) if since_s >= self._limits.initialize_silent_s else None
+
+    def waits_for(self, session_id: SessionId) -> str | None:
+        """What the session's agent is waited for, if it has been for a while and the agent is not there yet."""
+        place = self._places.get(self._key(session_id))
+        return None if place is None else self._waits(place)
 
     async def _serve(self, place: _Place, connection: AgentConnection) -> None:
         try:

@@ -76,6 +76,8 @@ class Seen(Struct, frozen=True):
     """What the agent before this one printed last, if whoever asks may read it."""
     background: AllWork = ()
     """What the agent does in the background and counts as running."""
+    waits_for: str | None = None
+    """What an agent that was started is waited for, if it takes long."""
     reads_lines: bool = False
     """Whether whoever asks may read what the agent prints that is about no session."""
 
@@ -147,7 +149,7 @@ def _what_it_waits_for(
     if turn.state is TurnState.CANCELLING:
         found.append("a cancel was asked for and is not confirmed")
     if not agent.connected:
-        found.append("the agent is being started")
+        found.append(seen.waits_for or "the agent is being started")
     return found
 
 

@@ -89,6 +89,7 @@ class NodeAgents:
             agent_session.frames if agent_session is not None else LastFrames(),
             driver.pool.last_words(session_id, for_owner=for_owner),
             still_running(session.state.work, self._clock.now_ms(), self._limits.unlisted_work_s),
+            waits_for=driver.pool.waits_for(session_id),
             reads_lines=for_owner or (connection is not None and not connection.is_shared),
         )
         return explain(session.state, connection, seen, quiet_s, self._limits.suspect_after_s)

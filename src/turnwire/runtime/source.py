@@ -27,6 +27,16 @@ class AgentHandle(Protocol):
         ...
 
     @property
+    def program(self) -> str:
+        """The name of its program; empty if it has none of its own."""
+        ...
+
+    @property
+    def printed(self) -> str:
+        """The last that it wrote to its standard error, without the values of its secret variables."""
+        ...
+
+    @property
     def exit(self) -> Exit | None:
         """How it ended, once it has and if that can be known."""
         ...
@@ -66,6 +76,8 @@ class LinkedAgent:
     def __init__(self, link: FrameLink) -> None:
         self.link = link
         self.pid = 0
+        self.program = ""
+        self.printed = ""
         self.exit: Exit | None = None
 
     async def exited(self) -> Exit:

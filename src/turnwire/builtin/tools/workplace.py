@@ -119,8 +119,11 @@ class TurnWorkplace(Workplace):
 
     async def _run_there(self, command: str, call: ToolCall, timeout_s: float) -> Ran:
         """In the client's own terminal. Cancelling kills it there."""
+        # Many a client starts the program that it is told, without a shell of its own. By its name only: where the
+        # shell is there is the client's to know.
+        shell = "bash" if shutil.which("bash") else "sh"
         with anyio.move_on_after(timeout_s):
-            return await self._turn.run(command, call=call)
+            return await self._turn.run(shell, "-c", command, call=call)
         return Ran(exit_code=None, signal=None, output=NOT_ENDED, truncated=False, timed_out=True)
 
 

@@ -25,13 +25,13 @@ def check_cwd(cwd: str, roots: Sequence[Path], what: str = "cwd") -> str:
         Forbidden: It is not inside one of `roots`, or one of those is gone.
     """
     if not roots:
-        raise _outside(what)
+        raise _outside(what, roots)
     first, *others = (str(root.absolute()) for root in roots)
     try:
         return Roots(first, others).directory(cwd)
     except RequestRefused as refused:
         if refused.reason == OUTSIDE:
-            raise _outside(what) from None
+            raise _outside(what, roots) from None
         if refused.reason == CLOSED:
             raise Forbidden(f"{what} is inside turnwire's own data; choose another directory") from None
         if refused.reason == ROOT_MISSING:
@@ -49,9 +49,12 @@ def check_directories(paths: Sequence[str], roots: Sequence[Path]) -> tuple[str,
     return tuple(check_cwd(each, roots, "an additional directory") for each in paths)
 
 
-def _outside(what: str) -> Forbidden:
+def _outside(what: str, roots: Sequence[Path]) -> Forbidden:
+    # Who comes so far may ask `GET /capabilities` for the same names.
+    allowed = ", ".join(str(each.absolute()) for each in roots) or "none"
     return Forbidden(
-        f"{what} is outside the allowed directories; choose one inside them, or start the daemon with --cwd for it"
+        f"{what} is outside the allowed directories: {allowed}; choose one inside them, or start the daemon with"
+        f" `--cwd DIR` for it, once for each directory"
     )
 
 

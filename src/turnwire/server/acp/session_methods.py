@@ -182,7 +182,7 @@ async def _create(
     session_id = await create_session(daemon, cwd, setup, author=client.who.name, fork=fork, agent_name=agent_name)
     await hear_agent(daemon, session_id)
     subscription = client.subscription(session_id)
-    client_id = await daemon.clients.attach(session_id, client.who)
+    client_id = await daemon.clients.attach(session_id, client.who, connected=True)
     view = await daemon.node.view(session_id)
     epoch = (await daemon.node.head(session_id)).epoch
     client.answer(request.id, await _result(client, session_id, view, named=True))
@@ -261,7 +261,7 @@ async def _enter(
     check_position(log, Position(epoch, history.after or log.first - 1))
     subscription = client.subscription(session_id)
     was_here = subscription.client_id is not None
-    client_id = subscription.client_id or await daemon.clients.attach(session_id, client.who)
+    client_id = subscription.client_id or await daemon.clients.attach(session_id, client.who, connected=True)
     if setup is not None and client.who.role.covers(Role.CONTROLLER):
         now = daemon.clock.now_ms()
         changed = ChangeSetup(at=now, author=client.who.name, client_id=client_id, setup=setup)

@@ -13,9 +13,10 @@ Who does the work then is decided by the node.
 from __future__ import annotations
 
 import hmac
+import math
 import secrets
 from collections import Counter
-from collections.abc import Generator
+from collections.abc import Generator, Iterable
 from contextlib import contextmanager
 from hashlib import blake2b
 from typing import NamedTuple
@@ -36,8 +37,10 @@ from turnwire.wire.jsonrpc import INTERNAL_ERROR
 
 PRESENT_S = 60.0
 """A client counts as there this long after a heartbeat; they come every 15 s or so."""
+LISTED_S = 900.0
+"""A client is listed this long after its last sign: whoever stays away longer has left without a word."""
 KEPT_BEATS = 4096
-"""Heartbeats that are remembered, newest kept."""
+"""Heartbeats and other signs that are remembered, newest kept."""
 KEPT_HOLDERS = 4096
 """Holders of client ids that are remembered, newest kept; of the others the log is asked."""
 
@@ -67,14 +70,21 @@ class Clients:
         self._clock = clock
         self._streams: Counter[SessionId] = Counter()
         self._beats: dict[tuple[SessionId, ClientId], float] = {}
+        self._signs: dict[tuple[SessionId, ClientId], float] = {}
+        """When each client was last heard of, in whatever way."""
+        self._connected: Counter[tuple[SessionId, ClientId]] = Counter()
+        """Connections and streams of each that are open."""
         self._holders: dict[tuple[SessionId, ClientId], _Holder] = {}
         self._key = secrets.token_bytes(32)
         """By which observers' ids are known."""
         self.offers = Offers()
         """What clients do for agents, while they are connected."""
 
-    async def attach(self, session_id: SessionId, who: Identity) -> ClientId:
-        """A new client id for this session. Raises `SessionNotFound`, `SessionClosed`."""
+    async def attach(self, session_id: SessionId, who: Identity, *, connected: bool = False) -> ClientId:
+        """A new client id for this session. Raises `SessionNotFound`, `SessionClosed`.
+
+        `connected`: it has a connection, and is detached when that ends.
+        """
         client_id = new_ids.client_id()
         if who.role is Role.OBSERVER:
             if (await self._node.session(session_id)).state.phase is Phase.CLOSED:
@@ -84,12 +94,15 @@ class Clients:
         attach = Attach(at=self._clock.now_ms(), client_id=client_id, role=holder.role, author=holder.name)
         await self._node.submit(session_id, attach)
         self._remember(session_id, client_id, holder)
+        self._sign(session_id, client_id)
+        if connected:
+            self._connected[session_id, client_id] += 1
         return client_id
 
     async def detach(self, session_id: SessionId, client_id: ClientId) -> None:
         """The client leaves. What it began goes on."""
-        self._beats.pop((session_id, client_id), None)
-        self._holders.pop((session_id, client_id), None)
+        for known in (self._beats, self._signs, self._connected, self._holders):
+            known.pop((session_id, client_id), None)
         await self._node.submit(session_id, Detach(at=self._clock.now_ms(), client_id=client_id))
 
     async def known(self, session_id: SessionId, client_id: ClientId | None, who: Identity) -> ClientId | None:
@@ -105,6 +118,7 @@ class Clients:
         if client_id in state.clients:
             if not who.role.covers(Role.OWNER) and await self._holder_of(session_id, client_id) != _holder(who):
                 raise Forbidden("this client id was given to somebody else; resume the session to get your own")
+            self._sign(session_id, client_id)
             return client_id
         if state.phase is Phase.CLOSED:
             # It knows nobody any more, and no resume would help: the session itself says what it still takes.
@@ -139,23 +153,52 @@ class Clients:
 
     def beat(self, session_id: SessionId, client_id: ClientId) -> int:
         """A sign of life; gives its time."""
-        self._beats.pop((session_id, client_id), None)
-        self._beats[session_id, client_id] = self._clock.monotonic()
-        while len(self._beats) > KEPT_BEATS:
-            self._beats.pop(next(iter(self._beats)))
+        self._note(self._beats, session_id, client_id)
         return self._clock.now_ms()
 
+    def _sign(self, session_id: SessionId, client_id: ClientId) -> None:
+        self._note(self._signs, session_id, client_id)
+
+    def _note(
+        self, moments: dict[tuple[SessionId, ClientId], float], session_id: SessionId, client_id: ClientId
+    ) -> None:
+        moments.pop((session_id, client_id), None)
+        moments[session_id, client_id] = self._clock.monotonic()
+        while len(moments) > KEPT_BEATS:
+            moments.pop(next(iter(moments)))
+
+    def listed(self, session_id: SessionId, attached: Iterable[ClientId]) -> list[ClientId]:
+        """Those of the attached who are connected, or were heard of not long ago. The log also has who is gone."""
+        since = self._clock.monotonic() - LISTED_S
+        return [
+            each
+            for each in attached
+            if self._connected[session_id, each] or self._signs.get((session_id, each), -math.inf) >= since
+        ]
+
     @contextmanager
-    def streaming(self, session_id: SessionId, who: Identity) -> Generator[None]:
+    def streaming(self, session_id: SessionId, who: Identity, client_id: ClientId | None = None) -> Generator[None]:
         """Meanwhile somebody reads the session; a controller who does is there to answer."""
         counts = who.role is not Role.OBSERVER
         self._streams[session_id] += counts
+        if client_id is not None:
+            self._connected[session_id, client_id] += 1
         try:
             yield
         finally:
+            if client_id is not None:
+                self._disconnect(session_id, client_id)
             self._streams[session_id] -= counts
             if not self._streams[session_id]:
                 del self._streams[session_id]
+
+    def _disconnect(self, session_id: SessionId, client_id: ClientId) -> None:
+        """One of its streams has ended. It may be detached already."""
+        left = self._connected.pop((session_id, client_id), 0) - 1
+        if left >= 0:
+            self._sign(session_id, client_id)
+        if left > 0:
+            self._connected[session_id, client_id] = left
 
     def attended(self, session_id: SessionId) -> bool:
         """Whether a controller is at the session now."""

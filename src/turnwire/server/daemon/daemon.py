@@ -223,7 +223,7 @@ async def open_daemon(
             metrics=metrics,
             traces=traces,
             activity=activity,
-            sessions=SessionList(log, node, limits),
+            sessions=SessionList(log, node, limits, clients.listed),
             stopping=StopSignal(),
             tasks=tasks,
             first_token=first_token,

@@ -7,7 +7,7 @@ memory: one that is not has no turn. Never folds a transcript, and never loads a
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable, Iterable
 from contextlib import aclosing
 from datetime import UTC, datetime
 from typing import Literal, NamedTuple, TypeAlias
@@ -37,6 +37,8 @@ REMEMBERED = 2048
 
 Standing: TypeAlias = Literal["idle", "running", "requires_action", "cancelling", "closed"]
 
+Listed: TypeAlias = Callable[[SessionId, Iterable[ClientId]], list[ClientId]]
+
 _STANDINGS: dict[str, Standing] = {
     "running": "running",
     "requires_action": "requires_action",
@@ -61,7 +63,7 @@ class SessionEntry(Struct, frozen=True, kw_only=True, omit_defaults=True, rename
     has_active_prompt: bool
     is_waiting_for_permission: bool
     client_count: int
-    """Attached clients, there or not."""
+    """Attached clients that are connected, or were heard of in the last quarter of an hour."""
     closed: bool
     additional_directories: list[str] = []
 
@@ -92,9 +94,11 @@ def _is_below(path: str, directory: str) -> bool:
 class SessionList:
     """The sessions of a log, each as an entry."""
 
-    def __init__(self, log: EventLog, node: Node, limits: Limits) -> None:
+    def __init__(self, log: EventLog, node: Node, limits: Limits, listed: Listed) -> None:
+        """`listed`: those of a session's clients who have not left without a word."""
         self._log = log
         self._node = node
+        self._listed = listed
         self._summaries = _Summaries(log, limits)
         self.sharing = anyio.Lock()
         """Held while somebody looks for a session to share, and makes one if there is none."""
@@ -143,7 +147,7 @@ class SessionList:
             state="closed" if session.phase is Phase.CLOSED else _standing(state),
             has_active_prompt=state.turn is not None,
             is_waiting_for_permission=bool(state.permissions),
-            client_count=clients,
+            client_count=len(self._listed(session_id, clients)),
             closed=session.phase is Phase.CLOSED,
             additional_directories=list(session.additional_directories),
         )
@@ -189,7 +193,7 @@ class _Summary(NamedTuple):
     session: Session
     updated_at: int
     """When its newest event happened."""
-    clients: int
+    clients: tuple[ClientId, ...]
 
 
 class _Known:
@@ -227,7 +231,7 @@ class _Summaries:
         session = known.view.session
         if session.phase is Phase.NEW:
             raise SessionNotFound("the session is being created", session_id=session_id)
-        return _Summary(session, known.updated_at, len(known.view.clients))
+        return _Summary(session, known.updated_at, tuple(known.view.clients))
 
     def _remember(self, session_id: SessionId, known: _Known) -> None:
         self._known[session_id] = known

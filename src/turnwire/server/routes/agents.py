@@ -46,7 +46,7 @@ class HostedAgentEntry(Struct, frozen=True, kw_only=True, rename="camel", omit_d
     """Sessions that name no agent are its."""
     state: Availability
     why: str | None = None
-    """Why it is not available, and what to do."""
+    """Why it is not available, and what to do; or what an agent that starts for long is waited for."""
     protocol_version: int | None = None
     agent_name: str | None = None
     """As it calls itself."""
@@ -97,7 +97,7 @@ def _entry(node: Node, pool: AgentPool, sessions: Counter[AgentName]) -> HostedA
         icon=pool.agent.icon,
         default=pool is node.agents.named(None),
         state=pool.availability,
-        why=pool.why_not,
+        why=pool.why_not or pool.slow_start,
         protocol_version=None if profile is None else profile.version,
         agent_name=None if profile is None else profile.name,
         version=None if profile is None else profile.release,

@@ -102,7 +102,7 @@ async def serve_agent(call: Call, send: Send) -> None:
                 pass  # the session goes on
             tasks.cancel_scope.cancel()
 
-    with daemon.clients.streaming(session_id, call.who):
+    with daemon.clients.streaming(session_id, call.who, named):
         await run_stream(call, send, {}, pump)
 
 

@@ -58,7 +58,7 @@ class SessionExplanation(Explanation, frozen=True, kw_only=True, rename="camel",
 
     session_id: SessionId
     clients: dict[ClientId, str]
-    """Attached clients by id, with their role; there or not."""
+    """Attached clients by id, with their role: who is connected, or was heard of in the last quarter of an hour."""
     attended: bool
     """Whether somebody who can answer is there now."""
 
@@ -116,7 +116,8 @@ async def explain(call: Call) -> Reply:
     daemon, session_id = call.daemon, call.session_id
     for_owner = call.who.role is Role.OWNER
     known = asdict(await daemon.node.agents.explain(session_id, for_owner=for_owner))
-    clients = (await daemon.node.session(session_id)).state.clients
+    attached = (await daemon.node.session(session_id)).state.clients
+    clients = {each: attached[each] for each in daemon.clients.listed(session_id, attached)}
     return Reply(
         SessionExplanation(
             **known, session_id=session_id, clients=clients, attended=daemon.clients.attended(session_id)

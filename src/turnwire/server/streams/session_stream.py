@@ -121,7 +121,7 @@ class SessionStream:
         daemon, session_id = self._call.daemon, self._session_id
         with (
             daemon.metrics.subscriber(session_id) as subscriber,
-            daemon.clients.streaming(session_id, self._call.who),
+            daemon.clients.streaming(session_id, self._call.who, self._call.client_id),
         ):
             subscriber.offset = self._after.offset
             await writer.write(self._begin())
