@@ -338,9 +338,7 @@ def test_another_session_is_picked_from_the_list_and_shows_its_last_turns(daemon
     with chatting(daemon, "--new") as terminal:
         terminal.type(":sessions", ENTER)
         terminal.until("Which session?")
-        at = next(line for line in terminal.shown.lines if older in line)
-        number = at.strip(" >").split(".")[0]
-        terminal.type(*([number] if len(number) == 1 else [DOWN * (int(number) - 1), ENTER]))
+        terminal.type("2")
         terminal.until(f"session {older}")
         terminal.until(lambda shown: "it was four" in shown.lines, "its last turn")
         assert "1 earlier prompts are not shown" in terminal.shown.text
@@ -556,3 +554,9 @@ def test_only_a_chat_pays_for_the_line_editor() -> None:
     look = "import sys, turnwire.cli.main, turnwire.cli.prompt; print('prompt_toolkit' in sys.modules)"
     shown = subprocess.run([sys.executable, "-c", look], capture_output=True, text=True, timeout=WAIT_S, check=True)
     assert shown.stdout == "False\n"
+
+
+def test_what_is_typed_before_the_chat_has_begun_is_not_lost(daemon: Served) -> None:
+    with on_screen(daemon.home, "chat", "--new", env=daemon.env) as terminal:
+        terminal.type("echo 'too early'", ENTER)
+        terminal.until(lambda shown: "too early" in shown.lines, "the answer")

@@ -308,6 +308,10 @@ class Chat:
         assert self._current is not None, "commands are obeyed in a session only"
         return self._current
 
+    @property
+    def cwd(self) -> str:
+        return self._wanted.cwd
+
     async def choose(self, title: str, choices: Sequence[Choice], at: int | None = None) -> int | None:
         return await self._editor.choose(title, choices, at)
 

@@ -312,7 +312,9 @@ class LineEditor:
 
     def complete(self) -> None:
         """Look again what completes what is typed: there is more of it now."""
-        if self._input.text and self._input.complete_state is None:
+        shown = self._input.complete_state
+        if self._input.text and (shown is None or shown.complete_index is None):
+            self._input.complete_state = None
             self._input.start_completion(select_first=False)
 
     def restore(self, text: str) -> None:
