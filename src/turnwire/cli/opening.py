@@ -5,22 +5,21 @@ from __future__ import annotations
 import os
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager, suppress
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import anyio
 from msgspec import Struct
 
-from turnwire.cli.agent_source import check_program
 from turnwire.cli.reach import tell_of_slow_agent, telling_of_slow_agent
-from turnwire.client.embedded import EmbeddedDaemon, open_embedded
 from turnwire.client.http import Http, segment
 from turnwire.client.port import DaemonSession
 from turnwire.client.remote import RemoteDaemon
 from turnwire.errors import TurnwireError
 from turnwire.ids import SessionId
 from turnwire.limits import Limits
-from turnwire.link.environment import agent_environment
-from turnwire.runtime.source import ProcessSource
+
+if TYPE_CHECKING:
+    from turnwire.client.embedded import EmbeddedDaemon
 
 LEAVING_S = 1.0
 
@@ -52,6 +51,12 @@ class _Opened(Struct, rename="camel"):
 @asynccontextmanager
 async def open_agent(command: tuple[str, ...], cwd: str) -> AsyncGenerator[EmbeddedDaemon]:
     """A node of our own with this agent, which ends with it. Raises `ConfigError` if there is no such program."""
+    # Imported here: who asks a daemon needs no node of its own, and would wait for it with every command.
+    from turnwire.cli.agent_source import check_program
+    from turnwire.client.embedded import open_embedded
+    from turnwire.link.environment import agent_environment
+    from turnwire.runtime.source import ProcessSource
+
     limits = Limits()
     tell_of_slow_agent()
     # It is the user's own process, and sees what the user gave it.
