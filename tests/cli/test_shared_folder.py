@@ -75,7 +75,9 @@ def test_when_the_one_with_the_log_is_killed_the_other_goes_on_with_it(tmp_path:
         assert "error" in ended, "the turn went with its agent, and has its one end"
         assert second.ended(second.prompt(session, "say 1 again")) == "end_turn"
         assert session in [each["sessionId"] for each in third.ask("session/list", {})["sessions"]]
-        assert second.leave() == 0
+        # Whichever of them has the log now stays for the other.
+        assert second.process.stdin is not None
+        second.process.stdin.close()
         other = third.ask("session/new", {"cwd": str(tmp_path), "mcpServers": []})["sessionId"]
         assert third.ended(third.prompt(other, "say 1 last")) == "end_turn"
         assert third.leave() == 0
@@ -91,6 +93,19 @@ def test_editors_that_start_at_the_same_moment_share_the_folder(tmp_path: Path) 
         for each in everybody:
             session = each.ask("session/new", {"cwd": str(tmp_path), "mcpServers": []})["sessionId"]
             assert each.ended(each.prompt(session, "say 1 hello")) == "end_turn"
+
+
+def test_two_agents_of_one_editor_have_folders_of_their_own_whatever_their_flags(tmp_path: Path) -> None:
+    agent = (sys.executable, "-m", "turnwire.testing.agent")
+    builtin = (sys.executable, "-m", "turnwire", "agent")
+    with editor(tmp_path, "--", *agent) as first, editor(tmp_path, "--", *builtin) as second:
+        sessions = [each.open(tmp_path) for each in (first, second)]
+        assert first.ended(first.prompt(sessions[0], "say 1 hello")) == "end_turn"
+        assert second.ended(second.prompt(sessions[1], "hello")) == "end_turn"
+        assert first.leave() == second.leave() == 0
+    with editor(tmp_path, "--", *agent, "--profile", "v1") as again:
+        again.ask("initialize", V1)
+        assert [each["sessionId"] for each in again.ask("session/list", {})["sessions"]] == [sessions[0]]
 
 
 def test_an_editor_with_another_agent_is_told_at_once_why_and_what_to_do(tmp_path: Path) -> None:

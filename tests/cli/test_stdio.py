@@ -194,9 +194,9 @@ def test_a_second_editor_waits_for_the_first_to_let_go_of_the_log(tmp_path: Path
 
 
 def test_a_folder_that_stays_taken_is_refused_with_what_to_do(tmp_path: Path) -> None:
-    with editor(tmp_path) as first:
+    with editor(tmp_path, "--data", "data") as first:
         first.ask("initialize", V1)
-        shown = run("stdio", "--limit", "drain_s=0", "--limit", "stop_eof_s=0", home=tmp_path)
+        shown = run("stdio", "--data", "data", "--limit", "drain_s=0", "--limit", "stop_eof_s=0", home=tmp_path)
         assert (shown.code, shown.out) == (75, "")
         assert "--data" in shown.err
 

@@ -7,12 +7,14 @@ and beside that the keys of the models' providers and its own variables, and no 
 
 from __future__ import annotations
 
+import hashlib
 import importlib
 import logging
 import os
+import re
 import shutil
 import sys
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -46,6 +48,8 @@ BUILT_IN_NAME = "builtin"
 """The built-in agent among others that have names."""
 AGENT_FOLDER = "agent"
 """Below the daemon's data, where the agent keeps its sessions."""
+RUNNERS = r"(npx|pnpm|bunx?|deno|node|uvx?|pipx|python[0-9.]*)"
+"""Programs that are no agent: the word behind their flags is."""
 COMMAND = (sys.executable, "-m", "turnwire", "agent")
 
 
@@ -206,6 +210,24 @@ def in_words(entry: AgentEntry) -> str:
     return (
         f"built-in, without a model; set {PREFIX}MODEL=PROVIDER:NAME, or give your own: turnwire serve -- COMMAND"
     )
+
+
+def folder_of(entry: AgentEntry) -> str:
+    """The name of a folder for what is kept of this agent: the same whatever flags it is started with."""
+    if entry.is_described:
+        words = [entry.imported or entry.url or ""] if not entry.command else _program_of(entry.command)
+    else:
+        words = [entry.name if known(entry.name) is not None else BUILT_IN_NAME]
+    plain = re.sub(r"[^A-Za-z0-9._-]+", "-", os.path.basename(words[-1].rstrip("/"))).strip("-.")[:40]
+    # Two that only differ in what a folder's name cannot hold, or in where they lie, are two.
+    return f"{plain or 'agent'}-{hashlib.sha256(repr(words).encode()).hexdigest()[:8]}"
+
+
+def _program_of(command: Sequence[str]) -> list[str]:
+    """The program of a command, and what it runs if it is there to run others: `npx -y PACKAGE`."""
+    program = os.path.basename(command[0])
+    run = [each for each in command[1:] if not each.startswith("-")]
+    return [program, *run[:1]] if re.fullmatch(RUNNERS, program) else [program]
 
 
 def _models() -> list[str]:

@@ -16,7 +16,7 @@ from turnwire.cli.agent_source import BUILT_IN_NAME, in_words
 from turnwire.cli.commands import Command, Group
 from turnwire.cli.completion import agent_names
 from turnwire.cli.known_agents import KNOWN_AGENTS, KnownAgent, NoStart, how_to_start, known
-from turnwire.cli.output import print_json, print_table
+from turnwire.cli.output import print_json, print_table, progress
 from turnwire.cli.reach import Reach, ask, tell_daemon, with_reach
 from turnwire.client.http import segment
 from turnwire.ids import UNNAMED
@@ -136,5 +136,6 @@ def login(reach: Reach, name: str, method: str | None) -> None:
             click.echo(f"\nlog in by one of them: turnwire agents login {name} METHOD")
             return
         method = ways[0].method_id
-    tell_daemon(reach, "POST", path, {"methodId": method})
+    with progress(f"logging in at {name}"):
+        tell_daemon(reach, "POST", path, {"methodId": method})
     click.echo(f"logged in at {name}")

@@ -31,7 +31,7 @@ from anyio.abc import TaskStatus
 from opentelemetry import trace
 
 from turnwire import __version__
-from turnwire.cli.agent_source import hosted_agents, in_words
+from turnwire.cli.agent_source import folder_of, hosted_agents, in_words
 from turnwire.cli.config import settings_from
 from turnwire.cli.failure import tell
 from turnwire.cli.local_token import keep_token
@@ -280,7 +280,7 @@ def _program() -> str:
 # -- for one client on stdin and stdout ----------------------------------------------------------------------
 
 FOLDER = "stdio"
-"""Below the data folder of the settings, unless the command line names another."""
+"""Below the data folder, with a folder for each agent in it, unless the command line names another."""
 
 
 def run_host(flags: dict[str, Any], agent: Sequence[str]) -> None:
@@ -289,12 +289,14 @@ def run_host(flags: dict[str, Any], agent: Sequence[str]) -> None:
     loaded = settings_from({**flags, "cwd": flags.get("cwd") or ("/",)}, agent)
     # It starts us in the agent's place: the agent sees what it would see without us.
     settings = replace(loaded.settings, agent_env_all=True)
-    if settings.data is not None and flags.get("data") is None:
-        settings = replace(settings, data=settings.data / FOLDER)
+    above = settings.data if flags.get("data") is None else None
+    if above is not None:
+        # A folder for each agent: an editor has several side by side, and a log has one process.
+        settings = replace(settings, data=above / FOLDER / folder_of(settings.hosted()[0]))
     check_folders(settings)
-    if settings.data is not None and flags.get("data") is None:
+    if above is not None:
         # The folder above is a daemon's, and sessions may work anywhere.
-        close_directory(settings.data.parent)
+        close_directory(above)
     configure_logging(settings.log_format, settings.log_level, secrets=log_secrets(settings))
     adopt_orphans()
     with traced():

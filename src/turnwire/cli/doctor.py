@@ -26,7 +26,7 @@ from turnwire.cli.commands import WithAgent, agent_of
 from turnwire.cli.config import setting_options, settings_from
 from turnwire.cli.failure import DOCTOR_FAILED, NEXT, leading
 from turnwire.cli.known_agents import KNOWN_AGENTS, NoStart, how_to_start
-from turnwire.cli.output import print_json, printable
+from turnwire.cli.output import print_json, printable, progress
 from turnwire.cli.reach import (
     Reach,
     check_url,
@@ -150,7 +150,9 @@ async def check_port(settings: Settings, limits: Limits, has_daemon: bool) -> Ch
 async def check_agents(settings: Settings, limits: Limits) -> AsyncGenerator[Check]:
     """Whether each agent starts and answers `initialize`."""
     for entry in settings.hosted():
-        yield await _check_agent(entry, settings, limits)
+        with progress(f"trying the agent {in_words(entry)}"):
+            tried = await _check_agent(entry, settings, limits)
+        yield tried
 
 
 async def check_known_agents(settings: Settings, limits: Limits) -> AsyncGenerator[Check]:
@@ -160,7 +162,8 @@ async def check_known_agents(settings: Settings, limits: Limits) -> AsyncGenerat
         start = how_to_start(agent)
         if agent.name in hosted or isinstance(start, NoStart) or start.is_fetched:
             continue
-        tried = await _check_agent(AgentEntry(name=AgentName(agent.name)), settings, limits)
+        with progress(f"trying the agent {agent.label}"):
+            tried = await _check_agent(AgentEntry(name=AgentName(agent.name)), settings, limits)
         # Nobody has asked for it, so it is no fault of this machine.
         yield tried if tried.level == "ok" else tried._replace(level="warn")
 

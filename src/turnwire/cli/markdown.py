@@ -15,7 +15,7 @@ from rich.segment import Segment
 if TYPE_CHECKING:
     from rich.markdown import Markdown
 
-OFTEN = 8192
+OFTEN = 2048
 """Up to this many characters an unfinished block is looked at with every line, beyond it when it has grown by an
 eighth."""
 LONGEST = 65536

@@ -7,8 +7,10 @@ are left out of text, and escaped in JSON, which then says the same. A pipe gets
 from __future__ import annotations
 
 import codecs
+import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -83,6 +85,27 @@ def print_table(names: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     for row in cells:
         table.add_row(*(Text(each) for each in row))
     Console(highlight=False).print(table)
+
+
+@contextmanager
+def progress(words: str) -> Generator[Callable[[str], None]]:
+    """Meanwhile a line on the terminal says what is done, and goes when it is. Gives a way to change it.
+
+    Without a terminal nothing is written. Print nothing meanwhile.
+    """
+    if not sys.stderr.isatty() or os.environ.get("TERM") in (None, "", "dumb"):
+        yield lambda words: None
+        return
+    from rich.console import Console
+    from rich.text import Text
+
+    with Console(stderr=True, highlight=False).status(Text(printable(words))) as status:
+        yield lambda words: status.update(Text(printable(words)))
+
+
+def in_bytes(size: int) -> str:
+    """A size for a person."""
+    return f"{size} bytes" if size < 100_000 else f"{size / 1_000_000:.1f} MB"
 
 
 def moment(at_ms: int | None) -> str:

@@ -9,7 +9,7 @@ import os
 import secrets
 import stat
 import sys
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import aclosing, contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -19,7 +19,7 @@ import click
 from turnwire.cli.commands import Command, sendable_folder
 from turnwire.cli.completion import session_ids
 from turnwire.cli.failure import tell
-from turnwire.cli.output import TerminalJson, print_json, print_table
+from turnwire.cli.output import TerminalJson, in_bytes, print_json, print_table, progress
 from turnwire.cli.reach import Reach, run, with_reach
 from turnwire.cli.session_id import list_sessions
 from turnwire.client.http import Http, segment
@@ -69,19 +69,27 @@ def _row(entry: dict[str, Any]) -> tuple[str, ...]:
 def export(reach: Reach, session: str, output: str | None) -> None:
     """Write the whole log of a session to a file."""
     if output in (None, "-"):
-        to = TerminalJson() if sys.stdout.isatty() else sys.stdout.buffer
-        run(reach, lambda http: _copy(http, session, to))
+        if sys.stdout.isatty():
+            run(reach, lambda http: _copy(http, session, TerminalJson()))
+            return
+        to = sys.stdout.buffer
+        with progress("exporting") as say:
+            run(reach, lambda http: _copy(http, session, to, say))
         return
-    with whole_file(output) as file:
-        size = run(reach, lambda http: _copy(http, session, file))
+    with whole_file(output) as file, progress("exporting") as say:
+        size = run(reach, lambda http: _copy(http, session, file, say))
     tell(f"wrote {size} bytes to {output}")
 
 
-async def _copy(http: Http, session: str, to: BinaryIO | TerminalJson) -> int:
+async def _copy(
+    http: Http, session: str, to: BinaryIO | TerminalJson, say: Callable[[str], None] | None = None
+) -> int:
     size = 0
     async with aclosing(http.stream(f"/session/{segment(session)}/export")) as pieces:
         async for piece in pieces:
             size += to.write(piece)
+            if say is not None:
+                say(f"exporting: {in_bytes(size)}")
     to.flush()
     return size
 

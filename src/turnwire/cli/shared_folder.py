@@ -233,8 +233,10 @@ class Host:
         self._tasks = tasks
         self._first: GuestLink | None = link
         self._clock = SystemClock()
-        self.is_left = anyio.Event()
+        self._is_host = False
+        self._left = anyio.Event()
         """Our own editor has left."""
+        self._signals = anyio.CancelScope()
 
     async def open(self, within_s: float, connection_id: str | None = None) -> tuple[GuestLink, bool]:
         """A link; never to a connection of before. Raises `LogLocked`."""
@@ -260,30 +262,37 @@ class Host:
             guests = Guests(daemon, settings)
             async with anyio.create_task_group() as tasks:
                 await tasks.start(guests.serve)
+                self._is_host = True
                 task_status.started()
-                await self.is_left.wait()
+                await self._left.wait()
                 await guests.finish()
                 await daemon.drain()
                 tasks.cancel_scope.cancel()
+        self._signals.cancel()
+
+    def leave(self) -> None:
+        """Our own editor has left: we end, or stay for the others until they have left."""
+        self._left.set()
+        if not self._is_host:
+            self._signals.cancel()
+
+    async def hear_signals(self, near: StdioLink) -> None:
+        """The first signal is like the end of the editor's input; the second does not wait for what follows."""
+        with self._signals, anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
+            is_first = True
+            async for number in signals:
+                if not is_first:
+                    os._exit(128 + number)
+                is_first = False
+                near.end_input()
 
 
 async def be_guest(link: GuestLink, near: StdioLink, settings: Settings, limits: Limits) -> None:
     """Carry frames between our editor and the host until the editor leaves. Raises `LogLocked`."""
     async with anyio.create_task_group() as tasks:
         host = Host(settings, limits, tasks, link)
-        leaving = anyio.CancelScope()
-        tasks.start_soon(_leave_on_signal, near, leaving)
+        tasks.start_soon(host.hear_signals, near)
         await RelayProcess(host, Relay(), near, limits).run()
-        host.is_left.set()
-        leaving.cancel()
-
-
-async def _leave_on_signal(near: StdioLink, leaving: anyio.CancelScope) -> None:
-    """The first signal is like the end of the editor's input; the second does not wait for what follows."""
-    with leaving, anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
-        is_first = True
-        async for number in signals:
-            if not is_first:
-                os._exit(128 + number)
-            is_first = False
-            near.end_input()
+        # It reads to the end, however long we stay for others.
+        await near.aclose()
+        host.leave()
