@@ -8,6 +8,7 @@ of all that is written in Python, and the median of each counts.
 from __future__ import annotations
 
 import os
+import resource
 import shutil
 import signal
 import statistics
@@ -19,6 +20,7 @@ import venv
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parents[1]
 ROUNDS = 15
@@ -85,10 +87,19 @@ def made_serve(folder: Path, home: Path) -> Generator[list[str]]:
             os.killpg(process.pid, signal.SIGTERM)
 
 
-def _seconds(words: list[str], folder: Path, env: dict[str, str]) -> float:
-    begun = time.perf_counter()
+class Taken(NamedTuple):
+    """What a command took, in seconds."""
+
+    time: float
+    cpu: float
+
+
+def _taken(words: list[str], folder: Path, env: dict[str, str]) -> Taken:
+    begun, before = time.perf_counter(), resource.getrusage(resource.RUSAGE_CHILDREN)
     subprocess.run(words, cwd=folder, env=env, stdin=subprocess.DEVNULL, capture_output=True, check=True)
-    return time.perf_counter() - begun
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    return Taken(time.perf_counter() - begun, cpu)
 
 
 def _commands(home: Path) -> None:
@@ -109,16 +120,22 @@ def _commands(home: Path) -> None:
                 "turnwire --help": [program, "--help"],
                 "turnwire prompt hello": [program, "prompt", "hello"],
             }
-            found: dict[str, list[float]] = {name: [] for name in measured}
+            found: dict[str, list[Taken]] = {name: [] for name in measured}
             for _ in range(ROUNDS):
                 for name, words in measured.items():
-                    found[name].append(_seconds(words, home, env))
+                    found[name].append(_taken(words, home, env))
         finally:
             daemon.terminate()
-    floor = statistics.median(found["python -c pass"])
-    for name, each in found.items():
-        middle = statistics.median(each)
-        print(f"{name + ', p50':40}{middle * 1000:10.0f} ms{middle / floor:10.1f} x")
+    middle = {
+        name: Taken(*(statistics.median(column) for column in zip(*each, strict=True)))
+        for name, each in found.items()
+    }
+    floor = middle["python -c pass"]
+    for name, each in middle.items():
+        print(
+            f"{name + ', p50':40}{each.time * 1000:10.0f} ms{each.time / floor.time:8.1f} x"
+            f"{each.cpu * 1000:10.0f} ms CPU{each.cpu / floor.cpu:8.1f} x"
+        )
 
 
 def main() -> None:

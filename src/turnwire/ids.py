@@ -15,6 +15,9 @@ AgentSessionId = NewType("AgentSessionId", str)
 AgentName = NewType("AgentName", str)
 """One of the agents that a node hosts, as its operator calls it."""
 
+UNNAMED = AgentName("default")
+"""What the one agent is called that nobody has given a name."""
+
 ChildId = NewType("ChildId", str)
 """A child session, as turnwire's clients know it. It is never the id of a session."""
 
@@ -37,6 +40,7 @@ RequestId: TypeAlias = int | str
 """A JSON-RPC id. `2` and `"2"` are different ids; `true` is none."""
 
 __all__ = [
+    "UNNAMED",
     "AgentName",
     "AgentSessionId",
     "ChildId",

@@ -15,7 +15,7 @@ from turnwire.builtin.model_choice import VARIABLES
 from turnwire.cli.agent import agent
 from turnwire.cli.agent_source import PROVIDERS, in_words
 from turnwire.errors import ConfigError
-from turnwire.runtime.agent_pool import UNNAMED
+from turnwire.ids import UNNAMED
 from turnwire.server.settings.agents import AgentEntry
 from turnwire.server.settings.sources import BUILT_IN
 from turnwire.testing.models import CallTool, FakeOpenAI, Reply, Say

@@ -19,7 +19,7 @@ from turnwire.cli.known_agents import KNOWN_AGENTS, KnownAgent, NoStart, how_to_
 from turnwire.cli.output import print_json, print_table, progress
 from turnwire.cli.reach import Reach, ask, tell_daemon, with_reach
 from turnwire.client.http import segment
-from turnwire.runtime.agent_pool import UNNAMED
+from turnwire.ids import UNNAMED
 from turnwire.server.settings.agents import AgentEntry
 from turnwire.server.settings.sources import load_settings
 

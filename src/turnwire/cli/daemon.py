@@ -38,12 +38,13 @@ from turnwire.cli.local_token import keep_token
 from turnwire.cli.output import print_json, printable
 from turnwire.cli.shared_folder import GuestLink, Guests, be_guest, enter
 from turnwire.errors import ConfigError, LinkError, LogLocked, RemoteProtocolError
+from turnwire.ids import UNNAMED
 from turnwire.limits import Limits
 from turnwire.link.environment import SHORTEST_SECRET
 from turnwire.link.local_daemon import URL_VARIABLE, LocalDaemon, recorded, running
 from turnwire.link.process import adopt_orphans
 from turnwire.link.stdio import StdioLink, open_pipes
-from turnwire.runtime.agent_pool import UNNAMED, HostedAgent
+from turnwire.runtime.agent_pool import HostedAgent
 from turnwire.runtime.clock import SystemClock
 from turnwire.runtime.services.roots import close_directory, is_in_closed
 from turnwire.server.access.identity import Role

@@ -35,11 +35,10 @@ from turnwire.cli.reach import (
     usual_url,
 )
 from turnwire.errors import ConfigError, TurnwireError, Unauthenticated
-from turnwire.ids import AgentName
+from turnwire.ids import UNNAMED, AgentName
 from turnwire.limits import Limits
 from turnwire.link.local_daemon import TOKEN_FILE, URL_VARIABLE, read_token
 from turnwire.runtime.agent_connection import AgentConnection
-from turnwire.runtime.agent_pool import UNNAMED
 from turnwire.runtime.clock import SystemClock
 from turnwire.runtime.source import AgentSource
 from turnwire.server.access.tokens import read_records

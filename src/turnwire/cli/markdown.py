@@ -7,10 +7,13 @@ of the text, however small the pieces are. A block that grows too long is cut: t
 from __future__ import annotations
 
 from itertools import pairwise
+from typing import TYPE_CHECKING
 
 from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
-from rich.markdown import Markdown
 from rich.segment import Segment
+
+if TYPE_CHECKING:
+    from rich.markdown import Markdown
 
 OFTEN = 2048
 """Up to this many characters an unfinished block is looked at with every line, beyond it when it has grown by an
@@ -35,7 +38,7 @@ class MarkdownStream:
         if "\n" not in text or len(self.rest) < self._next_look:
             return []
         whole = self.rest[: self.rest.rindex("\n") + 1]
-        tokens = [each for each in Markdown(whole).parsed if each.level == 0 and each.map]
+        tokens = [each for each in _markdown(whole).parsed if each.level == 0 and each.map]
         starts = sorted({each.map[0] for each in tokens if each.map and each.nesting >= 0})
         lines = whole.split("\n")
         blocks = ["\n".join(lines[start:end]) for start, end in pairwise(starts)]
@@ -66,7 +69,7 @@ class MarkdownStream:
 
 def drawn(source: str, rows: int | None = None) -> RenderableType:
     """A block of Markdown, or the last rows of one. A link shows where it leads, instead of hiding it."""
-    return Lines(Markdown(source, code_theme="ansi_dark", hyperlinks=False), rows)
+    return Lines(_markdown(source), rows)
 
 
 class Lines:
@@ -95,3 +98,10 @@ def _trimmed(line: list[Segment]) -> list[Segment]:
     if kept and not (kept[-1].style and kept[-1].style.bgcolor):
         kept[-1] = Segment(kept[-1].text.rstrip(" "), kept[-1].style)
     return kept
+
+
+def _markdown(source: str) -> Markdown:
+    # Imported here: its parser is large, and only words on a terminal need it.
+    from rich.markdown import Markdown
+
+    return Markdown(source, code_theme="ansi_dark", hyperlinks=False)

@@ -5,24 +5,23 @@ from __future__ import annotations
 import os
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager, suppress
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import anyio
 from msgspec import Struct
 
-from turnwire.cli.agent_source import check_program
 from turnwire.cli.output import tell
 from turnwire.cli.reach import tell_of_slow_agent, telling_of_slow_agent
 from turnwire.cli.session_id import WHOLE, whole_id
-from turnwire.client.embedded import EmbeddedDaemon, open_embedded
 from turnwire.client.http import Http, segment
 from turnwire.client.port import DaemonSession
 from turnwire.client.remote import RemoteDaemon
 from turnwire.errors import TurnwireError
 from turnwire.ids import SessionId
 from turnwire.limits import Limits
-from turnwire.link.environment import agent_environment
-from turnwire.runtime.source import ProcessSource
+
+if TYPE_CHECKING:
+    from turnwire.client.embedded import EmbeddedDaemon
 
 LEAVING_S = 1.0
 
@@ -92,6 +91,12 @@ async def open_agent(
     command: tuple[str, ...], cwd: str, say: Callable[[str], None] = tell
 ) -> AsyncGenerator[EmbeddedDaemon]:
     """A node of our own with this agent, which ends with it. Raises `ConfigError` if there is no such program."""
+    # Imported here: who asks a daemon needs no node of its own, and would wait for it with every command.
+    from turnwire.cli.agent_source import check_program
+    from turnwire.client.embedded import open_embedded
+    from turnwire.link.environment import agent_environment
+    from turnwire.runtime.source import ProcessSource
+
     limits = Limits()
     tell_of_slow_agent(say)
     # It is the user's own process, and sees what the user gave it.

@@ -12,7 +12,7 @@ import shlex
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from types import TracebackType
-from typing import Any, Self, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
 from weakref import WeakValueDictionary
 
 import anyio
@@ -21,7 +21,6 @@ from anyio.abc import TaskGroup
 from turnwire.client.arguments import to_json, to_list, to_request_id, to_text
 from turnwire.client.attachment import Attachment, completed
 from turnwire.client.dispatch import Listeners
-from turnwire.client.embedded import open_embedded
 from turnwire.client.permission import Answer, PermissionRequest
 from turnwire.client.port import Daemon, DaemonSession
 from turnwire.client.progress import TurnResult, Wakeup
@@ -32,9 +31,11 @@ from turnwire.ids import RequestId, SessionId
 from turnwire.limits import Limits
 from turnwire.link.address import is_agent_url
 from turnwire.link.local_daemon import URL_VARIABLE, at_url, only_one, running
-from turnwire.log import EventLog
 from turnwire.runtime.clock import Clock
-from turnwire.runtime.source import AgentSource, ProcessSource
+
+if TYPE_CHECKING:
+    from turnwire.log import EventLog
+    from turnwire.runtime.source import AgentSource
 
 _Any = TypeVar("_Any")
 _Answer = TypeVar("_Answer", bound=Answer | Awaitable[Answer])
@@ -212,7 +213,8 @@ def _command(agent: str | Sequence[str]) -> Sequence[str]:
 def _open_behind_url(
     url: str, token: str | None, log: EventLog | None, limits: Limits, clock: Clock | None
 ) -> AbstractAsyncContextManager[Daemon]:
-    # Imported here: a program with a command of its own needs no HTTP.
+    # Imported here: a program with a command of its own needs no HTTP, and one with a daemon no node.
+    from turnwire.client.embedded import open_embedded
     from turnwire.runtime.remote_agent import RemoteSource
 
     source = RemoteSource(url, token=token, limits=limits)
@@ -277,6 +279,9 @@ def connect(
         return Client(open_remote(checked_url(agent), token, limits, clock), limits)
     if token is not None:
         raise ConfigError("`token` is for what is behind a URL; give the URL instead of a command")
+    from turnwire.client.embedded import open_embedded
+    from turnwire.runtime.source import ProcessSource
+
     if isinstance(agent, str | Sequence):
         source: AgentSource = ProcessSource(_command(agent), env=env, limits=limits)
     elif callable(getattr(agent, "connect", None)):

@@ -19,7 +19,7 @@ from anyio.abc import TaskGroup
 
 from turnwire.core.dialect import NEWEST_VERSION, AgentProfile
 from turnwire.errors import AgentLaunchFailed, AgentUnavailable, LimitExceeded, TurnwireError, UnknownAgent
-from turnwire.ids import AgentName, SessionId
+from turnwire.ids import UNNAMED, AgentName, SessionId
 from turnwire.limits import Limits
 from turnwire.link.process import Exit
 from turnwire.runtime.agent_connection import AgentConnection
@@ -56,10 +56,6 @@ class AgentPolicy:
     is told to none of them."""
     holds_after_restart: bool = False
     """Whether prompts that a restart finds in a queue wait until somebody releases it."""
-
-
-UNNAMED = AgentName("default")
-"""What the one agent is called that nobody has given a name."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -35,10 +35,9 @@ from turnwire.errors import (
     SessionNotFound,
     TurnwireError,
 )
-from turnwire.ids import AgentName, Epoch, SessionId
+from turnwire.ids import UNNAMED, AgentName, Epoch, SessionId
 from turnwire.log.base import Position
 from turnwire.log.rules import check_position
-from turnwire.runtime.agent_pool import UNNAMED
 from turnwire.runtime.node import Fork
 from turnwire.server.access.directories import check_cwd
 from turnwire.server.access.identity import Role

@@ -10,7 +10,7 @@ from pathlib import PurePath
 from msgspec import Struct
 
 from turnwire import __version__
-from turnwire.runtime.agent_pool import UNNAMED
+from turnwire.ids import UNNAMED
 from turnwire.server.access.directories import workspace_id
 from turnwire.server.access.identity import Role
 from turnwire.server.endpoint import Call, Endpoint, Reply

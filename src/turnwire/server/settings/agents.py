@@ -16,8 +16,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from turnwire.errors import ConfigError
-from turnwire.ids import AgentName
-from turnwire.runtime.agent_pool import UNNAMED
+from turnwire.ids import UNNAMED, AgentName
 from turnwire.server.settings import kinds
 from turnwire.server.settings.kinds import Kind
 

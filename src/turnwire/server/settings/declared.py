@@ -12,8 +12,8 @@ from typing import Annotated, Any, Literal, NamedTuple, get_type_hints
 
 from turnwire.core.policy import Rule, read_rules
 from turnwire.errors import ConfigError
+from turnwire.ids import UNNAMED
 from turnwire.limits import Bound, catalogue
-from turnwire.runtime.agent_pool import UNNAMED
 from turnwire.server.access.origins import check_bind
 from turnwire.server.settings import agents as named_agents
 from turnwire.server.settings import kinds
