@@ -18,6 +18,7 @@ from typing import NamedTuple, Protocol
 
 import anyio
 from prompt_toolkit.application import Application
+from prompt_toolkit.application.current import set_app
 from prompt_toolkit.buffer import Buffer
 from prompt_toolkit.completion import Completer
 from prompt_toolkit.document import Document
@@ -216,11 +217,17 @@ class LineEditor:
 
     def _flush(self) -> None:
         text, self._pending = "".join(self._pending), []
-        if text:
-            self._app.renderer.erase()
-            self._output.write_raw(text)
-            self._output.flush()
-            self._app.invalidate()
+        if not text:
+            return
+        app = self._app
+        is_drawn = app.renderer.last_rendered_screen is not None
+        app.renderer.erase()
+        self._output.write_raw(text)
+        self._output.flush()
+        if is_drawn:
+            # At once: a moment without the line that is typed would be seen.
+            with set_app(app):
+                app.renderer.render(app, app.layout)
 
     def grow(self, tail: Callable[[int], str] | None) -> None:
         """What stands above the input until it is replaced, for at most so many rows; none takes it away."""
