@@ -18,8 +18,8 @@ PUBLIC = {
         adapt
     """,
     "turnwire.client": """
-        Accepted Client DaemonClient Envelope OpenedSession Option PermissionRequest PromptResult Question Session
-        SessionStatus Steered Turn TurnCompleteUpdate TurnResult TurnStatus Update connect
+        Accepted Client DaemonClient Envelope FileDiff Form OpenedSession Option PermissionRequest PromptResult
+        Question Session SessionStatus Steered ToolCall Turn TurnCompleteUpdate TurnResult TurnStatus Update connect
     """,
     "turnwire.log": """
         Durability EventLog LogStatistics MemoryEventLog Position SessionHead Snapshot SqliteEventLog Stored

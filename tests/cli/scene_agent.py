@@ -85,14 +85,11 @@ def play(asked: Any, prompt: list[dict[str, Any]]) -> None:
         end(asked, reason)
 
 
-if V2:
-    WELCOME: dict[str, Any] = {
-        "protocolVersion": 2,
-        "info": {"name": "scene", "version": "1"},
-        "capabilities": {"session": {}},
-    }
-else:
-    WELCOME = {"protocolVersion": 1, "agentCapabilities": {}, "authMethods": []}
+WELCOME: dict[str, Any] = (
+    {"protocolVersion": 2, "info": {"name": "scene", "version": "1"}, "capabilities": {"session": {}}}
+    if V2
+    else {"protocolVersion": 1, "agentCapabilities": {}, "authMethods": []}
+)
 
 while True:
     message = heard()

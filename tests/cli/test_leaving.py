@@ -97,6 +97,22 @@ def test_the_second_interrupt_is_heard_while_the_cancel_is_on_its_way(daemon: Se
         daemon.until(session, "turn_complete")
 
 
+def test_two_quick_interrupts_cancel_the_turn_before_they_leave(daemon: Served) -> None:
+    session = daemon.session()
+    with daemon.begun("prompt", "-s", session, "ignore-cancel\ntool t1 read Begun\nnever") as process:
+        for line in lines_of(process):
+            if "Begun" in line or "cancelling" in line:
+                process.send_signal(signal.SIGINT)
+            if "goes on without us" in line:
+                assert "it is asked to stop" in line
+                break
+        assert finish(process).code == 130
+    prompt = daemon.ask("GET", f"/session/{session}/turns/current")["promptId"]
+    events = daemon.run("tail", session, "--until-now", "--json").lines
+    assert any(each["type"] == "prompt_cancelled" for each in events)
+    daemon.ask("POST", f"/session/{session}/settle", {"promptId": prompt})
+
+
 def test_a_cancel_that_fails_is_told_and_the_turn_is_stayed_with(daemon: Served) -> None:
     session = daemon.session()
     with between(daemon) as server:

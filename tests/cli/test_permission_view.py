@@ -163,14 +163,13 @@ def test_no_colour_is_no_colour_on_a_terminal_too(scenes: Served, version: str) 
         assert terminal.finish() == 0
 
 
-def test_a_long_change_says_how_much_more_there_is(scenes: Served, version: str) -> None:
-    if version == "2":
-        pytest.skip("it is the same text")
-    item = {"type": "diff", "path": "/w/long", "oldText": None, "newText": "".join(f"{n}\n" for n in range(1000))}
-    steps = [{"ask": {"toolCall": {**EDIT_V1, "content": [item]}, "options": OPTIONS}}]
-    session, request = open_request(scenes, steps)
+def test_a_long_command_says_how_much_more_there_is(scenes: Served, version: str) -> None:
+    line = "\n".join(f"true {number}" for number in range(1000))
+    subject = {"type": "command", "command": line, "cwd": "/w"}
+    call = {"toolCallId": "t1", "title": "Many", "kind": "execute", "rawInput": {"command": line}}
+    told = {"toolCall": call} if version == "1" else {"title": "Many", "subject": subject}
+    session, request = open_request(scenes, [{"ask": {**told, "options": OPTIONS}}])
     lines = scenes.run("answer", session).out.splitlines()
-    assert lines[-1].startswith("  … ")
-    assert lines[-1].endswith(" more lines")
-    assert len(lines) == 201
+    assert lines[1:3] == ["  $ true 0", "    true 1"]
+    assert "    … 801 more lines" in lines
     assert scenes.run("answer", session, request, "no").code == 0

@@ -60,11 +60,14 @@ async def _attach(reach: Reach, session_id: SessionId, live: bool, text: str | N
         session = await RemoteDaemon(http).find(session_id)
         if text is not None:
             await session.prompt(NewPrompt(to_raw(text)))
-        async with aclosing(session.follow(session.start if live else 0)) as pages:
-            async for page in pages:
-                for offset, event in enumerate(page.events, page.offset - len(page.events) + 1):
-                    screen.show(offset, event)
-    screen.pause()
+        try:
+            async with aclosing(session.follow(session.start if live else 0)) as pages:
+                async for page in pages:
+                    for offset, event in enumerate(page.events, page.offset - len(page.events) + 1):
+                        screen.show(offset, event)
+        finally:
+            # Whoever comes next finds the terminal as it was.
+            screen.pause()
 
 
 @click.command(cls=Command, examples=TAIL_EXAMPLES)

@@ -12,7 +12,7 @@ from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.markdown import Markdown
 from rich.segment import Segment
 
-OFTEN = 8192
+OFTEN = 2048
 """Up to this many characters an unfinished block is looked at with every line, beyond it when it has grown by an
 eighth."""
 LONGEST = 65536

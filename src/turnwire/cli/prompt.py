@@ -167,6 +167,9 @@ async def _prompt(
                     session.session_id, error.prompt_id, error={"code": error.reason, "message": str(error)}
                 )
             raise
+        finally:
+            # Whoever comes next finds the terminal as it was.
+            screen.pause()
         return _report(session.session_id, end, as_json)
 
 

@@ -9,11 +9,13 @@ from turnwire.client.daemon_client import (
     SessionStatus,
     TurnStatus,
 )
+from turnwire.client.form import Form
 from turnwire.client.permission import Option, PermissionRequest
 from turnwire.client.permission import PermissionRequest as Question  # its earlier name
 from turnwire.client.port import Accepted
 from turnwire.client.progress import TurnResult
 from turnwire.client.session import Session
+from turnwire.client.tool_call import FileDiff, ToolCall
 from turnwire.client.turn import Steered, Turn
 from turnwire.client.update import Update
 from turnwire.wire.schema.common import TurnCompleteUpdate
@@ -23,6 +25,8 @@ __all__ = [
     "Client",
     "DaemonClient",
     "Envelope",
+    "FileDiff",
+    "Form",
     "OpenedSession",
     "Option",
     "PermissionRequest",
@@ -31,6 +35,7 @@ __all__ = [
     "Session",
     "SessionStatus",
     "Steered",
+    "ToolCall",
     "Turn",
     "TurnCompleteUpdate",
     "TurnResult",
