@@ -84,7 +84,7 @@ def on_terminal(command: list[str], home: Path, stdin: Stdin) -> Generator[Foreg
 
 
 FOREGROUND = f"import fcntl, os, sys; fcntl.ioctl(2, {termios.TIOCSCTTY}, 0); os.execvp(sys.argv[1], sys.argv[1:])"
-HELLO = {
+HELLO: dict[str, Any] = {
     "jsonrpc": "2.0",
     "id": 1,
     "method": "initialize",

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import click
 import pytest
-from tests.cli.rig import environment, run
+from tests.cli.rig import environment, run, served
 
 from turnwire import __version__
 from turnwire.cli.commands import COMMANDS
@@ -105,3 +105,21 @@ def test_the_module_is_the_same_program(tmp_path: Path) -> None:
     )
 
     assert done.stdout == f"turnwire {__version__}\n"
+
+
+def test_the_name_alone_says_whether_a_daemon_runs_and_what_to_type_next(tmp_path: Path) -> None:
+    alone = run(home=tmp_path)
+    assert (alone.code, alone.err) == (0, "")
+    assert "No daemon of yours runs." in alone.out
+    assert "turnwire serve" in alone.out
+
+    with served(tmp_path) as daemon:
+        beside = run(home=tmp_path)
+    assert f"A daemon of yours runs at {daemon.url}." in beside.out
+    assert 'turnwire prompt "hello"' in beside.out
+
+
+def test_help_of_prompt_says_which_session_it_uses(tmp_path: Path) -> None:
+    shown = " ".join(run("prompt", "--help", home=tmp_path).out.split())
+    assert "else to the newest open session of this folder" in shown
+    assert "`last`" in shown

@@ -17,13 +17,28 @@ from turnwire.cli.commands import Lazy, write_examples
 from turnwire.cli.failure import fail
 
 EXAMPLES = """
-turnwire serve                              run the daemon with the built-in agent
-turnwire serve -- my-agent --flag           run it with an agent of yours
-turnwire prompt "what does this project do?"   ask, in a new session of this folder
-turnwire chat                               talk to the agent
-turnwire prompt "say hello" -- my-agent     ask without a daemon
-turnwire explain SESSION                    why does nothing happen?
-turnwire doctor                             is everything in place?
+turnwire serve                                 run the daemon with the built-in agent
+turnwire serve -- my-agent --flag              run it with an agent of yours
+turnwire prompt "what does this project do?"   ask, in the newest session of this folder or a new one
+turnwire chat                                  the same, for as long as you like
+turnwire prompt "say hello" -- my-agent        ask without a daemon
+turnwire explain last                          why does nothing happen?
+turnwire doctor                                is everything in place?
+"""
+
+
+FIRST_STEPS = """
+turnwire serve                       run one, with the built-in agent
+turnwire serve -- my-agent --flag    run one, with an agent of yours
+turnwire agents                      which agents can be started here
+turnwire prompt hi -- my-agent       ask an agent once, without a daemon
+"""
+NEXT_STEPS = """
+turnwire prompt "hello"     ask, in the newest session of this folder or a new one
+turnwire chat               the same, for as long as you like
+turnwire sessions           what sessions there are
+turnwire attach last        look on at the newest
+turnwire explain last       why does nothing happen?
 """
 
 
@@ -40,13 +55,31 @@ def _set_debug(ctx: click.Context, param: click.Parameter, value: bool) -> None:
         logging.getLogger("turnwire").addHandler(logging.NullHandler())
 
 
-@click.group(cls=_Overview, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=_Overview, context_settings={"help_option_names": ["-h", "--help"]}, invoke_without_command=True)
 @click.version_option(__version__, message="turnwire %(version)s")
 @click.option(
     "--debug", is_flag=True, callback=_set_debug, expose_value=False, help="Show where an error came from."
 )
-def cli() -> None:
+@click.pass_context
+def cli(ctx: click.Context) -> None:
     """The runtime for agent turns: every accepted prompt has exactly one end."""
+    if ctx.invoked_subcommand is None:
+        _show_first_steps()
+
+
+def _show_first_steps() -> None:
+    """For who types the name alone: what runs, and what to type next."""
+    from turnwire.link.local_daemon import running
+
+    found = running(os.environ)
+    click.echo(f"turnwire {__version__}: the runtime for agent turns\n")
+    for each in found:
+        click.echo(f"A daemon of yours runs at {each.url}.")
+    if not found:
+        click.echo("No daemon of yours runs.")
+    steps = NEXT_STEPS if found else FIRST_STEPS
+    click.echo("".join(f"\n  {line}" for line in steps.strip().splitlines()))
+    click.echo("\n`turnwire --help` lists all commands, and `turnwire COMMAND --help` has the options of one.")
 
 
 def main() -> NoReturn:
