@@ -154,8 +154,13 @@ class Terminal:
             assert more or condition(self.shown), f"it ended, and did not show: {why or is_so}\n{self.shown.text}"
 
     def gone(self, text: str) -> None:
-        """Read until the screen does not show this any more."""
-        self.until(lambda shown: all(text not in each for each in shown.lines), f"the end of {text!r}")
+        """Read until the screen does not show this any more, and the line that is typed is there again."""
+
+        def is_gone(shown: Shown) -> bool:
+            lines = [each for each in shown.lines if each]
+            return all(text not in each for each in lines) and lines[-2:-1] != [] and lines[-2].startswith(">")
+
+        self.until(is_gone, f"the end of {text!r}")
 
     def finish(self) -> int:
         """Wait for its end; gives the exit code."""

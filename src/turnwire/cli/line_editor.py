@@ -12,12 +12,14 @@ from __future__ import annotations
 import os
 import select
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
 from functools import partial
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, cast
 
 import anyio
 from prompt_toolkit.application import Application
+from prompt_toolkit.application.current import set_app
 from prompt_toolkit.buffer import Buffer
 from prompt_toolkit.completion import Completer
 from prompt_toolkit.document import Document
@@ -131,6 +133,26 @@ class _Field:
         self.is_over.set()
 
 
+class _Output(Vt100_Output):
+    """The terminal, which can be made to wait for all of a change."""
+
+    _is_held = False
+
+    @contextmanager
+    def held(self) -> Generator[None]:
+        """What is written meanwhile is written at the end."""
+        self._is_held = True
+        try:
+            yield
+        finally:
+            self._is_held = False
+            self.flush()
+
+    def flush(self) -> None:
+        if not self._is_held:
+            super().flush()
+
+
 class LineEditor:
     """The bottom of the terminal. `run` it; everything else may be called meanwhile."""
 
@@ -151,7 +173,7 @@ class LineEditor:
             complete_while_typing=Condition(lambda: self._field is None),
         )
         self._input.on_text_changed += self._changed
-        self._output = Vt100_Output.from_pty(sys.stdout)
+        self._output = cast("_Output", _Output.from_pty(sys.stdout))
         # Without it nothing is asked of the terminal that it, or a pipe to it, may not answer.
         self._output.enable_cpr = False
         search = SearchToolbar()
@@ -216,11 +238,17 @@ class LineEditor:
 
     def _flush(self) -> None:
         text, self._pending = "".join(self._pending), []
-        if text:
-            self._app.renderer.erase()
+        if not text:
+            return
+        app = self._app
+        is_drawn = app.renderer.last_rendered_screen is not None
+        # In one piece: a moment without the line that is typed would be seen.
+        with self._output.held():
+            app.renderer.erase()
             self._output.write_raw(text)
-            self._output.flush()
-            self._app.invalidate()
+            if is_drawn:
+                with set_app(app):
+                    app.renderer.render(app, app.layout)
 
     def grow(self, tail: Callable[[int], str] | None) -> None:
         """What stands above the input until it is replaced, for at most so many rows; none takes it away."""

@@ -41,7 +41,6 @@ from turnwire.core.inputs import WhenBusy
 from turnwire.core.view import View
 from turnwire.errors import DaemonUnreachable, LocalProtocolError, TurnError, TurnwireError
 from turnwire.ids import PermissionId, PromptId, SessionId
-from turnwire.link.process import stderr_log
 
 EXAMPLES = """
 turnwire prompt "what does this project do?"        in the newest session of this folder, or a new one
@@ -193,6 +192,9 @@ async def _at_daemon(reach: Reach, wanted: WantedSession) -> AsyncGenerator[Daem
 
 @asynccontextmanager
 async def _with_agent(command: tuple[str, ...], wanted: WantedSession) -> AsyncGenerator[DaemonSession]:
+    # Imported here: who asks a daemon starts no process.
+    from turnwire.link.process import stderr_log
+
     kept = _KeptStderr()
     stderr_log.addHandler(kept)
     try:
