@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 import stat
+import subprocess
+import sys
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
-from tests.cli.rig import SCRIPTED, Served, run, served
+from tests.cli.rig import SCRIPTED, WAIT_S, Served, run, served
 from tests.cli.shown import (
     ALT_ENTER,
     CTRL_C,
@@ -50,8 +53,9 @@ def last_prompt(daemon: Served, session: str) -> list[dict[str, Any]]:
     events = daemon.run("export", session).lines
     prompt = [each["promptId"] for each in events if each["type"] == "turn_complete"][-1]
     said = [each["data"] for each in events if each.get("promptId") == prompt and each["type"] == "session_update"]
-    chunks = [each["update"] for each in said if not each.get("echo")]
-    return [each["content"] for each in chunks if each["sessionUpdate"] == "user_message_chunk"]
+    updates = [each["update"] for each in said if not each.get("echo")]
+    content: Any = next(each["content"] for each in updates if each["sessionUpdate"].startswith("user_message"))
+    return cast("list[dict[str, Any]]", content if isinstance(content, list) else [content])
 
 
 # -- a turn ------------------------------------------------------------------------------------------------------
@@ -269,13 +273,24 @@ def test_a_command_that_is_none_says_so(daemon: Served) -> None:
         terminal.until("there is no command :nonsense")
 
 
+def test_the_built_in_agent_is_given_what_is_in_a_file(builtin: Served) -> None:
+    (builtin.home / "note.md").write_text("remember\n")
+    session = builtin.session(cwd=str(builtin.home))
+    with chatting(builtin, "-s", session) as terminal:
+        terminal.type("hello @note.md", ENTER)
+        builtin.until(session, "turn_complete")
+        terminal.type(CTRL_D)
+        assert terminal.finish() == 0
+    assert last_prompt(builtin, session)[1]["resource"]["text"] == "remember\n"
+
+
 def test_a_file_is_completed_behind_an_at_and_goes_to_the_agent(daemon: Served) -> None:
     (daemon.home / "chat files").mkdir(exist_ok=True)
     (daemon.home / "chat files" / "poem.txt").write_text("one end\n")
     (daemon.home / "chat-large.bin").write_bytes(b"\xff" * 10)
     session = daemon.session(cwd=str(daemon.home))
     with chatting(daemon, "-s", session) as terminal:
-        terminal.type("read @chat")
+        terminal.type("look @chat")
         terminal.until("chat files/")
         terminal.type(" ", "\x7f")
         terminal.type("\x7f" * 5, '@"chat files/po')
@@ -285,7 +300,7 @@ def test_a_file_is_completed_behind_an_at_and_goes_to_the_agent(daemon: Served) 
         terminal.type(" and @chat-large.bin.", ENTER)
         daemon.until(session, "turn_complete")
     words, poem, large = last_prompt(daemon, session)
-    assert words["text"] == 'read @"chat files/poem.txt" and @chat-large.bin.'
+    assert words["text"] == 'look @"chat files/poem.txt" and @chat-large.bin.'
     assert poem["resource"]["text"] == "one end\n"
     assert poem["resource"]["uri"] == (daemon.home / "chat files" / "poem.txt").as_uri()
     assert large["type"] == "resource_link", "what is no text is linked"
@@ -323,9 +338,7 @@ def test_another_session_is_picked_from_the_list_and_shows_its_last_turns(daemon
     with chatting(daemon, "--new") as terminal:
         terminal.type(":sessions", ENTER)
         terminal.until("Which session?")
-        at = next(line for line in terminal.shown.lines if older in line)
-        number = at.strip(" >").split(".")[0]
-        terminal.type(*([number] if len(number) == 1 else [DOWN * (int(number) - 1), ENTER]))
+        terminal.type("2")
         terminal.until(f"session {older}")
         terminal.until(lambda shown: "it was four" in shown.lines, "its last turn")
         assert "1 earlier prompts are not shown" in terminal.shown.text
@@ -350,7 +363,7 @@ def test_a_new_session_begins_where_one_is_asked_for(daemon: Served) -> None:
         terminal.type(":new", ENTER)
         terminal.until(lambda shown: shown.text.count(HINT) == 2, "another session")
         terminal.type(":resume s_0000", ENTER)
-        terminal.until("no session 's_0000'")
+        terminal.until("no session has the id 's_0000'")
         terminal.type("echo 'still here'", ENTER)
         terminal.until(lambda shown: "still here" in shown.lines, "the chat goes on")
 
@@ -512,3 +525,38 @@ def test_a_narrow_terminal_shows_all_of_it(daemon: Served) -> None:
         terminal.type(":help", ENTER)
         terminal.until(":quit")
         assert all(len(line) <= 40 for line in terminal.shown.lines)
+
+
+def test_a_menu_that_is_higher_than_the_terminal_shows_the_line_that_is_looked_at(daemon: Served) -> None:
+    for _ in range(12):
+        daemon.session()
+    with chatting(daemon, "--new", rows=10, columns=60) as terminal:
+        terminal.type(":sessions", ENTER)
+        terminal.until(lambda shown: any(line.startswith("> 1. ") for line in shown.lines), "the first line")
+        terminal.type(UP, UP)
+        terminal.until(
+            lambda shown: bool(re.search(r"^> 1\d\. ", "\n".join(shown.lines), re.M)), "the last but one"
+        )
+
+
+def test_a_session_that_is_closed_says_so_and_the_chat_goes_elsewhere(daemon: Served) -> None:
+    session = daemon.session()
+    with chatting(daemon, "-s", session) as terminal:
+        daemon.ask("DELETE", f"/session/{session}")
+        terminal.until("the session is closed")
+        terminal.type("echo lost", ENTER)
+        terminal.until("> echo lost")
+        terminal.type(CTRL_C, ":new", ENTER)
+        terminal.until(lambda shown: shown.text.count(HINT) == 2, "another session")
+
+
+def test_only_a_chat_pays_for_the_line_editor() -> None:
+    look = "import sys, turnwire.cli.main, turnwire.cli.prompt; print('prompt_toolkit' in sys.modules)"
+    shown = subprocess.run([sys.executable, "-c", look], capture_output=True, text=True, timeout=WAIT_S, check=True)
+    assert shown.stdout == "False\n"
+
+
+def test_what_is_typed_before_the_chat_has_begun_is_not_lost(daemon: Served) -> None:
+    with on_screen(daemon.home, "chat", "--new", env=daemon.env) as terminal:
+        terminal.type("echo 'too early'", ENTER)
+        terminal.until(lambda shown: "too early" in shown.lines, "the answer")

@@ -117,7 +117,14 @@ async def test_a_change_is_read_from_the_input_of_a_tool_that_shows_none(given: 
 
 
 async def test_what_is_not_as_documented_reads_as_not_told() -> None:
-    odd = {"toolCallId": 7, "title": None, "kind": 1, "content": "x", "locations": [{}], "rawInput": 3}
+    odd: dict[str, Any] = {
+        "toolCallId": 7,
+        "title": None,
+        "kind": 1,
+        "content": "x",
+        "locations": [{}],
+        "rawInput": 3,
+    }
     request = await asked(1, about(1, odd))
     assert (request.title, request.command, request.diff) == ("", None, "")
     assert "session/request_permission" in repr(request)

@@ -11,7 +11,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from enum import Enum, auto
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -25,7 +25,7 @@ from rich.text import Text
 from turnwire.cli.asking import ask_here
 from turnwire.cli.chat_commands import CHAT_COMMANDS, choose_session, settings_of
 from turnwire.cli.chat_input import ChatCompleter, Typed, agent_commands, embeds, read_command, to_content
-from turnwire.cli.chat_place import Link, Place, newest, open_place
+from turnwire.cli.chat_place import Link, Place, open_place
 from turnwire.cli.chat_screen import ChatScreen, EditorDialogue, EditorSink
 from turnwire.cli.chat_session import ChatSession
 from turnwire.cli.commands import WithAgent, agent_of, sendable_folder
@@ -35,7 +35,8 @@ from turnwire.cli.line_editor import Choice, LineEditor
 from turnwire.cli.opening import WantedSession
 from turnwire.cli.output import printable
 from turnwire.cli.permission_view import subject
-from turnwire.cli.reach import Reach, find_daemon, meant_session, reach_options
+from turnwire.cli.reach import Reach, find_daemon, reach_options
+from turnwire.cli.session_id import LAST
 from turnwire.client.permission import REJECT, PermissionRequest, Reply
 from turnwire.client.port import DaemonSession
 from turnwire.errors import TurnwireError
@@ -58,21 +59,14 @@ SIGNALLED = 128
 """The exit code of a chat that a signal ends, less the signal's number."""
 
 
-class Entry(Enum):
-    """Which session a chat begins with."""
-
-    WANTED = auto()
-    LAST = auto()
-    PICKED = auto()
-
-
 @click.command(cls=WithAgent, examples=EXAMPLES)
 @click.option(
     "-s",
     "--session",
     metavar="SESSION",
     shell_complete=session_ids,
-    help="The session to talk in: its id, the beginning of it, or `last`.",
+    help="The session to talk in: its id, the beginning of it, or `last`.  [default: the newest open one of this"
+    " folder, or a new one]",
 )
 @click.option("--new", "is_new", is_flag=True, help="Make a new session.")
 @click.option("-c", "--last", "is_last", is_flag=True, help="The session that was used last, in any folder.")
@@ -89,31 +83,27 @@ class Entry(Enum):
 @reach_options
 @click.pass_context
 def chat(ctx: click.Context, is_last: bool, is_picked: bool, **options: Any) -> None:
-    """Talk to an agent: prompts are typed, turns are shown as they happen.
+    """Talk to an agent at the terminal: prompts are typed, turns are shown as they happen.
 
     Type `:help` for keys and commands. Ctrl-C cancels the turn, twice it leaves; the session stays either way.
     """
     reach = tuple(options.pop(name) for name in ("url", "token_file", "data"))
     wanted = WantedSession(**options)
-    entry = Entry.LAST if is_last else Entry.PICKED if is_picked else Entry.WANTED
     if sum((is_last, is_picked, wanted.is_new, wanted.session is not None)) > 1:
         raise click.UsageError("--session, --new, --last and --resume each name a session; give one of them")
-    if wanted.agent and (wanted.session or entry is not Entry.WANTED):
+    if is_last:
+        wanted = wanted._replace(session=LAST)
+    if wanted.agent and (wanted.session or is_picked):
         raise click.UsageError("a session stays with its agent; give --agent for a new one, or leave it out")
     agent = agent_of(ctx)
-    if agent and (
-        any(reach) or wanted.session or wanted.mode or wanted.model or wanted.agent or entry is not Entry.WANTED
-    ):
+    if agent and (any(reach) or any((wanted.session, wanted.mode, wanted.model, wanted.agent)) or is_picked):
         raise click.UsageError(
             "an agent behind `--` is started for this one chat; it has no daemon and no sessions"
         )
-    where = agent or find_daemon(*reach)
-    if isinstance(where, Reach) and wanted.session is not None:
-        wanted = wanted._replace(session=meant_session(where, wanted.session))
-    open_chat(wanted, where, entry)
+    open_chat(wanted, agent or find_daemon(*reach), is_picked=is_picked)
 
 
-def open_chat(wanted: WantedSession, where: Reach | tuple[str, ...], entry: Entry = Entry.WANTED) -> NoReturn:
+def open_chat(wanted: WantedSession, where: Reach | tuple[str, ...], *, is_picked: bool = False) -> NoReturn:
     """Chat until somebody leaves. Raises `UsageError` where nobody can be talked to."""
     if not (sys.stdin.isatty() and sys.stdout.isatty()) or os.environ.get("TERM", "dumb") == "dumb":
         raise click.UsageError(
@@ -121,7 +111,7 @@ def open_chat(wanted: WantedSession, where: Reach | tuple[str, ...], entry: Entr
             " for one prompt use `turnwire prompt TEXT`, or `turnwire prompt -` for stdin"
         )
     wanted = wanted._replace(cwd=sendable_folder(wanted.cwd))
-    sys.exit(anyio.run(Chat(wanted, where, entry).run))
+    sys.exit(anyio.run(Chat(wanted, where, is_picked).run))
 
 
 def open_history(environ: Mapping[str, str]) -> History:
@@ -142,10 +132,11 @@ def open_history(environ: Mapping[str, str]) -> History:
 class Chat:
     """Somebody at a terminal, and the session that they talk in."""
 
-    def __init__(self, wanted: WantedSession, where: Reach | tuple[str, ...], entry: Entry) -> None:
+    def __init__(self, wanted: WantedSession, where: Reach | tuple[str, ...], is_picked: bool) -> None:
         self._wanted = wanted
         self._where = where
-        self._entry = entry
+        self._is_picked = is_picked
+        """The first session is picked from a list."""
         self._place: Place | None = None
         self._current: ChatSession | None = None
         self._tasks: TaskGroup | None = None
@@ -178,7 +169,9 @@ class Chat:
                 self._tasks = tasks
                 tasks.start_soon(self._hear_signals)
                 tasks.start_soon(self._edit, tasks.cancel_scope)
-                async with open_place(self._where, self._wanted.cwd, Link(self._lose, self._find)) as place:
+                async with open_place(
+                    self._where, self._wanted.cwd, Link(self._lose, self._find, self.note)
+                ) as place:
                     self._place = place
                     await self._talk(place)
                 self._editor.close()
@@ -189,7 +182,9 @@ class Chat:
 
     async def _edit(self, scope: anyio.CancelScope) -> None:
         try:
-            await self._editor.run()
+            # The end of its input is how a terminal that is gone looks.
+            with suppress(EOFError):
+                await self._editor.run()
         finally:
             scope.cancel()
 
@@ -209,9 +204,7 @@ class Chat:
 
     async def _first(self, place: Place) -> DaemonSession | None:
         wanted = self._wanted
-        if self._entry is Entry.LAST:
-            wanted = wanted._replace(session=await newest(place))
-        elif self._entry is Entry.PICKED:
+        if self._is_picked:
             wanted = wanted._replace(session=await choose_session(self, None))
             if wanted.session is None:
                 return None
@@ -315,6 +308,10 @@ class Chat:
         assert self._current is not None, "commands are obeyed in a session only"
         return self._current
 
+    @property
+    def cwd(self) -> str:
+        return self._wanted.cwd
+
     async def choose(self, title: str, choices: Sequence[Choice], at: int | None = None) -> int | None:
         return await self._editor.choose(title, choices, at)
 
@@ -365,7 +362,7 @@ class Chat:
         self._editor.refresh()
 
     def ask_again(self) -> None:
-        if self._tasks is not None and not self.current.ask_again(self._tasks):
+        if not self.current.ask_again():
             self.note("nothing is asked")
 
     def leave(self) -> None:

@@ -45,6 +45,11 @@ class Desk(Protocol):
     @property
     def current(self) -> ChatSession: ...
 
+    @property
+    def cwd(self) -> str:
+        """Where the chat was begun."""
+        ...
+
     async def choose(self, title: str, choices: Sequence[Choice], at: int | None = None) -> int | None: ...
 
     def note(self, words: str) -> None: ...
@@ -225,13 +230,14 @@ async def choose_session(desk: Desk, current: str | None) -> str | None:
         desk.note("there is no session yet")
         return None
     at = next((at for at, each in enumerate(found) if each.session_id == current), 0)
-    chosen = await desk.choose("Which session?", [_session_line(each, current) for each in found], at)
+    chosen = await desk.choose("Which session?", [_session_line(each, current, desk.cwd) for each in found], at)
     return None if chosen is None else found[chosen].session_id
 
 
-def _session_line(session: ListedSession, current: str | None) -> Choice:
+def _session_line(session: ListedSession, current: str | None, cwd: str) -> Choice:
     here = "this one" if session.session_id == current else session.updated_at[:16].replace("T", " ")
-    about = " · ".join(each for each in (here, session.state, session.agent, session.cwd) if each)
+    elsewhere = "" if session.cwd == cwd else session.cwd
+    about = " · ".join(each for each in (here, session.state, session.agent, elsewhere) if each)
     return Choice(_line(session.title or session.session_id), printable(about))
 
 

@@ -120,15 +120,19 @@ def _listed(folder: Path, start: str) -> list[tuple[str, bool]]:
 # -- content ---------------------------------------------------------------------------------------------------
 
 
-class _Embeds(Struct, rename="camel"):
+class _Blocks(Struct, frozen=True, rename="camel"):
     embedded_context: Any = None
 
 
-class _Agent(Struct, rename="camel"):
-    """What is read of an agent's capabilities, in either version of ACP."""
+class _Session(Struct, frozen=True):
+    prompt: _Blocks = _Blocks()
 
-    prompt_capabilities: _Embeds | None = None
-    prompt: _Embeds | None = None
+
+class _Agent(Struct, rename="camel"):
+    """What is read of an agent's capabilities: v1 says it with `true`, v2 in the session's with an object."""
+
+    prompt_capabilities: _Blocks = _Blocks()
+    session: _Session = _Session()
 
 
 def embeds(capabilities: Raw) -> bool:
@@ -137,8 +141,8 @@ def embeds(capabilities: Raw) -> bool:
         agent = msgspec.json.decode(capabilities, type=_Agent)
     except UNREADABLE:
         return False
-    said = agent.prompt_capabilities or agent.prompt
-    return said is not None and said.embedded_context not in (None, False)
+    said = (agent.prompt_capabilities.embedded_context, agent.session.prompt.embedded_context)
+    return any(each not in (None, False) for each in said)
 
 
 def to_content(text: str, folder: Path | None, *, embedded: bool) -> list[dict[str, Any]]:

@@ -10,25 +10,23 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import NamedTuple, Protocol
-from urllib.parse import urlencode
 
+import msgspec
 from msgspec import Raw, Struct
 
 from turnwire.cli.explain import Explanation, Finding, findings
-from turnwire.cli.opening import EnteredSession, WantedSession, enter, leave, open_agent
+from turnwire.cli.opening import Entered, WantedSession, enter, leave, open_agent
 from turnwire.cli.reach import Reach, open_http
+from turnwire.cli.session_id import list_sessions
 from turnwire.cli.turns import Queue
 from turnwire.client.embedded import EmbeddedDaemon
 from turnwire.client.http import Http, segment
 from turnwire.client.permission import PermissionRequest
 from turnwire.client.port import DaemonSession
 from turnwire.core.events import PermissionRequested
-from turnwire.errors import BadRequest, SessionNotFound
+from turnwire.errors import BadRequest
 from turnwire.ids import SessionId
 from turnwire.link.address import is_loopback
-
-PAGE = 100
-"""Sessions that are asked for at once."""
 
 
 class ListedSession(Struct, rename="camel"):
@@ -50,11 +48,6 @@ class ListedAgent(Struct, rename="camel"):
     default: bool = False
     why: str | None = None
     """Why it is not available."""
-
-
-class _Sessions(Struct, rename="camel"):
-    sessions: list[ListedSession]
-    next_cursor: str | None = None
 
 
 class _Agents(Struct):
@@ -93,31 +86,24 @@ class DaemonPlace:
 
     alone = False
 
-    def __init__(self, http: Http, url: str) -> None:
+    def __init__(self, http: Http, url: str, say: Callable[[str], None]) -> None:
         self._http = http
         self._url = url
-        self._entered: list[EnteredSession] = []
+        self._say = say
+        self._entered: list[Entered] = []
 
     async def enter(self, wanted: WantedSession) -> DaemonSession:
-        entered = await enter(self._http, wanted)
+        entered = await enter(self._http, wanted, self._say)
         self._entered.append(entered)
         return entered.session
 
     async def leave(self) -> None:
-        """Be gone from every session."""
+        """We are in no session any more."""
         for each in self._entered:
             await leave(self._http, each)
 
     async def sessions(self) -> Sequence[ListedSession]:
-        found: list[ListedSession] = []
-        query = {"size": str(PAGE), "state": "open"}
-        while True:
-            answer = await self._http.ask("GET", f"/session?{urlencode(query)}", repeatable=True)
-            page = answer.read(_Sessions)
-            found += page.sessions
-            if page.next_cursor is None:
-                return sorted(found, key=lambda each: each.updated_at, reverse=True)
-            query["cursor"] = page.next_cursor
+        return msgspec.convert(await list_sessions(self._http, {"state": "open"}), list[ListedSession])
 
     async def agents(self) -> Sequence[ListedAgent]:
         return (await self._http.ask("GET", "/agents", repeatable=True)).read(_Agents).agents
@@ -169,10 +155,12 @@ class AgentPlace:
 
 
 class Link(NamedTuple):
-    """Who is told of the connection to a daemon."""
+    """Who is told of the way to a daemon or an agent."""
 
     lost: Callable[[], None]
     found: Callable[[], None]
+    slow: Callable[[str], None]
+    """An agent takes long to begin; why."""
 
 
 @asynccontextmanager
@@ -181,19 +169,11 @@ async def open_place(where: Reach | tuple[str, ...], cwd: str, link: Link) -> As
     if isinstance(where, Reach):
         async with open_http(where, lost=link.lost, found=link.found) as http:
             await http.capabilities(patient=False)
-            place = DaemonPlace(http, where.url)
+            place = DaemonPlace(http, where.url, link.slow)
             try:
                 yield place
             finally:
                 await place.leave()
     else:
-        async with open_agent(where, cwd) as daemon:
+        async with open_agent(where, cwd, link.slow) as daemon:
             yield AgentPlace(daemon)
-
-
-async def newest(place: Place) -> SessionId:
-    """The session that something happened in last. Raises `SessionNotFound`."""
-    found = await place.sessions()
-    if not found:
-        raise SessionNotFound("there is no session yet; `turnwire chat` begins one")
-    return found[0].session_id

@@ -70,6 +70,9 @@ class ChatScreen:
         self._screen = TextScreen(whole=False, sink=sink)
 
     def show(self, offset: int, event: ev.AnyEvent) -> None:
+        if isinstance(event, ev.PromptQueued):
+            # What waits has lines of its own.
+            return
         self._screen.show(offset, event)
         match event:
             case ev.UserMessage():

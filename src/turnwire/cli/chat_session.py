@@ -32,6 +32,7 @@ SHOWN_TURNS = 3
 """Turns of the past that are shown when a session is entered."""
 FAREWELL_S = 2.0
 """How long leaving waits for a cancel that is on its way."""
+CLOSED = "the session is closed; :new begins another, :sessions lists those there are"
 
 
 class Console(Protocol):
@@ -72,6 +73,8 @@ class ChatSession:
         """What the agent said that it can do."""
         self.is_read = anyio.Event()
         """All that had happened before we came is known."""
+        self.is_closed = False
+        """Nothing happens in it any more."""
         self._screen = screen
         self._console = console
         self._own = own
@@ -80,26 +83,27 @@ class ChatSession:
         self._outbox, self._letters = anyio.create_memory_object_stream[Unsent](math.inf)
         self._past: list[tuple[int, ev.AnyEvent]] = []
         self._asked: dict[PermissionId, anyio.CancelScope] = {}
+        self._tasks: TaskGroup | None = None
         self._cancels = 0
         """Cancels that are not answered."""
         self._no_cancels = anyio.Event()
 
     async def run(self) -> None:
         """Until the session is closed, or this is cancelled. Raises what keeps us from following it."""
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(self._send)
-            await self._follow(tasks)
-            tasks.cancel_scope.cancel()
-        self._console.note("the session is closed; :new begins another, :sessions lists those there are")
+        async with anyio.create_task_group() as self._tasks:
+            self._tasks.start_soon(self._send)
+            await self._follow()
+            self._tasks.cancel_scope.cancel()
+        self.is_closed = True
+        self._console.note(CLOSED)
 
     # -- following ---------------------------------------------------------------------------------------------
 
-    async def _follow(self, tasks: TaskGroup) -> None:
-        after = 0
+    async def _follow(self) -> None:
         if self.session.start == 0:
             self.is_read.set()
         try:
-            await self._follow_from(after, tasks)
+            await self._follow_from(0)
         except PositionLost:
             if self.is_read.is_set():
                 raise
@@ -107,18 +111,18 @@ class ChatSession:
             self._console.note("the oldest part of this session is not kept any more")
             self._past.clear()
             self.is_read.set()
-            await self._follow_from(self.session.start, tasks)
+            await self._follow_from(self.session.start)
 
-    async def _follow_from(self, after: int, tasks: TaskGroup) -> None:
+    async def _follow_from(self, after: int) -> None:
         async with aclosing(self.session.follow(after)) as pages:
             async for page in pages:
                 for offset, event in enumerate(page.events, page.offset - len(page.events) + 1):
-                    self._take(offset, event, tasks)
+                    self._take(offset, event)
                 if not self.is_read.is_set() and page.offset >= self.session.start:
-                    self._show_past(tasks)
+                    self._show_past()
                 self._console.refresh()
 
-    def _take(self, offset: int, event: ev.AnyEvent, tasks: TaskGroup) -> None:
+    def _take(self, offset: int, event: ev.AnyEvent) -> None:
         self.view.apply(event)
         if isinstance(event, ev.AgentStarted):
             self.capabilities = bytes(event.capabilities)
@@ -126,9 +130,9 @@ class ChatSession:
             self._past.append((offset, event))
             return
         self._screen.show(offset, event)
-        self._mind(event, tasks)
+        self._mind(event)
 
-    def _show_past(self, tasks: TaskGroup) -> None:
+    def _show_past(self) -> None:
         self.is_read.set()
         past, self._past = self._past, []
         begins = [at for at, (_, event) in enumerate(past) if isinstance(event, ev.UserMessage)]
@@ -137,29 +141,30 @@ class ChatSession:
             self._console.note(f"{older} earlier prompts are not shown; all of it: turnwire attach {session_id}")
         for offset, event in past[begins[-SHOWN_TURNS:][0] if begins else len(past) :]:
             self._screen.show(offset, event)
-        self.ask_again(tasks)
+        self.ask_again()
 
     # -- permission requests -----------------------------------------------------------------------------------
 
-    def _mind(self, event: ev.AnyEvent, tasks: TaskGroup) -> None:
+    def _mind(self, event: ev.AnyEvent) -> None:
         """Ask what is asked, and stop asking once it is answered."""
         if isinstance(event, ev.PermissionRequested):
-            self._begin_asking(event, tasks)
+            self._begin_asking(event)
         elif isinstance(event, ev.PermissionResolved):
             scope = self._asked.pop(event.request_id, None)
             if scope is not None:
                 scope.cancel()
 
-    def ask_again(self, tasks: TaskGroup) -> int:
+    def ask_again(self) -> int:
         """Ask what is open and not being asked; gives how many there are."""
         waiting = [each for name, each in self.view.permissions.items() if name not in self._asked]
         for each in waiting:
-            self._begin_asking(each, tasks)
+            self._begin_asking(each)
         return len(waiting)
 
-    def _begin_asking(self, event: ev.PermissionRequested, tasks: TaskGroup) -> None:
+    def _begin_asking(self, event: ev.PermissionRequested) -> None:
+        assert self._tasks is not None, "events come only while it runs"
         scope = self._asked[event.request_id] = anyio.CancelScope()
-        tasks.start_soon(self._ask, event, scope)
+        self._tasks.start_soon(self._ask, event, scope)
 
     async def _ask(self, event: ev.PermissionRequested, scope: anyio.CancelScope) -> None:
         with scope:
@@ -191,6 +196,10 @@ class ChatSession:
 
     def prompt(self, text: str, content: Content) -> None:
         """Send it as soon as those before it are sent."""
+        if self.is_closed:
+            self._console.note(CLOSED)
+            self._console.restore(text)
+            return
         # One key for all tries: a prompt whose answer is lost is still one prompt.
         unsent = Unsent(text, content, f"chat-{new_ids.prompt_id()}")
         self._unsent.append(unsent)
@@ -230,7 +239,7 @@ class ChatSession:
         return [f"  {state}: {' '.join(printable(text).split())}" for text, state in lines]
 
     def cancel(self, tasks: TaskGroup) -> None:
-        """Cancel the turn that runs."""
+        """Cancel the turn that runs, also if this session is left meanwhile: the tasks are those of who leaves."""
         if self.active is not None:
             if not self._cancels:
                 self._no_cancels = anyio.Event()

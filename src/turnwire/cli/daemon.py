@@ -289,6 +289,9 @@ def run_host(flags: dict[str, Any], agent: Sequence[str]) -> None:
     loaded = settings_from({**flags, "cwd": flags.get("cwd") or ("/",)}, agent)
     # It starts us in the agent's place: the agent sees what it would see without us.
     settings = replace(loaded.settings, agent_env_all=True)
+    if loaded.is_default("log_level"):
+        # Editors show what comes on stderr, some of them as errors.
+        settings = replace(settings, log_level="warning")
     above = settings.data if flags.get("data") is None else None
     if above is not None:
         # A folder for each agent: an editor has several side by side, and a log has one process.

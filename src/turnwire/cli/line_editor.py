@@ -253,8 +253,9 @@ class LineEditor:
         rows: StyleAndTextTuples = [("bold", menu.title)]
         for number, choice in enumerate(menu.choices):
             is_at = number == menu.at
-            mark = ">" if is_at else " "
-            rows.append(("class:chosen" if is_at else "", f"\n{mark} {number + 1}. {choice.label}"))
+            # A menu that is too high is moved until the line with the cursor can be seen.
+            rows += [("", "\n"), *([("[SetCursorPosition]", "")] if is_at else [])]
+            rows.append(("class:chosen" if is_at else "", f"{'>' if is_at else ' '} {number + 1}. {choice.label}"))
             if choice.about:
                 rows.append(("class:dim", f"  {choice.about}"))
         return rows
@@ -311,7 +312,9 @@ class LineEditor:
 
     def complete(self) -> None:
         """Look again what completes what is typed: there is more of it now."""
-        if self._input.text and self._input.complete_state is None:
+        shown = self._input.complete_state
+        if self._input.text and (shown is None or shown.complete_index is None):
+            self._input.complete_state = None
             self._input.start_completion(select_first=False)
 
     def restore(self, text: str) -> None:

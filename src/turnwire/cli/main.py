@@ -20,6 +20,7 @@ EXAMPLES = """
 turnwire serve                                 run the daemon with the built-in agent
 turnwire serve -- my-agent --flag              run it with an agent of yours
 turnwire prompt "what does this project do?"   ask, in the newest session of this folder or a new one
+turnwire chat                                  talk to the agent
 turnwire prompt "say hello" -- my-agent        ask without a daemon
 turnwire explain last                          why does nothing happen?
 turnwire doctor                                is everything in place?
@@ -33,6 +34,7 @@ turnwire agents                      which agents can be started here
 turnwire prompt hi -- my-agent       ask an agent once, without a daemon
 """
 NEXT_STEPS = """
+turnwire chat               talk to the agent
 turnwire prompt "hello"     ask, in the newest session of this folder or a new one
 turnwire sessions           what sessions there are
 turnwire attach last        look on at the newest

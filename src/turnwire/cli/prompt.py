@@ -29,13 +29,7 @@ from turnwire.cli.completion import agent_names, session_ids
 from turnwire.cli.failure import INTERRUPTED, leading, stop_code, tell, tell_next
 from turnwire.cli.opening import WantedSession, enter, leave, open_agent
 from turnwire.cli.output import print_json
-from turnwire.cli.reach import (
-    Reach,
-    find_daemon,
-    meant_session,
-    open_http,
-    reach_options,
-)
+from turnwire.cli.reach import Reach, find_daemon, open_http, reach_options
 from turnwire.cli.screen import JsonLines, Screen, TextScreen
 from turnwire.client.arguments import to_raw
 from turnwire.client.permission import asked
@@ -128,8 +122,6 @@ def prompt(
             "an agent behind `--` is started for this one prompt; it has no daemon and no sessions"
         )
     where = agent or find_daemon(*reach)
-    if isinstance(where, Reach) and wanted.session is not None:
-        wanted = wanted._replace(session=meant_session(where, wanted.session))
     if not text and not (as_json or key or when_busy) and sys.stdin.isatty() and sys.stdout.isatty():
         # Here, so that a prompt with words does not pay for it.
         from turnwire.cli.chat import open_chat

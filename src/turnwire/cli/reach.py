@@ -161,15 +161,15 @@ def run(reach: Reach, work: Callable[[Http], Awaitable[Result]]) -> Result:
     return anyio.run(main)
 
 
-def tell_of_slow_agent() -> None:
+def tell_of_slow_agent(say: Callable[[str], None] = tell) -> None:
     """From now on whoever waits for an agent of this process is told what for."""
-    logging.getLogger("turnwire.runtime.agent_pool").addFilter(_tell_slow)
 
+    def hear(record: logging.LogRecord) -> bool:
+        if getattr(record, "event", None) == "agent_silent":
+            say(f"{record.getMessage()}; Ctrl-C ends the wait")
+        return False
 
-def _tell_slow(record: logging.LogRecord) -> bool:
-    if getattr(record, "event", None) == "agent_silent":
-        tell(f"{record.getMessage()}; Ctrl-C ends the wait")
-    return False
+    logging.getLogger("turnwire.runtime.agent_pool").addFilter(hear)
 
 
 class _Agent(Struct):
@@ -182,7 +182,7 @@ class _Agents(Struct):
 
 
 @asynccontextmanager
-async def telling_of_slow_agent(http: Http) -> AsyncGenerator[None]:
+async def telling_of_slow_agent(http: Http, say: Callable[[str], None] = tell) -> AsyncGenerator[None]:
     """Meanwhile the daemon opens a session at its agent; whoever waits long is told what for."""
 
     async def look() -> None:
@@ -191,7 +191,7 @@ async def telling_of_slow_agent(http: Http) -> AsyncGenerator[None]:
             found = (await http.ask("GET", "/agents", patient=False)).read(_Agents).agents
             for each in found:
                 if each.state == "starting" and each.why is not None:
-                    tell(f"{each.why}; Ctrl-C ends the wait")
+                    say(f"{each.why}; Ctrl-C ends the wait")
 
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(look)

@@ -83,6 +83,10 @@ class Loaded:
     """The TOML file that was read."""
     found: Mapping[str, _Found]
 
+    def is_default(self, name: str) -> bool:
+        """Whether nobody said what this setting is to be."""
+        return self.found[name].source is Source.DEFAULT
+
     def explained(self) -> list[Explained]:
         """What is in force and why, with secrets masked."""
         return [
