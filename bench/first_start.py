@@ -95,11 +95,15 @@ class Taken(NamedTuple):
 
 
 def _taken(words: list[str], folder: Path, env: dict[str, str]) -> Taken:
-    begun, before = time.perf_counter(), resource.getrusage(resource.RUSAGE_CHILDREN)
+    begun, before = time.perf_counter(), _cpu()
     subprocess.run(words, cwd=folder, env=env, stdin=subprocess.DEVNULL, capture_output=True, check=True)
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-    return Taken(time.perf_counter() - begun, cpu)
+    return Taken(time.perf_counter() - begun, _cpu() - before)
+
+
+def _cpu() -> float:
+    """What all processes that we started and that have ended used."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 def _commands(home: Path) -> None:
@@ -145,17 +149,17 @@ def main() -> None:
         print(f"the first start; commands are the median of {ROUNDS}, compared with python -c pass")
         (folder / "copy").mkdir()
         copy_repository(folder / "copy")
-        begun = time.perf_counter()
+        begun, before = time.perf_counter(), _cpu()
         with made_serve(folder / "copy", home):
             served_s = time.perf_counter() - begun
-        print(f"{'make serve in a copy, until it serves':40}{served_s:10.1f} s")
+        print(f"{'make serve in a copy, until it serves':40}{served_s:10.1f} s{_cpu() - before:10.1f} s CPU")
         print(f"{'what it installed':40}{megabytes(folder / 'copy' / '.venv'):10.1f} MB")
         wheel = build_wheel(folder)
-        begun = time.perf_counter()
+        begun, before = time.perf_counter(), _cpu()
         install_wheel(wheel, folder / "environment", home)
         installed_s = time.perf_counter() - begun
         print(f"{'the wheel':40}{wheel.stat().st_size / 1e6:10.2f} MB")
-        print(f"{'the wheel in a clean environment':40}{installed_s:10.1f} s")
+        print(f"{'the wheel in a clean environment':40}{installed_s:10.1f} s{_cpu() - before:10.1f} s CPU")
         print(f"{'what it installed':40}{megabytes(folder / 'environment'):10.1f} MB")
         _commands(home)
 
