@@ -561,3 +561,10 @@ def test_what_is_typed_before_the_chat_has_begun_is_not_lost(daemon: Served) -> 
     with on_screen(daemon.home, "chat", "--new", env=daemon.env) as terminal:
         terminal.type("echo 'too early'", ENTER)
         terminal.until(lambda shown: "too early" in shown.lines, "the answer")
+
+
+def test_one_ctrl_c_ends_the_wait_for_an_agent_that_does_not_begin(tmp_path: Path) -> None:
+    with on_screen(tmp_path, "chat", "--", "sleep", "100") as terminal:
+        terminal.until("has not answered")
+        terminal.type(CTRL_C)
+        assert terminal.finish() == 0
