@@ -429,8 +429,9 @@ def test_a_question_can_be_left_and_asked_again(daemon: Served) -> None:
         terminal.until("2. reject once")
         terminal.type(ESCAPE)
         terminal.until("stays open")
+        terminal.gone("2. reject once")
         terminal.type(":answer", ENTER)
-        terminal.until("a number, or arrows")
+        terminal.until(lambda shown: "  2. reject once" in shown.lines, "the menu")
         terminal.type("1")
         terminal.until("selected allow_once")
 
@@ -560,3 +561,10 @@ def test_what_is_typed_before_the_chat_has_begun_is_not_lost(daemon: Served) -> 
     with on_screen(daemon.home, "chat", "--new", env=daemon.env) as terminal:
         terminal.type("echo 'too early'", ENTER)
         terminal.until(lambda shown: "too early" in shown.lines, "the answer")
+
+
+def test_one_ctrl_c_ends_the_wait_for_an_agent_that_does_not_begin(tmp_path: Path) -> None:
+    with on_screen(tmp_path, "chat", "--", "sleep", "100") as terminal:
+        terminal.until("has not answered")
+        terminal.type(CTRL_C)
+        assert terminal.finish() == 0

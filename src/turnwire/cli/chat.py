@@ -240,7 +240,7 @@ class Chat:
             self.note(str(error) or error.code)
 
     def interrupt(self) -> None:
-        if self._is_armed:
+        if self._is_armed or self._current is None:
             self.leave()
             return
         self._arming += 1
@@ -268,7 +268,7 @@ class Chat:
     def state(self) -> str:
         current = self._current
         if current is None:
-            return "opening a session; Ctrl-D leaves"
+            return "opening a session; Ctrl-C leaves"
         parts = [self._activity(current)]
         if self._is_armed:
             parts.append("Ctrl-C again leaves")

@@ -174,7 +174,7 @@ class ChatSession:
             # Our own answer closes the request, and with it this scope.
             self._asked.pop(event.request_id, None)
             if reply is None:
-                self._console.note("the question stays open; :answer asks it again")
+                self._console.note("the question is open; :answer asks it again")
                 return
             try:
                 if not await self.session.answer(event.request_id, reply.answer, reply.option_id):
