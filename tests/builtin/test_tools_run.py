@@ -29,6 +29,7 @@ async def test_a_command_gives_its_output_and_its_exit_code(tmp_path: Path) -> N
     text = await use(Run(), tmp_path, call, command="pwd; echo oops >&2; exit 3")
     assert text == f"Exit code 3.\n{tmp_path}\noops\n"
     assert call.text == f"{tmp_path}\noops\n"
+    assert call.has_failed, "a mark of success would be a lie"
 
 
 async def test_a_silent_command_says_so(tmp_path: Path) -> None:

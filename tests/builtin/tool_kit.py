@@ -20,7 +20,11 @@ class Heard:
         self.text = ""
         self.diffs: list[tuple[str, str | None, str]] = []
         self.places: list[tuple[str, int | None]] = []
+        self.has_failed = False
         self.news = anyio.Event()
+
+    def fail(self) -> None:
+        self.has_failed = True
 
     def say(self, text: str, /) -> None:
         self.text += text

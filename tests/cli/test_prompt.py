@@ -141,7 +141,7 @@ def test_an_agent_behind_the_dashes_needs_no_daemon(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "code", "said"),
     [
-        (["hi", "--", "./no-such-agent"], 69, "not found"),
+        (["hi", "--", "./no-such-agent"], 78, "there is no such program"),
         (["hi", "--", "false"], 69, "exit code 1"),
         (["hi", "-s", "s1", "--", "agent"], 2, "no daemon"),
         (["--", "agent"], 2, "no prompt"),

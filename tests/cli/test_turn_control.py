@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from tests.cli.rig import Served
 
+WHOLE_ID = f"s_{0:020x}"
+"""A whole id is not looked up, so what is said of a command comes first."""
+
 
 def test_cancel_stops_the_turn_that_runs_and_is_harmless_otherwise(daemon: Served) -> None:
     session = daemon.session()
@@ -61,12 +64,12 @@ def test_the_queue_is_listed_edited_moved_removed_held_and_released(daemon: Serv
 
 
 def test_an_action_of_the_queue_says_what_it_lacks(daemon: Served) -> None:
-    assert "PROMPT PLACE" in daemon.run("queue", "s1", "move", "p1").err
-    assert daemon.run("queue", "s1", "move", "p1", "0").code == 2
-    assert daemon.run("queue", "s1", "hold", "x").code == 2
-    assert daemon.run("queue", "s1", "edit", "p1", " ", "").code == 2
-    assert daemon.run("attach", "s1", "--prompt", "").code == 2
-    assert daemon.run("queue", "s1", "dance").code == 2
+    assert "PROMPT PLACE" in daemon.run("queue", WHOLE_ID, "move", "p1").err
+    assert daemon.run("queue", WHOLE_ID, "move", "p1", "0").code == 2
+    assert daemon.run("queue", WHOLE_ID, "hold", "x").code == 2
+    assert daemon.run("queue", WHOLE_ID, "edit", "p1", " ", "").code == 2
+    assert daemon.run("attach", WHOLE_ID, "--prompt", "").code == 2
+    assert daemon.run("queue", WHOLE_ID, "dance").code == 2
 
 
 def test_a_question_is_listed_explained_and_answered_once(daemon: Served) -> None:
@@ -86,6 +89,19 @@ def test_a_question_is_listed_explained_and_answered_once(daemon: Served) -> Non
     assert daemon.turn(session, prompt)["resultText"] == "selected reject_once"
     assert daemon.run("answer", session, request, "allow_once").code == 66
     assert "nothing is asked" in daemon.run("answer", session).err
+
+
+def test_the_only_question_need_not_be_named(daemon: Served) -> None:
+    session = daemon.session()
+    prompt = daemon.prompt(session, "ask t1 allow_once,reject_once")
+    daemon.until(session, "permission_request")
+    assert "t1" in daemon.run("answer", session).out
+    refused = daemon.run("answer", session, "nonsense")
+    assert (refused.code, "allow_once" in refused.err) == (65, True)
+    assert daemon.run("answer", session, "allow_once").code == 0
+    daemon.until(session, "turn_complete")
+    assert daemon.turn(session, prompt)["resultText"] == "selected allow_once"
+    assert daemon.run("answer", session, "allow_once").code == 66
 
 
 def test_a_question_that_takes_a_free_answer_is_answered_with_a_form(daemon: Served) -> None:

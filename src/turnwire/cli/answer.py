@@ -30,6 +30,7 @@ from turnwire.ids import PermissionId, SessionId
 
 ANSWER_EXAMPLES = """
 turnwire answer SESSION                            what is asked, and how to answer
+turnwire answer SESSION allow_once                 by the id of an option, if only one thing is asked
 turnwire answer SESSION REQUEST allow_once         by the id of an option
 turnwire answer SESSION REQUEST reject             no, in the softest way that is offered
 turnwire answer SESSION REQUEST --field name=x     a form, field by field
@@ -47,12 +48,18 @@ turnwire answer SESSION REQUEST --form '{"action": "accept", "content": {"name":
 def answer(
     reach: Reach, session: str, request: str | None, option: str | None, fields: tuple[str, ...], form: str | None
 ) -> None:
-    """Answer a permission request of the agent."""
+    """Answer a permission request of the agent.
+
+    REQUEST may be left out if only one is open.
+    """
     permissions = open_permissions(reach, session)
-    if request is None or (option is None and form is None and not fields):
-        _list([each for each in permissions if request in (None, each.request_id)])
-        return
+    if len(permissions) == 1 and option is None and request != permissions[0].request_id:
+        request, option = permissions[0].request_id, request
+    has_answer = option is not None or form is not None or bool(fields)
     permission = next((each for each in permissions if each.request_id == request), None)
+    if not has_answer and (request is None or permission is not None):
+        _list(permissions if permission is None else [permission])
+        return
     if permission is None:
         raise PermissionNotFound(f"no open question {request!r}; `turnwire answer {session}` lists what is asked")
     tell(f"the agent asks: {subject(permission)}")

@@ -235,7 +235,7 @@ class PermissionRequest:
     def _check_offered(self, option_id: str) -> None:
         if option_id not in self._event.options:
             raise InvalidOption(
-                "the agent did not offer this option; return one of the offered ones",
+                f"the agent did not offer this option; it offers {', '.join(self._event.options) or 'none'}",
                 request_id=self.request_id,
                 options=", ".join(self._event.options),
             )

@@ -49,6 +49,9 @@ class Run:
     async def run(self, workplace: Workplace, arguments: dict[str, Any], call: ShownCall) -> str:
         asked = self._checked(arguments)
         ran = await workplace.run(asked.command, call, asked.timeout)
+        if ran.exit_code != 0:
+            # The model is told and goes on; whoever looks on must not take it for done.
+            call.fail()
         output = shortened(ran.output, OUTPUT_CHARACTERS)
         if output and not output.endswith("\n"):
             output += "\n"

@@ -40,6 +40,8 @@ class ShownCall(Protocol):
 
     def locate(self, path: str, line: int | None = None, /) -> object: ...
 
+    def fail(self) -> object: ...
+
 
 async def show(call: ShownCall, text: str) -> None:
     """Tell the user, and wait for a client that is slow."""
