@@ -62,7 +62,8 @@ export class Client {
   readonly #parts: SessionParts;
   readonly #wakeup = new Wakeup();
   readonly #sessions = new Set<Session>();
-  readonly #closing = new AbortController();
+  /** Readers of many sessions. */
+  readonly #reading = new Set<AbortController>();
 
   /** @internal */
   constructor(
@@ -135,16 +136,16 @@ export class Client {
   ): AsyncGenerator<Batch<string>, void, undefined> {
     const abort = new AbortController();
     const stop = () => abort.abort();
-    for (const each of [this.#closing.signal, wanted.signal]) {
-      each?.addEventListener("abort", stop);
-      if (each?.aborted) stop();
-    }
+    this.#reading.add(abort);
+    wanted.signal?.addEventListener("abort", stop);
+    if (wanted.signal?.aborted) stop();
     try {
       const watch = { signal: abort.signal, onConnection: (each: Connection) => this.#parts.onConnection(each) };
       yield* this.#source.many(wanted.sessions ?? [], wanted.after, watch);
     } finally {
       stop();
-      for (const each of [this.#closing.signal, wanted.signal]) each?.removeEventListener("abort", stop);
+      this.#reading.delete(abort);
+      wanted.signal?.removeEventListener("abort", stop);
     }
   }
 
@@ -161,7 +162,7 @@ export class Client {
   /** End all that runs here. Turns go on at the daemon; whoever waits for one here gets `ClientClosed`. */
   close(): void {
     for (const each of [...this.#sessions]) each.leave();
-    this.#closing.abort();
+    for (const each of this.#reading) each.abort();
     this.#http.close();
   }
 

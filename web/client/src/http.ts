@@ -37,8 +37,9 @@ export class Http {
   readonly clock: Clock;
   readonly #base: string;
   readonly #options: HttpOptions;
-  /** Everything that runs ends with it. */
-  readonly #closing = new AbortController();
+  /** What runs. Everything ends with the client. */
+  readonly #running = new Set<AbortController>();
+  #isClosed = false;
 
   constructor(url: string | URL, options: HttpOptions) {
     const base = new URL(url);
@@ -51,11 +52,8 @@ export class Http {
   }
 
   close(): void {
-    this.#closing.abort();
-  }
-
-  get isClosed(): boolean {
-    return this.#closing.signal.aborted;
+    this.#isClosed = true;
+    for (const each of [...this.#running]) each.abort();
   }
 
   /** The answer to a request as JSON. Throws what refused it, `DaemonUnreachable` and `ClientClosed`. */
@@ -117,7 +115,7 @@ export class Http {
         abort.signal.addEventListener("abort", stop);
         if (abort.signal.aborted) stop();
         if (!reader) {
-          const response = await this.#send(path, { headers, signal: sending.signal });
+          const response = await this.#send(path, { headers: { ...headers, Accept: "text/event-stream" }, signal: sending.signal });
           if (!response.headers.get("content-type")?.startsWith("text/event-stream") || !response.body) {
             throw new DaemonUnreachable("something in between answered in the daemon's place");
           }
@@ -183,9 +181,8 @@ export class Http {
     this.#checkOpen();
     const abort = new AbortController();
     const stop = () => abort.abort();
-    const closing = this.#closing.signal;
     let cancel: (() => void) | undefined;
-    closing.addEventListener("abort", stop);
+    this.#running.add(abort);
     signal?.addEventListener("abort", stop);
     if (signal?.aborted) stop();
     try {
@@ -204,13 +201,13 @@ export class Http {
       throw error;
     } finally {
       cancel?.();
-      closing.removeEventListener("abort", stop);
+      this.#running.delete(abort);
       signal?.removeEventListener("abort", stop);
     }
   }
 
   #checkOpen(): void {
-    if (this.isClosed) throw new ClientClosed();
+    if (this.#isClosed) throw new ClientClosed();
   }
 }
 

@@ -4,7 +4,7 @@
  */
 
 import { PositionLost, RemoteProtocolError, SessionNotFound } from "./errors.js";
-import type { AnyEvent } from "./events.js";
+import type { AnyEvent, EventOf } from "./events.js";
 import { type Http, segment } from "./http.js";
 import type { SessionSnapshot } from "./rest.js";
 import type { SseEvent } from "./sse.js";
@@ -57,7 +57,58 @@ export class DirectEvents implements EventSourceOf {
   }
 }
 
-/** The envelope of an SSE event. Throws `RemoteProtocolError`. */
+/** What of a stream is new: by the numbers of the events, which each session counts for itself. */
+class Numbered {
+  /** By session, the newest event that was given. */
+  readonly ids = new Map<string, number>();
+  /** What has come of an event whose number has not. One that was cut inside comes again as a whole. */
+  #parts: AnyEvent[] = [];
+
+  /** A new connection begins. */
+  opened(): void {
+    this.#parts = [];
+  }
+
+  /** The events that were not given before, whole. Throws `RemoteProtocolError` if one is left out. */
+  take(events: readonly SseEvent[]): AnyEvent[] {
+    const fresh: AnyEvent[] = [];
+    for (const each of events) {
+      const event = envelopeOf(each);
+      if (event._meta?.partOf !== undefined) {
+        this.#parts.push(event);
+      } else if (event.id === undefined) {
+        if (event.type === "state_resync_required") this.#lose(event.data);
+        fresh.push(event);
+      } else {
+        const parts = this.#parts;
+        this.#parts = [];
+        if (this.#isNext(String(event.data["sessionId" as never]), event.id)) fresh.push(...parts, event);
+      }
+    }
+    return fresh;
+  }
+
+  #isNext(sessionId: string, id: number): boolean {
+    const last = this.ids.get(sessionId) ?? id - 1;
+    if (id <= last) return false;
+    if (id > last + 1) {
+      throw new RemoteProtocolError(
+        `the daemon left out events of the session (${last + 1} was due, ${id} came); its log, or something on the way, is broken`,
+      );
+    }
+    this.ids.set(sessionId, id);
+    return true;
+  }
+
+  /** Numbers go on elsewhere: in one session, or in all that the cursor did not name. */
+  #lose({ sessionId, earliestAvailableId }: EventOf<"state_resync_required">["data"]): void {
+    if (sessionId === undefined) this.ids.clear();
+    else if (earliestAvailableId === undefined) this.ids.delete(sessionId);
+    else this.ids.set(sessionId, earliestAvailableId - 1);
+  }
+}
+
+/** Throws `RemoteProtocolError`. */
 function envelopeOf(event: SseEvent): AnyEvent {
   try {
     const envelope = JSON.parse(event.data) as AnyEvent;
@@ -68,20 +119,11 @@ function envelopeOf(event: SseEvent): AnyEvent {
   throw new RemoteProtocolError("an event of the stream is no envelope; is it a turnwire daemon?");
 }
 
-function checkNext(expected: number, id: number): void {
-  if (id === expected) return;
-  throw new RemoteProtocolError(
-    `the daemon left out events of the session (${expected} was due, ${id} came); its log or something on the way is broken`,
-  );
-}
-
 /** How far one connection after the other has come in one session. */
 export class SessionCursor implements Cursor<Position> {
   isOver = false;
-  /** What has come of an event whose number has not. One that was cut inside comes again as a whole. */
-  #parts: AnyEvent[] = [];
+  readonly #numbered = new Numbered();
   #epoch: string | undefined;
-  #id: number;
 
   constructor(
     private readonly http: Http,
@@ -89,12 +131,13 @@ export class SessionCursor implements Cursor<Position> {
     readonly sessionId: string,
     after: Position,
   ) {
-    this.#id = after.id;
+    this.#numbered.ids.set(sessionId, after.id);
     this.#epoch = after.epoch;
   }
 
   get place(): Position {
-    return { id: this.#id, ...(this.#epoch === undefined ? {} : { epoch: this.#epoch }) };
+    const id = this.#numbered.ids.get(this.sessionId) ?? 0;
+    return this.#epoch === undefined ? { id } : { id, epoch: this.#epoch };
   }
 
   path(): string {
@@ -102,36 +145,19 @@ export class SessionCursor implements Cursor<Position> {
   }
 
   headers(): Record<string, string> {
-    const headers: Record<string, string> = { Accept: "text/event-stream", "Last-Event-ID": String(this.#id) };
-    if (this.#epoch !== undefined) headers["Turnwire-Epoch"] = this.#epoch;
-    return headers;
+    const { id, epoch } = this.place;
+    return { "Last-Event-ID": String(id), ...(epoch === undefined ? {} : { "Turnwire-Epoch": epoch }) };
   }
 
   opened(headers: Headers): void {
-    this.#parts = [];
+    this.#numbered.opened();
     // If it is another one than ours, the stream says so before anything else.
     this.#epoch = headers.get("turnwire-epoch") ?? this.#epoch;
   }
 
   take(events: readonly SseEvent[]): AnyEvent[] {
-    const fresh: AnyEvent[] = [];
-    for (const each of events) {
-      const event = envelopeOf(each);
-      if (event._meta?.partOf !== undefined) {
-        this.#parts.push(event);
-      } else if (event.id === undefined) {
-        if (event.type === "state_resync_required") this.#id = (event.data.earliestAvailableId ?? 1) - 1;
-        fresh.push(event);
-      } else {
-        const parts = this.#parts;
-        this.#parts = [];
-        if (event.id <= this.#id) continue;
-        checkNext(this.#id + 1, event.id);
-        this.#id = event.id;
-        fresh.push(...parts, event);
-        this.isOver ||= event.type === "session_closed";
-      }
-    }
+    const fresh = this.#numbered.take(events);
+    this.isOver ||= fresh.some((each) => each.type === "session_closed");
     return fresh;
   }
 
@@ -143,67 +169,38 @@ export class SessionCursor implements Cursor<Position> {
 /** The same in many sessions, with the daemon's one cursor over all of them. */
 export class ManyCursor implements Cursor<string> {
   readonly isOver = false;
-  #parts: AnyEvent[] = [];
-  /** By session, the newest event that was given. */
-  readonly #ids = new Map<string, number>();
+  readonly #numbered = new Numbered();
+  place: string;
 
   constructor(
     private readonly http: Http,
     private readonly shape: Shape,
     private readonly sessions: readonly string[],
-    after: string | undefined,
+    after = "",
   ) {
-    this.place = after ?? "";
+    this.place = after;
   }
 
-  place: string;
-
   path(): string {
-    return `/events?${["acp=" + this.shape, ...this.sessions.map((each) => "session=" + segment(each))].join("&")}`;
+    return `/events?acp=${this.shape}${this.sessions.map((each) => `&session=${segment(each)}`).join("")}`;
   }
 
   headers(): Record<string, string> {
-    return { Accept: "text/event-stream", ...(this.place ? { "Last-Event-ID": this.place } : {}) };
+    return this.place ? { "Last-Event-ID": this.place } : {};
   }
 
   opened(): void {
-    this.#parts = [];
+    this.#numbered.opened();
   }
 
   take(events: readonly SseEvent[], lastEventId: string): AnyEvent[] {
-    const fresh: AnyEvent[] = [];
-    for (const each of events) {
-      const event = envelopeOf(each);
-      const sessionId = String(event.data["sessionId" as never]);
-      if (event._meta?.partOf !== undefined) {
-        this.#parts.push(event);
-      } else if (event.id === undefined) {
-        // Numbers begin anew, in this session or in all that the cursor did not name.
-        if (event.type === "state_resync_required") {
-          if (event.data.sessionId === undefined) this.#ids.clear();
-          else this.#ids.delete(sessionId);
-        }
-        fresh.push(event);
-      } else {
-        const parts = this.#parts;
-        this.#parts = [];
-        const last = this.#ids.get(sessionId);
-        if (last !== undefined) {
-          if (event.id <= last) continue;
-          checkNext(last + 1, event.id);
-        }
-        this.#ids.set(sessionId, event.id);
-        fresh.push(...parts, event);
-      }
-    }
     this.place = lastEventId || this.place;
-    return fresh;
+    return this.#numbered.take(events);
   }
 
   async isGone(): Promise<boolean> {
-    if (!this.sessions.length) return false;
     const closed = await Promise.all(this.sessions.map((each) => isClosed(this.http, each)));
-    return closed.every(Boolean);
+    return closed.length > 0 && closed.every(Boolean);
   }
 }
 
