@@ -129,7 +129,8 @@ export class Client {
 
   /**
    * What happens in many sessions, on one connection: in those named, or in all that there are and will be. `after` is the
-   * `place` of the last batch; without it, what is new. Leaving the loop ends it.
+   * `place` of the last batch. Without it the first batch is empty: what happens from there on comes, so what is listed then
+   * is followed without a gap. Leaving the loop ends it.
    */
   async *events(
     wanted: { readonly sessions?: readonly string[]; readonly after?: string; readonly signal?: AbortSignal } = {},

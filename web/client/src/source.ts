@@ -35,7 +35,7 @@ export interface EventSourceOf {
   session(sessionId: string, after: Position, watch: Watch): AsyncIterable<Batch<Position>>;
   /**
    * The events of some sessions, or without any named of all that there are and will be. `after` is the place that came
-   * with the last batch; without one, what is new is told.
+   * with the last batch. Without one, the first batch is empty: it has the place, and what happens from there on comes.
    */
   many(sessions: readonly string[], after: string | undefined, watch: Watch): AsyncIterable<Batch<string>>;
 }
@@ -122,8 +122,8 @@ function envelopeOf(event: SseEvent): AnyEvent {
 /** How far one connection after the other has come in one session. */
 export class SessionCursor implements Cursor<Position> {
   isOver = false;
+  place: Position;
   readonly #numbered = new Numbered();
-  #epoch: string | undefined;
 
   constructor(
     private readonly http: Http,
@@ -132,12 +132,7 @@ export class SessionCursor implements Cursor<Position> {
     after: Position,
   ) {
     this.#numbered.ids.set(sessionId, after.id);
-    this.#epoch = after.epoch;
-  }
-
-  get place(): Position {
-    const id = this.#numbered.ids.get(this.sessionId) ?? 0;
-    return this.#epoch === undefined ? { id } : { id, epoch: this.#epoch };
+    this.place = after;
   }
 
   path(): string {
@@ -152,11 +147,14 @@ export class SessionCursor implements Cursor<Position> {
   opened(headers: Headers): void {
     this.#numbered.opened();
     // If it is another one than ours, the stream says so before anything else.
-    this.#epoch = headers.get("turnwire-epoch") ?? this.#epoch;
+    const epoch = headers.get("turnwire-epoch");
+    if (epoch !== null) this.place = { ...this.place, epoch };
   }
 
   take(events: readonly SseEvent[]): AnyEvent[] {
     const fresh = this.#numbered.take(events);
+    const id = this.#numbered.ids.get(this.sessionId) ?? 0;
+    if (id !== this.place.id) this.place = { ...this.place, id };
     this.isOver ||= fresh.some((each) => each.type === "session_closed");
     return fresh;
   }

@@ -32,7 +32,7 @@ export interface Connection {
   readonly reason?: TurnwireError;
 }
 
-/** Some events, and where the reader stands behind them. */
+/** Some events, or none, and where the reader stands behind them. */
 export interface Batch<Place> {
   readonly events: readonly AnyEvent[];
   readonly place: Place;
@@ -40,6 +40,7 @@ export interface Batch<Place> {
 
 /** What a reader wants, and how far it has come. */
 export interface Cursor<Place> {
+  /** The same object while it stands still. */
   readonly place: Place;
   readonly sessionId?: string;
   /** There will be no more. */
@@ -125,6 +126,7 @@ export async function* follow<Place>(
           isKnown = true;
           awaySince = undefined;
           tell("open");
+          const before = cursor.place;
           const events = cursor.take(parser.feed(piece), parser.lastEventId);
           if (parser.retryMs !== undefined) backoff.firstMs = parser.retryMs;
           // What was made for this connection only, such as the end of a replay, brings nobody further.
@@ -132,7 +134,7 @@ export async function* follow<Place>(
             empty = 0;
             backoff.reset();
           }
-          if (events.length) yield { events, place: cursor.place };
+          if (events.length || cursor.place !== before) yield { events, place: cursor.place };
           if (cursor.isOver) return;
         }
       } catch (error) {

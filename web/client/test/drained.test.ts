@@ -102,8 +102,12 @@ test("a turn that ends before its 202 is read is found by its key", async () => 
     await settled();
     return answer({ promptId: "p9", lastEventId: 0, eventEpoch: "e" }, 202);
   });
+  session.on("session_update", () => {
+    throw new Error("of this turn");
+  });
   const turn = session.prompt("x");
-  assert.equal((await turn).text, "quick");
+  const { text, handlerErrors } = await turn;
+  assert.deepEqual([text, handlerErrors.map(String)], ["quick", ["Error: of this turn"]]);
   const looped = [];
   for await (const update of turn) looped.push(update.id);
   assert.deepEqual(looped, [2]);
@@ -147,8 +151,11 @@ test("a prompt whose answer was lost is sent again with the same key and body", 
 test("prompts are sent in the order of the calls", async () => {
   const { daemon, session } = await rig();
   let prompts = 0;
+  let onTheWay = 0;
   daemon.on("POST /session/s/prompt", async () => {
+    assert.equal(++onTheWay, 1, "two at once may overtake each other");
     await settled();
+    onTheWay--;
     return answer({ promptId: `p${++prompts}`, lastEventId: 0, eventEpoch: "e" }, 202);
   });
   const turns = ["a", "b", "c"].map((text) => session.prompt(text));

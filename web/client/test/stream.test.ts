@@ -72,11 +72,11 @@ test("an event that is told as several envelopes comes once and whole, wherever 
   assert.equal(heard.length, 0);
   streams[0]?.cut();
   await daemon.clock.advance(5_000);
-  streams[1]?.tell(part("a"), part("b"), event(1));
+  streams[1]?.tell(part("a"), part("b"), event(1), event(2));
   await settled();
   assert.deepEqual(
     heard.map((each) => (each.data as { text?: string }).text ?? each.id),
-    ["a", "b", 1],
+    ["a", "b", 1, 2],
   );
   client.close();
 });
@@ -94,7 +94,18 @@ test("waits begin at what the daemon asks for, double, and are spread by chance"
   streams[0]?.cut();
   const tries = () => daemon.named(EVENTS).length;
   // At once, since the last connection brought something; then half of 4, 8 and 16 seconds, by this clock's chance.
-  for (const [waitMs, expected] of [[25, 2], [1_999, 2], [1, 3], [3_999, 3], [1, 4], [7_999, 4], [1, 5]] as const) {
+  for (const [waitMs, expected] of [[25, 2], [1_999, 2], [1, 3], [3_999, 3], [1, 4], [7_999, 4]] as const) {
+    await daemon.clock.advance(waitMs);
+    assert.equal(tries(), expected);
+  }
+  // One that brings something begins a new row.
+  const later = daemon.streams();
+  await daemon.clock.advance(1);
+  later[0]?.tell(event(2));
+  await settled();
+  daemon.on(EVENTS, () => Promise.reject(new TypeError("fetch failed")));
+  later[0]?.cut();
+  for (const [waitMs, expected] of [[25, 6], [1_999, 6], [1, 7]] as const) {
     await daemon.clock.advance(waitMs);
     assert.equal(tries(), expected);
   }
