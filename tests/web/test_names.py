@@ -1,7 +1,8 @@
-"""What the TypeScript package calls things is what the daemon calls them: types of events, codes of errors."""
+"""What the TypeScript package calls things is what the daemon calls them; what it is built with is written down."""
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
@@ -28,3 +29,13 @@ def test_every_class_of_error_is_the_daemons_by_name_and_code() -> None:
     theirs = {each.code: {kind.__name__ for kind in each.__mro__} for each in tree()}
     assert len(ours) > 30
     assert [code for code, kind in ours.items() if kind not in theirs.get(code, set())] == []
+
+
+def test_the_lock_file_says_what_is_installed_and_not_from_where() -> None:
+    packages = json.loads((SOURCES.parents[1] / "package-lock.json").read_text())["packages"]
+    foreign = {
+        name: each for name, each in packages.items() if name.startswith("node_modules/") and "link" not in each
+    }
+    assert foreign
+    assert [name for name, each in foreign.items() if "integrity" not in each] == []
+    assert [name for name, each in packages.items() if "://" in each.get("resolved", "")] == []

@@ -1,5 +1,5 @@
-// Programs that use the TypeScript client against a real daemon: one function each, started by its name. What happened is
-// told as lines of JSON; the test beside it decides what should have.
+// Programs that use the TypeScript client against a real daemon: one function each, started by its name. What happened
+// is told as lines of JSON; the test decides what should have.
 
 import { createInterface } from "node:readline";
 
@@ -28,7 +28,8 @@ const scenarios = {
     const ids = numbers(session);
     const blocks = [];
     session.on("session_update", (event) => {
-      if (event._meta.event === "user_message") blocks.push([event.data.update.content].flat().map((each) => each.text));
+      if (event._meta.event === "user_message")
+        blocks.push([event.data.update.content].flat().map((each) => each.text));
     });
     const turn = session.prompt("flood 1000");
     const looped = [];
@@ -69,7 +70,8 @@ const scenarios = {
     const session = await client.create();
     const ids = numbers(session);
     const ends = [];
-    for (const type of ["turn_complete", "turn_error"]) session.on(type, (event) => void ends.push([event.promptId, type]));
+    for (const type of ["turn_complete", "turn_error"])
+      session.on(type, (event) => void ends.push([event.promptId, type]));
     const running = session.prompt("say 1 before\nnever");
     const waiting = session.prompt("say 1 after");
     await waiting.accepted;
@@ -199,7 +201,10 @@ const scenarios = {
     const session = await client.create({ title: "mine" });
     const running = session.prompt("never");
     await running.accepted;
-    const refused = await session.prompt("x", { whenBusy: "reject" }).result().catch((error) => error.code);
+    const refused = await session
+      .prompt("x", { whenBusy: "reject" })
+      .result()
+      .catch((error) => error.code);
     const [first, second, third] = ["say 1 a", "say 1 b", "say 1 c"].map((text) => session.prompt(text));
     await third.accepted;
     await first.edit("say 1 edited");
@@ -219,7 +224,10 @@ const scenarios = {
     const { mode, title } = await session.snapshot();
     const listed = (await client.sessions({ state: "open" })).find((each) => each.sessionId === session.sessionId);
     await session.close();
-    const closed = await session.prompt("x").result().catch((error) => error.code);
+    const closed = await session
+      .prompt("x")
+      .result()
+      .catch((error) => error.code);
     tell({
       refused,
       queue,

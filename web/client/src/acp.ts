@@ -1,11 +1,12 @@
 /**
- * The words of ACP that agents use, as types: content blocks, updates, what an agent offers. Nothing runs here. Kinds
- * that are not listed come through too: as `UnknownBlock` and `UnknownUpdate`.
+ * The words of ACP that agents use, as types: content blocks, updates, what an agent offers. Nothing runs here.
+ * Kinds that are not listed come through too: as `UnknownBlock` and `UnknownUpdate`.
  */
 
 /**
- * The type of a word that is none of those listed beside it. It is any text; as the type of one member of an enumeration
- * it lets `===` with a listed word tell the others apart. There is no such object when the program runs.
+ * The type of a word that is none of those listed beside it. It is any text; as the type of one member of an
+ * enumeration it lets `===` with a listed word tell the others apart. There is no such object when the program
+ * runs.
  */
 declare enum OtherWord {
   any = "…",
@@ -195,5 +196,4 @@ export interface PermissionOption {
   readonly kind?: string;
 }
 export type PermissionOutcome =
-  | { readonly outcome: "selected"; readonly optionId: string }
-  | { readonly outcome: "cancelled" };
+  { readonly outcome: "selected"; readonly optionId: string } | { readonly outcome: "cancelled" };

@@ -1,4 +1,7 @@
-/** A daemon as a program holds it: its sessions, and what happens in all of them. Closing it stops nothing at the daemon. */
+/**
+ * A daemon as a program holds it: its sessions, and what happens in all of them. Closing it stops nothing at the
+ * daemon.
+ */
 
 import { type Clock, systemClock } from "./clock.js";
 import { SessionExists } from "./errors.js";
@@ -24,9 +27,12 @@ export interface ConnectOptions {
   readonly fetch?: typeof fetch;
   /** In whose words an agent's updates are told; `"1"` if it is left out. */
   readonly acp?: Shape;
-  /** Where events come from, if not over connections of this client's own. */
-  readonly source?: EventSourceOf;
-  /** How long the daemon may be away before whoever waits gets `DaemonUnreachable`: 5 minutes. A page says `Infinity`. */
+  /** Puts something else in the place of `direct`, which has a connection for each reader. It may use it. */
+  readonly source?: (direct: EventSourceOf) => EventSourceOf;
+  /**
+   * How long the daemon may be away before whoever waits gets `DaemonUnreachable`: 5 minutes. A page says
+   * `Infinity`.
+   */
   readonly reconnectMs?: number;
   /** How long a request is tried again: 10 seconds. */
   readonly requestRetryMs?: number;
@@ -75,7 +81,8 @@ export class Client {
     const shape = options.acp ?? "1";
     const limits = { reconnectMs: options.reconnectMs ?? 300_000, wakeup: this.#wakeup };
     this.#http = http;
-    this.#source = options.source ?? new DirectEvents(http, shape, limits);
+    const direct = new DirectEvents(http, shape, limits);
+    this.#source = options.source?.(direct) ?? direct;
     this.#parts = {
       http,
       shape,
@@ -93,7 +100,12 @@ export class Client {
     const sessionId = `s_${randomId()}`;
     let opened: SessionOpened;
     try {
-      opened = await this.#http.ask("POST", `/session?acp=${this.#parts.shape}`, { ...wanted, sessionId }, { repeatable: true });
+      opened = await this.#http.ask(
+        "POST",
+        `/session?acp=${this.#parts.shape}`,
+        { ...wanted, sessionId },
+        { repeatable: true },
+      );
     } catch (error) {
       if (!(error instanceof SessionExists)) throw error;
       opened = await this.#look(sessionId);
@@ -114,7 +126,11 @@ export class Client {
     const found: SessionEntry[] = [];
     let cursor: string | undefined;
     do {
-      const query = new URLSearchParams({ size: String(PAGE), ...filter, ...(cursor === undefined ? {} : { cursor }) });
+      const query = new URLSearchParams({
+        size: String(PAGE),
+        ...filter,
+        ...(cursor === undefined ? {} : { cursor }),
+      });
       const page = await this.request<SessionPage>("GET", `/session?${query}`);
       found.push(...page.sessions);
       cursor = page.nextCursor;
@@ -128,9 +144,9 @@ export class Client {
   }
 
   /**
-   * What happens in many sessions, on one connection: in those named, or in all that there are and will be. `after` is the
-   * `place` of the last batch. Without it the first batch is empty: what happens from there on comes, so what is listed then
-   * is followed without a gap. Leaving the loop ends it.
+   * What happens in many sessions, on one connection: in those named, or in all that there are and will be. `after`
+   * is the `place` of the last batch. Without it the first batch is empty: what happens from there on comes, so
+   * what is listed then is followed without a gap. Leaving the loop ends it.
    */
   async *events(
     wanted: { readonly sessions?: readonly string[]; readonly after?: string; readonly signal?: AbortSignal } = {},
@@ -151,7 +167,12 @@ export class Client {
   }
 
   /** Any other route. One that changes something is repeated after a lost answer only if you say `repeatable`. */
-  request<Answer>(method: string, path: string, body?: unknown, { repeatable = method === "GET" } = {}): Promise<Answer> {
+  request<Answer>(
+    method: string,
+    path: string,
+    body?: unknown,
+    { repeatable = method === "GET" } = {},
+  ): Promise<Answer> {
     return this.#http.ask<Answer>(method, path, body, { repeatable });
   }
 

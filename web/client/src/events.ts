@@ -1,10 +1,17 @@
 /**
- * Events as the daemon tells them: envelopes, one type for each kind. Nothing runs here. `EventMembers` has what is in
- * `data` besides the session's id; a test holds its names against the daemon's. A kind that is not listed comes
+ * Events as the daemon tells them: envelopes, one type for each kind. Nothing runs here. `EventMembers` has what is
+ * in `data` besides the session's id; a test holds its names against the daemon's. A kind that is not listed comes
  * through as `UnknownEvent`.
  */
 
-import type { ContentBlock, OtherWord, PermissionOption, PermissionOutcome, ToolCallFields, Update } from "./acp.js";
+import type {
+  ContentBlock,
+  OtherWord,
+  PermissionOption,
+  PermissionOutcome,
+  ToolCallFields,
+  Update,
+} from "./acp.js";
 
 /** Who did it, where somebody did. */
 interface By {
@@ -227,12 +234,12 @@ export type EventType = keyof EventMembers | keyof FrameMembers;
 
 /** The event of one type. */
 export type EventOf<Type extends EventType> = Envelope & { readonly type: Type } & {
-    readonly data: Type extends keyof EventMembers
-      ? InSession & EventMembers[Type]
-      : Type extends keyof FrameMembers
-        ? FrameMembers[Type]
-        : never;
-  };
+  readonly data: Type extends keyof EventMembers
+    ? InSession & EventMembers[Type]
+    : Type extends keyof FrameMembers
+      ? FrameMembers[Type]
+      : never;
+};
 
 /** A kind of event that is not listed here. */
 export interface UnknownEvent extends Envelope {

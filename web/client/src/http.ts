@@ -1,6 +1,7 @@
 /**
- * The way to a daemon: its address, the credential, retries, deadlines. A request that may have been done is repeated
- * only if doing it twice is doing it once. The credential goes to this one address, and to nobody it redirects to.
+ * The way to a daemon: its address, the credential, retries, deadlines. A request that may have been done is
+ * repeated only if doing it twice is doing it once. The credential goes to this one address, and to nobody it
+ * redirects to.
  */
 
 import { type Clock, Backoff } from "./clock.js";
@@ -115,7 +116,10 @@ export class Http {
         abort.signal.addEventListener("abort", stop);
         if (abort.signal.aborted) stop();
         if (!reader) {
-          const response = await this.#send(path, { headers: { ...headers, Accept: "text/event-stream" }, signal: sending.signal });
+          const response = await this.#send(path, {
+            headers: { ...headers, Accept: "text/event-stream" },
+            signal: sending.signal,
+          });
           if (!response.headers.get("content-type")?.startsWith("text/event-stream") || !response.body) {
             throw new DaemonUnreachable("something in between answered in the daemon's place");
           }
@@ -192,7 +196,11 @@ export class Http {
     } catch (error) {
       this.#checkOpen();
       // What `fetch` throws is a TypeError or an abort; its text may name what is nobody's business.
-      if (error instanceof TypeError || (error instanceof Error && error.name === "AbortError") || abort.signal.aborted) {
+      if (
+        error instanceof TypeError ||
+        (error instanceof Error && error.name === "AbortError") ||
+        abort.signal.aborted
+      ) {
         throw new DaemonUnreachable(
           `the daemon at ${this.#base} does not answer, or its answer was lost; start it with \`turnwire serve\`,` +
             " or check the URL",

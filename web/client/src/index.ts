@@ -10,7 +10,6 @@ export type { HandlerCall, TurnResult } from "./progress.js";
 export type * from "./rest.js";
 export { Session, type PromptOptions } from "./session.js";
 export type { EventSourceOf, Position, Shape } from "./source.js";
-export { SseParser, type SseEvent } from "./sse.js";
 export type { Batch, Connection, Watch } from "./stream.js";
 export { Turn } from "./turn.js";
 export type { Handler, PermissionHandler } from "./walk.js";

@@ -1,6 +1,7 @@
 /**
- * A permission request of the agent, and how a short answer becomes the agent's. A `reject` never becomes an approval:
- * without an option that rejects, the agent hears `cancelled`. What is no answer to this request is not passed on.
+ * A permission request of the agent, and how a short answer becomes the agent's. A `reject` never becomes an
+ * approval: without an option that rejects, the agent hears `cancelled`. What is no answer to this request is not
+ * passed on.
  */
 
 import type { PermissionOption, PermissionOutcome } from "./acp.js";
@@ -8,8 +9,8 @@ import { InvalidOption, LocalProtocolError } from "./errors.js";
 import type { PermissionMembers } from "./events.js";
 
 /**
- * An option or its id, `"reject"` (the softest option that rejects), or the whole answer: an `outcome`, or for a form an
- * `action` with its `content`.
+ * An option or its id, `"reject"` (the softest option that rejects), or the whole answer: an `outcome`, or for a
+ * form an `action` with its `content`.
  */
 export type Answer =
   | string
@@ -85,9 +86,13 @@ export class PermissionRequest {
 
   #select(optionId: string): object {
     if (this.#offers(optionId)) return { outcome: { outcome: "selected", optionId } };
-    throw new InvalidOption("invalid_option_id", "the agent did not offer this option; give one of the offered ones", {
-      requestId: this.requestId,
-      options: this.options.map((each) => each.optionId),
-    });
+    throw new InvalidOption(
+      "invalid_option_id",
+      "the agent did not offer this option; give one of the offered ones",
+      {
+        requestId: this.requestId,
+        options: this.options.map((each) => each.optionId),
+      },
+    );
   }
 }

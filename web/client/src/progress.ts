@@ -1,9 +1,10 @@
 /**
- * How far one turn has come on the client's side, and who waits for it. *Heard*: its events have come. *Passed*: the walk
- * over the log has come to its end. *Drained*: besides that, no handler call for one of its events is unfinished.
+ * How far one turn has come on the client's side, and who waits for it. *Heard*: its events have come. *Passed*:
+ * the walk over the log has come to its end. *Drained*: besides that, no handler call for one of its events is
+ * unfinished.
  *
- * A handler call may itself wait for a turn (`call.wait`): turns and unfinished calls form a graph. Whoever would close a
- * circle in it waits for the end of the turn only, so no two handlers ever wait for each other.
+ * A handler call may itself wait for a turn (`call.wait`): turns and unfinished calls form a graph. Whoever would
+ * close a circle in it waits for the end of the turn only, so no two handlers ever wait for each other.
  */
 
 import { type TurnwireError, TurnError } from "./errors.js";
@@ -160,7 +161,9 @@ export class Progress {
 }
 
 /** The members that have a value. */
-export function defined<Members extends object>(members: Members): { [Name in keyof Members]?: Exclude<Members[Name], undefined> } {
+export function defined<Members extends object>(
+  members: Members,
+): { [Name in keyof Members]?: Exclude<Members[Name], undefined> } {
   return Object.fromEntries(Object.entries(members).filter(([, value]) => value !== undefined)) as never;
 }
 
@@ -176,8 +179,8 @@ export class HandlerCall {
   constructor(private readonly progress: Progress | undefined) {}
 
   /**
-   * Wait for a turn of the same session inside of the handler. The turn's end is behind this call in the log, so the calls
-   * that follow go on meanwhile; the turn that this call is of is drained only when it has returned.
+   * Wait for a turn of the same session inside of the handler. The turn's end is behind this call in the log, so
+   * the calls that follow go on meanwhile; the turn that this call is of is drained only when it has returned.
    */
   async wait(turn: Turn): Promise<TurnResult> {
     if (this.#isOver) return turn;

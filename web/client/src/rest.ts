@@ -1,4 +1,7 @@
-/** Bodies of requests and answers, as `GET /openapi.json` has them: the ones that this package uses. Nothing runs here. */
+/**
+ * Bodies of requests and answers, as `GET /openapi.json` has them: the ones that this package uses. Nothing runs
+ * here.
+ */
 
 import type { ConfigOption, ContentBlock } from "./acp.js";
 import type { PermissionMembers } from "./events.js";

@@ -1,6 +1,6 @@
 /**
- * The agent's last message of a turn, folded from the turn's updates, as the daemon's own view folds it. Words of child
- * sessions, and those said inside of a tool call, are not the agent's own.
+ * The agent's last message of a turn, folded from the turn's updates, as the daemon's own view folds it. Words of
+ * child sessions, and those said inside of a tool call, are not the agent's own.
  */
 
 import type { ContentBlock } from "./acp.js";
@@ -67,7 +67,9 @@ export class Said {
 }
 
 function isNested(meta: Readonly<Record<string, unknown>> | null | undefined): boolean {
-  return Object.values(meta ?? {}).some((each) => typeof each === "object" && each !== null && "parentToolUseId" in each);
+  return Object.values(meta ?? {}).some(
+    (each) => typeof each === "object" && each !== null && "parentToolUseId" in each,
+  );
 }
 
 function textOf(block: ContentBlock): string {

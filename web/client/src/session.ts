@@ -1,6 +1,6 @@
 /**
- * A session as a client holds it: prompt, listen, answer, look. Everything it tells comes from the session's log. No turn
- * ends with it: a turn goes on without its client, and only a cancel stops it.
+ * A session as a client holds it: prompt, listen, answer, look. Everything it tells comes from the session's log.
+ * No turn ends with it: a turn goes on without its client, and only a cancel stops it.
  */
 
 import type { ConfigOption, Content } from "./acp.js";
@@ -103,8 +103,8 @@ export class Session {
   }
 
   /**
-   * Put a word into the running turn, if its agent takes it; else it is the next. `outcome` and `reason` of `turn.accepted`
-   * tell what became of it.
+   * Put a word into the running turn, if its agent takes it; else it is the next. `outcome` and `reason` of
+   * `turn.accepted` tell what became of it.
    */
   steer(content: Content, options: Omit<PromptOptions, "whenBusy"> = {}): Turn {
     return this.#submit("/steer", content, options);
@@ -113,7 +113,10 @@ export class Session {
   #submit(path: string, content: Content, options: PromptOptions): Turn {
     const { whenBusy, requestId: promptRequestId, deadlineMs, _meta, key = `js-${randomId()}` } = options;
     if (!/^[\x20-\x7e]+$/.test(key)) {
-      throw new LocalProtocolError("not_legal_now", "a key is text of ASCII characters in one line; give such a one");
+      throw new LocalProtocolError(
+        "not_legal_now",
+        "a key is text of ASCII characters in one line; give such a one",
+      );
     }
     const body = { prompt: blocksOf(content), ...defined({ whenBusy, promptRequestId, deadlineMs, _meta }) };
     // Read now: whoever changes the blocks afterwards does not change the prompt, also not when it is sent again.
@@ -139,7 +142,9 @@ export class Session {
 
   // -- listening ---------------------------------------------------------------------------------------------
 
-  /** Call `handler` for each event of this type, or with `"*"` for every event. What is given back takes it away. */
+  /**
+   * Call `handler` for each event of this type, or with `"*"` for every event. What is given back takes it away.
+   */
   on<Type extends EventType>(type: Type, handler: Handler<EventOf<Type>>): () => void;
   on(type: string, handler: Handler<AnyEvent>): () => void;
   on(type: string, handler: Handler<never>): () => void {
@@ -215,7 +220,12 @@ export class Session {
   /** Choose a value of one of the agent's options; gives all of them as they are then. */
   async setOption(configId: string, value: string | boolean): Promise<readonly ConfigOption[]> {
     const path = `/config${this.#acp}`;
-    const chosen = await this.#ask<{ configOptions: ConfigOption[] }>("POST", path, { configId, value }, { repeatable: true });
+    const chosen = await this.#ask<{ configOptions: ConfigOption[] }>(
+      "POST",
+      path,
+      { configId, value },
+      { repeatable: true },
+    );
     return chosen.configOptions;
   }
 
@@ -251,7 +261,10 @@ export class Session {
   async #ask<Answer>(method: string, path: string, body?: unknown, asked: Asked = {}): Promise<Answer> {
     const named = this.#namedAs;
     const ask = (headers: Record<string, string>) =>
-      this.#http.ask<Answer>(method, this.#path + path, body, { ...asked, headers: { ...headers, ...asked.headers } });
+      this.#http.ask<Answer>(method, this.#path + path, body, {
+        ...asked,
+        headers: { ...headers, ...asked.headers },
+      });
     if (named === undefined) return ask({});
     try {
       return await ask({ "Turnwire-Client-Id": named });

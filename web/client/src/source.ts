@@ -1,6 +1,6 @@
 /**
- * Where a client's events come from. `EventSourceOf` is the seam: here each reader has a connection of its own to the
- * daemon; a page with many tabs may put something in its place that shares one connection among all of them.
+ * Where a client's events come from. `EventSourceOf` is the seam: here each reader has a connection of its own to
+ * the daemon; a page with many tabs may put something in its place that shares one connection among all of them.
  */
 
 import { PositionLost, RemoteProtocolError, SessionNotFound } from "./errors.js";
@@ -25,17 +25,19 @@ export type Shape = "1" | "2" | "agent";
  *
  *   S1  Each event behind the given place comes once, in the order of its session's log, ids without a gap.
  *   S2  A batch never ends inside of an event that is told as several envelopes.
- *   S3  A cut is not seen, but for what `watch.onConnection` is told. A place that cannot be honoured is seen as one
- *       `state_resync_required`, and events go on from the oldest that is kept.
- *   S4  It ends when the sessions are over or `watch.signal` is aborted. It throws a `TurnwireError` if events can
+ *   S3  A cut is not seen, but for what `watch.onConnection` is told. A place that cannot be honoured is seen as
+ *       one `state_resync_required`, and events go on from the oldest that is kept.
+ *   S4  A batch is plain data, so that it can be sent from one tab to another.
+ *   S5  It ends when the sessions are over or `watch.signal` is aborted. It throws a `TurnwireError` if events can
  *       come no more for another reason. Silence is none.
  */
 export interface EventSourceOf {
   /** The events of one session. */
   session(sessionId: string, after: Position, watch: Watch): AsyncIterable<Batch<Position>>;
   /**
-   * The events of some sessions, or without any named of all that there are and will be. `after` is the place that came
-   * with the last batch. Without one, the first batch is empty: it has the place, and what happens from there on comes.
+   * The events of some sessions, or without any named of all that there are and will be. `after` is the place that
+   * came with the last batch. Without one, the first batch is empty: it has the place, and what happens from there
+   * on comes.
    */
   many(sessions: readonly string[], after: string | undefined, watch: Watch): AsyncIterable<Batch<string>>;
 }
@@ -93,7 +95,7 @@ class Numbered {
     if (id <= last) return false;
     if (id > last + 1) {
       throw new RemoteProtocolError(
-        `the daemon left out events of the session (${last + 1} was due, ${id} came); its log, or something on the way, is broken`,
+        `the daemon left out events of the session: ${last + 1} was due, ${id} came; its log is broken, or the way is`,
       );
     }
     this.ids.set(sessionId, id);

@@ -3,8 +3,8 @@
  * also when a connection is cut, held back or silent.
  *
  * A connection that brought something and is then cut is replaced at once. If that one brings nothing either, the
- * waits begin at what the daemon's `retry:` asks for and double from there, spread by chance. A connection that lived
- * for a while counts as good although nothing happened: its heartbeats came.
+ * waits begin at what the daemon's `retry:` asks for and double from there, spread by chance. A connection that
+ * lived for a while counts as good although nothing happened: its heartbeats came.
  *
  *   E1  Ids are given in rising order without a gap, and each once.
  *   E2  Nothing is given twice or left out because of a cut.

@@ -1,7 +1,7 @@
 /**
- * A turn as the program that prompted it holds it. `await turn` returns when the turn has ended and every handler call for
- * it has finished. A loop over it may begin late, run twice, or run beside others, and has every update of the turn each
- * time. No turn is ended here: only its terminal event ends it.
+ * A turn as the program that prompted it holds it. `await turn` returns when the turn has ended and every handler
+ * call for it has finished. A loop over it may begin late, run twice, or run beside others, and has every update of
+ * the turn each time. No turn is ended here: only its terminal event ends it.
  */
 
 import type { Content } from "./acp.js";
@@ -56,7 +56,7 @@ export class Turn implements PromiseLike<TurnResult>, AsyncIterable<UpdateEvent>
     const progress = await this.progress;
     const done = this.walk.looping();
     try {
-      for (let at = 0; ; ) {
+      for (let at = 0; ;) {
         const update = progress.updates[at];
         if (update) {
           at++;

@@ -1,11 +1,12 @@
 /**
- * One session as its client hears it: events are read as they come, and walked in the order of the log, one handler call
- * after the other.
+ * One session as its client hears it: events are read as they come, and walked in the order of the log, one handler
+ * call after the other.
  *
- * Reading goes ahead of walking, so that a loop over a turn never waits for a handler. A handler that gives a promise is
- * waited for where the walk stands. So the order of the log is the order of the calls, and the walk comes to a turn's end
- * only after every call before it has finished. That is all of "await means drained", but for calls that wait for a turn
- * themselves (`progress.ts`) and for permission requests, which are asked beside the walk.
+ * Reading goes ahead of walking, so that a loop over a turn never waits for a handler. A handler that gives a
+ * promise is waited for where the walk stands. So the order of the log is the order of the calls, and the walk
+ * comes to a turn's end only after every call before it has finished. That is all of "await means drained", but for
+ * calls that wait for a turn themselves (`progress.ts`) and for permission requests, which are asked beside the
+ * walk.
  *
  *   D1  Handlers are called in log order, each after the one before it finished or was released.
  *   D2  A turn is passed after every call for an event before its end has finished or was released.
@@ -23,7 +24,9 @@ import type { Connection } from "./stream.js";
 
 /** A function that hears events. If it gives a promise, it is finished when that is. */
 export type Handler<Event = AnyEvent> = (event: Event, call: HandlerCall) => unknown;
-/** A function that answers permission requests. With nothing the next one is asked, and in the end nobody answers. */
+/**
+ * A function that answers permission requests. With nothing the next one is asked, and in the end nobody answers.
+ */
 export type PermissionHandler = (
   request: PermissionRequest,
   /** Aborted when the request is closed: answered elsewhere, withdrawn, or its turn cancelled. */
@@ -354,7 +357,9 @@ export class Walk {
 
 /** A fault of ours, or of another source of events, is told to whoever waits. */
 function asTold(error: unknown): TurnwireError {
-  return error instanceof TurnwireError ? error : new RemoteProtocolError(`events cannot be read: ${String(error)}`);
+  return error instanceof TurnwireError
+    ? error
+    : new RemoteProtocolError(`events cannot be read: ${String(error)}`);
 }
 
 function isThenable(value: unknown): value is PromiseLike<unknown> {

@@ -19,8 +19,10 @@ async function rig(): Promise<Rig> {
   const source = new FakeSource();
   const errors: unknown[] = [];
   let prompts = 0;
-  daemon.on("POST /session/s/prompt", () => answer({ promptId: `p${++prompts}`, lastEventId: 0, eventEpoch: "e" }, 202));
-  const client = await daemon.connect({ source, onHandlerError: (error) => void errors.push(error) });
+  daemon.on("POST /session/s/prompt", () =>
+    answer({ promptId: `p${++prompts}`, lastEventId: 0, eventEpoch: "e" }, 202),
+  );
+  const client = await daemon.connect({ source: () => source, onHandlerError: (error) => void errors.push(error) });
   const session = await client.attach("s", { after: 0 });
   return { daemon, source, client, session, errors };
 }
@@ -35,7 +37,10 @@ class Gate {
 /** Whether it is over, without waiting for it. */
 async function isOver(turn: Turn): Promise<boolean> {
   let over = false;
-  turn.then(() => (over = true), () => (over = true));
+  turn.then(
+    () => (over = true),
+    () => (over = true),
+  );
   await settled();
   return over;
 }
@@ -61,7 +66,10 @@ test("await returns after the last handler call has finished", async () => {
   gate.open();
   const result = await turn;
   assert.equal(done.length, 2);
-  assert.deepEqual([result.text, result.stopReason, result.ending, result.promptId], ["hello", "end_turn", "response", "p1"]);
+  assert.deepEqual(
+    [result.text, result.stopReason, result.ending, result.promptId],
+    ["hello", "end_turn", "response", "p1"],
+  );
 });
 
 test("handlers are called in the order of the log, one after the other, those of a type before those of all", async () => {
@@ -120,7 +128,9 @@ test("a prompt that was accepted before this client came is read again from its 
     if (ending === "before") source.tell(of.says("p9", "words"), of.ends("p9"));
     session.on("*", () => {});
     await settled();
-    daemon.on("POST /session/s/prompt", () => answer({ promptId: "p9", lastEventId: 0, eventEpoch: "e", repeated: true }, 202));
+    daemon.on("POST /session/s/prompt", () =>
+      answer({ promptId: "p9", lastEventId: 0, eventEpoch: "e", repeated: true }, 202),
+    );
     const turn = session.prompt("x", { key: "mine" });
     await turn.accepted;
     await settled();
@@ -145,7 +155,10 @@ test("a prompt whose answer was lost is sent again with the same key and body", 
   const sent = daemon.named("POST /session/s/prompt");
   assert.equal(sent.length, 3);
   assert.equal(new Set(sent.map((each) => each.headers.get("idempotency-key"))).size, 1);
-  assert.deepEqual(new Set(sent.map((each) => JSON.stringify(each.body))), new Set(['{"prompt":[{"type":"text","text":"x"}]}']));
+  assert.deepEqual(
+    new Set(sent.map((each) => JSON.stringify(each.body))),
+    new Set(['{"prompt":[{"type":"text","text":"x"}]}']),
+  );
 });
 
 test("prompts are sent in the order of the calls", async () => {
@@ -160,8 +173,13 @@ test("prompts are sent in the order of the calls", async () => {
   });
   const turns = ["a", "b", "c"].map((text) => session.prompt(text));
   const accepted = await Promise.all(turns.map((each) => each.accepted));
-  assert.deepEqual(accepted.map((each) => each.promptId), ["p1", "p2", "p3"]);
-  const sent = daemon.named("POST /session/s/prompt").map((each) => (each.body as { prompt: { text: string }[] }).prompt[0]?.text);
+  assert.deepEqual(
+    accepted.map((each) => each.promptId),
+    ["p1", "p2", "p3"],
+  );
+  const sent = daemon
+    .named("POST /session/s/prompt")
+    .map((each) => (each.body as { prompt: { text: string }[] }).prompt[0]?.text);
   assert.deepEqual(sent, ["a", "b", "c"]);
 });
 
@@ -240,9 +258,12 @@ test("what refuses a prompt is thrown where the turn is awaited, accepted or loo
   await settled();
   await assert.rejects(turn.result(), { code: "busy", message: "a turn runs" });
   await assert.rejects(turn.accepted, { code: "busy" });
-  await assert.rejects(async () => {
-    for await (const _ of turn);
-  }, { code: "busy" });
+  await assert.rejects(
+    async () => {
+      for await (const _ of turn);
+    },
+    { code: "busy" },
+  );
 });
 
 test("whoever waits hears that the client was closed, or the session", async () => {
@@ -298,8 +319,16 @@ test("ten thousand updates ahead of a slow handler do not keep a loop waiting", 
 test("the last message is the agent's own, as the daemon folds it", async () => {
   const { source, session } = await rig();
   const [turn] = await started(session);
-  const update = (members: object, more: object = {}) => ({ type: "session_update", promptId: "p1", data: { update: members, ...more } });
-  const chunk = (text: string, more: object = {}) => ({ sessionUpdate: "agent_message_chunk", content: { type: "text", text }, ...more });
+  const update = (members: object, more: object = {}) => ({
+    type: "session_update",
+    promptId: "p1",
+    data: { update: members, ...more },
+  });
+  const chunk = (text: string, more: object = {}) => ({
+    sessionUpdate: "agent_message_chunk",
+    content: { type: "text", text },
+    ...more,
+  });
   source.tell(
     update(chunk("first ")),
     update({ sessionUpdate: "usage_update", used: 1, size: 2 }),

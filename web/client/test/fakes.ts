@@ -1,4 +1,7 @@
-/** A clock that stands until it is told, and a daemon that says what a test tells it: what the other tests are made of. */
+/**
+ * A clock that stands until it is told, and a daemon that says what a test tells it: what the other tests are made
+ * of.
+ */
 
 import { type Client, type ConnectOptions, connect } from "../src/index.js";
 import type { AnyEvent, Batch, Clock, EventSourceOf, Position, Watch } from "../src/index.js";
@@ -108,7 +111,14 @@ export function answer(body: unknown, status = 200, headers: Record<string, stri
   return new Response(status === 204 ? null : JSON.stringify(body), { status, headers });
 }
 
-export const CAPABILITIES = { version: "0", features: [], workspaceCwd: "/", workspaces: [], policy: {}, agent: {} };
+export const CAPABILITIES = {
+  version: "0",
+  features: [],
+  workspaceCwd: "/",
+  workspaces: [],
+  policy: {},
+  agent: {},
+};
 
 export class FakeDaemon {
   readonly clock = new ManualClock();
@@ -125,7 +135,10 @@ export class FakeDaemon {
   }
 
   /** What each connection to the stream of `name` is given, one after the other; then it refuses them. */
-  streams(name = "GET /session/s/events", headers: Record<string, string> = { "turnwire-epoch": "e" }): FakeStream[] {
+  streams(
+    name = "GET /session/s/events",
+    headers: Record<string, string> = { "turnwire-epoch": "e" },
+  ): FakeStream[] {
     const opened: FakeStream[] = [];
     this.on(name, () => {
       const stream = new FakeStream(headers);

@@ -146,7 +146,8 @@ test("types tell events and errors apart", () => {
   // What counts here is that it compiles.
   const name = (event: AnyEvent): string => {
     if (event.type === "turn_complete") return event.data.stopReason;
-    if (event.type === "session_update" && event.data.update.sessionUpdate === "tool_call") return event.data.update.toolCallId;
+    if (event.type === "session_update" && event.data.update.sessionUpdate === "tool_call")
+      return event.data.update.toolCallId;
     switch (event.type) {
       case "turn_error":
         return `${event.data.code} ${event.data.exitCode ?? ""}`;

@@ -12,9 +12,19 @@ const OPTIONS = [
 const ASKED = {
   type: "permission_request",
   promptId: "p1",
-  data: { requestId: "q", method: "session/request_permission", options: OPTIONS, toolCall: { toolCallId: "t", title: "rm" }, params: {} },
+  data: {
+    requestId: "q",
+    method: "session/request_permission",
+    options: OPTIONS,
+    toolCall: { toolCallId: "t", title: "rm" },
+    params: {},
+  },
 };
-const RESOLVED = { type: "permission_resolved", promptId: "p1", data: { requestId: "q", end: "answered", answer: {} } };
+const RESOLVED = {
+  type: "permission_resolved",
+  promptId: "p1",
+  data: { requestId: "q", end: "answered", answer: {} },
+};
 
 async function rig() {
   const daemon = new FakeDaemon();
@@ -22,7 +32,7 @@ async function rig() {
   const errors: unknown[] = [];
   daemon.on("POST /session/s/prompt", () => answer({ promptId: "p1", lastEventId: 0, eventEpoch: "e" }, 202));
   daemon.on("POST /session/s/permissions/q", () => answer({ won: true, answer: {} }));
-  const client = await daemon.connect({ source, onHandlerError: (error) => void errors.push(error) });
+  const client = await daemon.connect({ source: () => source, onHandlerError: (error) => void errors.push(error) });
   const session = await client.attach("s", { after: 0 });
   const turn = session.prompt("x");
   await turn.accepted;
@@ -94,12 +104,15 @@ test("a short answer becomes the agent's, and a rejection never an approval", ()
   assert.deepEqual(request(OPTIONS).reply(no), selected("no"));
   assert.deepEqual(request(OPTIONS).reply("reject"), selected("no"));
   assert.deepEqual(request([yes]).reply("reject"), { outcome: { outcome: "cancelled" } });
-  assert.deepEqual(request(OPTIONS).reply({ outcome: { outcome: "cancelled" } }), { outcome: { outcome: "cancelled" } });
+  assert.deepEqual(request(OPTIONS).reply({ outcome: { outcome: "cancelled" } }), {
+    outcome: { outcome: "cancelled" },
+  });
   const form = request([], "elicitation/create");
   assert.equal(form.title, "name?");
   assert.deepEqual(form.reply("reject"), { answer: { action: "decline" } });
   const filled = { action: "accept" as const, content: { name: "x" } };
   assert.deepEqual(form.reply(filled), { answer: filled });
   assert.throws(() => form.reply({ outcome: { outcome: "cancelled" } }), LocalProtocolError);
-  for (const none of [true, 3, {}, null]) assert.throws(() => request(OPTIONS).reply(none as never), LocalProtocolError);
+  for (const none of [true, 3, {}, null])
+    assert.throws(() => request(OPTIONS).reply(none as never), LocalProtocolError);
 });

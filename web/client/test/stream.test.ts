@@ -94,7 +94,14 @@ test("waits begin at what the daemon asks for, double, and are spread by chance"
   streams[0]?.cut();
   const tries = () => daemon.named(EVENTS).length;
   // At once, since the last connection brought something; then half of 4, 8 and 16 seconds, by this clock's chance.
-  for (const [waitMs, expected] of [[25, 2], [1_999, 2], [1, 3], [3_999, 3], [1, 4], [7_999, 4]] as const) {
+  for (const [waitMs, expected] of [
+    [25, 2],
+    [1_999, 2],
+    [1, 3],
+    [3_999, 3],
+    [1, 4],
+    [7_999, 4],
+  ] as const) {
     await daemon.clock.advance(waitMs);
     assert.equal(tries(), expected);
   }
@@ -105,7 +112,11 @@ test("waits begin at what the daemon asks for, double, and are spread by chance"
   await settled();
   daemon.on(EVENTS, () => Promise.reject(new TypeError("fetch failed")));
   later[0]?.cut();
-  for (const [waitMs, expected] of [[25, 6], [1_999, 6], [1, 7]] as const) {
+  for (const [waitMs, expected] of [
+    [25, 6],
+    [1_999, 6],
+    [1, 7],
+  ] as const) {
     await daemon.clock.advance(waitMs);
     assert.equal(tries(), expected);
   }
@@ -147,7 +158,15 @@ test("silence never ends a turn, however long it lasts", async () => {
   }
   await settled();
   assert.equal(isOver, false);
-  streams.at(-1)?.tell(event(1, { type: "turn_complete", promptId: "p", data: { sessionId: "s", promptId: "p", stopReason: "end_turn" } }));
+  streams
+    .at(-1)
+    ?.tell(
+      event(1, {
+        type: "turn_complete",
+        promptId: "p",
+        data: { sessionId: "s", promptId: "p", stopReason: "end_turn" },
+      }),
+    );
   assert.equal((await turn).stopReason, "end_turn");
   client.close();
 });
@@ -160,10 +179,19 @@ test("a cursor that cannot be honoured is told, and the numbers go on from the o
   const heard: AnyEvent[] = [];
   session.on("*", (each) => void heard.push(each));
   await settled();
-  const lost = { reason: "epoch_reset", detail: "epoch", lastDeliveredId: 7, earliestAvailableId: 3, sessionId: "s" };
+  const lost = {
+    reason: "epoch_reset",
+    detail: "epoch",
+    lastDeliveredId: 7,
+    earliestAvailableId: 3,
+    sessionId: "s",
+  };
   streams[0]?.tell({ type: "state_resync_required", data: lost }, event(3), event(4));
   await settled();
-  assert.deepEqual(heard.map((each) => each.id ?? each.type), ["state_resync_required", 3, 4]);
+  assert.deepEqual(
+    heard.map((each) => each.id ?? each.type),
+    ["state_resync_required", 3, 4],
+  );
   assert.deepEqual(session.position, { id: 4, epoch: "other" });
   client.close();
 });
@@ -172,11 +200,22 @@ test("a turn whose events are gone has its end from what the daemon remembers, a
   const daemon = new FakeDaemon();
   const streams = daemon.streams();
   const prompts = ["ended", "unknown", "running"];
-  daemon.on("POST /session/s/prompt", () => answer({ promptId: prompts.shift(), lastEventId: 0, eventEpoch: "e" }, 202));
-  const known = { sessionId: "s", promptId: "ended", state: "completed", endedAt: 9, stopReason: "end_turn", resultText: "so" };
+  daemon.on("POST /session/s/prompt", () =>
+    answer({ promptId: prompts.shift(), lastEventId: 0, eventEpoch: "e" }, 202),
+  );
+  const known = {
+    sessionId: "s",
+    promptId: "ended",
+    state: "completed",
+    endedAt: 9,
+    stopReason: "end_turn",
+    resultText: "so",
+  };
   daemon.on("GET /session/s/turns/ended", () => answer(known));
   daemon.on("GET /session/s/turns/unknown", () => answer({ code: "prompt_not_found", detail: "no such" }, 404));
-  daemon.on("GET /session/s/turns/running", () => answer({ sessionId: "s", promptId: "running", state: "running" }));
+  daemon.on("GET /session/s/turns/running", () =>
+    answer({ sessionId: "s", promptId: "running", state: "running" }),
+  );
   const client = await daemon.connect();
   const session = await client.attach("s", { after: 0 });
   const [ended, unknown, running] = [session.prompt("a"), session.prompt("b"), session.prompt("c")];
@@ -218,7 +257,10 @@ test("a daemon that is away for too long is told; a page waits for ever", async 
     const client = await daemon.connect({ reconnectMs });
     const outcome: unknown[] = [];
     const session = await client.attach("s");
-    void session.prompt("x").result().catch((error: unknown) => outcome.push(error));
+    void session
+      .prompt("x")
+      .result()
+      .catch((error: unknown) => outcome.push(error));
     await daemon.clock.advance(600_000);
     assert.equal(outcome[0] instanceof DaemonUnreachable, reconnectMs === 60_000);
     client.close();
@@ -234,7 +276,10 @@ test("what will not pass is thrown at once", async () => {
   const turn = (await client.attach("s")).prompt("x");
   await assert.rejects(turn.result(), (error) => {
     assert.ok(error instanceof Unauthenticated);
-    assert.deepEqual([error.message, error.code, error.status], ["this credential is not valid", "unauthenticated", 401]);
+    assert.deepEqual(
+      [error.message, error.code, error.status],
+      ["this credential is not valid", "unauthenticated", 401],
+    );
     return true;
   });
 });
@@ -253,7 +298,14 @@ test("`reconnect` drops a connection that may be dead and ends a wait, and state
   streams[1]?.tell(event(2));
   await settled();
   assert.deepEqual(ids(heard), [1, 2]);
-  assert.deepEqual(states.map((each) => [each.state, each.sessionId]), [["open", "s"], ["lost", "s"], ["open", "s"]]);
+  assert.deepEqual(
+    states.map((each) => [each.state, each.sessionId]),
+    [
+      ["open", "s"],
+      ["lost", "s"],
+      ["open", "s"],
+    ],
+  );
   client.close();
 });
 
@@ -265,7 +317,9 @@ test("many sessions come on one connection, and the daemon's cursor is sent back
   const places: string[] = [];
   const reading = (async () => {
     for await (const { events, place } of client.events({ sessions: ["a", "b/c"] })) {
-      heard.push(...events.map((each) => `${(each.data as { sessionId?: string }).sessionId} ${each.id ?? each.type}`));
+      heard.push(
+        ...events.map((each) => `${(each.data as { sessionId?: string }).sessionId} ${each.id ?? each.type}`),
+      );
       places.push(place);
       if (heard.length >= 7) break;
     }
@@ -281,7 +335,13 @@ test("many sessions come on one connection, and the daemon's cursor is sent back
   assert.equal(daemon.named("GET /events")[1]?.headers.get("last-event-id"), "m1.a5");
   // What is told again is dropped by its session's own number; a session whose numbers are lost begins anew.
   streams[1]?.write(frame(of("b/c", 9), "m1.b9") + frame(of("b/c", 10), "m1.b10"));
-  const lost = { reason: "epoch_reset", detail: "epoch", lastDeliveredId: 5, earliestAvailableId: 1, sessionId: "a" };
+  const lost = {
+    reason: "epoch_reset",
+    detail: "epoch",
+    lastDeliveredId: 5,
+    earliestAvailableId: 1,
+    sessionId: "a",
+  };
   streams[1]?.write(frame({ type: "state_resync_required", data: lost } as never) + frame(of("a", 1), "m1.a1"));
   streams[1]?.write(frame(of("a", 2), "m1.a2"));
   await reading;
