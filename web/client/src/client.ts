@@ -134,7 +134,7 @@ export class Client {
       const page = await this.request<SessionPage>("GET", `/session?${query}`);
       found.push(...page.sessions);
       cursor = page.nextCursor;
-    } while (cursor !== undefined);
+    } while (cursor);
     return found;
   }
 
@@ -145,8 +145,8 @@ export class Client {
 
   /**
    * What happens in many sessions, on one connection: in those named, or in all that there are and will be. `after`
-   * is the `place` of the last batch. Without it the first batch is empty: what happens from there on comes, so
-   * what is listed then is followed without a gap. Leaving the loop ends it.
+   * is the `place` of the last batch. Without it the first batch comes when the stream is open, empty as a rule: what
+   * is listed then is followed without a gap. Leaving the loop ends it.
    */
   async *events(
     wanted: { readonly sessions?: readonly string[]; readonly after?: string; readonly signal?: AbortSignal } = {},

@@ -36,8 +36,8 @@ export interface EventSourceOf {
   session(sessionId: string, after: Position, watch: Watch): AsyncIterable<Batch<Position>>;
   /**
    * The events of some sessions, or without any named of all that there are and will be. `after` is the place that
-   * came with the last batch. Without one, the first batch is empty: it has the place, and what happens from there
-   * on comes.
+   * came with the last batch. Without one, what happens from now on comes; the first batch comes when the stream is
+   * open, even if it is empty.
    */
   many(sessions: readonly string[], after: string | undefined, watch: Watch): AsyncIterable<Batch<string>>;
 }

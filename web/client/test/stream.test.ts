@@ -327,7 +327,9 @@ test("many sessions come on one connection, and the daemon's cursor is sent back
   const of = (sessionId: string, id: number) => ({ id, type: "made_up", data: { sessionId } });
   await settled();
   assert.equal(daemon.got.at(-1)?.path, "/events?acp=1&session=a&session=b%2Fc");
-  streams[0]?.write("id: m1.start\n\n");
+  streams[0]?.write("retry: 3000\n\nid: m1.start\n\n");
+  await settled();
+  assert.deepEqual([heard, places], [[], ["m1.start"]], "it is open, and that is told");
   streams[0]?.write(frame(of("a", 4), "m1.a4") + frame(of("b/c", 9), "m1.b9") + frame(of("a", 5), "m1.a5"));
   await settled();
   streams[0]?.cut();
