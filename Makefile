@@ -13,7 +13,7 @@ FUZZ_EXAMPLES ?= 200
 AGENTS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help serve test check docs bench walk fuzz peers agents fix clean
+.PHONY: help serve test check docs bench walk fuzz peers web agents fix clean
 
 help: ## list the commands
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -57,6 +57,7 @@ check: $(STAMP) ## format, lint, types, architecture, generated files
 	$(BIN)/python scripts/write_man.py --check
 	$(BIN)/python scripts/size_report.py
 	$(BIN)/python -m pytest -q tests/architecture
+	@if [ -d web/node_modules ]; then npm --prefix web run --silent check; else echo "web: not checked; run: make web"; fi
 
 fix: $(STAMP) ## format, mend what a tool can mend, redraw generated files
 	$(BIN)/ruff check --fix .
@@ -74,6 +75,10 @@ docs: $(DOCS) ## build the documentation as a site in build/docs; a link that le
 peers: $(STAMP) ## install the official ACP SDKs that the interop tests and the bench talk to
 	PYTHON=$(PYTHON) scripts/install_peers.sh
 
+web: ## install the tools of web/ and build the TypeScript client
+	npm --prefix web ci --silent
+	npm --prefix web run --silent build
+
 agents: $(STAMP) ## run the known agents of npm and PyPI behind a daemon, or some: make agents AGENTS=claude,codex
 	$(BIN)/python -m realagents $(AGENTS)
 
@@ -89,4 +94,4 @@ fuzz: $(STAMP) ## feed what reads peers' bytes with mutated input, and every rou
 	FUZZ_EXAMPLES=$(FUZZ_EXAMPLES) $(BIN)/python -m pytest -q tests/server/test_schemathesis.py
 
 clean: ## remove what the commands made
-	rm -rf $(VENV) build .peers .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) build .peers .pytest_cache .ruff_cache .hypothesis web/node_modules web/client/dist web/client/.build

@@ -1,8 +1,9 @@
 """A TCP proxy that cuts: each connection is closed hard after so many bytes of the answer.
 
 Takes the address of a real server and a plan of byte counts, one for each connection; connections beyond the plan
-are left alone. `refusing` closes every new connection at once, as a server that is being restarted does. Never
-looks into the bytes, never outlives its `async with`.
+are left alone. With a `mark`, the plan counts how often that is in the answer, and the cut is right behind it.
+`refusing` closes every new connection at once, as a server that is being restarted does. Never looks further into
+the bytes, never outlives its `async with`.
 """
 
 from __future__ import annotations
@@ -23,8 +24,9 @@ _RESET = struct.pack("ii", 1, 0)
 class CuttingProxy:
     """A proxy in front of one server."""
 
-    def __init__(self, target: str, cuts: Iterable[int]) -> None:
+    def __init__(self, target: str, cuts: Iterable[int], mark: bytes | None = None) -> None:
         self._target = urlsplit(target)
+        self._mark = mark
         self._cuts: Iterator[int] = iter(cuts)
         self.url = ""
         self.opened = 0
@@ -82,12 +84,23 @@ class CuttingProxy:
 
     async def _answer(self, client: SocketStream, server: SocketStream, left: int | None) -> None:
         async for piece in server:
-            if left is not None and len(piece) >= left:
+            if left is None:
+                await client.send(piece)
+                continue
+            place, left = self._place(piece, left)
+            await client.send(piece[:place])
+            if place is not None:
                 self.made += 1
-                await client.send(piece[:left])
                 return
-            left = None if left is None else left - len(piece)
-            await client.send(piece)
+
+    def _place(self, piece: bytes, left: int) -> tuple[int | None, int]:
+        """Where in a piece the cut is, if it is there; and what is left to count then."""
+        if self._mark is None:
+            return (left if len(piece) >= left else None), left - len(piece)
+        place = 0
+        while left and (found := piece.find(self._mark, place)) >= 0:
+            place, left = found + len(self._mark), left - 1
+        return (None if left else place), left
 
 
 def _reset(stream: SocketStream) -> None:
@@ -96,9 +109,9 @@ def _reset(stream: SocketStream) -> None:
 
 
 @asynccontextmanager
-async def cutting(target: str, cuts: Iterable[int] = ()) -> AsyncGenerator[CuttingProxy]:
+async def cutting(target: str, cuts: Iterable[int] = (), mark: bytes | None = None) -> AsyncGenerator[CuttingProxy]:
     """A proxy on a free port that is gone at the end of the block."""
-    proxy = CuttingProxy(target, cuts)
+    proxy = CuttingProxy(target, cuts, mark)
     async with (
         await anyio.create_tcp_listener(local_host="127.0.0.1") as listener,
         anyio.create_task_group() as tasks,

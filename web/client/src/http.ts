@@ -1,0 +1,223 @@
+/**
+ * The way to a daemon: its address, the credential, retries, deadlines. A request that may have been done is
+ * repeated only if doing it twice is doing it once. The credential goes to this one address, and to nobody it
+ * redirects to.
+ */
+
+import { type Clock, Backoff } from "./clock.js";
+import { ClientClosed, DaemonUnreachable, RemoteProtocolError, isPassing, refusalOf } from "./errors.js";
+
+/** A daemon answers at once but for a new session, which waits for its agent. */
+const ANSWER_MS = 60_000;
+/** A stream begins at once, so one that does not is held back by something in between. */
+const FIRST_BYTE_MS = 10_000;
+const RETRY_FIRST_MS = 100;
+const RETRY_MOST_MS = 2_000;
+/** Statuses that say that nothing was done. */
+const NOTHING_DONE = new Set([429, 503]);
+
+export interface HttpOptions {
+  readonly token: string | undefined;
+  readonly fetch: typeof fetch;
+  readonly clock: Clock;
+  /** How long a request is tried again. */
+  readonly requestRetryMs: number;
+  /** How long a stream may be silent: three heartbeats of the daemon. */
+  readonly silenceMs: number;
+}
+
+export interface Asked {
+  readonly headers?: Readonly<Record<string, string>>;
+  /** Doing it twice is doing it once. */
+  readonly repeatable?: boolean;
+  /** Ask once only. */
+  readonly impatient?: boolean;
+}
+
+export class Http {
+  readonly clock: Clock;
+  readonly #base: string;
+  readonly #options: HttpOptions;
+  /** What runs. Everything ends with the client. */
+  readonly #running = new Set<AbortController>();
+  #isClosed = false;
+
+  constructor(url: string | URL, options: HttpOptions) {
+    const base = new URL(url);
+    if (!/^https?:$/.test(base.protocol) || base.username || base.search || base.hash) {
+      throw new TypeError("a daemon's URL is like http://127.0.0.1:4170, without user, query or fragment");
+    }
+    this.#base = base.href.replace(/\/+$/, "");
+    this.#options = options;
+    this.clock = options.clock;
+  }
+
+  close(): void {
+    this.#isClosed = true;
+    for (const each of [...this.#running]) each.abort();
+  }
+
+  /** The answer to a request as JSON. Throws what refused it, `DaemonUnreachable` and `ClientClosed`. */
+  async ask<Answer>(method: string, path: string, body?: unknown, asked: Asked = {}): Promise<Answer> {
+    const pause = new Backoff(RETRY_FIRST_MS, RETRY_MOST_MS, this.clock);
+    const giveUpAt = this.clock.now() + (asked.impatient ? 0 : this.#options.requestRetryMs);
+    for (;;) {
+      try {
+        return await this.#once<Answer>(method, path, body, asked);
+      } catch (error) {
+        if (!isPassing(error)) throw error;
+        const again = asked.repeatable || NOTHING_DONE.has(error.status ?? 0);
+        const waitMs = Math.max(pause.next(), Number(error.context["retryAfterMs"] ?? 0));
+        if (!again || this.clock.now() + waitMs >= giveUpAt) throw error;
+        await this.sleep(waitMs);
+      }
+    }
+  }
+
+  async #once<Answer>(method: string, path: string, body: unknown, asked: Asked): Promise<Answer> {
+    const headers: Record<string, string> = { ...asked.headers };
+    if (body !== undefined) headers["Content-Type"] = "application/json";
+    const text = body === undefined ? null : JSON.stringify(body);
+    return this.#within(undefined, async (abort, limit) => {
+      limit(ANSWER_MS);
+      const response = await this.#send(path, { method, headers, body: text, signal: abort.signal });
+      const answer = await response.text();
+      try {
+        return (answer === "" ? undefined : JSON.parse(answer)) as Answer;
+      } catch {
+        throw new RemoteProtocolError(
+          "the answer is not as the daemon's contract promises; is there a turnwire daemon at this URL?",
+        );
+      }
+    });
+  }
+
+  /**
+   * The body of an answer as it comes, `opened` being told its headers first. Throws as `ask`, and
+   * `DaemonUnreachable` if it is silent for too long.
+   */
+  async *stream(
+    path: string,
+    headers: Readonly<Record<string, string>>,
+    signal: AbortSignal,
+    opened: (headers: Headers) => void,
+  ): AsyncGenerator<Uint8Array, void, undefined> {
+    const sending = new AbortController();
+    let reader: ReadableStreamDefaultReader<Uint8Array> | undefined;
+    const stop = () => {
+      sending.abort();
+      // Node forgets the signal of a body that is read for long enough.
+      reader?.cancel().catch(() => {});
+    };
+    const read = (limitMs: number) =>
+      this.#within(signal, async (abort, limit) => {
+        // Only while somebody waits for bytes: a reader that is slow itself is no silence of the daemon's.
+        limit(Math.min(limitMs, this.#options.silenceMs));
+        abort.signal.addEventListener("abort", stop);
+        if (abort.signal.aborted) stop();
+        if (!reader) {
+          const response = await this.#send(path, {
+            headers: { ...headers, Accept: "text/event-stream" },
+            signal: sending.signal,
+          });
+          if (!response.headers.get("content-type")?.startsWith("text/event-stream") || !response.body) {
+            throw new DaemonUnreachable("something in between answered in the daemon's place");
+          }
+          opened(response.headers);
+          reader = response.body.getReader();
+        }
+        const piece = await reader.read();
+        if (abort.signal.aborted) throw new DaemonUnreachable("the daemon's event stream is silent");
+        return piece;
+      });
+    try {
+      let piece = await read(FIRST_BYTE_MS);
+      while (!piece.done) {
+        yield piece.value;
+        piece = await read(Number.POSITIVE_INFINITY);
+      }
+    } finally {
+      stop();
+    }
+  }
+
+  /** Wait. Throws `ClientClosed`; returns early when `signal` is aborted. */
+  async sleep(ms: number, signal?: AbortSignal): Promise<void> {
+    await this.#within(signal, (abort) => {
+      return new Promise<void>((resolve) => {
+        const cancel = this.clock.after(ms, resolve);
+        const stop = () => {
+          cancel();
+          resolve();
+        };
+        if (abort.signal.aborted) stop();
+        else abort.signal.addEventListener("abort", stop);
+      });
+    });
+    this.#checkOpen();
+  }
+
+  async #send(path: string, init: RequestInit): Promise<Response> {
+    const { token, fetch } = this.#options;
+    const headers: Record<string, string> = { ...(init.headers as Record<string, string>) };
+    if (token) headers["Authorization"] = `Bearer ${token}`;
+    const response = await fetch(this.#base + path, {
+      ...init,
+      headers,
+      cache: "no-store",
+      // Without a token, a browser's login is the credential.
+      credentials: token ? "omit" : "include",
+      redirect: "error",
+    });
+    if (response.ok) return response;
+    const problem: unknown = await response.json().catch((error: unknown) => {
+      if (init.signal?.aborted) throw error;
+      return undefined;
+    });
+    throw refusalOf(response.status, response.headers.get("retry-after"), problem);
+  }
+
+  /** Run something that ends with the client, with the caller's signal, and when its time is over. */
+  async #within<Result>(
+    signal: AbortSignal | undefined,
+    act: (abort: AbortController, limit: (ms: number) => void) => Promise<Result>,
+  ): Promise<Result> {
+    this.#checkOpen();
+    const abort = new AbortController();
+    const stop = () => abort.abort();
+    let cancel: (() => void) | undefined;
+    this.#running.add(abort);
+    signal?.addEventListener("abort", stop);
+    if (signal?.aborted) stop();
+    try {
+      return await act(abort, (ms) => {
+        cancel = this.clock.after(ms, stop);
+      });
+    } catch (error) {
+      this.#checkOpen();
+      // What `fetch` throws is a TypeError or an abort; its text may name what is nobody's business.
+      if (
+        error instanceof TypeError ||
+        (error instanceof Error && error.name === "AbortError") ||
+        abort.signal.aborted
+      ) {
+        throw new DaemonUnreachable(
+          `the daemon at ${this.#base} does not answer, or its answer was lost; start it with \`turnwire serve\`,` +
+            " or check the URL",
+        );
+      }
+      throw error;
+    } finally {
+      cancel?.();
+      this.#running.delete(abort);
+      signal?.removeEventListener("abort", stop);
+    }
+  }
+
+  #checkOpen(): void {
+    if (this.#isClosed) throw new ClientClosed();
+  }
+}
+
+/** An id as one segment of a path. */
+export const segment = encodeURIComponent;

@@ -1,0 +1,98 @@
+/**
+ * A permission request of the agent, and how a short answer becomes the agent's. A `reject` never becomes an
+ * approval: without an option that rejects, the agent hears `cancelled`. What is no answer to this request is not
+ * passed on.
+ */
+
+import type { PermissionOption, PermissionOutcome } from "./acp.js";
+import { InvalidOption, LocalProtocolError } from "./errors.js";
+import type { PermissionMembers } from "./events.js";
+
+/**
+ * An option or its id, `"reject"` (the softest option that rejects), or the whole answer: an `outcome`, or for a
+ * form an `action` with its `content`.
+ */
+export type Answer =
+  | string
+  | PermissionOption
+  | { readonly outcome: PermissionOutcome }
+  | { readonly action: "accept" | "decline" | "cancel"; readonly content?: Readonly<Record<string, unknown>> };
+
+const REJECT = "reject";
+const REJECTING = ["reject_once", "reject_always"];
+
+export class PermissionRequest {
+  readonly requestId: string;
+  /** The turn that waits for it. */
+  readonly promptId: string | undefined;
+  /** The child session that asks; none if the session itself does. */
+  readonly child: string | undefined;
+  /** `session/request_permission` or `elicitation/create`. */
+  readonly method: string;
+  /** What may be selected; empty if it takes a free answer. */
+  readonly options: readonly PermissionOption[];
+
+  /** @internal */
+  constructor(
+    readonly sessionId: string,
+    /** All that is known of it: `toolCall`, `params` … */
+    readonly data: PermissionMembers,
+  ) {
+    this.requestId = data.requestId;
+    this.promptId = data.promptId;
+    this.child = data.child;
+    this.method = data.method;
+    this.options = data.options ?? data.optionIds?.map((optionId) => ({ optionId })) ?? [];
+  }
+
+  /** What it is about, as the agent calls it; empty if it has no name. */
+  get title(): string {
+    const params = this.data.params as { readonly message?: unknown } | undefined;
+    const title = this.data.title ?? params?.message ?? this.data.toolCall?.title;
+    return typeof title === "string" ? title : "";
+  }
+
+  /** @internal The body that the daemon takes. Throws `InvalidOption`, `LocalProtocolError`. */
+  reply(answer: Answer): object {
+    if (typeof answer === "string") {
+      if (answer !== REJECT || this.#offers(REJECT)) return this.#select(answer);
+      const rejecting = REJECTING.map((kind) => this.options.find((each) => each.kind === kind)).find(Boolean);
+      if (rejecting) return this.#select(rejecting.optionId);
+      return this.#isForm ? { answer: { action: "decline" } } : { outcome: { outcome: "cancelled" } };
+    }
+    if (typeof answer === "object" && answer !== null) {
+      if ("optionId" in answer) return this.#select(answer.optionId);
+      if ("action" in answer && this.#isForm) return { answer };
+      if ("outcome" in answer && !this.#isForm) {
+        if (answer.outcome.outcome === "selected") this.#select(answer.outcome.optionId);
+        return answer;
+      }
+    }
+    throw new LocalProtocolError(
+      "not_legal_now",
+      this.#isForm
+        ? 'this is no answer to the form; give "reject", or an `action` that is accept, decline or cancel'
+        : 'this is no answer to the permission request; give an option or its id, "reject", or an `outcome`',
+    );
+  }
+
+  get #isForm(): boolean {
+    return this.method !== "session/request_permission";
+  }
+
+  #offers(optionId: string): boolean {
+    return this.options.some((each) => each.optionId === optionId);
+  }
+
+  #select(optionId: string): object {
+    if (this.#offers(optionId)) return { outcome: { outcome: "selected", optionId } };
+    throw new InvalidOption(
+      "invalid_option_id",
+      "the agent did not offer this option; give one of the offered ones",
+      {
+        requestId: this.requestId,
+        options: this.options.map((each) => each.optionId),
+      },
+    );
+  }
+}

@@ -1,0 +1,227 @@
+/**
+ * How far one turn has come on the client's side, and who waits for it. *Heard*: its events have come. *Passed*:
+ * the walk over the log has come to its end. *Drained*: besides that, no handler call for one of its events is
+ * unfinished.
+ *
+ * A handler call may itself wait for a turn (`call.wait`): turns and unfinished calls form a graph. Whoever would
+ * close a circle in it waits for the end of the turn only, so no two handlers ever wait for each other.
+ */
+
+import { type TurnwireError, TurnError } from "./errors.js";
+import type { AnyEvent, EventOf, UpdateEvent } from "./events.js";
+import type { TurnStatus } from "./rest.js";
+import { Said } from "./said.js";
+import { positionLost } from "./source.js";
+import type { Turn } from "./turn.js";
+
+/** How a turn ended. */
+export interface TurnResult {
+  readonly promptId: string;
+  /** `end_turn`, `max_tokens`, `max_turn_requests`, `refusal`, `cancelled`, or a word of the agent's own. */
+  readonly stopReason: string;
+  /** The agent's last message in the turn. */
+  readonly text: string;
+  readonly usage?: Readonly<Record<string, unknown>>;
+  /** Which fact ended it. */
+  readonly ending?: EventOf<"turn_complete">["data"]["ending"];
+  readonly cancelledBy?: string;
+  readonly settledBy?: string;
+  /** What the agent itself said of a turn that was cancelled, if it is another reason. */
+  readonly agentStopReason?: string;
+  /** What handlers of the turn threw, in order. */
+  readonly handlerErrors: readonly unknown[];
+}
+
+/** What ended it: its terminal event, or what the daemon remembers of one whose events it does not keep. */
+type Terminal = EventOf<"turn_complete"> | EventOf<"turn_error">;
+
+/** A promise that is kept from outside. Nobody has to listen to it. */
+class Deferred<Value> {
+  resolve!: (value: Value) => void;
+  reject!: (reason: unknown) => void;
+  readonly promise = new Promise<Value>((resolve, reject) => {
+    this.resolve = resolve;
+    this.reject = reject;
+  });
+
+  constructor() {
+    this.promise.catch(() => {});
+  }
+}
+
+export class Progress {
+  /** What the agent said in it, for loops. */
+  readonly updates: UpdateEvent[] = [];
+  /** Its end has been heard. */
+  terminal: Terminal | undefined;
+  /** Why its events, or its end, are not heard here. */
+  failure: TurnwireError | undefined;
+  /** What handlers threw. */
+  readonly handlerErrors: unknown[] = [];
+  /** Handler calls for it that the walk did not wait for. */
+  readonly calls = new Set<HandlerCall>();
+
+  readonly #said = new Said();
+  #status: TurnStatus | undefined;
+  #isPassed = false;
+  readonly #passed = new Deferred<TurnResult>();
+  readonly #drained = new Deferred<TurnResult>();
+  #changed = new Deferred<void>();
+
+  constructor(readonly promptId: string) {}
+
+  /** An event of the turn has come. */
+  hear(event: AnyEvent): void {
+    if (event.type === "session_update") {
+      if (event._meta?.event === "user_message") return;
+      this.updates.push(event);
+      this.#said.take(event);
+    } else if (event.type === "turn_complete" || event.type === "turn_error") {
+      this.terminal = event;
+    } else return;
+    this.#wake();
+  }
+
+  /** The walk has come to its end. */
+  pass(): void {
+    this.#isPassed = true;
+    this.#settle();
+  }
+
+  /** Some of its events are gone. If it has ended, the daemon remembers how. */
+  lose(status: TurnStatus | undefined): void {
+    this.failure = positionLost();
+    if (status?.endedAt !== undefined) {
+      this.#status = status;
+      this.pass();
+    }
+    this.#wake();
+  }
+
+  /** Its end will not be heard. */
+  fail(error: TurnwireError): void {
+    if (this.#isPassed && !this.calls.size) return;
+    this.failure = error;
+    this.#passed.reject(error);
+    this.#drained.reject(error);
+    this.#wake();
+  }
+
+  /** Its result once the walk has come to its end. */
+  get passed(): Promise<TurnResult> {
+    return this.#passed.promise;
+  }
+
+  /** Its result once every handler call for it has finished, too. */
+  get drained(): Promise<TurnResult> {
+    return this.#drained.promise;
+  }
+
+  /** Until something is new for loops. */
+  get changed(): Promise<void> {
+    return this.#changed.promise;
+  }
+
+  finish(call: HandlerCall): void {
+    this.calls.delete(call);
+    if (this.#isPassed) this.#settle();
+  }
+
+  #wake(): void {
+    this.#changed.resolve();
+    this.#changed = new Deferred();
+  }
+
+  #settle(): void {
+    for (const each of this.calls.size ? [this.#passed] : [this.#passed, this.#drained]) {
+      try {
+        each.resolve(this.#result());
+      } catch (error) {
+        each.reject(error);
+      }
+    }
+  }
+
+  #result(): TurnResult {
+    const { promptId, handlerErrors } = this;
+    const end = this.terminal;
+    const error = end?.type === "turn_error" ? end.data : this.#status?.error;
+    if (error) {
+      const { code, message, ...context } = error;
+      throw new TurnError(promptId, code, message, context, handlerErrors);
+    }
+    if (end?.type === "turn_complete") {
+      const { stopReason, usage, ending, cancelledBy, settledBy, agentStopReason } = end.data;
+      const known = { usage, ending, cancelledBy, settledBy, agentStopReason };
+      return { promptId, stopReason, text: this.#said.text, ...defined(known), handlerErrors };
+    }
+    const { stopReason = "", resultText: text = "", usage, cancelledBy, agentStopReason } = this.#status ?? {};
+    return { promptId, stopReason, text, ...defined({ usage, cancelledBy, agentStopReason }), handlerErrors };
+  }
+}
+
+/** The members that have a value. */
+export function defined<Members extends object>(
+  members: Members,
+): { [Name in keyof Members]?: Exclude<Members[Name], undefined> } {
+  return Object.fromEntries(Object.entries(members).filter(([, value]) => value !== undefined)) as never;
+}
+
+/** One call of a handler, as the handler sees it. */
+export class HandlerCall {
+  /** @internal Turns that it waits for to be drained. */
+  readonly awaits = new Set<Progress>();
+  #isOver = false;
+  #isReleased = false;
+  readonly #released = new Deferred<void>();
+
+  /** @internal */
+  constructor(private readonly progress: Progress | undefined) {}
+
+  /**
+   * Wait for a turn of the same session inside of the handler. The turn's end is behind this call in the log, so
+   * the calls that follow go on meanwhile; the turn that this call is of is drained only when it has returned.
+   */
+  async wait(turn: Turn): Promise<TurnResult> {
+    if (this.#isOver) return turn;
+    this.release();
+    const progress = await turn.progress;
+    if (leadsTo(progress, this)) return progress.passed;
+    this.awaits.add(progress);
+    try {
+      return await progress.drained;
+    } finally {
+      this.awaits.delete(progress);
+    }
+  }
+
+  /** @internal Let the walk over the log go on without it. */
+  release(): void {
+    if (this.#isReleased || this.#isOver) return;
+    this.#isReleased = true;
+    this.progress?.calls.add(this);
+    this.#released.resolve();
+  }
+
+  /** @internal */
+  get released(): Promise<void> {
+    return this.#released.promise;
+  }
+
+  /** @internal */
+  finish(): void {
+    if (this.#isOver) return;
+    this.#isOver = true;
+    if (this.#isReleased) this.progress?.finish(this);
+  }
+}
+
+/** Whether a turn can be drained only after this call has finished. */
+function leadsTo(progress: Progress, call: HandlerCall): boolean {
+  const seen = new Set<Progress>([progress]);
+  for (const turn of seen) {
+    if (turn.calls.has(call)) return true;
+    for (const unfinished of turn.calls) for (const each of unfinished.awaits) seen.add(each);
+  }
+  return false;
+}

@@ -1,0 +1,223 @@
+/**
+ * Where a client's events come from. `EventSourceOf` is the seam: here each reader has a connection of its own to
+ * the daemon; a page with many tabs may put something in its place that shares one connection among all of them.
+ */
+
+import { PositionLost, RemoteProtocolError, SessionNotFound } from "./errors.js";
+import type { AnyEvent, EventOf } from "./events.js";
+import { type Http, segment } from "./http.js";
+import type { SessionSnapshot } from "./rest.js";
+import type { SseEvent } from "./sse.js";
+import { type Batch, type Cursor, type StreamLimits, type Watch, follow } from "./stream.js";
+
+/** A place in a session's log, after that event. */
+export interface Position {
+  readonly id: number;
+  /** One life of the log; without it, whichever there is. */
+  readonly epoch?: string;
+}
+
+/** In whose words an agent's updates are told: those of ACP v1, of v2, or its own. */
+export type Shape = "1" | "2" | "agent";
+
+/**
+ * What gives a client its events. Whoever implements it promises, for each reader:
+ *
+ *   S1  Each event behind the given place comes once, in the order of its session's log, ids without a gap.
+ *   S2  A batch never ends inside of an event that is told as several envelopes.
+ *   S3  A cut is not seen, but for what `watch.onConnection` is told. A place that cannot be honoured is seen as
+ *       one `state_resync_required`, and events go on from the oldest that is kept.
+ *   S4  A batch is plain data, so that it can be sent from one tab to another.
+ *   S5  It ends when the sessions are over or `watch.signal` is aborted. It throws a `TurnwireError` if events can
+ *       come no more for another reason. Silence is none.
+ */
+export interface EventSourceOf {
+  /** The events of one session. */
+  session(sessionId: string, after: Position, watch: Watch): AsyncIterable<Batch<Position>>;
+  /**
+   * The events of some sessions, or without any named of all that there are and will be. `after` is the place that
+   * came with the last batch. Without one, what happens from now on comes; the first batch comes when the stream is
+   * open, even if it is empty.
+   */
+  many(sessions: readonly string[], after: string | undefined, watch: Watch): AsyncIterable<Batch<string>>;
+}
+
+/** A connection for each reader. */
+export class DirectEvents implements EventSourceOf {
+  constructor(
+    private readonly http: Http,
+    private readonly shape: Shape,
+    private readonly limits: StreamLimits,
+  ) {}
+
+  session(sessionId: string, after: Position, watch: Watch): AsyncIterable<Batch<Position>> {
+    return follow(this.http, new SessionCursor(this.http, this.shape, sessionId, after), watch, this.limits);
+  }
+
+  many(sessions: readonly string[], after: string | undefined, watch: Watch): AsyncIterable<Batch<string>> {
+    return follow(this.http, new ManyCursor(this.http, this.shape, sessions, after), watch, this.limits);
+  }
+}
+
+/** What of a stream is new: by the numbers of the events, which each session counts for itself. */
+class Numbered {
+  /** By session, the newest event that was given. */
+  readonly ids = new Map<string, number>();
+  /** What has come of an event whose number has not. One that was cut inside comes again as a whole. */
+  #parts: AnyEvent[] = [];
+
+  /** A new connection begins. */
+  opened(): void {
+    this.#parts = [];
+  }
+
+  /** The events that were not given before, whole. Throws `RemoteProtocolError` if one is left out. */
+  take(events: readonly SseEvent[]): AnyEvent[] {
+    const fresh: AnyEvent[] = [];
+    for (const each of events) {
+      const event = envelopeOf(each);
+      if (event._meta?.partOf !== undefined) {
+        this.#parts.push(event);
+      } else if (event.id === undefined) {
+        if (event.type === "state_resync_required") this.#lose(event.data);
+        fresh.push(event);
+      } else {
+        const parts = this.#parts;
+        this.#parts = [];
+        if (this.#isNext(String(event.data["sessionId" as never]), event.id)) fresh.push(...parts, event);
+      }
+    }
+    return fresh;
+  }
+
+  #isNext(sessionId: string, id: number): boolean {
+    const last = this.ids.get(sessionId) ?? id - 1;
+    if (id <= last) return false;
+    if (id > last + 1) {
+      throw new RemoteProtocolError(
+        `the daemon left out events of the session: ${last + 1} was due, ${id} came; its log is broken, or the way is`,
+      );
+    }
+    this.ids.set(sessionId, id);
+    return true;
+  }
+
+  /** Numbers go on elsewhere: in one session, or in all that the cursor did not name. */
+  #lose({ sessionId, earliestAvailableId }: EventOf<"state_resync_required">["data"]): void {
+    if (sessionId === undefined) this.ids.clear();
+    else if (earliestAvailableId === undefined) this.ids.delete(sessionId);
+    else this.ids.set(sessionId, earliestAvailableId - 1);
+  }
+}
+
+/** Throws `RemoteProtocolError`. */
+function envelopeOf(event: SseEvent): AnyEvent {
+  try {
+    const envelope = JSON.parse(event.data) as AnyEvent;
+    if (envelope.v === 1 && typeof envelope.type === "string") return envelope;
+  } catch {
+    // Told below.
+  }
+  throw new RemoteProtocolError("an event of the stream is no envelope; is it a turnwire daemon?");
+}
+
+/** How far one connection after the other has come in one session. */
+export class SessionCursor implements Cursor<Position> {
+  isOver = false;
+  place: Position;
+  readonly #numbered = new Numbered();
+
+  constructor(
+    private readonly http: Http,
+    private readonly shape: Shape,
+    readonly sessionId: string,
+    after: Position,
+  ) {
+    this.#numbered.ids.set(sessionId, after.id);
+    this.place = after;
+  }
+
+  path(): string {
+    return `/session/${segment(this.sessionId)}/events?acp=${this.shape}`;
+  }
+
+  headers(): Record<string, string> {
+    const { id, epoch } = this.place;
+    return { "Last-Event-ID": String(id), ...(epoch === undefined ? {} : { "Turnwire-Epoch": epoch }) };
+  }
+
+  opened(headers: Headers): void {
+    this.#numbered.opened();
+    // If it is another one than ours, the stream says so before anything else.
+    const epoch = headers.get("turnwire-epoch");
+    if (epoch !== null) this.place = { ...this.place, epoch };
+  }
+
+  take(events: readonly SseEvent[]): AnyEvent[] {
+    const fresh = this.#numbered.take(events);
+    const id = this.#numbered.ids.get(this.sessionId) ?? 0;
+    if (id !== this.place.id) this.place = { ...this.place, id };
+    this.isOver ||= fresh.some((each) => each.type === "session_closed");
+    return fresh;
+  }
+
+  isGone(): Promise<boolean> {
+    return isClosed(this.http, this.sessionId);
+  }
+}
+
+/** The same in many sessions, with the daemon's one cursor over all of them. */
+export class ManyCursor implements Cursor<string> {
+  readonly isOver = false;
+  readonly #numbered = new Numbered();
+  place: string;
+
+  constructor(
+    private readonly http: Http,
+    private readonly shape: Shape,
+    private readonly sessions: readonly string[],
+    after = "",
+  ) {
+    this.place = after;
+  }
+
+  path(): string {
+    return `/events?acp=${this.shape}${this.sessions.map((each) => `&session=${segment(each)}`).join("")}`;
+  }
+
+  headers(): Record<string, string> {
+    return this.place ? { "Last-Event-ID": this.place } : {};
+  }
+
+  opened(): void {
+    this.#numbered.opened();
+  }
+
+  take(events: readonly SseEvent[], lastEventId: string): AnyEvent[] {
+    this.place = lastEventId || this.place;
+    return this.#numbered.take(events);
+  }
+
+  async isGone(): Promise<boolean> {
+    const closed = await Promise.all(this.sessions.map((each) => isClosed(this.http, each)));
+    return closed.length > 0 && closed.every(Boolean);
+  }
+}
+
+async function isClosed(http: Http, sessionId: string): Promise<boolean> {
+  try {
+    const path = `/session/${segment(sessionId)}`;
+    return (await http.ask<SessionSnapshot>("GET", path, undefined, { repeatable: true })).isClosed;
+  } catch (error) {
+    if (error instanceof SessionNotFound) return true;
+    throw error;
+  }
+}
+
+/** What is told of a turn whose events the daemon does not have any more. */
+export function positionLost(): PositionLost {
+  return new PositionLost(
+    "position_lost",
+    "the daemon no longer has all events of this turn; read the session's transcript and go on from there",
+  );
+}

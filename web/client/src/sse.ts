@@ -1,0 +1,73 @@
+/**
+ * Bytes of an event stream to events. However the network splits them, the events are the same: a line end, a
+ * character and a CRLF may each be cut in two. Never looks into `data`.
+ */
+
+/** One event of a stream. */
+export interface SseEvent {
+  /** `message` if the stream did not say. */
+  readonly type: string;
+  /** Its `data` lines with a line feed between. */
+  readonly data: string;
+}
+
+const LF = 10;
+const CR = 13;
+
+export class SseParser {
+  /** The newest id of the stream, also one that came without an event. */
+  lastEventId = "";
+  /** How long the server asks to wait before coming back, in milliseconds. */
+  retryMs: number | undefined;
+
+  readonly #decoder = new TextDecoder();
+  /** A line whose end has not come. */
+  #rest = "";
+  /** The last character was a CR: a LF that follows belongs to it. */
+  #afterCr = false;
+  #type = "";
+  #data: string[] = [];
+  #id = "";
+
+  /** The events that these bytes bring to their end. */
+  feed(bytes: Uint8Array): SseEvent[] {
+    const text = this.#decoder.decode(bytes, { stream: true });
+    const events: SseEvent[] = [];
+    let from = 0;
+    for (let at = 0; at < text.length; at++) {
+      const code = text.charCodeAt(at);
+      if (code === LF && this.#afterCr) {
+        from = at + 1;
+      } else if (code === LF || code === CR) {
+        this.#line(this.#rest + text.slice(from, at), events);
+        this.#rest = "";
+        from = at + 1;
+      }
+      this.#afterCr = code === CR;
+    }
+    this.#rest += text.slice(from);
+    return events;
+  }
+
+  #line(line: string, events: SseEvent[]): void {
+    if (line === "") {
+      this.#dispatch(events);
+      return;
+    }
+    const colon = line.indexOf(":");
+    const name = colon < 0 ? line : line.slice(0, colon);
+    const value = colon < 0 ? "" : line.slice(line[colon + 1] === " " ? colon + 2 : colon + 1);
+    if (name === "data") this.#data.push(value);
+    else if (name === "event") this.#type = value;
+    else if (name === "id" && !value.includes("\0")) this.#id = value;
+    else if (name === "retry" && /^[0-9]+$/.test(value)) this.retryMs = Number(value);
+    // A comment has an empty name, and a name that nobody knows means nothing.
+  }
+
+  #dispatch(events: SseEvent[]): void {
+    this.lastEventId = this.#id;
+    if (this.#data.length) events.push({ type: this.#type || "message", data: this.#data.join("\n") });
+    this.#type = "";
+    this.#data = [];
+  }
+}

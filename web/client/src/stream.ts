@@ -1,0 +1,174 @@
+/**
+ * One event stream over as many connections as it takes. What comes after a cursor is given once each and in order,
+ * also when a connection is cut, held back or silent.
+ *
+ * A connection that brought something and is then cut is replaced at once. If that one brings nothing either, the
+ * waits begin at what the daemon's `retry:` asks for and double from there, spread by chance. A connection that
+ * lived for a while counts as good although nothing happened: its heartbeats came.
+ *
+ *   E1  Ids are given in rising order without a gap, and each once.
+ *   E2  Nothing is given twice or left out because of a cut.
+ *   E3  It ends when its sessions are over, and throws when the daemon was away for `reconnectMs`.
+ */
+
+import { Backoff } from "./clock.js";
+import { DaemonUnreachable, SessionNotFound, type TurnwireError, isPassing } from "./errors.js";
+import type { AnyEvent } from "./events.js";
+import type { Http } from "./http.js";
+import { type SseEvent, SseParser } from "./sse.js";
+
+/** The most that the first try waits: enough for a thousand clients not to come in the same millisecond. */
+const AT_ONCE_MS = 50;
+const RETRY_MS = 1_000;
+const MOST_MS = 30_000;
+const LIVED_MS = 15_000;
+
+/** Whether a stream is connected: `lost` from the end of one connection to the first bytes of the next. */
+export interface Connection {
+  readonly state: "open" | "lost";
+  /** Of a stream of one session. */
+  readonly sessionId?: string;
+  /** Why it was lost, if it did not just end. */
+  readonly reason?: TurnwireError;
+}
+
+/** Some events, or none, and where the reader stands behind them. */
+export interface Batch<Place> {
+  readonly events: readonly AnyEvent[];
+  readonly place: Place;
+}
+
+/** What a reader wants, and how far it has come. */
+export interface Cursor<Place> {
+  /** The same object while it stands still. */
+  readonly place: Place;
+  readonly sessionId?: string;
+  /** There will be no more. */
+  readonly isOver: boolean;
+  path(): string;
+  headers(): Record<string, string>;
+  /** A new connection begins. */
+  opened(headers: Headers): void;
+  /** Those of the events that are new; the cursor is behind them then. */
+  take(events: readonly SseEvent[], lastEventId: string): AnyEvent[];
+  /** The stream ended by itself and brought nothing: whether nothing more can come. */
+  isGone(): Promise<boolean>;
+}
+
+export interface Watch {
+  readonly signal: AbortSignal;
+  readonly onConnection?: (connection: Connection) => void;
+}
+
+/** Drops connections that may be dead without knowing it, and ends waits: everything comes back at once. */
+export class Wakeup {
+  readonly #waiting = new Set<() => void>();
+
+  wake(): void {
+    for (const each of [...this.#waiting]) each();
+  }
+
+  on(act: () => void): () => void {
+    this.#waiting.add(act);
+    return () => this.#waiting.delete(act);
+  }
+}
+
+export interface StreamLimits {
+  /** How long the daemon may be away before whoever waits hears so. */
+  readonly reconnectMs: number;
+  readonly wakeup: Wakeup;
+}
+
+/** Batches as they come. Ends quietly when `watch.signal` is aborted. */
+export async function* follow<Place>(
+  http: Http,
+  cursor: Cursor<Place>,
+  watch: Watch,
+  limits: StreamLimits,
+): AsyncGenerator<Batch<Place>, void, undefined> {
+  const clock = http.clock;
+  const backoff = new Backoff(RETRY_MS, MOST_MS, clock);
+  /** Connections in a row that brought nothing. */
+  let empty = 0;
+  let awaySince: number | undefined;
+  let isKnown = false;
+  let state: Connection["state"] = "lost";
+
+  const tell = (next: Connection["state"], reason?: TurnwireError) => {
+    if (next === state) return;
+    state = next;
+    watch.onConnection?.({
+      state,
+      ...(cursor.sessionId === undefined ? {} : { sessionId: cursor.sessionId }),
+      ...(reason ? { reason } : {}),
+    });
+  };
+
+  while (!watch.signal.aborted) {
+    let failure: TurnwireError | undefined;
+    let isWoken = false;
+    const connection = new AbortController();
+    const stop = () => connection.abort();
+    watch.signal.addEventListener("abort", stop);
+    const forget = limits.wakeup.on(() => {
+      isWoken = true;
+      stop();
+    });
+    const openedAt = clock.now();
+    const hasLived = () => clock.now() - openedAt > LIVED_MS;
+    empty++;
+    try {
+      try {
+        const parser = new SseParser();
+        const opened = (headers: Headers) => cursor.opened(headers);
+        for await (const piece of http.stream(cursor.path(), cursor.headers(), connection.signal, opened)) {
+          isKnown = true;
+          awaySince = undefined;
+          tell("open");
+          const before = cursor.place;
+          const events = cursor.take(parser.feed(piece), parser.lastEventId);
+          if (parser.retryMs !== undefined) backoff.firstMs = parser.retryMs;
+          // What was made for this connection only, such as the end of a replay, brings nobody further.
+          if (events.some((each) => each.id !== undefined) || hasLived()) {
+            empty = 0;
+            backoff.reset();
+          }
+          if (events.length || cursor.place !== before) yield { events, place: cursor.place };
+          if (cursor.isOver) return;
+        }
+      } catch (error) {
+        if (watch.signal.aborted) return;
+        if (isKnown && error instanceof SessionNotFound) return;
+        if (!isPassing(error)) throw error;
+        if (!isWoken) failure = error;
+      }
+      tell("lost", failure);
+      if (!failure && !isWoken && empty && (await isGone(cursor))) return;
+      if (isWoken) continue;
+      awaySince ??= clock.now();
+      let waitMs = empty && !hasLived() ? backoff.next() : AT_ONCE_MS * clock.chance();
+      waitMs = Math.max(waitMs, Number(failure?.context["retryAfterMs"] ?? 0));
+      if (clock.now() + waitMs - awaySince > limits.reconnectMs) {
+        throw (
+          failure ??
+          new DaemonUnreachable("the daemon's event stream ends at once each time; does a proxy hold it back?")
+        );
+      }
+      // Cut short by `stop`: the reader leaves, or wants to be back at once.
+      await http.sleep(waitMs, connection.signal);
+    } finally {
+      forget();
+      watch.signal.removeEventListener("abort", stop);
+    }
+  }
+}
+
+async function isGone<Place>(cursor: Cursor<Place>): Promise<boolean> {
+  try {
+    return await cursor.isGone();
+  } catch (error) {
+    if (isPassing(error)) return false;
+    throw error;
+  }
+}
