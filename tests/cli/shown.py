@@ -126,6 +126,13 @@ def _line(cells: list[str]) -> str:
     return "".join(cells).rstrip()
 
 
+def seen(written: str, rows: int, columns: int) -> list[str]:
+    """The lines that stand on a terminal of this size when all of this was written, and above it."""
+    shown = Shown(rows, columns)
+    shown.feed(written)
+    return shown.text.split("\n")
+
+
 class Terminal:
     """A program on a terminal, and whoever sits in front of it."""
 

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 from tests.cli.rig import Served, lines_of, served
+from tests.cli.shown import seen
 from tests.cli.test_terminal import on_terminal
-from tests.cli.vt import Vt
 
 AGENT = str(Path(__file__).parent / "scene_agent.py")
 PIXEL = base64.b64encode(b"\x89PNG\r\n\x1a\n" + bytes(20)).decode()
@@ -42,10 +42,7 @@ def drawn(scenes: Served, steps: list[Any], width: int = 40, height: int = 12, *
     size = {"COLUMNS": str(width), "LINES": str(height)}
     with on_terminal(scenes, "prompt", "--new", json.dumps(steps), **size, **env) as terminal:
         assert terminal.finish() == 0
-        lines = Vt(width, height).feed(terminal.shown).lines
-    while lines and not lines[-1]:
-        lines.pop()
-    return lines[1:]
+        return seen(terminal.shown, height, width)[1:]
 
 
 def test_markdown_is_drawn_and_stands_there_once_however_it_came(scenes: Served) -> None:
@@ -133,7 +130,7 @@ def test_the_demonstration_of_a_command_that_fails_shows_that_it_did(tmp_path: P
         assert "$ for each in one two three" in terminal.shown
         terminal.type("1\n")
         assert terminal.finish() == 0
-        lines = Vt(200, 40).feed(terminal.shown).lines
+        lines = seen(terminal.shown, 40, 200)
     [ended] = [each for each in lines if each.startswith(("✓", "✗"))]
     assert ended.endswith(" · exit 3")
     assert lines[lines.index(ended) + 1 :][:4] == ["  one", "  two", "  three", "  to stderr"]

@@ -22,6 +22,7 @@ from tests.server.acp.http_client import initialize
 from tests.server.reading import is_end, reading
 from tests.support.certificates import self_signed
 from tests.support.daemons import Running, running_daemon
+from tests.support.nginx import write_configuration
 from websockets.asyncio.client import connect
 
 from turnwire.limits import MiB
@@ -33,23 +34,6 @@ pytestmark = [pytest.mark.anyio]
 
 DEPLOY = Path(__file__).resolve().parents[2] / "deploy"
 NAME = "agents.example"
-FRAME = """
-{user}
-daemon off;
-worker_processes 1;
-pid {folder}/nginx.pid;
-error_log {folder}/error.log warn;
-events {{}}
-http {{
-    access_log off;
-    client_body_temp_path {folder}/body;
-    proxy_temp_path {folder}/proxy;
-    fastcgi_temp_path {folder}/fastcgi;
-    uwsgi_temp_path {folder}/uwsgi;
-    scgi_temp_path {folder}/scgi;
-    include {folder}/site.conf;
-}}
-"""
 
 
 class Outside(NamedTuple):
@@ -91,10 +75,8 @@ def nginx_command(folder: Path, port: int, upstream: str, tls: Tls) -> list[str]
         "/etc/ssl/agents.key": str(tls.key),
     }
     (folder / "site.conf").write_text(swapped(site, **places), encoding="utf-8")
-    # As root it would give up its rights, and with them those to the test's folder.
-    user = "user root;" if os.geteuid() == 0 else ""
-    (folder / "nginx.conf").write_text(FRAME.format(user=user, folder=folder), encoding="utf-8")
-    return [find_tool("nginx"), "-p", str(folder), "-e", f"{folder}/error.log", "-c", str(folder / "nginx.conf")]
+    whole = write_configuration(folder, f"include {folder}/site.conf;")
+    return [find_tool("nginx"), "-p", str(folder), "-e", f"{folder}/error.log", "-c", str(whole)]
 
 
 def caddy_command(folder: Path, port: int, upstream: str, tls: Tls) -> list[str]:

@@ -19,7 +19,7 @@ from turnwire.testing.plugin import find_tool
 
 STOP_S = 10.0
 
-CONFIGURATION = """
+FRAME = """
 {user}
 daemon off;
 worker_processes 1;
@@ -33,15 +33,11 @@ http {{
     fastcgi_temp_path {folder}/fastcgi;
     uwsgi_temp_path {folder}/uwsgi;
     scgi_temp_path {folder}/scgi;
-    server {{
-        listen {address};
-        location / {{
-            proxy_pass {upstream};
-            {settings}
-        }}
-    }}
+    {inside}
 }}
 """
+"""An nginx that touches nothing but its folder."""
+SERVER = "server {{ listen {address}; location / {{ proxy_pass {upstream}; {settings} }} }}"
 
 
 class Nginx(NamedTuple):
@@ -58,12 +54,15 @@ class Nginx(NamedTuple):
 
 def _configure(folder: Path, address: str, upstream: str, settings: str) -> Path:
     folder.mkdir()
+    return write_configuration(folder, SERVER.format(address=address, upstream=upstream, settings=settings))
+
+
+def write_configuration(folder: Path, inside: str) -> Path:
+    """The whole file, for what stands in `http`."""
     file = folder / "nginx.conf"
     # As root it would give up its rights, and with them those to the test's folder.
     user = "user root;" if os.geteuid() == 0 else ""
-    file.write_text(
-        CONFIGURATION.format(user=user, folder=folder, address=address, upstream=upstream, settings=settings)
-    )
+    file.write_text(FRAME.format(user=user, folder=folder, inside=inside), encoding="utf-8")
     return file
 
 

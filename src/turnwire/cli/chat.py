@@ -29,10 +29,9 @@ from turnwire.cli.chat_place import Link, Place, open_place
 from turnwire.cli.chat_screen import ChatScreen, EditorDialogue, EditorSink
 from turnwire.cli.chat_session import ChatSession
 from turnwire.cli.commands import WithAgent, agent_of, sendable_folder
-from turnwire.cli.completion import agent_names, session_ids
 from turnwire.cli.failure import tell, tell_next
 from turnwire.cli.line_editor import Choice, LineEditor
-from turnwire.cli.opening import WantedSession
+from turnwire.cli.opening import WantedSession, session_options
 from turnwire.cli.output import printable
 from turnwire.cli.permission_view import subject
 from turnwire.cli.reach import Reach, find_daemon, reach_options
@@ -60,26 +59,9 @@ SIGNALLED = 128
 
 
 @click.command(cls=WithAgent, examples=EXAMPLES)
-@click.option(
-    "-s",
-    "--session",
-    metavar="SESSION",
-    shell_complete=session_ids,
-    help="The session to talk in: its id, the beginning of it, or `last`.  [default: the newest open one of this"
-    " folder, or a new one]",
-)
-@click.option("--new", "is_new", is_flag=True, help="Make a new session.")
+@session_options
 @click.option("-c", "--last", "is_last", is_flag=True, help="The session that was used last, in any folder.")
 @click.option("--resume", "is_picked", is_flag=True, help="Pick the session from a list.")
-@click.option(
-    "--agent",
-    metavar="NAME",
-    shell_complete=agent_names,
-    help="The agent of the session, by its name at the daemon.",
-)
-@click.option("--cwd", metavar="DIR", default=".", help="Where the session works.  [default: here]")
-@click.option("--mode", help="Set the agent's mode first.")
-@click.option("--model", help="Set the agent's model first.")
 @reach_options
 @click.pass_context
 def chat(ctx: click.Context, is_last: bool, is_picked: bool, **options: Any) -> None:

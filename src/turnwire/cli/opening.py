@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager, suppress
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import anyio
+import click
 from msgspec import Struct
 
+from turnwire.cli.completion import agent_names, session_ids
 from turnwire.cli.output import tell
 from turnwire.cli.reach import tell_of_slow_agent, telling_of_slow_agent
 from turnwire.cli.session_id import WHOLE, whole_id
@@ -22,6 +24,8 @@ from turnwire.limits import Limits
 
 if TYPE_CHECKING:
     from turnwire.client.embedded import EmbeddedDaemon
+
+Function = TypeVar("Function", bound=Callable[..., Any])
 
 LEAVING_S = 1.0
 
@@ -36,6 +40,32 @@ class WantedSession(NamedTuple):
     model: str | None
     agent: str | None = None
     """The name of one of the daemon's agents."""
+
+
+def session_options(function: Function) -> Function:
+    """Give a command the options that `WantedSession` is made of."""
+    for option in (
+        click.option("--model", help="Set the agent's model first."),
+        click.option("--mode", help="Set the agent's mode first."),
+        click.option("--cwd", metavar="DIR", default=".", help="Where the session works.  [default: here]"),
+        click.option(
+            "--agent",
+            metavar="NAME",
+            shell_complete=agent_names,
+            help="The agent of the session, by its name at the daemon.",
+        ),
+        click.option("--new", "is_new", is_flag=True, help="Make a new session, whatever is open in this folder."),
+        click.option(
+            "-s",
+            "--session",
+            metavar="SESSION",
+            shell_complete=session_ids,
+            help="The session: its id, the beginning of it, or `last`.  [default: the newest open one of this"
+            " folder, or a new one]",
+        ),
+    ):
+        function = option(function)
+    return function
 
 
 class Entered(NamedTuple):

@@ -25,9 +25,8 @@ from msgspec import UNSET, Raw, Struct
 
 from turnwire.cli.asking import Asker
 from turnwire.cli.commands import WithAgent, agent_of, sendable_folder
-from turnwire.cli.completion import agent_names, session_ids
 from turnwire.cli.failure import INTERRUPTED, leading, stop_code, tell, tell_next
-from turnwire.cli.opening import WantedSession, enter, leave, open_agent
+from turnwire.cli.opening import WantedSession, enter, leave, open_agent, session_options
 from turnwire.cli.output import print_json
 from turnwire.cli.reach import Reach, find_daemon, open_http, reach_options
 from turnwire.cli.screen import JsonLines, Screen, TextScreen
@@ -71,24 +70,7 @@ BUSY = [each.value for each in WhenBusy]
 
 @click.command(cls=WithAgent, examples=EXAMPLES)
 @click.argument("text", nargs=-1)
-@click.option(
-    "-s",
-    "--session",
-    metavar="SESSION",
-    shell_complete=session_ids,
-    help="The session to prompt: its id, the beginning of it, or `last`.  [default: the newest open one of this"
-    " folder, or a new one]",
-)
-@click.option("--new", "is_new", is_flag=True, help="Make a new session, whatever is open in this folder.")
-@click.option(
-    "--agent",
-    metavar="NAME",
-    shell_complete=agent_names,
-    help="The agent of the session, by its name at the daemon.",
-)
-@click.option("--cwd", metavar="DIR", default=".", help="Where the session works.  [default: here]")
-@click.option("--mode", help="Set the agent's mode first.")
-@click.option("--model", help="Set the agent's model first.")
+@session_options
 @click.option(
     "--when-busy",
     type=click.Choice(BUSY),
