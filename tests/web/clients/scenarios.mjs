@@ -39,7 +39,7 @@ const scenarios = {
     for (let round = 0; round < 20; round++) {
       await session.prompt(["a", "b", "c"].map((each) => ({ type: "text", text: `${round}${each}` })));
     }
-    tell({ ids, looped, stopReason, blocks: blocks.slice(-60).flat(), head: session.position.id });
+    tell({ ids, looped, stopReason, blocks: blocks.flat().slice(-60), head: session.position.id });
     client.close();
   },
 

@@ -88,14 +88,19 @@ export class Progress {
     this.#settle();
   }
 
-  /** Some of its events are gone. If it has ended, the daemon remembers how. */
-  lose(status: TurnStatus | undefined): void {
+  /**
+   * Some of its events are gone. If it has ended, the daemon remembers how; if it does not know the turn, nobody
+   * does. Gives whether its end is still to be heard.
+   */
+  lose(status: TurnStatus | undefined): boolean {
     this.failure = positionLost();
-    if (status?.endedAt !== undefined) {
+    if (!status) this.fail(this.failure);
+    else if (status.endedAt !== undefined) {
       this.#status = status;
       this.pass();
     }
     this.#wake();
+    return status !== undefined && status.endedAt === undefined;
   }
 
   /** Its end will not be heard. */

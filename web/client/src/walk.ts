@@ -158,7 +158,7 @@ export class Walk {
       )) {
         for (const event of events) {
           if (event.type === "state_resync_required") {
-            progress.lose(await this.#status(promptId));
+            if (!progress.lose(await this.#status(promptId))) return progress;
             break reading;
           }
           if ((event.id ?? event._meta?.partOf ?? 0) > this.#position.id) break reading;
@@ -308,10 +308,7 @@ export class Walk {
   async #resync(): Promise<void> {
     for (const [promptId, progress] of [...this.#opened]) {
       try {
-        const status = await this.#status(promptId);
-        progress.lose(status);
-        if (status && status.endedAt === undefined) continue;
-        if (!status && progress.failure) progress.fail(progress.failure);
+        if (progress.lose(await this.#status(promptId))) continue;
       } catch (error) {
         progress.fail(asTold(error));
       }

@@ -234,6 +234,27 @@ test("a turn whose events are gone has its end from what the daemon remembers, a
   client.close();
 });
 
+test("a repeated prompt whose events are gone has its end from what the daemon remembers, or says that it is lost", async () => {
+  for (const isKnown of [true, false]) {
+    const daemon = new FakeDaemon();
+    const streams = daemon.streams();
+    const receipt = { promptId: "p", lastEventId: 1, eventEpoch: "e", repeated: true };
+    daemon.on("POST /session/s/prompt", () => answer(receipt, 202));
+    const known = { sessionId: "s", promptId: "p", state: "completed", endedAt: 9, stopReason: "end_turn" };
+    daemon.on("GET /session/s/turns/p", () =>
+      isKnown ? answer(known) : answer({ code: "prompt_not_found", detail: "no such" }, 404),
+    );
+    const client = await daemon.connect();
+    const turn = (await client.attach("s", { after: 5 })).prompt("x", { key: "again" });
+    await settled();
+    const lost = { reason: "ring_evicted", lastDeliveredId: 1, earliestAvailableId: 4, sessionId: "s" };
+    streams[1]?.tell({ type: "state_resync_required", data: lost });
+    if (isKnown) assert.equal((await turn).stopReason, "end_turn");
+    else await assert.rejects(turn.result(), PositionLost);
+    client.close();
+  }
+});
+
 test("a stream that ends by itself ends the listening if the session is closed, and is opened again if not", async () => {
   const daemon = new FakeDaemon();
   const streams = daemon.streams();
