@@ -29,7 +29,9 @@ BUILD = "import hatchling.build, sys; print(hatchling.build.build_wheel(sys.argv
 
 def environment(home: Path, **more: str) -> dict[str, str]:
     """A user without any setting of ours; pip has its own."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("TURNWIRE_", "XDG_"))}
+    # Those of a make that runs us are not the user's either.
+    foreign = ("TURNWIRE_", "XDG_", "MAKE", "MFLAGS")
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(foreign)}
     return {**kept, "HOME": str(home), **more}
 
 

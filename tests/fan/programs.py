@@ -118,7 +118,7 @@ class Programs:
         program = self.program(agent)
         with program.err.open("wb") as errors:
             process = subprocess.Popen(
-                [*PROGRAM, "stdio", *self.flags(program, way)],
+                [*PROGRAM, "stdio", "--log-level", "info", *self.flags(program, way)],
                 cwd=program.home,
                 env=environment(program.home),
                 stdin=subprocess.PIPE,

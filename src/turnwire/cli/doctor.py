@@ -24,7 +24,7 @@ from turnwire import __version__
 from turnwire.cli.agent_source import agent_of_entry, in_words
 from turnwire.cli.commands import WithAgent, agent_of
 from turnwire.cli.config import setting_options, settings_from
-from turnwire.cli.failure import DOCTOR_FAILED, NEXT, leading
+from turnwire.cli.failure import DOCTOR_FAILED, leading
 from turnwire.cli.known_agents import KNOWN_AGENTS, NoStart, how_to_start
 from turnwire.cli.output import print_json, printable, progress
 from turnwire.cli.reach import (
@@ -34,7 +34,7 @@ from turnwire.cli.reach import (
     own_token,
     usual_url,
 )
-from turnwire.errors import ConfigError, TurnwireError, Unauthenticated
+from turnwire.errors import ConfigError, TurnwireError
 from turnwire.ids import UNNAMED, AgentName
 from turnwire.limits import Limits
 from turnwire.link.local_daemon import TOKEN_FILE, URL_VARIABLE, read_token
@@ -209,7 +209,7 @@ async def check_daemon(reach: Reach) -> Check:
         try:
             answer = await http.ask("GET", "/capabilities", patient=False)
         except TurnwireError as error:
-            return Check("fail", "daemon", f"{reach.url} does not let us in: {error}", NEXT[Unauthenticated])
+            return Check("fail", "daemon", f"{reach.url} does not let us in", str(error))
     theirs = answer.read(_Version).version
     if theirs not in (None, __version__):
         advice = "restart the daemon, or update this one"
