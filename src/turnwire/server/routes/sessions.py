@@ -30,6 +30,7 @@ from turnwire.errors import (
     AgentUnavailable,
     AuthRequired,
     BadRequest,
+    CredentialsNotStored,
     Forbidden,
     InvalidCwd,
     InvalidMetadata,
@@ -485,6 +486,7 @@ async def close(call: Call) -> Reply:
     if call.query.purge:
         if not call.who.role.covers(Role.OWNER):
             raise Forbidden("removing a log needs the role 'owner'; close the session without `purge`")
+        call.daemon.login.end_shares(call.session_id)
         await node.delete(call.session_id)
         return Reply()
     client_id = await call.daemon.clients.known(call.session_id, call.client_id, call.who)
@@ -587,7 +589,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         role=Role.CONTROLLER,
         query=DeleteQuery,
         status=204,
-        refuses=(Forbidden, UnknownClient),
+        refuses=(CredentialsNotStored, Forbidden, UnknownClient),
     ),
     Endpoint(
         method="POST",
