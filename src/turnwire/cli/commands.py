@@ -36,6 +36,7 @@ COMMANDS: dict[str, Row] = {
     "chat": Row("chat", "Talk to an agent at the terminal."),
     "attach": Row("attach", "Show a session: what happened, then what happens."),
     "sessions": Row("sessions", "List the sessions of the daemon."),
+    "archive": Row("sessions", "Put a session away: lists leave it out."),
     "tail": Row("attach", "Print the raw events of a session."),
     "answer": Row("answer", "Answer a permission request of the agent."),
     "cancel": Row("turns", "Stop the running turn, or one that is named."),

@@ -51,6 +51,8 @@ OWN_FEATURES = (
     "settle",
     "session_fork",
     "session_export",
+    "session_archive",
+    "session_search",
     "session_explain",
     "client_services",
     "agents",
