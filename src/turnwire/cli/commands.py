@@ -46,6 +46,7 @@ COMMANDS: dict[str, Row] = {
     "settle": Row("turns", "End a turn whose agent never said that it ended."),
     "token": Row("tokens", "Make, list and revoke credentials."),
     "login": Row("tokens", "Print a new link that logs a browser in, once."),
+    "open": Row("tokens", "Open the page in the browser, logged in."),
     "share": Row("tokens", "Print a link by which others watch one session."),
     "doctor": Row("doctor", "Check this machine, the settings and the agent."),
     "config": Row("config", "Show every setting that is in force, and why."),

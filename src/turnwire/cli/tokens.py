@@ -1,4 +1,4 @@
-"""`turnwire token`, `turnwire login` and `turnwire share`: credentials for programs, browsers, and who watches.
+"""`turnwire token`, `login`, `open` and `share`: credentials for programs, browsers, and those who watch.
 
 The daemon is asked; its file is changed only when no daemon runs, because two writers would undo each other. A
 secret is printed once, to stdout, and nothing else is.
@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 import click
 from msgspec import Struct, to_builtins
 
+from turnwire.cli.browser import start_browser
 from turnwire.cli.commands import Command, Group
 from turnwire.cli.completion import session_ids
 from turnwire.cli.failure import tell
@@ -47,6 +48,10 @@ turnwire token list --json
 LOGIN_EXAMPLES = """
 turnwire login              print a link; open it within ten minutes
 xdg-open "$(turnwire login)"
+"""
+OPEN_EXAMPLES = """
+turnwire open               open the page in the browser, logged in
+turnwire open --print       print the link instead, for a browser elsewhere
 """
 SHARE_EXAMPLES = """
 turnwire share SESSION               print a link by which others watch this session, for a day
@@ -144,6 +149,24 @@ def revoke(reach: Reach, token_id: str) -> None:
 def login(reach: Reach) -> None:
     """Print a new link that logs a browser in, once, within ten minutes."""
     click.echo(ask(reach, "POST", "/login-link", shape=_Link).url)
+
+
+@click.command(cls=Command, examples=OPEN_EXAMPLES)
+@click.option("--print", "is_printed", is_flag=True, help="Print the link instead of opening it.")
+@with_reach
+def open(reach: Reach, is_printed: bool) -> None:
+    """Open the page in the browser, logged in.
+
+    A link that works once is made for it. It is printed only if that is asked for, or if no browser can be started.
+    """
+    link = ask(reach, "POST", "/login-link", shape=_Link).url
+    if is_printed:
+        click.echo(link)
+    elif start_browser(link, os.environ):
+        tell("opened the page in the browser; if it does not show, `turnwire open --print` prints a link")
+    else:
+        tell("no browser can be started here; open this link in one within ten minutes")
+        click.echo(link)
 
 
 @click.command(cls=Command, examples=SHARE_EXAMPLES)
