@@ -74,6 +74,20 @@ def test_the_last_session_is_the_one_in_which_something_happened_most_recently(t
         assert f"session {second}:" in daemon.run("explain", "last").out, "a closed one is only the last if all are"
 
 
+def test_an_archived_session_is_not_the_last_and_is_found_by_its_id(tmp_path: Path) -> None:
+    with served(tmp_path) as daemon:
+        first, second = daemon.session(title="Old Parser"), daemon.session(title="New parser")
+        assert daemon.run("archive", second[:-2]).code == 0
+        assert f"session {first}:" in daemon.run("explain", "last").out
+        assert f"session {second}:" in daemon.run("explain", second[:-2]).out
+        assert [each["sessionId"] for each in daemon.run("sessions", "--json").lines] == [first]
+        assert [each["sessionId"] for each in daemon.run("sessions", "--archived", "--json").lines] == [second]
+        assert daemon.run("archive", second, "--undo").code == 0
+        assert daemon.run("sessions", "--archived").err.count("no such sessions") == 1
+        found = daemon.run("sessions", "--search", "parser old", "--json").lines
+        assert [each["sessionId"] for each in found] == [first]
+
+
 def test_a_session_whose_client_chose_its_id_is_found_by_it(daemon: Served) -> None:
     daemon.session(sessionId="mine")
     daemon.session(sessionId="mine-too")

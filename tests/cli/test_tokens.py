@@ -1,4 +1,4 @@
-"""`turnwire token` and `turnwire login`, with a daemon and without one."""
+"""`turnwire token`, `turnwire login` and `turnwire share`, with a daemon and without one."""
 
 from __future__ import annotations
 
@@ -96,3 +96,43 @@ def test_without_the_token_of_commands_the_advice_is_one_that_works(tmp_path: Pa
 
     with served(tmp_path) as daemon:
         assert daemon.run("token", "create", "another").code == 0
+
+
+def opened(daemon: Served, link: str, session: str) -> list[int]:
+    """What a browser gets that opens a share link: the login, reading the session, prompting it."""
+    _, _, code = link.partition("#")
+    with httpx.Client(base_url=daemon.url, headers={"Origin": daemon.url}, timeout=WAIT_S) as browser:
+        return [
+            browser.post("/login", json={"code": code}).status_code,
+            browser.get(f"/session/{session}").status_code,
+            browser.post(f"/session/{session}/prompt", json={"prompt": []}).status_code,
+        ]
+
+
+@pytest.mark.requirement("G13")
+def test_a_share_link_is_printed_listed_and_revoked(daemon: Served) -> None:
+    session = daemon.session()
+    shown = daemon.run("share", session, "--for", "2h")
+    assert shown.code == 0
+    link = shown.out.strip()
+    assert link.startswith(f"{daemon.url}/login#")
+    assert link.partition("#")[2] not in shown.err
+    assert opened(daemon, link, session) == opened(daemon, link, session) == [204, 200, 403]
+
+    [[listed]] = daemon.run("share", session, "--list", "--json").lines
+    assert listed["expiresAt"] - listed["createdAt"] == 7_200_000
+    table = daemon.run("share", session, "--list").out
+    assert listed["tokenId"] in table
+    assert link.partition("#")[2] not in table
+
+    assert daemon.run("share", session, "--revoke", listed["tokenId"]).code == 0
+    assert opened(daemon, link, session) == [401, 401, 401]
+    assert daemon.run("share", session, "--revoke", listed["tokenId"]).code == 66
+    assert "no share links" in daemon.run("share", session, "--list").err
+    made = daemon.run("share", session, "--json").lines[0]
+    assert made.keys() == {"url", "tokenId", "createdAt", "expiresAt"}
+
+
+@pytest.mark.parametrize("words", [["--for", "soon"], ["--list", "--revoke", "x"], ["--list", "--for", "1d"]])
+def test_a_share_link_that_makes_no_sense_is_refused_as_usage(words: list[str], daemon: Served) -> None:
+    assert daemon.run("share", daemon.session(), *words).code == 2

@@ -354,6 +354,81 @@ async def test_a_session_is_renamed_for_everybody(tmp_path: Path) -> None:
         assert answer(refused, 400)["code"] == "invalid_client_id"
 
 
+async def listed(client: httpx.AsyncClient, **query: str) -> list[str]:
+    return [each["sessionId"] for each in answer(await client.get("/session", params=query), 200)["sessions"]]
+
+
+async def test_an_archived_session_is_out_of_lists_until_it_is_taken_back_or_prompted(tmp_path: Path) -> None:
+    async with seated(tmp_path / "d", "s1") as seat:
+        client = seat.client
+        answer(await client.post("/session", json={"sessionId": "s2"}), 200)
+        async with reading(client, "/session/s1/events") as reader:
+            for _ in range(2):
+                answer(await client.post("/session/s1/archive"), 204)
+            told = (await reader.until(lambda each: each.type == "session_archived"))[-1]
+            assert told.data["author"] == "owner"
+        assert len(of(await seat.events(), ev.SessionArchived)) == 1
+        assert await listed(client) == ["s2"]
+        assert await listed(client, archived="true") == ["s1"]
+        assert await listed(client, archived="all") == ["s1", "s2"]
+        shown = answer(await client.get("/session/s1"), 200)
+        assert (shown["archived"], shown["state"]) == (True, "idle")
+        in_folder = answer(await client.get(f"/workspace/{quote(str(tmp_path), safe='')}/sessions"), 200)
+        assert [each["sessionId"] for each in in_folder["sessions"]] == ["s2"]
+        answer(await client.post("/session/s1/unarchive"), 204)
+        assert await listed(client) == ["s1", "s2"]
+
+        answer(await client.post("/session/s1/archive"), 204)
+        await seat.run("say 1 word")
+        assert await listed(client) == ["s1", "s2"]
+        assert [type(each) for each in await seat.events()].count(ev.SessionUnarchived) == 2
+        observer = token(seat.running, Role.OBSERVER)
+        for what in ("archive", "unarchive"):
+            assert (await client.post(f"/session/s1/{what}", headers=observer)).status_code == 403
+            assert (await client.post(f"/session/nobody/{what}")).status_code == 404
+        assert (await client.get("/session", params={"archived": "maybe"})).status_code == 400
+
+
+async def test_an_archived_session_stays_so_over_a_restart_and_a_closed_one_can_be_archived(tmp_path: Path) -> None:
+    async with seated(tmp_path / "d", "s1") as seat:
+        await seat.run("say 300 word")
+        answer(await seat.client.post("/session/s1/archive"), 204)
+        answer(await seat.client.post("/session", json={"sessionId": "s2"}), 200)
+        answer(await seat.client.delete("/session/s2"), 204)
+        answer(await seat.client.post("/session/s2/archive"), 204)
+        answer(await seat.client.post("/session", json={"sessionId": "s3"}), 200)
+    limits = Limits(snapshot_events=100)
+    async with running_daemon(tmp_path / "d", limits=limits) as running, running.client() as client:
+        for _ in range(2):
+            # The second look starts from the view that the first has kept.
+            assert await listed(client) == ["s3"]
+            assert await listed(client, archived="true") == ["s1", "s2"]
+        entered = answer(await client.post("/session", json={"sessionScope": "single"}), 200)
+        assert entered["sessionId"] == "s3"
+        answer(await client.post("/session/s1/unarchive"), 204)
+        assert await listed(client) == ["s1", "s3"]
+
+
+async def test_sessions_are_found_by_words_of_title_and_directory(tmp_path: Path) -> None:
+    (tmp_path / "Parser").mkdir()
+    async with seated(tmp_path / "d", "s1") as seat:
+        client = seat.client
+        await seat.run("title Größe of a cache")
+        for name, body in {"s2": {"title": "Fix the Parser bug"}, "s3": {"cwd": str(tmp_path / "Parser")}}.items():
+            answer(await client.post("/session", json={"sessionId": name, **body}), 200)
+        assert await listed(client, search="parser") == ["s2", "s3"]
+        assert await listed(client, search="  BUG   parser ") == ["s2"]
+        assert await listed(client, search="GRÖSSE") == ["s1"]
+        assert await listed(client, search="parser cache") == []
+        assert await listed(client, search=" ") == ["s1", "s2", "s3"]
+        answer(await client.patch("/session/s1", json={"title": "Mine"}), 200)
+        assert await listed(client, search="größe") == []
+        answer(await client.post("/session/s2/archive"), 204)
+        assert await listed(client, search="parser") == ["s3"]
+        assert await listed(client, search="parser", archived="all") == ["s2", "s3"]
+        assert (await client.get("/session", params={"search": "x" * 257})).status_code == 400
+
+
 @pytest.mark.requirement("G3")
 async def test_closing_ends_the_turn_and_the_streams(tmp_path: Path) -> None:
     async with seated(tmp_path / "d", "s1") as seat:

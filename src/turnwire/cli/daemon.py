@@ -32,6 +32,7 @@ from opentelemetry import trace
 
 from turnwire import __version__
 from turnwire.cli.agent_source import folder_of, hosted_agents, in_words
+from turnwire.cli.browser import open_meanwhile
 from turnwire.cli.config import settings_from
 from turnwire.cli.failure import tell
 from turnwire.cli.local_token import keep_token
@@ -71,7 +72,7 @@ STOPPING = {"event": "stopping"}
 logger = logging.getLogger(__name__)
 
 
-def run_daemon(loaded: Loaded, *, as_json: bool) -> None:
+def run_daemon(loaded: Loaded, *, as_json: bool, is_opened: bool = False) -> None:
     """Run until a signal has stopped it. Raises `ConfigError`, `LogError` when it cannot start."""
     settings = loaded.settings
     configure_logging(settings.log_format, settings.log_level, secrets=log_secrets(settings))
@@ -79,7 +80,7 @@ def run_daemon(loaded: Loaded, *, as_json: bool) -> None:
     _check_outside(settings)
     adopt_orphans()
     with traced():
-        run(partial(_serve, loaded, as_json))
+        run(partial(_serve, loaded, as_json, is_opened))
 
 
 def log_secrets(settings: Settings) -> list[str]:
@@ -132,7 +133,7 @@ def traced() -> Generator[None]:
         provider.shutdown()
 
 
-async def _serve(loaded: Loaded, as_json: bool) -> None:
+async def _serve(loaded: Loaded, as_json: bool, is_opened: bool) -> None:
     settings, limits = loaded.settings, loaded.limits
     # Bad files and a port that is taken are found out before a log is opened or a token made.
     tls = _tls(settings)
@@ -148,6 +149,8 @@ async def _serve(loaded: Loaded, as_json: bool) -> None:
             def ready(url: str) -> None:
                 meanwhile.enter_context(recorded(_record(daemon, url), os.environ))
                 announce(loaded, daemon, url, as_json=as_json)
+                if is_opened:
+                    open_meanwhile(_page(daemon, url))
 
             async with anyio.create_task_group() as tasks:
                 await tasks.start(stop_on_signal, daemon, stop)
@@ -230,13 +233,15 @@ def _lines(daemon: Daemon, url: str) -> list[tuple[str, str]]:
         ("data", "in memory, gone at the end" if settings.data is None else str(settings.data)),
         ("token", _token(daemon)),
     ]
-    if settings.page and not settings.no_auth:
-        lines.insert(
-            0, ("page", f"{daemon.login.login_link(url)}  (works once, for ten minutes; then turnwire login)")
-        )
-    elif settings.page:
-        lines.insert(0, ("page", f"{url}/"))
+    if settings.page:
+        hint = "" if settings.no_auth else "  (works once, for ten minutes; then turnwire login)"
+        lines.insert(0, ("page", f"{_page(daemon, url)}{hint}"))
     return lines
+
+
+def _page(daemon: Daemon, url: str) -> str:
+    """What leads a browser to the page."""
+    return f"{url}/" if daemon.settings.no_auth else daemon.login.login_link(url)
 
 
 def _agents(daemon: Daemon) -> list[tuple[str, str]]:

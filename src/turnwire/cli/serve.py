@@ -15,6 +15,7 @@ from turnwire.cli.config import setting_options, settings_from
 
 EXAMPLES = """
 turnwire serve                                       the built-in agent, on http://127.0.0.1:4170
+turnwire serve --open                                and its page in the browser
 turnwire serve -- my-agent --flag                    an agent of yours
 turnwire serve --port 0 --json -- my-agent           for scripts: one JSON line once it accepts requests
 turnwire serve --log memory --no-auth                for a quick try: nothing is kept, nobody is asked
@@ -25,14 +26,17 @@ TURNWIRE_TOKEN=... turnwire serve --host 0.0.0.0     for other machines; put TLS
 
 @click.command(cls=WithAgent, examples=EXAMPLES, params=setting_options())
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON line instead: url, token, pid, data.")
+@click.option("--open", "is_opened", is_flag=True, help="Open the page in the browser once it listens.")
 @click.pass_context
-def serve(ctx: click.Context, as_json: bool, **flags: Any) -> None:
+def serve(ctx: click.Context, as_json: bool, is_opened: bool, **flags: Any) -> None:
     """Run the daemon: host an agent and serve its sessions.
 
     SIGTERM or Ctrl-C stops it in good order: running turns get time to end (limit drain_s), prompts that wait run
     after the next start. A second signal stops it at once.
     """
     loaded = settings_from(flags, agent_of(ctx))
+    if is_opened and not (loaded.settings.page and loaded.settings.rest):
+        raise click.UsageError("--open opens the page, and that is turned off; leave one of them out", ctx)
     from turnwire.cli.daemon import run_daemon
 
-    run_daemon(loaded, as_json=as_json)
+    run_daemon(loaded, as_json=as_json, is_opened=is_opened)

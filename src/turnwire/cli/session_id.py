@@ -1,7 +1,8 @@
 """Which session is meant on the command line: its id, the beginning of it that no other has, or `last`.
 
 A whole id is taken as it is, so it costs no question. Everything else is looked up in the daemon's list. `last` is
-the session in which something happened most recently, in whatever folder; one that is closed only if all are.
+the session in which something happened most recently, in whatever folder; one that is closed only if all are. An
+archived one is never the last, and has its id as all others.
 """
 
 from __future__ import annotations
@@ -50,16 +51,17 @@ def _age(entry: Entry) -> tuple[str, str]:
 async def whole_id(http: Http, given: str) -> str:
     """The id of the session that is meant. Raises `SessionNotFound`, `NotFound` if several begin so."""
     try:
-        found = await list_sessions(http)
+        found = await list_sessions(http, {"archived": "all"})
     except DaemonUnreachable:
         # Whoever needs the daemon will say so; what a command does without one needs the id as it is.
         return given
     if given in (ids := [str(each["sessionId"]) for each in found]):
         return given
     if given == LAST:
-        if not found:
+        listed = [each for each in found if not each.get("archived")]
+        if not listed:
             raise SessionNotFound("there is no session yet, so none is the last; `turnwire prompt TEXT` makes one")
-        return str(next((each for each in found if not each.get("closed")), found[0])["sessionId"])
+        return str(next((each for each in listed if not each.get("closed")), listed[0])["sessionId"])
     begun = [index for index, each in enumerate(ids) if given and each.startswith(given)]
     if not begun:
         raise SessionNotFound(f"no session has the id {given!r}, or one that begins so")

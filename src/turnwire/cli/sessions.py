@@ -1,4 +1,4 @@
-"""`turnwire sessions` and `turnwire export`: what sessions there are, and all of one in a file.
+"""`turnwire sessions`, `archive` and `export`: what sessions there are, which are put away, all of one in a file.
 
 A log is read piece by piece, so that it does not have to fit into memory.
 """
@@ -20,7 +20,7 @@ from turnwire.cli.commands import Command, sendable_folder
 from turnwire.cli.completion import session_ids
 from turnwire.cli.failure import tell
 from turnwire.cli.output import TerminalJson, in_bytes, print_json, print_table, progress
-from turnwire.cli.reach import Reach, run, with_reach
+from turnwire.cli.reach import Reach, run, tell_daemon, with_reach
 from turnwire.cli.session_id import list_sessions
 from turnwire.client.http import Http, segment
 
@@ -28,7 +28,13 @@ SESSIONS_EXAMPLES = """
 turnwire sessions                  every session, the newest first
 turnwire sessions --open           without those that are closed
 turnwire sessions --cwd ~/code/app those that work in this folder
+turnwire sessions --search "parser bug"
+turnwire sessions --archived       those that were archived
 turnwire sessions --json | jq -r '.sessionId'
+"""
+ARCHIVE_EXAMPLES = """
+turnwire archive SESSION           lists leave it out; a prompt brings it back
+turnwire archive SESSION --undo
 """
 EXPORT_EXAMPLES = """
 turnwire export SESSION -o session.ndjson     every event, a JSON line each
@@ -39,13 +45,21 @@ turnwire export SESSION | gzip > session.gz
 @click.command(cls=Command, examples=SESSIONS_EXAMPLES)
 @click.option("--open", "only_open", is_flag=True, help="Leave out sessions that are closed.")
 @click.option("--cwd", metavar="DIR", help="Only sessions that work in this folder.")
+@click.option("--search", metavar="WORDS", help="Only sessions with all of these words in title or folder.")
+@click.option("--archived", is_flag=True, help="List those that were archived instead.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON line per session.")
 @with_reach
-def sessions(reach: Reach, only_open: bool, cwd: str | None, as_json: bool) -> None:
+def sessions(
+    reach: Reach, only_open: bool, cwd: str | None, search: str | None, archived: bool, as_json: bool
+) -> None:
     """List the sessions of the daemon, the one in which something happened most recently first."""
     wanted = {"state": "open"} if only_open else {}
     if cwd is not None:
         wanted["cwd"] = sendable_folder(cwd)
+    if search is not None:
+        wanted["search"] = search
+    if archived:
+        wanted["archived"] = "true"
     found = run(reach, lambda http: list_sessions(http, wanted))
     if as_json:
         for each in found:
@@ -53,13 +67,25 @@ def sessions(reach: Reach, only_open: bool, cwd: str | None, as_json: bool) -> N
         return
     names = ("session", "state", "updated", "title", "folder")
     print_table(names, [_row(each) for each in found])
-    if not found:
+    if not found and (search is not None or archived):
+        tell("there are no such sessions")
+    elif not found:
         tell("there are no sessions; `turnwire prompt TEXT` makes one")
 
 
 def _row(entry: dict[str, Any]) -> tuple[str, ...]:
     shown = (entry.get(name) for name in ("sessionId", "state", "updatedAt", "title", "cwd"))
     return tuple("-" if each is None else str(each) for each in shown)
+
+
+@click.command(cls=Command, examples=ARCHIVE_EXAMPLES)
+@click.argument("session", shell_complete=session_ids)
+@click.option("--undo", is_flag=True, help="Take it back.")
+@with_reach
+def archive(reach: Reach, session: str, undo: bool) -> None:
+    """Put a session away: lists leave it out. Its log stays, and a prompt brings it back."""
+    tell_daemon(reach, "POST", f"/session/{segment(session)}/{'unarchive' if undo else 'archive'}")
+    tell(f"{'took back' if undo else 'archived'} {session}")
 
 
 @click.command(cls=Command, examples=EXPORT_EXAMPLES)

@@ -1,4 +1,4 @@
-"""`turnwire token` and `turnwire login`: credentials for programs and for browsers.
+"""`turnwire token`, `login`, `open` and `share`: credentials for programs, browsers, and those who watch.
 
 The daemon is asked; its file is changed only when no daemon runs, because two writers would undo each other. A
 secret is printed once, to stdout, and nothing else is.
@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 import click
 from msgspec import Struct, to_builtins
 
+from turnwire.cli.browser import start_browser
 from turnwire.cli.commands import Command, Group
 from turnwire.cli.completion import session_ids
 from turnwire.cli.failure import tell
@@ -48,6 +49,16 @@ LOGIN_EXAMPLES = """
 turnwire login              print a link; open it within ten minutes
 xdg-open "$(turnwire login)"
 """
+OPEN_EXAMPLES = """
+turnwire open               open the page in the browser, logged in
+turnwire open --print       print the link instead, for a browser elsewhere
+"""
+SHARE_EXAMPLES = """
+turnwire share SESSION               print a link by which others watch this session, for a day
+turnwire share last --for 2h
+turnwire share SESSION --list        the links that are good now
+turnwire share SESSION --revoke ID   end one, and whatever is read by it
+"""
 UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 
 Result = TypeVar("Result")
@@ -66,6 +77,17 @@ class _Link(Struct):
     url: str
 
 
+class _Share(Struct, rename="camel"):
+    token_id: str
+    created_at: int
+    expires_at: int
+    url: str | None = None
+
+
+class _Shares(Struct):
+    shares: list[_Share]
+
+
 @click.group(cls=Group, examples=EXAMPLES)
 def token() -> None:
     """Make, list and revoke credentials."""
@@ -80,7 +102,7 @@ def token() -> None:
 @with_reach
 def create(reach: Reach, name: str, role: str, session: str | None, expires: str | None, as_json: bool) -> None:
     """Make a token. It is printed once, and nobody can ask for it again."""
-    seconds = None if expires is None else _seconds(expires)
+    seconds = None if expires is None else _seconds(expires, "--expires")
     body = {"name": name, "role": role, "sessionId": session, "expiresInS": seconds}
 
     def offline(tokens: Tokens) -> _Made:
@@ -129,6 +151,74 @@ def login(reach: Reach) -> None:
     click.echo(ask(reach, "POST", "/login-link", shape=_Link).url)
 
 
+@click.command(cls=Command, examples=OPEN_EXAMPLES)
+@click.option("--print", "is_printed", is_flag=True, help="Print the link instead of opening it.")
+@with_reach
+def open(reach: Reach, is_printed: bool) -> None:
+    """Open the page in the browser, logged in.
+
+    A link that works once is made for it. It is printed only if that is asked for, or if no browser can be started.
+    """
+    link = ask(reach, "POST", "/login-link", shape=_Link).url
+    if is_printed:
+        click.echo(link)
+    elif start_browser(link, os.environ):
+        tell("opened the page in the browser; if it does not show, `turnwire open --print` prints a link")
+    else:
+        tell("no browser can be started here; open this link in one within ten minutes")
+        click.echo(link)
+
+
+@click.command(cls=Command, examples=SHARE_EXAMPLES)
+@click.argument("session", shell_complete=session_ids)
+@click.option(
+    "--for", "lifetime", metavar="TIME", help="How long it is good, such as 15m, 12h, 30d.  [default: 1d]"
+)
+@click.option("--list", "is_list", is_flag=True, help="List the links of the session instead.")
+@click.option("--revoke", metavar="ID", help="End a link of the session instead.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@with_reach
+def share(
+    reach: Reach, session: str, lifetime: str | None, is_list: bool, revoke: str | None, as_json: bool
+) -> None:
+    """Print a link by which others watch one session, and can do nothing else.
+
+    It opens as often as they like until it expires or is revoked. Whoever has it sees all that the session has
+    said and will say.
+    """
+    if (lifetime is not None) + is_list + (revoke is not None) > 1:
+        raise click.UsageError("give one of --for, --list and --revoke")
+    path = f"/session/{segment(session)}"
+    if is_list:
+        _print_shares(ask(reach, "GET", f"{path}/shares", shape=_Shares).shares, as_json=as_json)
+    elif revoke is not None:
+        tell_daemon(reach, "DELETE", f"{path}/shares/{segment(revoke)}")
+        tell(f"revoked {revoke}")
+    else:
+        body = {} if lifetime is None else {"expiresInS": _seconds(lifetime, "--for")}
+        made = ask(reach, "POST", f"{path}/share", body, shape=_Share)
+        if as_json:
+            print_json(to_builtins(made))
+        else:
+            click.echo(made.url)
+            tell(f"made {made.token_id}, good until {moment(made.expires_at)}; it is shown this once")
+
+
+def _print_shares(shares: list[_Share], *, as_json: bool) -> None:
+    if as_json:
+        print_json(
+            [
+                {"tokenId": each.token_id, "createdAt": each.created_at, "expiresAt": each.expires_at}
+                for each in shares
+            ]
+        )
+        return
+    rows = [(each.token_id, moment(each.created_at), moment(each.expires_at)) for each in shares]
+    print_table(("id", "made", "expires"), rows)
+    if not shares:
+        tell("this session has no share links; `turnwire share SESSION` makes one")
+
+
 def _online_or_not(reach: Reach, online: Callable[[], Result], offline: Callable[[Tokens], Result]) -> Result:
     """By the daemon if one answers, else by its file."""
     try:
@@ -169,8 +259,8 @@ def _row(shown: dict[str, Any]) -> tuple[str, ...]:
     )
 
 
-def _seconds(text: str) -> float:
+def _seconds(text: str, option: str) -> float:
     number, unit = text[:-1], UNITS.get(text[-1:])
     if unit is None or not number.isdecimal() or int(number) == 0:
-        raise click.UsageError("--expires is a number and a unit, such as 90s, 15m, 12h or 30d")
+        raise click.UsageError(f"{option} is a number and a unit, such as 90s, 15m, 12h or 30d")
     return float(int(number) * unit)

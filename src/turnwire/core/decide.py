@@ -51,6 +51,7 @@ def take(draft: Draft, input: inputs.AnyInput) -> object:
 
 
 _TO_A_CLOSED_SESSION = (
+    inputs.Archive,
     inputs.Close,
     inputs.Detach,
     inputs.Cancel,
@@ -68,7 +69,7 @@ _TO_A_CLOSED_SESSION = (
     inputs.TimeLimitPassed,
     inputs.ChoicesTold,
 )
-"""Inputs that a closed session still takes: harmless repeats, and the agent's last words."""
+"""Inputs that a closed session still takes: harmless repeats, where it is listed, and the agent's last words."""
 
 
 _BEHIND_A_MARK = (
@@ -132,6 +133,12 @@ def _rename(draft: Draft, input: inputs.Rename) -> None:
     draft.record(ev.SessionRenamed(at=input.at, title=input.title, author=input.author))
 
 
+def _archive(draft: Draft, input: inputs.Archive) -> None:
+    if draft.state.archived != input.archived:
+        event = ev.SessionArchived if input.archived else ev.SessionUnarchived
+        draft.record(event(at=input.at, author=input.author, client_id=input.client_id))
+
+
 def _mode_set(draft: Draft, input: inputs.ModeSet) -> None:
     draft.record(
         ev.ModeChanged(
@@ -189,6 +196,8 @@ def _prompt(draft: Draft, input: inputs.Prompt) -> queue.Accepted:
     accepted = queue.admit(draft, input)
     if input.when_busy is inputs.WhenBusy.INTERRUPT and running is not None and not accepted.repeated:
         ending.ask_cancel(draft, input, running)
+    if draft.state.archived and not accepted.repeated:
+        draft.record(ev.SessionUnarchived(at=input.at, author=input.author, client_id=input.client_id))
     return accepted
 
 
@@ -213,6 +222,7 @@ _DECISIONS: dict[type[inputs.Input], Callable[[Draft, Any], object]] = {
     inputs.ModelSet: _model_set,
     inputs.OptionChosen: _option_chosen,
     inputs.Rename: _rename,
+    inputs.Archive: _archive,
     inputs.Attach: _attach,
     inputs.Detach: _detach,
     inputs.Close: _close,

@@ -153,6 +153,20 @@ class SessionRenamed(Event, frozen=True, tag="session_metadata_updated"):
     author: str | None = None
 
 
+class SessionArchived(Event, frozen=True, tag="session_archived"):
+    """A user put the session away: lists leave it out, and nothing else changes."""
+
+    author: str | None = None
+    client_id: ClientId | None = None
+
+
+class SessionUnarchived(Event, frozen=True, tag="session_unarchived"):
+    """A user took it back, or prompted it."""
+
+    author: str | None = None
+    client_id: ClientId | None = None
+
+
 class SessionClosed(Event, frozen=True, tag="session_closed"):
     reason: str
     author: str | None = None
@@ -489,6 +503,8 @@ class TurnFailed(TurnEvent, frozen=True, tag="turn_error"):
 AnyEvent: TypeAlias = (
     SessionCreated
     | SessionRenamed
+    | SessionArchived
+    | SessionUnarchived
     | SessionClosed
     | SetupChanged
     | ModeChanged

@@ -369,6 +369,14 @@ def _moved(state: SessionState, turn: Turn, position: int) -> SessionState:
     return replace(state, queue=(*others[:position], turn, *others[position:]))
 
 
+def _session_archived(state: SessionState, event: ev.SessionArchived) -> SessionState:
+    return replace(state, archived=True)
+
+
+def _session_unarchived(state: SessionState, event: ev.SessionUnarchived) -> SessionState:
+    return replace(state, archived=False)
+
+
 def _queue_held(state: SessionState, event: ev.QueueHeld) -> SessionState:
     return replace(state, held=event.reason)
 
@@ -497,6 +505,8 @@ def _freed(request: PermissionRequest, ended: PromptId) -> PermissionRequest:
 _FOLDS: dict[type[ev.Event], Callable[[SessionState, Any], SessionState]] = {
     ev.SessionCreated: _session_created,
     ev.SessionRenamed: _unchanged,
+    ev.SessionArchived: _session_archived,
+    ev.SessionUnarchived: _session_unarchived,
     ev.SessionClosed: _session_closed,
     ev.SetupChanged: _setup_changed,
     ev.ModeChanged: _mode_changed,

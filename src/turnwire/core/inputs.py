@@ -152,6 +152,12 @@ class Rename(Asked, frozen=True):
     title: str | None
 
 
+class Archive(Asked, frozen=True):
+    """Put the session away, or take it back."""
+
+    archived: bool
+
+
 class Attach(Input, frozen=True):
     client_id: ClientId
     role: str = "controller"
@@ -327,6 +333,7 @@ AnyInput: TypeAlias = (
     | ModelSet
     | OptionChosen
     | Rename
+    | Archive
     | Attach
     | Detach
     | Close

@@ -217,6 +217,8 @@ class SessionState(Struct, frozen=True, omit_defaults=True):
     """The children of the agent's session, by the agent's ids; oldest first."""
     child_count: int = 0
     """The highest number of a child: no id of ours is given twice."""
+    archived: bool = False
+    """Lists leave it out until somebody prompts it or takes it back."""
 
     @property
     def running_children(self) -> tuple[ChildId, ...]:

@@ -75,6 +75,16 @@ async def test_what_a_new_session_is_opened_with_reaches_the_agent(tmp_path: Pat
         ]
 
 
+async def test_an_archived_session_is_not_listed_and_can_be_opened(tmp_path: Path) -> None:
+    async with telling(tmp_path / "data") as running, started(running) as socket, running.client() as client:
+        session_id, _ = await opened(socket)
+        assert (await client.post(f"/session/{session_id}/archive")).status_code == 204
+        assert (await socket.call("session/list", {}))["sessions"] == []
+        where: dict[str, Any] = {"sessionId": session_id, "cwd": str(tmp_path), "mcpServers": []}
+        await socket.call("session/resume", where)
+        assert (await socket.call("session/list", {}))["sessions"] == [], "a look changes nothing"
+
+
 async def test_an_agent_that_comes_back_is_opened_with_the_same(tmp_path: Path) -> None:
     async with telling(tmp_path / "data") as running, started(running) as socket:
         session_id, _ = await opened(socket, mcpServers=[SERVER], _meta={"vendor": 1})

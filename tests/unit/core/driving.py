@@ -278,6 +278,8 @@ SAMPLES: tuple[ev.AnyEvent, ...] = (
     ev.SessionCreated(at=AT, session_id=SessionId("s1"), cwd="/w", mcp_servers=Raw(b'[{"name":"m"}]'), title="t"),
     ev.SetupChanged(at=AT, mcp_servers=Raw(b"[]"), additional_directories=("/x",), meta=Raw(b"{}"), author="ann"),
     ev.SessionRenamed(at=AT, title=None, author="ann"),
+    ev.SessionArchived(at=AT, author="ann", client_id=_P),
+    ev.SessionUnarchived(at=AT, author="ann"),
     ev.SessionClosed(at=AT, reason="closed", author="ann"),
     ev.ModeChanged(at=AT, mode="plan", previous="ask", author="ann", client_id=_P),
     ev.ModelSwitched(at=AT, model_id="big", previous="small", author="ann"),

@@ -61,6 +61,7 @@ MODE_SET = i.ModeSet(at=AT, mode="plan", previous="ask", author="ann")
 TIME_LIMIT = i.TimeLimitPassed(at=AT, prompt_id=PromptId("p1"))
 MODEL_SET = i.ModelSet(at=AT, model_id="big", previous="small", author="ann")
 OPTION_CHOSEN = i.OptionChosen(at=AT, config_id="effort", value="high", author="ann")
+ARCHIVE = i.Archive(at=AT, archived=True, author="ann")
 CHOICES_TOLD = i.ChoicesTold(at=AT, lost=(ev.LostChoice(name="mode", wanted="plan", why="refused"),))
 
 INPUTS: tuple[i.AnyInput, ...] = (
@@ -80,6 +81,7 @@ INPUTS: tuple[i.AnyInput, ...] = (
     OPTION_CHOSEN,
     CHOICES_TOLD,
     RENAME,
+    ARCHIVE,
     ATTACH,
     DETACH,
     close(),
@@ -99,7 +101,7 @@ INPUTS: tuple[i.AnyInput, ...] = (
     RECOVER,
 )
 STILL_TAKEN = {
-    *(i.Close, i.Detach, i.Cancel, i.Recover, i.AgentUpdate, i.AgentAnswered, i.AgentRefused),
+    *(i.Archive, i.Close, i.Detach, i.Cancel, i.Recover, i.AgentUpdate, i.AgentAnswered, i.AgentRefused),
     *(i.AgentHasPrompt, i.AgentReplayed, i.AgentGone, i.AgentWithdraws, i.SteerAnswered, i.DeadlinePassed),
     *(i.TimeLimitPassed, i.AnswerOverdue, i.ChoicesTold),
 }
@@ -137,6 +139,7 @@ def test_a_closed_session_takes_repeats_and_last_words_only(given: i.AnyInput) -
         return
     plan = session.take(given)
     kept: dict[type[i.Input], list[str]] = {
+        i.Archive: ["session_archived"],
         i.AgentUpdate: ["session_update"],
         i.AgentReplayed: ["history_compared"],
     }
@@ -171,6 +174,17 @@ def test_a_new_title_is_recorded_with_who_gave_it() -> None:
     session = Session()
     session.take(RENAME)
     assert session.found(ev.SessionRenamed) == [ev.SessionRenamed(at=AT, title="new", author="ann")]
+
+
+def test_a_session_is_archived_and_taken_back_once_each_also_when_it_is_closed() -> None:
+    session = Session()
+    put_away, take_back = (i.Archive(at=AT, archived=each, author="ann") for each in (True, False))
+    assert types(session.take(take_back).events) == []
+    assert types(session.take(put_away).events) == ["session_archived"]
+    assert types(session.take(put_away).events) == []
+    session.take(i.Close(at=AT))
+    assert types(session.take(take_back).events) == ["session_unarchived"]
+    assert not session.state.archived
 
 
 def test_a_new_setup_is_recorded_once() -> None:

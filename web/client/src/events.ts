@@ -32,6 +32,8 @@ export interface EventMembers {
     readonly additionalDirectories?: readonly string[];
   };
   session_setup_changed: By & { readonly additionalDirectories?: readonly string[] };
+  session_archived: By;
+  session_unarchived: By;
   session_metadata_updated: By & { readonly title: string | null; readonly displayName: string | null };
   session_closed: By & { readonly reason: string };
   client_attached: By & { readonly role: string };

@@ -71,6 +71,7 @@ export interface SessionEntry {
   readonly isWaitingForPermission: boolean;
   readonly clientCount: number;
   readonly closed: boolean;
+  readonly archived?: boolean;
 }
 export interface SessionPage {
   readonly sessions: readonly SessionEntry[];

@@ -70,6 +70,7 @@ class Session(Struct, omit_defaults=True, rename="camel"):
     additional_directories: tuple[str, ...] = ()
     agent_name: AgentName | None = None
     fork_of: SessionId | None = None
+    archived: bool = False
 
 
 class StoredView(Struct, omit_defaults=True, rename="camel"):
@@ -232,6 +233,14 @@ def _setup_changed(view: View, event: ev.SetupChanged) -> None:
 def _session_renamed(view: View, event: ev.SessionRenamed) -> None:
     view.session.named = event.title is not None
     view.session.title = event.title if view.session.named else view.latest.title
+
+
+def _session_archived(view: View, event: ev.SessionArchived) -> None:
+    view.session.archived = True
+
+
+def _session_unarchived(view: View, event: ev.SessionUnarchived) -> None:
+    view.session.archived = False
 
 
 def _session_closed(view: View, event: ev.SessionClosed) -> None:
@@ -453,6 +462,8 @@ def _turn_ended(view: View, event: ev.TurnCompleted | ev.TurnFailed) -> None:
 _FOLDS: dict[type[ev.Event], Callable[[View, Any], None]] = {
     ev.SessionCreated: _session_created,
     ev.SessionRenamed: _session_renamed,
+    ev.SessionArchived: _session_archived,
+    ev.SessionUnarchived: _session_unarchived,
     ev.SessionClosed: _session_closed,
     ev.SetupChanged: _setup_changed,
     ev.ModeChanged: _mode_changed,

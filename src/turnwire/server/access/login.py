@@ -1,13 +1,17 @@
-"""Logging in to the page: a link that works once, and a cookie that stays.
+"""Logging in to the page: a link that works once, a link that is shared, and the cookies that they become.
 
-The link has a code in its fragment, which browsers send to nobody. The page behind it posts the code and gets a
+A link has a code in its fragment, which browsers send to nobody. The page behind it posts the code and gets a
 cookie. Of codes and cookies only the hashes are kept.
+
+A login link is for one browser of an owner. A share link is for those who may watch one session: it is the
+credential itself, so it opens as often as they like, until it expires or is revoked, and all of them end with it.
 """
 
 from __future__ import annotations
 
 import base64
 import hashlib
+import math
 import secrets
 from collections import OrderedDict
 from typing import NamedTuple
@@ -15,10 +19,11 @@ from typing import NamedTuple
 import anyio
 
 from turnwire.errors import Unauthenticated
+from turnwire.ids import SessionId
 from turnwire.runtime.clock import Clock
 from turnwire.server.access.identity import Identity, Role
 from turnwire.server.access.origins import Host
-from turnwire.server.access.tokens import OPERATOR_TOKEN_ID, Tokens
+from turnwire.server.access.tokens import OPERATOR_TOKEN_ID, TokenRecord, Tokens
 
 CODE_BYTES = 32
 LINK_S = 600.0
@@ -29,6 +34,12 @@ MOST_LINKS = 64
 """Links that wait to be opened; the oldest is forgotten first."""
 NAME = "page"
 """The author of what is done in a page."""
+SHARE_NAME = "share"
+"""Who watches by a share link, whoever it is. The log has it nowhere: they change nothing."""
+SHARE_S = 86_400.0
+"""A day, if nobody says how long a share link is good."""
+LONGEST_SHARE_S = COOKIE_S
+"""It goes through chats and mails, where it stays; for longer, a token for one session is the way."""
 
 
 class _Link(NamedTuple):
@@ -74,16 +85,64 @@ class Login:
     def leave(self, who: Identity, spare: anyio.CancelScope | None = None) -> bool:
         """End the login of `who`, and all under it but `spare`. Gives whether it was one: a token does not log out.
 
+        A share link is not ended: the browser forgets it, and others go on with it.
         Raises `CredentialsNotStored`, as `Tokens.revoke` does.
         """
         record = None if who.token_id is None else self._tokens.find(who.token_id)
-        if record is None or record.kind != "login":
+        if record is None or record.kind == "token":
             return False
-        self._tokens.revoke(record.id, spare)
+        if record.kind == "login":
+            self._tokens.revoke(record.id, spare)
         return True
 
+    # -- share links ---------------------------------------------------------------------------------------------
+
+    def share_link(
+        self, base_url: str, session_id: SessionId, lifetime_s: float, who: Identity
+    ) -> tuple[TokenRecord, str]:
+        """A link by which others watch one session. It ends with the token of `who`, and not with their login.
+
+        Raises `CredentialsNotStored`, `LimitExceeded`, as `Tokens.issue` does.
+        """
+        granted_by = self._token_behind(who)
+        record, secret = self._tokens.issue(
+            SHARE_NAME,
+            Role.OBSERVER,
+            session_id,
+            min(lifetime_s, self._lifetime_s(granted_by)),
+            kind="share",
+            granted_by=granted_by,
+        )
+        return record, f"{base_url.rstrip('/')}/login#{secret}"
+
+    def shares(self, session_id: SessionId) -> list[TokenRecord]:
+        """The share links of a session that are good now, oldest first."""
+        return [each for each in self._tokens.list() if each.kind == "share" and each.session_id == session_id]
+
+    def end_shares(self, session_id: SessionId) -> None:
+        """Revoke all of them: another session may get the id. Raises `CredentialsNotStored`."""
+        for each in self.shares(session_id):
+            self._tokens.revoke(each.id)
+
+    def shared_s(self, code: str) -> float | None:
+        """How long the share link with this code is good; none if there is no such."""
+        found = self._tokens.check(code, "share")
+        record = None if found is None or found.token_id is None else self._tokens.find(found.token_id)
+        if record is None or record.expires_at is None:
+            return None
+        return (record.expires_at - self._clock.now_ms()) / 1000
+
+    # -- what a link ends with -----------------------------------------------------------------------------------
+
+    def _token_behind(self, who: Identity) -> str | None:
+        """The token of `who`, or the one that granted their login; none if it cannot be revoked."""
+        record = None if who.token_id is None else self._tokens.find(who.token_id)
+        if record is None:
+            return None
+        return record.granted_by if record.kind == "login" else record.id
+
     def _lifetime_s(self, granted_by: str | None) -> float:
-        """A login does not outlive the token that granted it."""
+        """What a token grants does not outlive it."""
         if granted_by is None:
             return COOKIE_S
         record = self._tokens.find(granted_by)
@@ -99,10 +158,10 @@ def cookie_name(host: Host) -> str:
     return "turnwire" if host.port is None else f"turnwire_{host.port}"
 
 
-def cookie(host: Host, value: str, *, is_secure: bool, path: str = "/") -> str:
+def cookie(host: Host, value: str, *, is_secure: bool, path: str = "/", lifetime_s: float = COOKIE_S) -> str:
     """The `Set-Cookie` header of a login; of a logout, with an empty value. Others below our host do not get it."""
     parts = [f"{cookie_name(host)}={value}", "HttpOnly", "SameSite=Strict", f"Path={path}"]
-    parts.append(f"Max-Age={COOKIE_S if value else 0}")
+    parts.append(f"Max-Age={math.ceil(lifetime_s) if value else 0}")
     if is_secure:
         parts.append("Secure")
     return "; ".join(parts)
@@ -113,7 +172,9 @@ def _digest(code: str) -> bytes:
 
 
 def _refused() -> Unauthenticated:
-    return Unauthenticated("this login link was used or is too old; ask for a new one with `turnwire login`")
+    return Unauthenticated(
+        "this link was used or revoked, or is too old; get a new one with `turnwire login`, or from who shared it"
+    )
 
 
 _SCRIPT = """
@@ -127,7 +188,7 @@ else fetch("login", {
   body: JSON.stringify({code}),
 }).then(reply => {
   if (reply.ok) say("You are logged in. This browser may use the API; /docs shows it.");
-  else say("This link was used or is too old. Run turnwire login to get a new one.");
+  else say("This link was used or revoked, or is too old. Run turnwire login, or ask who shared it for a new one.");
 }, () => say("The daemon does not answer. Is it running?"));
 """
 

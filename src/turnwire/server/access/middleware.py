@@ -169,7 +169,7 @@ class AccessMiddleware:
             secret = cookie_of(asked.cookies, cookie_name(asked.host))
             if secret is None:
                 raise Unauthenticated("this needs a credential; send `Authorization: Bearer …`")
-            found = self._tokens.check(secret, "login")
+            found = self._tokens.check(secret, "login") or self._tokens.check(secret, "share")
             if found is not None:
                 _check_own_page(asked)
         if found is None:

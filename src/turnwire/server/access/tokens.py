@@ -55,7 +55,8 @@ TokenName = Annotated[str, Meta(min_length=1, max_length=64, pattern=r"\A[^\x00-
 Lifetime = Annotated[float, Meta(gt=0, le=LONGEST_S)]
 """In seconds."""
 
-Kind = Literal["token", "login"]
+Kind = Literal["token", "login", "share"]
+"""A token is sent as a header; a login and a share link live in cookies of browsers. None passes for another."""
 
 
 VERSION = 1
@@ -77,10 +78,9 @@ class TokenRecord(Struct, frozen=True, kw_only=True, rename="camel", omit_defaul
     """Milliseconds since 1970, as `expires_at`."""
     expires_at: int | None = None
     session_id: SessionId | None = None
-    kind: Literal["token", "login"] = "token"
-    """A token is sent as a header; a login lives in a browser's cookie. Neither passes for the other."""
+    kind: Kind = "token"
     granted_by: str | None = None
-    """The token that asked for this login; it ends with that token."""
+    """The credential that asked for this login or share link; it ends with that one."""
 
 
 class Tokens:
@@ -168,13 +168,13 @@ class Tokens:
         return record, f"{PREFIX}_{token_id}_{secret}"
 
     def revoke(self, token_id: str, spare: anyio.CancelScope | None = None) -> None:
-        """End a credential and every login it granted, and whatever runs under them, but for `spare`.
+        """End a credential and all that it granted, and whatever runs under them, but for `spare`.
 
         Raises:
             NotFound: There is no such token.
             CredentialsNotStored: It has ended, and the disk has not taken that yet. It is tried again by itself.
         """
-        gone = {each.id for each in self._records.values() if token_id in (each.id, each.granted_by)}
+        gone = self._with_granted(token_id)
         if not gone and token_id not in self._unstored:
             raise NotFound("there is no such token; it was revoked, has expired, or was never made here")
         self._records = {each.id: each for each in self._records.values() if each.id not in gone}
@@ -182,6 +182,13 @@ class Tokens:
         for scope in [scope for each in gone for scope in self._scopes.get(each, ()) if scope is not spare]:
             scope.cancel()
         self._store()
+
+    def _with_granted(self, token_id: str) -> set[str]:
+        """The ids of a credential and of those that it granted, also by others that it granted."""
+        found = {token_id} & self._records.keys()
+        while more := {each.id for each in self._records.values() if each.granted_by in found} - found:
+            found |= more
+        return found
 
     async def keep_stored(self) -> None:
         """Try again what the disk did not take, for ever."""

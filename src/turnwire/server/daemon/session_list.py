@@ -37,6 +37,9 @@ REMEMBERED = 2048
 
 Standing: TypeAlias = Literal["idle", "running", "requires_action", "cancelling", "closed"]
 
+Archived: TypeAlias = Literal["false", "true", "all"]
+"""Whether sessions that were put away are listed: not, only they, or as the others are."""
+
 Listed: TypeAlias = Callable[[SessionId, Iterable[ClientId]], list[ClientId]]
 
 _STANDINGS: dict[str, Standing] = {
@@ -65,6 +68,7 @@ class SessionEntry(Struct, frozen=True, kw_only=True, omit_defaults=True, rename
     client_count: int
     """Attached clients that are connected, or were heard of in the last quarter of an hour."""
     closed: bool
+    archived: bool = False
     additional_directories: list[str] = []
 
 
@@ -76,15 +80,27 @@ class Wanted(NamedTuple):
     """Also those in directories below `cwd`."""
     state: Standing | Literal["open"] | None = None
     agent: AgentName | None = None
+    archived: Archived = "false"
+    words: tuple[str, ...] = ()
+    """In small letters; each of them is in its title or its directory."""
 
     def takes(self, entry: SessionEntry) -> bool:
+        if self.archived != "all" and entry.archived != (self.archived == "true"):
+            return False
         if self.agent is not None and entry.agent != self.agent:
+            return False
+        if self.words and not _has_words(entry, self.words):
             return False
         if self.cwd is not None and entry.cwd != self.cwd and not (self.below and _is_below(entry.cwd, self.cwd)):
             return False
         if self.state is None:
             return True
         return not entry.closed if self.state == "open" else entry.state == self.state
+
+
+def _has_words(entry: SessionEntry, words: tuple[str, ...]) -> bool:
+    text = f"{entry.title or ''}\n{entry.cwd}".casefold()
+    return all(each in text for each in words)
 
 
 def _is_below(path: str, directory: str) -> bool:
@@ -149,6 +165,7 @@ class SessionList:
             is_waiting_for_permission=bool(state.permissions),
             client_count=len(self._listed(session_id, clients)),
             closed=session.phase is Phase.CLOSED,
+            archived=session.archived,
             additional_directories=list(session.additional_directories),
         )
 
@@ -295,6 +312,7 @@ _TELLING = tuple(
     stored_prefix(each)
     for each in (
         *(ev.SessionCreated, ev.SetupChanged, ev.SessionRenamed, ev.SessionClosed),
+        *(ev.SessionArchived, ev.SessionUnarchived),
         *(ev.ClientAttached, ev.ClientDetached),
     )
 )

@@ -1,4 +1,4 @@
-"""What this daemon can do, for clients that decide by it: one answer that does not change while the daemon runs.
+"""What this daemon can do, for clients that decide by it: one answer that changes with the caller alone.
 
 Features have the names that clients of this contract know, and names of our own for what is ours.
 """
@@ -10,7 +10,7 @@ from pathlib import PurePath
 from msgspec import Struct
 
 from turnwire import __version__
-from turnwire.ids import UNNAMED
+from turnwire.ids import UNNAMED, SessionId
 from turnwire.server.access.directories import workspace_id
 from turnwire.server.access.identity import Role
 from turnwire.server.endpoint import Call, Endpoint, Reply
@@ -51,11 +51,14 @@ OWN_FEATURES = (
     "settle",
     "session_fork",
     "session_export",
+    "session_archive",
+    "session_search",
     "session_explain",
     "client_services",
     "agents",
     "agent_auth",
     "tokens",
+    "session_share",
 )
 """By names of our own."""
 
@@ -94,6 +97,15 @@ class DefaultAgent(Struct, frozen=True):
     name: str
 
 
+class Caller(Struct, frozen=True, rename="camel", omit_defaults=True):
+    """Who asks, by their credential, so that a page offers nothing that would be refused."""
+
+    name: str
+    role: Role
+    session_id: SessionId | None = None
+    """The one session that it is for."""
+
+
 class Capabilities(Struct, frozen=True, kw_only=True, rename="camel"):
     v: int
     mode: str
@@ -107,6 +119,7 @@ class Capabilities(Struct, frozen=True, kw_only=True, rename="camel"):
     policy: Policy
     limits: CapabilityLimits
     agent: DefaultAgent
+    caller: Caller
 
 
 async def show(call: Call) -> Reply:
@@ -141,6 +154,7 @@ async def show(call: Call) -> Reply:
                 max_body_bytes=limits.body_bytes,
             ),
             agent=DefaultAgent(_default_agent(settings)),
+            caller=Caller(call.who.name, call.who.role, call.who.session_id),
         )
     )
 

@@ -1,4 +1,4 @@
-"""Sessions: create, load, resume, fork, list, look at, rename, close.
+"""Sessions: create, load, resume, fork, list, look at, rename, archive, close.
 
 A create answers once the session is recorded and its agent has it, so that an agent that refuses is heard at once;
 an agent that is slow goes on opening, and what it says early is in the log after the answer. For a load or a resume
@@ -21,7 +21,7 @@ from msgspec.structs import asdict, fields, replace
 
 from turnwire.core.child_sessions import session_of
 from turnwire.core.ending import RESTARTED
-from turnwire.core.inputs import Close, Rename
+from turnwire.core.inputs import Archive, Close, Rename
 from turnwire.core.state import Phase, SessionState, Setup
 from turnwire.core.translate.views import latest_in
 from turnwire.core.view import Latest, TurnRecord, Usage, View
@@ -30,6 +30,7 @@ from turnwire.errors import (
     AgentUnavailable,
     AuthRequired,
     BadRequest,
+    CredentialsNotStored,
     Forbidden,
     InvalidCwd,
     InvalidMetadata,
@@ -54,7 +55,7 @@ from turnwire.server.access.identity import Role
 from turnwire.server.bodies import BodyKind
 from turnwire.server.daemon import configuration
 from turnwire.server.daemon.creation import checked_setup, context_of, create_session, hear_agent
-from turnwire.server.daemon.session_list import SessionEntry, Standing, Wanted, iso
+from turnwire.server.daemon.session_list import Archived, SessionEntry, Standing, Wanted, iso
 from turnwire.server.endpoint import Call, Endpoint, Reply, ShapeQuery
 from turnwire.server.streams.history import replay, snapshot_of
 from turnwire.wire.jsonrpc import raw
@@ -104,12 +105,17 @@ class ListQuery(Struct, frozen=True):
     state: Standing | Literal["open"] | None = None
     agent: str | None = None
     """Only the sessions of this agent."""
+    archived: Archived = "false"
+    """Sessions that were archived are left out; `true` lists only them, `all` both."""
+    search: Annotated[str, Meta(max_length=TITLE_CHARACTERS)] = ""
+    """Only sessions that have all of these words in their title or directory, in large or small letters."""
 
 
 class PageQuery(Struct, frozen=True):
     size: Annotated[int, Meta(ge=1, le=1000)] = 20
     """Clients of this contract ask for so many; they get fewer, and a cursor."""
     cursor: str | None = None
+    archived: Archived = "false"
 
 
 class SessionPage(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
@@ -425,7 +431,13 @@ def _terminal(record: TurnRecord) -> PromptTerminal:
 async def list_all(call: Call) -> Reply:
     query: ListQuery = call.query
     cwd = None if query.cwd is None else await _true_path(query.cwd)
-    wanted = Wanted(cwd, state=query.state, agent=_agent_name(query.agent))
+    wanted = Wanted(
+        cwd,
+        state=query.state,
+        agent=_agent_name(query.agent),
+        archived=query.archived,
+        words=tuple(query.search.casefold().split()),
+    )
     return await _page(call, wanted, query.size, query.cursor)
 
 
@@ -435,7 +447,7 @@ async def list_workspace(call: Call) -> Reply:
     if not cwd.startswith("/"):
         raise NotFound("there is no such workspace; GET /capabilities lists them")
     query: PageQuery = call.query
-    wanted = Wanted(await _true_path(cwd), below=True)
+    wanted = Wanted(await _true_path(cwd), below=True, archived=query.archived)
     return await _page(call, wanted, min(query.size, LARGEST_PAGE), query.cursor)
 
 
@@ -480,11 +492,28 @@ async def rename(call: Call) -> Reply:
     return Reply(MetadataChanged(session_id=call.session_id, title=title, display_name=title))
 
 
+async def archive(call: Call) -> Reply:
+    return await _archive(call, archived=True)
+
+
+async def unarchive(call: Call) -> Reply:
+    return await _archive(call, archived=False)
+
+
+async def _archive(call: Call, *, archived: bool) -> Reply:
+    client_id = await call.daemon.clients.known(call.session_id, call.client_id, call.who)
+    now = call.daemon.clock.now_ms()
+    wanted = Archive(at=now, archived=archived, author=call.who.name, client_id=client_id)
+    await call.daemon.node.submit(call.session_id, wanted)
+    return Reply()
+
+
 async def close(call: Call) -> Reply:
     node = call.daemon.node
     if call.query.purge:
         if not call.who.role.covers(Role.OWNER):
             raise Forbidden("removing a log needs the role 'owner'; close the session without `purge`")
+        call.daemon.login.end_shares(call.session_id)
         await node.delete(call.session_id)
         return Reply()
     client_id = await call.daemon.clients.known(call.session_id, call.client_id, call.who)
@@ -580,6 +609,24 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         refuses=_CHANGES,
     ),
     Endpoint(
+        method="POST",
+        path="/session/{session_id}/archive",
+        act=archive,
+        summary="Put a session away: lists leave it out until it is prompted or taken back; its log stays",
+        role=Role.CONTROLLER,
+        status=204,
+        refuses=(UnknownClient,),
+    ),
+    Endpoint(
+        method="POST",
+        path="/session/{session_id}/unarchive",
+        act=unarchive,
+        summary="Take a session back that was archived",
+        role=Role.CONTROLLER,
+        status=204,
+        refuses=(UnknownClient,),
+    ),
+    Endpoint(
         method="DELETE",
         path="/session/{session_id}",
         act=close,
@@ -587,7 +634,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         role=Role.CONTROLLER,
         query=DeleteQuery,
         status=204,
-        refuses=(Forbidden, UnknownClient),
+        refuses=(CredentialsNotStored, Forbidden, UnknownClient),
     ),
     Endpoint(
         method="POST",

@@ -1,19 +1,29 @@
-"""Credentials over HTTP: tokens for programs, logins for the page.
+"""Credentials over HTTP: tokens for programs, logins for the page, links for those who watch one session.
 
 A secret is in the one answer that makes it and nowhere else, and a digest is in none.
 """
 
 from __future__ import annotations
 
+from typing import Annotated
 from urllib.parse import quote
 
-from msgspec import Struct
+from msgspec import Meta, Struct
 from starlette.types import Send
 
-from turnwire.errors import BadRequest, CredentialsNotStored, LimitExceeded, NotFound, Unauthenticated
+from turnwire.errors import BadRequest, CredentialsNotStored, Forbidden, LimitExceeded, NotFound, Unauthenticated
 from turnwire.ids import SessionId
 from turnwire.server.access.identity import Role
-from turnwire.server.access.login import PAGE, PAGE_HEADERS, cookie
+from turnwire.server.access.login import (
+    COOKIE_S,
+    LONGEST_SHARE_S,
+    PAGE,
+    PAGE_HEADERS,
+    SHARE_S,
+    cookie,
+    cookie_name,
+)
+from turnwire.server.access.middleware import cookie_of
 from turnwire.server.access.origins import Host, parse_host
 from turnwire.server.access.tokens import Kind, Lifetime, TokenName, TokenRecord
 from turnwire.server.endpoint import Call, Endpoint, Reply
@@ -62,6 +72,30 @@ class LoginLink(Struct, frozen=True):
     url: str
 
 
+class NewShare(Struct, frozen=True, kw_only=True, rename="camel"):
+    """How long the link is good, in seconds; a day if nothing is said, thirty at most."""
+
+    expires_in_s: Annotated[float, Meta(gt=0, le=LONGEST_SHARE_S)] = SHARE_S
+
+
+class ShareShown(Struct, frozen=True, kw_only=True, rename="camel"):
+    """A share link without its secret."""
+
+    token_id: str
+    created_at: int
+    expires_at: int
+
+
+class ShareMade(ShareShown, frozen=True, kw_only=True, rename="camel"):
+    """A share link, this once."""
+
+    url: str
+
+
+class ShareList(Struct, frozen=True):
+    shares: list[ShareShown]
+
+
 async def list_tokens(call: Call) -> Reply:
     return Reply(TokenList([_shown(each) for each in call.daemon.tokens.list()]))
 
@@ -79,17 +113,57 @@ async def revoke_token(call: Call) -> Reply:
 
 
 async def make_link(call: Call) -> Reply:
-    base = call.request.base_url.replace(path=_mount(call), query="", fragment="")
-    return Reply(LoginLink(call.daemon.login.login_link(str(base), call.who)))
+    return Reply(LoginLink(call.daemon.login.login_link(_base_url(call), call.who)))
 
 
 async def log_in(call: Call) -> Reply:
+    login, code = call.daemon.login, call.body.code
+    shared_s = login.shared_s(code)
+    if shared_s is not None:
+        # Who opens a link of their own to see what others see goes on as an owner.
+        kept = _is_logged_in(call)
+        return Reply(headers={} if kept else {"Set-Cookie": _cookie(call, code, shared_s)})
     try:
-        secret = call.daemon.login.redeem(call.body.code)
+        secret = login.redeem(code)
     except Unauthenticated:
         call.daemon.failures.count(call.address, call.endpoint.method)
         raise
     return Reply(headers={"Set-Cookie": _cookie(call, secret)})
+
+
+def _is_logged_in(call: Call) -> bool:
+    known = cookie_of(call.request.headers.get("cookie", ""), cookie_name(_host(call)))
+    return known is not None and call.daemon.tokens.check(known, "login") is not None
+
+
+async def share(call: Call) -> Reply:
+    daemon, wanted = call.daemon, call.body
+    if daemon.settings.no_auth:
+        raise Forbidden("this daemon asks nobody for a credential, so a link would limit nobody; run it with one")
+    await daemon.sessions.entry(call.session_id)
+    record, url = daemon.login.share_link(_base_url(call), call.session_id, wanted.expires_in_s, call.who)
+    shown = _share(record)
+    return Reply(
+        ShareMade(url=url, token_id=shown.token_id, created_at=shown.created_at, expires_at=shown.expires_at)
+    )
+
+
+async def list_shares(call: Call) -> Reply:
+    await call.daemon.sessions.entry(call.session_id)
+    return Reply(ShareList([_share(each) for each in call.daemon.login.shares(call.session_id)]))
+
+
+async def revoke_share(call: Call) -> Reply:
+    wanted = call.request.path_params["token_id"]
+    if wanted not in [each.id for each in call.daemon.login.shares(call.session_id)]:
+        raise NotFound("this session has no such share link; it was revoked, has expired, or was never made here")
+    call.daemon.tokens.revoke(wanted)
+    return Reply()
+
+
+def _share(record: TokenRecord) -> ShareShown:
+    assert record.expires_at is not None, "every share link expires"
+    return ShareShown(token_id=record.id, created_at=record.created_at, expires_at=record.expires_at)
 
 
 async def log_out(call: Call) -> Reply:
@@ -117,8 +191,14 @@ def _shown(record: TokenRecord) -> TokenShown:
     )
 
 
-def _cookie(call: Call, secret: str) -> str:
-    return cookie(_host(call), secret, is_secure=_is_secure(call), path=_mount(call) or "/")
+def _cookie(call: Call, secret: str, lifetime_s: float = COOKIE_S) -> str:
+    path = _mount(call) or "/"
+    return cookie(_host(call), secret, is_secure=_is_secure(call), path=path, lifetime_s=lifetime_s)
+
+
+def _base_url(call: Call) -> str:
+    """Where links lead: the address by which the caller has reached us."""
+    return str(call.request.base_url.replace(path=_mount(call), query="", fragment=""))
 
 
 def _mount(call: Call) -> str:
@@ -197,6 +277,37 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         logs_in=True,
         status=204,
         refuses=(CredentialsNotStored, Unauthenticated),
+        tag="tokens",
+    ),
+    Endpoint(
+        method="POST",
+        path="/session/{session_id}/share",
+        act=share,
+        summary="Make a link by which others watch this session; its secret is in this answer only",
+        role=Role.OWNER,
+        takes=NewShare,
+        gives=ShareMade,
+        status=201,
+        refuses=(CredentialsNotStored, LimitExceeded),
+        tag="tokens",
+    ),
+    Endpoint(
+        method="GET",
+        path="/session/{session_id}/shares",
+        act=list_shares,
+        summary="List the share links of this session that are good now",
+        role=Role.OWNER,
+        gives=ShareList,
+        tag="tokens",
+    ),
+    Endpoint(
+        method="DELETE",
+        path="/session/{session_id}/shares/{token_id}",
+        act=revoke_share,
+        summary="Revoke a share link; what its holders read ends now",
+        role=Role.OWNER,
+        status=204,
+        refuses=(CredentialsNotStored, NotFound),
         tag="tokens",
     ),
     Endpoint(

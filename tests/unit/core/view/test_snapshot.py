@@ -98,6 +98,8 @@ def everything() -> list[ev.AnyEvent]:
         ev.PermissionAnsweredLate(at=6, request_id=question),
         ev.TurnUnblocked(at=6, prompt_id=P1),
         ev.SessionRenamed(at=6, title="mine"),
+        ev.SessionUnarchived(at=6),
+        ev.SessionArchived(at=6),
         ev.SetupChanged(at=6, mcp_servers=Raw(b"[]"), additional_directories=("/x",)),
         ev.ModeChanged(at=6, mode="plan"),
         ev.ModelSwitched(at=6, model_id="big"),
