@@ -26,6 +26,8 @@ from tests.patience import LONG_S, SOON_S
 from tests.server.seats import seated
 from tests.support.daemons import SCRIPTED, TOKEN
 
+from turnwire.cli.doctor import check_webhooks
+from turnwire.cli.reach import Reach
 from turnwire.server.settings.webhooks import WebhookEntry
 from turnwire.testing.patience import WAIT_S
 
@@ -147,6 +149,12 @@ async def test_a_dead_receiver_and_a_silent_one_delay_no_healthy_one(tmp_path: P
                 await seat.run("say 1 fine")
                 await healthy.until(partial(_has, healthy, number), SOON_S)
             assert len(silent.came) == 1
+            shown = {each["name"]: each for each in (await seat.client.get("/webhooks")).json()["webhooks"]}
+            assert (shown["dead"]["state"], shown["healthy"]["state"]) == ("failing", "working")
+            assert shown["healthy"]["origin"] == healthy.url
+            checks = check_webhooks(Reach(seat.running.url, TOKEN, None))
+            told = {each.words.split()[0]: each.level async for each in checks}
+            assert told == {"dead": "warn", "silent": "ok", "healthy": "ok"}
             scraped = (await seat.client.get("/metrics")).text
             assert 'turnwire_webhook_delivered_total{webhook="dead"} 0.0' in scraped
             assert 'turnwire_webhook_sessions_behind{webhook="dead"} 1.0' in scraped

@@ -24,7 +24,7 @@ from turnwire import __version__
 from turnwire.cli.agent_source import agent_of_entry, in_words
 from turnwire.cli.commands import WithAgent, agent_of
 from turnwire.cli.config import setting_options, settings_from
-from turnwire.cli.failure import DOCTOR_FAILED, NEXT, leading
+from turnwire.cli.failure import DOCTOR_FAILED, leading
 from turnwire.cli.known_agents import KNOWN_AGENTS, NoStart, how_to_start
 from turnwire.cli.output import print_json, printable, progress
 from turnwire.cli.reach import (
@@ -34,7 +34,8 @@ from turnwire.cli.reach import (
     own_token,
     usual_url,
 )
-from turnwire.errors import ConfigError, TurnwireError, Unauthenticated
+from turnwire.client.http import TOKEN_VARIABLE
+from turnwire.errors import ConfigError, TurnwireError
 from turnwire.ids import UNNAMED, AgentName
 from turnwire.limits import Limits
 from turnwire.link.local_daemon import TOKEN_FILE, URL_VARIABLE, read_token
@@ -58,6 +59,8 @@ OLDEST_SQLITE = (3, 35, 0)
 """The first with all that the log's statements use."""
 OLDEST_NOW_MS = 1_735_689_600_000
 """The beginning of 2025: a clock before that was never set."""
+LATE_S = 60.0
+"""A webhook that has not been told for so long has trouble with that session at least."""
 
 
 class Check(NamedTuple):
@@ -209,12 +212,44 @@ async def check_daemon(reach: Reach) -> Check:
         try:
             answer = await http.ask("GET", "/capabilities", patient=False)
         except TurnwireError as error:
-            return Check("fail", "daemon", f"{reach.url} does not let us in: {error}", NEXT[Unauthenticated])
+            advice = f"`turnwire token create NAME` on its machine makes a token; put it in {TOKEN_VARIABLE}"
+            return Check("fail", "daemon", f"{reach.url} does not let us in: {error}", advice)
     theirs = answer.read(_Version).version
     if theirs not in (None, __version__):
         advice = "restart the daemon, or update this one"
         return Check("warn", "daemon", f"{reach.url} is turnwire {theirs}, this is {__version__}", advice)
     return Check("ok", "daemon", f"{reach.url} answers")
+
+
+class _Webhook(msgspec.Struct, rename="camel"):
+    name: str
+    origin: str
+    state: str
+    sessions_behind: int
+    lag_seconds: float
+    last_status: int | None = None
+
+
+class _Webhooks(msgspec.Struct):
+    webhooks: list[_Webhook]
+
+
+async def check_webhooks(reach: Reach) -> AsyncGenerator[Check]:
+    """Whether each webhook of a daemon that runs takes what it is sent."""
+    async with open_http(reach) as http:
+        try:
+            answer = await http.ask("GET", "/webhooks", patient=False)
+        except TurnwireError:
+            # It is older, or this is no owner's token; neither is a fault of a webhook.
+            return
+    for each in answer.read(_Webhooks).webhooks:
+        if each.state == "working" and each.lag_seconds < LATE_S:
+            yield Check("ok", "webhook", f"{each.name} is told of all that happens")
+            continue
+        told = "nobody answered" if each.last_status is None else f"its last answer was {each.last_status}"
+        words = f"{each.name} is {each.state}: {told}, {each.sessions_behind} sessions wait"
+        advice = "restart the daemon once it is back" if each.state == "gone" else f"look at {each.origin}"
+        yield Check("warn", "webhook", words, advice)
 
 
 @click.command(cls=WithAgent, examples=EXAMPLES, params=setting_options())
@@ -248,14 +283,19 @@ async def _all(loaded: Loaded, url: str | None) -> AsyncGenerator[Check]:
     for each in (*check_machine(), *check_folder(settings)):
         yield each
     url = url or (usual_url(settings) if settings.port else None)
-    daemon = None if url is None else await check_daemon(Reach(url, own_token(url, settings), settings.data))
+    reach = None if url is None else Reach(url, own_token(url, settings), settings.data)
+    daemon = None if reach is None else await check_daemon(reach)
     yield await check_port(settings, limits, has_daemon=daemon is not None and daemon.level != "warn")
     async for each in check_agents(settings, limits):
         yield each
     async for each in check_known_agents(settings, limits):
         yield each
-    if daemon is not None:
-        yield daemon
+    if reach is None or daemon is None:
+        return
+    yield daemon
+    if daemon.level == "ok":
+        async for each in check_webhooks(reach):
+            yield each
 
 
 def _print(check: Check, as_json: bool) -> None:
