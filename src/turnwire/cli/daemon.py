@@ -89,6 +89,7 @@ def log_secrets(settings: Settings) -> list[str]:
     tokens = [each for each in (settings.token, *(entry.token for entry in hosted)) if each is not None]
     given = [each.partition("=")[2] for entry in hosted for each in entry.env_set]
     given += [os.environ.get(name, "") for entry in hosted for name in entry.env]
+    given += [each.secret for each in settings.webhooks]
     return tokens + [each for each in given if len(each) >= SHORTEST_SECRET]
 
 

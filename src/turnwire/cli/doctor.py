@@ -58,6 +58,8 @@ OLDEST_SQLITE = (3, 35, 0)
 """The first with all that the log's statements use."""
 OLDEST_NOW_MS = 1_735_689_600_000
 """The beginning of 2025: a clock before that was never set."""
+LATE_S = 60.0
+"""A webhook that has not been told for so long has trouble with that session at least."""
 
 
 class Check(NamedTuple):
@@ -217,6 +219,37 @@ async def check_daemon(reach: Reach) -> Check:
     return Check("ok", "daemon", f"{reach.url} answers")
 
 
+class _Webhook(msgspec.Struct, rename="camel"):
+    name: str
+    origin: str
+    state: str
+    sessions_behind: int
+    lag_seconds: float
+    last_status: int | None = None
+
+
+class _Webhooks(msgspec.Struct):
+    webhooks: list[_Webhook]
+
+
+async def check_webhooks(reach: Reach) -> AsyncGenerator[Check]:
+    """Whether each webhook of a daemon that runs takes what it is sent."""
+    async with open_http(reach) as http:
+        try:
+            answer = await http.ask("GET", "/webhooks", patient=False)
+        except TurnwireError:
+            # It is older, or this is no owner's token; neither is a fault of a webhook.
+            return
+    for each in answer.read(_Webhooks).webhooks:
+        if each.state == "working" and each.lag_seconds < LATE_S:
+            yield Check("ok", "webhook", f"{each.name} is told of all that happens")
+            continue
+        told = "nobody answered" if each.last_status is None else f"its last answer was {each.last_status}"
+        words = f"{each.name} is {each.state}: {told}, {each.sessions_behind} sessions wait"
+        advice = "restart the daemon once it is back" if each.state == "gone" else f"look at {each.origin}"
+        yield Check("warn", "webhook", words, advice)
+
+
 @click.command(cls=WithAgent, examples=EXAMPLES, params=setting_options())
 @click.option("--url", metavar="URL", help="The daemon's address; also TURNWIRE_URL.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON line per check.")
@@ -248,14 +281,19 @@ async def _all(loaded: Loaded, url: str | None) -> AsyncGenerator[Check]:
     for each in (*check_machine(), *check_folder(settings)):
         yield each
     url = url or (usual_url(settings) if settings.port else None)
-    daemon = None if url is None else await check_daemon(Reach(url, own_token(url, settings), settings.data))
+    reach = None if url is None else Reach(url, own_token(url, settings), settings.data)
+    daemon = None if reach is None else await check_daemon(reach)
     yield await check_port(settings, limits, has_daemon=daemon is not None and daemon.level != "warn")
     async for each in check_agents(settings, limits):
         yield each
     async for each in check_known_agents(settings, limits):
         yield each
-    if daemon is not None:
-        yield daemon
+    if reach is None or daemon is None:
+        return
+    yield daemon
+    if daemon.level == "ok":
+        async for each in check_webhooks(reach):
+            yield each
 
 
 def _print(check: Check, as_json: bool) -> None:

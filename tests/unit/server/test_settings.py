@@ -344,3 +344,54 @@ def test_the_file_on_the_page_can_be_loaded(home: Path) -> None:
     assert loaded.settings.agent == ("claude-agent-acp",)
     assert loaded.limits.queue_length == 16
     assert [rule.answer for rule in loaded.settings.permission] == [RuleAnswer.REJECT_ONCE, RuleAnswer.ALLOW_ONCE]
+
+
+# -- webhooks ------------------------------------------------------------------------------------------------
+
+HOOK_SECRET = "whsec_" + "QUJD" * 10
+
+
+def hook(**members: str) -> str:
+    given = {"url": '"https://ci.example:8443/secret-path"', "secret": f'"{HOOK_SECRET}"', **members}
+    return "[[webhooks]]\n" + "\n".join(f"{name} = {value}" for name, value in given.items()) + "\n"
+
+
+def test_a_webhook_is_shown_without_its_secret_and_its_path(home: Path) -> None:
+    loaded = load(home, toml=hook())
+    [entry] = loaded.settings.webhooks
+    assert (entry.name, entry.key) == ("ci.example:8443", b"ABC" * 10)
+    shown = explained(loaded, "webhooks").value + repr(loaded)
+    assert "https://ci.example:8443 turn_complete,turn_error,permission_request" in shown
+    assert HOOK_SECRET not in shown
+    assert "secret-path" not in shown
+
+
+@pytest.mark.parametrize(
+    ("toml", "words"),
+    [
+        ("webhooks = 3", "webhooks are tables"),
+        (f'webhooks = ["{HOOK_SECRET}"]', "webhook 1"),
+        (hook(url='"ftp://a/secret-path"'), "no usable url"),
+        (hook(url='"https://u:p@a/secret-path"'), "has a user"),
+        (hook(url='"https://a:99999/secret-path"'), "no usable url"),
+        (hook(secret='"hunter2hunter2"'), "the secret of webhook ci.example:8443 is not usable"),
+        (hook(secret='"whsec_QUJD"'), "24 to 64"),
+        (hook(events='["turn_end"]'), "has the event 'turn_end'"),
+        (hook(events="[]"), "has no events"),
+        (hook(name='"a b"'), "no usable name"),
+        (hook(sercet='"hunter2hunter2"'), "sercet"),
+        (hook() + hook(), "two webhooks go by"),
+    ],
+)
+def test_a_wrong_webhook_is_refused_without_a_secret_in_the_words(home: Path, toml: str, words: str) -> None:
+    said = refusal(home, toml=toml)
+    assert words in said
+    for secret in (HOOK_SECRET, "hunter2", "secret-path"):
+        assert secret not in said
+
+
+def test_a_file_with_a_webhook_must_be_private(home: Path) -> None:
+    load(home, toml=hook())
+    (home / "turnwire.toml").chmod(0o644)
+    with pytest.raises(ConfigError, match="chmod 600"):
+        load_settings({}, {"HOME": str(home)}, home / "turnwire.toml")

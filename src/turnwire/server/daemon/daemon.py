@@ -37,6 +37,7 @@ from turnwire.server.settings.agents import AgentEntry
 from turnwire.server.settings.declared import Settings
 from turnwire.server.telemetry.metrics import AgentLevel, Metrics
 from turnwire.server.telemetry.tracing import TurnTraces
+from turnwire.server.webhooks import Webhooks, open_webhooks
 
 
 class StopSignal:
@@ -146,6 +147,7 @@ class Daemon:
     clients: Clients
     sessions: SessionList
     activity: Activity
+    webhooks: Webhooks
 
     metrics: Metrics
     traces: TurnTraces
@@ -191,11 +193,16 @@ async def open_daemon(
         metrics, traces, activity = Metrics(clock), TurnTraces(), Activity()
         log = metrics.timed(log)
         rules = Rules(settings.permission)
+        webhooks = await stack.enter_async_context(
+            open_webhooks(settings.webhooks, log, clock, limits, data / "webhooks.json" if data else None)
+        )
+        metrics.webhooks = webhooks.levels
 
         def watch(session_id: SessionId, events: Sequence[AnyEvent]) -> None:
             metrics.take(session_id, events)
             traces.take(session_id, events)
             activity.take(session_id, events)
+            webhooks.take(session_id, events)
 
         policy = agent_policy(settings, settings.hosted()[0])
         node = await stack.enter_async_context(
@@ -208,6 +215,7 @@ async def open_daemon(
         tasks = await stack.enter_async_context(anyio.create_task_group())
         stack.callback(tasks.cancel_scope.cancel)
         tasks.start_soon(tokens.keep_stored)
+        tasks.start_soon(webhooks.run)
         yield Daemon(
             node=node,
             log=log,
@@ -223,6 +231,7 @@ async def open_daemon(
             metrics=metrics,
             traces=traces,
             activity=activity,
+            webhooks=webhooks,
             sessions=SessionList(log, node, limits, clients.listed),
             stopping=StopSignal(),
             tasks=tasks,

@@ -24,6 +24,7 @@ from turnwire.server.routes import (
     transcripts,
     turns,
     viewer,
+    webhooks,
 )
 from turnwire.server.routes.document import openapi
 
@@ -56,6 +57,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
     *capabilities.ENDPOINTS,
     *agents.ENDPOINTS,
     *tokens.ENDPOINTS,
+    *webhooks.ENDPOINTS,
     *sessions.ENDPOINTS,
     *clients.ENDPOINTS,
     *prompts.ENDPOINTS,

@@ -19,6 +19,7 @@ from turnwire.server.settings import agents as named_agents
 from turnwire.server.settings import kinds
 from turnwire.server.settings.agents import AgentEntry, hosted_entries
 from turnwire.server.settings.kinds import Kind
+from turnwire.server.settings.webhooks import WebhookEntry, webhook_tables
 
 PREFIX = "TURNWIRE_"
 """What the names of our variables begin with."""
@@ -192,6 +193,10 @@ class ForClients:
     blocking: Annotated[
         bool, About(kinds.switch(), "let replies wait for the end of the turn, for those who prefer that")
     ] = True
+    webhooks: Annotated[
+        tuple[WebhookEntry, ...],
+        About(webhook_tables(), "who is told elsewhere how turns end and what waits for an answer", only_toml=True),
+    ] = ()
     log_format: Annotated[
         Literal["text", "json"], About(kinds.choice("text", "json"), "how log lines are written")
     ] = "text"

@@ -183,6 +183,7 @@ def _check_secrecy(file: Path, found: Mapping[str, _Found]) -> None:
     entries = cast("Entries", found[AGENTS].value if AGENTS in found else ())
     secrets = [name for name in found if TABLE[name].is_secret]
     secrets += [f"secret of agents.{each.name}" for each in entries if each.has_secrets]
+    secrets += ["secret of webhooks"] if "webhooks" in found else []
     if secrets and file.stat().st_mode & 0o077:
         raise ConfigError(
             f"{file} holds a {secrets[0]} and others can read it; run chmod 600 {shlex.quote(str(file))}"

@@ -67,6 +67,11 @@ HELP: Mapping[str, str] = {
     "turnwire_http_requests_total": "Requests, by method, route and status.",
     "turnwire_sessions_loaded": "Sessions in memory.",
     "turnwire_prompts_queued": "Accepted prompts that have not started.",
+    "turnwire_webhook_delivered_total": "Events that a webhook took.",
+    "turnwire_webhook_failed_total": "Attempts that a webhook did not answer with success.",
+    "turnwire_webhook_retried_total": "Attempts that were not the first for their event.",
+    "turnwire_webhook_sessions_behind": "Sessions of which a webhook may not have been told everything.",
+    "turnwire_webhook_lag_seconds": "How long the session that waits longest for a webhook has been waiting.",
 }
 """Every metric of ours, by name."""
 AGENT_LOSSES = frozenset(
@@ -110,6 +115,17 @@ class AgentLevel(NamedTuple):
     is_available: bool
 
 
+class WebhookLevel(NamedTuple):
+    """Where one webhook stands."""
+
+    name: str
+    delivered: int
+    failed: int
+    retried: int
+    behind: int
+    lag_s: float
+
+
 class Metrics:
     """All meters of one daemon."""
 
@@ -119,6 +135,8 @@ class Metrics:
         """Gives the sessions in memory; asked at each scrape. The daemon sets it once it has a node."""
         self.agents: Callable[[], Collection[AgentLevel]] = tuple
         """Gives where each agent stands. The daemon sets it, too."""
+        self.webhooks: Callable[[], Collection[WebhookLevel]] = tuple
+        """Gives where each webhook stands, likewise."""
         self.log = LogMeter(clock)
         self._requests: Counter[tuple[str, str, str]] = Counter()
         self._stalled = 0
@@ -179,6 +197,17 @@ class Metrics:
             _counter("turnwire_http_requests_total", ("method", "route", "status"), requests),
             _gauge("turnwire_sessions_loaded", levels.sessions),
             _gauge("turnwire_prompts_queued", levels.queued),
+            *self._webhook_levels(),
+        ]
+
+    def _webhook_levels(self) -> list[Metric]:
+        levels, label = self.webhooks(), ("webhook",)
+        return [
+            _counter("turnwire_webhook_delivered_total", label, {(each.name,): each.delivered for each in levels}),
+            _counter("turnwire_webhook_failed_total", label, {(each.name,): each.failed for each in levels}),
+            _counter("turnwire_webhook_retried_total", label, {(each.name,): each.retried for each in levels}),
+            _gauges("turnwire_webhook_sessions_behind", "webhook", {each.name: each.behind for each in levels}),
+            _gauges("turnwire_webhook_lag_seconds", "webhook", {each.name: each.lag_s for each in levels}),
         ]
 
     def _agent_levels(self) -> list[Metric]:
