@@ -44,7 +44,7 @@ from turnwire.runtime.agent_exit import failure_of
 from turnwire.runtime.agent_pool import AgentPolicy, AgentPools, HostedAgent
 from turnwire.runtime.client_requests import ClientRequests
 from turnwire.runtime.clock import Clock, SystemClock
-from turnwire.runtime.folds import keep_view, open_state, open_view
+from turnwire.runtime.folds import KeptViews, keep_view, open_state, open_view
 from turnwire.runtime.follow import Page, follow, start_of
 from turnwire.runtime.node_agents import NodeAgents
 from turnwire.runtime.permission_rules import Rules
@@ -93,6 +93,8 @@ class Node:
         """Sessions that this process has opened before: what was owed to them has been paid."""
         self.agents = NodeAgents(self._driver, self._pools, clock, limits)
         """What can be asked of and for a session's agent."""
+        self.views = KeptViews(log, limits)
+        """Views for those who read them in pages."""
         self._rules = rules
         self._watch = watch
         self._tails: WeakValueDictionary[SessionId, Tail] = WeakValueDictionary()
