@@ -78,7 +78,7 @@ async def test_items_say_who_said_them_and_which_events_they_are_made_of(tmp_pat
         assert (items[0]["author"], items[0]["isPrompt"]) == ("owner", True)
         assert {each["promptId"] for each in items} == {done.prompt_id}
         assert isinstance(events[items[0]["firstEventId"] - 1], ev.UserMessage)
-        said = items[1]
+        said: dict[str, int] = items[1]
         ends = [events[said[each] - 1] for each in ("firstEventId", "lastEventId")]
         pieces = [bytes(each.update) for each in ends if isinstance(each, ev.SessionUpdated)]
         assert [b"word " in each for each in pieces] == [True, False]
