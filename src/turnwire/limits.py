@@ -138,6 +138,13 @@ class Limits:
         GiB,
         "all that a stalled reader holds: one page, or one event if that is larger",
     )
+    view_bytes: int = _bound(
+        64 * MiB,
+        "bytes",
+        64 * KiB,
+        GiB,
+        "the transcripts that were read last stay in memory, so that the next page of one costs no fold",
+    )
     snapshot_events: int = _bound(
         10_000,
         "events",

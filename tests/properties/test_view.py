@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import UNSET, Raw
+from msgspec.structs import replace
 
 from turnwire.core import events as ev
 from turnwire.core.codec import decode, encode
@@ -199,6 +200,23 @@ def test_reading_a_view_does_not_change_what_it_becomes(log: list[ev.AnyEvent], 
         if index in reads:
             _ = view.items, view.state, view.result_text(PromptId("p1")), view.user_text(PromptId("p1"))
     assert encode_view(view) == encode_view(fold(log))
+
+
+@settings(max_examples=200, deadline=None)
+@given(log=LOGS)
+def test_an_item_names_the_event_that_it_appeared_with_and_every_event_that_changes_it(
+    log: list[ev.AnyEvent],
+) -> None:
+    """Each beginning of the log is folded by itself: reading a view is no part of folding it."""
+    before: list[bytes] = []
+    for offset in range(1, len(log) + 1):
+        items = fold(log[:offset]).items
+        shown = [msgspec.json.encode(replace(each, first_event_id=0, last_event_id=0)) for each in items]
+        for place, item in enumerate(items):
+            assert (item.first_event_id == offset) == (place >= len(before))
+            if place >= len(before) or shown[place] != before[place]:
+                assert item.last_event_id == offset
+        before = shown
 
 
 @settings(max_examples=300, deadline=None)

@@ -138,8 +138,9 @@ class RemoteSession:
                 for line in lines.feed(piece):
                     if isinstance(line, Oversized):
                         raise FrameTooLarge("an event of the session is too large for this client", value=line.size)
-                    _, event = read_envelope(line)
-                    if event is not None:
+                    number, event = read_envelope(line)
+                    if event is not None and number is not None:
+                        view.offset = number - 1  # the log may be trimmed, and an event of a kind that is new here
                         view.apply(event)
         return view
 

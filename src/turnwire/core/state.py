@@ -128,6 +128,9 @@ class ChildState(StrEnum):
     """The agent has not said, or has taken it back, or is gone."""
 
 
+AT_WORK: Final = frozenset({ChildState.RUNNING, ChildState.REQUIRES_ACTION})
+
+
 class Child(Struct, frozen=True, omit_defaults=True):
     """A child session that the agent has announced. How it is shown is in the view."""
 
@@ -140,7 +143,7 @@ class Child(Struct, frozen=True, omit_defaults=True):
 
     @property
     def is_busy(self) -> bool:
-        return self.state in {ChildState.RUNNING, ChildState.REQUIRES_ACTION}
+        return self.state in AT_WORK
 
 
 class PermissionRequest(Struct, frozen=True, omit_defaults=True):

@@ -19,13 +19,13 @@ import anyio
 import anyio.lowlevel
 from anyio.abc import TaskGroup
 
-from turnwire.core.background import still_running
+from turnwire.core.background import AllWork, still_running
 from turnwire.core.codec import check_asked, decode_all
 from turnwire.core.events import AgentExited, AgentStarted
 from turnwire.core.inputs import AgentGone, AnyInput, Asked, Close, CreateSession, HoldQueue, Prompt, Recover
 from turnwire.core.parties import Parties
 from turnwire.core.queue import STOPPING, Accepted
-from turnwire.core.state import NO_SETUP, NOTHING, Phase, Setup
+from turnwire.core.state import NO_SETUP, NOTHING, Phase, SessionState, Setup
 from turnwire.core.view import View
 from turnwire.errors import (
     AgentError,
@@ -44,7 +44,7 @@ from turnwire.runtime.agent_exit import failure_of
 from turnwire.runtime.agent_pool import AgentPolicy, AgentPools, HostedAgent
 from turnwire.runtime.client_requests import ClientRequests
 from turnwire.runtime.clock import Clock, SystemClock
-from turnwire.runtime.folds import keep_view, open_state, open_view
+from turnwire.runtime.folds import KeptViews, keep_view, open_state, open_view
 from turnwire.runtime.follow import Page, follow, start_of
 from turnwire.runtime.node_agents import NodeAgents
 from turnwire.runtime.permission_rules import Rules
@@ -93,6 +93,8 @@ class Node:
         """Sessions that this process has opened before: what was owed to them has been paid."""
         self.agents = NodeAgents(self._driver, self._pools, clock, limits)
         """What can be asked of and for a session's agent."""
+        self.views = KeptViews(log, limits)
+        """Views for those who read them in pages."""
         self._rules = rules
         self._watch = watch
         self._tails: WeakValueDictionary[SessionId, Tail] = WeakValueDictionary()
@@ -213,6 +215,10 @@ class Node:
     async def view_at(self, session_id: SessionId) -> tuple[View, int]:
         """The view, and the offset up to which it is folded: what follows it starts there."""
         return await open_view(self._log, session_id, self._limits)
+
+    def still_running(self, state: SessionState) -> AllWork:
+        """What of a session's background work counts as running now."""
+        return still_running(state.work, self._clock.now_ms(), self._limits.unlisted_work_s)
 
     async def head(self, session_id: SessionId) -> SessionHead:
         """Where the session's log stands. Raises `SessionNotFound`."""
@@ -394,8 +400,7 @@ class Node:
 
     def _is_at_work(self, session: Session) -> bool:
         """Whether its agent does something in the background, or one of its children is at work."""
-        work = still_running(session.state.work, self._clock.now_ms(), self._limits.unlisted_work_s)
-        return bool(work or session.state.running_children)
+        return bool(self.still_running(session.state) or session.state.running_children)
 
     def _stop(self) -> None:
         """End every loop. Sessions are not ended: what is open is owed by the next owner."""

@@ -77,14 +77,18 @@ def permission_request_in(view: View, asked: PermissionRequested, version: int |
 # -- the transcript ------------------------------------------------------------------------------------------
 
 
-def items_in(view: View, version: int | None) -> list[AnyItem]:
-    """The items of the transcript."""
-    speaker = view.transcript.speaker
+def items_in(view: View, version: int | None, first: int = 0, end: int | None = None) -> list[AnyItem]:
+    """The items of the transcript from the `first` to before the `end`."""
+    speaker, items = view.transcript.speaker, view.items
     if version is None or (version == speaker.protocol_version and speaker.life <= 1):
-        return view.items
+        return items[first:end]
     terminals = Terminals(view.terminals)
-    names = _Names(names_all=version == 2 and speaker.protocol_version == 1)
-    return [_item_in(names.named(each), version, terminals) for each in view.items]
+    names_all = version == 2 and speaker.protocol_version == 1
+    names = _Names(names_all=names_all)
+    if names_all:
+        for each in items[:first]:
+            names.named(each)  # names count what came before
+    return [_item_in(names.named(each), version, terminals) for each in items[first:end]]
 
 
 class _Names:

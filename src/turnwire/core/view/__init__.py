@@ -3,7 +3,7 @@ Pure."""
 
 from turnwire.core.view.children import ChildRecord
 from turnwire.core.view.latest import MAIN_PLAN, Latest, Usage
-from turnwire.core.view.tools import Terminal
+from turnwire.core.view.tools import Terminal, terminal_ids
 from turnwire.core.view.transcript import (
     AnyItem,
     ChildSession,
@@ -39,4 +39,5 @@ __all__ = [
     "View",
     "decode_view",
     "encode_view",
+    "terminal_ids",
 ]

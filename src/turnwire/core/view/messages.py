@@ -66,12 +66,13 @@ def append_chunk(transcript: Transcript, event: SessionUpdated) -> bool:
         and current.after == event.after
     ):
         current.buffer.extend(chunk.content.text.encode())
+        current.message.last_event_id = transcript.offset
         return True
     message = _continued(transcript, event, role, message_id)
     if not message.is_prompt:
         buffer = transcript.text.grow(message.content)
         buffer.extend(chunk.content.text.encode())
-        transcript.current = Current(role, message_id, event.prompt_id, event.after, buffer)
+        transcript.current = Current(role, message_id, event.prompt_id, event.after, message, buffer)
     return True
 
 
@@ -132,6 +133,7 @@ def _continued(
         )
         transcript.add(message)
     elif not message.is_prompt:
+        message.last_event_id = transcript.offset
         _mark_late(transcript, message, event)
     return message
 
@@ -236,4 +238,5 @@ def _compaction(transcript: Transcript, event: SessionUpdated, members: dict[str
         transcript.add(compaction)
     else:
         compaction.after = ended_turn(compaction, event) or compaction.after
+        compaction.last_event_id = transcript.offset
     return compaction

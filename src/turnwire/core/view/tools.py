@@ -15,7 +15,7 @@ from msgspec import UNSET, Raw, Struct, UnsetType, field
 from turnwire.core.events import PermissionRequested, SessionUpdated
 from turnwire.core.evolve import FINAL_TOOL_STATUS
 from turnwire.core.view.patch import Patch, is_null, is_object, read_members, read_text
-from turnwire.core.view.transcript import AnyItem, ToolCall, Transcript, ended_turn
+from turnwire.core.view.transcript import ToolCall, Transcript, ended_turn
 from turnwire.ids import PromptId
 
 
@@ -83,6 +83,7 @@ def _tool_call(transcript: Transcript, event: SessionUpdated, members: dict[str,
         transcript.add(call)
     else:
         call.after = ended_turn(call, event) or call.after
+        call.last_event_id = transcript.offset
     return call
 
 
@@ -102,26 +103,28 @@ def _apply(call: ToolCall, patch: Patch) -> None:
 # -- the turn's word -----------------------------------------------------------------------------------------
 
 
-def mark_cancelled(items: list[AnyItem], prompt_id: PromptId) -> None:
-    """The turn was asked to cancel."""
-    for call in _unfinished(items, prompt_id):
+def mark_cancelled(transcript: Transcript, first: int | None, prompt_id: PromptId) -> None:
+    """The turn, whose output begins at `first`, was asked to cancel."""
+    for call in _unfinished(transcript, first, prompt_id):
         call.cancelled_locally = True
+        call.last_event_id = transcript.offset
 
 
-def mark_open(items: list[AnyItem], prompt_id: PromptId, background: frozenset[str]) -> None:
+def mark_open(transcript: Transcript, first: int | None, prompt_id: PromptId, background: frozenset[str]) -> None:
     """The turn ended. Work that the agent lists as background goes on and is not left open."""
-    for call in _unfinished(items, prompt_id):
-        if call.tool_call_id not in background and background.isdisjoint(_terminal_ids(call)):
+    for call in _unfinished(transcript, first, prompt_id):
+        if call.tool_call_id not in background and background.isdisjoint(terminal_ids(call)):
             call.open_at_end = True
+            call.last_event_id = transcript.offset
 
 
-def _unfinished(items: list[AnyItem], prompt_id: PromptId) -> Iterator[ToolCall]:
-    for item in items:
+def _unfinished(transcript: Transcript, first: int | None, prompt_id: PromptId) -> Iterator[ToolCall]:
+    for item in transcript.stored[first:]:
         if isinstance(item, ToolCall) and item.prompt_id == prompt_id and item.status not in FINAL_TOOL_STATUS:
             yield item
 
 
-def _terminal_ids(call: ToolCall) -> Iterator[str]:
+def terminal_ids(call: ToolCall) -> Iterator[str]:
     """Terminals of a call: an agent lists work that has a process by its terminal, not by its call."""
     for each in call.content:
         terminal_id = read_text((read_members(each) or {}).get("terminalId"))

@@ -43,6 +43,10 @@ class Item(Struct, kw_only=True, omit_defaults=True, rename="camel", tag_field="
     after: PromptId | None = None
     life: int = 0
     """Which life of the agent's session named it: ids of the agent mean the same only within one."""
+    first_event_id: int = 0
+    """The event that it appeared with; 0 if the view was kept by a version that did not note it."""
+    last_event_id: int = 0
+    """The newest event that changed it."""
 
     @property
     def late(self) -> bool:
@@ -146,13 +150,14 @@ class Current(NamedTuple):
     message_id: str | None
     prompt_id: PromptId | None
     after: PromptId | None
+    message: Message
     buffer: bytearray
 
 
 class Transcript:
     """Items in order, found by the agent's ids."""
 
-    __slots__ = ("compactions", "current", "messages", "speaker", "stored", "text", "tools")
+    __slots__ = ("compactions", "current", "messages", "offset", "speaker", "stored", "text", "tools")
 
     def __init__(self, speaker: Speaker | None = None, items: list[AnyItem] | None = None) -> None:
         self.speaker = speaker or Speaker()
@@ -160,6 +165,8 @@ class Transcript:
         """The items; the text of the newest may still be growing."""
         self.text = GrowingText()
         self.current: Current | None = None
+        self.offset = 0
+        """The event that is folded now."""
         self.messages: dict[tuple[MessageRole, str], Message] = {}
         self.tools: dict[str, ToolCall] = {}
         self.compactions: dict[str, Compaction] = {}
@@ -185,6 +192,7 @@ class Transcript:
     def add(self, item: AnyItem) -> int:
         """Append an item; gives its index."""
         item.life = self.speaker.life
+        item.first_event_id = item.last_event_id = self.offset
         # A chunk without an id follows only the last item.
         self.current = None
         self.stored.append(item)
@@ -208,6 +216,7 @@ class Transcript:
         if (MessageRole.USER, agent_message_id) in self.messages or prompt.agent_message_id is not None:
             return
         prompt.agent_message_id = agent_message_id
+        prompt.last_event_id = self.offset
         prompt.life = self.speaker.life
         self._index(prompt)
 

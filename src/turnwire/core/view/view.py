@@ -71,6 +71,8 @@ class Session(Struct, omit_defaults=True, rename="camel"):
     agent_name: AgentName | None = None
     fork_of: SessionId | None = None
     archived: bool = False
+    agent_gone: str | None = None
+    """Why its agent is gone, as long as no other has come."""
 
 
 class StoredView(Struct, omit_defaults=True, rename="camel"):
@@ -87,6 +89,7 @@ class StoredView(Struct, omit_defaults=True, rename="camel"):
     permissions: dict[PermissionId, ev.PermissionRequested] = {}
     clients: dict[ClientId, ev.ClientAttached] = {}
     children: dict[ChildId, StoredChild] = {}
+    offset: int = 0
 
 
 class StoredChild(Struct, omit_defaults=True, rename="camel"):
@@ -112,6 +115,7 @@ class View:
         "children",
         "clients",
         "latest",
+        "offset",
         "permissions",
         "session",
         "terminals",
@@ -135,9 +139,13 @@ class View:
         self.clients = stored.clients
         self.children = {name: ChildView(each.record, View(each.view)) for name, each in stored.children.items()}
         """The child sessions, also those of children, in the order in which they were announced."""
+        self.offset = stored.offset
+        """The event up to which it is folded, if it began with the first one or was told where it begins."""
 
     def apply(self, event: ev.AnyEvent) -> None:
         """Fold the next event of the log."""
+        self.offset += 1
+        self.transcript.offset = self.offset
         _FOLDS[type(event)](self, event)
 
     @property
@@ -165,6 +173,7 @@ class View:
             self.permissions,
             self.clients,
             {name: StoredChild(each.record, each.view.stored()) for name, each in self.children.items()},
+            self.offset,
         )
 
     def user_text(self, prompt_id: PromptId) -> str | None:
@@ -262,6 +271,7 @@ def _client_detached(view: View, event: ev.ClientDetached) -> None:
 
 def _agent_started(view: View, event: ev.AgentStarted) -> None:
     view.background = None
+    view.session.agent_gone = None
     take_offers(view.latest, event.offers)
     view.transcript.start(event)
     for child in view.children.values():
@@ -277,6 +287,7 @@ def _model_switched(view: View, event: ev.ModelSwitched) -> None:
 
 
 def _agent_exited(view: View, event: ev.AgentExited) -> None:
+    view.session.agent_gone = event.reason
     _lose_agent(view)
 
 
@@ -369,6 +380,7 @@ def _child(view: View, child_id: ChildId, at: int) -> ChildView:
         record = ChildRecord(child_id=child_id, announced_at=at)
         known = view.children[child_id] = ChildView(record, View(StoredView(Session(), Speaker(), Latest())))
         known.view.transcript.speaker = copy(view.transcript.speaker)
+    known.view.transcript.offset = view.offset
     return known
 
 
@@ -445,7 +457,7 @@ def _turn_started(view: View, event: ev.TurnStarted) -> None:
 def _cancel_asked(view: View, event: ev.CancelAsked) -> None:
     record = turns.take(view.turns, event)
     if record is not None:
-        tools.mark_cancelled(view.transcript.stored[record.place.first :], event.prompt_id)
+        tools.mark_cancelled(view.transcript, record.place.first, event.prompt_id)
 
 
 def _turn_ended(view: View, event: ev.TurnCompleted | ev.TurnFailed) -> None:
@@ -455,7 +467,7 @@ def _turn_ended(view: View, event: ev.TurnCompleted | ev.TurnFailed) -> None:
     view.active = None
     items, place = view.items, record.place
     background = ids(read_list(view.background) or ()) if view.background is not None else frozenset[str]()
-    tools.mark_open(items[place.first :], event.prompt_id, background)
+    tools.mark_open(view.transcript, place.first, event.prompt_id, background)
     place.answer = find_answer(items, event.prompt_id, place)
 
 
@@ -509,7 +521,9 @@ _FOLDS: dict[type[ev.Event], Callable[[View, Any], None]] = {
 # -- snapshots -------------------------------------------------------------------------------------------------
 
 VIEW_VERSION = 1
-"""Version of the encoded view. It rises with every change of the shape, and of what a fold makes of an event."""
+"""Version of the encoded view. It rises with every change of the shape, and of what a fold makes of an event.
+
+Members that came later and may be missing need no new one: the log behind an older view may be trimmed."""
 
 _encoder = msgspec.json.Encoder()
 _decoder = msgspec.json.Decoder(StoredView)

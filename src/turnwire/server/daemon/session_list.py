@@ -1,8 +1,8 @@
 """The sessions of a daemon as a list: name, directory, age and standing, without opening each of them.
 
 Entries come in the order of the session ids, a page at a time. What the log knows of a session is folded from the
-few events that tell of names and clients, and remembered; what it does now is asked of the session, if it is in
-memory: one that is not has no turn. Never folds a transcript, and never loads a session.
+few events that tell of names, clients and agents, and remembered; what it does now is asked of the session, if it
+is in memory: one that is not has no turn. Never folds a transcript, and never loads a session.
 """
 
 from __future__ import annotations
@@ -70,6 +70,23 @@ class SessionEntry(Struct, frozen=True, kw_only=True, omit_defaults=True, rename
     closed: bool
     archived: bool = False
     additional_directories: list[str] = []
+    last_event_id: int
+    """The event up to which all of this is true: what a stream tells after it is news."""
+    event_epoch: Epoch
+    permission_count: int
+    """Open permission requests: what it needs of its users."""
+    queued_count: int
+    """Prompts that wait."""
+    queue_held: str | None = None
+    """Why nothing starts from the queue."""
+    background_count: int
+    """What the agent goes on with, whether a turn runs or not."""
+    running_child_count: int
+    """Child sessions that are at work, or wait for users."""
+    suspected_complete: bool
+    """The turn seems to be over, and its agent has not said so; `explain` has the evidence."""
+    agent_gone: str | None = None
+    """Why its agent is gone, as long as no other has come; the next prompt brings one."""
 
 
 class Wanted(NamedTuple):
@@ -147,9 +164,10 @@ class SessionList:
 
     async def entry(self, session_id: SessionId) -> SessionEntry:
         """One session in short. Raises `SessionNotFound`."""
-        session, updated_at, clients = await self._summaries.of(session_id)
-        loaded = self._node.loaded.get(session_id)
-        state = NOTHING if loaded is None else loaded.state
+        state, offset = await self._state(session_id)
+        # Names and clients may be newer than the rest: whoever is told of them again has them already.
+        summary = await self._summaries.of(session_id)
+        session, clients = summary.session, summary.clients
         return SessionEntry(
             session_id=session_id,
             workspace_cwd=session.cwd,
@@ -159,7 +177,7 @@ class SessionList:
             title=session.title,
             display_name=session.title,
             created_at=iso(session.created_at),
-            updated_at=iso(updated_at),
+            updated_at=iso(summary.updated_at),
             state="closed" if session.phase is Phase.CLOSED else _standing(state),
             has_active_prompt=state.turn is not None,
             is_waiting_for_permission=bool(state.permissions),
@@ -167,7 +185,27 @@ class SessionList:
             closed=session.phase is Phase.CLOSED,
             archived=session.archived,
             additional_directories=list(session.additional_directories),
+            last_event_id=offset,
+            event_epoch=summary.epoch,
+            permission_count=len(state.permissions),
+            queued_count=len(state.queue),
+            queue_held=state.held,
+            background_count=len(self._node.still_running(state)),
+            running_child_count=len(state.running_children),
+            suspected_complete=state.turn is not None and await self._is_suspected(session_id),
+            agent_gone=session.agent_gone,
         )
+
+    async def _state(self, session_id: SessionId) -> tuple[SessionState, int]:
+        """What a session does now, and the event up to which that is so; one that is not in memory does nothing."""
+        offset = 0
+        if session_id not in self._node.loaded:
+            offset = (await self._log.head(session_id)).head
+        loaded = self._node.loaded.get(session_id)
+        return (NOTHING, offset) if loaded is None else (loaded.state, loaded.head)
+
+    async def _is_suspected(self, session_id: SessionId) -> bool:
+        return (await self._node.agents.explain(session_id)).suspected_complete
 
     async def _entries(
         self, who: Identity, after: SessionId | None
@@ -207,6 +245,7 @@ def iso(at_ms: int) -> str:
 class _Summary(NamedTuple):
     """What the log says of a session, in short."""
 
+    epoch: Epoch
     session: Session
     updated_at: int
     """When its newest event happened."""
@@ -220,7 +259,7 @@ class _Known:
         self.epoch = epoch
         self.offset = offset
         self.view = view
-        """Right in `session` and `clients` only."""
+        """Right in `session` and `clients` only; `offset` says how far."""
         self.updated_at = 0
 
 
@@ -248,7 +287,7 @@ class _Summaries:
         session = known.view.session
         if session.phase is Phase.NEW:
             raise SessionNotFound("the session is being created", session_id=session_id)
-        return _Summary(session, known.updated_at, tuple(known.view.clients))
+        return _Summary(known.epoch, session, known.updated_at, tuple(known.view.clients))
 
     def _remember(self, session_id: SessionId, known: _Known) -> None:
         self._known[session_id] = known
@@ -313,7 +352,7 @@ _TELLING = tuple(
     for each in (
         *(ev.SessionCreated, ev.SetupChanged, ev.SessionRenamed, ev.SessionClosed),
         *(ev.SessionArchived, ev.SessionUnarchived),
-        *(ev.ClientAttached, ev.ClientDetached),
+        *(ev.ClientAttached, ev.ClientDetached, ev.AgentStarted, ev.AgentExited),
     )
 )
 _NAMES_SESSION = b'"session_info_update"'
@@ -322,7 +361,7 @@ _HEAD_BYTES = 128
 
 
 def _tells(body: bytes) -> bool:
-    """Whether an event is about names, directories, clients or the session's end."""
+    """Whether an event is about names, directories, clients, the agent's coming and going or the session's end."""
     if body.startswith(STORED_UPDATE):
         return _NAMES_SESSION in body[:_HEAD_BYTES]
     return body.startswith(_TELLING)

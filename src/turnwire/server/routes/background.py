@@ -7,12 +7,11 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from turnwire.core.background import TERMINAL, TOOL_CALL, AllWork, Work, still_running
+from turnwire.core.background import TERMINAL, TOOL_CALL, AllWork, Work
 from turnwire.core.translate.views import can_cancel
 from turnwire.core.view import View
 from turnwire.errors import LinkBroken, LinkClosed, LocalProtocolError, NotFound, RemoteProtocolError
 from turnwire.server.access.identity import Role
-from turnwire.server.daemon.daemon import Daemon
 from turnwire.server.daemon.session_list import iso
 from turnwire.server.endpoint import Call, Endpoint, Reply
 from turnwire.server.routes.turns import ACTS
@@ -37,13 +36,8 @@ class BackgroundWork(Struct, frozen=True, kw_only=True, rename="camel", omit_def
     """Of work that the agent does not list itself: when it last said something about it."""
 
 
-def work_of(daemon: Daemon, work: AllWork) -> AllWork:
-    """What of it counts as running now."""
-    return still_running(work, daemon.clock.now_ms(), daemon.limits.unlisted_work_s)
-
-
 def shown(view: View, version: int, work: AllWork) -> list[BackgroundWork]:
-    """The same as a client reads it."""
+    """Background work as a client reads it."""
     return [
         BackgroundWork(
             kind=each.kind,
@@ -76,7 +70,7 @@ async def cancel(call: Call) -> Reply:
     await daemon.clients.known(session_id, call.client_id, call.who)
     state = (await daemon.node.session(session_id)).state
     named: str = call.request.path_params["work_id"]
-    work = next((each for each in work_of(daemon, state.work) if each.id == named), None)
+    work = next((each for each in daemon.node.still_running(state) if each.id == named), None)
     if work is None:
         raise NotFound("nothing with this id runs in the background of this session; GET …/status lists what does")
     if not _is_cancellable(await daemon.node.view(session_id), state.agent_version, work):

@@ -10,14 +10,14 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 
 from turnwire.core.inputs import CancelChild
 from turnwire.core.state import ChildState
-from turnwire.core.translate.views import items_in
 from turnwire.core.view import AnyItem, ChildRecord, Terminal, View
 from turnwire.core.view.view import ChildView
 from turnwire.errors import ChildNotFound, ChildRestricted
 from turnwire.ids import ChildId, PermissionId, PromptId, SessionId
 from turnwire.server.access.identity import Role
 from turnwire.server.daemon.session_list import iso
-from turnwire.server.endpoint import Call, Endpoint, Reply, ShapeQuery
+from turnwire.server.endpoint import Call, Endpoint, Reply
+from turnwire.server.routes.transcripts import TranscriptQuery, page_of
 from turnwire.server.routes.turns import ACTS, READS
 
 
@@ -52,6 +52,9 @@ class ChildTranscript(Struct, frozen=True, kw_only=True, rename="camel", omit_de
 
     child: ChildStatus
     last_event_id: int
+    first: int
+    before: int | None = None
+    """As of a transcript of the session itself."""
     items: list[AnyItem]
     terminals: dict[str, Terminal] = {}
     background: Raw | UnsetType = UNSET
@@ -63,14 +66,17 @@ async def list_children(call: Call) -> Reply:
 
 
 async def show(call: Call) -> Reply:
-    view, offset = await call.daemon.node.view_at(call.session_id)
+    view, _ = await call.daemon.node.views.newest(call.session_id)
     child = _found(view, _named(call))
+    page = page_of(child.view, call)
     return Reply(
         ChildTranscript(
             child=_status(call.session_id, view, child.record),
-            last_event_id=offset,
-            items=items_in(child.view, call.query.shape.version),
-            terminals=child.view.terminals,
+            last_event_id=view.offset,
+            first=page.first,
+            before=page.first or None,
+            items=page.items,
+            terminals=page.terminals,
             background=UNSET if child.view.background is None else child.view.background,
         )
     )
@@ -137,7 +143,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         act=show,
         summary="What was said and done in a child session",
         role=Role.OBSERVER,
-        query=ShapeQuery,
+        query=TranscriptQuery,
         gives=ChildTranscript,
         refuses=(*READS, ChildNotFound),
         tag="children",

@@ -1,28 +1,32 @@
-"""The event streams: one session, or many on one connection.
+"""The events of a session: as a stream, alone or with many on one connection, or a part of the log as JSON.
 
 The cursor comes from `Last-Event-ID`, or from `?after=` for clients that cannot set a header; the header wins: it
 is what a browser comes back with. A cursor that is none is refused before the stream begins; one that cannot be
-honoured is told in the stream.
+honoured is told in the stream, or as the first of the part.
 """
 
 from __future__ import annotations
 
 from typing import Annotated
 
-from msgspec import Meta
+from msgspec import Meta, Raw, Struct
 from starlette.types import Send
 
-from turnwire.core.envelope import stream_frame
-from turnwire.errors import BadRequest, Forbidden, SessionNotFound
+from turnwire.core.envelope import Form, stream_frame
+from turnwire.errors import BadRequest, Forbidden, PositionLost, SessionNotFound
 from turnwire.ids import Epoch, SessionId
 from turnwire.log.base import Position
 from turnwire.runtime.session import Session
 from turnwire.server.access.identity import Role
-from turnwire.server.endpoint import Call, Endpoint, ShapeQuery
+from turnwire.server.endpoint import Call, Endpoint, Reply, ShapeQuery
 from turnwire.server.streams.history import snapshot_of
 from turnwire.server.streams.many_stream import ManyStream, read_cursor
 from turnwire.server.streams.session_stream import EPOCH_HEADERS, SessionStream, oldest, read_offset, why_lost
+from turnwire.server.streams.shaped import shaped_ring
 from turnwire.server.streams.stream import run_stream
+from turnwire.wire.jsonrpc import raw
+
+LARGEST_PART = 1000
 
 
 class EventsQuery(ShapeQuery, frozen=True):
@@ -39,6 +43,27 @@ class ManyEventsQuery(ShapeQuery, frozen=True):
     after: Annotated[str, Meta(description="the id of the last event of this stream")] | None = None
     session: Annotated[str, Meta(description="a session; may be given more than once")] | None = None
     sessions: Annotated[str, Meta(description="several sessions with commas between")] | None = None
+
+
+class LogQuery(ShapeQuery, frozen=True):
+    """Which events."""
+
+    after: Annotated[str, Meta(description="the id of the event to begin behind; 0 is the beginning")] = "0"
+    epoch: Annotated[str, Meta(description="the epoch that the id is of")] | None = None
+    limit: Annotated[int, Meta(ge=1, le=LARGEST_PART, description="so many events at most")] = 100
+
+
+class LogPart(Struct, frozen=True, kw_only=True, rename="camel"):
+    """Some events of a session, one after the other."""
+
+    session_id: SessionId
+    event_epoch: Epoch
+    last_event_id: int
+    """The newest event that there is."""
+    next_after: int
+    """What to go on behind; there is more as long as it is not the newest."""
+    events: list[Raw]
+    """Envelopes, as the stream shows them."""
 
 
 # -- one session ---------------------------------------------------------------------------------------------
@@ -80,6 +105,37 @@ def _epoch(call: Call) -> Epoch | None:
     return Epoch(text) if text else None
 
 
+async def part_of_log(call: Call) -> Reply:
+    """Some events of one session, bounded in number and bytes."""
+    query: LogQuery = call.query
+    node, limits = call.daemon.node, call.daemon.limits
+    ring = shaped_ring(node, await node.tail(call.session_id), call.session_id, query.shape)
+    head = await node.head(call.session_id)
+    position = Position(_epoch(call) or head.epoch, read_offset(query.after) or 0)
+    events: list[Raw] = []
+    lost = why_lost(position, head)
+    if lost is not None:
+        events.append(raw(lost.envelope(call.session_id)))
+        position = oldest(head)
+    fold = await ring.log.fold_at(position.offset)
+    if fold.offset > position.offset:
+        raise PositionLost("what follows this position is not kept any more; ask again", why="trimmed")
+    upto, size = min(position.offset + query.limit, head.head), 0
+    while fold.offset < upto and size < limits.page_bytes:
+        fold, lines = await ring.log.read(fold, upto, Form.LINE)
+        size += sum(map(len, lines))
+        events += (Raw(line) for each in lines for line in each.splitlines())
+    return Reply(
+        LogPart(
+            session_id=call.session_id,
+            event_epoch=head.epoch,
+            last_event_id=head.head,
+            next_after=fold.offset,
+            events=events,
+        )
+    )
+
+
 # -- many sessions -------------------------------------------------------------------------------------------
 
 
@@ -118,6 +174,17 @@ ENDPOINTS = (
         query=EventsQuery,
         refuses=(SessionNotFound, BadRequest),
         media_type="text/event-stream",
+        tag="events",
+    ),
+    Endpoint(
+        method="GET",
+        path="/session/{session_id}/log",
+        act=part_of_log,
+        summary="Some events of a session, as the stream shows them",
+        role=Role.OBSERVER,
+        query=LogQuery,
+        gives=LogPart,
+        refuses=(SessionNotFound, BadRequest, PositionLost),
         tag="events",
     ),
     Endpoint(

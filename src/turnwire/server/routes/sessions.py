@@ -128,8 +128,6 @@ class SessionPage(Struct, frozen=True, kw_only=True, rename="camel", omit_defaul
 class SessionSnapshot(SessionEntry, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
     """Where a session stands."""
 
-    last_event_id: int
-    event_epoch: Epoch
     is_closed: bool
     active_prompt_id: PromptId | None = None
     commands: Raw | UnsetType = UNSET
@@ -472,7 +470,9 @@ async def show(call: Call) -> Reply:
     entry = await call.daemon.sessions.entry(session_id)
     shown = {each.encode_name: getattr(entry, each.name) for each in fields(entry)}
     known = {name: value for name, value in shown.items() if value is not None}
-    return Reply(snapshot_of(session_id, view, epoch, offset, queue, call.query.shape) | known)
+    snapshot = snapshot_of(session_id, view, epoch, offset, queue, call.query.shape)
+    # The entry was looked up later: the values of the snapshot are of this event.
+    return Reply(snapshot | known | {"lastEventId": offset, "eventEpoch": epoch})
 
 
 # -- changing ------------------------------------------------------------------------------------------------

@@ -17,7 +17,7 @@ from turnwire.ids import ChildId, PermissionId, PromptId, SessionId
 from turnwire.server.access.identity import Role
 from turnwire.server.daemon.session_list import Standing, iso
 from turnwire.server.endpoint import Call, Endpoint, Reply
-from turnwire.server.routes.background import BackgroundWork, shown, work_of
+from turnwire.server.routes.background import BackgroundWork, shown
 from turnwire.wire.jsonrpc import UNREADABLE
 from turnwire.wire.methods import SESSION_REQUEST_PERMISSION
 
@@ -81,7 +81,7 @@ async def show(call: Call) -> Reply:
     state = (await daemon.node.session(session_id)).state
     entry = await daemon.sessions.entry(session_id)
     has_error = state.last is not None and state.last.stop_reason is None
-    work = work_of(daemon, state.work)
+    work = daemon.node.still_running(state)
     view = await daemon.node.view(session_id) if has_error or state.permissions or work else View()
     return Reply(
         SessionStatus(

@@ -1,5 +1,8 @@
 """A session to read, open or closed: what was said, everything that happened, and why it stands still.
 
+A transcript is whole, or a page of it, the newest first: an item keeps its place for ever, so the number of one is
+a cursor, whatever is said meanwhile.
+
 The whole log as one file is written page by page, so one of any length costs one page of memory. Observers are not
 shown frames of the agent: they may hold secrets.
 """
@@ -7,16 +10,27 @@ shown frames of the agent: they may hold secrets.
 from __future__ import annotations
 
 import re
+from typing import Annotated, NamedTuple
 
 import anyio
-from msgspec import UNSET, Raw, Struct, UnsetType
+from msgspec import UNSET, Meta, Raw, Struct, UnsetType, json
 from msgspec.structs import asdict
 from starlette.types import Send
 
 from turnwire.core.envelope import Form
-from turnwire.core.state import Phase
+from turnwire.core.state import AT_WORK, Phase
 from turnwire.core.translate.views import items_in, latest_in
-from turnwire.core.view import AnyItem, ChildRecord, Latest, Terminal, TurnRecord
+from turnwire.core.view import (
+    AnyItem,
+    ChildRecord,
+    ChildSession,
+    Latest,
+    Terminal,
+    ToolCall,
+    TurnRecord,
+    View,
+    terminal_ids,
+)
 from turnwire.errors import PositionLost
 from turnwire.ids import ClientId, Epoch, SessionId
 from turnwire.runtime.evidence import Explanation
@@ -26,10 +40,26 @@ from turnwire.server.endpoint import Call, Endpoint, Reply, ShapeName, ShapeQuer
 from turnwire.server.streams.shaped import ShapedLog
 
 _ODD = re.compile(r"[^A-Za-z0-9_.-]")
+LARGEST_PAGE = 1000
+
+
+Place = Annotated[int, Meta(ge=0, le=2**53, description="only items before this one: `before` of a page")]
+PageSize = Annotated[int, Meta(ge=1, le=LARGEST_PAGE, description="the newest items only, so many at most")]
+
+
+class TranscriptQuery(ShapeQuery, frozen=True):
+    """All of it, or a page."""
+
+    limit: PageSize | None = None
+    before: Place | None = None
 
 
 class Transcript(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """What clients read of a session, as of one event."""
+    """What clients read of a session, as of one event.
+
+    A page has what belongs to its items; the newest also has the turns that have not ended, and the terminals and
+    the children that are at work.
+    """
 
     session_id: SessionId
     event_epoch: Epoch
@@ -38,6 +68,10 @@ class Transcript(Struct, frozen=True, kw_only=True, rename="camel", omit_default
     created_at: str
     state: Standing
     title: str | None = None
+    first: int
+    """The place of the first of these items in the whole transcript, counted from 0."""
+    before: int | None = None
+    """What to ask for the items before these with; none if there are none."""
     items: list[AnyItem]
     latest: Latest
     turns: list[TurnRecord]
@@ -65,25 +99,81 @@ class SessionExplanation(Explanation, frozen=True, kw_only=True, rename="camel",
 
 async def show(call: Call) -> Reply:
     node, session_id = call.daemon.node, call.session_id
-    view, offset = await node.view_at(session_id)
+    view, epoch = await node.views.newest(session_id)
+    # The view is shared: nothing waits from here until the reply is encoded.
     session, version = view.session, call.query.shape.version
+    page = page_of(view, call)
     return Reply(
         Transcript(
             session_id=session_id,
-            event_epoch=(await node.head(session_id)).epoch,
-            last_event_id=offset,
+            event_epoch=epoch,
+            last_event_id=view.offset,
             workspace_cwd=session.cwd,
             created_at=iso(session.created_at),
             state="closed" if session.phase is Phase.CLOSED else view.state,
             title=session.title,
-            items=items_in(view, version),
+            first=page.first,
+            before=page.first or None,
+            items=page.items,
             latest=latest_in(view, version),
-            turns=list(view.turns.values()),
-            terminals=view.terminals,
+            turns=_turns(view, page),
+            terminals=page.terminals,
             background=UNSET if view.background is None else view.background,
-            children=[each.record for each in view.children.values()],
+            children=_children(view, page),
         )
     )
+
+
+class Page(NamedTuple):
+    """Some items of a transcript."""
+
+    first: int
+    items: list[AnyItem]
+    terminals: dict[str, Terminal]
+    is_whole: bool
+    is_newest: bool
+
+
+def page_of(view: View, call: Call) -> Page:
+    """The part of a transcript that is asked for; fewer items than wanted if they are large."""
+    query: TranscriptQuery = call.query
+    items, version = view.items, query.shape.version
+    if query.limit is None and query.before is None:
+        return Page(0, items_in(view, version), view.terminals, is_whole=True, is_newest=True)
+    end = len(items) if query.before is None else min(query.before, len(items))
+    first, size = end, 0
+    for place in range(end - 1, max(end - (query.limit or LARGEST_PAGE), 0) - 1, -1):
+        size += len(json.encode(items[place]))
+        if size > call.daemon.limits.page_bytes and first < end:
+            break
+        first = place
+    is_newest = end == len(items)
+    calls = [each for each in items[first:end] if isinstance(each, ToolCall)]
+    named = {terminal_id for each in calls for terminal_id in terminal_ids(each)}
+    terminals = {
+        name: each
+        for name, each in view.terminals.items()
+        if name in named or (is_newest and each.exit_status is UNSET)
+    }
+    return Page(first, items_in(view, version, first, end), terminals, is_whole=False, is_newest=is_newest)
+
+
+def _turns(view: View, page: Page) -> list[TurnRecord]:
+    named = {turn for each in page.items for turn in (each.prompt_id, each.after)}
+    return [
+        each
+        for each in view.turns.values()
+        if page.is_whole or each.prompt_id in named or (page.is_newest and each.outcome is None)
+    ]
+
+
+def _children(view: View, page: Page) -> list[ChildRecord]:
+    named = {each.child_id for each in page.items if isinstance(each, ChildSession)}
+    return [
+        each.record
+        for child_id, each in view.children.items()
+        if page.is_whole or child_id in named or (page.is_newest and each.record.state in AT_WORK)
+    ]
 
 
 async def export(call: Call, send: Send) -> None:
@@ -130,9 +220,9 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         method="GET",
         path="/session/{session_id}/transcript",
         act=show,
-        summary="What was said and done, folded from the log",
+        summary="What was said and done, folded from the log: all of it, or a page",
         role=Role.OBSERVER,
-        query=ShapeQuery,
+        query=TranscriptQuery,
         gives=Transcript,
         tag="transcript",
     ),

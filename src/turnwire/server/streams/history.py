@@ -138,6 +138,7 @@ async def replay(node: Node, session_id: SessionId, upto: int, shape: Shape) -> 
         known = decode_view(kept.body, kept.version)
         if known is not None:
             view, folded = known, kept.offset
+            view.offset = folded
     # Of a trimmed log only the kept view knows the beginning, so the journal cannot reach behind it.
     cut = max(cut, folded)
     shaped = shaped_ring(node, await node.tail(session_id), session_id, shape).log

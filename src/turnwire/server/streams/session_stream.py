@@ -28,6 +28,7 @@ EPOCH_HEADERS = ("Turnwire-Epoch", "X-Qwen-Event-Epoch")
 REASONS = {"trimmed": "ring_evicted", "epoch": "epoch_reset", "ahead": "epoch_reset"}
 """What the contract calls our reasons: it tells only whether the cursor is behind, or not of this log at all."""
 
+RESYNC = "state_resync_required"
 _OFFSET_DIGITS = 18
 
 
@@ -50,8 +51,15 @@ class Lost(NamedTuple):
     earliest: int | None
     """The id of the event that comes next; none for a session that is gone."""
 
-    def frame(self, session_id: SessionId | None) -> bytes:
+    def envelope(self, session_id: SessionId | None) -> dict[str, Any]:
         """`state_resync_required`. Without a session it speaks of all sessions that the cursor did not name."""
+        return {"v": 1, "type": RESYNC, "data": self._told(session_id)}
+
+    def frame(self, session_id: SessionId | None) -> bytes:
+        """The same for a stream."""
+        return stream_frame(RESYNC, self._told(session_id))
+
+    def _told(self, session_id: SessionId | None) -> dict[str, Any]:
         data: dict[str, Any] = {"reason": self.reason, "lastDeliveredId": self.last}
         if self.reason in REASONS:
             data |= {"reason": REASONS[self.reason], "detail": self.reason}
@@ -59,7 +67,7 @@ class Lost(NamedTuple):
             data["sessionId"] = session_id
         if self.earliest is not None:
             data["earliestAvailableId"] = self.earliest
-        return stream_frame("state_resync_required", data)
+        return data
 
 
 def why_lost(after: Position, head: SessionHead) -> Lost | None:

@@ -91,7 +91,7 @@ def test_the_items_of_the_view_are_left_as_they_are() -> None:
     before = [plain(each) for each in calls(view, 2)[0].content]
     assert [plain(each)["type"] for each in calls(view, 1)[0].content] == ["content", "content"]
     assert [plain(each) for each in calls(view, 2)[0].content] == before
-    assert items_in(view, None) is items_in(view, 2) is view.items
+    assert items_in(view, None) == items_in(view, 2) == view.items
 
 
 def test_messages_have_the_names_that_updates_have() -> None:
