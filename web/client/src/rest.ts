@@ -72,6 +72,16 @@ export interface SessionEntry {
   readonly clientCount: number;
   readonly closed: boolean;
   readonly archived?: boolean;
+  /** The event up to which all of this is true: what a stream tells after it is news. */
+  readonly lastEventId: number;
+  readonly eventEpoch: string;
+  readonly permissionCount: number;
+  readonly queuedCount: number;
+  readonly queueHeld?: string;
+  readonly backgroundCount: number;
+  readonly runningChildCount: number;
+  readonly suspectedComplete: boolean;
+  readonly agentGone?: string;
 }
 export interface SessionPage {
   readonly sessions: readonly SessionEntry[];
@@ -82,12 +92,12 @@ export interface SessionFilter {
   readonly state?: Standing | "open";
   readonly cwd?: string;
   readonly agent?: string;
+  readonly archived?: "true" | "all";
+  readonly search?: string;
 }
 
 /** Where a session stands, with what a client that joins late must know. */
 export interface SessionSnapshot extends SessionEntry {
-  readonly lastEventId: number;
-  readonly eventEpoch: string;
   readonly isClosed: boolean;
   readonly activePromptId?: string;
   readonly commands?: unknown;

@@ -364,6 +364,6 @@ def test_roles_are_kept_apart_by_kind() -> None:
 
 
 @pytest.mark.parametrize("named", [{}, {"messageId": "m"}])
-def test_every_piece_of_a_message_is_the_last_event_of_it_when_it_comes(named: dict[str, str]) -> None:
+def test_every_piece_of_a_message_is_the_last_event_of_it_when_it_comes(named: dict[str, Any]) -> None:
     view = fold(*began(P1), chunk("a", **named), chunk("b", **named), chunk("c", **named))
     assert [(each.first_event_id, each.last_event_id) for each in view.items] == [(2, 2), (4, 6)]
