@@ -195,10 +195,11 @@ class Webhook:
 
     async def begin(self) -> None:
         """It is new: nothing that has happened is for it (W3)."""
-        async for page in _pages_of_heads(self._log):
-            async with anyio.create_task_group() as tasks:
-                for head in page:
-                    tasks.start_soon(self._keep, head.session_id, head.head, Parties())
+        after: SessionId | None = None
+        while heads := await self._log.sessions(after=after, limit=100):
+            for head in heads:
+                await self._keep(head.session_id, head.head, Parties())
+            after = heads[-1].session_id
 
     async def run(self) -> None:
         """Tell it, until it is gone."""
@@ -400,13 +401,6 @@ def _opened() -> anyio.Event:
     event = anyio.Event()
     event.set()
     return event
-
-
-async def _pages_of_heads(log: EventLog) -> AsyncGenerator[list[SessionHead]]:
-    after: SessionId | None = None
-    while heads := await log.sessions(after=after, limit=100):
-        yield heads
-        after = heads[-1].session_id
 
 
 _read_parties = msgspec.json.Decoder(Parties).decode
