@@ -88,7 +88,11 @@ def alike(view: View, losses: Counter[str]) -> Any:
     """A view as plain values, with what `LOSSES` names made alike."""
     forgotten = {field for code in losses for field in FORGOTTEN.get(code, ())}
     stored: Any = msgspec.json.decode(msgspec.json.encode(view.stored()))
+    # What is told in other words is told in another number of events.
+    stored.pop("offset", None)
     for item in stored.get("items", []):
+        item.pop("firstEventId", None)
+        item.pop("lastEventId", None)
         # Ids that the agent did not give are made on the way.
         item.pop("messageId", None)
         if item["item"] == "tool_call":

@@ -236,6 +236,8 @@ class _Reader:
             word = "".join(self._word)
             # Alone they are keywords, in a word they may make several of it.
             self._is_literal = self._is_literal and (not self._has_brace or word in ("{", "}"))
+            # One shell takes a lone `}` among the arguments for a word, another for the end of a block.
+            self._is_single = self._is_single and not self._has_brace
             if not self._drops_next:
                 self._words.append(word)
             self._drops_next = False
