@@ -1,0 +1,8 @@
+/** Where the page begins. */
+
+import { render } from "preact";
+
+import "./style/tokens.css";
+import "./style/base.css";
+
+render(<main>turnwire</main>, document.getElementById("page")!);
