@@ -47,7 +47,7 @@ function Part({ shown }: { readonly shown: Shown }): ComponentChildren {
     case "inbox":
       return <InboxPane daemon={daemon} inbox={shown.inbox} />;
     case "session":
-      return <Conversation key={at.sessionId} daemon={daemon} sessionId={at.sessionId} />;
+      return <Conversation key={at.sessionId} daemon={daemon} list={shown.list} sessionId={at.sessionId} />;
     case "inspector":
       return (
         <LazyInspector

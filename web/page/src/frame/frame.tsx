@@ -13,7 +13,7 @@ import { Sidebar } from "../sessions/sidebar.js";
 import { TitleField } from "../sessions/title_field.js";
 import { type Daemon, mayControl } from "../state/daemon.js";
 import type { Inbox } from "../state/inbox.js";
-import type { ListedSession, SessionList } from "../state/session_list.js";
+import { type ListedSession, type SessionList, badgeOf } from "../state/session_list.js";
 import { type Command, offer } from "./commands.js";
 import { DialogPlace } from "./dialog.js";
 import { Icon, type IconName } from "./icon.js";
@@ -230,7 +230,8 @@ function Mark() {
 
 function listedAt(at: Route, list: SessionList): ListedSession | undefined {
   if (!("sessionId" in at)) return undefined;
-  return list.sessions.value.find((each) => each.entry.sessionId === at.sessionId);
+  const entry = list.byId.value.get(at.sessionId);
+  return entry && { entry, badge: badgeOf(entry) };
 }
 
 function sessionCommands(list: SessionList): readonly Command[] {

@@ -95,7 +95,7 @@ export function badgeWords({ entry, badge }: ListedSession): string {
 export function BadgeShape({ badge }: { readonly badge: Badge }) {
   const { shape, tone, isFilled } = BADGES[badge];
   return (
-    <svg class={`shape ${tone} ${badge}${isFilled ? " filled" : ""}`} viewBox="0 0 12 12" aria-hidden="true">
+    <svg class={`shape ${tone} is-${badge}${isFilled ? " filled" : ""}`} viewBox="0 0 12 12" aria-hidden="true">
       <path d={shape} />
     </svg>
   );

@@ -25,9 +25,11 @@ export function InboxPane({ daemon, inbox }: { readonly daemon: Daemon; readonly
         <li key={`${each.sessionId}/${each.request.requestId}`}>
           <header class="inbox-head">
             <a href={hrefOf({ at: "session", sessionId: each.sessionId })}>{titleOf(each)}</a>
-            <time class="soft small" title={moment(each.at)}>
-              {ago(each.at, now.value)}
-            </time>
+            {each.at > 0 && (
+              <time class="soft small" title={moment(each.at)}>
+                {ago(each.at, now.value)}
+              </time>
+            )}
           </header>
           <AskedCard asked={each} mayAnswer={mayControl(daemon.caller)} onAnswer={(answer) => void done(inbox.answer(each, answer))} />
         </li>
@@ -39,17 +41,17 @@ export function InboxPane({ daemon, inbox }: { readonly daemon: Daemon; readonly
 interface CardProps {
   readonly asked: Asked;
   readonly mayAnswer: boolean;
-  readonly onAnswer: (answer: unknown) => void;
+  readonly onAnswer: (answer: object) => void;
 }
 
 function AskedCard({ asked, mayAnswer, onAnswer }: CardProps) {
   const { request } = asked;
   const select = ({ optionId }: PermissionOption) => onAnswer({ outcome: { outcome: "selected", optionId } });
   return (
-    <div class="asked">
+    <div class="inbox-card">
       <p>{questionOf(request)}</p>
       {mayAnswer && (
-        <div class="asked-options">
+        <div class="inbox-options">
           {request.options?.map((each) => (
             <button type="button" class="button" key={each.optionId} onClick={() => select(each)}>
               {each.name ?? each.optionId}

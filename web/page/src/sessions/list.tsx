@@ -161,7 +161,7 @@ export function SessionRows({ daemon, rows, words }: { daemon: Daemon; rows: Rea
           const { sessionId } = row.listed.entry;
           const place = places.indexOf(index);
           return (
-            <li class="row" style={at} key={sessionId} aria-setsize={places.length} aria-posinset={place + 1}>
+            <li class="session-row" style={at} key={sessionId} aria-setsize={places.length} aria-posinset={place + 1}>
               <SessionRow
                 daemon={daemon}
                 listed={row.listed}

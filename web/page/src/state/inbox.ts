@@ -26,7 +26,7 @@ export class Inbox {
     });
   }
 
-  async answer(asked: Asked, answer: unknown): Promise<void> {
+  async answer(asked: Pick<Asked, "sessionId" | "request">, answer: object): Promise<void> {
     const path = `/session/${encodeURIComponent(asked.sessionId)}/permissions/${encodeURIComponent(asked.request.requestId)}`;
     await this.daemon.client.request("POST", path, answer, { repeatable: true });
   }

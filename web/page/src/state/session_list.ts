@@ -1,6 +1,6 @@
 /** The sessions of the daemon, live. */
 
-import { type ReadonlySignal, type Signal, effect, signal } from "@preact/signals";
+import { type ReadonlySignal, type Signal, computed, effect, signal } from "@preact/signals";
 import type { SessionEntry } from "@turnwire/client";
 
 import type { Daemon } from "./daemon.js";
@@ -28,6 +28,9 @@ export class SessionList {
   readonly #isLoaded = signal(false);
   readonly isLoaded: ReadonlySignal<boolean> = this.#isLoaded;
   readonly archived: Signal<boolean> = signal(false);
+  readonly byId: ReadonlySignal<ReadonlyMap<string, SessionEntry>> = computed(
+    () => new Map(this.#sessions.value.map((each) => [each.entry.sessionId, each.entry])),
+  );
   #isReading = false;
   #isStale = false;
 
