@@ -217,6 +217,7 @@ function SessionRow({ daemon, listed, found, words, label, isShown, isReachable,
       <a
         class={isShown ? "row-link shown" : "row-link"}
         href={hrefOf({ at: "session", sessionId: entry.sessionId })}
+        aria-label={[title, badgeWords(listed), label, folderOf(entry.cwd), ago(updated, now.value)].filter(Boolean).join(", ")}
         aria-current={isShown ? "page" : undefined}
         tabIndex={isReachable ? 0 : -1}
         data-place={place}
