@@ -12,6 +12,7 @@ import "./style/tokens.css";
 import "./style/base.css";
 import "./style/frame.css";
 import "./style/sessions.css";
+import "./style/content.css";
 
 startTheme();
 startClock();
