@@ -7,6 +7,7 @@ import { type Signal, useSignal } from "@preact/signals";
 import type { AvailableCommand, ContentBlock, WhenBusy } from "@turnwire/client";
 import { useEffect, useRef } from "preact/hooks";
 
+import { Icon } from "../frame/icon.js";
 import { type Attachment, type Takes, attach, sizeOf } from "./attachments.js";
 import { type LineComment, promptOf } from "./line_comments.js";
 import { LIST_ID, SlashCommands, chosen, fitting, optionId } from "./slash_commands.js";
@@ -155,13 +156,13 @@ export function Composer(props: ComposerProps) {
           }}
         />
         <button
-          class="button plain icon"
+          class="icon-button"
           type="button"
           aria-label="Attach files"
           title="Attach files"
           onClick={() => picker.current?.click()}
         >
-          <span aria-hidden="true">＋</span>
+          <Icon name="attach" />
         </button>
         {isBusy ? (
           <>
@@ -253,8 +254,8 @@ function Parts({
 
 function Away({ label, act }: { readonly label: string; readonly act: () => void }) {
   return (
-    <button class="button plain icon" type="button" aria-label={label} title={label} onClick={act}>
-      <span aria-hidden="true">×</span>
+    <button class="icon-button" type="button" aria-label={label} title={label} onClick={act}>
+      <Icon name="close" />
     </button>
   );
 }

@@ -1,7 +1,7 @@
 /** A session in the page: what was said and done, what it asks, what waits, and where to prompt. */
 
 import { computed, useSignal } from "@preact/signals";
-import type { AvailableCommand, ContentBlock, PromptReceipt, WhenBusy } from "@turnwire/client";
+import type { ContentBlock, PromptReceipt, WhenBusy } from "@turnwire/client";
 import type { Item, SessionView } from "@turnwire/client/view";
 import { useCallback, useEffect, useMemo } from "preact/hooks";
 
@@ -133,8 +133,8 @@ function Waiting({ daemon, state }: { readonly daemon: Daemon; readonly state: C
   };
   return (
     <QueuePanel
-      prompts={view.queue.prompts}
-      held={view.queue.heldReason}
+      prompts={view.queue}
+      held={view.queueHeld}
       acts={mayControl(daemon.caller) ? acts : undefined}
     />
   );
@@ -184,7 +184,7 @@ function Prompt({
     <Composer
       key={state.sessionId}
       sessionId={state.sessionId}
-      commands={(view.latest.commands as readonly AvailableCommand[] | undefined) ?? []}
+      commands={view.latest.commands ?? []}
       takes={takes}
       isBusy={isBusy}
       comments={comments}

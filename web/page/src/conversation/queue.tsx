@@ -1,7 +1,9 @@
 /** The prompts that wait, as the daemon has them: shown, changed, moved, removed, held. */
 
-import type { QueuedPrompt } from "@turnwire/client";
+import type { Waiting } from "@turnwire/client/view";
 import { useState } from "preact/hooks";
+
+import { Icon, type IconName } from "../frame/icon.js";
 
 export interface QueueActs {
   edit(promptId: string, text: string): Promise<unknown>;
@@ -19,7 +21,7 @@ export function QueuePanel({
   held,
   acts,
 }: {
-  readonly prompts: readonly QueuedPrompt[];
+  readonly prompts: readonly Waiting[];
   /** Why nothing starts. */
   readonly held: string | undefined;
   /** None for those who may only look. */
@@ -40,26 +42,27 @@ export function QueuePanel({
       </header>
       <ol>
         {prompts.map((each, place) => (
-          <Waiting key={each.promptId} prompt={each} place={place} count={prompts.length} acts={acts} />
+          <WaitingPrompt key={each.promptId} prompt={each} place={place} count={prompts.length} acts={acts} />
         ))}
       </ol>
     </section>
   );
 }
 
-function Waiting({
+function WaitingPrompt({
   prompt,
   place,
   count,
   acts,
 }: {
-  readonly prompt: QueuedPrompt;
+  readonly prompt: Waiting;
   readonly place: number;
   readonly count: number;
   readonly acts: QueueActs | undefined;
 }) {
   const [draft, setDraft] = useState<string | undefined>(undefined);
-  const { promptId, text, author, content } = prompt;
+  const { promptId, author, content } = prompt;
+  const text = content.map((each) => (each.type === "text" ? each.text : "")).join("");
   // An edit replaces the whole content, so what has more than text is not edited as text.
   const isText = content.every((each) => each.type === "text");
   if (draft !== undefined && acts) {
@@ -97,18 +100,19 @@ function Waiting({
       <span class="waiting-text grow" title={text}>
         {text || "(no text)"}
       </span>
+      {prompt.steering ? <span class="badge info">steering</span> : null}
       {author ? <span class="soft small">{author}</span> : null}
       {acts ? (
         <span class="acts">
-          <IconButton label="Move up" sign="↑" isOff={place === 0} act={() => acts.move(promptId, place - 1)} />
+          <IconButton label="Move up" icon="up" isOff={place === 0} act={() => acts.move(promptId, place - 1)} />
           <IconButton
             label="Move down"
-            sign="↓"
+            icon="down"
             isOff={place === count - 1}
             act={() => acts.move(promptId, place + 1)}
           />
-          {isText ? <IconButton label="Edit" sign="✎" isOff={false} act={() => setDraft(text)} /> : null}
-          <IconButton label="Remove" sign="×" isOff={false} act={() => acts.remove(promptId)} />
+          {isText ? <IconButton label="Edit" icon="pencil" isOff={false} act={() => setDraft(text)} /> : null}
+          <IconButton label="Remove" icon="close" isOff={false} act={() => acts.remove(promptId)} />
         </span>
       ) : null}
     </li>
@@ -117,18 +121,18 @@ function Waiting({
 
 function IconButton({
   label,
-  sign,
+  icon,
   isOff,
   act,
 }: {
   readonly label: string;
-  readonly sign: string;
+  readonly icon: IconName;
   readonly isOff: boolean;
   readonly act: () => unknown;
 }) {
   return (
-    <button class="button plain icon" type="button" aria-label={label} title={label} disabled={isOff} onClick={() => void act()}>
-      <span aria-hidden="true">{sign}</span>
+    <button class="icon-button" type="button" aria-label={label} title={label} disabled={isOff} onClick={() => void act()}>
+      <Icon name={icon} />
     </button>
   );
 }

@@ -8,12 +8,18 @@
  */
 
 import { type ReadonlySignal, batch, signal } from "@preact/signals";
-import { type AnyEvent, type Session, SessionNotFound } from "@turnwire/client";
-import { type Item, SessionView } from "@turnwire/client/view";
+import { type AnswerReceipt, type AnyEvent, type PermissionMembers, type Session, SessionNotFound } from "@turnwire/client";
+import { type Answered, type Item, SessionView } from "@turnwire/client/view";
 
 import type { Daemon, Hearing } from "./daemon.js";
 import { PerFrame } from "./frames.js";
 import { Rows } from "./rows.js";
+
+/** A permission request that was seen open here, and how it was closed. */
+export interface ClosedRequest {
+  readonly request: PermissionMembers;
+  readonly closed: Answered;
+}
 
 export type Loading = "loading" | "ready" | "missing" | { readonly failed: string };
 
@@ -34,6 +40,7 @@ export class ConversationState {
   readonly #frame = new PerFrame(() => this.#apply());
   #view: SessionView | undefined;
   #session: Session | undefined;
+  readonly #requests = new Map<string, PermissionMembers>();
   #waiting: AnyEvent[] = [];
   /** Counts readings, so that one that was overtaken is dropped. */
   #reading = 0;
@@ -56,10 +63,25 @@ export class ConversationState {
     return this.#view;
   }
 
+  /** Requests that were open here and are not any more, in the order in which they were closed. */
+  get closedRequests(): readonly ClosedRequest[] {
+    return [...(this.view?.answered.values() ?? [])].flatMap((closed) => {
+      const request = this.#requests.get(closed.requestId);
+      return request ? [{ request, closed }] : [];
+    });
+  }
+
   /** The session to act on. */
   async session(): Promise<Session> {
     this.#session ??= await this.daemon.client.attach(this.sessionId);
     return this.#session;
+  }
+
+  /** Answer a request, as the daemon takes it. Gives whether this answer counts. */
+  async answer(request: PermissionMembers, body: object): Promise<boolean> {
+    const path = `/session/${encodeURIComponent(this.sessionId)}/permissions/${encodeURIComponent(request.requestId)}`;
+    const receipt = await this.daemon.client.request<AnswerReceipt>("POST", path, body, { repeatable: true });
+    return receipt.won;
   }
 
   close(): void {
@@ -74,7 +96,9 @@ export class ConversationState {
     const before = view.before;
     const page = await this.daemon.client.transcript(this.sessionId, { limit: PAGE, ...(before === undefined ? {} : { before }) });
     if (this.#isClosed || this.#view !== view || view.before !== before) return;
-    view.prepend(page);
+    // A page that is too old to fit is asked for again by the next scroll.
+    if (!view.prepend(page)) return;
+    view.drain();
     batch(() => {
       this.rows.prepend(view.first, view.items.slice(0, page.items.length), (each) => this.#hasEnded(each));
       this.#hasOlder.value = view.hasOlder;
@@ -92,15 +116,14 @@ export class ConversationState {
     await this.#hearing.begun;
     try {
       const { client } = this.daemon;
-      const [page, session] = await Promise.all([
-        client.transcript(this.sessionId, { limit: PAGE }),
-        this.session(),
-      ]);
-      const [snapshot, queue] = await Promise.all([session.snapshot(), session.queue()]);
+      const page = await client.transcript(this.sessionId, { limit: PAGE });
+      const snapshot = await client.snapshot(this.sessionId);
       if (isOvertaken()) return;
       const view = new SessionView(page);
-      view.takeSnapshot(snapshot, queue);
+      // Read later than the page, so it is never too old for it.
+      view.takeSnapshot(snapshot);
       this.#view = view;
+      this.#seen(view);
       batch(() => {
         this.rows.begin(view.first, view.items, (each) => this.#hasEnded(each));
         this.#hasOlder.value = view.hasOlder;
@@ -124,28 +147,35 @@ export class ConversationState {
     if (!view || this.#isClosed) return;
     const events = this.#waiting;
     this.#waiting = [];
-    const ended: string[] = [];
-    for (const each of events) {
-      view.apply(each);
-      if ((each.type === "turn_complete" || each.type === "turn_error") && each.promptId !== undefined) {
-        // Its row stands behind what came before it in the log.
-        this.#show(view);
-        ended.push(each.promptId);
-        this.rows.end(each.promptId);
-      }
-    }
     batch(() => {
+      try {
+        for (const each of events) {
+          view.apply(each);
+          if (each.type !== "turn_complete" && each.type !== "turn_error") continue;
+          // The row of an end stands behind what came before it in the log.
+          this.#show(view);
+          this.rows.end(each.data.promptId);
+        }
+      } catch {
+        // Something was left out, so what is shown may be wrong: all of it is read anew.
+        void this.#read();
+        return;
+      }
       this.#show(view);
+      this.#seen(view);
       this.#version.value++;
     });
   }
 
+  /** Requests that are open now. When one is closed, what it asked is still known. */
+  #seen(view: SessionView): void {
+    for (const each of view.permissions) this.#requests.set(each.requestId, each);
+  }
+
   #show(view: SessionView): void {
-    batch(() => {
-      for (const index of view.takeChanges()) {
-        const item = view.items[index - view.first];
-        if (item) this.rows.set(index, item);
-      }
-    });
+    for (const place of view.drain()) {
+      const item = view.items[place - view.first];
+      if (item) this.rows.set(place, item);
+    }
   }
 }

@@ -103,3 +103,7 @@ export class Inbox {
 function keyOf(sessionId: string, requestId: string): string {
   return `${sessionId} ${requestId}`;
 }
+
+export function openInbox(daemon: Daemon, list: SessionList): Inbox {
+  return new Inbox(daemon, list);
+}

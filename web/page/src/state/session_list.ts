@@ -5,7 +5,7 @@
 
 import { type ReadonlySignal, computed, signal } from "@preact/signals";
 import type { AnyEvent, SessionEntry } from "@turnwire/client";
-import { EntryFold } from "@turnwire/client/view";
+import { foldEntry } from "@turnwire/client/view";
 
 import type { Daemon } from "./daemon.js";
 import { sessionOf } from "./feed_reader.js";
@@ -65,7 +65,7 @@ export class SessionList {
     () => new Map(this.#all.value.map((each) => [each.sessionId, each])),
   );
 
-  readonly #folds = new Map<string, EntryFold>();
+  readonly #entries = new Map<string, SessionEntry>();
   readonly #frame = new PerFrame(() => this.#show());
   /** Events that came while a list is on its way; none while it is known. */
   #waiting: AnyEvent[] | undefined = [];
@@ -91,8 +91,8 @@ export class SessionList {
       try {
         const entries = await this.daemon.client.sessions({ archived: "all" });
         if (reading !== this.#reading) return;
-        this.#folds.clear();
-        for (const each of entries) this.#folds.set(each.sessionId, new EntryFold(each));
+        this.#entries.clear();
+        for (const each of entries) this.#entries.set(each.sessionId, each);
         const waiting = this.#waiting ?? [];
         this.#waiting = undefined;
         this.#apply(waiting);
@@ -110,9 +110,8 @@ export class SessionList {
   #apply(events: readonly AnyEvent[]): void {
     for (const each of events) {
       const sessionId = sessionOf(each);
-      const fold = this.#folds.get(sessionId);
-      if (fold) fold.apply(each);
-      else if (each.type === "session_created") this.#folds.set(sessionId, EntryFold.created(each));
+      const entry = foldEntry(this.#entries.get(sessionId), each);
+      if (entry) this.#entries.set(sessionId, entry);
     }
     this.#frame.due();
   }
@@ -123,7 +122,10 @@ export class SessionList {
     if (!isAsked) return;
     try {
       for (const each of await this.daemon.client.sessions({ state: "running", archived: "all" })) {
-        this.#folds.get(each.sessionId)?.judge(each);
+        const known = this.#entries.get(each.sessionId);
+        // What was judged of another moment says nothing of this one.
+        if (known?.lastEventId !== each.lastEventId) continue;
+        if (known.suspectedComplete !== each.suspectedComplete) this.#entries.set(each.sessionId, each);
       }
       this.#frame.due();
     } catch {
@@ -132,8 +134,7 @@ export class SessionList {
   }
 
   #show(): void {
-    const all = [...this.#folds.values()].map((each) => each.entry);
-    this.#all.value = all.sort((one, other) => (one.updatedAt < other.updatedAt ? 1 : -1));
+    this.#all.value = [...this.#entries.values()].sort((one, other) => (one.updatedAt < other.updatedAt ? 1 : -1));
   }
 }
 
