@@ -7,9 +7,10 @@ import { type Signal, useSignal } from "@preact/signals";
 import type { AvailableCommand, ContentBlock, WhenBusy } from "@turnwire/client";
 import { useEffect, useRef } from "preact/hooks";
 
+import type { LineComment } from "../content/diff.js";
 import { Icon } from "../frame/icon.js";
 import { type Attachment, type Takes, attach, sizeOf } from "./attachments.js";
-import { type LineComment, promptOf } from "./line_comments.js";
+import { promptOf } from "./line_comments.js";
 import { LIST_ID, SlashCommands, chosen, fitting, optionId } from "./slash_commands.js";
 
 export interface ComposerProps {

@@ -5,6 +5,7 @@ import type { ContentBlock, PromptReceipt, WhenBusy } from "@turnwire/client";
 import type { Item, SessionView } from "@turnwire/client/view";
 import { useCallback, useEffect, useMemo } from "preact/hooks";
 
+import type { LineComment } from "../content/diff.js";
 import { PlanView, UsageMeter } from "../content/state_views.js";
 import { offer } from "../frame/commands.js";
 import { onShortcut } from "../frame/shortcuts.js";
@@ -17,7 +18,6 @@ import { AskedCards } from "./asked.js";
 import { type Takes, takesOf } from "./attachments.js";
 import { Composer } from "./composer.js";
 import { ItemView, type Shown } from "./item_view.js";
-import type { LineComment } from "./line_comments.js";
 import { Options, choicesOf } from "./options.js";
 import { QueuePanel } from "./queue.js";
 import { Standing } from "./standing.js";

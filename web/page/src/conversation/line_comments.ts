@@ -1,14 +1,6 @@
 /** Comments on lines of diffs, gathered until the next prompt, of which they become a part. */
 
-export interface LineComment {
-  readonly path: string;
-  readonly line: number;
-  /** Whether the line is one of the old file or of the new one. */
-  readonly side: "old" | "new";
-  /** The line itself. */
-  readonly text: string;
-  readonly comment: string;
-}
+import type { LineComment } from "../content/diff.js";
 
 /** What is sent: each comment with its place and the line it is about. */
 export function promptOf(words: string, comments: readonly LineComment[]): string {
