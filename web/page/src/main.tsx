@@ -13,6 +13,8 @@ import "./style/tokens.css";
 import "./style/base.css";
 import "./style/frame.css";
 import "./style/sessions.css";
+import "./style/content.css";
+import "./style/conversation.css";
 
 startTheme();
 startClock();

@@ -9,7 +9,7 @@
  *   T4  A tab that is gone is forgotten, also if it could not say so.
  */
 
-import { type AnyEvent, type Client, Unauthenticated, connect } from "@turnwire/client";
+import { type AnyEvent, type Client, type ConnectOptions, Unauthenticated, connect } from "@turnwire/client";
 
 import type { Link } from "./daemon.js";
 import type { ToReader, ToTab } from "./feed_words.js";
@@ -23,6 +23,9 @@ const CHUNKS = new Set([
 ]);
 const AGAIN_MS = 2_000;
 
+/** What is used of a client. */
+export type Stream = Pick<Client, "events" | "reconnect" | "close">;
+
 interface Tab {
   readonly tell: (words: ToTab) => void;
   wanted: ReadonlySet<string>;
@@ -32,10 +35,12 @@ interface Tab {
 export class FeedReader {
   readonly #tabs = new Set<Tab>();
   #link: Link = "connecting";
-  #client: Client | undefined;
+  #client: Stream | undefined;
   #isReading = false;
   /** The stream has been opened once; from then on its cursor makes it whole. */
   #hasBegun = false;
+
+  constructor(private readonly reach: (base: string, options: ConnectOptions) => Promise<Stream> = connect) {}
 
   /** A new tab. Gives what takes its words. */
   join(tell: (words: ToTab) => void): (words: ToReader) => void {
@@ -67,9 +72,10 @@ export class FeedReader {
 
   /** A tab holds a lock as long as it lives, and there is no other sign of a tab that was killed. */
   #forgetWithLock(tab: Tab, name: string): void {
-    if (tab.name === name || !("locks" in navigator)) return;
+    const locks = globalThis.navigator?.locks;
+    if (tab.name === name || !locks) return;
     tab.name = name;
-    void navigator.locks.request(name, () => this.#tabs.delete(tab));
+    void locks.request(name, () => this.#tabs.delete(tab));
   }
 
   async #read(base: string): Promise<void> {
@@ -80,7 +86,7 @@ export class FeedReader {
       while (this.#tabs.size) {
         try {
           const onConnection = ({ state }: { readonly state: "open" | "lost" }) => this.#say(state);
-          this.#client = await connect(base, { acp: "agent", reconnectMs: Infinity, onConnection });
+          this.#client = await this.reach(base, { acp: "agent", reconnectMs: Infinity, onConnection });
           const after: { readonly after?: string } = place === undefined ? {} : { after: place };
           for await (const batch of this.#client.events(after)) {
             place = batch.place;
