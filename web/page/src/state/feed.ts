@@ -25,8 +25,13 @@ export function openFeed(base: string): Feed {
   }
   const name = `turnwire-tab-${Math.random().toString(36).slice(2)}`;
   const hello = () => say({ say: "hello", base, tab: name });
-  if ("locks" in navigator) void navigator.locks.request(name, () => new Promise(() => {}));
-  hello();
+  const isHeld = (): Promise<never> => {
+    hello();
+    return new Promise(() => {});
+  };
+  // Only then is the reader told the lock's name: one that nobody holds yet looks like that of a tab that is gone.
+  if ("locks" in navigator) void navigator.locks.request(name, isHeld);
+  else hello();
   addEventListener("pagehide", () => say({ say: "bye" }));
   addEventListener("pageshow", ({ persisted }) => {
     // Frozen and brought back as it was: what happened meanwhile was told to nobody here.
