@@ -46,6 +46,7 @@ export function Frame(props: FrameProps) {
   const { daemon, list, inbox, search, more, children } = props;
   const at = route.value.at;
   const main = useRef<HTMLElement>(null);
+  const side = useRef<HTMLElement>(null);
   const isAlone = daemon.caller.sessionId !== undefined;
   const open = useComputed(() => listedAt(route.value, list));
   const toggleSide = () => {
@@ -53,10 +54,16 @@ export function Frame(props: FrameProps) {
   };
   const showSide = () => {
     sidebar.value = "open";
-    if (matchMedia("(max-width: 719px)").matches) go({ at: "home" });
+    if (isNarrow()) go({ at: "home" });
   };
 
   useCommands(props, open, toggleSide);
+  const hasMoved = useRef(false);
+  useEffect(() => {
+    // Where one pane takes the place of the other, the focus goes with it.
+    if (hasMoved.current && isNarrow()) (at === "home" ? side : main).current?.focus();
+    hasMoved.current = true;
+  }, [at]);
   useSignalEffect(() => {
     const count = inbox.asked.value.length;
     const name = open.value ? titleOf(open.value.entry) : route.value.at === "inbox" ? "Inbox" : "";
@@ -70,7 +77,7 @@ export function Frame(props: FrameProps) {
         Skip the list
       </button>
       {!isAlone && (
-        <Sidebar daemon={daemon} list={list} search={search} onWanted={showSide}>
+        <Sidebar place={side} daemon={daemon} list={list} search={search} onWanted={showSide}>
           <a class="brand" href={hrefOf({ at: "home" })}>
             <Mark />
             turnwire
@@ -111,6 +118,11 @@ export function Frame(props: FrameProps) {
       <DialogPlace />
     </div>
   );
+}
+
+/** One pane at a time, as frame.css has it. */
+function isNarrow(): boolean {
+  return matchMedia("(max-width: 719px)").matches;
 }
 
 /** The first line of what is open. */

@@ -21,15 +21,14 @@ const SHOWS = `${LOCK} shows `;
 const TEXT = 160;
 
 const choice = kept<"off" | "on">("notifications", ["off", "on"]);
-const granted = signal(typeof Notification === "function" ? Notification.permission : "denied");
 
 /** Whether this browser can do it at all: not without TLS, but for this machine. */
 export const canNotify =
   typeof Notification === "function" && "serviceWorker" in navigator && typeof navigator.locks === "object";
 
-/** Whether the user is told. */
+/** Whether the user is told. The choice comes after the browser's permission, in whichever tab both were given. */
 export const isNotified: ReadonlySignal<boolean> = computed(
-  () => canNotify && choice.value === "on" && granted.value === "granted",
+  () => canNotify && choice.value === "on" && Notification.permission === "granted",
 );
 
 /** Ask the browser for it, or stop it. */
@@ -38,8 +37,7 @@ export async function setNotified(wanted: boolean): Promise<void> {
     choice.value = "off";
     return;
   }
-  granted.value = await Notification.requestPermission();
-  if (granted.value === "granted") {
+  if ((await Notification.requestPermission()) === "granted") {
     choice.value = "on";
     tell("You are told when a turn ends or an agent asks, while you look elsewhere.");
   } else {
@@ -82,6 +80,7 @@ function showPresence(): void {
   effect(() => {
     const at = route.value;
     if (!isSeen.value || !("sessionId" in at)) return undefined;
+    void closeEnded(at.sessionId);
     const leave = new AbortController();
     let release = () => leave.abort();
     void navigator.locks
@@ -93,6 +92,12 @@ function showPresence(): void {
       .catch(() => {});
     return () => release();
   });
+}
+
+/** Whoever looks at a session need not be told that its turn ended. */
+async function closeEnded(sessionId: string): Promise<void> {
+  const shown = (await (await navigator.serviceWorker.getRegistration(base))?.getNotifications()) ?? [];
+  for (const each of shown) if (each.tag.startsWith(`turn ${sessionId} `)) each.close();
 }
 
 async function speak(daemon: Daemon, list: SessionList, events: Parameters<typeof notesOf>[0]): Promise<void> {

@@ -1,7 +1,7 @@
 /** The list of sessions with what belongs to it: the search, the way to a new one, and those that were put away. */
 
 import { useSignal } from "@preact/signals";
-import type { ComponentChildren } from "preact";
+import type { ComponentChildren, RefObject } from "preact";
 import { useEffect, useRef } from "preact/hooks";
 
 import { Icon } from "../frame/icon.js";
@@ -14,6 +14,7 @@ import { mayCreate, openNewSession } from "./new_session.js";
 import type { SessionSearch } from "./search.js";
 
 interface SidebarProps {
+  readonly place: RefObject<HTMLElement>;
   readonly daemon: Daemon;
   readonly list: SessionList;
   readonly search: SessionSearch;
@@ -23,7 +24,7 @@ interface SidebarProps {
   readonly onWanted: () => void;
 }
 
-export function Sidebar({ daemon, list, search, children, onWanted }: SidebarProps) {
+export function Sidebar({ place, daemon, list, search, children, onWanted }: SidebarProps) {
   const rows = useRows({ list, search });
   const field = useRef<HTMLInputElement>(null);
   const words = search.words.value.trim();
@@ -55,7 +56,7 @@ export function Sidebar({ daemon, list, search, children, onWanted }: SidebarPro
     event.preventDefault();
   };
   return (
-    <aside class="side" aria-label="Sessions">
+    <aside class="side" aria-label="Sessions" tabIndex={-1} ref={place}>
       <header class="side-head">{children}</header>
       <div class="side-find">
         <div class="find" role="search">
