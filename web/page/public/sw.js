@@ -9,7 +9,12 @@ const MOST_FILES = 60;
 const scope = new URL(self.registration.scope);
 const assets = new URL("assets/", scope).href;
 
-self.addEventListener("install", () => self.skipWaiting());
+const waiting = new URL("unreachable-1.js", assets).href;
+
+self.addEventListener("install", (event) => {
+  self.skipWaiting();
+  event.waitUntil(caches.open(FILES).then((files) => files.add(waiting)));
+});
 self.addEventListener("activate", (event) => event.waitUntil(self.clients.claim()));
 
 self.addEventListener("fetch", (event) => {
@@ -30,7 +35,8 @@ async function file(request) {
   if (answer.ok) {
     await files.put(request, answer.clone());
     const all = await files.keys();
-    await Promise.all(all.slice(0, Math.max(0, all.length - MOST_FILES)).map((each) => files.delete(each)));
+    const old = all.filter((each) => each.url !== waiting).slice(0, -MOST_FILES);
+    await Promise.all(old.map((each) => files.delete(each)));
   }
   return answer;
 }
@@ -52,16 +58,16 @@ async function unreachable() {
 <meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <meta name="color-scheme" content="light dark">
-<meta http-equiv="refresh" content="5">
 <title>turnwire: not reachable</title>
 ${links.join("")}
 <main class="outside">
 <h1>The daemon is not reachable</h1>
 <p>It is not running, or there is no network between you and it. Nothing is shown until it answers, because it might not be true any more.</p>
-<p class="soft" role="status">Trying again every few seconds. <a href="">Try now</a></p>
+<p class="soft" role="status">This page comes back by itself when it does.</p>
 </main>
+<script src="${waiting}"></script>
 </html>`;
-  const policy = "default-src 'none'; style-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
+  const policy = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
   const headers = { "Content-Type": "text/html; charset=utf-8", "Content-Security-Policy": policy };
   return new Response(html, { status: 503, headers });
 }

@@ -31,7 +31,8 @@ export function start(): void {
   const ask = () => {
     if (current.peek().at !== "in" && document.visibilityState === "visible") void enter();
   };
-  if (others) others.onmessage = ask;
+  // It is known that there is a login, so also tabs that nobody looks at come in.
+  if (others) others.onmessage = () => void (current.peek().at !== "in" && enter());
   document.addEventListener("visibilitychange", ask);
   addEventListener("focus", ask);
   addEventListener("online", ask);

@@ -14,7 +14,7 @@ import { mayCreate, openNewSession } from "./new_session.js";
 import type { SessionSearch } from "./search.js";
 
 interface SidebarProps {
-  readonly place: RefObject<HTMLElement>;
+  readonly place: RefObject<HTMLElement | null>;
   readonly daemon: Daemon;
   readonly list: SessionList;
   readonly search: SessionSearch;

@@ -3,12 +3,15 @@
  * some were missed. It never reconnects by itself: that is the reader's; it only says when the tab is looked at again.
  */
 
-import { type ReadonlySignal, signal } from "@preact/signals";
+import { type ReadonlySignal, effect, signal } from "@preact/signals";
 import type { AnyEvent } from "@turnwire/client";
 
 import type { Feed, Hearing, Link } from "./daemon.js";
 import { FeedReader, sessionOf } from "./feed_reader.js";
 import type { ToReader, ToTab } from "./feed_words.js";
+
+/** How often a tab that is looked at sees whether a daemon that was lost is back. */
+const LOOK_MS = 2_000;
 
 type Hear = (events: readonly AnyEvent[]) => void;
 
@@ -44,6 +47,15 @@ export function openFeed(base: string): Feed {
   };
   document.addEventListener("visibilitychange", wake);
   addEventListener("online", wake);
+  effect(() => {
+    if (tab.link.value !== "lost") return undefined;
+    // Somebody may wait for it: a daemon that answers again is found soon, however long the reader's own pause is.
+    const look = () => {
+      if (document.visibilityState === "visible") fetch(new URL("health", base)).then(wake, () => {});
+    };
+    const timer = setInterval(look, LOOK_MS);
+    return () => clearInterval(timer);
+  });
   return tab;
 }
 
