@@ -5,6 +5,8 @@ import { useEffect, useMemo, useState } from "preact/hooks";
 
 import { Conversation } from "./conversation/conversation.js";
 import { Frame, type Shown } from "./frame/frame.js";
+import type { MenuEntry } from "./frame/menu.js";
+import { canNotify, isNotified, setNotified, startNotifications } from "./frame/notifications.js";
 import { Outside, stage } from "./frame/start.js";
 import { tellError } from "./frame/toasts.js";
 import { go, route } from "./route.js";
@@ -25,6 +27,7 @@ function Inside({ daemon }: { readonly daemon: Daemon }) {
     const list = openSessionList(daemon);
     return { daemon, list, inbox: openInbox(daemon, list), search: new SessionSearch(daemon) };
   }, [daemon]);
+  useEffect(() => startNotifications(daemon, shown.list), [shown]);
   const { sessionId } = daemon.caller;
   const at = route.value;
   useEffect(() => {
@@ -32,10 +35,21 @@ function Inside({ daemon }: { readonly daemon: Daemon }) {
     if (sessionId !== undefined && !("sessionId" in at && at.sessionId === sessionId)) go({ at: "session", sessionId });
   }, [at, sessionId]);
   return (
-    <Frame {...shown} more={() => []}>
+    <Frame {...shown} more={entries}>
       <Part shown={shown} />
     </Frame>
   );
+}
+
+/** What the browser can do for whoever wants it. */
+function entries(): MenuEntry[] {
+  const isOn = isNotified.value;
+  const all: MenuEntry[] = [];
+  if (canNotify) {
+    const words = isOn ? "Stop notifications" : "Notify me";
+    all.push({ words, icon: "bell", run: () => void setNotified(!isOn) });
+  }
+  return all.length ? [{ heading: "" }, ...all] : [];
 }
 
 function Part({ shown }: { readonly shown: Shown }): ComponentChildren {

@@ -3,6 +3,7 @@
 import { render } from "preact";
 
 import { App } from "./app.js";
+import { startWorker } from "./frame/notifications.js";
 import { startShortcuts } from "./frame/shortcuts.js";
 import { start } from "./frame/start.js";
 import { startTheme } from "./frame/theme.js";
@@ -17,6 +18,7 @@ import "./style/conversation.css";
 
 startTheme();
 startClock();
+startWorker();
 startShortcuts();
 start();
 render(<App />, document.getElementById("page")!);

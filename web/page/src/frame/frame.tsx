@@ -221,7 +221,7 @@ function Mark() {
   return (
     <svg class="mark" viewBox="0 0 32 32" aria-hidden="true">
       <rect width="32" height="32" rx="7" />
-      <path d="M7 10h13a4 4 0 0 1 0 8h-8a3 3 0 0 0 0 6h13" />
+      <path d="M7 9h13a4 4 0 0 1 0 8h-8a3 3 0 0 0 0 6h13" />
     </svg>
   );
 }

@@ -2,6 +2,9 @@
 
 import type { PermissionOption } from "@turnwire/client";
 
+import { Icon } from "../frame/icon.js";
+import { questionOf } from "../frame/notes.js";
+import { canNotify, isNotified, setNotified } from "../frame/notifications.js";
 import { ago, moment, now } from "../frame/time.js";
 import { hrefOf } from "../route.js";
 import { type Daemon, mayControl } from "../state/daemon.js";
@@ -16,6 +19,12 @@ export function InboxPane({ daemon, inbox }: { readonly daemon: Daemon; readonly
       <div class="empty">
         <p>Nothing waits for you.</p>
         <p class="soft">When an agent asks for permission or has a question, it is here and in its session.</p>
+        {canNotify && !isNotified.value && (
+          <button type="button" class="button" onClick={() => void setNotified(true)}>
+            <Icon name="bell" />
+            Notify me
+          </button>
+        )}
       </div>
     );
   }
@@ -61,11 +70,4 @@ function AskedCard({ asked, mayAnswer, onAnswer }: CardProps) {
       )}
     </div>
   );
-}
-
-/** What is asked, in a few words of the agent's. */
-export function questionOf({ title, params, toolCall }: Asked["request"]): string {
-  const { message } = (params ?? {}) as { readonly message?: unknown };
-  const words = title ?? message ?? toolCall?.title;
-  return typeof words === "string" && words ? words : "The agent asks for permission";
 }

@@ -27,6 +27,9 @@ const MOST_FOUND = 2;
 /** Rows beyond what is seen, in pixels, so that scrolling shows no holes. */
 const BEYOND = 300;
 
+/** What agents are called, by name; empty if there is one only, which then need not be named. */
+export type AgentLabels = ReadonlyMap<string, string>;
+
 interface ListProps {
   readonly daemon: Daemon;
   readonly list: SessionList;
@@ -48,7 +51,15 @@ export function useRows({ list, search }: Omit<ListProps, "daemon">): ReadonlySi
   });
 }
 
-export function SessionRows({ daemon, rows, words }: { daemon: Daemon; rows: ReadonlySignal<readonly Row[]>; words: string }) {
+interface RowsProps {
+  readonly daemon: Daemon;
+  readonly rows: ReadonlySignal<readonly Row[]>;
+  /** What is looked for. */
+  readonly words: string;
+  readonly labels: AgentLabels;
+}
+
+export function SessionRows({ daemon, rows, words, labels }: RowsProps) {
   const box = useRef<HTMLDivElement>(null);
   const seen = useSignal({ top: 0, height: 800 });
   const focused = useSignal<string | undefined>(undefined);
@@ -167,6 +178,7 @@ export function SessionRows({ daemon, rows, words }: { daemon: Daemon; rows: Rea
                 listed={row.listed}
                 found={row.found}
                 words={words}
+                label={labels.get(row.listed.entry.agent)}
                 isShown={sessionId === shownId}
                 isReachable={sessionId === reachable}
                 place={place}
@@ -186,6 +198,7 @@ interface RowProps {
   readonly listed: ListedSession;
   readonly found: readonly FoundWords[];
   readonly words: string;
+  readonly label: string | undefined;
   readonly isShown: boolean;
   readonly isReachable: boolean;
   readonly place: number;
@@ -193,7 +206,7 @@ interface RowProps {
   readonly onBlur: () => void;
 }
 
-function SessionRow({ daemon, listed, found, words, isShown, isReachable, place, onFocus, onBlur }: RowProps) {
+function SessionRow({ daemon, listed, found, words, label, isShown, isReachable, place, onFocus, onBlur }: RowProps) {
   const { entry, badge } = listed;
   const isRenamed = renaming.value?.sessionId === entry.sessionId && renaming.value.where === "list";
   const updated = Date.parse(entry.updatedAt);
@@ -204,6 +217,7 @@ function SessionRow({ daemon, listed, found, words, isShown, isReachable, place,
       <a
         class={isShown ? "row-link shown" : "row-link"}
         href={hrefOf({ at: "session", sessionId: entry.sessionId })}
+        aria-label={[title, badgeWords(listed), label, folderOf(entry.cwd), ago(updated, now.value)].filter(Boolean).join(", ")}
         aria-current={isShown ? "page" : undefined}
         tabIndex={isReachable ? 0 : -1}
         data-place={place}
@@ -222,7 +236,7 @@ function SessionRow({ daemon, listed, found, words, isShown, isReachable, place,
             {badgeWords(listed)}
           </span>
           {entry.archived && <span>Archived</span>}
-          <span>{entry.agent}</span>
+          {label !== undefined && <span>{label}</span>}
           <span title={entry.cwd}>{folderOf(entry.cwd)}</span>
         </span>
         {found.map((each, index) => (

@@ -1,14 +1,15 @@
 /** The list of sessions with what belongs to it: the search, the way to a new one, and those that were put away. */
 
-import { useEffect, useRef } from "preact/hooks";
+import { useSignal } from "@preact/signals";
 import type { ComponentChildren } from "preact";
+import { useEffect, useRef } from "preact/hooks";
 
 import { Icon } from "../frame/icon.js";
 import { onShortcut } from "../frame/shortcuts.js";
 import { go } from "../route.js";
 import type { Daemon } from "../state/daemon.js";
 import type { SessionList } from "../state/session_list.js";
-import { SessionRows, useRows } from "./list.js";
+import { type AgentLabels, SessionRows, useRows } from "./list.js";
 import { mayCreate, openNewSession } from "./new_session.js";
 import type { SessionSearch } from "./search.js";
 
@@ -26,6 +27,16 @@ export function Sidebar({ daemon, list, search, children, onWanted }: SidebarPro
   const rows = useRows({ list, search });
   const field = useRef<HTMLInputElement>(null);
   const words = search.words.value.trim();
+  const labels = useSignal<AgentLabels>(new Map());
+  useEffect(() => {
+    // Names for the eye only, so nothing is said if they cannot be had.
+    void daemon.client.agents().then(
+      (agents) => {
+        if (agents.length > 1) labels.value = new Map(agents.map((each) => [each.name, each.label]));
+      },
+      () => {},
+    );
+  }, []);
   const isArchive = list.archived.value;
   useEffect(
     () =>
@@ -55,7 +66,7 @@ export function Sidebar({ daemon, list, search, children, onWanted }: SidebarPro
             class="field"
             type="search"
             aria-label="Search sessions"
-            placeholder="Search titles and text"
+            placeholder="Search"
             value={search.words}
             onInput={(event) => (search.words.value = event.currentTarget.value)}
             onKeyDown={press}
@@ -77,7 +88,7 @@ export function Sidebar({ daemon, list, search, children, onWanted }: SidebarPro
         </div>
       )}
       {rows.value.length > 0 ? (
-        <SessionRows daemon={daemon} rows={rows} words={words} />
+        <SessionRows daemon={daemon} rows={rows} words={words} labels={labels.value} />
       ) : (
         <p class="side-empty soft">{emptyWords(list, search)}</p>
       )}

@@ -1,0 +1,177 @@
+/** The frame's pure parts: finding by letters, keys, what is worth a notification, time in words. */
+
+import assert from "node:assert/strict";
+import { test } from "node:test";
+
+import type { AnyEvent } from "@turnwire/client";
+
+import { offer, commands } from "../src/frame/commands.js";
+import { fuzzyMatch } from "../src/frame/fuzzy.js";
+import { notesOf, twoOptions } from "../src/frame/notes.js";
+import { SHORTCUTS, keysInWords, keysOf, shortcutOf } from "../src/frame/shortcuts.js";
+import { ago } from "../src/frame/time.js";
+
+const NOBODY: ReadonlySet<string> = new Set();
+
+function best(query: string, ...texts: string[]): string | undefined {
+  const found = texts.flatMap((text) => {
+    const match = fuzzyMatch(query, text);
+    return match ? [{ text, score: match.score }] : [];
+  });
+  return found.sort((a, b) => b.score - a.score)[0]?.text;
+}
+
+function pressed(key: string, more: object = {}) {
+  return { key, ctrlKey: false, metaKey: false, altKey: false, ...more };
+}
+
+function event(type: string, data: object): AnyEvent {
+  return { id: 1, v: 1, type, data: { sessionId: "s1", ...data } } as AnyEvent;
+}
+
+const asked = (requestId: string, sessionId = "s1") =>
+  event("permission_request", { sessionId, requestId, method: "session/request_permission", params: {}, title: "Run it" });
+const ended = (more: object = {}) => event("turn_complete", { promptId: "p1", stopReason: "end_turn", ending: "response", ...more });
+
+// -- finding -------------------------------------------------------------------------------------------------
+
+test("letters are found in their order only", () => {
+  assert.ok(fuzzyMatch("nse", "New session"));
+  assert.equal(fuzzyMatch("esn", "New"), undefined);
+  assert.equal(fuzzyMatch("xyz", "New session"), undefined);
+});
+
+test("the starts of words are meant before letters inside of them", () => {
+  assert.equal(best("ns", "Answers", "New session"), "New session");
+  assert.equal(best("th", "Fix the path", "Theme: dark"), "Theme: dark");
+});
+
+test("each word of a query is found by itself, in any order", () => {
+  assert.ok(fuzzyMatch("session new", "New session"));
+  assert.equal(fuzzyMatch("session old", "New session"), undefined);
+});
+
+test("of two that match alike the shorter one comes first", () => {
+  assert.equal(best("inbox", "Go to inbox of everything", "Go to inbox"), "Go to inbox");
+});
+
+test("the places of the letters are told in order, each once", () => {
+  assert.deepEqual(fuzzyMatch("ses new", "New session")?.places, [0, 1, 2, 4, 5, 6]);
+  assert.deepEqual(fuzzyMatch("", "New session")?.places, []);
+});
+
+// -- commands and keys ---------------------------------------------------------------------------------------
+
+test("commands are offered until they are withdrawn, the newest offer first", () => {
+  const command = (words: string) => ({ words, group: "", run: () => {} });
+  const withdrawFirst = offer([command("first")]);
+  const withdrawSecond = offer([command("second"), command("third")]);
+  assert.deepEqual(commands.value.map((each) => each.words), ["second", "third", "first"]);
+  withdrawSecond();
+  withdrawSecond();
+  assert.deepEqual(commands.value.map((each) => each.words), ["first"]);
+  withdrawFirst();
+});
+
+test("no two shortcuts have the same keys or the same action, and each has words", () => {
+  assert.equal(new Set(SHORTCUTS.map((each) => each.keys)).size, SHORTCUTS.length);
+  assert.equal(new Set(SHORTCUTS.map((each) => each.action)).size, SHORTCUTS.length);
+  for (const each of SHORTCUTS) assert.ok(each.words, each.keys);
+});
+
+test("every shortcut is written as its keys are read", () => {
+  for (const each of SHORTCUTS) {
+    const key = each.keys.replace(/^mod\+/, "");
+    assert.equal(keysOf(pressed(key, { ctrlKey: each.keys.startsWith("mod+") })), each.keys);
+  }
+});
+
+test("a key does nothing while somebody types, but with Ctrl or Cmd it does", () => {
+  assert.equal(shortcutOf(pressed("n"), "page", true)?.action, "new_session");
+  assert.equal(shortcutOf(pressed("n"), "field", true), undefined);
+  assert.equal(shortcutOf(pressed("n"), "dialog", true), undefined);
+  assert.equal(shortcutOf(pressed("k", { metaKey: true }), "field", true)?.action, "palette");
+  assert.equal(shortcutOf(pressed("k", { ctrlKey: true, isComposing: true }), "field", true), undefined);
+});
+
+test("keys without Ctrl can be turned off, and the others stay", () => {
+  assert.equal(shortcutOf(pressed("j"), "page", false), undefined);
+  assert.equal(shortcutOf(pressed("k", { ctrlKey: true }), "page", false)?.action, "palette");
+});
+
+test("Ctrl with a key that means something alone means nothing", () => {
+  assert.equal(shortcutOf(pressed("n", { ctrlKey: true }), "page", true), undefined);
+  assert.equal(shortcutOf(pressed("n", { altKey: true }), "page", true), undefined);
+});
+
+test("keys are told as they are called on the machine", () => {
+  assert.equal(keysInWords("mod+k", false), "Ctrl K");
+  assert.equal(keysInWords("mod+k", true), "⌘ K");
+  assert.equal(keysInWords("?", false), "?");
+});
+
+// -- notifications -------------------------------------------------------------------------------------------
+
+test("a turn that ended and a question that waits are told", () => {
+  const { raised } = notesOf([asked("r1"), ended()], NOBODY);
+  assert.deepEqual(raised.map((each) => each.about), ["asked", "ended"]);
+  assert.equal(raised[0]?.text, "Run it");
+});
+
+test("a session that somebody looks at raises nothing, and others do", () => {
+  const { raised } = notesOf([asked("r1"), asked("r2", "s2"), ended()], new Set(["s1"]));
+  assert.deepEqual(raised.map((each) => each.sessionId), ["s2"]);
+});
+
+test("a question that was answered already is not told, and one that is shown is closed", () => {
+  const resolved = event("permission_resolved", { requestId: "r1", end: "answered", answer: {} });
+  const { raised, over } = notesOf([asked("r1"), resolved], NOBODY);
+  assert.deepEqual(raised, []);
+  assert.deepEqual(over, notesOf([asked("r1")], NOBODY).raised.map((each) => each.tag));
+});
+
+test("the end of a turn that somebody stopped, or that was never one of its own, is not told", () => {
+  for (const ending of ["cancelled", "removed", "joined", "settled"]) {
+    assert.deepEqual(notesOf([ended({ ending })], NOBODY).raised, []);
+  }
+  assert.deepEqual(notesOf([ended({ stopReason: "cancelled" })], NOBODY).raised, []);
+});
+
+test("a turn that failed says why", () => {
+  const failed = event("turn_error", { promptId: "p1", code: "agent_exited", message: "the agent ended" });
+  const [note] = notesOf([failed], NOBODY).raised;
+  assert.equal(note?.about, "failed");
+  assert.equal(note?.text, "the agent ended");
+});
+
+test("silence and chunks raise nothing", () => {
+  const chunk = event("session_update", { update: { sessionUpdate: "agent_message_chunk", content: { type: "text", text: "" } } });
+  assert.deepEqual(notesOf([chunk, event("state_changed", { promptId: "p1", state: "running" })], NOBODY), { raised: [], over: [] });
+});
+
+test("the same thing has the same tag in every tab", () => {
+  assert.equal(notesOf([ended()], NOBODY).raised[0]?.tag, notesOf([ended()], NOBODY).raised[0]?.tag);
+  assert.notEqual(notesOf([asked("r1")], NOBODY).raised[0]?.tag, notesOf([asked("r2")], NOBODY).raised[0]?.tag);
+});
+
+test("a notification has the first answer, and the first that refuses", () => {
+  const option = (optionId: string, kind: string) => ({ optionId, kind, name: optionId });
+  const all = [option("once", "allow_once"), option("always", "allow_always"), option("no", "reject_once")];
+  assert.deepEqual(twoOptions(all).map((each) => each.optionId), ["once", "no"]);
+  assert.deepEqual(twoOptions(all.slice(0, 2)).map((each) => each.optionId), ["once", "always"]);
+  assert.deepEqual(twoOptions(all.slice(0, 1)).map((each) => each.optionId), ["once"]);
+});
+
+// -- time ----------------------------------------------------------------------------------------------------
+
+test("how long ago something was takes a few characters", () => {
+  const now = Date.parse("2026-11-17T12:00:00Z");
+  const before = (minutes: number) => ago(now - minutes * 60_000, now);
+  assert.equal(before(0.5), "now");
+  assert.equal(before(-5), "now");
+  assert.equal(before(59), "59 min");
+  assert.equal(before(60), "1 h");
+  assert.equal(before(60 * 24 * 2), "2 d");
+  assert.match(before(60 * 24 * 30), /^\d+ Oct$/);
+  assert.match(before(60 * 24 * 400), /^\d+ Oct 2025$/);
+});

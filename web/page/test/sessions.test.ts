@@ -1,0 +1,97 @@
+/** The list of sessions: groups, badges, names, marked words. */
+
+import assert from "node:assert/strict";
+import { test } from "node:test";
+
+import type { SessionEntry } from "@turnwire/client";
+
+import { BADGES, badgeWords, folderOf, titleOf } from "../src/sessions/badge.js";
+import { markedParts, rowsOf } from "../src/sessions/groups.js";
+import type { Badge, ListedSession } from "../src/state/session_list.js";
+
+// Noon, in whatever zone the test runs.
+const NOW = new Date(2026, 10, 17, 12).getTime();
+const HOUR = 3_600_000;
+
+function listed(sessionId: string, badge: Badge, hoursAgo: number, more: Partial<SessionEntry> = {}): ListedSession {
+  const entry = {
+    sessionId,
+    updatedAt: new Date(NOW - hoursAgo * HOUR).toISOString(),
+    permissionCount: 0,
+    queuedCount: 0,
+    backgroundCount: 0,
+    runningChildCount: 0,
+    ...more,
+  } as SessionEntry;
+  return { entry, badge };
+}
+
+function shown(...sessions: ListedSession[]): string[] {
+  return rowsOf(sessions, NOW).map((row) => (row.row === "heading" ? `${row.words} ${row.count}` : row.listed.entry.sessionId));
+}
+
+test("those that need you come first, then those at work, then the rest by day", () => {
+  const rows = shown(listed("a", "idle", 1), listed("b", "working", 2), listed("c", "needs_you", 30), listed("d", "closed", 20));
+  assert.deepEqual(rows, ["Needs you 1", "c", "Working 1", "b", "Today 1", "a", "Yesterday 1", "d"]);
+});
+
+test("inside of a group the order stays", () => {
+  assert.deepEqual(shown(listed("a", "working", 1), listed("b", "queued", 2), listed("c", "stalled", 3)), [
+    "Working 3",
+    "a",
+    "b",
+    "c",
+  ]);
+});
+
+test("days begin at midnight, not a day ago", () => {
+  assert.deepEqual(shown(listed("a", "idle", 11.9), listed("b", "idle", 12.1), listed("c", "idle", 36.1)), [
+    "Today 1",
+    "a",
+    "Yesterday 1",
+    "b",
+    "Sunday 1",
+    "c",
+  ]);
+});
+
+test("older ones are grouped by month", () => {
+  assert.deepEqual(shown(listed("a", "idle", 24 * 20), listed("b", "idle", 24 * 25)), ["October 2026 2", "a", "b"]);
+});
+
+test("nothing listed is nothing shown", () => {
+  assert.deepEqual(shown(), []);
+});
+
+test("every badge has a word, a colour, a shape and a reason, and no two the same word or shape", () => {
+  const all = Object.values(BADGES);
+  for (const each of all) assert.ok(each.word && each.tone && each.shape && each.why);
+  assert.equal(new Set(all.map((each) => each.word)).size, all.length);
+  assert.equal(new Set(all.map((each) => each.shape)).size, all.length);
+});
+
+test("a badge counts where there are several", () => {
+  assert.equal(badgeWords(listed("a", "needs_you", 0, { permissionCount: 1 })), "Needs you");
+  assert.equal(badgeWords(listed("a", "needs_you", 0, { permissionCount: 3 })), "Needs you (3)");
+  assert.equal(badgeWords(listed("a", "background", 0, { backgroundCount: 1, runningChildCount: 1 })), "In background (2)");
+  assert.equal(badgeWords(listed("a", "working", 0, { queuedCount: 4 })), "Working");
+});
+
+test("a session without a title is told by its id", () => {
+  assert.equal(titleOf({ sessionId: "s_0123456789", title: " Mend it " }), "Mend it");
+  assert.equal(titleOf({ sessionId: "s_0123456789" }), "Untitled 012345");
+  assert.equal(titleOf({ sessionId: "s_0123456789", title: " " }), "Untitled 012345");
+});
+
+test("a folder is called by its last name", () => {
+  assert.equal(folderOf("/srv/projects/turnwire/"), "turnwire");
+  assert.equal(folderOf("C:\\work\\page"), "page");
+  assert.equal(folderOf("/"), "/");
+});
+
+test("words that were looked for are marked, in large and small letters, whatever signs they have", () => {
+  const marked = (text: string, search: string) => markedParts(text, search).map((part) => (part.isMarked ? `[${part.text}]` : part.text));
+  assert.deepEqual(marked("The Parser parses", "pars"), ["The ", "[Pars]", "er ", "[pars]", "es"]);
+  assert.deepEqual(marked("a.b (c)", "( ."), ["a", "[.]", "b ", "[(]", "c)"]);
+  assert.deepEqual(marked("nothing", ""), ["nothing"]);
+});
