@@ -4,5 +4,6 @@ import { render } from "preact";
 
 import "./style/tokens.css";
 import "./style/base.css";
+import "./style/inspector.css";
 
 render(<main>turnwire</main>, document.getElementById("page")!);
