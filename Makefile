@@ -5,6 +5,7 @@ BIN := $(VENV)/bin
 SERVING := $(VENV)/.serving
 STAMP := $(VENV)/.installed
 DOCS := $(VENV)/.docs
+MODULES := web/node_modules/.package-lock.json
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 WORKERS ?= 3
 TESTS ?=
@@ -13,7 +14,7 @@ FUZZ_EXAMPLES ?= 200
 AGENTS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help serve test check docs bench walk fuzz peers web agents fix clean
+.PHONY: help serve test check docs bench walk fuzz peers web page agents fix clean
 
 help: ## list the commands
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -75,9 +76,16 @@ docs: $(DOCS) ## build the documentation as a site in build/docs; a link that le
 peers: $(STAMP) ## install the official ACP SDKs that the interop tests and the bench talk to
 	PYTHON=$(PYTHON) scripts/install_peers.sh
 
-web: ## install the tools of web/ and build the TypeScript client
+# npm writes it when all is installed.
+$(MODULES): web/package-lock.json
 	npm --prefix web ci --silent
+	@touch $@
+
+web: $(MODULES) ## install the tools of web/ and build the TypeScript client
 	npm --prefix web run --silent build
+
+page: $(MODULES) ## build the page into the package, where it is kept: serving needs no Node
+	npm --prefix web run --silent page
 
 agents: $(STAMP) ## run the known agents of npm and PyPI behind a daemon, or some: make agents AGENTS=claude,codex
 	$(BIN)/python -m realagents $(AGENTS)

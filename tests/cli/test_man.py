@@ -1,4 +1,4 @@
-"""The manual page: it tells of every command, the programs that show it take it, and a wheel brings it along."""
+"""The manual page: it tells of every command, the programs that show it take it; what a wheel brings along."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from tests.cli.test_help import named_commands
 
+from turnwire.server.routes.page import FOLDER
 from turnwire.testing.patience import WAIT_S
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -70,6 +71,18 @@ def test_a_wheel_has_the_page_where_man_looks_for_it_and_the_viewer_with_its_lic
         assert archive.read(page) == PAGE.read_bytes()
     viewer = "turnwire/server/routes/swagger-ui/"
     assert {f"{viewer}LICENSE", f"{viewer}NOTICE", f"{viewer}swagger-ui-bundle.js"} <= set(names)
+
+
+def test_a_wheel_has_every_file_of_the_built_page(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        found = {
+            each.removeprefix("turnwire/server/page/"): archive.read(each)
+            for each in archive.namelist()
+            if each.startswith("turnwire/server/page/")
+        }
+    kept = {path.relative_to(FOLDER).as_posix(): path.read_bytes() for path in FOLDER.rglob("*") if path.is_file()}
+    assert found == kept
+    assert "index.html" in found
 
 
 def test_a_wheel_stays_small(wheel: Path) -> None:

@@ -12,9 +12,10 @@ from pathlib import Path
 
 import anyio
 import pytest
+from playwright.async_api import Browser, Page, expect
 from tests.interop.peers import PEERS, ROOT, absent
 from tests.patience import LONG_S
-from tests.support.browser import need_browser, running_browser
+from tests.support.browser import watched
 from tests.support.cut_proxy import cutting
 from tests.support.daemons import TOKEN, running_daemon
 
@@ -34,11 +35,6 @@ def node() -> str:
     if not (COMPILER / ".installed").exists():
         absent(f"{COMPILER.relative_to(ROOT)} is not there; run: make peers")
     return str(NODE)
-
-
-@pytest.fixture
-def browser_program() -> str:
-    return need_browser()
 
 
 async def run_node(node: str, *words: str, **env: str) -> tuple[int, str]:
@@ -112,40 +108,36 @@ def pages(folder: Path) -> Generator[str]:
             thread.join()
 
 
-async def test_the_page_prompts_asks_its_reader_and_shows_the_end(browser_program: str, tmp_path: Path) -> None:
+async def fill_in(page: Page, origin: str, url: str, text: str) -> None:
+    """Open the example's page, and send a prompt by it."""
+    await page.goto(f"{origin}/index.html")
+    await page.locator("[name=url]").fill(url)
+    await page.locator("[name=token]").fill(TOKEN)
+    await page.locator("[name=text]").fill(text)
+    await page.locator("form button").click()
+
+
+async def test_the_page_prompts_asks_its_reader_and_shows_the_end(browser: Browser, tmp_path: Path) -> None:
     with anyio.fail_after(LONG_S), pages(BROWSER) as origin:
         async with (
             running_daemon(tmp_path / "d", allow_origin=(origin,)) as daemon,
-            running_browser(tmp_path / "browser") as browser,
+            watched(browser, origin, daemon.url) as (context, _),
         ):
-            page = await browser.page()
-            await page.open(f"{origin}/index.html")
-            await page.run("document.querySelector('[name=url]').value = ''")
-            await page.write("[name=url]", daemon.url)
-            await page.write("[name=token]", TOKEN)
-            await page.write("[name=text]", SCRIPT)
-            await page.click("form button")
-            await page.until("document.querySelector('fieldset:not([hidden])')")
-            assert "tool" in await page.text("fieldset")
-            await page.click("[data-option=allow_once]")
-            await page.until("document.querySelector('#end').innerText")
-            assert await page.text("#end") == "end_turn"
-            assert await page.text("output") == "word word word selected allow_once done"
-            assert await page.run("document.querySelector('fieldset').hidden")
-            assert page.complaints == []
+            page = await context.new_page()
+            await fill_in(page, origin, daemon.url, SCRIPT)
+            await expect(page.locator("fieldset")).to_contain_text("tool")
+            await page.locator("[data-option=allow_once]").click()
+            await expect(page.locator("#end")).to_have_text("end_turn")
+            await expect(page.locator("output")).to_have_text("word word word selected allow_once done")
+            await expect(page.locator("fieldset")).to_be_hidden()
 
 
-async def test_a_page_that_was_not_let_in_is_told_and_gets_nothing(browser_program: str, tmp_path: Path) -> None:
+async def test_a_page_that_was_not_let_in_is_told_and_gets_nothing(browser: Browser, tmp_path: Path) -> None:
     with anyio.fail_after(LONG_S), pages(BROWSER) as origin:
-        async with running_daemon(tmp_path / "d") as daemon, running_browser(tmp_path / "browser") as browser:
-            page = await browser.page()
-            await page.open(f"{origin}/index.html")
-            await page.run("document.querySelector('[name=url]').value = ''")
-            await page.write("[name=url]", daemon.url)
-            await page.write("[name=token]", TOKEN)
-            await page.write("[name=text]", "hello")
-            await page.click("form button")
-            await page.until("document.querySelector('#end').innerText")
-            assert "failed" in await page.text("#end")
+        async with running_daemon(tmp_path / "d") as daemon, watched(browser) as (context, watch):
+            watch.expect("CORS policy|net::ERR_FAILED")
+            page = await context.new_page()
+            await fill_in(page, origin, daemon.url, "hello")
+            await expect(page.locator("#end")).to_contain_text("failed")
             async with daemon.client() as http:
                 assert (await http.get("/session")).json()["sessions"] == []

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import anyio
 import pytest
+from playwright.async_api import Browser, Page, expect
 from tests.patience import LONG_S
-from tests.support.browser import Page, need_browser, running_browser
+from tests.support.browser import watched
 from tests.support.daemons import Running, running_daemon
 
 from turnwire.cli.browser import start_browser
@@ -17,21 +19,16 @@ from turnwire.cli.browser import start_browser
 pytestmark = [pytest.mark.anyio, pytest.mark.requirement("G13")]
 
 
-@pytest.fixture
-def browser_program() -> str:
-    return need_browser()
-
-
 @asynccontextmanager
-async def opened(tmp_path: Path) -> AsyncGenerator[tuple[Running, Page]]:
+async def opened(browser: Browser, tmp_path: Path, **settings: Any) -> AsyncGenerator[tuple[Running, Page]]:
     with anyio.fail_after(LONG_S):
-        async with running_daemon(tmp_path / "d") as running, running_browser(tmp_path / "browser") as browser:
-            yield running, await browser.page()
+        async with running_daemon(tmp_path / "d", **settings) as running, watched(browser) as (context, watch):
+            watch.expect("401")
+            yield running, await context.new_page()
 
 
-@pytest.mark.usefixtures("browser_program")
 async def test_the_file_that_a_browser_is_started_with_logs_it_in(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    browser: Browser, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     started: list[str] = []
 
@@ -40,20 +37,38 @@ async def test_the_file_that_a_browser_is_started_with_logs_it_in(
         return True
 
     monkeypatch.setattr("webbrowser.open", start)
-    async with opened(tmp_path) as (running, page):
+    async with opened(browser, tmp_path) as (running, page):
         link = running.daemon.login.login_link(running.url)
         assert start_browser(link, {"HOME": str(tmp_path), "DISPLAY": ":0"})
-        await page.ask("Page.navigate", url=started[0])
-        await page.until("document.body.innerText.includes('You are logged in')")
-        assert await page.run("location.href") == f"{running.url}/login"
+        await page.goto(started[0])
+        await page.wait_for_url(f"{running.url}/")
+        told = await page.request.get(f"{running.url}/capabilities")
+        assert (await told.json())["caller"]["role"] == "owner"
 
 
-@pytest.mark.usefixtures("browser_program")
-async def test_a_share_link_lets_a_browser_read_its_session_and_no_more(tmp_path: Path) -> None:
-    async with opened(tmp_path) as (running, page), running.client() as owner:
+async def test_a_share_link_lets_a_browser_read_its_session_and_no_more(browser: Browser, tmp_path: Path) -> None:
+    async with opened(browser, tmp_path) as (running, page), running.client() as owner:
         session_id = (await owner.post("/session")).json()["sessionId"]
-        await page.open((await owner.post(f"/session/{session_id}/share")).json()["url"])
-        await page.until("document.body.innerText.includes('You are logged in')")
-        asked = "Promise.all(%s.map(([method, path]) => fetch(path, {method}).then(reply => reply.status)))"
-        paths = [["GET", f"/session/{session_id}"], ["POST", f"/session/{session_id}/cancel"], ["GET", "/tokens"]]
-        assert await page.run(asked % paths) == [200, 403, 403]
+        await page.goto((await owner.post(f"/session/{session_id}/share")).json()["url"])
+        await page.wait_for_url(f"{running.url}/")
+        # Asked beside the page, with its cookies: a refusal would be an error on its console.
+        own = {"Origin": running.url}
+        answers = [
+            await page.request.get(f"{running.url}/session/{session_id}"),
+            await page.request.post(f"{running.url}/session/{session_id}/cancel", headers=own),
+            await page.request.get(f"{running.url}/tokens"),
+        ]
+        assert [each.status for each in answers] == [200, 403, 403]
+
+
+async def test_a_link_that_was_used_says_so_where_it_is(browser: Browser, tmp_path: Path) -> None:
+    async with opened(browser, tmp_path) as (running, page):
+        await page.goto(f"{running.url}/login#used")
+        await expect(page.locator("body")).to_contain_text("This link was used")
+        await expect(page).to_have_url(f"{running.url}/login")
+
+
+async def test_without_the_page_a_login_says_what_it_is_good_for(browser: Browser, tmp_path: Path) -> None:
+    async with opened(browser, tmp_path, page=False) as (running, page):
+        await page.goto(running.daemon.login.login_link(running.url))
+        await expect(page.locator("body")).to_contain_text("You are logged in")

@@ -10,8 +10,9 @@ from pathlib import Path
 
 import anyio
 import pytest
+from playwright.async_api import Browser, Page, expect
 from tests.patience import LONG_S
-from tests.support.browser import Page, need_browser, running_browser
+from tests.support.browser import Watch, watched
 from tests.support.daemons import Running, running_daemon
 
 from turnwire.server.routes.table import ENDPOINTS
@@ -20,30 +21,28 @@ from turnwire.server.routes.viewer import FOLDER
 pytestmark = [pytest.mark.anyio]
 
 TRY_IT = "#operations-session-get_session"
-SESSIONS = "document.querySelector('#operations-session-get_session .live-responses-table')?.innerText"
-
-
-@pytest.fixture
-def browser_program() -> str:
-    return need_browser()
 
 
 @asynccontextmanager
-async def opened(tmp_path: Path) -> AsyncGenerator[tuple[Running, Page]]:
+async def opened(browser: Browser, tmp_path: Path) -> AsyncGenerator[tuple[Running, Page, Watch]]:
     with anyio.fail_after(LONG_S):
-        async with running_daemon(tmp_path / "d") as running, running_browser(tmp_path / "browser") as browser:
-            page = await browser.page()
-            await page.open(f"{running.url}/docs")
-            await page.until("document.querySelector('.opblock')")
-            yield running, page
+        async with (
+            running_daemon(tmp_path / "d") as running,
+            watched(browser, running.url) as (context, watch),
+        ):
+            page = await context.new_page()
+            await page.goto(f"{running.url}/docs")
+            await expect(page.locator(".opblock").first).to_be_visible()
+            yield running, page, watch
 
 
-async def try_sessions(page: Page) -> str:
-    """Call `GET /session` by the page's own buttons; gives what it shows of the answer."""
-    await page.click(f"{TRY_IT} .opblock-summary-control")
-    await page.click(f"{TRY_IT} .try-out__btn")
-    await page.click(f"{TRY_IT} .execute")
-    return await page.until(SESSIONS)
+async def try_sessions(page: Page, status: str) -> None:
+    """Call `GET /session` by the page's own buttons; it shows the answer."""
+    route = page.locator(TRY_IT)
+    await route.locator(".opblock-summary-control").click()
+    await route.locator(".try-out__btn").click()
+    await route.locator(".execute").click()
+    await expect(route.locator(".live-responses-table")).to_contain_text(status)
 
 
 def test_every_file_of_the_viewer_is_the_one_that_its_note_names() -> None:
@@ -74,31 +73,27 @@ async def test_the_page_is_off_with_rest(tmp_path: Path) -> None:
         assert (await http.get("/docs")).status_code == 404
 
 
-@pytest.mark.usefixtures("browser_program")
-async def test_a_browser_shows_every_route_and_asks_nobody_else(tmp_path: Path) -> None:
-    async with opened(tmp_path) as (running, page):
-        assert await page.run("document.querySelectorAll('.opblock').length") == len(ENDPOINTS)
-        assert page.complaints == []
-        assert [each for each in page.requests if not each.startswith(f"{running.url}/")] == []
+async def test_a_browser_shows_every_route_and_asks_nobody_else(browser: Browser, tmp_path: Path) -> None:
+    async with opened(browser, tmp_path) as (_, page, watch):
+        await expect(page.locator(".opblock")).to_have_count(len(ENDPOINTS))
+        assert watch.requests
 
 
-@pytest.mark.usefixtures("browser_program")
-async def test_a_token_given_to_the_page_lets_its_user_try_a_route(tmp_path: Path) -> None:
-    async with opened(tmp_path) as (running, page):
-        assert "401" in await try_sessions(page)
-        await page.click(".auth-wrapper .authorize")
-        await page.write("#auth-bearer-value", running.token)
-        await page.click(".auth-container .authorize")
-        await page.click(f"{TRY_IT} .execute")
-        await page.until(f"{SESSIONS}.includes('200')")
-        assert all("401" in each for each in page.complaints), page.complaints
+async def test_a_token_given_to_the_page_lets_its_user_try_a_route(browser: Browser, tmp_path: Path) -> None:
+    async with opened(browser, tmp_path) as (running, page, watch):
+        watch.expect("401")
+        await try_sessions(page, "401")
+        await page.locator(".auth-wrapper .authorize").first.click()
+        await page.locator("#auth-bearer-value").fill(running.token)
+        await page.locator(".auth-container .authorize").click()
+        await page.locator(".auth-container .btn-done").click()
+        await page.locator(f"{TRY_IT} .execute").click()
+        await expect(page.locator(f"{TRY_IT} .live-responses-table")).to_contain_text("200")
 
 
-@pytest.mark.usefixtures("browser_program")
-async def test_a_login_lets_the_browser_try_a_route_without_a_token(tmp_path: Path) -> None:
-    async with opened(tmp_path) as (running, page):
-        await page.open(running.daemon.login.login_link(running.url))
-        await page.until("document.body.innerText.includes('You are logged in')")
-        await page.open(f"{running.url}/docs")
-        assert "200" in await try_sessions(page)
-        assert page.complaints == []
+async def test_a_login_lets_the_browser_try_a_route_without_a_token(browser: Browser, tmp_path: Path) -> None:
+    async with opened(browser, tmp_path) as (running, page, _):
+        await page.goto(running.daemon.login.login_link(running.url))
+        await page.wait_for_url(f"{running.url}/")
+        await page.goto(f"{running.url}/docs")
+        await try_sessions(page, "200")

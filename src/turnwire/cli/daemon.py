@@ -234,7 +234,7 @@ def _lines(daemon: Daemon, url: str) -> list[tuple[str, str]]:
         ("data", "in memory, gone at the end" if settings.data is None else str(settings.data)),
         ("token", _token(daemon)),
     ]
-    if settings.page:
+    if settings.page and settings.rest:
         hint = "" if settings.no_auth else "  (works once, for ten minutes; then turnwire login)"
         lines.insert(0, ("page", f"{_page(daemon, url)}{hint}"))
     return lines

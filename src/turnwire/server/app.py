@@ -1,6 +1,6 @@
-"""The ASGI application: REST and ACP behind the access middleware. Mount it in any ASGI app, or serve it alone.
+"""The ASGI application: REST, ACP and the page behind the access middleware. Mount it, or serve it alone.
 
-Each of the two can be off; what tells the daemon's health is always there. Whoever opened the daemon closes it.
+Each of them can be off; what tells the daemon's health is always there. Whoever opened the daemon closes it.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from turnwire.server.acp.websocket import Sockets
 from turnwire.server.daemon import Daemon
 from turnwire.server.endpoint import Endpoint, PathOfEndpoints
 from turnwire.server.refusals import refuse_entry
+from turnwire.server.routes import page
 from turnwire.server.routes.table import ALWAYS, ENDPOINTS
 
 
@@ -30,6 +31,8 @@ def create_app(daemon: Daemon) -> ASGIApp:
     """What the daemon serves, as its settings say."""
     settings = daemon.settings
     endpoints = list(ENDPOINTS if settings.rest else ALWAYS)
+    if not settings.page:
+        endpoints = [each for each in endpoints if each not in page.ENDPOINTS]
     routes: list[BaseRoute] = []
     if settings.acp:
         connections = AcpConnections(daemon)

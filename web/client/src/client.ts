@@ -9,12 +9,18 @@ import { Http, segment } from "./http.js";
 import { randomId } from "./ids.js";
 import type {
   Capabilities,
+  ChildTranscript,
   HostedAgent,
+  LogPart,
   NewSession,
+  NewShare,
   SessionEntry,
   SessionFilter,
   SessionOpened,
   SessionPage,
+  SessionSnapshot,
+  Share,
+  Transcript,
 } from "./rest.js";
 import { Session, type SessionParts } from "./session.js";
 import { DirectEvents, type EventSourceOf, type Position, type Shape } from "./source.js";
@@ -44,6 +50,14 @@ export interface ConnectOptions {
   readonly onHandlerError?: (error: unknown) => void;
   /** Time and chance, for tests. */
   readonly clock?: Clock;
+}
+
+/** Which items of a transcript, and in whose words. */
+export interface PageWanted {
+  readonly limit?: number;
+  /** `before` of a page. */
+  readonly before?: number;
+  readonly acp?: Shape;
 }
 
 const PAGE = 100;
@@ -138,6 +152,55 @@ export class Client {
     return found;
   }
 
+  /** Where a session stands, with what waits. */
+  snapshot(sessionId: string, { acp = this.#parts.shape }: { readonly acp?: Shape } = {}): Promise<SessionSnapshot> {
+    return this.request("GET", `/session/${segment(sessionId)}?acp=${acp}`);
+  }
+
+  /** What was said and done: all of it, or with `limit` the newest items, or those before a place. */
+  transcript(sessionId: string, wanted: PageWanted = {}): Promise<Transcript> {
+    return this.request("GET", `/session/${segment(sessionId)}/transcript?${this.#query(wanted)}`);
+  }
+
+  /** The same of a child session. */
+  childTranscript(sessionId: string, childId: string, wanted: PageWanted = {}): Promise<ChildTranscript> {
+    const path = `/session/${segment(sessionId)}/children/${segment(childId)}/transcript`;
+    return this.request("GET", `${path}?${this.#query(wanted)}`);
+  }
+
+  /** A part of a session's log: the events behind `after`. */
+  log(
+    sessionId: string,
+    wanted: { readonly after?: number; readonly limit?: number; readonly acp?: Shape } = {},
+  ): Promise<LogPart> {
+    return this.request("GET", `/session/${segment(sessionId)}/log?${this.#query(wanted)}`);
+  }
+
+  /** Put a session away: lists leave it out until it is prompted or taken back. */
+  archive(sessionId: string): Promise<void> {
+    return this.request("POST", `/session/${segment(sessionId)}/archive`, undefined, { repeatable: true });
+  }
+
+  unarchive(sessionId: string): Promise<void> {
+    return this.request("POST", `/session/${segment(sessionId)}/unarchive`, undefined, { repeatable: true });
+  }
+
+  /** A link by which anybody watches the session; good for a day, or as long as is said. */
+  share(sessionId: string, wanted: { readonly expiresInS?: number } = {}): Promise<NewShare> {
+    return this.request("POST", `/session/${segment(sessionId)}/share`, wanted);
+  }
+
+  /** The links that are good. */
+  async shares(sessionId: string): Promise<readonly Share[]> {
+    return (await this.request<{ shares: Share[] }>("GET", `/session/${segment(sessionId)}/shares`)).shares;
+  }
+
+  /** End a link, and all that watch by it. */
+  unshare(sessionId: string, tokenId: string): Promise<void> {
+    const path = `/session/${segment(sessionId)}/shares/${segment(tokenId)}`;
+    return this.request("DELETE", path, undefined, { repeatable: true });
+  }
+
   /** The agents that sessions can be made for. */
   async agents(): Promise<readonly HostedAgent[]> {
     return (await this.request<{ agents: HostedAgent[] }>("GET", "/agents")).agents;
@@ -186,6 +249,11 @@ export class Client {
     for (const each of [...this.#sessions]) each.leave();
     for (const each of this.#reading) each.abort();
     this.#http.close();
+  }
+
+  #query(wanted: PageWanted & { readonly after?: number }): string {
+    const members = Object.entries({ acp: this.#parts.shape, ...wanted }).filter(([, value]) => value !== undefined);
+    return String(new URLSearchParams(members.map(([name, value]) => [name, String(value)])));
   }
 
   #look(sessionId: string): Promise<SessionOpened> {

@@ -1,7 +1,7 @@
 /** What the package offers. */
 
 export type * from "./acp.js";
-export { Client, connect, type ConnectOptions } from "./client.js";
+export { Client, connect, type ConnectOptions, type PageWanted } from "./client.js";
 export type { Clock } from "./clock.js";
 export * from "./errors.js";
 export type * from "./events.js";

@@ -4,7 +4,12 @@
  */
 
 import type { ConfigOption, ContentBlock } from "./acp.js";
-import type { PermissionMembers } from "./events.js";
+import type { AnyEvent, PermissionMembers } from "./events.js";
+import type { ChildRecord, ChildState } from "./view/children.js";
+import type { Earlier, Item, Speaker } from "./view/items.js";
+import type { Latest } from "./view/latest.js";
+import type { StoredTerminal } from "./view/tools.js";
+import type { TurnRecord } from "./view/turns.js";
 
 /** What to do with a prompt while another turn runs. */
 export type WhenBusy = "queue" | "reject" | "interrupt" | "steer" | "agent";
@@ -19,6 +24,18 @@ export interface Capabilities {
   readonly workspaces: readonly { readonly id: string; readonly cwd: string; readonly primary: boolean }[];
   readonly policy: { readonly permission: string; readonly whenBusy: string };
   readonly agent: { readonly name: string };
+  readonly caller: Caller;
+}
+
+/** What a credential allows. */
+export type Role = "observer" | "controller" | "owner";
+
+/** Who asks, by their credential. */
+export interface Caller {
+  readonly name: string;
+  readonly role: Role;
+  /** The one session that it is for. */
+  readonly sessionId?: string;
 }
 
 export interface HostedAgent {
@@ -60,18 +77,27 @@ export interface SessionOpened {
 /** A session in a list. */
 export interface SessionEntry {
   readonly sessionId: string;
+  readonly workspaceCwd: string;
   readonly cwd: string;
   readonly agent: string;
   readonly title?: string;
+  readonly displayName?: string;
+  /** A user gave the title, so the agent does not change it. */
+  readonly named?: boolean;
+  /** What the agent calls it, if a user gave the title. */
+  readonly agentTitle?: string;
   readonly forkOf?: string;
   readonly createdAt: string;
   readonly updatedAt: string;
   readonly state: Standing;
   readonly hasActivePrompt: boolean;
+  /** The turn that the agent works on. */
+  readonly activePromptId?: string;
   readonly isWaitingForPermission: boolean;
   readonly clientCount: number;
   readonly closed: boolean;
   readonly archived?: boolean;
+  readonly additionalDirectories?: readonly string[];
   /** The event up to which all of this is true: what a stream tells after it is news. */
   readonly lastEventId: number;
   readonly eventEpoch: string;
@@ -99,7 +125,6 @@ export interface SessionFilter {
 /** Where a session stands, with what a client that joins late must know. */
 export interface SessionSnapshot extends SessionEntry {
   readonly isClosed: boolean;
-  readonly activePromptId?: string;
   readonly commands?: unknown;
   readonly mode?: string;
   readonly modes?: unknown;
@@ -167,19 +192,78 @@ export interface TurnStatus {
   readonly joinedInto?: string;
 }
 
-/** What was said and done, as of one event. */
+/** What was said and done, as of one event: all of it, or a page. */
 export interface Transcript {
   readonly sessionId: string;
   readonly eventEpoch: string;
   readonly lastEventId: number;
+  readonly workspaceCwd: string;
+  readonly createdAt: string;
   readonly state: Standing;
   readonly title?: string;
-  readonly items: readonly { readonly item: string; readonly [member: string]: unknown }[];
-  readonly latest: Readonly<Record<string, unknown>>;
-  readonly turns: readonly { readonly promptId: string; readonly [member: string]: unknown }[];
-  readonly terminals?: Readonly<Record<string, unknown>>;
+  /** A user gave the title, so the agent does not change it. */
+  readonly named?: boolean;
+  /** The place of the first of these items in the whole transcript, counted from 0. */
+  readonly first: number;
+  /** What to ask for the items before these with; none if there are none. */
+  readonly before?: number;
+  readonly items: readonly Item[];
+  readonly latest: Latest;
+  readonly turns: readonly TurnRecord[];
+  readonly terminals?: Readonly<Record<string, StoredTerminal>>;
   readonly background?: unknown;
-  readonly children?: readonly unknown[];
+  readonly children?: readonly ChildRecord[];
+  /** The agent that speaks now. */
+  readonly speaker?: Speaker;
+  /** What the agent may still change of what came before the newest page. */
+  readonly earlier?: Earlier;
+}
+
+/** What was said and done in a child session. */
+export interface ChildTranscript {
+  readonly child: {
+    readonly id: string;
+    readonly sessionId: string;
+    readonly parentId: string;
+    readonly state: ChildState;
+    readonly cancellable: boolean;
+    readonly workspaceCwd: string;
+    readonly announcedAt: string;
+    readonly title?: string;
+    readonly description?: string;
+    readonly promptId?: string;
+    readonly permissions: readonly string[];
+  };
+  readonly lastEventId: number;
+  readonly first: number;
+  readonly before?: number;
+  readonly items: readonly Item[];
+  readonly terminals?: Readonly<Record<string, StoredTerminal>>;
+  readonly background?: unknown;
+  readonly earlier?: Earlier;
+}
+
+/** Some events of a session, one after the other. */
+export interface LogPart {
+  readonly sessionId: string;
+  readonly eventEpoch: string;
+  /** The newest event that there is. */
+  readonly lastEventId: number;
+  /** What to go on behind; there is more as long as it is not the newest. */
+  readonly nextAfter: number;
+  readonly events: readonly AnyEvent[];
+}
+
+/** A share link, of which nobody is told the secret again. */
+export interface Share {
+  readonly tokenId: string;
+  /** Wall time in milliseconds. */
+  readonly createdAt: number;
+  readonly expiresAt: number;
+}
+export interface NewShare extends Share {
+  /** Who opens it watches the session. It is told this once. */
+  readonly url: string;
 }
 
 /** What became of an answer to a permission request. */

@@ -110,7 +110,27 @@ export class Session {
     return this.#submit("/steer", content, options);
   }
 
+  /**
+   * Send a prompt and nothing else: for a program that follows the session's events in a way of its own, such as a
+   * page with one stream for all of them. Nothing is listened to for it.
+   */
+  submit(content: Content, options: PromptOptions = {}): Promise<PromptReceipt> {
+    const { send } = this.#asPrompt("/prompt", content, options);
+    const submitted = this.#order.then(send);
+    this.#order = submitted.catch(() => {});
+    return submitted;
+  }
+
   #submit(path: string, content: Content, options: PromptOptions): Turn {
+    const { key, send } = this.#asPrompt(path, content, options);
+    const submitted = this.#order.then(() => this.#walk.submit(key, send));
+    this.#order = submitted.catch(() => {});
+    this.#walk.start();
+    return new Turn(this, this.#walk, submitted);
+  }
+
+  /** A prompt as it is sent, as often as it takes. Throws `LocalProtocolError`. */
+  #asPrompt(path: string, content: Content, options: PromptOptions): { key: string; send: () => Promise<PromptReceipt> } {
     const { whenBusy, requestId: promptRequestId, deadlineMs, _meta, key = `js-${randomId()}` } = options;
     if (!/^[\x20-\x7e]+$/.test(key)) {
       throw new LocalProtocolError(
@@ -123,10 +143,7 @@ export class Session {
     const fixed = JSON.parse(JSON.stringify(body)) as object;
     const send = () =>
       this.#ask<PromptReceipt>("POST", path, fixed, { headers: { "Idempotency-Key": key }, repeatable: true });
-    const submitted = this.#order.then(() => this.#walk.submit(key, send));
-    this.#order = submitted.catch(() => {});
-    this.#walk.start();
-    return new Turn(this, this.#walk, submitted);
+    return { key, send };
   }
 
   /** Ask for a turn to be stopped, or for whichever runs. Prompts in the queue stay there. */

@@ -22,7 +22,7 @@ from turnwire.errors import Unauthenticated
 from turnwire.ids import SessionId
 from turnwire.runtime.clock import Clock
 from turnwire.server.access.identity import Identity, Role
-from turnwire.server.access.origins import Host
+from turnwire.server.access.origins import Host, page_headers
 from turnwire.server.access.tokens import OPERATOR_TOKEN_ID, TokenRecord, Tokens
 
 CODE_BYTES = 32
@@ -186,10 +186,12 @@ else fetch("login", {
   method: "POST",
   headers: {"Content-Type": "application/json"},
   body: JSON.stringify({code}),
-}).then(reply => {
-  if (reply.ok) say("You are logged in. This browser may use the API; /docs shows it.");
-  else say("This link was used or revoked, or is too old. Run turnwire login, or ask who shared it for a new one.");
-}, () => say("The daemon does not answer. Is it running?"));
+}).then(async reply => {
+  if (!reply.ok)
+    say("This link was used or revoked, or is too old. Run turnwire login, or ask who shared it for a new one.");
+  else if ((await fetch("./", {method: "HEAD"})).ok) location.replace("./");
+  else say("You are logged in. This browser may use the API; /docs shows it.");
+}).catch(() => say("The daemon does not answer. Is it running?"));
 """
 
 PAGE = f"""<!doctype html>
@@ -201,17 +203,11 @@ PAGE = f"""<!doctype html>
 <script>{_SCRIPT}</script>
 </html>
 """.encode()
-"""The page of `GET /login`. It takes the code out of the address bar before it does anything else."""
+"""What `GET /login` shows. It takes the code out of the address bar before anything else; then it leads on to
+the page, if there is one."""
 
-PAGE_HEADERS = {
-    "Content-Type": "text/html; charset=utf-8",
-    "Content-Security-Policy": "default-src 'none'; connect-src 'self'; base-uri 'none'; form-action 'none';"
-    " frame-ancestors 'none'; script-src"
-    f" 'sha256-{base64.b64encode(hashlib.sha256(_SCRIPT.encode()).digest()).decode()}'",
-    "Referrer-Policy": "no-referrer",
-    "X-Content-Type-Options": "nosniff",
-    "X-Frame-Options": "DENY",
-    "Cross-Origin-Opener-Policy": "same-origin",
-    "Cache-Control": "no-store",
-}
+PAGE_HEADERS = page_headers(
+    "default-src 'none'; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none';"
+    f" script-src 'sha256-{base64.b64encode(hashlib.sha256(_SCRIPT.encode()).digest()).decode()}'"
+) | {"Content-Type": "text/html; charset=utf-8", "Cache-Control": "no-store"}
 """Nothing but that one script runs, and it reaches nobody but us."""

@@ -1,4 +1,4 @@
-"""Hosts and origins: which a request may name, which a page may have, and where a daemon may listen.
+"""Hosts and origins: which a request may name, which a page may have, what a page of ours may do, where we listen.
 
 A page that a browser loaded from elsewhere is known by its origin; a name that was made to resolve to us
 (rebinding), by its host. No name is ever looked up: what it resolves to changes.
@@ -54,6 +54,17 @@ def check_bind(host: str, has_token: bool, no_auth: bool) -> None:
         raise ConfigError(
             f"{host!r} can be reached from outside; give --token or TURNWIRE_TOKEN, or bind 127.0.0.1"
         )
+
+
+def page_headers(policy: str) -> dict[str, str]:
+    """The headers of a page of ours that may do what `policy` says: nobody frames it, opens it or is told of it."""
+    return {
+        "Content-Security-Policy": policy,
+        "Referrer-Policy": "no-referrer",
+        "X-Content-Type-Options": "nosniff",
+        "X-Frame-Options": "DENY",
+        "Cross-Origin-Opener-Policy": "same-origin",
+    }
 
 
 class Host(NamedTuple):

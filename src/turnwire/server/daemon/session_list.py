@@ -23,7 +23,7 @@ from turnwire.core.view import VIEW_VERSION, Latest, Session, View
 from turnwire.core.view.transcript import Speaker
 from turnwire.core.view.view import StoredView
 from turnwire.errors import PositionLost, SessionNotFound
-from turnwire.ids import AgentName, ClientId, Epoch, SessionId
+from turnwire.ids import AgentName, ClientId, Epoch, PromptId, SessionId
 from turnwire.limits import Limits
 from turnwire.log.base import EventLog, Position, SessionHead
 from turnwire.runtime.folds import VIEW, open_view
@@ -60,10 +60,16 @@ class SessionEntry(Struct, frozen=True, kw_only=True, omit_defaults=True, rename
     fork_of: SessionId | None = None
     title: str | None = None
     display_name: str | None = None
+    named: bool = False
+    """A user gave the title, so the agent does not change it."""
+    agent_title: str | None = None
+    """What the agent calls it, if a user gave the title."""
     created_at: str
     updated_at: str
     state: Standing
     has_active_prompt: bool
+    active_prompt_id: PromptId | None = None
+    """The turn that the agent works on."""
     is_waiting_for_permission: bool
     client_count: int
     """Attached clients that are connected, or were heard of in the last quarter of an hour."""
@@ -176,10 +182,13 @@ class SessionList:
             fork_of=session.fork_of,
             title=session.title,
             display_name=session.title,
+            named=session.named,
+            agent_title=summary.agent_title if session.named else None,
             created_at=iso(session.created_at),
             updated_at=iso(summary.updated_at),
             state="closed" if session.phase is Phase.CLOSED else _standing(state),
             has_active_prompt=state.turn is not None,
+            active_prompt_id=None if state.turn is None else state.turn.prompt_id,
             is_waiting_for_permission=bool(state.permissions),
             client_count=len(self._listed(session_id, clients)),
             closed=session.phase is Phase.CLOSED,
@@ -247,6 +256,7 @@ class _Summary(NamedTuple):
 
     epoch: Epoch
     session: Session
+    agent_title: str | None
     updated_at: int
     """When its newest event happened."""
     clients: tuple[ClientId, ...]
@@ -287,7 +297,8 @@ class _Summaries:
         session = known.view.session
         if session.phase is Phase.NEW:
             raise SessionNotFound("the session is being created", session_id=session_id)
-        return _Summary(known.epoch, session, known.updated_at, tuple(known.view.clients))
+        view = known.view
+        return _Summary(known.epoch, session, view.latest.title, known.updated_at, tuple(view.clients))
 
     def _remember(self, session_id: SessionId, known: _Known) -> None:
         self._known[session_id] = known

@@ -17,7 +17,7 @@ from turnwire.ids import ChildId, PermissionId, PromptId, SessionId
 from turnwire.server.access.identity import Role
 from turnwire.server.daemon.session_list import iso
 from turnwire.server.endpoint import Call, Endpoint, Reply
-from turnwire.server.routes.transcripts import TranscriptQuery, page_of
+from turnwire.server.routes.transcripts import Earlier, TranscriptQuery, earlier_of, page_of
 from turnwire.server.routes.turns import ACTS, READS
 
 
@@ -58,6 +58,7 @@ class ChildTranscript(Struct, frozen=True, kw_only=True, rename="camel", omit_de
     items: list[AnyItem]
     terminals: dict[str, Terminal] = {}
     background: Raw | UnsetType = UNSET
+    earlier: Earlier | None = None
 
 
 async def list_children(call: Call) -> Reply:
@@ -68,7 +69,7 @@ async def list_children(call: Call) -> Reply:
 async def show(call: Call) -> Reply:
     view, _ = await call.daemon.node.views.newest(call.session_id)
     child = _found(view, _named(call))
-    page = page_of(child.view, call)
+    page = page_of(child.view, call.query, call.daemon.limits.page_bytes)
     return Reply(
         ChildTranscript(
             child=_status(call.session_id, view, child.record),
@@ -78,6 +79,7 @@ async def show(call: Call) -> Reply:
             items=page.items,
             terminals=page.terminals,
             background=UNSET if child.view.background is None else child.view.background,
+            earlier=earlier_of(child.view, page),
         )
     )
 

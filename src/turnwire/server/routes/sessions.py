@@ -129,7 +129,6 @@ class SessionSnapshot(SessionEntry, frozen=True, kw_only=True, rename="camel", o
     """Where a session stands."""
 
     is_closed: bool
-    active_prompt_id: PromptId | None = None
     commands: Raw | UnsetType = UNSET
     mode: str | None = None
     modes: Raw | UnsetType = UNSET

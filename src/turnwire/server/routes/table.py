@@ -15,6 +15,7 @@ from turnwire.server.routes import (
     configuration,
     events,
     health,
+    page,
     permissions,
     prompts,
     queue,
@@ -71,4 +72,5 @@ ENDPOINTS: tuple[Endpoint, ...] = (
     *status.ENDPOINTS,
     *transcripts.ENDPOINTS,
     *viewer.ENDPOINTS,
+    *page.ENDPOINTS,
 )

@@ -10,6 +10,7 @@ shown frames of the agent: they may hold secrets.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Annotated, NamedTuple
 
 import anyio
@@ -18,12 +19,14 @@ from msgspec.structs import asdict
 from starlette.types import Send
 
 from turnwire.core.envelope import Form
+from turnwire.core.evolve import FINAL_TOOL_STATUS
 from turnwire.core.state import AT_WORK, Phase
 from turnwire.core.translate.views import items_in, latest_in
 from turnwire.core.view import (
     AnyItem,
     ChildRecord,
     ChildSession,
+    Compaction,
     Latest,
     Terminal,
     ToolCall,
@@ -31,8 +34,9 @@ from turnwire.core.view import (
     View,
     terminal_ids,
 )
+from turnwire.core.view.transcript import Speaker
 from turnwire.errors import PositionLost
-from turnwire.ids import ClientId, Epoch, SessionId
+from turnwire.ids import ChildId, ClientId, Epoch, SessionId
 from turnwire.runtime.evidence import Explanation
 from turnwire.server.access.identity import Role
 from turnwire.server.daemon.session_list import Standing, iso
@@ -54,6 +58,14 @@ class TranscriptQuery(ShapeQuery, frozen=True):
     before: Place | None = None
 
 
+class Earlier(Struct, frozen=True, rename="camel", omit_defaults=True):
+    """What the agent may still change of what came before a page, by its ids: nothing of the page, and nothing new."""
+
+    tool_calls: list[str] = []
+    compactions: list[str] = []
+    children: list[ChildId] = []
+
+
 class Transcript(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
     """What clients read of a session, as of one event.
 
@@ -68,6 +80,8 @@ class Transcript(Struct, frozen=True, kw_only=True, rename="camel", omit_default
     created_at: str
     state: Standing
     title: str | None = None
+    named: bool = False
+    """A user gave the title, so the agent does not change it."""
     first: int
     """The place of the first of these items in the whole transcript, counted from 0."""
     before: int | None = None
@@ -79,6 +93,10 @@ class Transcript(Struct, frozen=True, kw_only=True, rename="camel", omit_default
     background: Raw | UnsetType = UNSET
     children: list[ChildRecord] = []
     """The child sessions; each stands where it was announced, and what was said in it has a route of its own."""
+    speaker: Speaker
+    """The agent that speaks now: what its ids and `null` mean in the events to come."""
+    earlier: Earlier | None = None
+    """With the newest page, if it is not the whole."""
 
 
 class ExportQuery(ShapeQuery, frozen=True):
@@ -98,29 +116,36 @@ class SessionExplanation(Explanation, frozen=True, kw_only=True, rename="camel",
 
 
 async def show(call: Call) -> Reply:
-    node, session_id = call.daemon.node, call.session_id
-    view, epoch = await node.views.newest(session_id)
+    view, epoch = await call.daemon.node.views.newest(call.session_id)
     # The view is shared: nothing waits from here until the reply is encoded.
-    session, version = view.session, call.query.shape.version
-    page = page_of(view, call)
-    return Reply(
-        Transcript(
-            session_id=session_id,
-            event_epoch=epoch,
-            last_event_id=view.offset,
-            workspace_cwd=session.cwd,
-            created_at=iso(session.created_at),
-            state="closed" if session.phase is Phase.CLOSED else view.state,
-            title=session.title,
-            first=page.first,
-            before=page.first or None,
-            items=page.items,
-            latest=latest_in(view, version),
-            turns=_turns(view, page),
-            terminals=page.terminals,
-            background=UNSET if view.background is None else view.background,
-            children=_children(view, page),
-        )
+    return Reply(transcript_of(call.session_id, view, epoch, call.query, call.daemon.limits.page_bytes))
+
+
+def transcript_of(
+    session_id: SessionId, view: View, epoch: Epoch, query: TranscriptQuery, page_bytes: int
+) -> Transcript:
+    """All that is asked for of a session, or one page of it."""
+    session, page = view.session, page_of(view, query, page_bytes)
+    children = _children(view, page)
+    return Transcript(
+        session_id=session_id,
+        event_epoch=epoch,
+        last_event_id=view.offset,
+        workspace_cwd=session.cwd,
+        created_at=iso(session.created_at),
+        state="closed" if session.phase is Phase.CLOSED else view.state,
+        title=session.title,
+        named=session.named,
+        first=page.first,
+        before=page.first or None,
+        items=page.items,
+        latest=latest_in(view, query.shape.version),
+        turns=_turns(view, page),
+        terminals=page.terminals,
+        background=UNSET if view.background is None else view.background,
+        children=children,
+        speaker=view.transcript.speaker,
+        earlier=earlier_of(view, page, children),
     )
 
 
@@ -134,9 +159,8 @@ class Page(NamedTuple):
     is_newest: bool
 
 
-def page_of(view: View, call: Call) -> Page:
+def page_of(view: View, query: TranscriptQuery, page_bytes: int) -> Page:
     """The part of a transcript that is asked for; fewer items than wanted if they are large."""
-    query: TranscriptQuery = call.query
     items, version = view.items, query.shape.version
     if query.limit is None and query.before is None:
         return Page(0, items_in(view, version), view.terminals, is_whole=True, is_newest=True)
@@ -144,7 +168,7 @@ def page_of(view: View, call: Call) -> Page:
     first, size = end, 0
     for place in range(end - 1, max(end - (query.limit or LARGEST_PAGE), 0) - 1, -1):
         size += len(json.encode(items[place]))
-        if size > call.daemon.limits.page_bytes and first < end:
+        if size > page_bytes and first < end:
             break
         first = place
     is_newest = end == len(items)
@@ -174,6 +198,20 @@ def _children(view: View, page: Page) -> list[ChildRecord]:
         for child_id, each in view.children.items()
         if page.is_whole or child_id in named or (page.is_newest and each.record.state in AT_WORK)
     ]
+
+
+def earlier_of(view: View, page: Page, children: Sequence[ChildRecord] = ()) -> Earlier | None:
+    """What is not on the newest page and may still change."""
+    if not page.is_newest or page.is_whole:
+        return None
+    life, shown = view.transcript.speaker.life, {each.child_id for each in children}
+    before = [each for each in view.items[: page.first] if each.life == life]
+    calls = [each for each in before if isinstance(each, ToolCall)]
+    return Earlier(
+        [each.tool_call_id for each in calls if each.status not in FINAL_TOOL_STATUS],
+        [each.compaction_id for each in before if isinstance(each, Compaction) and each.status == "in_progress"],
+        [each for each in view.children if each not in shown],
+    )
 
 
 async def export(call: Call, send: Send) -> None:

@@ -15,7 +15,9 @@ from pathlib import Path
 import anyio
 from starlette.types import Send
 
+from turnwire.server.access.origins import page_headers
 from turnwire.server.endpoint import Call, Endpoint
+from turnwire.server.refusals import raw_headers
 
 FOLDER = Path(__file__).with_name("swagger-ui")
 KEPT_S = 3600
@@ -67,18 +69,12 @@ async def show_file(name: str, call: Call, send: Send) -> None:
 
 
 async def _write(send: Send, body: bytes, media_type: str, caching: str) -> None:
-    headers = {
-        "content-type": media_type,
-        "content-length": str(len(body)),
-        "content-security-policy": _POLICY,
-        "referrer-policy": "no-referrer",
-        "x-content-type-options": "nosniff",
-        "x-frame-options": "DENY",
-        "cross-origin-opener-policy": "same-origin",
-        "cache-control": caching,
+    headers = page_headers(_POLICY) | {
+        "Content-Type": media_type,
+        "Content-Length": str(len(body)),
+        "Cache-Control": caching,
     }
-    raw = [(name.encode(), value.encode()) for name, value in headers.items()]
-    await send({"type": "http.response.start", "status": 200, "headers": raw})
+    await send({"type": "http.response.start", "status": 200, "headers": raw_headers(headers)})
     await send({"type": "http.response.body", "body": body})
 
 

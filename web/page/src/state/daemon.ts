@@ -1,6 +1,6 @@
 /** The daemon as every part of the page has it: its client, who we are there, and the one stream of all events. */
 
-import { type ReadonlySignal } from "@preact/signals";
+import type { ReadonlySignal } from "@preact/signals";
 import type { AnyEvent, Client } from "@turnwire/client";
 
 /** What a role may do; the daemon refuses the rest, so the page does not offer it. */
@@ -13,22 +13,27 @@ export interface Caller {
   readonly sessionId?: string;
 }
 
-/** Whether news arrives. `lost` is shown only while the page is looked at and nothing has come for a while. */
-export type Link = "connecting" | "open" | "lost";
+/** Whether news arrives; `refused` if the login is over. */
+export type Link = "connecting" | "open" | "lost" | "refused";
+
+/** Events of one session or of all, heard from some moment on. */
+export interface Hearing {
+  /** That moment: what is asked of the daemon from here on is followed without a gap. */
+  readonly begun: Promise<void>;
+  stop(): void;
+}
 
 /**
- * Events of all sessions as the agent said them (`acp=agent`), each once and in order. Shared by all tabs: one
- * connection to the daemon however many there are.
+ * Events of all sessions in the agents' own words (`acp=agent`), each once and in the order of its session. Shared by
+ * all tabs: one connection to the daemon, however many there are.
  */
 export interface Feed {
   readonly link: ReadonlySignal<Link>;
-  /** It has begun: what is asked of the daemon from now on is followed without a gap. */
-  readonly begun: Promise<void>;
-  /** The events of one session from now on. Gives how to stop. */
-  session(sessionId: string, hear: (events: readonly AnyEvent[]) => void): () => void;
-  /** Those of all sessions, less what an agent said in sessions that nobody here hears by `session`. */
-  all(hear: (events: readonly AnyEvent[]) => void): () => void;
-  /** Events were missed: of one session, or of all of them. Whoever folded them reads anew. */
+  /** All events of one session. */
+  session(sessionId: string, hear: (events: readonly AnyEvent[]) => void): Hearing;
+  /** Events of all sessions, less the chunks of sessions that nobody here hears by `session`. */
+  all(hear: (events: readonly AnyEvent[]) => void): Hearing;
+  /** Events were missed: of one session, or of all. Whoever folded them reads anew. Gives how to stop. */
   missed(hear: (sessionId: string | undefined) => void): () => void;
 }
 
@@ -43,7 +48,7 @@ export function mayControl(caller: Caller): boolean {
   return caller.role !== "observer";
 }
 
-/** Whether the caller may share and manage credentials. */
+/** Whether the caller may share sessions. */
 export function mayOwn(caller: Caller): boolean {
   return caller.role === "owner";
 }

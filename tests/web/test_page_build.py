@@ -1,0 +1,76 @@
+"""The built page: the sources give its bytes again, it is small, names no host, and makes no code from text."""
+
+from __future__ import annotations
+
+import gzip
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+from tests.interop.peers import absent
+
+from turnwire.server.routes.page import FOLDER
+from turnwire.testing.patience import WAIT_S
+from turnwire.testing.plugin import find_tool
+
+WEB = Path(__file__).resolve().parents[2] / "web"
+MODULES = WEB / "node_modules"
+MOST_KB = 120
+"""All scripts and styles together, gzipped; what is loaded at first is a part of them."""
+NAMED_HOSTS = {"www.w3.org"}
+"""In names of namespaces, which nobody ever asks for."""
+
+
+def files(folder: Path) -> dict[str, bytes]:
+    return {each.relative_to(folder).as_posix(): each.read_bytes() for each in folder.rglob("*") if each.is_file()}
+
+
+@pytest.fixture
+def node() -> str:
+    program = find_tool("node")
+    if not (MODULES / "vite").exists():
+        absent("web/node_modules is not there; run: make web")
+    return program
+
+
+def ran(*command: str, cwd: Path) -> None:
+    done = subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=WAIT_S, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_a_build_of_the_sources_gives_the_same_bytes(node: str, tmp_path: Path) -> None:
+    ran(node, str(MODULES / "typescript/bin/tsc"), "-p", "tsconfig.build.json", cwd=WEB / "client")
+    vite = str(MODULES / "vite/bin/vite.js")
+    ran(node, vite, "build", "--outDir", str(tmp_path / "page"), "--emptyOutDir", cwd=WEB / "page")
+    built, kept = files(tmp_path / "page"), files(FOLDER)
+    assert sorted(built) == sorted(kept), "run: make page"
+    assert [name for name in built if built[name] != kept[name]] == [], "run: make page"
+
+
+def test_all_scripts_and_styles_are_small() -> None:
+    sizes = {
+        name: len(gzip.compress(body, mtime=0))
+        for name, body in files(FOLDER).items()
+        if name.endswith((".js", ".css"))
+    }
+    assert sizes, "run: make page"
+    assert sum(sizes.values()) <= MOST_KB * 1000, sizes
+
+
+@pytest.mark.requirement("G13")
+def test_no_file_names_another_host() -> None:
+    named = {
+        (name, host)
+        for name, body in files(FOLDER).items()
+        for host in re.findall(r"(?:https?|wss?)://([\w.-]+)", body.decode("utf-8", "replace"))
+    }
+    assert {each for each in named if each[1] not in NAMED_HOSTS} == set()
+
+
+def test_no_script_makes_code_from_text() -> None:
+    made = re.compile(r"\beval\s*\(|\bnew Function\b|\bimportScripts\b|javascript:")
+    found = {
+        name: made.findall(body.decode()) for name, body in files(FOLDER).items() if name.endswith((".js", ".html"))
+    }
+    assert {name: each for name, each in found.items() if each} == {}

@@ -1,0 +1,144 @@
+/**
+ * What was said and done in one session, or in one child session: its items, its terminals, its latest values and what
+ * runs in the background. Takes updates that are new; never decides whether they are.
+ */
+
+import { type Earlier, type Item, Items, type Speaker, type Told } from "./items.js";
+import { LATEST_FOLDS, type Latest } from "./latest.js";
+import { appendChunk, appendSummary, updateCompaction, updateWhole } from "./messages.js";
+import { STATES } from "./children.js";
+import { entriesOf } from "./patch.js";
+import {
+  type StoredTerminal,
+  type Terminal,
+  announceToolCall,
+  appendContent,
+  appendOutput,
+  terminalOf,
+  updateTerminal,
+  updateToolCall,
+} from "./tools.js";
+
+/** The part of a page of a transcript that this is made of. */
+export interface ConversationPage {
+  readonly lastEventId: number;
+  readonly first: number;
+  readonly items: readonly Item[];
+  readonly latest?: Latest;
+  readonly terminals?: Readonly<Record<string, StoredTerminal>>;
+  readonly background?: unknown;
+  readonly earlier?: Earlier;
+}
+
+const SPOKEN: ReadonlyMap<string, (items: Items, told: Told) => boolean> = new Map([
+  ["user_message_chunk", appendChunk],
+  ["agent_message_chunk", appendChunk],
+  ["agent_thought_chunk", appendChunk],
+  ["user_message", updateWhole],
+  ["agent_message", updateWhole],
+  ["agent_thought", updateWhole],
+  ["tool_call", announceToolCall],
+  ["tool_call_update", updateToolCall],
+  ["tool_call_content_chunk", appendContent],
+  ["compaction_update", updateCompaction],
+  ["compaction_summary_chunk", appendSummary],
+]);
+const TERMINALS: ReadonlyMap<string, typeof updateTerminal> = new Map([
+  ["terminal_update", updateTerminal],
+  ["terminal_output_chunk", appendOutput],
+]);
+/** Marks of the end of a turn, whose meaning the turn's own events carry, and what is said to be read once. */
+const NOT_SHOWN: ReadonlySet<string> = new Set(["turn_complete", "_turn_complete", "notice"]);
+
+export class Conversation {
+  /** @internal */
+  readonly transcript: Items;
+  /** By id. The map is changed in place; a terminal that changes is another object. */
+  readonly terminals: ReadonlyMap<string, Terminal>;
+  readonly #terminals: Map<string, Terminal>;
+  #latest: Latest;
+  #background: unknown;
+
+  /** @internal `isOlder`: it is a page from before, to which nothing is added. */
+  constructor(page: ConversationPage, speaker: Speaker, given: { readonly isOlder?: boolean } = {}) {
+    this.transcript = new Items(page, speaker, given);
+    const terminals = Object.values(page.terminals ?? {}).map((each) => [each.terminalId, terminalOf(each)] as const);
+    this.terminals = this.#terminals = new Map(terminals);
+    this.#latest = page.latest ?? {};
+    this.#background = page.background;
+  }
+
+  /** In the order in which they appeared. The list is changed in place; an item that changes is another object. */
+  get items(): readonly Item[] {
+    return this.transcript.list;
+  }
+
+  /** The place of the first of them in the whole transcript: an item's index is its place less this. */
+  get first(): number {
+    return this.transcript.first;
+  }
+
+  /** Whether there are items before these. */
+  get hasOlder(): boolean {
+    return this.transcript.first > 0;
+  }
+
+  /** The newest value of each thing that has one; another object if one of them changes. */
+  get latest(): Latest {
+    return this.#latest;
+  }
+
+  /** @internal */
+  set latest(latest: Latest) {
+    this.#latest = latest;
+  }
+
+  /** The agent's last list of what runs in the background; none if it reports no such thing. */
+  get background(): unknown {
+    return this.#background;
+  }
+
+  /** @internal */
+  set background(background: unknown) {
+    this.#background = background;
+  }
+
+  /**
+   * The places of the items that were added or replaced since the last call. Places do not change when a page from
+   * before is put in front.
+   */
+  drain(): readonly number[] {
+    const places = [...this.transcript.changed];
+    this.transcript.changed.clear();
+    return places;
+  }
+
+  /** @internal An update of the agent, with our names for sessions. */
+  hear(told: Told): void {
+    const spoken = SPOKEN.get(told.kind);
+    const isApplied = spoken ? spoken(this.transcript, told) : this.#hearState(told);
+    if (!isApplied) this.transcript.keepUnknown(told);
+  }
+
+  /** @internal Put the page before in front: it is true up to its event, which may be newer than what was heard. */
+  prepend(older: Conversation, asOf: number): void {
+    this.transcript.prepend({ items: older.items, first: older.first }, asOf);
+    for (const [name, terminal] of older.terminals) if (!this.#terminals.has(name)) this.#terminals.set(name, terminal);
+  }
+
+  #hearState(told: Told): boolean {
+    const { kind, update } = told;
+    if (NOT_SHOWN.has(kind)) return true;
+    const terminal = TERMINALS.get(kind);
+    if (terminal) return terminal(this.#terminals, told, this.transcript.speaker.life ?? 0);
+    if (STATES.has(kind)) {
+      // A list that is left out, null or no list says nothing about background work.
+      const background = entriesOf(update["background"]);
+      if (background !== undefined) this.#background = background;
+      return true;
+    }
+    const latest = LATEST_FOLDS.get(kind)?.(this.#latest, update, this.transcript.nullClears);
+    if (latest !== undefined) this.#latest = latest;
+    return latest !== undefined;
+  }
+}

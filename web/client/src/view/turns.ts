@@ -1,0 +1,147 @@
+/**
+ * The record of each turn: who asked, when it went through which state, how it ended. Only what the daemon's own table
+ * allows changes a record: a repeat, or anything about a turn that has ended, is ignored. Texts are in the transcript;
+ * a record knows where.
+ */
+
+import type { ContentBlock } from "../acp.js";
+import type { AnyEvent, EventOf } from "../events.js";
+import { type Members, changed } from "./patch.js";
+
+export type TurnState = "queued" | "running" | "requires_action" | "cancelling" | "offered" | "joined" | "ended";
+
+/** How a turn ended: with a stop reason or with an error. */
+export interface Outcome {
+  readonly stopReason?: string;
+  readonly ending?: EventOf<"turn_complete">["data"]["ending"];
+  readonly usage?: Members;
+  readonly error?: {
+    readonly code: string;
+    readonly message: string;
+    readonly exitCode?: number;
+    readonly signal?: string;
+    readonly stderrTail?: string;
+    readonly agentError?: unknown;
+  };
+  /** The agent's own word for a turn that was cancelled, if it is another one. */
+  readonly agentStopReason?: string;
+}
+
+/** A turn, from acceptance to its end. */
+export interface TurnRecord {
+  readonly promptId: string;
+  readonly state: TurnState;
+  /** `client` if it is left out. */
+  readonly origin?: "client" | "agent";
+  readonly author?: string;
+  readonly clientId?: string;
+  readonly promptRequestId?: string | number;
+  readonly agentRequestId?: string | number;
+  readonly acceptedAt?: number;
+  readonly queuedAt?: number;
+  readonly startedAt?: number;
+  readonly endedAt?: number;
+  readonly outcome?: Outcome;
+  readonly cancelledBy?: string;
+  readonly joinedInto?: string;
+  /** Where its words are: places of items in the transcript. */
+  readonly place: {
+    /** What it asks, until that is a message. */
+    readonly waiting?: readonly ContentBlock[];
+    readonly prompt?: number;
+    /** Where its output begins. */
+    readonly first?: number;
+    /** The last message of the agent in it, once it has ended. */
+    readonly answer?: number;
+  };
+}
+
+type Steps = Readonly<Record<string, TurnState>>;
+
+const steps = (state: TurnState, ...kinds: string[]): Steps => Object.fromEntries(kinds.map((each) => [each, state]));
+const ENDS = steps("ended", "turn_complete", "turn_error");
+const SPOKEN = ["prompt_sent", "prompt_answered", "prompt_inserted", "pending_prompt_completed", "user_message"];
+const LEAVES: Steps = { prompt_injected: "joined", turn_started: "running", ...ENDS };
+const CANCELS: Steps = { prompt_cancelled: "cancelling", ...ENDS };
+
+/** Which event may follow in which state, and what the state is then: the daemon's table. */
+const NEXT: Readonly<Record<"new" | TurnState, Steps>> = {
+  new: { prompt_accepted: "queued", turn_started: "running" },
+  queued: {
+    ...steps("queued", "pending_prompt_added", "pending_prompt_updated", "pending_prompt_started"),
+    ...steps("queued", "pending_prompt_completed", "user_message", "prompt_steer_declined"),
+    prompt_offered: "offered",
+    ...LEAVES,
+  },
+  offered: {
+    ...steps("offered", "prompt_sent", "pending_prompt_started", "pending_prompt_completed", "prompt_cancelled"),
+    ...LEAVES,
+  },
+  running: { ...steps("running", ...SPOKEN), turn_blocked: "requires_action", ...CANCELS },
+  requires_action: { ...steps("requires_action", ...SPOKEN), turn_unblocked: "running", ...CANCELS },
+  cancelling: { ...steps("cancelling", ...SPOKEN, "cancel_escalated"), ...ENDS },
+  joined: { ...steps("joined", ...SPOKEN), ...ENDS },
+  ended: {},
+};
+
+/** Every event of a turn, by the name that the log has for it. */
+export const TURN_EVENTS: ReadonlySet<string> = new Set(Object.values(NEXT).flatMap((each) => Object.keys(each)));
+
+/** What the log calls an event. */
+export function storedType(event: AnyEvent): string {
+  return event._meta?.event ?? event.type;
+}
+
+/** Step a turn; gives its record, none if the table does not allow the event. */
+export function stepped(record: TurnRecord | undefined, promptId: string, event: AnyEvent): TurnRecord | undefined {
+  const type = storedType(event);
+  const following = NEXT[record?.state ?? "new"][type];
+  if (following === undefined) return undefined;
+  const before = record ?? { promptId, state: following, place: {} };
+  return changed<TurnRecord>(before, { state: following, ...written(before, event) });
+}
+
+type Written = { readonly [Name in keyof TurnRecord]?: TurnRecord[Name] | undefined };
+
+/** What an event tells besides the step. */
+function written(record: TurnRecord, event: AnyEvent): Written {
+  const at = event._meta?.serverTimestamp;
+  const place = record.place;
+  switch (event.type) {
+    case "prompt_accepted": {
+      const { author, clientId, promptRequestId, content } = event.data;
+      const waiting = content === undefined ? place : { ...place, waiting: content };
+      return { acceptedAt: at, author, clientId, promptRequestId, place: waiting };
+    }
+    case "pending_prompt_added":
+      return { queuedAt: at, place: { ...place, waiting: event.data.content } };
+    case "pending_prompt_updated":
+      return event.data.content === undefined ? {} : { place: { ...place, waiting: event.data.content } };
+    case "session_update":
+      return { place: changed(place, { waiting: undefined }) };
+    case "prompt_sent":
+      return { agentRequestId: event.data.agentRequestId };
+    case "prompt_injected":
+      return { joinedInto: event.data.into };
+    case "state_changed":
+      if (storedType(event) !== "turn_started") return {};
+      return { startedAt: at, origin: event.data.origin === "agent" ? "agent" : undefined };
+    case "prompt_cancelled":
+      return { cancelledBy: event.data.author || event.data.clientId };
+    case "turn_complete": {
+      const { stopReason, ending, usage, cancelledBy, agentStopReason } = event.data;
+      const outcome = changed<Outcome>({ stopReason, ending }, { usage, agentStopReason });
+      return { endedAt: at, cancelledBy: cancelledBy || record.cancelledBy, outcome };
+    }
+    case "turn_error": {
+      const { code, message, exitCode, signal, stderrTail, agentError } = event.data;
+      const error = changed<NonNullable<Outcome["error"]>>(
+        { code, message },
+        { exitCode, signal, stderrTail, agentError },
+      );
+      return { endedAt: at, outcome: { error } };
+    }
+    default:
+      return {};
+  }
+}

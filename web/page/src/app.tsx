@@ -1,0 +1,89 @@
+/** The page: outside until the daemon lets it in, then the frame with what its address says. */
+
+import type { ComponentChildren, ComponentType } from "preact";
+import { useEffect, useMemo, useState } from "preact/hooks";
+
+import { Conversation } from "./conversation/conversation.js";
+import { Frame, type Shown } from "./frame/frame.js";
+import { Outside, stage } from "./frame/start.js";
+import { tellError } from "./frame/toasts.js";
+import { go, route } from "./route.js";
+import { InboxPane } from "./sessions/inbox.js";
+import { NewSessionForm, mayCreate } from "./sessions/new_session.js";
+import { SessionSearch } from "./sessions/search.js";
+import type { Daemon } from "./state/daemon.js";
+import { openInbox } from "./state/inbox.js";
+import { openSessionList } from "./state/session_list.js";
+
+export function App() {
+  const at = stage.value;
+  return at.at === "in" ? <Inside daemon={at.daemon} /> : <Outside shown={at} />;
+}
+
+function Inside({ daemon }: { readonly daemon: Daemon }) {
+  const shown = useMemo<Shown>(() => {
+    const list = openSessionList(daemon);
+    return { daemon, list, inbox: openInbox(daemon, list), search: new SessionSearch(daemon) };
+  }, [daemon]);
+  const { sessionId } = daemon.caller;
+  const at = route.value;
+  useEffect(() => {
+    // Who is let in for one session sees that one, whatever the address says.
+    if (sessionId !== undefined && !("sessionId" in at && at.sessionId === sessionId)) go({ at: "session", sessionId });
+  }, [at, sessionId]);
+  return (
+    <Frame {...shown} more={() => []}>
+      <Part shown={shown} />
+    </Frame>
+  );
+}
+
+function Part({ shown }: { readonly shown: Shown }): ComponentChildren {
+  const at = route.value;
+  const { daemon } = shown;
+  switch (at.at) {
+    case "home":
+      return <Home shown={shown} />;
+    case "inbox":
+      return <InboxPane daemon={daemon} inbox={shown.inbox} />;
+    case "session":
+      return <Conversation key={at.sessionId} daemon={daemon} list={shown.list} sessionId={at.sessionId} />;
+    case "inspector":
+      return (
+        <LazyInspector
+          key={at.sessionId}
+          daemon={daemon}
+          sessionId={at.sessionId}
+          {...(at.turn === undefined ? {} : { turn: at.turn })}
+        />
+      );
+  }
+}
+
+function Home({ shown: { daemon } }: { readonly shown: Shown }) {
+  return mayCreate(daemon) ? (
+    <div class="home">
+      <h2>New session</h2>
+      <NewSessionForm daemon={daemon} />
+    </div>
+  ) : (
+    <div class="empty">
+      <p>Choose a session in the list.</p>
+    </div>
+  );
+}
+
+interface InspectorProps {
+  readonly daemon: Daemon;
+  readonly sessionId: string;
+  readonly turn?: string;
+}
+
+/** Its code comes when somebody wants it: few do. */
+function LazyInspector(props: InspectorProps) {
+  const [Inspector, setInspector] = useState<ComponentType<InspectorProps>>();
+  useEffect(() => {
+    import("./inspector/inspector.js").then((found) => setInspector(() => found.Inspector), tellError);
+  }, []);
+  return Inspector ? <Inspector {...props} /> : <p class="empty soft">Loading …</p>;
+}

@@ -1,0 +1,325 @@
+/**
+ * How a file is changed, line by line, whichever way an agent tells it: old and new text (v1), or a patch in the form
+ * of Git (v2). Also which lines of it are shown: unchanged ones far from a change are folded.
+ */
+
+import { diffArrays } from "diff";
+
+export type Side = "old" | "new";
+
+export interface Line {
+  readonly kind: "same" | "added" | "removed";
+  /** Its number in the file, from 1, on the sides that have it. */
+  readonly old?: number;
+  readonly new?: number;
+  readonly text: string;
+}
+/** Lines that the agent left out. */
+export interface Gap {
+  readonly kind: "gap";
+  /** How many, if that can be told. */
+  readonly count: number;
+}
+
+export interface FileChange {
+  readonly path: string;
+  /** What it was called before, if that was something else. */
+  readonly oldPath?: string;
+  /** `add`, `delete`, `modify`, `move`, `copy`, or a word of the agent's own. */
+  readonly operation: string;
+  readonly isBinary: boolean;
+  readonly lines: readonly (Line | Gap)[];
+  readonly added: number;
+  readonly removed: number;
+}
+
+/** The members of a diff that an agent shows, in v1 or v2. */
+export interface ToldDiff {
+  readonly path?: unknown;
+  readonly oldText?: unknown;
+  readonly newText?: unknown;
+  readonly changes?: unknown;
+  readonly patch?: unknown;
+}
+
+/** The files that a diff is of. In v2 the list of changes decides, and a patch says what they are. */
+export function fileChanges(diff: ToldDiff): FileChange[] {
+  if (!Array.isArray(diff.changes)) {
+    const old = typeof diff.oldText === "string" ? diff.oldText : undefined;
+    return [changeOfTexts(text(diff.path), old, text(diff.newText))];
+  }
+  const patch = diff.patch as { readonly text?: unknown } | null | undefined;
+  const patched = typeof patch?.text === "string" ? changesOfPatch(patch.text) : [];
+  const told = diff.changes.map((each) => toldChange(each as Readonly<Record<string, unknown>>));
+  const missing = told.filter((each) => !patched.some((other) => isSamePath(other.path, each.path)));
+  return [...patched, ...missing];
+}
+
+function toldChange(told: Readonly<Record<string, unknown>>): FileChange {
+  const oldPath = text(told["oldPath"]);
+  return {
+    path: text(told["path"]) || oldPath,
+    ...(oldPath === "" ? {} : { oldPath }),
+    operation: text(told["operation"]) || "modify",
+    isBinary: told["fileType"] === "binary",
+    lines: [],
+    added: 0,
+    removed: 0,
+  };
+}
+
+function text(value: unknown): string {
+  return typeof value === "string" ? value : "";
+}
+
+/** A patch may have paths without the leading slash of the change. */
+function isSamePath(one: string, other: string): boolean {
+  return one === other || one.replace(/^\//, "") === other.replace(/^\//, "");
+}
+
+// -- texts ----------------------------------------------------------------------------------------------------
+
+/** Edits beyond which two texts are not compared: one replaces the other. */
+const MOST_EDITS = 4000;
+
+/** Without an old text the file is new. */
+export function changeOfTexts(path: string, old: string | undefined, next: string): FileChange {
+  const before = old === undefined ? [] : splitLines(old);
+  const after = splitLines(next);
+  const lines: Line[] = [];
+  let [oldLine, newLine] = [1, 1];
+  for (const part of compared(before, after)) {
+    for (const each of part.value) {
+      if (part.added) lines.push({ kind: "added", new: newLine++, text: each });
+      else if (part.removed) lines.push({ kind: "removed", old: oldLine++, text: each });
+      else lines.push({ kind: "same", old: oldLine++, new: newLine++, text: each });
+    }
+  }
+  return counted({ path, operation: old === undefined ? "add" : "modify", isBinary: false, lines });
+}
+
+interface Part {
+  readonly value: readonly string[];
+  readonly added?: boolean;
+  readonly removed?: boolean;
+}
+
+/** What both have at the start and the end is not compared again. */
+function compared(before: readonly string[], after: readonly string[]): Part[] {
+  const most = Math.min(before.length, after.length);
+  let start = 0;
+  while (start < most && before[start] === after[start]) start++;
+  let end = 0;
+  while (end < most - start && before[before.length - 1 - end] === after[after.length - 1 - end]) end++;
+  const [old, next] = [before.slice(start, before.length - end), after.slice(start, after.length - end)];
+  const inner: readonly Part[] = diffArrays(old, next, { maxEditLength: MOST_EDITS }) ?? [
+    { value: old, removed: true },
+    { value: next, added: true },
+  ];
+  return [{ value: before.slice(0, start) }, ...inner, { value: end === 0 ? [] : before.slice(-end) }];
+}
+
+/** Only a line feed ends a line; the end of the text ends the last one. */
+function splitLines(text: string): string[] {
+  const lines = text.split("\n");
+  if (lines.at(-1) === "") lines.pop();
+  return lines.map((each) => (each.endsWith("\r") ? each.slice(0, -1) : each));
+}
+
+function counted(change: Omit<FileChange, "added" | "removed">): FileChange {
+  const count = (kind: string): number => change.lines.reduce((sum, each) => sum + (each.kind === kind ? 1 : 0), 0);
+  return { ...change, added: count("added"), removed: count("removed") };
+}
+
+// -- patches --------------------------------------------------------------------------------------------------
+
+/** What a patch does to each file: one or more sections, as Git writes them, or a bare unified diff. */
+export function changesOfPatch(patch: string): FileChange[] {
+  return sections(patch).map(changeOfSection);
+}
+
+function sections(patch: string): string[][] {
+  const found: string[][] = [];
+  let [old, next] = [0, 0];
+  for (const line of splitLines(patch)) {
+    const isInHunk = old > 0 || next > 0;
+    const isBare = !isInHunk && line.startsWith("--- ") && (found.at(-1)?.some((each) => each.startsWith("--- ")) ?? true);
+    if (!isInHunk && (line.startsWith("diff --git ") || isBare)) found.push([]);
+    found.at(-1)?.push(line);
+    const range = isInHunk ? null : hunkRange(line);
+    if (range) [old, next] = [range.oldCount, range.newCount];
+    else if (isInHunk && !line.startsWith("\\")) {
+      if (!line.startsWith("+")) old--;
+      if (!line.startsWith("-")) next--;
+    }
+  }
+  return found;
+}
+
+interface Range {
+  readonly old: number;
+  readonly oldCount: number;
+  readonly new: number;
+  readonly newCount: number;
+}
+
+function hunkRange(line: string): Range | undefined {
+  const match = /^@@ -(\d+)(?:,(\d+))? \+(\d+)(?:,(\d+))? @@/.exec(line);
+  if (match === null) return undefined;
+  const count = (told: string | undefined): number => (told === undefined ? 1 : Number(told));
+  return { old: Number(match[1]), oldCount: count(match[2]), new: Number(match[3]), newCount: count(match[4]) };
+}
+
+function changeOfSection(section: readonly string[]): FileChange {
+  const begin = section.findIndex((each) => each.startsWith("@@ "));
+  const head = begin < 0 ? section : section.slice(0, begin);
+  const named = (prefix: string): string | undefined => {
+    const line = head.find((each) => each.startsWith(prefix));
+    return line === undefined ? undefined : pathOf(line.slice(prefix.length));
+  };
+  const [from, to] = [named("--- "), named("+++ ")];
+  const [first, second] = gitPaths(head[0] ?? "");
+  const renamedFrom = named("rename from ") ?? named("copy from ");
+  const isAdd = from === NOWHERE || named("new file mode ") !== undefined;
+  const isDelete = to === NOWHERE || named("deleted file mode ") !== undefined;
+  const oldPath = renamedFrom ?? (from === NOWHERE ? undefined : from) ?? first;
+  const path = named("rename to ") ?? named("copy to ") ?? (to === NOWHERE ? undefined : to) ?? second;
+  const [a, b] = [withoutPrefix(isAdd ? path : oldPath), withoutPrefix(isDelete ? oldPath : path)];
+  const moved = named("copy from ") !== undefined ? "copy" : renamedFrom !== undefined || a !== b ? "move" : "modify";
+  return counted({
+    path: b ?? a ?? "",
+    ...(a === undefined || a === b ? {} : { oldPath: a }),
+    operation: isAdd ? "add" : isDelete ? "delete" : moved,
+    isBinary: head.some((each) => each.startsWith("Binary files ") || each === "GIT binary patch"),
+    lines: begin < 0 ? [] : hunkLines(section.slice(begin)),
+  });
+}
+
+const NOWHERE = "/dev/null";
+
+/** A path as Git writes it: quoted if it has unusual characters, with a tab and a time behind it from other tools. */
+function pathOf(written: string): string {
+  if (!written.startsWith('"')) return written.split("\t")[0]!;
+  const bytes: number[] = [];
+  const inner = written.slice(1, written.lastIndexOf('"'));
+  for (const [part, octal, escaped] of inner.matchAll(/\\([0-7]{3})|\\(.)|[^\\]+/gs)) {
+    if (octal !== undefined) bytes.push(parseInt(octal, 8));
+    else bytes.push(...new TextEncoder().encode(escaped === undefined ? part : (ESCAPES[escaped] ?? escaped)));
+  }
+  return new TextDecoder().decode(new Uint8Array(bytes));
+}
+
+const ESCAPES: Readonly<Record<string, string>> = { n: "\n", t: "\t", r: "\r" };
+
+/** The two paths of `diff --git`. Spaces make it ambiguous, unless both are the same. */
+function gitPaths(line: string): [string?, string?] {
+  const both = line.startsWith("diff --git ") ? line.slice("diff --git ".length) : "";
+  const quoted = /^("(?:\\.|[^"\\])*"|\S+) ("(?:\\.|[^"\\])*"|\S+)$/.exec(both);
+  if (quoted !== null) return [pathOf(quoted[1]!), pathOf(quoted[2]!)];
+  const [one, other] = [both.slice(0, (both.length - 1) / 2), both.slice((both.length + 1) / 2)];
+  return one.slice(2) === other.slice(2) && one !== "" ? [one, other] : [];
+}
+
+/** Paths of plain Git begin with `a/` and `b/`. Those of ACP do not. */
+function withoutPrefix(path: string | undefined): string | undefined {
+  return path?.replace(/^[ab]\//, "");
+}
+
+function hunkLines(section: readonly string[]): (Line | Gap)[] {
+  const lines: (Line | Gap)[] = [];
+  let [oldLine, newLine] = [1, 1];
+  let [oldLeft, newLeft] = [0, 0];
+  for (const line of section) {
+    const range = oldLeft > 0 || newLeft > 0 ? undefined : hunkRange(line);
+    if (range) {
+      // An empty side stands on the line before it.
+      const [old, next] = [range.old + (range.oldCount === 0 ? 1 : 0), range.new + (range.newCount === 0 ? 1 : 0)];
+      if (next > newLine || old > oldLine) lines.push({ kind: "gap", count: Math.max(next - newLine, old - oldLine) });
+      [oldLine, newLine, oldLeft, newLeft] = [old, next, range.oldCount, range.newCount];
+    } else if (line.startsWith("+") && newLeft > 0) {
+      newLeft--;
+      lines.push({ kind: "added", new: newLine++, text: line.slice(1) });
+    } else if (line.startsWith("-") && oldLeft > 0) {
+      oldLeft--;
+      lines.push({ kind: "removed", old: oldLine++, text: line.slice(1) });
+    } else if (oldLeft > 0 && newLeft > 0 && !line.startsWith("\\")) {
+      oldLeft--;
+      newLeft--;
+      lines.push({ kind: "same", old: oldLine++, new: newLine++, text: line.slice(1) });
+    }
+  }
+  return lines;
+}
+
+// -- what is shown --------------------------------------------------------------------------------------------
+
+/** Unchanged lines that are not shown until they are asked for. */
+export interface Fold {
+  readonly kind: "fold";
+  readonly lines: readonly Line[];
+}
+export type Row = Line | Gap | Fold;
+
+const CONTEXT = 3;
+
+/** The lines with a fold in place of those that are further from a change than `context`. */
+export function folded(lines: readonly (Line | Gap)[], context = CONTEXT): Row[] {
+  const rows: Row[] = [];
+  for (let start = 0; start < lines.length; ) {
+    let end = start;
+    while (end < lines.length && lines[end]!.kind === "same") end++;
+    if (end === start) {
+      rows.push(lines[end]!);
+      start = end + 1;
+      continue;
+    }
+    const run = lines.slice(start, end) as readonly Line[];
+    const before = start === 0 || lines[start - 1]!.kind === "gap" ? 0 : context;
+    const after = end === lines.length || lines[end]!.kind === "gap" ? 0 : context;
+    // The lines of a patch were chosen by the agent; folding one line would save nothing.
+    if (run.length <= before + after + 1 || lines.some((each) => each.kind === "gap")) rows.push(...run);
+    else {
+      rows.push(...run.slice(0, before), { kind: "fold", lines: run.slice(before, run.length - after) });
+      rows.push(...run.slice(run.length - after));
+    }
+    start = end;
+  }
+  return rows;
+}
+
+/** A row of two sides; a line that only one side has is opposite of none. */
+export interface Pair {
+  readonly kind: "pair";
+  readonly old?: Line;
+  readonly new?: Line;
+}
+
+/** Rows side by side: what was removed stands opposite of what was added in its place. */
+export function sideBySide(rows: readonly Row[]): (Pair | Gap | Fold)[] {
+  const pairs: (Pair | Gap | Fold)[] = [];
+  let removed: Line[] = [];
+  let added: Line[] = [];
+  const flush = (): void => {
+    for (let index = 0; index < Math.max(removed.length, added.length); index++) {
+      const [old, next] = [removed[index], added[index]];
+      pairs.push({ kind: "pair", ...(old && { old }), ...(next && { new: next }) });
+    }
+    [removed, added] = [[], []];
+  };
+  for (const row of rows) {
+    if (row.kind === "gap" || row.kind === "fold") {
+      flush();
+      pairs.push(row);
+    } else if (row.kind === "same") {
+      flush();
+      pairs.push({ kind: "pair", old: row, new: row });
+    } else if (row.kind === "added") {
+      added.push(row);
+    } else {
+      if (added.length > 0) flush();
+      removed.push(row);
+    }
+  }
+  flush();
+  return pairs;
+}

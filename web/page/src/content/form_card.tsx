@@ -1,0 +1,1 @@
+export function FormCard(_: unknown) { return <p>form</p>; }

@@ -1,0 +1,103 @@
+/**
+ * Colours of code, by classes. The highlighter and its languages are loaded when the first code needs them, so that
+ * nothing waits for them; code that is large, or of a language that is not known, stays plain.
+ */
+
+import { computed, type ReadonlySignal, signal } from "@preact/signals";
+
+type Languages = typeof import("./languages.js");
+
+/** Characters; more would hold up the page. */
+const LARGEST = 60_000;
+
+const loaded = signal<Languages | undefined>();
+let loading: Promise<void> | undefined;
+
+/** Whether code can be highlighted now; a view that reads it is drawn again once it can. */
+export const isHighlighting: ReadonlySignal<boolean> = computed(() => loaded.value !== undefined);
+
+function load(): void {
+  // Without the highlighter code is plain, which is no reason to fail.
+  loading ??= import("./languages.js").then(
+    (languages) => void (loaded.value = languages),
+    () => undefined,
+  );
+}
+
+/** HTML of the code, its text escaped; none while the highlighter is loading, and for what stays plain. */
+export function highlighted(code: string, language: string): string | undefined {
+  if (language === "" || code.length > LARGEST) return undefined;
+  if (loaded.value === undefined) {
+    load();
+    return undefined;
+  }
+  return loaded.value.highlighted(code, language);
+}
+
+/** The same, a line at a time. */
+export function highlightedLines(code: string, language: string): readonly string[] | undefined {
+  const html = highlighted(code, language);
+  return html === undefined ? undefined : linesOf(html);
+}
+
+/** Highlighted HTML cut into lines, each with all of its tags closed. */
+export function linesOf(html: string): string[] {
+  const open: string[] = [];
+  return html.split("\n").map((line) => {
+    const before = open.join("");
+    for (const [tag] of line.matchAll(/<[^>]*>/g)) {
+      if (tag.startsWith("</")) open.pop();
+      else open.push(tag);
+    }
+    return before + line + "</span>".repeat(open.length);
+  });
+}
+
+/** The language of a file, by its name; empty if it is not known. */
+export function languageOfPath(path: string): string {
+  const name = path.slice(Math.max(path.lastIndexOf("/"), path.lastIndexOf("\\")) + 1).toLowerCase();
+  const dot = name.lastIndexOf(".");
+  return dot < 0 ? (NAMES[name] ?? "") : (ENDINGS[name.slice(dot + 1)] ?? name.slice(dot + 1));
+}
+
+const NAMES: Readonly<Record<string, string>> = { makefile: "bash", dockerfile: "bash" };
+/** Endings that are no name of their language. */
+const ENDINGS: Readonly<Record<string, string>> = {
+  h: "c", pyi: "python", mts: "typescript", cts: "typescript", htm: "xml", vue: "xml", svelte: "xml", toml: "ini", cfg: "ini",
+  conf: "ini", txt: "", md: "markdown",
+};
+
+// -- elements -------------------------------------------------------------------------------------------------
+
+const waiting = new Set<HTMLElement>();
+let isScheduled = false;
+/** Milliseconds in which nothing else of the page is held up noticeably. */
+const SLICE = 6;
+
+/** Colour the text of an element when there is time for it. */
+export function highlightLater(code: HTMLElement): void {
+  if (!/\blanguage-/.test(code.className)) return;
+  load();
+  waiting.add(code);
+  void loading?.then(schedule);
+}
+
+function schedule(): void {
+  if (isScheduled || waiting.size === 0) return;
+  isScheduled = true;
+  if ("requestIdleCallback" in window) requestIdleCallback(work, { timeout: 500 });
+  else setTimeout(work);
+}
+
+function work(): void {
+  isScheduled = false;
+  const end = performance.now() + SLICE;
+  for (const code of waiting) {
+    waiting.delete(code);
+    const language = /\blanguage-(\S+)/.exec(code.className)?.[1] ?? "";
+    const html = code.isConnected ? highlighted(code.textContent ?? "", language) : undefined;
+    if (html !== undefined) code.innerHTML = html;
+    if (performance.now() > end) break;
+  }
+  schedule();
+}

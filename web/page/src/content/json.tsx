@@ -1,0 +1,44 @@
+/** What a tool is given or gives, as it is: text, or JSON over lines. */
+
+import { useState } from "preact/hooks";
+
+import { Folded } from "./fold.js";
+
+export interface JsonViewProps {
+  readonly label: string;
+  readonly value: unknown;
+  readonly open?: boolean;
+}
+
+/** Characters that are shown at first. */
+const SHOWN = 20_000;
+
+export function JsonView({ label, value, open = false }: JsonViewProps) {
+  return (
+    <Folded summary={label} open={open} class="json">
+      {() => <Plain text={jsonText(value)} label={label} />}
+    </Folded>
+  );
+}
+
+/** Text in lines of one width; a long one is cut until all of it is asked for. */
+export function Plain({ text, label }: { readonly text: string; readonly label: string }) {
+  const [isWhole, showWhole] = useState(false);
+  const isCut = !isWhole && text.length > SHOWN;
+  return (
+    <>
+      <pre class="plain" tabIndex={0} aria-label={label}>
+        {isCut ? text.slice(0, SHOWN) : text}
+      </pre>
+      {isCut && (
+        <button type="button" class="more" onClick={() => showWhole(true)}>
+          Show all {text.length.toLocaleString("en")} characters
+        </button>
+      )}
+    </>
+  );
+}
+
+export function jsonText(value: unknown): string {
+  return typeof value === "string" ? value : (JSON.stringify(value, null, 2) ?? "");
+}

@@ -1,0 +1,58 @@
+/** What a command wrote: its last lines, all of them on demand. */
+
+import { useState } from "preact/hooks";
+
+import { lastLines, type Span, terminalLines } from "./ansi.js";
+
+export interface TerminalOutputProps {
+  /** What it wrote, as text or as bytes. */
+  readonly output: string | Uint8Array;
+  readonly label?: string;
+}
+
+/** Lines that are shown at first. */
+const SHOWN = 20;
+/** Lines before those whose colours still reach into them. */
+const LOOKED_BACK = 200;
+/** More would hold up the page. */
+const MOST = 5000;
+const MOST_CHARACTERS = 1_000_000;
+
+export function TerminalOutput({ output, label = "Output" }: TerminalOutputProps) {
+  const [isWhole, showWhole] = useState(false);
+  const text = (typeof output === "string" ? output : new TextDecoder().decode(output)).slice(-MOST_CHARACTERS);
+  if (text === "") return null;
+  const { text: end, before } = lastLines(text, isWhole ? MOST : SHOWN + LOOKED_BACK);
+  const lines = terminalLines(end);
+  const shown = isWhole ? lines : lines.slice(-SHOWN);
+  const hidden = before + lines.length - shown.length;
+  return (
+    <div class="terminal">
+      {hidden > 0 && !isWhole && (
+        <button type="button" class="more" onClick={() => showWhole(true)}>
+          Show {hidden.toLocaleString("en")} earlier {hidden === 1 ? "line" : "lines"}
+        </button>
+      )}
+      {hidden > 0 && isWhole && <p class="more">{hidden.toLocaleString("en")} earlier lines are not shown</p>}
+      {isWhole && lines.length > SHOWN && (
+        <button type="button" class="more" onClick={() => showWhole(false)}>
+          Show the last {SHOWN} lines
+        </button>
+      )}
+      <pre tabIndex={0} aria-label={label}>
+        {shown.map((line, index) => (
+          <TerminalLine key={index} spans={line} />
+        ))}
+      </pre>
+    </div>
+  );
+}
+
+function TerminalLine({ spans }: { readonly spans: readonly Span[] }) {
+  return (
+    <>
+      {spans.map(({ text, classes }, index) => (classes === "" ? text : <span key={index} class={classes}>{text}</span>))}
+      {"\n"}
+    </>
+  );
+}

@@ -1,0 +1,246 @@
+/** A session in the page: what was said and done, what it asks, what waits, and where to prompt. */
+
+import { computed, useSignal } from "@preact/signals";
+import type { ContentBlock, PromptReceipt, WhenBusy } from "@turnwire/client";
+import type { Item, SessionView } from "@turnwire/client/view";
+import { useCallback, useEffect, useMemo } from "preact/hooks";
+
+import { PlanView, UsageMeter } from "../content/state_views.js";
+import { offer } from "../frame/commands.js";
+import { onShortcut } from "../frame/shortcuts.js";
+import { tellError } from "../frame/toasts.js";
+import { ConversationState } from "../state/conversation.js";
+import { type Daemon, mayControl } from "../state/daemon.js";
+import type { Row } from "../state/rows.js";
+import type { SessionList } from "../state/session_list.js";
+import { AskedCards } from "./asked.js";
+import { type Takes, takesOf } from "./attachments.js";
+import { Composer } from "./composer.js";
+import { ItemView, type Shown } from "./item_view.js";
+import type { LineComment } from "./line_comments.js";
+import { Options, choicesOf } from "./options.js";
+import { QueuePanel } from "./queue.js";
+import { Standing } from "./standing.js";
+import { Timeline } from "./timeline.js";
+import { TurnEnd, endOf } from "./turn_end.js";
+
+interface Parts {
+  readonly daemon: Daemon;
+  readonly list: SessionList;
+  readonly state: ConversationState;
+}
+
+export function Conversation({
+  daemon,
+  list,
+  sessionId,
+}: {
+  readonly daemon: Daemon;
+  readonly list: SessionList;
+  readonly sessionId: string;
+}) {
+  const state = useMemo(() => new ConversationState(daemon, sessionId), [daemon, sessionId]);
+  useEffect(() => () => state.close(), [state]);
+  const loading = state.loading.value;
+  if (loading === "loading") return <div class="empty" aria-busy="true" />;
+  if (loading === "missing") return <p class="empty">There is no such session. It may have been removed.</p>;
+  if (typeof loading === "object") return <p class="empty">The session could not be read: {loading.failed}</p>;
+  return (
+    <section class="conversation" aria-label="Session">
+      <Talk key={sessionId} daemon={daemon} list={list} state={state} />
+    </section>
+  );
+}
+
+function Talk({ daemon, list, state }: Parts) {
+  const canControl = mayControl(daemon.caller);
+  const comments = useSignal<readonly LineComment[]>([]);
+  const isSideBySide = useSignal(false);
+  const shown = useMemo<Shown>(
+    () => ({ daemon, state, comments: canControl ? comments : undefined, isSideBySide }),
+    [daemon, state],
+  );
+  const draw = useCallback(
+    (row: Row<Item>) => (
+      <div class="row" key={row.key}>
+        {row.kind === "item" ? <ItemView item={row.item} shown={shown} /> : <End state={state} promptId={row.promptId} />}
+      </div>
+    ),
+    [state],
+  );
+  return (
+    <>
+      <Timeline blocks={state.rows.blocks} hasOlder={state.hasOlder} loadOlder={() => state.loadOlder()} draw={draw}>
+        <AskedCards state={state} canAnswer={canControl} />
+      </Timeline>
+      <Now daemon={daemon} list={list} state={state} />
+      <Waiting daemon={daemon} state={state} />
+      {canControl ? <Prompt daemon={daemon} state={state} comments={comments} /> : null}
+      <Below daemon={daemon} state={state} />
+      <Spoken state={state} />
+    </>
+  );
+}
+
+function End({ state, promptId }: { readonly state: ConversationState; readonly promptId: string }) {
+  const turn = state.view?.turns.get(promptId);
+  return turn ? <TurnEnd turn={turn} /> : null;
+}
+
+/** The plan, and what the session does now. */
+function Now({ daemon, list, state }: Parts) {
+  const view = state.view;
+  const entry = list.byId.value.get(state.sessionId);
+  if (!view) return null;
+  const active = activeOf(view);
+  const settle = async () => {
+    if (active) await (await state.session()).settle(active.promptId);
+  };
+  const background = (entry?.backgroundCount ?? 0) + (entry?.runningChildCount ?? 0);
+  return (
+    <>
+      <PlanView plans={view.latest.plans ?? {}} />
+      <Standing
+        state={view.state}
+        startedAt={active?.startedAt}
+        isSuspected={entry?.suspectedComplete ?? false}
+        background={background}
+        settle={mayControl(daemon.caller) && active ? () => void settle().catch(tellError) : undefined}
+      />
+    </>
+  );
+}
+
+function activeOf(view: SessionView) {
+  return view.activePromptId === undefined ? undefined : view.turns.get(view.activePromptId);
+}
+
+function Waiting({ daemon, state }: { readonly daemon: Daemon; readonly state: ConversationState }) {
+  const view = state.view;
+  if (!view) return null;
+  const act = async (run: (session: Awaited<ReturnType<typeof state.session>>) => Promise<unknown>) => {
+    try {
+      await run(await state.session());
+    } catch (error) {
+      tellError(error);
+    }
+  };
+  const acts = {
+    edit: (promptId: string, text: string) => act((session) => session.edit(promptId, text)),
+    move: (promptId: string, position: number) => act((session) => session.move(promptId, position)),
+    remove: (promptId: string) => act((session) => session.remove(promptId)),
+    hold: (held: boolean) => act((session) => (held ? session.hold() : session.release())),
+  };
+  return (
+    <QueuePanel
+      prompts={view.queue}
+      held={view.queueHeld}
+      acts={mayControl(daemon.caller) ? acts : undefined}
+    />
+  );
+}
+
+const NOT_STEERED: Readonly<Record<string, string>> = {
+  not_offered: "The agent takes nothing into a running turn; the prompt is the next.",
+  declined: "The agent did not take it into the running turn; the prompt is the next.",
+};
+
+function Prompt({
+  daemon,
+  state,
+  comments,
+}: {
+  readonly daemon: Daemon;
+  readonly state: ConversationState;
+  readonly comments: Parameters<typeof Composer>[0]["comments"];
+}) {
+  const view = state.view;
+  const takes = useTakes(daemon, state);
+  const isBusy = view !== undefined && view.state !== "idle" && view.state !== "closed";
+  const stop = async () => {
+    const promptId = state.view?.activePromptId;
+    try {
+      await (await state.session()).cancel(promptId);
+    } catch (error) {
+      tellError(error);
+    }
+  };
+  useEffect(() => {
+    if (!isBusy) return;
+    return offer([{ words: "Stop the turn", group: "Session", run: () => void stop() }]);
+  }, [isBusy]);
+  useEffect(
+    () =>
+      onShortcut("compose", () => document.querySelector<HTMLTextAreaElement>(".composer-field")?.focus()),
+    [],
+  );
+  if (!view || view.state === "closed") return <p class="standing soft small">The session is closed; it takes no prompts.</p>;
+  const send = async (content: readonly ContentBlock[], whenBusy: WhenBusy | undefined) => {
+    const session = await state.session();
+    const receipt: PromptReceipt = await session.submit(content, whenBusy === undefined ? {} : { whenBusy });
+    return whenBusy === "steer" ? NOT_STEERED[receipt.reason ?? ""] : undefined;
+  };
+  return (
+    <Composer
+      key={state.sessionId}
+      sessionId={state.sessionId}
+      commands={view.latest.commands ?? []}
+      takes={takes}
+      isBusy={isBusy}
+      comments={comments}
+      send={send}
+      stop={() => void stop()}
+    />
+  );
+}
+
+/** What the session's agent takes in a prompt, as it said when it started. */
+function useTakes(daemon: Daemon, state: ConversationState): Takes {
+  const takes = useSignal<Takes>(takesOf(undefined));
+  useEffect(() => {
+    void Promise.all([daemon.client.agents(), state.session().then((session) => session.snapshot())]).then(
+      ([agents, snapshot]) => {
+        takes.value = takesOf(agents.find((each) => each.name === snapshot.agent)?.capabilities);
+      },
+      tellError,
+    );
+  }, [state]);
+  return takes.value;
+}
+
+/** What the agent is set to, and how full its context is. */
+function Below({ daemon, state }: { readonly daemon: Daemon; readonly state: ConversationState }) {
+  const view = state.view;
+  if (!view) return null;
+  return (
+    <div class="below">
+      <Options
+        choices={choicesOf(view.latest)}
+        canChange={mayControl(daemon.caller) && view.state !== "closed"}
+        onChoose={(choice, value) => void state.session().then((session) => choice.set(session, value)).catch(tellError)}
+      />
+      {view.latest.usage ? <UsageMeter usage={view.latest.usage} /> : null}
+    </div>
+  );
+}
+
+/** What changes by itself, said to those who do not see it. */
+function Spoken({ state }: { readonly state: ConversationState }) {
+  const words = useMemo(
+    () =>
+      computed(() => {
+        const view = state.view;
+        if (!view) return "";
+        if (view.state === "requires_action") return "The agent asks for an answer";
+        if (view.state === "running") return "The agent works";
+        const last = [...view.turns.values()].findLast((each) => each.state === "ended");
+        return last ? `Turn over: ${endOf(last)}` : "";
+      }),
+    [state],
+  );
+  return (
+    <p class="unseen" role="status">
+      {words}
+    </p>
+  );
+}

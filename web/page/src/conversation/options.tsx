@@ -1,0 +1,154 @@
+/** What the agent can be set to: its options, or with older agents its modes and models. Shows what the log says. */
+
+import type { ConfigOption, Session } from "@turnwire/client";
+
+export interface Choice {
+  readonly id: string;
+  readonly name: string;
+  readonly description?: string;
+  readonly value: string | boolean;
+  readonly values: readonly { readonly value: string; readonly name: string; readonly description?: string }[];
+  set(session: Session, value: string | boolean): Promise<unknown>;
+}
+
+interface Offered {
+  readonly configOptions?: readonly ConfigOption[];
+  readonly mode?: string;
+  readonly modes?: unknown;
+  readonly model?: string;
+  readonly models?: unknown;
+}
+
+/** What is offered, in the words of ACP v1 or v2. An agent with options has its mode and its model among them. */
+export function choicesOf(offered: Offered): Choice[] {
+  const options = (offered.configOptions ?? []).map(optionOf).filter((each) => each !== undefined);
+  const has = (category: string) =>
+    (offered.configOptions ?? []).some((each) => each.category === category || idOf(each) === category);
+  if (!has("mode")) {
+    const mode = listOf("mode", "Mode", offered.mode, offered.modes, (session, id) => session.setMode(id));
+    if (mode) options.push(mode);
+  }
+  if (!has("model")) {
+    const model = listOf("model", "Model", offered.model, offered.models, (session, id) => session.setModel(id));
+    if (model) options.push(model);
+  }
+  return options;
+}
+
+function idOf(option: ConfigOption): string {
+  return option.configId ?? option.id ?? "";
+}
+
+function optionOf(option: ConfigOption): Choice | undefined {
+  const id = idOf(option);
+  if (!id) return undefined;
+  const values = (option.options ?? []).flatMap(valuesOf);
+  if (typeof option.currentValue !== "boolean" && values.length === 0) return undefined;
+  return {
+    id,
+    name: option.name || id,
+    ...(option.description ? { description: option.description } : {}),
+    value: option.currentValue,
+    values,
+    set: (session, value) => session.setOption(id, value),
+  };
+}
+
+/** A value, or a group of values. */
+function valuesOf(offered: unknown): Choice["values"][number][] {
+  const each = (offered ?? {}) as Readonly<Record<string, unknown>>;
+  if (Array.isArray(each["options"])) return each["options"].flatMap(valuesOf);
+  const value = each["value"] ?? each["id"] ?? each["modelId"];
+  if (typeof value !== "string") return [];
+  const { name, description } = each;
+  return [
+    {
+      value,
+      name: typeof name === "string" && name ? name : value,
+      ...(typeof description === "string" ? { description } : {}),
+    },
+  ];
+}
+
+function listOf(
+  id: string,
+  name: string,
+  value: string | undefined,
+  offered: unknown,
+  set: (session: Session, value: string) => Promise<unknown>,
+): Choice | undefined {
+  const values = Array.isArray(offered) ? offered.flatMap(valuesOf) : [];
+  if (values.length === 0) return undefined;
+  return { id, name, value: value ?? "", values, set: (session, chosen) => set(session, String(chosen)) };
+}
+
+/** The choices as a row of fields. One that cannot be changed is told as text. */
+export function Options({
+  choices,
+  canChange,
+  onChoose,
+}: {
+  readonly choices: readonly Choice[];
+  readonly canChange: boolean;
+  readonly onChoose: (choice: Choice, value: string | boolean) => void;
+}) {
+  return (
+    <div class="options">
+      {choices.map((each) => (
+        <Option key={each.id} choice={each} canChange={canChange} onChoose={(value) => onChoose(each, value)} />
+      ))}
+    </div>
+  );
+}
+
+function Option({
+  choice,
+  canChange,
+  onChoose,
+}: {
+  readonly choice: Choice;
+  readonly canChange: boolean;
+  readonly onChoose: (value: string | boolean) => void;
+}) {
+  const { name, description, value, values } = choice;
+  if (typeof value === "boolean") {
+    return (
+      <label class="option small" title={description}>
+        <input
+          type="checkbox"
+          checked={value}
+          disabled={!canChange}
+          onChange={(event) => {
+            // What is shown is what the daemon says: it changes when the event of the change comes.
+            const wanted = event.currentTarget.checked;
+            event.currentTarget.checked = value;
+            onChoose(wanted);
+          }}
+        />
+        {name}
+      </label>
+    );
+  }
+  const known = values.some((each) => each.value === value);
+  return (
+    <label class="option small" title={description}>
+      <span class="soft">{name}</span>
+      <select
+        value={value}
+        disabled={!canChange}
+        onChange={(event) => {
+          const wanted = event.currentTarget.value;
+          event.currentTarget.value = value;
+          onChoose(wanted);
+        }}
+      >
+        {known ? null : <option value={value}>{value || "not chosen"}</option>}
+        {values.map((each) => (
+          <option key={each.value} value={each.value} title={each.description}>
+            {each.name}
+          </option>
+        ))}
+      </select>
+    </label>
+  );
+}

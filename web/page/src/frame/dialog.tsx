@@ -1,0 +1,105 @@
+/** Dialogs: one at a time, over everything. Escape closes, and the focus goes back to where it was. */
+
+import { signal } from "@preact/signals";
+import type { ComponentChildren } from "preact";
+import { useId, useLayoutEffect, useRef } from "preact/hooks";
+
+import { Icon } from "./icon.js";
+
+const shown = signal<(() => ComponentChildren) | undefined>(undefined);
+
+/** Show a dialog instead of any other. `render` gives a `Dialog`. */
+export function openDialog(render: () => ComponentChildren): void {
+  shown.value = render;
+}
+
+export function closeDialog(): void {
+  shown.value = undefined;
+}
+
+/** Where the dialog is in the page. */
+export function DialogPlace() {
+  const render = shown.value;
+  return render ? <>{render()}</> : null;
+}
+
+interface DialogProps {
+  readonly title: string;
+  /** A name for its own looks. */
+  readonly kind?: string;
+  /** Its title is for screen readers only. */
+  readonly isBare?: boolean;
+  readonly children: ComponentChildren;
+}
+
+export function Dialog({ title, kind = "", isBare = false, children }: DialogProps) {
+  const dialog = useRef<HTMLDialogElement>(null);
+  const id = useId();
+  useLayoutEffect(() => {
+    const before = document.activeElement;
+    const element = dialog.current!;
+    element.showModal();
+    element.querySelector<HTMLElement>("[data-first]")?.focus();
+    return () => {
+      element.close();
+      if (before instanceof HTMLElement && before.isConnected) before.focus();
+    };
+  }, []);
+  return (
+    <dialog
+      ref={dialog}
+      class={`dialog ${kind}`}
+      aria-labelledby={id}
+      onClose={closeDialog}
+      onClick={(event) => {
+        // The dialog itself is hit only where nothing of it is: behind it.
+        if (event.target === dialog.current) closeDialog();
+      }}
+    >
+      <div class="dialog-body">
+        <header class={isBare ? "unseen" : "dialog-head"}>
+          <h2 id={id}>{title}</h2>
+          {!isBare && (
+            <button type="button" class="icon-button" aria-label="Close" onClick={closeDialog}>
+              <Icon name="close" />
+            </button>
+          )}
+        </header>
+        {children}
+      </div>
+    </dialog>
+  );
+}
+
+interface ConfirmProps {
+  readonly title: string;
+  /** What will happen. */
+  readonly text: string;
+  /** The word on the button that does it. */
+  readonly act: string;
+  readonly run: () => void;
+}
+
+/** Ask before something that cannot be taken back. */
+export function confirmFirst({ title, text, act, run }: ConfirmProps): void {
+  openDialog(() => (
+    <Dialog title={title} kind="confirm">
+      <p>{text}</p>
+      <div class="dialog-acts">
+        <button type="button" class="button" data-first onClick={closeDialog}>
+          Cancel
+        </button>
+        <button
+          type="button"
+          class="button danger"
+          onClick={() => {
+            closeDialog();
+            run();
+          }}
+        >
+          {act}
+        </button>
+      </div>
+    </Dialog>
+  ));
+}

@@ -1,0 +1,307 @@
+/** The frame of the page: the list at the side, what is open beside it; on a phone one of the two. */
+
+import { type ReadonlySignal, useComputed, useSignalEffect } from "@preact/signals";
+import type { ComponentChildren } from "preact";
+import { useEffect, useRef } from "preact/hooks";
+
+import { type Route, go, hrefOf, route } from "../route.js";
+import { sessionActions, renaming } from "../sessions/actions.js";
+import { BadgePill, titleOf } from "../sessions/badge.js";
+import { mayCreate, openNewSession } from "../sessions/new_session.js";
+import type { SessionSearch } from "../sessions/search.js";
+import { Sidebar } from "../sessions/sidebar.js";
+import { TitleField } from "../sessions/title_field.js";
+import { type Daemon, mayControl } from "../state/daemon.js";
+import type { Inbox } from "../state/inbox.js";
+import { type ListedSession, type SessionList, badgeOf } from "../state/session_list.js";
+import { type Command, offer } from "./commands.js";
+import { DialogPlace } from "./dialog.js";
+import { Icon, type IconName } from "./icon.js";
+import { kept } from "./kept.js";
+import { LinkMark } from "./link_mark.js";
+import { type MenuEntry, MenuPlace, toggleMenu } from "./menu.js";
+import { openPalette } from "./palette.js";
+import { openShortcutList } from "./shortcut_list.js";
+import { isMac, keysInWords, onShortcut } from "./shortcuts.js";
+import { THEMES, THEME_WORDS, nextTheme, theme } from "./theme.js";
+import { Toasts } from "./toasts.js";
+
+const sidebar = kept<"open" | "closed">("sidebar", ["open", "closed"]);
+
+/** What the frame shows; one for as long as the page is in. */
+export interface Shown {
+  readonly daemon: Daemon;
+  readonly list: SessionList;
+  readonly inbox: Inbox;
+  readonly search: SessionSearch;
+}
+
+interface FrameProps extends Shown {
+  /** Further entries of the menu. */
+  readonly more: () => readonly MenuEntry[];
+  readonly children: ComponentChildren;
+}
+
+export function Frame(props: FrameProps) {
+  const { daemon, list, inbox, search, more, children } = props;
+  const at = route.value.at;
+  const main = useRef<HTMLElement>(null);
+  const isAlone = daemon.caller.sessionId !== undefined;
+  const open = useComputed(() => listedAt(route.value, list));
+  const toggleSide = () => {
+    sidebar.value = sidebar.value === "open" ? "closed" : "open";
+  };
+  const showSide = () => {
+    sidebar.value = "open";
+    if (matchMedia("(max-width: 719px)").matches) go({ at: "home" });
+  };
+
+  useCommands(props, open, toggleSide);
+  useSignalEffect(() => {
+    const count = inbox.asked.value.length;
+    const name = open.value ? titleOf(open.value.entry) : route.value.at === "inbox" ? "Inbox" : "";
+    document.title = `${count ? `(${count}) ` : ""}${name ? `${name} · ` : ""}turnwire`;
+    void navigator.setAppBadge?.(count).catch(() => {});
+  });
+
+  return (
+    <div class="frame" data-at={at} data-side={isAlone ? "none" : sidebar.value}>
+      <button type="button" class="skip button" onClick={() => main.current?.focus()}>
+        Skip the list
+      </button>
+      {!isAlone && (
+        <Sidebar daemon={daemon} list={list} search={search} onWanted={showSide}>
+          <a class="brand" href={hrefOf({ at: "home" })}>
+            <Mark />
+            turnwire
+          </a>
+          <IconButton icon="find" words={`Find a session or a command (${keysInWords("mod+k", isMac.value)})`} onClick={() => openPalette(() => sessionCommands(list))} />
+          <InboxLink inbox={inbox} isShown={at === "inbox"} />
+          <SettingsButton more={more} />
+          <IconButton icon="side" words="Hide the list ([)" kind="only-wide" onClick={toggleSide} />
+        </Sidebar>
+      )}
+      <div class="pane">
+        <header class="head">
+          {!isAlone && (
+            <>
+              <a class="icon-button only-narrow" href={hrefOf({ at: "home" })} aria-label="Back to the list">
+                <Icon name="back" />
+              </a>
+              {sidebar.value === "closed" && (
+                <IconButton icon="side" words="Show the list ([)" kind="only-wide" onClick={toggleSide} />
+              )}
+            </>
+          )}
+          <Head daemon={daemon} at={route.value} open={open.value} />
+          {!isAlone && at !== "inbox" && inbox.asked.value.length > 0 && (
+            <span class={sidebar.value === "closed" ? "" : "only-narrow"}>
+              <InboxLink inbox={inbox} isShown={false} />
+            </span>
+          )}
+          {isAlone && <SettingsButton more={more} />}
+        </header>
+        <main class="main" id="main" tabIndex={-1} ref={main}>
+          {children}
+        </main>
+      </div>
+      <LinkMark feed={daemon.feed} />
+      <Toasts />
+      <MenuPlace />
+      <DialogPlace />
+    </div>
+  );
+}
+
+/** The first line of what is open. */
+function Head({ daemon, at, open }: { readonly daemon: Daemon; readonly at: Route; readonly open: ListedSession | undefined }) {
+  if (at.at === "home") return <h1 class="head-title only-narrow" />;
+  if (at.at === "inbox") return <h1 class="head-title">Inbox</h1>;
+  const { sessionId } = at;
+  const isRenamed = renaming.value?.where === "head" && renaming.value.sessionId === sessionId;
+  const isInspector = at.at === "inspector";
+  return (
+    <>
+      {open && isRenamed ? (
+        <TitleField daemon={daemon} entry={open.entry} />
+      ) : (
+        <h1 class="head-title" title={open?.entry.cwd}>
+          {titleOf(open?.entry ?? { sessionId })}
+        </h1>
+      )}
+      {open && <BadgePill listed={open} />}
+      <span class="head-space" />
+      <a
+        class={isInspector ? "icon-button pressed" : "icon-button"}
+        href={hrefOf({ at: isInspector ? "session" : "inspector", sessionId })}
+        aria-label={isInspector ? "Back to the conversation" : "Inspector"}
+        title={isInspector ? "Back to the conversation (E)" : "Inspector (E)"}
+      >
+        <Icon name="inspector" />
+      </a>
+      {open && (
+        <button
+          type="button"
+          class="icon-button"
+          aria-label="Menu of this session"
+          aria-haspopup="menu"
+          aria-expanded="false"
+          onClick={(event) => toggleMenu(event.currentTarget, sessionActions(daemon, open, "head"))}
+        >
+          <Icon name="dots" />
+        </button>
+      )}
+    </>
+  );
+}
+
+interface IconButtonProps {
+  readonly icon: IconName;
+  readonly words: string;
+  readonly kind?: string;
+  readonly onClick: () => void;
+}
+
+function IconButton({ icon, words, kind = "", onClick }: IconButtonProps) {
+  return (
+    <button type="button" class={`icon-button ${kind}`} aria-label={words} title={words} onClick={onClick}>
+      <Icon name={icon} />
+    </button>
+  );
+}
+
+function InboxLink({ inbox, isShown }: { readonly inbox: Inbox; readonly isShown: boolean }) {
+  const count = inbox.asked.value.length;
+  const words = count === 1 ? "Inbox: 1 request waits" : `Inbox: ${count || "no"} requests wait`;
+  return (
+    <a
+      class={isShown ? "icon-button pressed" : "icon-button"}
+      href={hrefOf({ at: "inbox" })}
+      aria-label={words}
+      title={`${words} (I)`}
+      aria-current={isShown ? "page" : undefined}
+    >
+      <Icon name="inbox" />
+      {count > 0 && <span class="count">{count > 99 ? "99+" : count}</span>}
+    </a>
+  );
+}
+
+function SettingsButton({ more }: { readonly more: () => readonly MenuEntry[] }) {
+  const entries = (): MenuEntry[] => [
+    { heading: "Theme" },
+    ...THEMES.map((each) => ({
+      words: THEME_WORDS[each],
+      isChosen: theme.value === each,
+      run: () => {
+        theme.value = each;
+      },
+    })),
+    ...more(),
+    { heading: "" },
+    { words: "Keyboard shortcuts", icon: "keys", run: openShortcutList },
+  ];
+  return (
+    <button
+      type="button"
+      class="icon-button"
+      aria-label="Settings"
+      title="Settings"
+      aria-haspopup="menu"
+      aria-expanded="false"
+      onClick={(event) => toggleMenu(event.currentTarget, entries())}
+    >
+      <Icon name="settings" />
+    </button>
+  );
+}
+
+/** The sign of the page. */
+function Mark() {
+  return (
+    <svg class="mark" viewBox="0 0 32 32" aria-hidden="true">
+      <rect width="32" height="32" rx="7" />
+      <path d="M7 10h13a4 4 0 0 1 0 8h-8a3 3 0 0 0 0 6h13" />
+    </svg>
+  );
+}
+
+// -- commands ------------------------------------------------------------------------------------------------
+
+function listedAt(at: Route, list: SessionList): ListedSession | undefined {
+  if (!("sessionId" in at)) return undefined;
+  const entry = list.byId.value.get(at.sessionId);
+  return entry && { entry, badge: badgeOf(entry) };
+}
+
+function sessionCommands(list: SessionList): readonly Command[] {
+  return list.sessions.value.map(({ entry }) => ({
+    words: titleOf(entry),
+    group: "Session",
+    run: () => go({ at: "session", sessionId: entry.sessionId }),
+  }));
+}
+
+/** What the frame itself offers in the palette and by keys. */
+function useCommands({ daemon, list }: FrameProps, open: ReadonlySignal<ListedSession | undefined>, toggleSide: () => void): void {
+  useEffect(() => {
+    const isAlone = daemon.caller.sessionId !== undefined;
+    const flip = () => {
+      const at = route.peek();
+      if ("sessionId" in at) go({ at: at.at === "inspector" ? "session" : "inspector", sessionId: at.sessionId });
+    };
+    const rename = () => {
+      const sessionId = open.peek()?.entry.sessionId;
+      if (sessionId !== undefined) renaming.value = { sessionId, where: "head" };
+    };
+    const stops = [
+      onShortcut("palette", () => openPalette(() => sessionCommands(list))),
+      onShortcut("shortcuts", openShortcutList),
+      onShortcut("theme", nextTheme),
+      onShortcut("inspector", flip),
+      offer([
+        ...THEMES.map((each) => ({
+          words: `Theme: ${THEME_WORDS[each].toLowerCase()}`,
+          group: "Theme",
+          run: () => {
+            theme.value = each;
+          },
+        })),
+        { words: "Keyboard shortcuts", group: "Help", keys: "?", run: openShortcutList },
+      ]),
+    ];
+    if (mayControl(daemon.caller)) stops.push(onShortcut("rename", rename));
+    if (!isAlone) {
+      const inbox = () => go({ at: "inbox" });
+      const home = () => go({ at: "home" });
+      stops.push(
+        onShortcut("inbox", inbox),
+        onShortcut("home", home),
+        onShortcut("sidebar", toggleSide),
+        offer([
+          { words: "Go to inbox", group: "Page", keys: "i", run: inbox },
+          { words: "Go home", group: "Page", keys: "h", run: home },
+          { words: "Show or hide the list", group: "Page", keys: "[", run: toggleSide },
+        ]),
+      );
+    }
+    if (mayCreate(daemon)) {
+      const create = () => openNewSession(daemon);
+      stops.push(onShortcut("new_session", create));
+      stops.push(offer([{ words: "New session", group: "Page", keys: "n", run: create }]));
+    }
+    return () => stops.forEach((stop) => stop());
+  }, []);
+  // Those of the session that is open come first.
+  useSignalEffect(() => {
+    const listed = open.value;
+    if (!listed) return undefined;
+    return offer(
+      sessionActions(daemon, listed, "head").map(({ words, run }) => ({
+        words: `${words} ${words === "Inspector" ? "of this session" : words === "Copy id" ? "of this session" : "this session"}`,
+        group: "This session",
+        run,
+      })),
+    );
+  });
+}

@@ -1,0 +1,124 @@
+/**
+ * The keys of the page: one table, from which they work and are listed. A key without Ctrl or Cmd does nothing while
+ * somebody types or a dialog is open, and all of those can be turned off.
+ */
+
+import { type ReadonlySignal, signal } from "@preact/signals";
+
+import { kept } from "./kept.js";
+
+export type Action =
+  | "palette"
+  | "shortcuts"
+  | "new_session"
+  | "search"
+  | "next_session"
+  | "previous_session"
+  | "inbox"
+  | "home"
+  | "sidebar"
+  | "inspector"
+  | "rename"
+  | "compose"
+  | "theme";
+
+export interface Shortcut {
+  /** As `keysOf` writes them; `mod` is Ctrl, or Cmd on a Mac. */
+  readonly keys: string;
+  readonly words: string;
+  readonly action: Action;
+}
+
+export const SHORTCUTS: readonly Shortcut[] = [
+  { keys: "mod+k", words: "Find a session or a command", action: "palette" },
+  { keys: "n", words: "New session", action: "new_session" },
+  { keys: "/", words: "Search sessions", action: "search" },
+  { keys: "j", words: "Next session", action: "next_session" },
+  { keys: "k", words: "Previous session", action: "previous_session" },
+  { keys: "i", words: "Inbox", action: "inbox" },
+  { keys: "h", words: "Home", action: "home" },
+  { keys: "c", words: "Write a prompt", action: "compose" },
+  { keys: "e", words: "Inspector of the session, and back", action: "inspector" },
+  { keys: "r", words: "Rename the session", action: "rename" },
+  { keys: "[", words: "Show or hide the list", action: "sidebar" },
+  { keys: "t", words: "Next theme", action: "theme" },
+  { keys: "?", words: "Keyboard shortcuts", action: "shortcuts" },
+];
+
+/** What a key event has that matters here. */
+export interface Pressed {
+  readonly key: string;
+  readonly ctrlKey: boolean;
+  readonly metaKey: boolean;
+  readonly altKey: boolean;
+  readonly isComposing?: boolean;
+}
+
+/** Where a key was pressed. */
+export type Place = "page" | "field" | "dialog";
+
+/** Which keys those are, as the table writes them. */
+export function keysOf(pressed: Pressed): string {
+  const key = pressed.key.length === 1 ? pressed.key.toLowerCase() : pressed.key;
+  return `${pressed.ctrlKey || pressed.metaKey ? "mod+" : ""}${pressed.altKey ? "alt+" : ""}${key}`;
+}
+
+/** What the keys mean there; nothing if they are for something else. */
+export function shortcutOf(pressed: Pressed, place: Place, withSingleKeys: boolean): Shortcut | undefined {
+  if (pressed.isComposing) return undefined;
+  const keys = keysOf(pressed);
+  const found = SHORTCUTS.find((each) => each.keys === keys);
+  if (found && !keys.startsWith("mod+") && (place !== "page" || !withSingleKeys)) return undefined;
+  return found;
+}
+
+/** Keys as a person reads them: "Ctrl K", or "⌘ K". */
+export function keysInWords(keys: string, isMac: boolean): string {
+  return keys
+    .split("+")
+    .map((each) => (each === "mod" ? (isMac ? "⌘" : "Ctrl") : each.length === 1 ? each.toUpperCase() : each))
+    .join(" ");
+}
+
+// -- at work -------------------------------------------------------------------------------------------------
+
+const handlers = signal<ReadonlyMap<Action, readonly (() => void)[]>>(new Map());
+/** Whether keys without Ctrl or Cmd do something. Kept. */
+export const singleKeys = kept<"on" | "off">("single-keys", ["on", "off"]);
+
+/** Do `run` at the keys of `action`, instead of whoever said so before. Gives how to stop. */
+export function onShortcut(action: Action, run: () => void): () => void {
+  const all = handlers.peek();
+  handlers.value = new Map(all).set(action, [...(all.get(action) ?? []), run]);
+  return () => {
+    const left = handlers.peek().get(action)?.filter((each) => each !== run) ?? [];
+    handlers.value = new Map(handlers.peek()).set(action, left);
+  };
+}
+
+/** The shortcuts that do something now. */
+export function working(): readonly Shortcut[] {
+  return SHORTCUTS.filter((each) => handlers.value.get(each.action)?.length);
+}
+
+export const isMac: ReadonlySignal<boolean> = signal(
+  typeof navigator !== "undefined" && /mac|iphone|ipad/i.test(navigator.platform),
+);
+
+/** Let the keys work. */
+export function startShortcuts(): void {
+  document.addEventListener("keydown", (event) => {
+    if (event.defaultPrevented) return;
+    const found = shortcutOf(event, placeOf(event.target), singleKeys.value === "on");
+    const run = found && handlers.peek().get(found.action)?.at(-1);
+    if (!run) return;
+    event.preventDefault();
+    run();
+  });
+}
+
+function placeOf(target: EventTarget | null): Place {
+  if (!(target instanceof HTMLElement)) return "page";
+  if (target.isContentEditable || target.matches("input, textarea, select, [role=textbox]")) return "field";
+  return target.closest("dialog, [role=menu]") ? "dialog" : "page";
+}

@@ -1,0 +1,56 @@
+/** Short messages that come and go: what the daemon refused, and what was done out of sight. */
+
+import { signal } from "@preact/signals";
+import { TurnwireError } from "@turnwire/client";
+
+import { Icon } from "./icon.js";
+
+interface Toast {
+  readonly text: string;
+  readonly tone: "info" | "bad";
+}
+
+const SHOWN_MS = { info: 4_000, bad: 12_000 };
+const MOST = 4;
+const toasts = signal<readonly Toast[]>([]);
+
+/** Say something that went as it was wished. */
+export function tell(text: string): void {
+  show({ text, tone: "info" });
+}
+
+/** Say what went wrong, in the daemon's own words where it has some. */
+export function tellError(error: unknown): void {
+  show({ text: wordsOf(error), tone: "bad" });
+  if (!(error instanceof TurnwireError)) console.error(error);
+}
+
+/** An error as a person reads it. */
+export function wordsOf(error: unknown): string {
+  if (!(error instanceof Error) || !error.message) return "It did not work, and no reason was given.";
+  return error.message[0]!.toUpperCase() + error.message.slice(1);
+}
+
+function show(toast: Toast): void {
+  toasts.value = [...toasts.peek().filter((each) => each.text !== toast.text), toast].slice(-MOST);
+  setTimeout(() => drop(toast), SHOWN_MS[toast.tone]);
+}
+
+function drop(toast: Toast): void {
+  toasts.value = toasts.peek().filter((each) => each !== toast);
+}
+
+export function Toasts() {
+  return (
+    <div class="toasts" role="status" aria-live="polite">
+      {toasts.value.map((toast) => (
+        <div class={`toast ${toast.tone}`} key={toast.text}>
+          <span>{toast.text}</span>
+          <button type="button" class="icon-button" aria-label="Dismiss" onClick={() => drop(toast)}>
+            <Icon name="close" />
+          </button>
+        </div>
+      ))}
+    </div>
+  );
+}

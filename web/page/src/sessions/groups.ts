@@ -1,0 +1,78 @@
+/** The list of sessions as rows: those that need you, those at work, and the rest by day. Pure. */
+
+import type { Badge, ListedSession } from "../state/session_list.js";
+
+/** Words of the agent or the user that a search found. */
+export interface FoundWords {
+  readonly role?: string;
+  readonly snippet: string;
+}
+
+export type Row =
+  | { readonly row: "heading"; readonly words: string; readonly count: number }
+  | { readonly row: "session"; readonly listed: ListedSession; readonly found: readonly FoundWords[] };
+
+const AT_WORK: ReadonlySet<Badge> = new Set(["working", "cancelling", "stalled", "queued", "held", "background"]);
+const DAY_MS = 86_400_000;
+
+/** Rows of sessions that come newest first; they keep their order inside of a group. */
+export function rowsOf(sessions: readonly ListedSession[], nowMs: number): Row[] {
+  const groups = new Map<string, ListedSession[]>([
+    ["Needs you", []],
+    ["Working", []],
+  ]);
+  const dayWords = dayNamer(nowMs);
+  for (const each of sessions) {
+    const words = groupOf(each, dayWords);
+    const group = groups.get(words);
+    if (group) group.push(each);
+    else groups.set(words, [each]);
+  }
+  const rows: Row[] = [];
+  for (const [words, group] of groups) {
+    if (!group.length) continue;
+    rows.push({ row: "heading", words, count: group.length });
+    for (const listed of group) rows.push({ row: "session", listed, found: [] });
+  }
+  return rows;
+}
+
+function groupOf({ entry, badge }: ListedSession, dayWords: (thenMs: number) => string): string {
+  if (badge === "needs_you") return "Needs you";
+  if (AT_WORK.has(badge)) return "Working";
+  return dayWords(Date.parse(entry.updatedAt));
+}
+
+/** Names days as seen from now: today, yesterday, a day of this week, a month. Few dates are made, for many calls. */
+function dayNamer(nowMs: number): (thenMs: number) => string {
+  const today = new Date(nowMs).setHours(0, 0, 0, 0);
+  const words = new Map<number, string>();
+  return (thenMs) => {
+    const day = Math.floor((today - thenMs) / DAY_MS) + 1;
+    let name = words.get(day);
+    if (name === undefined) {
+      name = nameOf(new Date(thenMs), day);
+      words.set(day, name);
+    }
+    return name;
+  };
+}
+
+/** `day` is 0 today (or later), 1 yesterday, and so on. */
+function nameOf(then: Date, day: number): string {
+  if (day <= 0) return "Today";
+  if (day === 1) return "Yesterday";
+  if (day < 7) return then.toLocaleDateString("en-GB", { weekday: "long" });
+  return then.toLocaleDateString("en-GB", { month: "long", year: "numeric" });
+}
+
+/** A text cut where words of a search are, so that they can be marked. */
+export function markedParts(text: string, search: string): { readonly text: string; readonly isMarked: boolean }[] {
+  const words = search.split(/\s+/).filter(Boolean);
+  if (!words.length) return [{ text, isMarked: false }];
+  const any = new RegExp(`(${words.map((each) => each.replace(/[.*+?^${}()|[\]\\]/g, "\\$&")).join("|")})`, "giu");
+  return text
+    .split(any)
+    .map((part, index) => ({ text: part, isMarked: index % 2 === 1 }))
+    .filter((part) => part.text);
+}

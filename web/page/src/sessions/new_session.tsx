@@ -1,0 +1,177 @@
+/** A new session: which agent, in which folder, and the first prompt if there is one already. */
+
+import { useSignal } from "@preact/signals";
+import type { HostedAgent } from "@turnwire/client";
+import { useEffect, useId } from "preact/hooks";
+
+import { Dialog, closeDialog, openDialog } from "../frame/dialog.js";
+import { keepText, keptText } from "../frame/kept.js";
+import { tellError, wordsOf } from "../frame/toasts.js";
+import { go } from "../route.js";
+import { type Daemon, mayControl } from "../state/daemon.js";
+
+const STATE_WORDS: Readonly<Record<string, string>> = {
+  not_started: "starts when it is needed",
+  starting: "starting",
+  running: "running",
+  unavailable: "not available",
+};
+const OTHER = "";
+
+/** Whether the caller may make one: who is let in for one session may not. */
+export function mayCreate(daemon: Daemon): boolean {
+  return mayControl(daemon.caller) && daemon.caller.sessionId === undefined;
+}
+
+export function openNewSession(daemon: Daemon): void {
+  openDialog(() => (
+    <Dialog title="New session" kind="new-session">
+      <NewSessionForm daemon={daemon} />
+    </Dialog>
+  ));
+}
+
+export function NewSessionForm({ daemon }: { readonly daemon: Daemon }) {
+  const { workspaces } = daemon.client.capabilities;
+  const agents = useSignal<readonly HostedAgent[]>([]);
+  const agent = useSignal(keptText("new.agent") ?? "");
+  const lastFolder = keptText("new.folder") ?? workspaces[0]?.cwd ?? "";
+  const workspace = useSignal(workspaces.some((each) => each.cwd === lastFolder) ? lastFolder : OTHER);
+  const folder = useSignal(lastFolder);
+  const title = useSignal("");
+  const prompt = useSignal("");
+  const problem = useSignal("");
+  const isBusy = useSignal(false);
+  const id = useId();
+
+  useEffect(() => {
+    daemon.client.agents().then(
+      (found) => {
+        agents.value = found;
+        // One that was chosen last may be gone.
+        if (!found.some((each) => each.name === agent.value)) {
+          agent.value = (found.find((each) => each.default) ?? found[0])?.name ?? "";
+        }
+      },
+      (error: unknown) => {
+        problem.value = wordsOf(error);
+      },
+    );
+  }, []);
+
+  const create = async () => {
+    if (isBusy.value) return;
+    isBusy.value = true;
+    problem.value = "";
+    try {
+      const cwd = folder.value.trim();
+      const name = title.value.trim();
+      const session = await daemon.client.create({
+        ...(cwd ? { cwd } : {}),
+        ...(agent.value ? { agent: agent.value } : {}),
+        ...(name ? { title: name } : {}),
+      });
+      keepText("new.agent", agent.value);
+      keepText("new.folder", cwd);
+      const said = prompt.value;
+      closeDialog();
+      go({ at: "session", sessionId: session.sessionId });
+      if (said.trim()) await session.submit(said).catch(tellError);
+      session.leave();
+    } catch (error) {
+      problem.value = wordsOf(error);
+    } finally {
+      isBusy.value = false;
+    }
+  };
+
+  const chosen = agents.value.find((each) => each.name === agent.value);
+  return (
+    <form
+      class="new-session-form"
+      onSubmit={(event) => {
+        event.preventDefault();
+        void create();
+      }}
+      onKeyDown={(event) => {
+        if (event.key !== "Enter" || !(event.ctrlKey || event.metaKey)) return;
+        event.preventDefault();
+        void create();
+      }}
+    >
+      <label for={`${id}p`}>First prompt</label>
+      <textarea
+        id={`${id}p`}
+        class="field"
+        rows={3}
+        placeholder="What is to be done? You can also say it later."
+        data-first
+        value={prompt}
+        onInput={(event) => (prompt.value = event.currentTarget.value)}
+      />
+      <div class="new-session-where">
+        {agents.value.length > 1 && (
+          <div>
+            <label for={`${id}a`}>Agent</label>
+            <select id={`${id}a`} class="field" value={agent.value} onChange={(event) => (agent.value = event.currentTarget.value)}>
+              {agents.value.map((each) => (
+                <option key={each.name} value={each.name}>
+                  {each.label} ({STATE_WORDS[each.state] ?? each.state})
+                </option>
+              ))}
+            </select>
+          </div>
+        )}
+        <div>
+          <label for={`${id}w`}>Folder</label>
+          <select
+            id={`${id}w`}
+            class="field"
+            value={workspace.value}
+            onChange={(event) => {
+              workspace.value = event.currentTarget.value;
+              if (workspace.value !== OTHER) folder.value = workspace.value;
+            }}
+          >
+            {workspaces.map((each) => (
+              <option key={each.cwd} value={each.cwd}>
+                {each.cwd}
+              </option>
+            ))}
+            <option value={OTHER}>Another folder …</option>
+          </select>
+        </div>
+        {workspace.value === OTHER && (
+          <div>
+            <label for={`${id}f`}>Path of the folder</label>
+            <input
+              id={`${id}f`}
+              class="field mono"
+              spellcheck={false}
+              placeholder={`${workspaces[0]?.cwd ?? ""}/…`}
+              value={folder}
+              onInput={(event) => (folder.value = event.currentTarget.value)}
+            />
+          </div>
+        )}
+        <div>
+          <label for={`${id}t`}>
+            Title <span class="soft">(optional)</span>
+          </label>
+          <input id={`${id}t`} class="field" value={title} onInput={(event) => (title.value = event.currentTarget.value)} />
+        </div>
+      </div>
+      {chosen?.why && <p class="soft small">{chosen.why}</p>}
+      {problem.value && (
+        <p class="problem" role="alert">
+          {problem.value}
+        </p>
+      )}
+      <div class="dialog-acts">
+        <button type="submit" class="button primary" disabled={isBusy.value}>
+          {isBusy.value ? "Starting …" : prompt.value.trim() ? "Start and send" : "Start session"}
+        </button>
+      </div>
+    </form>
+  );
+}

@@ -1,0 +1,121 @@
+/** Share links of a session: make one in two clicks, see those that are good, revoke them. */
+
+import { useSignal } from "@preact/signals";
+import type { SessionEntry } from "@turnwire/client";
+import { useEffect } from "preact/hooks";
+
+import { copy } from "../frame/copy.js";
+import { Dialog } from "../frame/dialog.js";
+import { Icon } from "../frame/icon.js";
+import { keepText, keptText } from "../frame/kept.js";
+import { moment } from "../frame/time.js";
+import { wordsOf } from "../frame/toasts.js";
+import type { Daemon } from "../state/daemon.js";
+import { titleOf } from "./badge.js";
+
+interface Share {
+  readonly tokenId: string;
+  readonly createdAt: number;
+  readonly expiresAt: number;
+}
+
+const HOUR_S = 3_600;
+const LIFETIMES = [
+  { words: "An hour", seconds: HOUR_S },
+  { words: "A day", seconds: 24 * HOUR_S },
+  { words: "A week", seconds: 7 * 24 * HOUR_S },
+  { words: "30 days", seconds: 30 * 24 * HOUR_S },
+];
+
+export function ShareDialog({ daemon, entry }: { readonly daemon: Daemon; readonly entry: SessionEntry }) {
+  const path = `/session/${encodeURIComponent(entry.sessionId)}`;
+  const lifetime = useSignal(Number(keptText("share-for")) || 24 * HOUR_S);
+  const made = useSignal<(Share & { readonly url: string }) | undefined>(undefined);
+  const shares = useSignal<readonly Share[]>([]);
+  const problem = useSignal("");
+
+  const attempt = async (act: () => Promise<void>) => {
+    problem.value = "";
+    try {
+      await act();
+    } catch (error) {
+      problem.value = wordsOf(error);
+    }
+  };
+  const list = () =>
+    attempt(async () => {
+      shares.value = (await daemon.client.request<{ shares: Share[] }>("GET", `${path}/shares`)).shares;
+    });
+  useEffect(() => void list(), []);
+
+  const make = () =>
+    attempt(async () => {
+      keepText("share-for", String(lifetime.value));
+      made.value = await daemon.client.request("POST", `${path}/share`, { expiresInS: lifetime.value });
+      await list();
+    });
+  const revoke = (share: Share) =>
+    attempt(async () => {
+      await daemon.client.request("DELETE", `${path}/shares/${encodeURIComponent(share.tokenId)}`);
+      if (made.value?.tokenId === share.tokenId) made.value = undefined;
+      await list();
+    });
+
+  return (
+    <Dialog title={`Share “${titleOf(entry)}”`} kind="share">
+      <p class="soft">Whoever has the link can read this session, from its beginning, and do nothing else.</p>
+      {made.value ? (
+        <div class="share-made">
+          <label class="unseen" for="share-link">
+            Link
+          </label>
+          <input id="share-link" class="field mono small" readOnly value={made.value.url} onFocus={(event) => event.currentTarget.select()} />
+          <button type="button" class="button primary" data-first onClick={() => void copy(made.value!.url, "The link is copied.")}>
+            <Icon name="copy" />
+            Copy
+          </button>
+          <p class="soft small">Good until {moment(made.value.expiresAt)}. It is shown only now.</p>
+        </div>
+      ) : (
+        <div class="share-new">
+          <label>
+            Good for{" "}
+            <select class="field" value={String(lifetime.value)} onChange={(event) => (lifetime.value = Number(event.currentTarget.value))}>
+              {LIFETIMES.map((each) => (
+                <option value={String(each.seconds)} key={each.seconds}>
+                  {each.words}
+                </option>
+              ))}
+            </select>
+          </label>
+          <button type="button" class="button primary" data-first onClick={make}>
+            Make link
+          </button>
+        </div>
+      )}
+      {problem.value && (
+        <p class="problem" role="alert">
+          {problem.value}
+        </p>
+      )}
+      {shares.value.length > 0 && (
+        <>
+          <h3 class="small soft">Links that are good now</h3>
+          <ul class="share-list">
+            {shares.value.map((each) => (
+              <li key={each.tokenId}>
+                <span>
+                  Made {moment(each.createdAt)}
+                  <span class="soft small"> · until {moment(each.expiresAt)}</span>
+                </span>
+                <button type="button" class="button danger" onClick={() => revoke(each)}>
+                  Revoke
+                </button>
+              </li>
+            ))}
+          </ul>
+        </>
+      )}
+    </Dialog>
+  );
+}

@@ -1,0 +1,114 @@
+/** The list of sessions with what belongs to it: the search, the way to a new one, and those that were put away. */
+
+import { useEffect, useRef } from "preact/hooks";
+import type { ComponentChildren } from "preact";
+
+import { Icon } from "../frame/icon.js";
+import { onShortcut } from "../frame/shortcuts.js";
+import { go } from "../route.js";
+import type { Daemon } from "../state/daemon.js";
+import type { SessionList } from "../state/session_list.js";
+import { SessionRows, useRows } from "./list.js";
+import { mayCreate, openNewSession } from "./new_session.js";
+import type { SessionSearch } from "./search.js";
+
+interface SidebarProps {
+  readonly daemon: Daemon;
+  readonly list: SessionList;
+  readonly search: SessionSearch;
+  /** What is in its first line. */
+  readonly children: ComponentChildren;
+  /** Make it visible. */
+  readonly onWanted: () => void;
+}
+
+export function Sidebar({ daemon, list, search, children, onWanted }: SidebarProps) {
+  const rows = useRows({ list, search });
+  const field = useRef<HTMLInputElement>(null);
+  const words = search.words.value.trim();
+  const isArchive = list.archived.value;
+  useEffect(
+    () =>
+      onShortcut("search", () => {
+        onWanted();
+        requestAnimationFrame(() => field.current?.select());
+      }),
+    [],
+  );
+  const press = (event: KeyboardEvent) => {
+    if (event.key === "Escape" && search.words.value) search.words.value = "";
+    else if (event.key === "ArrowDown") document.querySelector<HTMLElement>("[data-rows] a[tabindex='0']")?.focus();
+    else if (event.key === "Enter" && words && search.found.value?.[0]) {
+      go({ at: "session", sessionId: search.found.value[0].sessionId });
+    } else return;
+    event.preventDefault();
+  };
+  return (
+    <aside class="side" aria-label="Sessions">
+      <header class="side-head">{children}</header>
+      <div class="side-find">
+        <div class="find" role="search">
+          <Icon name="find" />
+          <input
+            ref={field}
+            data-search
+            class="field"
+            type="search"
+            aria-label="Search sessions"
+            placeholder="Search titles and text"
+            value={search.words}
+            onInput={(event) => (search.words.value = event.currentTarget.value)}
+            onKeyDown={press}
+          />
+        </div>
+        {mayCreate(daemon) && (
+          <button type="button" class="button primary" title="New session (N)" onClick={() => openNewSession(daemon)}>
+            <Icon name="plus" />
+            New
+          </button>
+        )}
+      </div>
+      {isArchive && !words && (
+        <div class="side-note">
+          <span>Archived sessions</span>
+          <button type="button" class="button plain" onClick={() => (list.archived.value = false)}>
+            Back
+          </button>
+        </div>
+      )}
+      {rows.value.length > 0 ? (
+        <SessionRows daemon={daemon} rows={rows} words={words} />
+      ) : (
+        <p class="side-empty soft">{emptyWords(list, search)}</p>
+      )}
+      <div class="unseen" role="status">
+        {search.found.value && !search.isBusy.value ? `${rows.value.length} found` : ""}
+      </div>
+      <footer class="side-foot">
+        {search.next.value !== undefined && search.found.value ? (
+          <button type="button" class="button plain" onClick={() => search.more()}>
+            Show more
+          </button>
+        ) : (
+          !isArchive && (
+            <button type="button" class="button plain" onClick={() => (list.archived.value = true)}>
+              <Icon name="archive" />
+              Archived
+            </button>
+          )
+        )}
+        {daemon.caller.role === "observer" && (
+          <span class="badge" title="You can read everything here and change nothing.">
+            Read only
+          </span>
+        )}
+      </footer>
+    </aside>
+  );
+}
+
+function emptyWords(list: SessionList, search: SessionSearch): string {
+  if (search.words.value.trim()) return search.found.value ? "Nothing found." : "Searching …";
+  if (!list.isLoaded.value) return "Loading …";
+  return list.archived.value ? "No session is archived." : "No sessions yet.";
+}

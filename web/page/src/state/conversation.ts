@@ -1,0 +1,181 @@
+/**
+ * One session as the page shows it: the newest page of its transcript, and every event behind that. What is shown is a
+ * fold of what the daemon says; nothing is assumed, and no time ends anything.
+ *
+ *   C1  The events are heard before the page is asked for, and each is applied once, by its number.
+ *   C2  When events were missed, all is read anew.
+ *   C3  The end of a turn is its terminal event.
+ */
+
+import { type ReadonlySignal, batch, signal } from "@preact/signals";
+import { type AnswerReceipt, type AnyEvent, type PermissionMembers, type Session, SessionNotFound } from "@turnwire/client";
+import { type Answered, type Item, SessionView } from "@turnwire/client/view";
+
+import type { Daemon, Hearing } from "./daemon.js";
+import { PerFrame } from "./frames.js";
+import { Rows } from "./rows.js";
+
+/** A permission request that was seen open here, and how it was closed. */
+export interface ClosedRequest {
+  readonly request: PermissionMembers;
+  readonly closed: Answered;
+}
+
+export type Loading = "loading" | "ready" | "missing" | { readonly failed: string };
+
+/** Items in a page: some screens. */
+const PAGE = 60;
+
+export class ConversationState {
+  readonly rows = new Rows<Item>();
+  readonly #loading = signal<Loading>("loading");
+  readonly loading: ReadonlySignal<Loading> = this.#loading;
+  readonly #hasOlder = signal(false);
+  readonly hasOlder: ReadonlySignal<boolean> = this.#hasOlder;
+  /** Another number whenever something besides the items may have changed. */
+  readonly #version = signal(0);
+
+  readonly #hearing: Hearing;
+  readonly #stopMissed: () => void;
+  readonly #frame = new PerFrame(() => this.#apply());
+  #view: SessionView | undefined;
+  #session: Session | undefined;
+  readonly #requests = new Map<string, PermissionMembers>();
+  #waiting: AnyEvent[] = [];
+  /** Counts readings, so that one that was overtaken is dropped. */
+  #reading = 0;
+  #isClosed = false;
+
+  constructor(
+    private readonly daemon: Daemon,
+    readonly sessionId: string,
+  ) {
+    this.#hearing = daemon.feed.session(sessionId, (events) => this.#hear(events));
+    this.#stopMissed = daemon.feed.missed((missed) => {
+      if (missed === undefined || missed === sessionId) void this.#read();
+    });
+    void this.#read();
+  }
+
+  /** All that is known besides the items, as of now; reading it in a component draws that anew when it changes. */
+  get view(): SessionView | undefined {
+    void this.#version.value;
+    return this.#view;
+  }
+
+  /** Requests that were open here and are not any more, in the order in which they were closed. */
+  get closedRequests(): readonly ClosedRequest[] {
+    return [...(this.view?.answered.values() ?? [])].flatMap((closed) => {
+      const request = this.#requests.get(closed.requestId);
+      return request ? [{ request, closed }] : [];
+    });
+  }
+
+  /** The session to act on. */
+  async session(): Promise<Session> {
+    this.#session ??= await this.daemon.client.attach(this.sessionId);
+    return this.#session;
+  }
+
+  /** Answer a request, as the daemon takes it. Gives whether this answer counts. */
+  async answer(request: PermissionMembers, body: object): Promise<boolean> {
+    const path = `/session/${encodeURIComponent(this.sessionId)}/permissions/${encodeURIComponent(request.requestId)}`;
+    const receipt = await this.daemon.client.request<AnswerReceipt>("POST", path, body, { repeatable: true });
+    return receipt.won;
+  }
+
+  close(): void {
+    this.#isClosed = true;
+    this.#hearing.stop();
+    this.#stopMissed();
+  }
+
+  async loadOlder(): Promise<void> {
+    const view = this.#view;
+    if (!view?.hasOlder) return;
+    const before = view.before;
+    const page = await this.daemon.client.transcript(this.sessionId, { limit: PAGE, ...(before === undefined ? {} : { before }) });
+    if (this.#isClosed || this.#view !== view || view.before !== before) return;
+    // A page that is too old to fit is asked for again by the next scroll.
+    if (!view.prepend(page)) return;
+    view.drain();
+    batch(() => {
+      this.rows.prepend(view.first, view.items.slice(0, page.items.length), (each) => this.#hasEnded(each));
+      this.#hasOlder.value = view.hasOlder;
+    });
+  }
+
+  #hear(events: readonly AnyEvent[]): void {
+    this.#waiting.push(...events);
+    if (this.#view) this.#frame.due();
+  }
+
+  async #read(): Promise<void> {
+    const reading = ++this.#reading;
+    const isOvertaken = () => this.#isClosed || reading !== this.#reading;
+    await this.#hearing.begun;
+    try {
+      const { client } = this.daemon;
+      const page = await client.transcript(this.sessionId, { limit: PAGE });
+      const snapshot = await client.snapshot(this.sessionId);
+      if (isOvertaken()) return;
+      const view = new SessionView(page);
+      // Read later than the page, so it is never too old for it.
+      view.takeSnapshot(snapshot);
+      this.#view = view;
+      this.#seen(view);
+      batch(() => {
+        this.rows.begin(view.first, view.items, (each) => this.#hasEnded(each));
+        this.#hasOlder.value = view.hasOlder;
+        this.#loading.value = "ready";
+        this.#version.value++;
+      });
+      this.#frame.due();
+    } catch (error) {
+      if (isOvertaken()) return;
+      if (error instanceof SessionNotFound) this.#loading.value = "missing";
+      else this.#loading.value = { failed: error instanceof Error ? error.message : String(error) };
+    }
+  }
+
+  #hasEnded(promptId: string): boolean {
+    return this.#view?.turns.get(promptId)?.state === "ended";
+  }
+
+  #apply(): void {
+    const view = this.#view;
+    if (!view || this.#isClosed) return;
+    const events = this.#waiting;
+    this.#waiting = [];
+    batch(() => {
+      try {
+        for (const each of events) {
+          view.apply(each);
+          if (each.type !== "turn_complete" && each.type !== "turn_error") continue;
+          // The row of an end stands behind what came before it in the log.
+          this.#show(view);
+          this.rows.end(each.data.promptId);
+        }
+      } catch {
+        // Something was left out, so what is shown may be wrong: all of it is read anew.
+        void this.#read();
+        return;
+      }
+      this.#show(view);
+      this.#seen(view);
+      this.#version.value++;
+    });
+  }
+
+  /** Requests that are open now. When one is closed, what it asked is still known. */
+  #seen(view: SessionView): void {
+    for (const each of view.permissions) this.#requests.set(each.requestId, each);
+  }
+
+  #show(view: SessionView): void {
+    for (const place of view.drain()) {
+      const item = view.items[place - view.first];
+      if (item) this.rows.set(place, item);
+    }
+  }
+}

@@ -1,0 +1,142 @@
+/**
+ * The one reader of the daemon's stream, for all tabs: in a worker that they share, or in a tab of its own where
+ * browsers have no such worker. A tab gets each event once and in order; chunks of sessions that it does not show are
+ * left out, because they are most of the bytes and change nothing in a list.
+ *
+ *   T1  After `begun`, a tab gets every event of every session, but for those chunks.
+ *   T2  After `wanted`, it gets the chunks of the sessions it named too.
+ *   T3  A tab that says `hello` again, because it was frozen, is told `begun` again and has missed what was between.
+ *   T4  A tab that is gone is forgotten, also if it could not say so.
+ */
+
+import { type AnyEvent, type Client, type ConnectOptions, Unauthenticated, connect } from "@turnwire/client";
+
+import type { Link } from "./daemon.js";
+import type { ToReader, ToTab } from "./feed_words.js";
+
+const CHUNKS = new Set([
+  "agent_message_chunk",
+  "agent_thought_chunk",
+  "user_message_chunk",
+  "tool_call_content_chunk",
+  "terminal_output_chunk",
+]);
+const AGAIN_MS = 2_000;
+
+/** What is used of a client. */
+export type Stream = Pick<Client, "events" | "reconnect" | "close">;
+
+interface Tab {
+  readonly tell: (words: ToTab) => void;
+  wanted: ReadonlySet<string>;
+  name: string;
+}
+
+export class FeedReader {
+  readonly #tabs = new Set<Tab>();
+  #link: Link = "connecting";
+  #client: Stream | undefined;
+  #isReading = false;
+  /** The stream has been opened once; from then on its cursor makes it whole. */
+  #hasBegun = false;
+
+  constructor(private readonly reach: (base: string, options: ConnectOptions) => Promise<Stream> = connect) {}
+
+  /** A new tab. Gives what takes its words. */
+  join(tell: (words: ToTab) => void): (words: ToReader) => void {
+    const tab: Tab = { tell, wanted: new Set(), name: "" };
+    return (words) => this.#hear(tab, words);
+  }
+
+  #hear(tab: Tab, words: ToReader): void {
+    switch (words.say) {
+      case "hello":
+        this.#tabs.add(tab);
+        this.#forgetWithLock(tab, words.tab);
+        tab.tell({ say: "link", link: this.#link });
+        if (this.#hasBegun) tab.tell({ say: "begun" });
+        void this.#read(words.base);
+        break;
+      case "want":
+        tab.wanted = new Set(words.sessions);
+        tab.tell({ say: "wanted", number: words.number });
+        break;
+      case "wake":
+        this.#client?.reconnect();
+        break;
+      case "bye":
+        this.#tabs.delete(tab);
+        break;
+    }
+  }
+
+  /** A tab holds a lock as long as it lives, and there is no other sign of a tab that was killed. */
+  #forgetWithLock(tab: Tab, name: string): void {
+    const locks = globalThis.navigator?.locks;
+    if (tab.name === name || !locks) return;
+    tab.name = name;
+    void locks.request(name, () => this.#tabs.delete(tab));
+  }
+
+  async #read(base: string): Promise<void> {
+    if (this.#isReading) return;
+    this.#isReading = true;
+    let place: string | undefined;
+    try {
+      while (this.#tabs.size) {
+        try {
+          const onConnection = ({ state }: { readonly state: "open" | "lost" }) => this.#say(state);
+          this.#client = await this.reach(base, { acp: "agent", reconnectMs: Infinity, onConnection });
+          const after: { readonly after?: string } = place === undefined ? {} : { after: place };
+          for await (const batch of this.#client.events(after)) {
+            place = batch.place;
+            this.#begin();
+            if (batch.events.length) this.#pass(batch.events);
+          }
+        } catch (error) {
+          if (error instanceof Unauthenticated) {
+            // Another login may see other sessions: whoever comes next begins anew.
+            this.#say("refused");
+            this.#hasBegun = false;
+            return;
+          }
+          this.#say("lost");
+          await new Promise((resolve) => setTimeout(resolve, AGAIN_MS));
+        } finally {
+          this.#client?.close();
+        }
+      }
+    } finally {
+      this.#isReading = false;
+    }
+  }
+
+  #begin(): void {
+    if (this.#hasBegun) return;
+    this.#hasBegun = true;
+    for (const each of this.#tabs) each.tell({ say: "begun" });
+  }
+
+  #say(link: Link): void {
+    if (link === this.#link) return;
+    this.#link = link;
+    for (const each of this.#tabs) each.tell({ say: "link", link });
+  }
+
+  #pass(events: readonly AnyEvent[]): void {
+    for (const tab of this.#tabs) {
+      const wanted = events.filter((each) => !isChunkOf(each) || tab.wanted.has(sessionOf(each)));
+      if (wanted.length) tab.tell({ say: "events", events: wanted });
+    }
+  }
+}
+
+/** The session that an event is of; empty if it is of none. */
+export function sessionOf(event: AnyEvent): string {
+  const { sessionId } = event.data as { readonly sessionId?: unknown };
+  return typeof sessionId === "string" ? sessionId : "";
+}
+
+function isChunkOf(event: AnyEvent): boolean {
+  return event.type === "session_update" && CHUNKS.has(String(event.data.update.sessionUpdate));
+}

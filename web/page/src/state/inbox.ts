@@ -1,0 +1,109 @@
+/** Everything that needs an answer, in all sessions, live. An answer counts when the daemon says so. */
+
+import { type ReadonlySignal, computed, effect, signal } from "@preact/signals";
+import { type AnyEvent, type PermissionMembers, TurnwireError } from "@turnwire/client";
+
+import type { Daemon } from "./daemon.js";
+import type { SessionList } from "./session_list.js";
+
+export interface Asked {
+  readonly sessionId: string;
+  /** What the session is called. */
+  readonly title: string;
+  readonly request: PermissionMembers;
+  /** When it was asked; 0 if that is not known. */
+  readonly at: number;
+}
+
+/** `heard` is when it came here, by this tab's own clock. */
+type Open = Omit<Asked, "title"> & { readonly heard: number };
+
+export class Inbox {
+  /** By session and request. */
+  readonly #open = signal<ReadonlyMap<string, Open>>(new Map());
+  /** Requests that are over. One that is listed late does not come back. */
+  readonly #over = new Set<string>();
+  readonly asked: ReadonlySignal<readonly Asked[]> = computed(() => {
+    const sessions = this.list.byId.value;
+    return [...this.#open.value.values()]
+      .map((each) => ({ ...each, title: sessions.get(each.sessionId)?.title ?? "" }))
+      .sort((one, other) => one.at - other.at);
+  });
+
+  constructor(
+    private readonly daemon: Daemon,
+    private readonly list: SessionList,
+  ) {
+    daemon.feed.all((events) => this.#hear(events));
+    // The list is read while its events are heard, so what it knows and what comes is all there is.
+    effect(() => {
+      if (list.loads.value > 0) void this.#read();
+    });
+  }
+
+  /** Answer as the daemon takes it: `{outcome}` of a permission request, `{answer}` of a form. */
+  async answer(asked: Pick<Asked, "sessionId" | "request">, body: object): Promise<void> {
+    const path = `/session/${encodeURIComponent(asked.sessionId)}/permissions/${encodeURIComponent(asked.request.requestId)}`;
+    await this.daemon.client.request("POST", path, body, { repeatable: true });
+  }
+
+  #hear(events: readonly AnyEvent[]): void {
+    for (const each of events) {
+      if (each.type === "permission_request") {
+        const { sessionId, ...request } = each.data;
+        this.#add({ sessionId, request, at: each._meta?.serverTimestamp ?? 0, heard: performance.now() });
+      } else if (each.type === "permission_resolved") {
+        this.#remove(keyOf(each.data.sessionId, each.data.requestId));
+      } else if (each.type === "session_closed") {
+        for (const [key, open] of this.#open.peek()) if (open.sessionId === each.data.sessionId) this.#remove(key);
+      }
+    }
+  }
+
+  /** What was asked before we heard, or while we did not. */
+  async #read(): Promise<void> {
+    const needing = [...this.list.byId.peek().values()].filter((each) => each.permissionCount > 0);
+    const ids = new Set(needing.map((each) => each.sessionId));
+    for (const [key, open] of this.#open.peek()) if (!ids.has(open.sessionId)) this.#remove(key);
+    for (const each of needing) await this.#readOf(each.sessionId);
+  }
+
+  async #readOf(sessionId: string): Promise<void> {
+    const asked = performance.now();
+    try {
+      const path = `/session/${encodeURIComponent(sessionId)}/permissions?acp=agent`;
+      const answer = await this.daemon.client.request<{ permissions: PermissionMembers[] }>("GET", path);
+      const listed = new Set(answer.permissions.map((each) => keyOf(sessionId, each.requestId)));
+      for (const [key, open] of this.#open.peek()) {
+        // One that came meanwhile is newer than the list.
+        if (open.sessionId === sessionId && open.heard < asked && !listed.has(key)) this.#remove(key);
+      }
+      for (const request of answer.permissions) this.#add({ sessionId, request, at: 0, heard: performance.now() });
+    } catch (error) {
+      // If the daemon is away, the list is read anew when it is back.
+      if (!(error instanceof TurnwireError)) throw error;
+    }
+  }
+
+  #add(open: Open): void {
+    const key = keyOf(open.sessionId, open.request.requestId);
+    if (this.#over.has(key) || this.#open.peek().has(key)) return;
+    this.#open.value = new Map([...this.#open.peek(), [key, open]]);
+  }
+
+  #remove(key: string): void {
+    this.#over.add(key);
+    if (!this.#open.peek().has(key)) return;
+    const left = new Map(this.#open.peek());
+    left.delete(key);
+    this.#open.value = left;
+  }
+}
+
+function keyOf(sessionId: string, requestId: string): string {
+  return `${sessionId} ${requestId}`;
+}
+
+export function openInbox(daemon: Daemon, list: SessionList): Inbox {
+  return new Inbox(daemon, list);
+}
