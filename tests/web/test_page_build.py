@@ -48,6 +48,12 @@ def test_a_build_of_the_sources_gives_the_same_bytes(node: str, tmp_path: Path) 
     assert [name for name in built if built[name] != kept[name]] == [], "run: make page"
 
 
+def test_what_the_page_decides_without_a_browser_passes_its_own_tests(node: str) -> None:
+    ran(node, str(MODULES / "typescript/bin/tsc"), "-p", "tsconfig.build.json", cwd=WEB / "client")
+    ran(node, str(MODULES / "typescript/bin/tsc"), "-p", "tsconfig.test.json", cwd=WEB / "page")
+    ran(node, "--test", ".build/test/", cwd=WEB / "page")
+
+
 def test_all_scripts_and_styles_are_small() -> None:
     sizes = {
         name: len(gzip.compress(body, mtime=0))
