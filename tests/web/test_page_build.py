@@ -18,8 +18,8 @@ WEB = Path(__file__).resolve().parents[2] / "web"
 MODULES = WEB / "node_modules"
 MOST_KB = 120
 """All scripts and styles together, gzipped; what is loaded at first is a part of them."""
-NAMED_HOSTS = {"www.w3.org"}
-"""In names of namespaces, which nobody ever asks for."""
+NAMED_HOSTS = {"www.w3.org", "127.0.0.1"}
+"""In names of namespaces, and in what an error says of addresses. Nobody ever asks there."""
 
 
 def files(folder: Path) -> dict[str, bytes]:
