@@ -18,8 +18,8 @@ WEB = Path(__file__).resolve().parents[2] / "web"
 MODULES = WEB / "node_modules"
 MOST_KB = 120
 """All scripts and styles together, gzipped; what is loaded at first is a part of them."""
-NAMED_HOSTS = {"www.w3.org"}
-"""In names of namespaces, which nobody ever asks for."""
+NAMED_HOSTS = {"www.w3.org", "127.0.0.1"}
+"""In names of namespaces, and in what an error says of addresses. Nobody ever asks there."""
 
 
 def files(folder: Path) -> dict[str, bytes]:
@@ -46,6 +46,12 @@ def test_a_build_of_the_sources_gives_the_same_bytes(node: str, tmp_path: Path) 
     built, kept = files(tmp_path / "page"), files(FOLDER)
     assert sorted(built) == sorted(kept), "run: make page"
     assert [name for name in built if built[name] != kept[name]] == [], "run: make page"
+
+
+def test_what_the_page_decides_without_a_browser_passes_its_own_tests(node: str) -> None:
+    ran(node, str(MODULES / "typescript/bin/tsc"), "-p", "tsconfig.build.json", cwd=WEB / "client")
+    ran(node, str(MODULES / "typescript/bin/tsc"), "-p", "tsconfig.test.json", cwd=WEB / "page")
+    ran(node, "--test", ".build/test/", cwd=WEB / "page")
 
 
 def test_all_scripts_and_styles_are_small() -> None:

@@ -15,6 +15,7 @@ import "./style/frame.css";
 import "./style/sessions.css";
 import "./style/content.css";
 import "./style/conversation.css";
+import "./style/inspector.css";
 
 startTheme();
 startClock();

@@ -1,0 +1,111 @@
+/** One event, all of it: its JSON as the daemon told it, and around it what is known of its time. */
+
+import { useSignal } from "@preact/signals";
+
+import { hrefOf } from "../route.js";
+import type { Row } from "./rows.js";
+import { durationOf, momentOf } from "./time.js";
+
+/** Longer ones are shown without colours, which would cost a node for each token. */
+const MOST_COLOURED = 40_000;
+const TOKEN = /("(?:[^"\\]|\\.)*")(\s*:)?|-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?|\b(?:true|false|null)\b/g;
+
+export interface EventPaneProps {
+  readonly sessionId: string;
+  readonly row: Row;
+  readonly gap: number | undefined;
+  readonly turn: number | undefined;
+  readonly onClose: () => void;
+}
+
+export function EventPane({ sessionId, row, gap, turn, onClose }: EventPaneProps) {
+  const json = JSON.stringify(row.event, null, 2);
+  return (
+    <aside class="pane" aria-label={`Event ${row.id}`}>
+      <header>
+        <h2>
+          <span class="soft">{row.id}</span> {row.kind}
+        </h2>
+        <CopyButton text={() => json} />
+        <button type="button" class="button plain" aria-label="Close" onClick={onClose}>
+          ✕
+        </button>
+      </header>
+      <dl class="facts small">
+        <dt>Time</dt>
+        <dd class="mono">{momentOf(row.at)}</dd>
+        {gap !== undefined && (
+          <>
+            <dt>Since the one before</dt>
+            <dd>{durationOf(gap)}</dd>
+          </>
+        )}
+        {row.turn !== undefined && (
+          <>
+            <dt>{row.event.late ? "After turn" : "Turn"}</dt>
+            <dd>
+              <a href={hrefOf({ at: "inspector", sessionId, turn: row.turn })}>
+                {turn === undefined ? row.turn : `#${turn}`}
+              </a>
+            </dd>
+          </>
+        )}
+        {row.event.author !== undefined && (
+          <>
+            <dt>By</dt>
+            <dd>{row.event.author}</dd>
+          </>
+        )}
+      </dl>
+      <pre class="json" tabIndex={0} aria-label="The event as JSON">
+        {json.length > MOST_COLOURED ? json : coloured(json)}
+      </pre>
+    </aside>
+  );
+}
+
+function coloured(json: string) {
+  const parts = [];
+  let here = 0;
+  for (const found of json.matchAll(TOKEN)) {
+    const [whole, text, colon] = found;
+    if (found.index > here) parts.push(json.slice(here, found.index));
+    if (text === undefined) parts.push(<span class="literal">{whole}</span>);
+    else parts.push(<span class={colon === undefined ? "text" : "name"}>{text}</span>, colon);
+    here = found.index + whole.length;
+  }
+  return [...parts, json.slice(here)];
+}
+
+/** Copies a text, and says so where it stands. */
+export function CopyButton({ text, label = "Copy" }: { text: () => string | Promise<string>; label?: string }) {
+  const state = useSignal<"" | "Copied" | "Not copied">("");
+  const act = async () => {
+    try {
+      await copy(await text());
+      state.value = "Copied";
+    } catch {
+      state.value = "Not copied";
+    }
+  };
+  return (
+    <button type="button" class="button" onClick={() => void act()} onBlur={() => (state.value = "")}>
+      <span aria-live="polite">{state.value || label}</span>
+    </button>
+  );
+}
+
+/** To the clipboard; where a page without TLS may not, by way of a field. */
+async function copy(text: string): Promise<void> {
+  if (navigator.clipboard) return navigator.clipboard.writeText(text);
+  const field = document.createElement("textarea");
+  const focused = document.activeElement;
+  field.value = text;
+  field.className = "unseen";
+  document.body.append(field);
+  field.select();
+  const isCopied = document.execCommand("copy");
+  field.remove();
+  if (focused instanceof HTMLElement) focused.focus();
+  if (!isCopied) throw new Error("the browser does not permit it");
+}

@@ -1,0 +1,73 @@
+/** What can be taken along: the log as it is, the conversation as markdown. */
+
+import { useSignal } from "@preact/signals";
+import type { Transcript } from "@turnwire/client";
+
+import { CopyButton } from "./event-pane.js";
+import { markdownOf } from "./markdown.js";
+
+export interface ExportMenuProps {
+  readonly sessionId: string;
+  readonly readTranscript: () => Promise<Transcript>;
+  readonly onFailure: (error: unknown) => void;
+}
+
+export function ExportMenu({ sessionId, readTranscript, onFailure }: ExportMenuProps) {
+  const thoughts = useSignal(false);
+  const isMaking = useSignal(false);
+  const markdown = async () => {
+    isMaking.value = true;
+    try {
+      return markdownOf(await readTranscript(), { thoughts: thoughts.value });
+    } catch (error) {
+      onFailure(error);
+      throw error;
+    } finally {
+      isMaking.value = false;
+    }
+  };
+  const save = async () => {
+    const address = URL.createObjectURL(new Blob([await markdown()], { type: "text/markdown" }));
+    const link = document.createElement("a");
+    link.href = address;
+    link.download = `${sessionId}.md`;
+    link.click();
+    URL.revokeObjectURL(address);
+  };
+  return (
+    <details
+      class="export"
+      onKeyDown={(event) => {
+        if (event.key !== "Escape") return;
+        event.currentTarget.open = false;
+        event.currentTarget.querySelector("summary")?.focus();
+        event.stopPropagation();
+      }}
+      onFocusOut={(event) => {
+        const next = event.relatedTarget;
+        if (next instanceof Node && !event.currentTarget.contains(next)) event.currentTarget.open = false;
+      }}
+    >
+      <summary class="button">Export</summary>
+      <div class="menu">
+        <h3>The log</h3>
+        <a class="button" href={`session/${encodeURIComponent(sessionId)}/export`} download={`${sessionId}.ndjson`}>
+          Save every event (NDJSON)
+        </a>
+        <h3>The conversation</h3>
+        <label>
+          <input
+            type="checkbox"
+            checked={thoughts.value}
+            onChange={(event) => (thoughts.value = event.currentTarget.checked)}
+          />
+          With thoughts
+        </label>
+        <button type="button" class="button" disabled={isMaking.value} onClick={() => void save().catch(() => {})}>
+          Save as markdown
+        </button>
+        <CopyButton text={markdown} label="Copy as markdown" />
+      </div>
+    </details>
+  );
+}

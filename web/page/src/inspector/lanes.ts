@@ -1,0 +1,232 @@
+/** What a turn spent its time with, from its events: in the queue, at the model, in tools, waiting for an answer. */
+
+import type { AnyEvent } from "@turnwire/client";
+
+import { objectOf, rowOf, wordOf } from "./rows.js";
+import { type Span, joined, lengthOf, without } from "./time.js";
+
+export const LANES = ["queue", "model", "tools", "permission", "cancel"] as const;
+export type LaneName = (typeof LANES)[number];
+
+export interface Bar extends Span {
+  readonly name: string;
+  /** `open`: nothing told its end. */
+  readonly end: "done" | "failed" | "open";
+  /** The event that it begins with. */
+  readonly eventId: number;
+  /** Bars of a lane that overlap are on different levels. */
+  readonly level: number;
+}
+
+export interface Lanes extends Span {
+  readonly lanes: Readonly<Record<LaneName, readonly Bar[]>>;
+  /** How it ended; none while it has not. */
+  readonly ended?: { readonly reason: string; readonly isError: boolean };
+  readonly totalMs: number;
+  readonly queueMs: number;
+  /** From when the agent was asked to the first that it said. */
+  readonly firstUpdateMs?: number;
+  /** What overlaps is counted once. */
+  readonly toolsMs: number;
+  readonly permissionMs: number;
+  readonly toolCount: number;
+}
+
+type Begun = { name: string; from: number; to?: number; end: Bar["end"]; eventId: number };
+type Said = Readonly<Record<string, unknown>>;
+
+const FINAL = new Set(["completed", "failed", "cancelled"]);
+
+/** The lanes of one turn; none if no event of it is among these. `now` is how far a turn that runs has come. */
+export function lanesOf(events: Iterable<AnyEvent>, promptId: string, now = 0): Lanes | undefined {
+  const fold = new Fold();
+  for (const event of events) {
+    const row = rowOf(event);
+    // What is late came after the turn's end and is none of its time.
+    if (row && row.turn === promptId && !event.late) fold.take(event, row.kind, row.at, row.id);
+  }
+  return fold.lanes(now);
+}
+
+class Fold {
+  #from: number | undefined;
+  #last = 0;
+  #firstId = 0;
+  #startedAt: number | undefined;
+  #askedAt: number | undefined;
+  #joinedAt: number | undefined;
+  #endedAt: number | undefined;
+  #ended: Lanes["ended"];
+  #firstUpdateAt: number | undefined;
+  readonly #tools = new Map<string, Begun>();
+  readonly #permissions = new Map<string, Begun>();
+  readonly #cancels: Begun[] = [];
+
+  take(event: AnyEvent, kind: string, at: number, id: number): void {
+    const data = event.data as Said;
+    this.#from ??= at;
+    this.#firstId ||= id;
+    this.#last = Math.max(this.#last, at);
+    switch (kind) {
+      case "turn_started":
+        this.#startedAt ??= at;
+        // Nobody asks an agent that begins by itself.
+        if (data["origin"] === "agent") this.#askedAt = at;
+        return;
+      case "prompt_sent":
+        this.#askedAt ??= at;
+        return;
+      case "prompt_injected":
+        this.#joinedAt ??= at;
+        return;
+      case "permission_request":
+        this.#permissions.set(String(data["requestId"]), {
+          name: permissionName(data),
+          from: at,
+          end: "open",
+          eventId: id,
+        });
+        this.#tool(subjectOf(data), data, at, id);
+        return;
+      case "permission_resolved": {
+        const asked = this.#permissions.get(String(data["requestId"]));
+        if (asked) Object.assign(asked, { to: at, end: data["end"] === "answered" ? "done" : "failed" });
+        return;
+      }
+      case "prompt_cancelled":
+      case "cancel_escalated": {
+        const before = this.#cancels.at(-1);
+        if (before) before.to = at;
+        const name = kind === "prompt_cancelled" ? "cancel asked" : String(data["rung"]).replaceAll("_", " ");
+        this.#cancels.push({ name, from: at, end: "open", eventId: id });
+        return;
+      }
+      case "turn_complete":
+        this.#endedAt = at;
+        this.#ended = { reason: String(data["stopReason"]), isError: false };
+        return;
+      case "turn_error":
+        this.#endedAt = at;
+        this.#ended = { reason: String(data["code"]), isError: true };
+        return;
+      default:
+        if (event.type === "session_update" && kind !== "user_message" && data["echo"] !== true) {
+          this.#firstUpdateAt ??= at;
+          this.#tool(objectOf(data["update"]), data, at, id);
+        }
+    }
+  }
+
+  #tool(call: Said, data: Said, at: number, id: number): void {
+    const callId = wordOf(call["toolCallId"]);
+    if (callId === undefined) return;
+    const child = wordOf(data["child"]);
+    const key = child === undefined ? callId : `${child} ${callId}`;
+    let tool = this.#tools.get(key);
+    if (!tool) this.#tools.set(key, (tool = { name: callId, from: at, end: "open", eventId: id }));
+    const name = wordOf(call["title"]) ?? wordOf(call["name"]);
+    if (name !== undefined) tool.name = child === undefined ? name : `${name} (child ${child})`;
+    const status = wordOf(call["status"]);
+    if (status !== undefined && FINAL.has(status) && tool.to === undefined) {
+      tool.to = at;
+      tool.end = status === "completed" ? "done" : "failed";
+    }
+  }
+
+  lanes(now: number): Lanes | undefined {
+    if (this.#from === undefined) return undefined;
+    const from = this.#from;
+    const to = this.#endedAt ?? Math.max(this.#last, now);
+    const queuedUntil = this.#startedAt ?? this.#joinedAt ?? to;
+    const tools = leveled([...this.#tools.values()], to);
+    const permission = leveled([...this.#permissions.values()], to);
+    const lanes = {
+      queue: this.#waits(from, queuedUntil, to),
+      model: this.#model(to, [...tools, ...permission]),
+      tools,
+      permission,
+      cancel: leveled(this.#closed(to), to),
+    };
+    return {
+      from,
+      to,
+      lanes,
+      ...(this.#ended ? { ended: this.#ended } : {}),
+      totalMs: to - from,
+      queueMs: queuedUntil - from,
+      ...this.#firstUpdate(),
+      toolsMs: lengthOf(tools),
+      permissionMs: lengthOf(permission),
+      toolCount: tools.length,
+    };
+  }
+
+  #firstUpdate(): { firstUpdateMs?: number } {
+    const since = this.#askedAt ?? this.#startedAt;
+    if (this.#firstUpdateAt === undefined || since === undefined) return {};
+    return { firstUpdateMs: Math.max(this.#firstUpdateAt - since, 0) };
+  }
+
+  #waits(from: number, until: number, to: number): Bar[] {
+    const isOver = this.#startedAt !== undefined || this.#joinedAt !== undefined || this.#ended !== undefined;
+    const found: Begun[] = [];
+    if (until > from) found.push({ name: "in the queue", from, to: until, end: isOver ? "done" : "open", eventId: this.#firstId });
+    if (this.#startedAt !== undefined && (this.#askedAt ?? to) > this.#startedAt) {
+      // An agent that is started for it, or comes back, takes its time before it can be asked.
+      const end = this.#askedAt === undefined ? "open" : "done";
+      found.push({ name: "until the agent was asked", from: this.#startedAt, to: this.#askedAt ?? to, end, eventId: this.#firstId });
+    }
+    return leveled(found, to);
+  }
+
+  /** Between tool calls, and between answers: nothing but the model is left to be at work. */
+  #model(to: number, others: readonly Span[]): Bar[] {
+    const isJoined = this.#startedAt === undefined && this.#joinedAt !== undefined;
+    const from = isJoined ? this.#joinedAt : this.#askedAt;
+    if (from === undefined) return [];
+    const name = isJoined ? "in the turn that it joined" : "model";
+    const spans = without({ from, to }, joined(others));
+    const isOver = this.#ended !== undefined;
+    return leveled(
+      spans.map((each) => ({
+        ...each,
+        name,
+        end: !isOver && each.to === to ? ("open" as const) : ("done" as const),
+        eventId: this.#firstId,
+      })),
+      to,
+    );
+  }
+
+  #closed(to: number): Begun[] {
+    const last = this.#cancels.at(-1);
+    if (last && this.#ended) Object.assign(last, { to, end: "done" });
+    return this.#cancels.map((each) => (each === last ? each : { ...each, end: "done" }));
+  }
+}
+
+/** The bars with their levels: each on the first that is free. */
+function leveled(begun: readonly Begun[], to: number): Bar[] {
+  const free: number[] = [];
+  return [...begun]
+    .sort((one, other) => one.from - other.from || one.eventId - other.eventId)
+    .map((each) => {
+      const end = Math.min(each.to ?? to, to);
+      const found = free.findIndex((since) => since <= each.from);
+      const level = found < 0 ? free.length : found;
+      // One without a length stands somewhere too.
+      free[level] = Math.max(end, each.from + 1);
+      return { ...each, to: Math.max(end, each.from), level };
+    });
+}
+
+function permissionName(data: Said): string {
+  const asked = wordOf(data["title"]) ?? wordOf(subjectOf(data)["title"]) ?? wordOf(objectOf(data["params"])["message"]);
+  return asked ?? String(data["method"] ?? "permission request");
+}
+
+/** The tool call that a permission request is about: v1 has it beside, v2 in the subject. */
+function subjectOf(data: Said): Said {
+  const call = objectOf(data["toolCall"]);
+  return "toolCallId" in call ? call : objectOf(objectOf(data["subject"])["toolCall"]);
+}

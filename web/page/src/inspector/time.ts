@@ -1,0 +1,138 @@
+/** Time as people read it, and scales that it is drawn to. Nothing here knows of events. */
+
+const SECOND = 1000;
+const MINUTE = 60 * SECOND;
+const HOUR = 60 * MINUTE;
+const DAY = 24 * HOUR;
+/** Steps between ticks, below and above a second. */
+const STEPS = [1, 2, 5, 10, 20, 50, 100, 200, 500].concat(
+  [1, 2, 5, 10, 15, 30].map((each) => each * SECOND),
+  [1, 2, 5, 10, 15, 30].map((each) => each * MINUTE),
+  [1, 2, 6, 12].map((each) => each * HOUR),
+);
+
+export interface Span {
+  readonly from: number;
+  readonly to: number;
+}
+
+/** `840 ms`, `1.24 s`, `2 min 5 s`, `1 h 2 min`, `3 d 4 h`. */
+export function durationOf(ms: number): string {
+  if (ms < SECOND) return `${Math.round(ms)} ms`;
+  // Rounded first, so that nothing is told as 60 s.
+  if (ms < 9_995) return `${(ms / SECOND).toFixed(2)} s`;
+  if (ms < 59_950) return `${(ms / SECOND).toFixed(1)} s`;
+  const seconds = Math.round(ms / SECOND);
+  if (seconds < 3600) return pair(seconds, 60, "min", "s");
+  const minutes = Math.round(ms / MINUTE);
+  return minutes < 24 * 60 ? pair(minutes, 60, "h", "min") : pair(Math.round(ms / HOUR), 24, "d", "h");
+}
+
+function pair(count: number, size: number, large: string, small: string): string {
+  const rest = count % size;
+  return `${Math.floor(count / size)} ${large}${rest ? ` ${rest} ${small}` : ""}`;
+}
+
+/** The time of day here, to the millisecond. */
+export function clockOf(at: number): string {
+  const time = new Date(at);
+  const two = (value: number) => String(value).padStart(2, "0");
+  const clock = `${two(time.getHours())}:${two(time.getMinutes())}:${two(time.getSeconds())}`;
+  return `${clock}.${String(time.getMilliseconds()).padStart(3, "0")}`;
+}
+
+/** Day and time, for what may have been on another day. */
+export function momentOf(at: number): string {
+  const time = new Date(at);
+  const two = (value: number) => String(value).padStart(2, "0");
+  return `${time.getFullYear()}-${two(time.getMonth() + 1)}-${two(time.getDate())} ${clockOf(at)}`;
+}
+
+/** Round places on an axis of this length that begins at 0: as many as there is room for, 0 the first. */
+export function ticksOf(lengthMs: number, most: number): number[] {
+  const least = lengthMs / Math.max(most, 1);
+  const step = STEPS.find((each) => each >= least) ?? Math.ceil(least / DAY) * DAY;
+  return Array.from({ length: Math.floor(lengthMs / step) + 1 }, (_, index) => index * step);
+}
+
+/** Spans in order, those that touch made one. */
+export function joined(spans: readonly Span[]): Span[] {
+  const found: { from: number; to: number }[] = [];
+  for (const { from, to } of [...spans].sort((one, other) => one.from - other.from)) {
+    const last = found.at(-1);
+    if (last && from <= last.to) last.to = Math.max(last.to, to);
+    else found.push({ from, to });
+  }
+  return found;
+}
+
+/** What is left of a span without others, which are in order and do not touch. */
+export function without({ from, to }: Span, others: readonly Span[]): Span[] {
+  const found: Span[] = [];
+  let here = from;
+  for (const each of others) {
+    if (each.from > here) found.push({ from: here, to: Math.min(each.from, to) });
+    here = Math.max(here, each.to);
+    if (here >= to) break;
+  }
+  if (here < to) found.push({ from: here, to });
+  return found.filter((each) => each.from < each.to);
+}
+
+/** How long they take together, what overlaps counted once. */
+export function lengthOf(spans: readonly Span[]): number {
+  return joined(spans).reduce((sum, each) => sum + each.to - each.from, 0);
+}
+
+/**
+ * Time on a line from 0 to 1: to scale, except that idle time between turns is cut short where there is much of it.
+ * A session may be used for minutes on each of several days.
+ */
+export interface Scale extends Span {
+  place(at: number): number;
+  at(place: number): number;
+  /** Where time was cut. */
+  readonly cuts: readonly number[];
+}
+
+/** All that is cut takes this share of what is not. */
+const CUT_SHARE = 0.25;
+
+/** The scale from one moment to another, with the spans in which something was done. */
+export function scaleOf(from: number, to: number, busy: readonly Span[]): Scale {
+  const whole = { from, to: Math.max(to, from + 1) };
+  const inside = joined(busy).filter((each) => each.to > from && each.from < to);
+  const idle = inside.length ? without(whole, inside) : [];
+  const busyMs = Math.max(whole.to - whole.from - lengthOf(idle), 1);
+  const most = (busyMs * CUT_SHARE) / Math.max(idle.length, 1);
+  const pieces: { at: number; place: number; ms: number; length: number }[] = [];
+  const cuts: number[] = [];
+  let place = 0;
+  const add = (each: Span, length: number) => {
+    pieces.push({ at: each.from, place, ms: each.to - each.from, length });
+    place += length;
+  };
+  let here = whole.from;
+  for (const each of idle.filter((one) => one.to - one.from > most)) {
+    if (each.from > here) add({ from: here, to: each.from }, each.from - here);
+    cuts.push(place + most / 2);
+    add(each, most);
+    here = each.to;
+  }
+  if (here < whole.to) add({ from: here, to: whole.to }, whole.to - here);
+  const total = place || 1;
+  const clamp = (value: number) => Math.min(Math.max(value, 0), 1);
+  return {
+    ...whole,
+    cuts: cuts.map((each) => each / total),
+    place(at) {
+      const piece = pieces.findLast((each) => each.at <= at) ?? pieces[0]!;
+      return clamp((piece.place + Math.min((at - piece.at) / piece.ms, 1) * piece.length) / total);
+    },
+    at(wanted) {
+      const sought = clamp(wanted) * total;
+      const piece = pieces.findLast((each) => each.place <= sought) ?? pieces[0]!;
+      return piece.at + Math.min((sought - piece.place) / piece.length, 1) * piece.ms;
+    },
+  };
+}

@@ -1,0 +1,71 @@
+/** The turns of a session, the newest first, each with its length to scale. */
+
+import { hrefOf } from "../route.js";
+import { durationOf, momentOf } from "./time.js";
+import type { TurnEntry, Turns } from "./turns.js";
+
+export interface TurnListProps {
+  readonly sessionId: string;
+  readonly turns: Turns;
+  readonly chosen: string | undefined;
+  /** How far those that run have come. */
+  readonly now: number;
+}
+
+export function TurnList({ sessionId, turns, chosen, now }: TurnListProps) {
+  const entries = [...turns.values()].reverse();
+  const longest = Math.max(1, ...entries.map((each) => lengthOf(each, now)));
+  return (
+    <nav class="turns" aria-label="Turns">
+      <a
+        class="turn all-turns"
+        href={hrefOf({ at: "inspector", sessionId })}
+        aria-current={chosen === undefined ? "true" : undefined}
+      >
+        All turns <span class="soft">{entries.length}</span>
+      </a>
+      <ol>
+        {entries.map((each) => (
+          <li key={each.promptId}>
+            <a
+              class="turn"
+              href={hrefOf({ at: "inspector", sessionId, turn: each.promptId })}
+              aria-current={chosen === each.promptId ? "true" : undefined}
+              title={momentOf(each.queuedAt ?? each.startedAt ?? 0)}
+            >
+              <span class="number">#{each.number}</span>
+              <span class="text">{each.byAgent ? "begun by the agent" : each.text || "…"}</span>
+              <span class={`end ${toneOf(each)}`}>{each.end.replaceAll("_", " ")}</span>
+              <span class="length">{durationOf(lengthOf(each, now))}</span>
+              <TurnBar entry={each} longest={longest} now={now} />
+            </a>
+          </li>
+        ))}
+      </ol>
+    </nav>
+  );
+}
+
+function TurnBar({ entry, longest, now }: { entry: TurnEntry; longest: number; now: number }) {
+  const total = lengthOf(entry, now);
+  const waited = Math.min((entry.startedAt ?? entry.endedAt ?? now) - (entry.queuedAt ?? entry.startedAt ?? now), total);
+  // What took next to no time is seen all the same.
+  const share = (ms: number) => `${(ms > 0 ? Math.max((ms / longest) * 100, 0.6) : 0).toFixed(2)}%`;
+  return (
+    <svg class="spark" width="100%" height="4" aria-hidden="true">
+      <rect class="waited" width={share(waited)} height="4" />
+      <rect class={`worked ${toneOf(entry)}`} x={share(waited)} width={share(total - waited)} height="4" />
+    </svg>
+  );
+}
+
+function lengthOf(entry: TurnEntry, now: number): number {
+  const from = entry.queuedAt ?? entry.startedAt ?? now;
+  return Math.max((entry.endedAt ?? now) - from, 0);
+}
+
+export function toneOf(entry: TurnEntry): "bad" | "warn" | "good" | "info" {
+  if (entry.isError) return "bad";
+  if (entry.endedAt === undefined) return entry.end === "requires_action" ? "warn" : "info";
+  return entry.end === "end_turn" ? "good" : "warn";
+}
