@@ -5,6 +5,8 @@
 
 import { diffArrays } from "diff";
 
+import { type Members, members, text } from "./told.js";
+
 export type Side = "old" | "new";
 
 export interface Line {
@@ -48,14 +50,13 @@ export function fileChanges(diff: ToldDiff): FileChange[] {
     const old = typeof diff.oldText === "string" ? diff.oldText : undefined;
     return [changeOfTexts(text(diff.path), old, text(diff.newText))];
   }
-  const patch = diff.patch as { readonly text?: unknown } | null | undefined;
-  const patched = typeof patch?.text === "string" ? changesOfPatch(patch.text) : [];
-  const told = diff.changes.map((each) => toldChange(each as Readonly<Record<string, unknown>>));
+  const patched = changesOfPatch(text(members(diff.patch)["text"]));
+  const told = diff.changes.map((each) => toldChange(members(each)));
   const missing = told.filter((each) => !patched.some((other) => isSamePath(other.path, each.path)));
   return [...patched, ...missing];
 }
 
-function toldChange(told: Readonly<Record<string, unknown>>): FileChange {
+function toldChange(told: Members): FileChange {
   const oldPath = text(told["oldPath"]);
   return {
     path: text(told["path"]) || oldPath,
@@ -66,10 +67,6 @@ function toldChange(told: Readonly<Record<string, unknown>>): FileChange {
     added: 0,
     removed: 0,
   };
-}
-
-function text(value: unknown): string {
-  return typeof value === "string" ? value : "";
 }
 
 /** A patch may have paths without the leading slash of the change. */
@@ -120,8 +117,8 @@ function compared(before: readonly string[], after: readonly string[]): Part[] {
 }
 
 /** Only a line feed ends a line; the end of the text ends the last one. */
-function splitLines(text: string): string[] {
-  const lines = text.split("\n");
+function splitLines(whole: string): string[] {
+  const lines = whole.split("\n");
   if (lines.at(-1) === "") lines.pop();
   return lines.map((each) => (each.endsWith("\r") ? each.slice(0, -1) : each));
 }

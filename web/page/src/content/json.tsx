@@ -27,7 +27,7 @@ export function Plain({ text, label }: { readonly text: string; readonly label: 
   const isCut = !isWhole && text.length > SHOWN;
   return (
     <>
-      <pre class="plain" tabIndex={0} aria-label={label}>
+      <pre class="raw-text" tabIndex={0} aria-label={label}>
         {isCut ? text.slice(0, SHOWN) : text}
       </pre>
       {isCut && (

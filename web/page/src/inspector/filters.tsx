@@ -1,6 +1,6 @@
 /** What the timeline is narrowed by: kind, latency, text. The turn is chosen in the list of turns. */
 
-import type { Ref } from "preact";
+import type { ComponentChildren, Ref } from "preact";
 
 import type { Filter } from "./rows.js";
 
@@ -10,11 +10,13 @@ export interface FiltersProps {
   /** How many there are of each kind. */
   readonly kinds: ReadonlyMap<string, number>;
   readonly search: Ref<HTMLInputElement>;
+  /** What is left, in words. */
+  readonly children: ComponentChildren;
 }
 
-export function Filters({ filter, onChange, kinds, search }: FiltersProps) {
+export function Filters({ filter, onChange, kinds, search, children }: FiltersProps) {
   return (
-    <div class="filters" role="search" aria-label="Filter the events">
+    <div class="inspector-filters" role="search" aria-label="Filter the events">
       <input
         ref={search}
         class="field text"
@@ -25,7 +27,7 @@ export function Filters({ filter, onChange, kinds, search }: FiltersProps) {
         onInput={(event) => onChange({ ...filter, text: event.currentTarget.value })}
       />
       <KindFilter filter={filter} onChange={onChange} kinds={kinds} />
-      <label class="latency">
+      <label class="inspector-latency">
         Gap of at least
         <input
           class="field"
@@ -39,11 +41,12 @@ export function Filters({ filter, onChange, kinds, search }: FiltersProps) {
         />
         ms
       </label>
+      {children}
     </div>
   );
 }
 
-function KindFilter({ filter, onChange, kinds }: Omit<FiltersProps, "search">) {
+function KindFilter({ filter, onChange, kinds }: Omit<FiltersProps, "search" | "children">) {
   const chosen = filter.kinds;
   const change = (kind: string, isChosen: boolean) => {
     const next = new Set(chosen);
@@ -55,7 +58,7 @@ function KindFilter({ filter, onChange, kinds }: Omit<FiltersProps, "search">) {
   const names = [...new Set([...kinds.keys(), ...chosen])].sort();
   return (
     <details
-      class="kinds"
+      class="inspector-kinds"
       onKeyDown={(event) => {
         if (event.key !== "Escape") return;
         event.currentTarget.open = false;

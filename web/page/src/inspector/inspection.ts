@@ -1,18 +1,17 @@
 /** One session under inspection: its log, its turns, why it waits; loaded when asked for, kept true by the feed. */
 
 import { batch, signal } from "@preact/signals";
-import type { AnyEvent, Transcript, TurnStatus } from "@turnwire/client";
+import type { AnyEvent, LogPart, Transcript, TurnStatus } from "@turnwire/client";
 
-import { type Daemon, mayControl } from "../state/daemon.js";
-import { EventLog, type LogPart, PAGE } from "./event-log.js";
+import { type Daemon, type Hearing, mayControl } from "../state/daemon.js";
+import { PerFrame } from "../state/frames.js";
+import { EventLog, PAGE } from "./event_log.js";
 import type { Explanation } from "./explanation.js";
 import { assembled } from "./markdown.js";
 import { type Turns, foldTurns, turnsOf } from "./turns.js";
 
 const TURNS_PAGE = 500;
 const ITEMS_PAGE = 1000;
-
-type TranscriptPage = Transcript & { readonly before?: number };
 
 export class Inspection {
   readonly log: EventLog;
@@ -27,9 +26,10 @@ export class Inspection {
   readonly mayExplain: boolean;
   readonly #daemon: Daemon;
   readonly #path: string;
-  readonly #stops: (() => void)[] = [];
+  readonly #hearing: Hearing;
+  readonly #hearMissed: () => void;
+  readonly #frames = new PerFrame(() => this.#take());
   #heard: AnyEvent[] = [];
-  #frame = 0;
   #isWatched = false;
   #isAskedAgain = false;
   #isOver = false;
@@ -41,18 +41,19 @@ export class Inspection {
     this.log = new EventLog((after, limit) =>
       this.#get<LogPart>(`/log?acp=agent&after=${after}&limit=${limit}`),
     );
-    this.#stops.push(
-      daemon.feed.session(sessionId, (events) => this.#hear(events)),
-      daemon.feed.missed((missed) => {
-        if (missed === undefined || missed === sessionId) void this.begin();
-      }),
-    );
+    this.#hearing = daemon.feed.session(sessionId, (events) => {
+      this.#heard.push(...events);
+      this.#frames.due();
+    });
+    this.#hearMissed = daemon.feed.missed((missed) => {
+      if (missed === undefined || missed === sessionId) void this.begin();
+    });
   }
 
   /** Read what there is. Again if events were missed. */
   async begin(): Promise<void> {
-    // What is asked before the feed has begun could miss what happens in between.
-    await this.#daemon.feed.begun;
+    // What is asked before it is heard could miss what happens in between.
+    await this.#hearing.begun;
     await this.attempt(async () => {
       await Promise.all([this.log.begin(), this.#readTurns()]);
       this.isBegun.value = true;
@@ -62,8 +63,8 @@ export class Inspection {
   /** Nothing of it is shown any more. */
   end(): void {
     this.#isOver = true;
-    cancelAnimationFrame(this.#frame);
-    for (const stop of this.#stops) stop();
+    this.#hearing.stop();
+    this.#hearMissed();
   }
 
   /** Do something that the daemon may refuse, and say so if it does. */
@@ -106,12 +107,12 @@ export class Inspection {
   }
 
   /** The whole transcript, page by page. */
-  async transcript(): Promise<Transcript> {
-    const pages: TranscriptPage[] = [];
+  async transcript(): Promise<ReturnType<typeof assembled>> {
+    const pages: Transcript[] = [];
     let before: number | undefined;
     do {
       const place = before === undefined ? "" : `&before=${before}`;
-      const page = await this.#get<TranscriptPage>(`/transcript?acp=agent&limit=${ITEMS_PAGE}${place}`);
+      const page = await this.#get<Transcript>(`/transcript?acp=agent&limit=${ITEMS_PAGE}${place}`);
       pages.push(page);
       before = page.before;
     } while (before !== undefined);
@@ -142,18 +143,14 @@ export class Inspection {
     this.turns.value = turnsOf(told);
   }
 
-  /** Shown once a frame, however many come. */
-  #hear(events: readonly AnyEvent[]): void {
-    this.#heard.push(...events);
-    this.#frame ||= requestAnimationFrame(() => {
-      this.#frame = 0;
-      const heard = this.#heard;
-      this.#heard = [];
-      batch(() => {
-        this.log.hear(heard);
-        this.turns.value = heard.reduce(foldTurns, this.turns.peek());
-      });
-      if (this.#isWatched) void this.explain();
+  #take(): void {
+    if (this.#isOver) return;
+    const heard = this.#heard;
+    this.#heard = [];
+    batch(() => {
+      this.log.hear(heard);
+      this.turns.value = heard.reduce(foldTurns, this.turns.peek());
     });
+    if (this.#isWatched) void this.explain();
   }
 }

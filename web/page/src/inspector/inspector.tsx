@@ -3,19 +3,19 @@
 import { useComputed, useSignal } from "@preact/signals";
 import { useEffect, useMemo, useRef } from "preact/hooks";
 
-import { hrefOf } from "../route.js";
+import { onShortcut } from "../frame/shortcuts.js";
 import type { Daemon } from "../state/daemon.js";
-import { EventPane } from "./event-pane.js";
-import { Shown } from "./event-log.js";
-import { ExplanationPanel } from "./explanation-panel.js";
-import { ExportMenu } from "./export-menu.js";
+import { EventPane } from "./event_pane.js";
+import { Shown } from "./event_log.js";
+import { ExplanationPanel } from "./explanation_panel.js";
+import { ExportMenu } from "./export_menu.js";
 import { Filters } from "./filters.js";
 import { Inspection } from "./inspection.js";
-import { LanesPicture } from "./lanes-picture.js";
+import { LanesPicture } from "./lanes_picture.js";
 import { lanesOf } from "./lanes.js";
 import { EVERYTHING, type Filter, showsAll } from "./rows.js";
 import { Timeline } from "./timeline.js";
-import { TurnList } from "./turn-list.js";
+import { TurnList } from "./turn_list.js";
 
 /** What is shown where there is no room for all of it beside each other. */
 type Part = "events" | "turns" | "explanation";
@@ -34,7 +34,6 @@ export function Inspector({ daemon, sessionId, turn }: InspectorProps) {
   const narrowed = useSignal<Filter>(EVERYTHING);
   const chosen = useSignal<number | undefined>(undefined);
   const isOpen = useSignal(false);
-  const isSearching = useSignal(false);
   const root = useRef<HTMLDivElement>(null);
   const search = useRef<HTMLInputElement>(null);
   const turns = inspection.turns.value;
@@ -54,7 +53,7 @@ export function Inspector({ daemon, sessionId, turn }: InspectorProps) {
   }, [inspection, turn, isKnown]);
 
   useKeys({
-    onSlash: () => {
+    onSearch: () => {
       part.value = "events";
       // The field may only be shown now.
       requestAnimationFrame(() => search.current?.focus());
@@ -87,29 +86,21 @@ export function Inspector({ daemon, sessionId, turn }: InspectorProps) {
   };
   const row = chosen.value === undefined ? undefined : log.at(chosen.value);
   const isPaneOpen = isOpen.value && row !== undefined && part.value === "events";
-  const missing = log.last - log.first + 1 - log.count;
 
   return (
     <div class="inspector-frame">
       <div class={isPaneOpen ? "inspector with-pane" : "inspector"} data-part={part.value} ref={root}>
-        <header class="bar">
-          <h1>Inspector</h1>
-          <a class="back" href={hrefOf({ at: "session", sessionId })}>
-            Conversation
-          </a>
-          <div class="parts" role="group" aria-label="What is shown">
+        <header class="inspector-bar">
+          <h2 class="unseen">Inspector</h2>
+          <div class="inspector-parts" role="group" aria-label="What is shown">
             <PartButton part={part} of="events" words="Events" />
             <PartButton part={part} of="turns" words="Turns" />
             {inspection.mayExplain && <PartButton part={part} of="explanation" words="Explain" />}
           </div>
-          <ExportMenu
-            sessionId={sessionId}
-            readTranscript={() => inspection.transcript()}
-            onFailure={(error) => void inspection.attempt(() => Promise.reject(error as Error))}
-          />
+          <ExportMenu sessionId={sessionId} readTranscript={() => inspection.transcript()} />
         </header>
         {inspection.failure.value !== undefined && (
-          <p class="failure" role="alert">
+          <p class="inspector-failure" role="alert">
             The daemon did not give all of it: {inspection.failure.value}{" "}
             <button type="button" class="button" onClick={() => void inspection.begin()}>
               Try again
@@ -118,7 +109,7 @@ export function Inspector({ daemon, sessionId, turn }: InspectorProps) {
         )}
         <TurnList sessionId={sessionId} turns={turns} chosen={turn} now={now} />
         {turn !== undefined && (
-          <section class="turn-picture" aria-label="Turn">
+          <section class="inspector-picture" aria-label="Turn">
             {lanes ? (
               <LanesPicture lanes={lanes} onChoose={open} />
             ) : (
@@ -133,37 +124,20 @@ export function Inspector({ daemon, sessionId, turn }: InspectorProps) {
             onRefresh={() => void inspection.explain()}
           />
         )}
-        <section class="events" aria-label="Timeline">
+        <section class="inspector-events" aria-label="Timeline">
           <Filters
             filter={filter}
             kinds={log.kinds}
             search={search}
             onChange={({ turn: _, ...rest }) => (narrowed.value = rest)}
-          />
-          <p class="count small soft" role="status">
-            {showsAll(filter)
-              ? `${log.last - log.first + 1} events`
-              : `${shown.length} shown of ${log.count} loaded events`}
-            {!showsAll(filter) && missing > 0 && (
-              <button
-                type="button"
-                class="button"
-                onClick={() => {
-                  isSearching.value = !isSearching.value;
-                  if (!isSearching.value) return;
-                  void inspection
-                    .attempt(() => inspection.loadAll(() => isSearching.value))
-                    .then(() => (isSearching.value = false));
-                }}
-              >
-                {isSearching.value ? `Stop, ${missing} left` : `Load the other ${missing}`}
-              </button>
-            )}
-          </p>
+          >
+            <Count inspection={inspection} shown={shown} />
+          </Filters>
           <Timeline
             log={log}
             shown={shown}
             turns={turns}
+            isFromEnd={entry?.endedAt === undefined}
             chosen={chosen.value}
             onChoose={(id) => (chosen.value = id)}
             onOpen={() => (isOpen.value = true)}
@@ -185,6 +159,30 @@ export function Inspector({ daemon, sessionId, turn }: InspectorProps) {
         )}
       </div>
     </div>
+  );
+}
+
+/** How many there are, and how many of them a filter has not been held against. */
+function Count({ inspection, shown }: { inspection: Inspection; shown: Shown }) {
+  const isLoading = useSignal(false);
+  const { log, isBegun } = inspection;
+  const all = log.last - log.first + 1;
+  const missing = all - log.count;
+  const isWhole = showsAll(shown.filter);
+  const load = () => {
+    isLoading.value = !isLoading.value;
+    if (!isLoading.value) return;
+    void inspection.attempt(() => inspection.loadAll(() => isLoading.value)).then(() => (isLoading.value = false));
+  };
+  return (
+    <p class="inspector-count small soft" role="status">
+      {!isBegun.value ? "Loading …" : isWhole ? `${all} events` : `${shown.length} of ${log.count} loaded`}
+      {!isWhole && missing > 0 && (
+        <button type="button" class="button" onClick={load}>
+          {isLoading.value ? `Stop, ${missing} left` : `Load the other ${missing}`}
+        </button>
+      )}
+    </p>
   );
 }
 
@@ -213,21 +211,19 @@ function useNow(isRunning: boolean): number {
   return now.value;
 }
 
-function useKeys({ onSlash, onEscape }: { onSlash: () => void; onEscape: () => void }): void {
-  const latest = useRef({ onSlash, onEscape });
-  latest.current = { onSlash, onEscape };
+/** Keys of the inspector: the page's key for a search is for its own filter here. */
+function useKeys({ onSearch, onEscape }: { onSearch: () => void; onEscape: () => void }): void {
+  const latest = useRef({ onSearch, onEscape });
+  latest.current = { onSearch, onEscape };
   useEffect(() => {
     const hear = (event: KeyboardEvent) => {
-      if (event.defaultPrevented || event.ctrlKey || event.metaKey || event.altKey) return;
-      const target = event.target;
-      const isTyping = target instanceof HTMLElement && target.matches("input, textarea, select, [contenteditable]");
-      if (event.key === "Escape") latest.current.onEscape();
-      else if (event.key === "/" && !isTyping) {
-        event.preventDefault();
-        latest.current.onSlash();
-      }
+      if (event.key === "Escape" && !event.defaultPrevented) latest.current.onEscape();
     };
+    const stop = onShortcut("search", () => latest.current.onSearch());
     document.addEventListener("keydown", hear);
-    return () => document.removeEventListener("keydown", hear);
+    return () => {
+      stop();
+      document.removeEventListener("keydown", hear);
+    };
   }, []);
 }

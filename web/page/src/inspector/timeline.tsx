@@ -3,7 +3,7 @@
 import { useSignal } from "@preact/signals";
 import { useEffect, useLayoutEffect, useRef } from "preact/hooks";
 
-import type { EventLog, Shown } from "./event-log.js";
+import type { EventLog, Shown } from "./event_log.js";
 import { type Row, summaryOf, toneOf } from "./rows.js";
 import { type Scale, clockOf, durationOf, momentOf, scaleOf } from "./time.js";
 import type { Turns } from "./turns.js";
@@ -11,7 +11,7 @@ import type { Turns } from "./turns.js";
 const ROW = 26;
 /** Two lines, where there is no room for all columns beside each other. */
 const TALL_ROW = 48;
-const NARROW = 720;
+const NARROW = 560;
 const AROUND = 8;
 const STRIP_BINS = 160;
 
@@ -19,6 +19,8 @@ export interface TimelineProps {
   readonly log: EventLog;
   readonly shown: Shown;
   readonly turns: Turns;
+  /** Whether a reader begins at the newest; else at the oldest. */
+  readonly isFromEnd: boolean;
   /** The event whose row is marked. */
   readonly chosen: number | undefined;
   readonly onChoose: (id: number) => void;
@@ -30,7 +32,8 @@ export interface TimelineProps {
   readonly onFind: (at: number) => Promise<number>;
 }
 
-export function Timeline({ log, shown, turns, chosen, onChoose, onOpen, onWant, onFind }: TimelineProps) {
+export function Timeline(props: TimelineProps) {
+  const { log, shown, turns, isFromEnd, chosen, onChoose, onOpen, onWant, onFind } = props;
   const scroller = useRef<HTMLDivElement>(null);
   const top = useSignal(0);
   const size = useSignal({ width: 0, height: 0 });
@@ -54,8 +57,17 @@ export function Timeline({ log, shown, turns, chosen, onChoose, onOpen, onWant, 
     return () => watch.disconnect();
   }, []);
 
+  // Rows that change their height, because a pane opens beside them, stay where they were.
+  const lastHeight = useRef(rowHeight);
   useLayoutEffect(() => {
-    follows.current = true;
+    scroller.current!.scrollTop *= rowHeight / lastHeight.current;
+    lastHeight.current = rowHeight;
+    if (chosen !== undefined && !follows.current) reveal(shown.place(chosen), false);
+  }, [rowHeight, size.value.height]);
+
+  useLayoutEffect(() => {
+    follows.current = isFromEnd;
+    if (!isFromEnd) scroller.current!.scrollTop = 0;
   }, [shown]);
 
   useLayoutEffect(() => {
@@ -135,9 +147,9 @@ export function Timeline({ log, shown, turns, chosen, onChoose, onOpen, onWant, 
   }
   const active = chosen !== undefined && shown.place(chosen) >= from && shown.place(chosen) < to;
   return (
-    <div class={`timeline${rowHeight === TALL_ROW ? " narrow" : ""}`}>
+    <div class={`inspector-timeline${rowHeight === TALL_ROW ? " narrow" : ""}`}>
       <div
-        class="rows"
+        class="inspector-rows"
         ref={scroller}
         role="grid"
         aria-label="Events"
@@ -151,7 +163,7 @@ export function Timeline({ log, shown, turns, chosen, onChoose, onOpen, onWant, 
           follows.current = element.scrollTop + element.clientHeight >= element.scrollHeight - 2 * rowHeight;
         }}
       >
-        <div class="event head" role="row" aria-rowindex={1}>
+        <div class="inspector-event titles" role="row" aria-rowindex={1}>
           <span role="columnheader">Id</span>
           <span role="columnheader">Time</span>
           <span role="columnheader" class="gap" title={`Since the event before. A full bar is ${durationOf(longest)}.`}>
@@ -210,7 +222,7 @@ function EventRow({ id, index, row, gap, longest, turn, isChosen, onChoose, onOp
   };
   return (
     <div
-      class={`event${row ? ` tone-${toneOf(row.kind)}` : " absent"}${row?.event.late ? " late" : ""}`}
+      class={`inspector-event${row ? ` tone-${toneOf(row.kind)}` : " absent"}${row?.event.late ? " late" : ""}`}
       id={`event-${id}`}
       role="row"
       aria-rowindex={index + 2}
@@ -227,7 +239,7 @@ function EventRow({ id, index, row, gap, longest, turn, isChosen, onChoose, onOp
         {gap === undefined ? "" : gap === 0 ? "0" : `+${durationOf(gap)}`}
         {gap !== undefined && gap > 0 && (
           <i
-            class={gap > longest ? "bar over" : "bar"}
+            class={gap > longest ? "gap-bar over" : "gap-bar"}
             style={{ width: `${Math.min((gap / longest) * 100, 100).toFixed(1)}%` }}
           />
         )}
@@ -265,7 +277,7 @@ interface StripProps {
 function Strip({ log, shown, turns, from, to, onFind }: StripProps) {
   const place = useRef<HTMLDivElement>(null);
   const scale = scaleOfShown(log, shown, turns);
-  if (!scale) return <div class="strip" />;
+  if (!scale) return <div class="inspector-strip" />;
   const counts: number[] = [];
   let before = shown.countBefore(scale.from);
   for (let bin = 1; bin <= STRIP_BINS; bin++) {
@@ -277,7 +289,7 @@ function Strip({ log, shown, turns, from, to, onFind }: StripProps) {
   const seen = from !== undefined && to !== undefined ? [scale.place(from), scale.place(to)] : undefined;
   return (
     <div
-      class="strip"
+      class="inspector-strip"
       ref={place}
       aria-hidden="true"
       title="Time to scale, and how dense events are in it. Click to go there."

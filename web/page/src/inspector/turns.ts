@@ -22,7 +22,7 @@ export interface TurnEntry {
 
 export type Turns = ReadonlyMap<string, TurnEntry>;
 
-/** `GET …/turns` has this member, which the client's types do not have yet. */
+/** `GET …/turns` has this member, which the client's types do not have. */
 type Told = TurnStatus & { readonly origin?: string };
 
 export function turnsOf(told: readonly TurnStatus[]): Turns {

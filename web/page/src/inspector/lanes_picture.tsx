@@ -74,8 +74,8 @@ export function LanesPicture({ lanes, onChoose }: { lanes: Lanes; onChoose: (eve
   };
 
   return (
-    <figure class="lanes" aria-label="The turn, to scale">
-      <div ref={frame} class="picture">
+    <figure class="inspector-lanes" aria-label="The turn, to scale">
+      <div ref={frame} class="lanes-box">
         <svg width={width.value} height={height} role="group" aria-label="Swim lanes" onKeyDown={onKeyDown}>
           {ticks.map((each) => (
             <g key={each} class="tick" aria-hidden="true">
@@ -160,7 +160,7 @@ function Numbers({ lanes }: { lanes: Lanes }) {
     ["Permission wait", durationOf(lanes.permissionMs)],
   ];
   return (
-    <dl class="numbers">
+    <dl class="inspector-numbers">
       {numbers.map(([name, value]) => (
         <div key={name}>
           <dt>{name}</dt>

@@ -4,19 +4,11 @@
  */
 
 import { signal } from "@preact/signals";
-import type { AnyEvent } from "@turnwire/client";
+import type { AnyEvent, LogPart } from "@turnwire/client";
 
 import { type Filter, type Row, isShown, rowOf, showsAll } from "./rows.js";
 
 export const PAGE = 1000;
-
-/** As `GET …/log` answers. */
-export interface LogPart {
-  readonly eventEpoch: string;
-  readonly lastEventId: number;
-  readonly nextAfter: number;
-  readonly events: readonly AnyEvent[];
-}
 
 export type ReadLog = (after: number, limit: number) => Promise<LogPart>;
 

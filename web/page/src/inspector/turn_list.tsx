@@ -16,9 +16,9 @@ export function TurnList({ sessionId, turns, chosen, now }: TurnListProps) {
   const entries = [...turns.values()].reverse();
   const longest = Math.max(1, ...entries.map((each) => lengthOf(each, now)));
   return (
-    <nav class="turns" aria-label="Turns">
+    <nav class="inspector-turns" aria-label="Turns">
       <a
-        class="turn all-turns"
+        class="inspector-turn all"
         href={hrefOf({ at: "inspector", sessionId })}
         aria-current={chosen === undefined ? "true" : undefined}
       >
@@ -28,7 +28,7 @@ export function TurnList({ sessionId, turns, chosen, now }: TurnListProps) {
         {entries.map((each) => (
           <li key={each.promptId}>
             <a
-              class="turn"
+              class="inspector-turn"
               href={hrefOf({ at: "inspector", sessionId, turn: each.promptId })}
               aria-current={chosen === each.promptId ? "true" : undefined}
               title={momentOf(each.queuedAt ?? each.startedAt ?? 0)}
@@ -52,7 +52,7 @@ function TurnBar({ entry, longest, now }: { entry: TurnEntry; longest: number; n
   // What took next to no time is seen all the same.
   const share = (ms: number) => `${(ms > 0 ? Math.max((ms / longest) * 100, 0.6) : 0).toFixed(2)}%`;
   return (
-    <svg class="spark" width="100%" height="4" aria-hidden="true">
+    <svg class="inspector-spark" width="100%" height="4" aria-hidden="true">
       <rect class="waited" width={share(waited)} height="4" />
       <rect class={`worked ${toneOf(entry)}`} x={share(waited)} width={share(total - waited)} height="4" />
     </svg>

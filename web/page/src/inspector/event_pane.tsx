@@ -2,6 +2,8 @@
 
 import { useSignal } from "@preact/signals";
 
+import { copied } from "../content/clipboard.js";
+import { tellError } from "../frame/toasts.js";
 import { hrefOf } from "../route.js";
 import type { Row } from "./rows.js";
 import { durationOf, momentOf } from "./time.js";
@@ -21,7 +23,7 @@ export interface EventPaneProps {
 export function EventPane({ sessionId, row, gap, turn, onClose }: EventPaneProps) {
   const json = JSON.stringify(row.event, null, 2);
   return (
-    <aside class="pane" aria-label={`Event ${row.id}`}>
+    <aside class="inspector-pane" aria-label={`Event ${row.id}`}>
       <header>
         <h2>
           <span class="soft">{row.id}</span> {row.kind}
@@ -31,7 +33,7 @@ export function EventPane({ sessionId, row, gap, turn, onClose }: EventPaneProps
           ✕
         </button>
       </header>
-      <dl class="facts small">
+      <dl class="inspector-facts small">
         <dt>Time</dt>
         <dd class="mono">{momentOf(row.at)}</dd>
         {gap !== undefined && (
@@ -57,7 +59,7 @@ export function EventPane({ sessionId, row, gap, turn, onClose }: EventPaneProps
           </>
         )}
       </dl>
-      <pre class="json" tabIndex={0} aria-label="The event as JSON">
+      <pre class="inspector-json" tabIndex={0} aria-label="The event as JSON">
         {json.length > MOST_COLOURED ? json : coloured(json)}
       </pre>
     </aside>
@@ -81,31 +83,11 @@ function coloured(json: string) {
 export function CopyButton({ text, label = "Copy" }: { text: () => string | Promise<string>; label?: string }) {
   const state = useSignal<"" | "Copied" | "Not copied">("");
   const act = async () => {
-    try {
-      await copy(await text());
-      state.value = "Copied";
-    } catch {
-      state.value = "Not copied";
-    }
+    state.value = (await copied(await text())) ? "Copied" : "Not copied";
   };
   return (
-    <button type="button" class="button" onClick={() => void act()} onBlur={() => (state.value = "")}>
+    <button type="button" class="button" onClick={() => void act().catch(tellError)} onBlur={() => (state.value = "")}>
       <span aria-live="polite">{state.value || label}</span>
     </button>
   );
-}
-
-/** To the clipboard; where a page without TLS may not, by way of a field. */
-async function copy(text: string): Promise<void> {
-  if (navigator.clipboard) return navigator.clipboard.writeText(text);
-  const field = document.createElement("textarea");
-  const focused = document.activeElement;
-  field.value = text;
-  field.className = "unseen";
-  document.body.append(field);
-  field.select();
-  const isCopied = document.execCommand("copy");
-  field.remove();
-  if (focused instanceof HTMLElement) focused.focus();
-  if (!isCopied) throw new Error("the browser does not permit it");
 }

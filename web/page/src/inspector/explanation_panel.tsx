@@ -11,7 +11,7 @@ export interface ExplanationPanelProps {
 
 export function ExplanationPanel({ known, isAsking, onRefresh }: ExplanationPanelProps) {
   return (
-    <section class="explanation" aria-label="What it waits for">
+    <section class="inspector-explanation" aria-label="What it waits for">
       <header>
         <h2>What it waits for</h2>
         {known && (
@@ -26,14 +26,14 @@ export function ExplanationPanel({ known, isAsking, onRefresh }: ExplanationPane
       </header>
       {known ? (
         <>
-          <ul class="findings" aria-live="polite">
+          <ul class="inspector-findings" aria-live="polite">
             {findingsOf(known).map((each) => (
               <li key={each.words} class={each.tone}>
                 {each.words}
               </li>
             ))}
           </ul>
-          <dl class="evidence">
+          <dl class="inspector-evidence">
             {evidenceOf(known).map(({ name, value }) => (
               <div key={name}>
                 <dt>{name}</dt>

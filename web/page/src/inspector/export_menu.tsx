@@ -1,27 +1,23 @@
 /** What can be taken along: the log as it is, the conversation as markdown. */
 
 import { useSignal } from "@preact/signals";
-import type { Transcript } from "@turnwire/client";
 
-import { CopyButton } from "./event-pane.js";
-import { markdownOf } from "./markdown.js";
+import { tellError } from "../frame/toasts.js";
+import { CopyButton } from "./event_pane.js";
+import { type assembled, markdownOf } from "./markdown.js";
 
 export interface ExportMenuProps {
   readonly sessionId: string;
-  readonly readTranscript: () => Promise<Transcript>;
-  readonly onFailure: (error: unknown) => void;
+  readonly readTranscript: () => Promise<ReturnType<typeof assembled>>;
 }
 
-export function ExportMenu({ sessionId, readTranscript, onFailure }: ExportMenuProps) {
+export function ExportMenu({ sessionId, readTranscript }: ExportMenuProps) {
   const thoughts = useSignal(false);
   const isMaking = useSignal(false);
   const markdown = async () => {
     isMaking.value = true;
     try {
       return markdownOf(await readTranscript(), { thoughts: thoughts.value });
-    } catch (error) {
-      onFailure(error);
-      throw error;
     } finally {
       isMaking.value = false;
     }
@@ -36,7 +32,7 @@ export function ExportMenu({ sessionId, readTranscript, onFailure }: ExportMenuP
   };
   return (
     <details
-      class="export"
+      class="inspector-export"
       onKeyDown={(event) => {
         if (event.key !== "Escape") return;
         event.currentTarget.open = false;
@@ -49,7 +45,7 @@ export function ExportMenu({ sessionId, readTranscript, onFailure }: ExportMenuP
       }}
     >
       <summary class="button">Export</summary>
-      <div class="menu">
+      <div class="inspector-menu">
         <h3>The log</h3>
         <a class="button" href={`session/${encodeURIComponent(sessionId)}/export`} download={`${sessionId}.ndjson`}>
           Save every event (NDJSON)
@@ -63,7 +59,7 @@ export function ExportMenu({ sessionId, readTranscript, onFailure }: ExportMenuP
           />
           With thoughts
         </label>
-        <button type="button" class="button" disabled={isMaking.value} onClick={() => void save().catch(() => {})}>
+        <button type="button" class="button" disabled={isMaking.value} onClick={() => void save().catch(tellError)}>
           Save as markdown
         </button>
         <CopyButton text={markdown} label="Copy as markdown" />

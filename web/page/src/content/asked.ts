@@ -1,0 +1,108 @@
+/** What a permission request asks, whichever version of ACP it came in, and what became of it, in words. */
+
+import type { PermissionMembers, PermissionOption } from "@turnwire/client";
+
+import type { FileChange } from "./change.js";
+import type { Terminals, ToolCallItem } from "./items.js";
+import { type Members, members, text } from "./told.js";
+import { blocksOf, changesOf, commandOf, folderOf, terminalsOf, titleOf, type ToldCall, unfenced } from "./tool.js";
+
+export interface Asked {
+  readonly title: string;
+  readonly description: string;
+  readonly kind: string;
+  readonly command?: string;
+  readonly folder?: string;
+  readonly changes: readonly FileChange[];
+  /** What the call shows besides. */
+  readonly text: string;
+  readonly locations: readonly string[];
+  /** As the agent said it, for what no view here understands. */
+  readonly rawInput?: unknown;
+}
+
+/** `before` is what was told of its tool call earlier, which the request's words are added to. */
+export function askedOf(request: PermissionMembers, before?: ToolCallItem, terminals?: Terminals): Asked {
+  const params = members(request.params);
+  const subject = members(request.subject ?? params["subject"]);
+  const told = members(request.toolCall ?? params["toolCall"] ?? (subject["type"] === "tool_call" ? subject["toolCall"] : {}));
+  const call: ToldCall = { ...before, ...without(told) };
+  const shown = terminalsOf(call, terminals);
+  const isCommand = subject["type"] === "command";
+  const command = (isCommand ? text(subject["command"]) : "") || commandOf(call, shown) || commandOf(before ?? {}, shown);
+  const folder = (isCommand ? text(subject["cwd"]) : "") || folderOf(call, shown);
+  return {
+    title: text(request.title ?? params["title"]) || text(params["message"]) || titleOf(call) || "The agent asks for permission",
+    description: text(request.description ?? params["description"]),
+    kind: isCommand ? "execute" : (call.kind ?? "other"),
+    ...(command && { command }),
+    ...(folder && { folder }),
+    changes: changesOf(call),
+    text: blocksOf(call)
+      .map((each) => (each.type === "text" ? unfenced(each.text) : ""))
+      .filter(Boolean)
+      .join("\n"),
+    locations: (call.locations ?? []).map(({ path, line }) => (line == null ? path : `${path}:${line}`)),
+    ...(call.rawInput === undefined ? {} : { rawInput: call.rawInput }),
+  };
+}
+
+const ORDER = ["allow_once", "allow_always", "reject_once", "reject_always"];
+
+/** What may be selected: what allows before what rejects, kinds that are not known in between, never first. */
+export function optionsOf(request: PermissionMembers): PermissionOption[] {
+  const told = request.options ?? members(request.params)["options"];
+  const options = Array.isArray(told)
+    ? (told as readonly PermissionOption[])
+    : (request.optionIds ?? []).map((optionId) => ({ optionId }));
+  const rank = ({ kind }: PermissionOption): number => {
+    const at = ORDER.indexOf(kind ?? "");
+    return at < 0 ? 1.5 : at;
+  };
+  return [...options].sort((one, other) => rank(one) - rank(other));
+}
+
+export function optionName(option: PermissionOption): string {
+  return option.name || option.optionId;
+}
+
+/** How a request ended. */
+export interface Resolved {
+  readonly end: "answered" | "cancelled" | "withdrawn";
+  /** Who answered, by name. */
+  readonly by?: string | undefined;
+  /** It was answered in this page. */
+  readonly here: boolean;
+  /** The answer that counts: an `outcome`, or for a form an `action`. */
+  readonly answer?: unknown;
+}
+
+const ACTIONS: Readonly<Record<string, string>> = { accept: "Sent", decline: "Declined", cancel: "Cancelled" };
+
+/** Whether somebody allowed it, so that it can be told by more than words. */
+export function wasAllowed(request: PermissionMembers, resolved: Resolved): boolean {
+  const { optionId, action } = answered(resolved);
+  const kind = optionsOf(request).find((each) => each.optionId === optionId)?.kind ?? "";
+  return resolved.end === "answered" && (action === "accept" || kind.startsWith("allow"));
+}
+
+export function outcomeInWords(request: PermissionMembers, resolved: Resolved): string {
+  if (resolved.end === "withdrawn") return "The agent withdrew it";
+  const by = resolved.by ? ` by ${resolved.by}` : "";
+  if (resolved.end === "cancelled") return resolved.here ? "You cancelled it" : `Cancelled${by}`;
+  const { optionId, action } = answered(resolved);
+  const option = optionsOf(request).find((each) => each.optionId === optionId);
+  const words = option ? optionName(option) : (ACTIONS[action] ?? optionId ?? "");
+  return (resolved.here ? "You answered" : `Answered elsewhere${by}`) + (words === "" ? "" : `: ${words}`);
+}
+
+function answered(resolved: Resolved): { readonly optionId: string | undefined; readonly action: string } {
+  const answer = members(resolved.answer);
+  const outcome = members(answer["outcome"]);
+  const optionId = outcome["optionId"] ?? answer["optionId"];
+  return { optionId: typeof optionId === "string" ? optionId : undefined, action: text(answer["action"]) };
+}
+
+function without(told: Members): ToldCall {
+  return Object.fromEntries(Object.entries(told).filter(([, value]) => value !== null)) as ToldCall;
+}

@@ -1,1 +1,0 @@
-export function FormCard(_: unknown) { return <p>form</p>; }

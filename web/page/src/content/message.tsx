@@ -1,0 +1,116 @@
+/** What somebody said: a user, the agent, the agent to itself. Also what is neither said nor done. */
+
+import type { ContentBlock } from "@turnwire/client";
+import { type ComponentChildren } from "preact";
+
+import { ContentBlockView } from "./block.js";
+import { Folded } from "./fold.js";
+import type { CompactionItem, MessageItem, UnknownItem } from "./items.js";
+import { JsonView } from "./json.js";
+import { LateMark } from "./marks.js";
+
+function Content({ content, streaming }: { readonly content: readonly ContentBlock[]; readonly streaming: boolean }) {
+  return (
+    <div class="content">
+      {content.map((each, index) => (
+        <ContentBlockView key={index} block={each} streaming={streaming && index === content.length - 1} />
+      ))}
+    </div>
+  );
+}
+
+export interface MessageViewProps {
+  readonly item: MessageItem;
+  /** More of it will come. */
+  readonly streaming?: boolean;
+  /** Who said it, if that is to be shown; without it the author of the item. */
+  readonly author?: string;
+  /** Beside the author: time, buttons. */
+  readonly children?: ComponentChildren;
+}
+
+export function MessageView({ item, streaming = false, author = item.author, children }: MessageViewProps) {
+  const isUser = item.role === "user";
+  const isLate = item.after !== undefined;
+  const hasHead = isLate || children !== undefined || (isUser && author !== undefined);
+  return (
+    <article class={`message ${item.role}`} aria-label={isUser ? `${author ?? "User"} said` : "Agent said"}>
+      {hasHead && (
+        <header class="message-head">
+          {author !== undefined && <span class="author">{author}</span>}
+          {isLate && <LateMark />}
+          {children}
+        </header>
+      )}
+      <Content content={item.content ?? []} streaming={streaming} />
+      {item.inTime !== undefined && (
+        <Folded summary="As it was at the end of the turn" class="in-time">
+          {() => <Content content={item.inTime!} streaming={false} />}
+        </Folded>
+      )}
+    </article>
+  );
+}
+
+export interface ThoughtViewProps {
+  readonly item: MessageItem;
+  readonly streaming?: boolean;
+  readonly open?: boolean | undefined;
+  readonly onOpen?: (open: boolean) => void;
+}
+
+export function ThoughtView({ item, streaming = false, open, onOpen }: ThoughtViewProps) {
+  const content = item.content ?? [];
+  const line = lineOf(content, streaming);
+  return (
+    <Folded
+      class={streaming ? "thought live" : "thought"}
+      open={open ?? false}
+      {...(onOpen && { onToggle: onOpen })}
+      summary={
+        <>
+          <span class="thought-name">{streaming ? "Thinking" : "Thought"}</span>
+          <span class="thought-line">{line}</span>
+          {item.after !== undefined && <LateMark />}
+        </>
+      }
+    >
+      {() => <Content content={content} streaming={streaming} />}
+    </Folded>
+  );
+}
+
+/** One line of it: the newest while it goes on, the first one afterwards. */
+function lineOf(content: readonly ContentBlock[], isLive: boolean): string {
+  const texts = content.flatMap((each) => (each.type === "text" ? [each.text] : []));
+  // Only the ends are looked at: a thought may be long, and it grows.
+  const lines = (isLive ? (texts.at(-1) ?? "").slice(-400) : (texts[0] ?? "").slice(0, 400)).split("\n").filter((each) => each.trim());
+  return ((isLive ? lines.at(-1) : lines[0]) ?? "").replace(/[*_`#>]+/g, "").trim();
+}
+
+const COMPACTIONS: Readonly<Record<string, string>> = {
+  in_progress: "The agent is shortening its memory of the conversation",
+  completed: "The agent shortened its memory of the conversation",
+  failed: "The agent could not shorten its memory of the conversation",
+  cancelled: "The agent did not go on shortening its memory of the conversation",
+};
+
+export function CompactionView({ item }: { readonly item: CompactionItem }) {
+  const words = COMPACTIONS[item.status ?? "in_progress"] ?? COMPACTIONS["in_progress"]!;
+  const summary = item.summary ?? [];
+  return (
+    <div class="compaction" role="note">
+      {summary.length === 0 ? (
+        <p class="divider">{words}</p>
+      ) : (
+        <Folded summary={words}>{() => <Content content={summary} streaming={item.status === "in_progress"} />}</Folded>
+      )}
+      {item.error !== undefined && <p class="soft small">{item.error}</p>}
+    </div>
+  );
+}
+
+/** Something that the agent told and that no view here understands. It is not hidden. */
+export function UnknownView({ item }: { readonly item: UnknownItem }) {
+  return <JsonView label={`The agent told something of the kind ${item.kind}`} value={item.update} />;
+}

@@ -1,0 +1,72 @@
+/** The agent's plan: what is done, what it works at, what is left. */
+
+import type { PlanEntry } from "@turnwire/client";
+
+import { StateIcon } from "./icons.js";
+import { Markdown } from "./markdown.js";
+import { members, text } from "./told.js";
+
+export interface PlanViewProps {
+  /** As the agent told it: `entries`, or in v2 also a `content` in markdown, or the `uri` of a file. */
+  readonly plan: unknown;
+  readonly title?: string;
+}
+
+const STATES: Readonly<Record<string, string>> = {
+  pending: "pending",
+  in_progress: "running",
+  completed: "completed",
+  cancelled: "cancelled",
+};
+const WORDS: Readonly<Record<string, string>> = {
+  pending: "to do",
+  running: "in progress",
+  completed: "done",
+  cancelled: "dropped",
+};
+
+export function PlanView({ plan, title = "Plan" }: PlanViewProps) {
+  const told = members(plan);
+  const entries = Array.isArray(told["entries"]) ? (told["entries"] as readonly PlanEntry[]) : undefined;
+  return (
+    <section class="plan" aria-label={title}>
+      <header class="plan-head">
+        <span>{title}</span>
+        {entries !== undefined && <PlanProgress entries={entries} />}
+      </header>
+      {entries !== undefined && (
+        <ol class="plan-entries">
+          {entries.map((each, index) => (
+            <PlanLine key={index} entry={each} />
+          ))}
+        </ol>
+      )}
+      {text(told["content"]) !== "" && <Markdown text={text(told["content"])} />}
+      {text(told["uri"]) !== "" && <p class="address">{text(told["uri"])}</p>}
+    </section>
+  );
+}
+
+export function PlanProgress({ entries }: { readonly entries: readonly PlanEntry[] }) {
+  const wanted = entries.filter((each) => each.status !== "cancelled");
+  const done = wanted.filter((each) => each.status === "completed").length;
+  return (
+    <span class="plan-progress" aria-live="polite">
+      {done} of {wanted.length}
+    </span>
+  );
+}
+
+function PlanLine({ entry }: { readonly entry: PlanEntry }) {
+  const state = STATES[entry.status] ?? "pending";
+  return (
+    <li class={`plan-entry ${state}`}>
+      <StateIcon state={state} />
+      <span>
+        {entry.content}
+        <span class="unseen"> ({WORDS[state]})</span>
+        {entry.priority === "high" && <span class="badge warn">high</span>}
+      </span>
+    </li>
+  );
+}

@@ -1,0 +1,97 @@
+/** What a tool call is, in the words of various agents. */
+
+import assert from "node:assert/strict";
+import { test } from "node:test";
+
+import type { TerminalItem } from "../src/content/items.js";
+import {
+  blocksOf,
+  changesOf,
+  commandOf,
+  exitOf,
+  folderOf,
+  outputOf,
+  stateOf,
+  terminalsOf,
+  titleOf,
+  unfenced,
+} from "../src/content/tool.js";
+
+const terminal: TerminalItem = { terminalId: "t", command: "make", cwd: "/t", exitStatus: { exitCode: 2 } };
+
+test("a command is found in the input of various agents", () => {
+  const command = (rawInput: unknown, kind = "execute"): string | undefined => commandOf({ kind, rawInput });
+  assert.equal(command({ command: "ls -la" }), "ls -la");
+  assert.equal(command({ cmd: "ls" }), "ls");
+  assert.equal(command({ command: "git", args: ["commit", "-m", "it's done"] }), `git commit -m 'it'"'"'s done'`);
+  assert.equal(command({ command: ["bash", "-lc", "a && b"] }), "a && b");
+  assert.equal(command({ command: ["echo", "a b"] }), "echo 'a b'");
+  assert.equal(command({ command: "x" }, "other"), "x");
+  assert.equal(command({ command: "str_replace" }, "edit"), undefined);
+  assert.equal(command({ command: [] }), undefined);
+  assert.equal(command("ls"), undefined);
+  assert.equal(command(null), undefined);
+});
+
+test("a terminal tells the command and the folder that the input does not", () => {
+  assert.equal(commandOf({ kind: "read" }, [terminal]), "make");
+  assert.equal(commandOf({ rawInput: { command: "own" } }, [terminal]), "own");
+  assert.equal(folderOf({ rawInput: { workdir: "/w" } }, [terminal]), "/w");
+  assert.equal(folderOf({}, [terminal]), "/t");
+});
+
+test("changes are those that it shows, else those of its input", () => {
+  const paths = (call: Parameters<typeof changesOf>[0]): string[][] =>
+    changesOf(call).map((each) => [each.operation, each.path, String(each.added)]);
+  const content = [{ type: "diff" as const, path: "/a", oldText: null, newText: "x\n" }];
+  assert.deepEqual(paths({ content, rawInput: { file_path: "/b", old_string: "1", new_string: "2" } }), [["add", "/a", "1"]]);
+  assert.deepEqual(paths({ rawInput: { filePath: "/b", oldString: "1", newString: "2" } }), [["modify", "/b", "1"]]);
+  assert.deepEqual(paths({ rawInput: { path: "/c", diff: "--- a/c\n+++ b/c\n@@ -1 +1 @@\n-x\n+y\n" } }), [["modify", "c", "1"]]);
+  assert.deepEqual(paths({ rawInput: { path: "/c" } }), []);
+  assert.deepEqual(paths({ rawInput: [1] }), []);
+});
+
+test("what it shows is found among its content", () => {
+  const content = [
+    { type: "content" as const, content: { type: "text" as const, text: "x" } },
+    { type: "terminal" as const, terminalId: "t" },
+    { type: "terminal" as const, terminalId: "other" },
+  ];
+  assert.deepEqual(blocksOf({ content }), [{ type: "text", text: "x" }]);
+  assert.deepEqual(terminalsOf({ content }, { t: terminal }), [terminal]);
+  assert.deepEqual(terminalsOf({ content }, new Map([["t", terminal]])), [terminal]);
+  assert.deepEqual(terminalsOf({ content }, undefined), []);
+});
+
+test("output is text of any of the names that agents use", () => {
+  assert.equal(outputOf({ rawOutput: "x" }), "x");
+  assert.equal(outputOf({ rawOutput: { stdout: "y", other: 1 } }), "y");
+  assert.equal(outputOf({ rawOutput: { output: 1 } }), "");
+  assert.equal(unfenced("```console\na\nb\n```"), "a\nb");
+  assert.equal(unfenced("a ``` b"), "a ``` b");
+});
+
+test("a command that did not end well has failed, whatever the agent calls it", () => {
+  assert.equal(exitOf({}, [terminal]), "exit 2");
+  assert.equal(exitOf({ rawOutput: { exit_code: 0 } }), "");
+  assert.equal(exitOf({ rawOutput: { exitCode: 1 } }), "exit 1");
+  assert.equal(exitOf({}, [{ terminalId: "t", exitStatus: { signal: "SIGKILL" } }]), "SIGKILL");
+  assert.equal(stateOf({ status: "completed" }, "exit 2"), "failed");
+  assert.equal(stateOf({ status: "completed" }), "completed");
+});
+
+test("an unfinished call is what its turn made of it, a finished one what the agent says", () => {
+  assert.equal(stateOf({}), "pending");
+  assert.equal(stateOf({ status: "in_progress" }), "running");
+  assert.equal(stateOf({ status: "a new word" }), "running");
+  assert.equal(stateOf({ status: "in_progress", openAtEnd: true }), "left open");
+  assert.equal(stateOf({ status: "in_progress", openAtEnd: true, cancelledLocally: true }), "cancelled");
+  assert.equal(stateOf({ status: "completed", cancelledLocally: true }), "completed");
+  assert.equal(stateOf({ status: "failed", openAtEnd: true }), "failed");
+});
+
+test("a title is shown without the quotes around a command", () => {
+  assert.equal(titleOf({ title: "`ls -la`" }), "ls -la");
+  assert.equal(titleOf({ title: "`a` and `b`" }), "`a` and `b`");
+  assert.equal(titleOf({ name: "grep", toolCallId: "1" }), "grep");
+});
