@@ -230,9 +230,11 @@ function SessionRow({ daemon, listed, found, words, label, isShown, isReachable,
           {ago(updated, now.value)}
         </time>
         <span class="row-about">
-          <span class={badge === "idle" ? "unseen" : `row-badge ${BADGES[badge].tone}`} title={BADGES[badge].why}>
-            {badgeWords(listed)}
-          </span>
+          {badge !== "idle" && (
+            <span class={`row-badge ${BADGES[badge].tone}`} title={BADGES[badge].why}>
+              {badgeWords(listed)}
+            </span>
+          )}
           {entry.archived && <span>Archived</span>}
           {label !== undefined && <span>{label}</span>}
           <span title={entry.cwd}>{folderOf(entry.cwd)}</span>
