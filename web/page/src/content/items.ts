@@ -1,69 +1,15 @@
-/** Items of a transcript as the daemon tells them (`acp=agent`): what the views here read of them. Nothing runs here. */
+/** Items of a transcript as the views here read them. Nothing runs here. */
 
-import type { ContentBlock, ToolCallContent } from "@turnwire/client";
+import type { Terminal } from "@turnwire/client/view";
 
-interface Item {
-  /** When it first appeared, in milliseconds. */
-  readonly at: number;
-  /** The turn that it was said in. */
-  readonly promptId?: string;
-  /** The ended turn that it, or a change of it, came after: it is late then. */
-  readonly after?: string;
-}
+export type {
+  Compaction as CompactionItem,
+  Message as MessageItem,
+  ToolCall as ToolCallItem,
+  Unknown as UnknownItem,
+} from "@turnwire/client/view";
 
-export interface MessageItem extends Item {
-  readonly item: "message";
-  readonly role: "user" | "agent" | "thought";
-  readonly content?: readonly ContentBlock[];
-  /** It is what a client prompted. */
-  readonly isPrompt?: boolean;
-  readonly author?: string;
-  /** The content at the end of its turn, if it changed afterwards. */
-  readonly inTime?: readonly ContentBlock[];
-}
-
-export interface ToolCallItem extends Item {
-  readonly item: "tool_call";
-  readonly toolCallId: string;
-  readonly name?: string;
-  readonly title?: string;
-  /** `other` if it is not there. */
-  readonly kind?: string;
-  /** `pending` if it is not there. */
-  readonly status?: string;
-  readonly content?: readonly ToolCallContent[];
-  readonly locations?: readonly { readonly path: string; readonly line?: number | null }[];
-  readonly rawInput?: unknown;
-  readonly rawOutput?: unknown;
-  /** It was unfinished when its turn was asked to cancel. */
-  readonly cancelledLocally?: boolean;
-  /** It was unfinished when its turn ended, and no background work. */
-  readonly openAtEnd?: boolean;
-}
-
-export interface CompactionItem extends Item {
-  readonly item: "compaction";
-  readonly compactionId: string;
-  /** `in_progress` if it is not there. */
-  readonly status?: string;
-  readonly summary?: readonly ContentBlock[];
-  readonly error?: string;
-}
-
-export interface UnknownItem extends Item {
-  readonly item: "unknown";
-  readonly kind: string;
-  readonly update: unknown;
-}
-
-/** A terminal of the agent. */
-export interface TerminalItem {
-  readonly terminalId: string;
-  readonly command?: string | null;
-  readonly cwd?: string | null;
-  /** Bytes, or base64 of them. */
-  readonly output?: string | Uint8Array;
-  readonly exitStatus?: { readonly exitCode?: number | null; readonly signal?: string | null } | null;
-}
+/** A terminal of the agent: what a view needs of it. */
+export type TerminalItem = Pick<Terminal, "terminalId"> & Partial<Pick<Terminal, "command" | "cwd" | "output" | "exitStatus">>;
 /** Terminals by their id. */
-export type Terminals = ReadonlyMap<string, TerminalItem> | Readonly<Record<string, TerminalItem>>;
+export type Terminals = ReadonlyMap<string, TerminalItem>;

@@ -1,29 +1,71 @@
 /**
  * What the agent asks: each open request as a card, and those of the running turn that are answered, with who answered
- * them. A card goes when the daemon says that the request is over, not when a button is pressed.
+ * them. A card is over when the daemon says so, not when a button is pressed.
  */
 
 import type { PermissionMembers } from "@turnwire/client";
+import type { ToolCall } from "@turnwire/client/view";
 
-import { PermissionCard } from "../content/permission_card.js";
+import type { Resolved } from "../content/asked.js";
+import { FormCard } from "../content/elicitation.js";
+import { PermissionCard } from "../content/permission.js";
 import { tellError } from "../frame/toasts.js";
 import type { ConversationState } from "../state/conversation.js";
+import { type Shown, useDiffs } from "./item_view.js";
 
-export function AskedCards({ state, canAnswer }: { readonly state: ConversationState; readonly canAnswer: boolean }) {
+export function AskedCards({ shown, canAnswer }: { readonly shown: Shown; readonly canAnswer: boolean }) {
+  const { state } = shown;
   const view = state.view;
   if (!view) return null;
-  const answer = async (request: PermissionMembers, body: object) => {
-    try {
-      await state.answer(request, body);
-    } catch (error) {
-      tellError(error);
-    }
-  };
+  const over = state.closedRequests.filter(
+    ({ request }) => request.promptId !== undefined && request.promptId === view.activePromptId,
+  );
   return (
     <div class="asked">
+      {over.map(({ request, closed }) => {
+        const { end, author: by, answer, requestId } = closed;
+        const resolved = { end, by, answer, here: state.answeredHere.has(requestId) };
+        return <Card key={requestId} request={request} resolved={resolved} canAnswer={canAnswer} shown={shown} />;
+      })}
       {view.permissions.map((each) => (
-        <PermissionCard key={each.requestId} request={each} mayAnswer={canAnswer} onAnswer={(optionId: string) => void answer(each, { outcome: { outcome: "selected", optionId } })} />
+        <Card key={each.requestId} request={each} canAnswer={canAnswer} shown={shown} />
       ))}
     </div>
   );
+}
+
+interface CardProps {
+  readonly request: PermissionMembers;
+  readonly resolved?: Resolved;
+  readonly canAnswer: boolean;
+  readonly shown: Shown;
+}
+
+function Card({ request, resolved, canAnswer, shown }: CardProps) {
+  const { state } = shown;
+  const diffs = useDiffs(shown);
+  const send = (body: object) => state.answer(request, body).catch(tellError);
+  const common = { request, resolved, mayAnswer: canAnswer };
+  if (request.method !== "session/request_permission") {
+    return <FormCard {...common} onAnswer={(answer) => send({ answer })} />;
+  }
+  const terminals = state.view?.terminals;
+  return (
+    <PermissionCard
+      {...common}
+      call={callOf(state, request)}
+      {...(terminals ? { terminals } : {})}
+      diffs={diffs}
+      onAnswer={(optionId) => send({ outcome: { outcome: "selected", optionId } })}
+    />
+  );
+}
+
+/** What was told before of the tool call that a request is about. */
+function callOf(state: ConversationState, request: PermissionMembers): ToolCall | undefined {
+  const params = (request.params ?? {}) as { readonly toolCall?: unknown; readonly subject?: { readonly toolCall?: unknown } };
+  const told = (request.toolCall ?? params.toolCall ?? params.subject?.toolCall ?? {}) as { readonly toolCallId?: string };
+  const isIt = (item: { readonly item: string }): item is ToolCall =>
+    item.item === "tool_call" && (item as ToolCall).toolCallId === told.toolCallId;
+  return state.view?.items.findLast(isIt);
 }

@@ -2,11 +2,12 @@
 
 import { computed, useSignal } from "@preact/signals";
 import type { ContentBlock, PromptReceipt, WhenBusy } from "@turnwire/client";
-import type { Item, SessionView } from "@turnwire/client/view";
+import type { Item, SessionView, Usage } from "@turnwire/client/view";
 import { useCallback, useEffect, useMemo } from "preact/hooks";
 
-import type { LineComment } from "../content/diff.js";
-import { PlanView, UsageMeter } from "../content/state_views.js";
+import type { DiffLayout, LineComment } from "../content/diff.js";
+import { UsageMeter } from "../content/marks.js";
+import { PlanProgress, PlanView } from "../content/plan.js";
 import { offer } from "../frame/commands.js";
 import { onShortcut } from "../frame/shortcuts.js";
 import { tellError } from "../frame/toasts.js";
@@ -55,15 +56,17 @@ export function Conversation({
 function Talk({ daemon, list, state }: Parts) {
   const canControl = mayControl(daemon.caller);
   const comments = useSignal<readonly LineComment[]>([]);
-  const isSideBySide = useSignal(false);
-  const shown = useMemo<Shown>(
-    () => ({ daemon, state, comments: canControl ? comments : undefined, isSideBySide }),
-    [daemon, state],
-  );
+  const layout = useSignal<DiffLayout>("unified");
+  const opened = useSignal<ReadonlyMap<string, boolean>>(new Map());
+  const shown = useMemo<Shown>(() => ({ state, comments: canControl ? comments : undefined, layout, opened }), [state]);
   const draw = useCallback(
     (row: Row<Item>) => (
       <div class="row" key={row.key}>
-        {row.kind === "item" ? <ItemView item={row.item} shown={shown} /> : <End state={state} promptId={row.promptId} />}
+        {row.kind === "item" ? (
+          <ItemView item={row.item} place={row.index} shown={shown} />
+        ) : (
+          <End state={state} promptId={row.promptId} />
+        )}
       </div>
     ),
     [state],
@@ -71,7 +74,7 @@ function Talk({ daemon, list, state }: Parts) {
   return (
     <>
       <Timeline blocks={state.rows.blocks} hasOlder={state.hasOlder} loadOlder={() => state.loadOlder()} draw={draw}>
-        <AskedCards state={state} canAnswer={canControl} />
+        <AskedCards shown={shown} canAnswer={canControl} />
       </Timeline>
       <Now daemon={daemon} list={list} state={state} />
       <Waiting daemon={daemon} state={state} />
@@ -99,7 +102,7 @@ function Now({ daemon, list, state }: Parts) {
   const background = (entry?.backgroundCount ?? 0) + (entry?.runningChildCount ?? 0);
   return (
     <>
-      <PlanView plans={view.latest.plans ?? {}} />
+      <Plans view={view} />
       <Standing
         state={view.state}
         startedAt={active?.startedAt}
@@ -108,6 +111,24 @@ function Now({ daemon, list, state }: Parts) {
         settle={mayControl(daemon.caller) && active ? () => void settle().catch(tellError) : undefined}
       />
     </>
+  );
+}
+
+/** The agent's plans, folded once they are done. */
+function Plans({ view }: { readonly view: SessionView }) {
+  const plans = Object.entries(view.latest.plans ?? {});
+  const isWorking = view.activePromptId !== undefined;
+  return (
+    <div class="plans">
+      {plans.map(([id, plan]) => (
+        <details key={id} open={isWorking}>
+          <summary class="small">
+            Plan {Array.isArray(plan["entries"]) ? <PlanProgress entries={plan["entries"]} /> : null}
+          </summary>
+          <PlanView plan={plan} />
+        </details>
+      ))}
+    </div>
   );
 }
 
@@ -219,9 +240,13 @@ function Below({ daemon, state }: { readonly daemon: Daemon; readonly state: Con
         canChange={mayControl(daemon.caller) && view.state !== "closed"}
         onChoose={(choice, value) => void state.session().then((session) => choice.set(session, value)).catch(tellError)}
       />
-      {view.latest.usage ? <UsageMeter usage={view.latest.usage} /> : null}
+      {view.latest.usage ? <UsageMeter {...usageOf(view.latest.usage)} /> : null}
     </div>
   );
+}
+
+function usageOf({ used, size, cost }: Usage): Parameters<typeof UsageMeter>[0] {
+  return { used, size, cost: cost as Parameters<typeof UsageMeter>[0]["cost"] };
 }
 
 /** What changes by itself, said to those who do not see it. */

@@ -1,8 +1,167 @@
-import type { ReadonlySignal } from "@preact/signals";
-import type { Item } from "@turnwire/client/view";
-export interface Shown { daemon: unknown; state: unknown; comments: unknown; isSideBySide: unknown }
-export function ItemView({ item }: { item: ReadonlySignal<Item>; shown: Shown }) {
-  const it = item.value;
-  if (it.item === "message") return <div class={`message ${it.role}`}><strong>{it.role}</strong> <span style={{ whiteSpace: "pre-wrap" }}>{(it.content ?? []).map((b) => (b.type === "text" ? b.text : `[${String(b.type)}]`)).join("")}</span></div>;
-  return <pre class="small">{JSON.stringify(it).slice(0, 300)}</pre>;
+/** One item of a conversation: a message, a thought, a tool call, a child session, and what is none of these. */
+
+import type { ReadonlySignal, Signal } from "@preact/signals";
+import { useComputed } from "@preact/signals";
+import { type Child, type ChildSession, type Item, type ToolCall, nestedUnder } from "@turnwire/client/view";
+import { useEffect, useState } from "preact/hooks";
+
+import { type DiffUse, ToolCallCard } from "../content/call.js";
+import type { DiffLayout, LineComment } from "../content/diff.js";
+import { CompactionView, MessageView, ThoughtView, UnknownView } from "../content/message.js";
+import { tellError } from "../frame/toasts.js";
+import type { ConversationState } from "../state/conversation.js";
+
+/** What the items of one conversation share. */
+export interface Shown {
+  readonly state: ConversationState;
+  /** Comments on lines that wait for the next prompt; none for those who may not prompt. */
+  readonly comments: Signal<readonly LineComment[]> | undefined;
+  readonly layout: Signal<DiffLayout>;
+  /** What the reader opened or closed, by the key of the item: it outlives the row. */
+  readonly opened: Signal<ReadonlyMap<string, boolean>>;
+}
+
+export function ItemView({
+  item,
+  place,
+  shown,
+}: {
+  readonly item: ReadonlySignal<Item>;
+  readonly place: number;
+  readonly shown: Shown;
+}) {
+  const isGrowing = useComputed(() => shown.state.growing.value === place);
+  return <ItemBody item={item.value} name={`${place}`} isGrowing={isGrowing.value} shown={shown} />;
+}
+
+interface BodyProps<Kind> {
+  readonly item: Kind;
+  /** By which it is known among those that are shown. */
+  readonly name: string;
+  /** More of it may come. */
+  readonly isGrowing: boolean;
+  readonly shown: Shown;
+}
+
+function ItemBody(props: BodyProps<Item>) {
+  const { item, isGrowing } = props;
+  switch (item.item) {
+    case "message": {
+      if (item.role === "thought") return <Thought {...props} item={item} />;
+      const isNested = nestedUnder(item.meta) !== undefined;
+      return (
+        <div class={isNested ? "nested" : undefined}>
+          <MessageView item={item} streaming={isGrowing} />
+        </div>
+      );
+    }
+    case "tool_call":
+      return <Call {...props} item={item} />;
+    case "compaction":
+      return <CompactionView item={item} />;
+    case "child":
+      return <ChildView {...props} item={item} />;
+    case "unknown":
+      return <UnknownView item={item} />;
+  }
+}
+
+/** What the reader chose of an item, and how to choose. */
+function useOpened({ opened }: Shown, name: string): [boolean | undefined, (open: boolean) => void] {
+  const chosen = useComputed(() => opened.value.get(name));
+  return [chosen.value, (open) => (opened.value = new Map([...opened.peek(), [name, open]]))];
+}
+
+function Thought({ item, name, isGrowing, shown }: BodyProps<Parameters<typeof ThoughtView>[0]["item"]>) {
+  const [open, onOpen] = useOpened(shown, name);
+  return <ThoughtView item={item} streaming={isGrowing} open={open} onOpen={onOpen} />;
+}
+
+function Call({ item, name, shown }: BodyProps<ToolCall>) {
+  const [open, onOpen] = useOpened(shown, name);
+  const hasTerminal = item.content?.some((each) => each.type === "terminal") ?? false;
+  // A terminal goes on without its call: what shows one is drawn anew when anything happens.
+  const terminals = hasTerminal ? shown.state.view?.terminals : undefined;
+  return (
+    <div class={nestedUnder(item.meta) === undefined ? undefined : "nested"}>
+      <ToolCallCard
+        item={item}
+        {...(terminals ? { terminals } : {})}
+        open={open}
+        onOpen={onOpen}
+        diffs={useDiffs(shown)}
+      />
+    </div>
+  );
+}
+
+/** How changes are shown, and where comments on them go. */
+export function useDiffs({ layout, comments }: Pick<Shown, "layout" | "comments">): DiffUse {
+  return {
+    layout: layout.value,
+    onLayout: (wanted) => (layout.value = wanted),
+    ...(comments
+      ? {
+          comments: comments.value,
+          onComment: (comment) => (comments.value = [...comments.peek(), comment]),
+          onRemoveComment: (comment) => (comments.value = comments.peek().filter((each) => each !== comment)),
+        }
+      : {}),
+  };
+}
+
+// -- child sessions ------------------------------------------------------------------------------------------
+
+const CHILD_WORDS: Readonly<Record<string, string>> = {
+  running: "working",
+  requires_action: "needs an answer",
+  idle: "done",
+};
+
+function ChildView({ item, name, shown }: BodyProps<ChildSession>) {
+  const [chosen, choose] = useOpened(shown, name);
+  const child = shown.state.view?.children.get(item.childId);
+  const isOpen = chosen ?? false;
+  const title = child?.record.title ?? child?.record.description ?? "Child session";
+  const words = CHILD_WORDS[child?.record.state ?? ""];
+  return (
+    <section class="child" aria-label={`Child session: ${title}`}>
+      <button type="button" class="call-head" aria-expanded={isOpen} onClick={() => choose(!isOpen)}>
+        <span class="call-title">{title}</span>
+        {words ? <span class={words === "done" ? "badge" : "badge info"}>{words}</span> : null}
+      </button>
+      {isOpen && child ? <ChildItems child={child} name={name} shown={shown} /> : null}
+    </section>
+  );
+}
+
+function ChildItems({ child, name, shown }: { readonly child: Child; readonly name: string; readonly shown: Shown }) {
+  const { state } = shown;
+  const { childId } = child.record;
+  const [isAsked, setAsked] = useState(false);
+  const load = () => {
+    setAsked(true);
+    state.loadChild(childId).then(() => setAsked(false), tellError);
+  };
+  useEffect(() => {
+    if (!child.conversation) load();
+  }, [childId]);
+  // Drawn anew with everything that happens in the session.
+  void state.view;
+  const { conversation } = child;
+  if (!conversation) return <p class="soft small">Loading</p>;
+  return (
+    <div class="child-items">
+      {conversation.hasOlder ? (
+        <button type="button" class="button small" disabled={isAsked} onClick={load}>
+          Show what was before
+        </button>
+      ) : null}
+      {conversation.items.map((each, at) => (
+        <div class="row" key={conversation.first + at}>
+          <ItemBody item={each} name={`${name}.${conversation.first + at}`} isGrowing={false} shown={shown} />
+        </div>
+      ))}
+    </div>
+  );
 }

@@ -32,6 +32,11 @@ export class ConversationState {
   readonly loading: ReadonlySignal<Loading> = this.#loading;
   readonly #hasOlder = signal(false);
   readonly hasOlder: ReadonlySignal<boolean> = this.#hasOlder;
+  readonly #growing = signal(-1);
+  /** The place of the item that the agent may be adding to; -1 if there is none. */
+  readonly growing: ReadonlySignal<number> = this.#growing;
+  /** Requests that were answered in this tab. */
+  readonly answeredHere = new Set<string>();
   /** Another number whenever something besides the items may have changed. */
   readonly #version = signal(0);
 
@@ -81,6 +86,7 @@ export class ConversationState {
   async answer(request: PermissionMembers, body: object): Promise<boolean> {
     const path = `/session/${encodeURIComponent(this.sessionId)}/permissions/${encodeURIComponent(request.requestId)}`;
     const receipt = await this.daemon.client.request<AnswerReceipt>("POST", path, body, { repeatable: true });
+    if (receipt.won) this.answeredHere.add(request.requestId);
     return receipt.won;
   }
 
@@ -105,6 +111,17 @@ export class ConversationState {
     });
   }
 
+  /** What was said in a child session: its newest page, then those before. */
+  async loadChild(childId: string): Promise<void> {
+    const view = this.#view;
+    const conversation = view?.children.get(childId)?.conversation;
+    const before = conversation?.hasOlder ? { before: conversation.first } : {};
+    const page = await this.daemon.client.childTranscript(this.sessionId, childId, { limit: PAGE, ...before });
+    if (this.#isClosed || this.#view !== view) return;
+    view?.takeChild(page);
+    this.#version.value++;
+  }
+
   #hear(events: readonly AnyEvent[]): void {
     this.#waiting.push(...events);
     if (this.#view) this.#frame.due();
@@ -126,6 +143,7 @@ export class ConversationState {
       this.#seen(view);
       batch(() => {
         this.rows.begin(view.first, view.items, (each) => this.#hasEnded(each));
+        this.#show(view);
         this.#hasOlder.value = view.hasOlder;
         this.#loading.value = "ready";
         this.#version.value++;
@@ -173,6 +191,9 @@ export class ConversationState {
   }
 
   #show(view: SessionView): void {
+    const last = view.items.at(-1);
+    const isAtWork = view.activePromptId !== undefined && last?.promptId === view.activePromptId;
+    this.#growing.value = isAtWork ? view.first + view.items.length - 1 : -1;
     for (const place of view.drain()) {
       const item = view.items[place - view.first];
       if (item) this.rows.set(place, item);
