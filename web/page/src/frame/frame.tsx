@@ -6,7 +6,7 @@ import { useEffect, useRef } from "preact/hooks";
 
 import { type Route, go, hrefOf, route } from "../route.js";
 import { sessionActions, renaming } from "../sessions/actions.js";
-import { BadgePill, titleOf } from "../sessions/badge.js";
+import { BadgePill, folderOf, titleOf } from "../sessions/badge.js";
 import { mayCreate, openNewSession } from "../sessions/new_session.js";
 import type { SessionSearch } from "../sessions/search.js";
 import { Sidebar } from "../sessions/sidebar.js";
@@ -15,7 +15,7 @@ import { type Daemon, mayControl } from "../state/daemon.js";
 import type { Inbox } from "../state/inbox.js";
 import { type ListedSession, type SessionList, badgeOf } from "../state/session_list.js";
 import { type Command, offer } from "./commands.js";
-import { DialogPlace } from "./dialog.js";
+import { OverPage } from "./dialog.js";
 import { Icon, type IconName } from "./icon.js";
 import { kept } from "./kept.js";
 import { LinkMark } from "./link_mark.js";
@@ -24,7 +24,6 @@ import { openPalette } from "./palette.js";
 import { openShortcutList } from "./shortcut_list.js";
 import { isMac, keysInWords, onShortcut } from "./shortcuts.js";
 import { THEMES, THEME_WORDS, nextTheme, theme } from "./theme.js";
-import { Toasts } from "./toasts.js";
 
 const sidebar = kept<"open" | "closed">("sidebar", ["open", "closed"]);
 
@@ -113,9 +112,8 @@ export function Frame(props: FrameProps) {
         </main>
       </div>
       <LinkMark feed={daemon.feed} />
-      <Toasts />
       <MenuPlace />
-      <DialogPlace />
+      <OverPage />
     </div>
   );
 }
@@ -127,7 +125,7 @@ function isNarrow(): boolean {
 
 /** The first line of what is open. */
 function Head({ daemon, at, open }: { readonly daemon: Daemon; readonly at: Route; readonly open: ListedSession | undefined }) {
-  if (at.at === "home") return <h1 class="head-title only-narrow" />;
+  if (at.at === "home") return null;
   if (at.at === "inbox") return <h1 class="head-title">Inbox</h1>;
   const { sessionId } = at;
   const isRenamed = renaming.value?.where === "head" && renaming.value.sessionId === sessionId;
@@ -137,12 +135,16 @@ function Head({ daemon, at, open }: { readonly daemon: Daemon; readonly at: Rout
       {open && isRenamed ? (
         <TitleField daemon={daemon} entry={open.entry} />
       ) : (
-        <h1 class="head-title" title={open?.entry.cwd}>
-          {titleOf(open?.entry ?? { sessionId })}
-        </h1>
+        <h1 class="head-title">{titleOf(open?.entry ?? { sessionId })}</h1>
       )}
       {open && <BadgePill listed={open} />}
+      {open && (
+        <span class="head-folder only-wide soft small" title={open.entry.cwd}>
+          {folderOf(open.entry.cwd)}
+        </span>
+      )}
       <span class="head-space" />
+      {daemon.caller.sessionId !== undefined && daemon.caller.role === "observer" && <span class="badge">Read only</span>}
       <a
         class={isInspector ? "icon-button pressed" : "icon-button"}
         href={hrefOf({ at: isInspector ? "session" : "inspector", sessionId })}

@@ -56,7 +56,7 @@ function Palette({ more }: { readonly more: () => readonly Command[] }) {
         type="text"
         role="combobox"
         aria-label="Find a session or a command"
-        aria-expanded="true"
+        aria-expanded={found.length > 0}
         aria-controls={id}
         aria-autocomplete="list"
         aria-activedescendant={found.length ? `${id}-${chosen}` : undefined}
@@ -70,7 +70,7 @@ function Palette({ more }: { readonly more: () => readonly Command[] }) {
         }}
         onKeyDown={press}
       />
-      <ul class="palette-list" role="listbox" id={id} aria-label="Found" ref={box}>
+      <ul class="palette-list" role="listbox" id={id} aria-label="Found" ref={box} hidden={!found.length}>
         {found.map(({ command, places }, index) => (
           <li
             key={index}

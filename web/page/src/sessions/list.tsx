@@ -66,7 +66,7 @@ export function SessionRows({ daemon, rows, words, labels }: RowsProps) {
   const rem = useMemo(() => Number.parseFloat(getComputedStyle(document.documentElement).fontSize) || 16, []);
   const all = rows.value;
   const tops = useMemo(() => topsOf(all, rem), [all, rem]);
-  const places = useMemo(() => sessionPlaces(all), [all]);
+  const { places, placeOf } = useMemo(() => sessionPlaces(all), [all]);
   const shown = route.value;
   const shownId = "sessionId" in shown ? shown.sessionId : undefined;
 
@@ -88,8 +88,6 @@ export function SessionRows({ daemon, rows, words, labels }: RowsProps) {
     const row = all[places[place] ?? -1];
     return row?.row === "session" ? row.listed.entry.sessionId : undefined;
   };
-  const placeOf = (sessionId: string | undefined) =>
-    places.findIndex((each) => (all[each] as Row & { row: "session" }).listed.entry.sessionId === sessionId);
   /** The one that the Tab key reaches. */
   const reachable = placeOf(focused.value) >= 0 ? focused.value : placeOf(shownId) >= 0 ? shownId : idAt(0);
 
@@ -170,7 +168,7 @@ export function SessionRows({ daemon, rows, words, labels }: RowsProps) {
             );
           }
           const { sessionId } = row.listed.entry;
-          const place = places.indexOf(index);
+          const place = placeOf(sessionId);
           return (
             <li class="session-row" style={at} key={sessionId} aria-setsize={places.length} aria-posinset={place + 1}>
               <SessionRow
@@ -232,9 +230,11 @@ function SessionRow({ daemon, listed, found, words, label, isShown, isReachable,
           {ago(updated, now.value)}
         </time>
         <span class="row-about">
-          <span class={badge === "idle" ? "unseen" : `row-badge ${BADGES[badge].tone}`} title={BADGES[badge].why}>
-            {badgeWords(listed)}
-          </span>
+          {badge !== "idle" && (
+            <span class={`row-badge ${BADGES[badge].tone}`} title={BADGES[badge].why}>
+              {badgeWords(listed)}
+            </span>
+          )}
           {entry.archived && <span>Archived</span>}
           {label !== undefined && <span>{label}</span>}
           <span title={entry.cwd}>{folderOf(entry.cwd)}</span>
@@ -281,11 +281,16 @@ function topsOf(rows: readonly Row[], rem: number): Float64Array {
   return tops;
 }
 
-/** Which rows are sessions. */
-function sessionPlaces(rows: readonly Row[]): number[] {
+/** Which rows are sessions, and at which place among them each is; -1 if it is not there. */
+function sessionPlaces(rows: readonly Row[]) {
   const places: number[] = [];
-  for (const [index, row] of rows.entries()) if (row.row === "session") places.push(index);
-  return places;
+  const byId = new Map<string | undefined, number>();
+  for (const [index, row] of rows.entries()) {
+    if (row.row !== "session") continue;
+    byId.set(row.listed.entry.sessionId, places.length);
+    places.push(index);
+  }
+  return { places, placeOf: (sessionId: string | undefined) => byId.get(sessionId) ?? -1 };
 }
 
 /** The first row that reaches below `top`. */

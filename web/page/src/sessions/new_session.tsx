@@ -6,7 +6,7 @@ import { useEffect, useId } from "preact/hooks";
 
 import { Dialog, closeDialog, openDialog } from "../frame/dialog.js";
 import { keepText, keptText } from "../frame/kept.js";
-import { tellError, wordsOf } from "../frame/toasts.js";
+import { sentence, tellError, wordsOf } from "../frame/toasts.js";
 import { go } from "../route.js";
 import { type Daemon, mayControl } from "../state/daemon.js";
 
@@ -161,7 +161,7 @@ export function NewSessionForm({ daemon }: { readonly daemon: Daemon }) {
           <input id={`${id}t`} class="field" value={title} onInput={(event) => (title.value = event.currentTarget.value)} />
         </div>
       </div>
-      {chosen?.why && <p class="soft small">{chosen.why}</p>}
+      {chosen?.why && <p class="soft small">{sentence(chosen.why)}</p>}
       {problem.value && (
         <p class="problem" role="alert">
           {problem.value}
