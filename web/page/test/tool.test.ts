@@ -58,7 +58,6 @@ test("what it shows is found among its content", () => {
     { type: "terminal" as const, terminalId: "other" },
   ];
   assert.deepEqual(blocksOf({ content }), [{ type: "text", text: "x" }]);
-  assert.deepEqual(terminalsOf({ content }, { t: terminal }), [terminal]);
   assert.deepEqual(terminalsOf({ content }, new Map([["t", terminal]])), [terminal]);
   assert.deepEqual(terminalsOf({ content }, undefined), []);
 });

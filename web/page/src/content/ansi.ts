@@ -4,8 +4,6 @@
  * which are readable in both themes.
  */
 
-import Anser from "anser";
-
 export interface Span {
   readonly text: string;
   /** Empty for plain text. */
@@ -29,13 +27,18 @@ export function terminalLines(output: string): Span[][] {
     .replace(CONTROLS, "")
     .replace(/\r+\n/g, "\n");
   const lines: Span[][] = [[]];
-  for (const entry of Anser.ansiToJson(steered, { json: true, use_classes: true, remove_empty: true })) {
-    const classes = classesOf(entry);
-    entry.content.split("\n").forEach((text, index) => {
-      if (index > 0) lines.push([]);
-      if (text !== "") lines.at(-1)!.push({ text, classes });
+  const style = new Style();
+  // Every other part is what an escape sequence says of the looks of the next.
+  steered.split(/\x1b\[([0-?]*)[ -/]*m/).forEach((part, index) => {
+    if (index % 2 === 1) {
+      style.take(part);
+      return;
+    }
+    part.split("\n").forEach((text, line) => {
+      if (line > 0) lines.push([]);
+      if (text !== "") lines.at(-1)!.push({ text, classes: style.classes });
     });
-  }
+  });
   if (lines.length > 1 && lines.at(-1)!.length === 0) lines.pop();
   return lines.map(overwritten);
 }
@@ -85,66 +88,102 @@ export function bytesOf(base64: string): Uint8Array {
   }
 }
 
-// -- colours --------------------------------------------------------------------------------------------------
+// -- looks ----------------------------------------------------------------------------------------------------
+
+/** Decorations by the number that begins them, and the number that ends each. */
+const DECORATIONS: Readonly<Record<number, readonly [string, number]>> = {
+  1: ["bold", 22],
+  2: ["dim", 22],
+  3: ["italic", 23],
+  4: ["underline", 24],
+  7: ["reverse", 27],
+  8: ["hidden", 28],
+  9: ["strikethrough", 29],
+};
+
+/** How text looks, as the sequences so far say. */
+class Style {
+  classes = "";
+  #foreground = "";
+  #background = "";
+  #decorations: readonly number[] = [];
+
+  take(sequence: string): void {
+    const codes = sequence.split(/[;:]/).map(Number);
+    while (codes.length > 0) this.#takeCode(codes.shift() || 0, codes);
+    const names = this.#decorations.map((each) => DECORATIONS[each]![0]);
+    const on = this.#background && `on-${this.#background}`;
+    this.classes = [this.#foreground, on, ...names]
+      .filter(Boolean)
+      .map((each) => `ansi-${each}`)
+      .join(" ");
+  }
+
+  #takeCode(code: number, rest: number[]): void {
+    if (code === 0) {
+      this.#foreground = this.#background = "";
+      this.#decorations = [];
+    } else if (code in DECORATIONS) {
+      this.#decorations = [...this.#decorations.filter((each) => each !== code), code];
+    } else if (code >= 22 && code <= 29) {
+      this.#decorations = this.#decorations.filter((each) => DECORATIONS[each]![1] !== code);
+    } else if (code === 38 || code === 39 || isWithin(code, 30, 90)) {
+      this.#foreground = colour(code, rest);
+    } else if (code === 48 || code === 49 || isWithin(code, 40, 100)) {
+      this.#background = colour(code - 10, rest);
+    }
+  }
+}
+
+/** One of the eight colours from `plain`, or their brighter ones from `bright`. */
+function isWithin(code: number, plain: number, bright: number): boolean {
+  return (code >= plain && code < plain + 8) || (code >= bright && code < bright + 8);
+}
+
+/** The name of a colour, by its code as one of text; empty for the one that text has anyway. */
+function colour(code: number, rest: number[]): string {
+  if (code === 39) return "";
+  if (code !== 38) return code < 90 ? NAMES[code - 30]! : `bright-${NAMES[code - 90]!}`;
+  const kind = rest.shift();
+  if (kind === 5) return paletteColour(rest.shift() || 0);
+  return kind === 2 ? nearest(rest.shift() || 0, rest.shift() || 0, rest.shift() || 0) : "";
+}
 
 const NAMES = ["black", "red", "green", "yellow", "blue", "magenta", "cyan", "white"];
 /** The sixteen as most terminals have them, to find the nearest. */
-const SIXTEEN: readonly (readonly [string, number, number, number])[] = [
-  ["black", 0, 0, 0],
-  ["red", 187, 0, 0],
-  ["green", 0, 187, 0],
-  ["yellow", 187, 187, 0],
-  ["blue", 0, 0, 187],
-  ["magenta", 187, 0, 187],
-  ["cyan", 0, 187, 187],
-  ["white", 200, 200, 200],
-  ["bright-black", 100, 100, 100],
-  ["bright-red", 255, 85, 85],
-  ["bright-green", 85, 255, 85],
-  ["bright-yellow", 255, 255, 85],
-  ["bright-blue", 85, 85, 255],
-  ["bright-magenta", 255, 85, 255],
-  ["bright-cyan", 85, 255, 255],
-  ["bright-white", 255, 255, 255],
+const SIXTEEN: readonly (readonly [number, number, number])[] = [
+  [0, 0, 0],
+  [187, 0, 0],
+  [0, 187, 0],
+  [187, 187, 0],
+  [0, 0, 187],
+  [187, 0, 187],
+  [0, 187, 187],
+  [200, 200, 200],
+  [100, 100, 100],
+  [255, 85, 85],
+  [85, 255, 85],
+  [255, 255, 85],
+  [85, 85, 255],
+  [255, 85, 255],
+  [85, 255, 255],
+  [255, 255, 255],
 ];
-
-function classesOf(entry: Anser.AnserJsonEntry): string {
-  const foreground = colour(entry.fg, entry.fg_truecolor);
-  const background = colour(entry.bg, entry.bg_truecolor);
-  return [
-    foreground && `ansi-${foreground}`,
-    background && `ansi-on-${background}`,
-    ...entry.decorations.map((each) => `ansi-${each}`),
-  ]
-    .filter(Boolean)
-    .join(" ");
-}
-
-/** The name of a colour; empty for the one that text has anyway. */
-function colour(name: string | null, exact: string | null): string {
-  if (!name) return "";
-  if (name === "ansi-truecolor") return nearest(...rgb((exact ?? "").split(",").map(Number)));
-  const palette = /^ansi-palette-(\d+)$/.exec(name);
-  return palette === null ? name.slice("ansi-".length) : paletteColour(Number(palette[1]));
-}
 
 function paletteColour(index: number): string {
   if (index < 16) return (index < 8 ? "" : "bright-") + NAMES[index % 8]!;
-  if (index >= 232) return nearest(...rgb(Array<number>(3).fill(8 + (index - 232) * 10)));
+  const grey = 8 + (index - 232) * 10;
+  if (index >= 232) return nearest(grey, grey, grey);
   const level = (step: number): number => (step === 0 ? 0 : 55 + step * 40);
   const at = index - 16;
   return nearest(level(Math.floor(at / 36)), level(Math.floor(at / 6) % 6), level(at % 6));
 }
 
-function rgb(parts: readonly number[]): [number, number, number] {
-  return [parts[0] || 0, parts[1] || 0, parts[2] || 0];
-}
-
 function nearest(red: number, green: number, blue: number): string {
-  let [found, least] = ["white", Infinity];
-  for (const [name, r, g, b] of SIXTEEN) {
+  let [found, least] = [7, Infinity];
+  SIXTEEN.forEach(([r, g, b], index) => {
     const distance = (r - red) ** 2 + (g - green) ** 2 + (b - blue) ** 2;
-    if (distance < least) [found, least] = [name, distance];
-  }
-  return found;
+    if (distance < least) [found, least] = [index, distance];
+  });
+  return paletteColour(found);
 }

@@ -4,7 +4,8 @@
  */
 
 import { Lexer, Parser, type Token, Tokenizer, type Tokens } from "marked";
-import remend from "remend";
+
+import { closed } from "./closing.js";
 
 export interface Block {
   /** The code of a block that is nothing but a fence, so that it can be shown without parsing HTML. */
@@ -203,6 +204,6 @@ function languageOf(info: string | undefined): string {
 function openBlock(group: Group, links: Links): Block {
   const type = group.tokens[0]?.type;
   if (type === "code" || type === "html") return blockOf(group.tokens);
-  const closed = remend(group.raw, { linkMode: "text-only", images: true, katex: false, setextHeadings: true });
-  return blockOf(closed === group.raw ? group.tokens : lexed(closed, links).tokens);
+  const shown = closed(group.raw);
+  return blockOf(shown === group.raw ? group.tokens : lexed(shown, links).tokens);
 }

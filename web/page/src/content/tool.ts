@@ -68,9 +68,7 @@ export function blocksOf(call: ToldCall): ContentBlock[] {
 
 /** The terminals among what it shows of which something is known. */
 export function terminalsOf(call: ToldCall, terminals: Terminals | undefined): TerminalItem[] {
-  const known = (id: string): TerminalItem | undefined =>
-    terminals instanceof Map ? terminals.get(id) : (terminals as Readonly<Record<string, TerminalItem>> | undefined)?.[id];
-  return (call.content ?? []).flatMap((each) => (isTerminal(each) ? (known(each.terminalId) ?? []) : []));
+  return (call.content ?? []).flatMap((each) => (isTerminal(each) ? (terminals?.get(each.terminalId) ?? []) : []));
 }
 
 function isTerminal(content: ToolCallContent): content is { readonly type: "terminal"; readonly terminalId: string } {
@@ -96,10 +94,11 @@ export function unfenced(text: string): string {
 
 /** How its command ended, in words; empty if well, or if it is not known. */
 export function exitOf(call: ToldCall, terminals: readonly TerminalItem[] = []): string {
-  const signal = terminals.find((each) => each.exitStatus?.signal)?.exitStatus?.signal;
+  const ends = terminals.map((each) => members(each.exitStatus));
+  const signal = ends.map((each) => each["signal"]).find(isText);
   if (signal) return signal;
   const given = members(call.rawOutput);
-  const codes = [...terminals.map((each) => each.exitStatus?.exitCode), given["exitCode"], given["exit_code"]];
+  const codes = [...ends.map((each) => each["exitCode"]), given["exitCode"], given["exit_code"]];
   const code = codes.find((each) => typeof each === "number");
   return code === undefined || code === 0 ? "" : `exit ${code}`;
 }

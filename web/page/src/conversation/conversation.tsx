@@ -114,14 +114,14 @@ function Now({ daemon, list, state }: Parts) {
   );
 }
 
-/** The agent's plans, folded once they are done. */
+/** The agent's plans, while something of them is left to do. */
 function Plans({ view }: { readonly view: SessionView }) {
-  const plans = Object.entries(view.latest.plans ?? {});
-  const isWorking = view.activePromptId !== undefined;
+  const plans = Object.entries(view.latest.plans ?? {}).filter(([, plan]) => isLeft(plan));
+  if (plans.length === 0) return null;
   return (
     <div class="plans">
       {plans.map(([id, plan]) => (
-        <details key={id} open={isWorking}>
+        <details key={id} open={view.activePromptId !== undefined}>
           <summary class="small">
             Plan {Array.isArray(plan["entries"]) ? <PlanProgress entries={plan["entries"]} /> : null}
           </summary>
@@ -130,6 +130,13 @@ function Plans({ view }: { readonly view: SessionView }) {
       ))}
     </div>
   );
+}
+
+const DONE = new Set(["completed", "cancelled"]);
+
+function isLeft(plan: Readonly<Record<string, unknown>>): boolean {
+  const { entries } = plan as { readonly entries?: readonly { readonly status?: string }[] };
+  return !Array.isArray(entries) || entries.some((each) => !DONE.has(each.status ?? ""));
 }
 
 function activeOf(view: SessionView) {

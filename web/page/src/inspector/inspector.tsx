@@ -6,7 +6,7 @@ import { useEffect, useMemo, useRef } from "preact/hooks";
 import { onShortcut } from "../frame/shortcuts.js";
 import type { Daemon } from "../state/daemon.js";
 import { EventPane } from "./event_pane.js";
-import { Shown } from "./event_log.js";
+import { type EventLog, Shown } from "./event_log.js";
 import { ExplanationPanel } from "./explanation_panel.js";
 import { ExportMenu } from "./export_menu.js";
 import { Filters } from "./filters.js";
@@ -137,7 +137,7 @@ export function Inspector({ daemon, sessionId, turn }: InspectorProps) {
             log={log}
             shown={shown}
             turns={turns}
-            isFromEnd={entry?.endedAt === undefined}
+            isFromEnd={inspection.isBegun.value ? entry?.endedAt === undefined : undefined}
             chosen={chosen.value}
             onChoose={(id) => (chosen.value = id)}
             onOpen={() => (isOpen.value = true)}
@@ -166,8 +166,10 @@ export function Inspector({ daemon, sessionId, turn }: InspectorProps) {
 function Count({ inspection, shown }: { inspection: Inspection; shown: Shown }) {
   const isLoading = useSignal(false);
   const { log, isBegun } = inspection;
+  void log.changed.value;
   const all = log.last - log.first + 1;
-  const missing = all - log.count;
+  // Those of a turn are here: it was chosen.
+  const missing = shown.filter.turn === undefined ? all - log.count : 0;
   const isWhole = showsAll(shown.filter);
   const load = () => {
     isLoading.value = !isLoading.value;
@@ -176,7 +178,7 @@ function Count({ inspection, shown }: { inspection: Inspection; shown: Shown }) 
   };
   return (
     <p class="inspector-count small soft" role="status">
-      {!isBegun.value ? "Loading …" : isWhole ? `${all} events` : `${shown.length} of ${log.count} loaded`}
+      {!isBegun.value ? "Loading …" : isWhole ? `${all} events` : wordsOf(shown, log, missing)}
       {!isWhole && missing > 0 && (
         <button type="button" class="button" onClick={load}>
           {isLoading.value ? `Stop, ${missing} left` : `Load the other ${missing}`}
@@ -184,6 +186,11 @@ function Count({ inspection, shown }: { inspection: Inspection; shown: Shown }) 
       )}
     </p>
   );
+}
+
+function wordsOf(shown: Shown, log: EventLog, missing: number): string {
+  if (shown.filter.turn !== undefined) return `${shown.length} events`;
+  return `${shown.length} of ${log.count}${missing > 0 ? " loaded" : ""} events`;
 }
 
 function PartButton({ part, of, words }: { part: { value: Part }; of: Part; words: string }) {

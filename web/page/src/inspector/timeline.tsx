@@ -19,8 +19,8 @@ export interface TimelineProps {
   readonly log: EventLog;
   readonly shown: Shown;
   readonly turns: Turns;
-  /** Whether a reader begins at the newest; else at the oldest. */
-  readonly isFromEnd: boolean;
+  /** Whether a reader begins at the newest, else at the oldest; not known before all is there that tells it. */
+  readonly isFromEnd: boolean | undefined;
   /** The event whose row is marked. */
   readonly chosen: number | undefined;
   readonly onChoose: (id: number) => void;
@@ -66,9 +66,10 @@ export function Timeline(props: TimelineProps) {
   }, [rowHeight, size.value.height]);
 
   useLayoutEffect(() => {
-    follows.current = isFromEnd;
-    if (!isFromEnd) scroller.current!.scrollTop = 0;
-  }, [shown]);
+    follows.current = isFromEnd !== false;
+    if (!follows.current) scroller.current!.scrollTop = 0;
+    // That a turn ends while it is looked at moves nothing.
+  }, [shown, isFromEnd === undefined]);
 
   useLayoutEffect(() => {
     const element = scroller.current!;

@@ -35,6 +35,9 @@ export class ConversationState {
   readonly #growing = signal(-1);
   /** The place of the item that the agent may be adding to; -1 if there is none. */
   readonly growing: ReadonlySignal<number> = this.#growing;
+  readonly #askedCalls = signal<ReadonlySet<string>>(new Set());
+  /** The tool calls that open requests are about. */
+  readonly askedCalls: ReadonlySignal<ReadonlySet<string>> = this.#askedCalls;
   /** Requests that were answered in this tab. */
   readonly answeredHere = new Set<string>();
   /** Another number whenever something besides the items may have changed. */
@@ -188,6 +191,9 @@ export class ConversationState {
   /** Requests that are open now. When one is closed, what it asked is still known. */
   #seen(view: SessionView): void {
     for (const each of view.permissions) this.#requests.set(each.requestId, each);
+    const asked = new Set(view.permissions.flatMap((each) => toolCallOf(each) ?? []));
+    const known = this.#askedCalls.peek();
+    if (asked.size !== known.size || [...asked].some((each) => !known.has(each))) this.#askedCalls.value = asked;
   }
 
   #show(view: SessionView): void {
@@ -200,3 +206,12 @@ export class ConversationState {
     }
   }
 }
+
+/** The id of the tool call that a request is about, in the words of ACP v1 or v2. */
+export function toolCallOf(request: PermissionMembers): string | undefined {
+  const params = (request.params ?? {}) as { readonly toolCall?: Told; readonly subject?: { readonly toolCall?: Told } };
+  const { toolCallId } = request.toolCall ?? params.toolCall ?? params.subject?.toolCall ?? {};
+  return typeof toolCallId === "string" ? toolCallId : undefined;
+}
+
+type Told = { readonly toolCallId?: unknown };
