@@ -56,7 +56,8 @@ export function Frame(props: FrameProps) {
     if (isNarrow()) go({ at: "home" });
   };
 
-  useCommands(props, open, toggleSide);
+  const sessions = useComputed<readonly Command[]>(() => sessionCommands(list));
+  useCommands({ ...props, open, sessions, toggleSide });
   const hasMoved = useRef(false);
   useEffect(() => {
     // Where one pane takes the place of the other, the focus goes with it.
@@ -81,7 +82,7 @@ export function Frame(props: FrameProps) {
             <Mark />
             turnwire
           </a>
-          <IconButton icon="find" words={`Find a session or a command (${keysInWords("mod+k", isMac.value)})`} onClick={() => openPalette(() => sessionCommands(list))} />
+          <IconButton icon="find" words={`Find a session or a command (${keysInWords("mod+k", isMac.value)})`} onClick={() => openPalette(sessions)} />
           <InboxLink inbox={inbox} isShown={at === "inbox"} />
           <SettingsButton more={more} />
           <IconButton icon="side" words="Hide the list ([)" kind="only-wide" onClick={toggleSide} />
@@ -248,7 +249,7 @@ function listedAt(at: Route, list: SessionList): ListedSession | undefined {
   return entry && { entry, badge: badgeOf(entry) };
 }
 
-function sessionCommands(list: SessionList): readonly Command[] {
+function sessionCommands(list: SessionList): Command[] {
   return list.sessions.value.map(({ entry }) => ({
     words: titleOf(entry),
     group: "Session",
@@ -256,8 +257,14 @@ function sessionCommands(list: SessionList): readonly Command[] {
   }));
 }
 
+interface CommandParts extends Pick<FrameProps, "daemon"> {
+  readonly open: ReadonlySignal<ListedSession | undefined>;
+  readonly sessions: ReadonlySignal<readonly Command[]>;
+  readonly toggleSide: () => void;
+}
+
 /** What the frame itself offers in the palette and by keys. */
-function useCommands({ daemon, list }: FrameProps, open: ReadonlySignal<ListedSession | undefined>, toggleSide: () => void): void {
+function useCommands({ daemon, open, sessions, toggleSide }: CommandParts): void {
   useEffect(() => {
     const isAlone = daemon.caller.sessionId !== undefined;
     const flip = () => {
@@ -269,7 +276,7 @@ function useCommands({ daemon, list }: FrameProps, open: ReadonlySignal<ListedSe
       if (sessionId !== undefined) renaming.value = { sessionId, where: "head" };
     };
     const stops = [
-      onShortcut("palette", () => openPalette(() => sessionCommands(list))),
+      onShortcut("palette", () => openPalette(sessions)),
       onShortcut("shortcuts", openShortcutList),
       onShortcut("theme", nextTheme),
       onShortcut("inspector", flip),
@@ -312,8 +319,8 @@ function useCommands({ daemon, list }: FrameProps, open: ReadonlySignal<ListedSe
     if (!listed) return undefined;
     return offer(
       sessionActions(daemon, listed, "head").map(({ words, run }) => ({
-        words: `${words} ${words === "Inspector" ? "of this session" : words === "Copy id" ? "of this session" : "this session"}`,
-        group: "This session",
+        words: `This session: ${words.toLowerCase()}`,
+        group: "Session",
         run,
       })),
     );

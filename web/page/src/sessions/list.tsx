@@ -15,7 +15,7 @@ import type { Daemon } from "../state/daemon.js";
 import { type ListedSession, type SessionList, badgeOf } from "../state/session_list.js";
 import { renaming, sessionActions } from "./actions.js";
 import { BADGES, BadgeShape, badgeWords, folderOf, titleOf } from "./badge.js";
-import { type FoundWords, type Row, markedParts, rowsOf } from "./groups.js";
+import { type FoundWords, type MarkedPart, type Row, foundParts, markedParts, rowsOf } from "./groups.js";
 import type { SessionSearch } from "./search.js";
 import { TitleField } from "./title_field.js";
 
@@ -26,6 +26,9 @@ const FOUND = 1.25;
 const MOST_FOUND = 2;
 /** Rows beyond what is seen, in pixels, so that scrolling shows no holes. */
 const BEYOND = 300;
+
+/** Who said what was found. */
+const WHO: Readonly<Record<string, string>> = { user: "You", agent: "Agent", tool: "Tool" };
 
 /** What agents are called, by name; empty if there is one only, which then need not be named. */
 export type AgentLabels = ReadonlyMap<string, string>;
@@ -224,7 +227,7 @@ function SessionRow({ daemon, listed, found, words, label, isShown, isReachable,
       >
         <BadgeShape badge={badge} />
         <span class={entry.title ? "row-title" : "row-title unnamed"} title={title}>
-          <Marked text={title} words={words} />
+          {words ? <Marked parts={markedParts(title, words)} /> : title}
         </span>
         <time class="row-time" dateTime={entry.updatedAt} title={moment(updated)}>
           {ago(updated, now.value)}
@@ -241,7 +244,7 @@ function SessionRow({ daemon, listed, found, words, label, isShown, isReachable,
         </span>
         {found.map((each, index) => (
           <span class="row-found" key={index}>
-            <Marked text={each.snippet} words={words} />
+            {WHO[each.role] ?? each.role}: <Marked parts={foundParts(each)} />
           </span>
         ))}
       </a>
@@ -260,11 +263,10 @@ function SessionRow({ daemon, listed, found, words, label, isShown, isReachable,
   );
 }
 
-function Marked({ text, words }: { readonly text: string; readonly words: string }) {
-  if (!words) return <>{text}</>;
+function Marked({ parts }: { readonly parts: readonly MarkedPart[] }) {
   return (
     <>
-      {markedParts(text, words).map((part, index) =>
+      {parts.map((part, index) =>
         part.isMarked ? <mark key={index}>{part.text}</mark> : <span key={index}>{part.text}</span>,
       )}
     </>
