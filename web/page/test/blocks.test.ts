@@ -120,3 +120,11 @@ test("streaming a long message costs only its tail", () => {
   }
   assert.ok(most <= 4, `${most} blocks were made in one update`);
 });
+
+test("where a browser cannot make HTML harmless, tags are shown as they are written", () => {
+  const html = htmlOf("a <b onclick=x()>b</b>\n\n<script>alert(1)</script>\n\n`<i>` **c**", false);
+  assert.ok(!/<(?:script|b)\b/.test(html), html);
+  assert.match(html, /&lt;b onclick=x\(\)&gt;b&lt;\/b&gt;/);
+  assert.match(html, /&lt;script&gt;/);
+  assert.match(html, /<strong>c<\/strong>/);
+});

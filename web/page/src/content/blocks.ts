@@ -3,7 +3,7 @@
  * once, however long the message becomes. Whatever the pieces it came in, the blocks of a whole text are the same.
  */
 
-import { Lexer, Parser, type Token, Tokenizer, type Tokens } from "marked";
+import { Lexer, Parser, Renderer, type Token, Tokenizer, type Tokens } from "marked";
 
 import { closed } from "./closing.js";
 
@@ -36,6 +36,9 @@ export class Blocks {
   #links: Links = {};
   /** How many blocks were given out as settled, and are still the same. */
   #given = 0;
+
+  /** `withHtml` if tags in the markdown are to be read, and not to be shown as they are written. */
+  constructor(private readonly withHtml = true) {}
 
   /** All of the text so far; `isWhole` if no more will come. */
   update(text: string, isWhole: boolean): Change {
@@ -79,19 +82,36 @@ export class Blocks {
     }
     this.#links = { ...found, ...this.#links };
     for (const each of groups.slice(0, count)) {
-      this.#settled.push(blockOf(each.tokens));
+      this.#settled.push(this.#blockOf(each.tokens));
       this.#namesLinks ||= each.raw.includes("[");
     }
     this.#end += end;
     return groups.slice(count).map((each, index, all) =>
-      index < all.length - 1 ? blockOf(each.tokens) : openBlock(each, read.links),
+      index < all.length - 1 ? this.#blockOf(each.tokens) : this.#openBlock(each, read.links),
     );
+  }
+
+  #blockOf(tokens: readonly Token[]): Block {
+    const html = Parser.parse([...tokens], this.withHtml ? {} : { renderer: WRITTEN });
+    const isPlain = !this.withHtml || !tokens.some((each) => each.raw.includes("<"));
+    const only = tokens.filter((each) => each.type !== "space");
+    if (only.length !== 1 || only[0]?.type !== "code") return { html, isPlain };
+    const { text, lang } = only[0] as Tokens.Code;
+    return { html, isPlain, code: { text, language: languageOf(lang) } };
+  }
+
+  /** The last block of a text that goes on: with its half-written markup closed. */
+  #openBlock(group: Group, links: Links): Block {
+    const type = group.tokens[0]?.type;
+    if (type === "code" || type === "html") return this.#blockOf(group.tokens);
+    const shown = closed(group.raw);
+    return this.#blockOf(shown === group.raw ? group.tokens : lexed(shown, links).tokens);
   }
 }
 
 /** All of a text at once, as HTML that is not yet made safe. */
-export function htmlOf(text: string): string {
-  return new Blocks()
+export function htmlOf(text: string, withHtml = true): string {
+  return new Blocks(withHtml)
     .update(text, true)
     .blocks.map((each) => each.html)
     .join("");
@@ -188,25 +208,10 @@ function definitions(groups: readonly Group[]): Links {
   return found;
 }
 
-// -- blocks ---------------------------------------------------------------------------------------------------
-
-function blockOf(tokens: readonly Token[]): Block {
-  const html = Parser.parse([...tokens]);
-  const isPlain = !tokens.some((each) => each.raw.includes("<"));
-  const only = tokens.filter((each) => each.type !== "space");
-  if (only.length !== 1 || only[0]?.type !== "code") return { html, isPlain };
-  const { text, lang } = only[0] as Tokens.Code;
-  return { html, isPlain, code: { text, language: languageOf(lang) } };
-}
-
 function languageOf(info: string | undefined): string {
   return /^\S*/.exec(info ?? "")?.[0] ?? "";
 }
 
-/** The last block of a text that goes on: with its half-written markup closed. */
-function openBlock(group: Group, links: Links): Block {
-  const type = group.tokens[0]?.type;
-  if (type === "code" || type === "html") return blockOf(group.tokens);
-  const shown = closed(group.raw);
-  return blockOf(shown === group.raw ? group.tokens : lexed(shown, links).tokens);
-}
+/** Tags as they are written. */
+const WRITTEN = new Renderer();
+WRITTEN.html = ({ text }) => text.replaceAll("&", "&amp;").replaceAll("<", "&lt;").replaceAll(">", "&gt;");

@@ -6,7 +6,7 @@ import { useEffect, useLayoutEffect, useRef } from "preact/hooks";
 import { type Block, Blocks } from "./blocks.js";
 import { copied } from "./clipboard.js";
 import { highlightLater } from "./highlight.js";
-import { codeBox, safe } from "./safe.js";
+import { canReadHtml, codeBox, safe } from "./safe.js";
 
 export interface MarkdownProps {
   readonly text: string;
@@ -52,7 +52,7 @@ function copyCode(event: MouseEvent): void {
 
 /** The elements of a text: one for each block. */
 class ShownMarkdown {
-  readonly #blocks = new Blocks();
+  readonly #blocks = new Blocks(canReadHtml);
   readonly #elements: HTMLElement[] = [];
   /** What each element shows. */
   readonly #shown: Block[] = [];
