@@ -3,8 +3,8 @@
  * of Git (v2). Also which lines of it are shown: unchanged ones far from a change are folded.
  */
 
-import { diffArrays } from "diff";
 
+import { type Part, difference } from "./difference.js";
 import { type Members, members, text } from "./told.js";
 
 export type Side = "old" | "new";
@@ -85,20 +85,14 @@ export function changeOfTexts(path: string, old: string | undefined, next: strin
   const after = splitLines(next);
   const lines: Line[] = [];
   let [oldLine, newLine] = [1, 1];
-  for (const part of compared(before, after)) {
-    for (const each of part.value) {
-      if (part.added) lines.push({ kind: "added", new: newLine++, text: each });
-      else if (part.removed) lines.push({ kind: "removed", old: oldLine++, text: each });
-      else lines.push({ kind: "same", old: oldLine++, new: newLine++, text: each });
+  for (const { kind, lines: own } of compared(before, after)) {
+    for (const text of own) {
+      if (kind === "added") lines.push({ kind, new: newLine++, text });
+      else if (kind === "removed") lines.push({ kind, old: oldLine++, text });
+      else lines.push({ kind, old: oldLine++, new: newLine++, text });
     }
   }
   return counted({ path, operation: old === undefined ? "add" : "modify", isBinary: false, lines });
-}
-
-interface Part {
-  readonly value: readonly string[];
-  readonly added?: boolean;
-  readonly removed?: boolean;
 }
 
 /** What both have at the start and the end is not compared again. */
@@ -109,11 +103,12 @@ function compared(before: readonly string[], after: readonly string[]): Part[] {
   let end = 0;
   while (end < most - start && before[before.length - 1 - end] === after[after.length - 1 - end]) end++;
   const [old, next] = [before.slice(start, before.length - end), after.slice(start, after.length - end)];
-  const inner: readonly Part[] = diffArrays(old, next, { maxEditLength: MOST_EDITS }) ?? [
-    { value: old, removed: true },
-    { value: next, added: true },
+  const inner: readonly Part[] = difference(old, next, MOST_EDITS) ?? [
+    { kind: "removed", lines: old },
+    { kind: "added", lines: next },
   ];
-  return [{ value: before.slice(0, start) }, ...inner, { value: end === 0 ? [] : before.slice(-end) }];
+  const same = (lines: readonly string[]): Part => ({ kind: "same", lines });
+  return [same(before.slice(0, start)), ...inner, same(end === 0 ? [] : before.slice(-end))];
 }
 
 /** Only a line feed ends a line; the end of the text ends the last one. */

@@ -1,6 +1,5 @@
 /** Markdown, cheap while it grows: only the blocks that changed touch the document, at most once a frame. */
 
-import morphdom from "morphdom";
 import { useEffect, useLayoutEffect, useRef } from "preact/hooks";
 
 import { type Block, Blocks } from "./blocks.js";
@@ -107,12 +106,25 @@ function growCode(element: HTMLElement, before: Block | undefined, block: Block)
 function patch(element: HTMLElement, block: Block): void {
   const next = document.createElement("div");
   next.append(nodesOf(block));
-  morphdom(element, next, {
-    childrenOnly: true,
-    onBeforeElUpdated: (from, to) => {
-      // What the reader unfolded stays so.
-      if (from instanceof HTMLDetailsElement && to instanceof HTMLDetailsElement) to.open = from.open;
-      return !from.isEqualNode(to);
-    },
-  });
+  become(element, next);
+}
+
+/** Give an element the children of another, and change no more of it than that takes: what is read stays in place. */
+function become(element: Element, wanted: Element): void {
+  const next = [...wanted.childNodes];
+  for (const [index, child] of next.entries()) {
+    const known = element.childNodes[index];
+    if (known === undefined) element.append(child);
+    else if (known.isEqualNode(child)) continue;
+    else if (known instanceof Text && child instanceof Text) known.data = child.data;
+    else if (known instanceof Element && child instanceof Element && isAlike(known, child)) become(known, child);
+    else known.replaceWith(child);
+  }
+  while (element.childNodes.length > next.length) element.lastChild?.remove();
+}
+
+/** Whether only what is inside differs. What the reader unfolded stays so. */
+function isAlike(one: Element, other: Element): boolean {
+  if (one instanceof HTMLDetailsElement && other instanceof HTMLDetailsElement) other.open = one.open;
+  return one.cloneNode().isEqualNode(other.cloneNode());
 }
