@@ -147,7 +147,7 @@ function Head({ daemon, at, open }: { readonly daemon: Daemon; readonly at: Rout
       <span class="head-space" />
       {daemon.caller.sessionId !== undefined && daemon.caller.role === "observer" && <span class="badge">Read only</span>}
       <a
-        class={isInspector ? "icon-button pressed" : "icon-button"}
+        class={isInspector ? "icon-button pressed" : "icon-button only-wide"}
         href={hrefOf({ at: isInspector ? "session" : "inspector", sessionId })}
         aria-label={isInspector ? "Back to the conversation" : "Inspector"}
         title={isInspector ? "Back to the conversation (E)" : "Inspector (E)"}
