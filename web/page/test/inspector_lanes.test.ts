@@ -38,6 +38,10 @@ test("a turn that waited, asked its model, used a tool and asked for permission 
     ["model", 110, 300, "done"],
     ["model", 900, 1000, "done"],
   ]);
+  assert.deepEqual(
+    found.lanes.model.map((each) => each.eventId),
+    [3, 8],
+  );
   assert.deepEqual(bars(found, "tools"), [["Edit it", 300, 900, "done"]]);
   assert.deepEqual(bars(found, "permission"), [["Edit it", 350, 850, "done"]]);
   assert.deepEqual(bars(found, "cancel"), []);

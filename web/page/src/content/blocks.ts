@@ -12,6 +12,8 @@ export interface Block {
   readonly code?: { readonly text: string; readonly language: string };
   /** Not yet made safe. */
   readonly html: string;
+  /** It was made of markdown without a tag. */
+  readonly isPlain: boolean;
 }
 
 export interface Change {
@@ -190,10 +192,11 @@ function definitions(groups: readonly Group[]): Links {
 
 function blockOf(tokens: readonly Token[]): Block {
   const html = Parser.parse([...tokens]);
+  const isPlain = !tokens.some((each) => each.raw.includes("<"));
   const only = tokens.filter((each) => each.type !== "space");
-  if (only.length !== 1 || only[0]?.type !== "code") return { html };
+  if (only.length !== 1 || only[0]?.type !== "code") return { html, isPlain };
   const { text, lang } = only[0] as Tokens.Code;
-  return { html, code: { text, language: languageOf(lang) } };
+  return { html, isPlain, code: { text, language: languageOf(lang) } };
 }
 
 function languageOf(info: string | undefined): string {

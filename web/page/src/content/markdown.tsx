@@ -91,7 +91,7 @@ class ShownMarkdown {
 }
 
 function nodesOf(block: Block): Node {
-  return block.code === undefined ? safe(block.html) : codeBox(block.code.text, block.code.language);
+  return block.code === undefined ? safe(block.html, block.isPlain) : codeBox(block.code.text, block.code.language);
 }
 
 /** Code that got longer is still the same text node. */

@@ -6,16 +6,16 @@ import { useEffect, useMemo, useRef } from "preact/hooks";
 import { onShortcut } from "../frame/shortcuts.js";
 import type { Daemon } from "../state/daemon.js";
 import { EventPane } from "./event_pane.js";
-import { type EventLog, Shown } from "./event_log.js";
+import { type EventLog, LogFold, Shown } from "./event_log.js";
 import { ExplanationPanel } from "./explanation_panel.js";
 import { ExportMenu } from "./export_menu.js";
 import { Filters } from "./filters.js";
 import { Inspection } from "./inspection.js";
 import { LanesPicture } from "./lanes_picture.js";
-import { lanesOf } from "./lanes.js";
+import { LanesFold } from "./lanes.js";
 import { EVERYTHING, type Filter, showsAll } from "./rows.js";
 import { Timeline } from "./timeline.js";
-import { TurnList } from "./turn_list.js";
+import { TurnHeading, TurnList } from "./turn_list.js";
 
 /** What is shown where there is no room for all of it beside each other. */
 type Part = "events" | "turns" | "explanation";
@@ -71,14 +71,14 @@ export function Inspector({ daemon, sessionId, turn }: InspectorProps) {
 
   const filter = useMemo(() => ({ ...narrowed.value, turn }), [narrowed.value, turn]);
   const shown = useMemo(() => new Shown(log, filter), [log, filter]);
-  const version = log.changed.value;
+  void log.changed.value;
   shown.refresh();
   const entry = turn === undefined ? undefined : turns.get(turn);
-  const lanes = useMemo(() => {
-    if (turn === undefined) return undefined;
-    const events = [...log.rows()].filter((each) => each.turn === turn).map((each) => each.event);
-    return lanesOf(events, turn, entry?.endedAt === undefined ? now : 0);
-  }, [log, turn, version, entry?.endedAt, now]);
+  const laneFold = useMemo(
+    () => new LogFold(log, () => new LanesFold(turn ?? ""), (fold, row) => fold.take(row)),
+    [log, turn],
+  );
+  const lanes = turn === undefined ? undefined : laneFold.now.lanes(now);
   const open = (id: number) => {
     chosen.value = id;
     isOpen.value = true;
@@ -110,6 +110,7 @@ export function Inspector({ daemon, sessionId, turn }: InspectorProps) {
         <TurnList sessionId={sessionId} turns={turns} chosen={turn} now={now} />
         {turn !== undefined && (
           <section class="inspector-picture" aria-label="Turn">
+            {entry && <TurnHeading entry={entry} />}
             {lanes ? (
               <LanesPicture lanes={lanes} onChoose={open} />
             ) : (
@@ -177,7 +178,7 @@ function Count({ inspection, shown }: { inspection: Inspection; shown: Shown }) 
     void inspection.attempt(() => inspection.loadAll(() => isLoading.value)).then(() => (isLoading.value = false));
   };
   return (
-    <p class="inspector-count small soft" role="status">
+    <p class="inspector-count small soft" role={isWhole ? undefined : "status"}>
       {!isBegun.value ? "Loading …" : isWhole ? `${all} events` : wordsOf(shown, log, missing)}
       {!isWhole && missing > 0 && (
         <button type="button" class="button" onClick={load}>

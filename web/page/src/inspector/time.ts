@@ -35,17 +35,13 @@ function pair(count: number, size: number, large: string, small: string): string
 
 /** The time of day here, to the millisecond. */
 export function clockOf(at: number): string {
-  const time = new Date(at);
-  const two = (value: number) => String(value).padStart(2, "0");
-  const clock = `${two(time.getHours())}:${two(time.getMinutes())}:${two(time.getSeconds())}`;
-  return `${clock}.${String(time.getMilliseconds()).padStart(3, "0")}`;
+  return momentOf(at).slice(11);
 }
 
 /** Day and time, for what may have been on another day. */
 export function momentOf(at: number): string {
-  const time = new Date(at);
-  const two = (value: number) => String(value).padStart(2, "0");
-  return `${time.getFullYear()}-${two(time.getMonth() + 1)}-${two(time.getDate())} ${clockOf(at)}`;
+  const here = at - new Date(at).getTimezoneOffset() * MINUTE;
+  return new Date(here).toISOString().slice(0, 23).replace("T", " ");
 }
 
 /** Round places on an axis of this length that begins at 0: as many as there is room for, 0 the first. */

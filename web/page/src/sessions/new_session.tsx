@@ -66,7 +66,7 @@ export function NewSessionForm({ daemon }: { readonly daemon: Daemon }) {
     try {
       const cwd = folder.value.trim();
       const name = title.value.trim();
-      const session = await daemon.client.create({
+      const { sessionId } = await daemon.client.open({
         ...(cwd ? { cwd } : {}),
         ...(agent.value ? { agent: agent.value } : {}),
         ...(name ? { title: name } : {}),
@@ -75,9 +75,8 @@ export function NewSessionForm({ daemon }: { readonly daemon: Daemon }) {
       keepText("new.folder", cwd);
       const said = prompt.value;
       closeDialog();
-      go({ at: "session", sessionId: session.sessionId });
-      if (said.trim()) await session.submit(said).catch(tellError);
-      session.leave();
+      go({ at: "session", sessionId });
+      if (said.trim()) await daemon.client.session(sessionId).submit(said).catch(tellError);
     } catch (error) {
       problem.value = wordsOf(error);
     } finally {

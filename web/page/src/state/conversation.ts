@@ -8,7 +8,7 @@
  */
 
 import { type ReadonlySignal, batch, signal } from "@preact/signals";
-import { type AnswerReceipt, type AnyEvent, type PermissionMembers, type Session, SessionNotFound } from "@turnwire/client";
+import { type AnyEvent, type PermissionMembers, type SessionCalls, SessionNotFound } from "@turnwire/client";
 import { type Answered, type Item, SessionView } from "@turnwire/client/view";
 
 import type { Daemon, Hearing } from "./daemon.js";
@@ -43,11 +43,12 @@ export class ConversationState {
   /** Another number whenever something besides the items may have changed. */
   readonly #version = signal(0);
 
+  /** To act on it. */
+  readonly session: SessionCalls;
   readonly #hearing: Hearing;
   readonly #stopMissed: () => void;
   readonly #frame = new PerFrame(() => this.#apply());
   #view: SessionView | undefined;
-  #session: Session | undefined;
   readonly #requests = new Map<string, PermissionMembers>();
   #waiting: AnyEvent[] = [];
   /** Counts readings, so that one that was overtaken is dropped. */
@@ -58,6 +59,7 @@ export class ConversationState {
     private readonly daemon: Daemon,
     readonly sessionId: string,
   ) {
+    this.session = daemon.client.session(sessionId);
     this.#hearing = daemon.feed.session(sessionId, (events) => this.#hear(events));
     this.#stopMissed = daemon.feed.missed((missed) => {
       if (missed === undefined || missed === sessionId) void this.#read();
@@ -79,16 +81,9 @@ export class ConversationState {
     });
   }
 
-  /** The session to act on. */
-  async session(): Promise<Session> {
-    this.#session ??= await this.daemon.client.attach(this.sessionId);
-    return this.#session;
-  }
-
   /** Answer a request, as the daemon takes it. Gives whether this answer counts. */
   async answer(request: PermissionMembers, body: object): Promise<boolean> {
-    const path = `/session/${encodeURIComponent(this.sessionId)}/permissions/${encodeURIComponent(request.requestId)}`;
-    const receipt = await this.daemon.client.request<AnswerReceipt>("POST", path, body, { repeatable: true });
+    const receipt = await this.session.reply(request.requestId, body);
     if (receipt.won) this.answeredHere.add(request.requestId);
     return receipt.won;
   }

@@ -43,8 +43,7 @@ export class Inbox {
 
   /** Answer as the daemon takes it: `{outcome}` of a permission request, `{answer}` of a form. */
   async answer(asked: Pick<Asked, "sessionId" | "request">, body: object): Promise<void> {
-    const path = `/session/${encodeURIComponent(asked.sessionId)}/permissions/${encodeURIComponent(asked.request.requestId)}`;
-    await this.daemon.client.request("POST", path, body, { repeatable: true });
+    await this.daemon.client.session(asked.sessionId).reply(asked.request.requestId, body);
   }
 
   #hear(events: readonly AnyEvent[]): void {
