@@ -47,7 +47,12 @@ export function Frame(props: FrameProps) {
   const main = useRef<HTMLElement>(null);
   const side = useRef<HTMLElement>(null);
   const isAlone = daemon.caller.sessionId !== undefined;
-  const open = useComputed(() => listedAt(route.value, list));
+  const entry = useComputed(() => {
+    const shown = route.value;
+    return "sessionId" in shown ? list.byId.value.get(shown.sessionId) : undefined;
+  });
+  // Of the entry alone: the list changes with every session, and most of that is nothing to this one.
+  const open = useComputed(() => entry.value && { entry: entry.value, badge: badgeOf(entry.value) });
   const toggleSide = () => {
     sidebar.value = sidebar.value === "open" ? "closed" : "open";
   };
@@ -100,7 +105,7 @@ export function Frame(props: FrameProps) {
               )}
             </>
           )}
-          <Head daemon={daemon} at={route.value} open={open.value} />
+          <Head daemon={daemon} at={route.value} listed={open} />
           {!isAlone && at !== "inbox" && inbox.asked.value.length > 0 && (
             <span class={sidebar.value === "closed" ? "" : "only-narrow"}>
               <InboxLink inbox={inbox} isShown={false} />
@@ -124,8 +129,15 @@ function isNarrow(): boolean {
   return matchMedia("(max-width: 719px)").matches;
 }
 
+interface HeadProps {
+  readonly daemon: Daemon;
+  readonly at: Route;
+  readonly listed: ReadonlySignal<ListedSession | undefined>;
+}
+
 /** The first line of what is open. */
-function Head({ daemon, at, open }: { readonly daemon: Daemon; readonly at: Route; readonly open: ListedSession | undefined }) {
+function Head({ daemon, at, listed }: HeadProps) {
+  const open = listed.value;
   if (at.at === "home") return null;
   if (at.at === "inbox") return <h1 class="head-title">Inbox</h1>;
   const { sessionId } = at;
@@ -147,7 +159,7 @@ function Head({ daemon, at, open }: { readonly daemon: Daemon; readonly at: Rout
       <span class="head-space" />
       {daemon.caller.sessionId !== undefined && daemon.caller.role === "observer" && <span class="badge">Read only</span>}
       <a
-        class={isInspector ? "icon-button pressed" : "icon-button"}
+        class={isInspector ? "icon-button pressed" : "icon-button only-wide"}
         href={hrefOf({ at: isInspector ? "session" : "inspector", sessionId })}
         aria-label={isInspector ? "Back to the conversation" : "Inspector"}
         title={isInspector ? "Back to the conversation (E)" : "Inspector (E)"}
@@ -242,12 +254,6 @@ function Mark() {
 }
 
 // -- commands ------------------------------------------------------------------------------------------------
-
-function listedAt(at: Route, list: SessionList): ListedSession | undefined {
-  if (!("sessionId" in at)) return undefined;
-  const entry = list.byId.value.get(at.sessionId);
-  return entry && { entry, badge: badgeOf(entry) };
-}
 
 function sessionCommands(list: SessionList): Command[] {
   return list.sessions.value.map(({ entry }) => ({

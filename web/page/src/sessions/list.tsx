@@ -238,9 +238,22 @@ function SessionRow({ daemon, listed, found, words, label, isShown, isReachable,
               {badgeWords(listed)}
             </span>
           )}
-          {entry.archived && <span>Archived</span>}
-          {label !== undefined && <span>{label}</span>}
-          <span title={entry.cwd}>{folderOf(entry.cwd)}</span>
+          <span title={entry.cwd}>
+            {badge !== "idle" && <Dot />}
+            {entry.archived && (
+              <>
+                Archived
+                <Dot />
+              </>
+            )}
+            {label !== undefined && (
+              <>
+                {label}
+                <Dot />
+              </>
+            )}
+            {folderOf(entry.cwd)}
+          </span>
         </span>
         {found.map((each, index) => (
           <span class="row-found" key={index}>
@@ -261,6 +274,11 @@ function SessionRow({ daemon, listed, found, words, label, isShown, isReachable,
       </button>
     </>
   );
+}
+
+/** Between two things that are told of a session. */
+function Dot() {
+  return <span class="dot"> · </span>;
 }
 
 function Marked({ parts }: { readonly parts: readonly MarkedPart[] }) {
