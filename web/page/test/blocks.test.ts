@@ -60,9 +60,9 @@ test("a text in pieces of any size gives the same HTML as at once", () => {
 
 test("random lines of markup in random pieces too", () => {
   const lines = ["a", "- x", "  y", "    z", "", "", "> q", "```", "---", "===", "1. n", "|a|b|", "|-|-|", "[r]", "[r]: /u",
-    "(t)", "# h", "<div>", "</div>", "*e", "  - s", "\ttab", "<p>", '"', "[r]: /u 't", "+ p"];
+    "(t)", "# h", "<div>", "</div>", "*e", "  - s", "\ttab", "<p>", '"', "[r]: /u 't", "+ p", "<foo>", "<script>", "x <y", "<!-- c", "-->"];
   const random = dice(11);
-  for (let round = 0; round < 1500; round++) {
+  for (let round = 0; round < 800; round++) {
     const text = Array.from({ length: 9 }, () => lines[Math.floor(random() * lines.length)]!).join("\n");
     assert.equal(inPieces(text, () => 1 + Math.floor(random() * 4)), htmlOf(text), JSON.stringify(text));
   }
@@ -72,6 +72,17 @@ test("the HTML is the one that marked gives for all of it", () => {
   for (const text of TEXTS.filter((each) => !each.startsWith("[q]"))) {
     assert.equal(htmlOf(text), Parser.parse(new Lexer().lex(text)));
   }
+});
+
+test("a tag that is not known is words, and to somebody who types every tag is", () => {
+  assert.equal(htmlOf("run it with <file> now"), "<p>run it with &lt;file&gt; now</p>\n");
+  assert.equal(htmlOf("<script>\nx\n</script>"), "<p>&lt;script&gt;\nx\n&lt;/script&gt;</p>\n");
+  assert.equal(htmlOf("a <b>c</b>"), "<p>a <b>c</b></p>\n");
+  const typed = new Blocks([]).update("why does <b> or <!-- this --> fail\n\n<div>", true);
+  assert.deepEqual(typed.blocks.map((each) => each.html), [
+    "<p>why does &lt;b&gt; or &lt;!-- this --&gt; fail</p>\n",
+    "<p>&lt;div&gt;</p>\n",
+  ]);
 });
 
 test("a settled block is not made again", () => {

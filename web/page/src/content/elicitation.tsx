@@ -197,7 +197,10 @@ function FieldView(props: FieldViewProps) {
   );
   if (isGroup) {
     return (
-      <fieldset class="form-field" {...tied}>
+      <fieldset
+        class="form-field"
+        {...(field.type === "array" ? { "aria-describedby": tied["aria-describedby"] } : { role: "radiogroup" as const, ...tied })}
+      >
         <legend>{name}</legend>
         <Choices {...props} id={id} />
         {about}

@@ -7,14 +7,17 @@ import { type Block, Blocks } from "./blocks.js";
 import { copied } from "./clipboard.js";
 import { highlightLater } from "./highlight.js";
 import { codeBox, safe } from "./safe.js";
+import { TAGS } from "./tags.js";
 
 export interface MarkdownProps {
   readonly text: string;
   /** More of it will come. */
   readonly streaming?: boolean;
+  /** Tags are words, as somebody typed them. It does not change while the text is shown. */
+  readonly showsTags?: boolean;
 }
 
-export function Markdown({ text, streaming = false }: MarkdownProps) {
+export function Markdown({ text, streaming = false, showsTags = false }: MarkdownProps) {
   const box = useRef<HTMLDivElement>(null);
   const shown = useRef<ShownMarkdown>(undefined);
   const frame = useRef(0);
@@ -27,7 +30,7 @@ export function Markdown({ text, streaming = false }: MarkdownProps) {
       shown.current?.update(wanted.current.text, !wanted.current.streaming);
     };
     const isFirst = shown.current === undefined;
-    shown.current ??= new ShownMarkdown(box.current!);
+    shown.current ??= new ShownMarkdown(box.current!, showsTags);
     if (isFirst || !streaming) {
       cancelAnimationFrame(frame.current);
       draw();
@@ -52,13 +55,18 @@ function copyCode(event: MouseEvent): void {
 
 /** The elements of a text: one for each block. */
 class ShownMarkdown {
-  readonly #blocks = new Blocks();
+  readonly #blocks: Blocks;
   readonly #elements: HTMLElement[] = [];
   /** What each element shows. */
   readonly #shown: Block[] = [];
   #settled = 0;
 
-  constructor(readonly box: HTMLElement) {}
+  constructor(
+    readonly box: HTMLElement,
+    showsTags: boolean,
+  ) {
+    this.#blocks = new Blocks(showsTags ? [] : TAGS);
+  }
 
   update(text: string, isWhole: boolean): void {
     const { kept, blocks, settled } = this.#blocks.update(text, isWhole);

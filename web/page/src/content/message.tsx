@@ -9,11 +9,17 @@ import type { CompactionItem, MessageItem, UnknownItem } from "./items.js";
 import { JsonView } from "./json.js";
 import { LateMark } from "./marks.js";
 
-function Content({ content, streaming }: { readonly content: readonly ContentBlock[]; readonly streaming: boolean }) {
+interface ContentProps {
+  readonly content: readonly ContentBlock[];
+  readonly streaming: boolean;
+  readonly showsTags?: boolean;
+}
+
+function Content({ content, streaming, showsTags = false }: ContentProps) {
   return (
     <div class="content">
       {content.map((each, index) => (
-        <ContentBlockView key={index} block={each} streaming={streaming && index === content.length - 1} />
+        <ContentBlockView key={index} block={each} streaming={streaming && index === content.length - 1} showsTags={showsTags} />
       ))}
     </div>
   );
@@ -42,7 +48,7 @@ export function MessageView({ item, streaming = false, author = item.author, chi
           {children}
         </header>
       )}
-      <Content content={item.content ?? []} streaming={streaming} />
+      <Content content={item.content ?? []} streaming={streaming} showsTags={isUser} />
       {item.inTime !== undefined && (
         <Folded summary="As it was at the end of the turn" class="in-time">
           {() => <Content content={item.inTime!} streaming={false} />}
@@ -65,8 +71,8 @@ export function ThoughtView({ item, streaming = false, open, onOpen }: ThoughtVi
   return (
     <Folded
       class={streaming ? "thought live" : "thought"}
-      open={open ?? false}
-      {...(onOpen && { onToggle: onOpen })}
+      open={open}
+      onToggle={onOpen}
       summary={
         <>
           <span class="thought-name">{streaming ? "Thinking" : "Thought"}</span>

@@ -2,7 +2,7 @@
 
 import type { PermissionMembers, PermissionOption } from "@turnwire/client";
 import { type ComponentChildren } from "preact";
-import { useEffect, useId, useRef, useState } from "preact/hooks";
+import { useEffect, useId, useMemo, useRef, useState } from "preact/hooks";
 
 import { askedOf, type Asked, optionName, optionsOf, outcomeInWords, type Resolved, wasAllowed } from "./asked.js";
 import { Command, type DiffUse } from "./call.js";
@@ -30,7 +30,7 @@ export interface PermissionCardProps {
 
 export function PermissionCard(props: PermissionCardProps) {
   const { request, call, terminals, mayAnswer, resolved, onAnswer } = props;
-  const asked = askedOf(request, call, terminals);
+  const asked = useMemo(() => askedOf(request, call, terminals), [request, call, terminals]);
   const options = optionsOf(request);
   const [isSending, send] = useSending();
   const canAnswer = mayAnswer && resolved === undefined;

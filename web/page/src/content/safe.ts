@@ -5,10 +5,8 @@
 
 import createDOMPurify from "dompurify";
 
-const TAGS = (
-  "a abbr b blockquote br caption center cite code dd del details div dl dt em h1 h2 h3 h4 h5 h6 hr i img input ins kbd " +
-  "li mark ol p pre q s samp small span strong sub summary sup table tbody td tfoot th thead tr u ul var"
-).split(" ");
+import { TAGS } from "./tags.js";
+
 const ATTRIBUTES = "align alt checked class colspan disabled href open rowspan src start title type".split(" ");
 
 /** What a browser opens for the reader. Another address is one of the agent's machine, and only shown. */
@@ -17,7 +15,7 @@ const SHOWS = /^data:image\/(?:png|gif|jpe?g|webp|avif|bmp|svg\+xml)[;,]/i;
 
 const purifier = createDOMPurify(window);
 purifier.setConfig({
-  ALLOWED_TAGS: TAGS,
+  ALLOWED_TAGS: [...TAGS],
   ALLOWED_ATTR: ATTRIBUTES,
   ALLOW_ARIA_ATTR: false,
   ALLOW_DATA_ATTR: false,
@@ -135,9 +133,11 @@ function box(inner: Element, name: string): HTMLElement {
 /** Code with the name of its language and a button that copies it. */
 function boxCode(pre: HTMLElement): HTMLElement {
   const outer = box(pre, "code");
+  const language = /language-(\S+)/.exec(pre.firstElementChild?.className ?? "")?.[1] ?? "";
   // What scrolls is reached by the keyboard, too.
   pre.tabIndex = 0;
-  const language = /language-(\S+)/.exec(pre.firstElementChild?.className ?? "")?.[1] ?? "";
+  pre.setAttribute("role", "group");
+  pre.setAttribute("aria-label", `Code ${language}`.trim());
   const head = document.createElement("div");
   head.className = "code-head";
   const name = document.createElement("span");
