@@ -48,7 +48,12 @@ function Picture({ data, mimeType, name }: PictureProps) {
   const words = name === "" ? "Image" : `Image ${fileName(name)}`;
   return (
     <>
-      <button type="button" class="picture" aria-label={`${words}: show larger`} onClick={() => dialog.current?.showModal()}>
+      <button
+        type="button"
+        class="picture"
+        aria-label={`${words}: show larger`}
+        onClick={() => dialog.current?.showModal()}
+      >
         <img src={source} alt={words} />
       </button>
       <dialog ref={dialog} class="picture-large" aria-label={words} onClick={() => dialog.current?.close()}>

@@ -89,9 +89,11 @@ export class Blocks {
       this.#namesLinks ||= each.raw.includes("[");
     }
     this.#end += end;
-    return groups.slice(count).map((each, index, all) =>
-      index < all.length - 1 ? blockOf(each.tokens) : this.#openBlock(each, read.links),
-    );
+    return groups
+      .slice(count)
+      .map((each, index, all) =>
+        index < all.length - 1 ? blockOf(each.tokens) : this.#openBlock(each, read.links),
+      );
   }
 
   #lexed(source: string, links: Links): { readonly tokens: Token[]; readonly links: Links } {

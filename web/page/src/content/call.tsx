@@ -60,7 +60,9 @@ export function ToolCallCard(props: ToolCallCardProps) {
     <section class={`call ${state.replace(" ", "-")}`}>
       <button type="button" class="call-head" aria-expanded={isOpen} onClick={toggle}>
         <KindIcon kind={item.kind ?? "other"} />
-        <span class={commandOf(item, shown) === titleOf(item) ? "call-title mono" : "call-title"}>{titleOf(item)}</span>
+        <span class={commandOf(item, shown) === titleOf(item) ? "call-title mono" : "call-title"}>
+          {titleOf(item)}
+        </span>
         {!isOpen && <Counts changes={changes} />}
         {item.after !== undefined && <LateMark />}
         <span class="call-state" aria-live="polite">
@@ -115,7 +117,14 @@ function CallBody({ item, terminals, shown, changes, state, diffs, children }: C
       {command !== undefined && command !== titleOf(item) && <Command command={command} folder={folder} />}
       {changes.length === 0 && <Locations item={item} />}
       {content.map((each, index) => (
-        <CallContent key={index} content={each} terminals={terminals} isRun={isRun} isLive={isAtWork(state)} diffs={diffs} />
+        <CallContent
+          key={index}
+          content={each}
+          terminals={terminals}
+          isRun={isRun}
+          isLive={isAtWork(state)}
+          diffs={diffs}
+        />
       ))}
       {!hasShownDiff && changes.map((each) => <Diff key={each.path} {...diffs} change={each} />)}
       {output !== "" && <TerminalOutput output={unfenced(output)} />}
@@ -171,7 +180,8 @@ function CallContent({ content, terminals, isRun, isLive, diffs }: CallContentPr
     return terminal === undefined ? null : <TerminalView terminal={terminal} />;
   }
   const block = content.type === "content" ? (content.content as ContentBlock | undefined) : undefined;
-  if (block === undefined) return <JsonView label={`Content of the kind ${content.type as string}`} value={content} />;
+  if (block === undefined)
+    return <JsonView label={`Content of the kind ${content.type as string}`} value={content} />;
   // What a command wrote is no markdown, though some agents put a fence around it.
   if (block.type === "text" && isRun) return <TerminalOutput output={unfenced(block.text)} />;
   return <ContentBlockView block={block} streaming={isLive} />;

@@ -63,8 +63,18 @@ export function languageOfPath(path: string): string {
 const NAMES: Readonly<Record<string, string>> = { makefile: "bash", dockerfile: "bash" };
 /** Endings that are no name of their language. */
 const ENDINGS: Readonly<Record<string, string>> = {
-  h: "c", pyi: "python", mts: "typescript", cts: "typescript", htm: "xml", vue: "xml", svelte: "xml", toml: "ini", cfg: "ini",
-  conf: "ini", txt: "", md: "markdown",
+  h: "c",
+  pyi: "python",
+  mts: "typescript",
+  cts: "typescript",
+  htm: "xml",
+  vue: "xml",
+  svelte: "xml",
+  toml: "ini",
+  cfg: "ini",
+  conf: "ini",
+  txt: "",
+  md: "markdown",
 };
 
 // -- elements -------------------------------------------------------------------------------------------------

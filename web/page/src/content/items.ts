@@ -63,7 +63,8 @@ export interface TerminalItem {
   readonly cwd?: string | null;
   /** Bytes, or base64 of them. */
   readonly output?: string | Uint8Array;
-  readonly exitStatus?: { readonly exitCode?: number | null; readonly signal?: string | null } | null;
+  /** `exitCode` or `signal`, once it ended. */
+  readonly exitStatus?: unknown;
 }
 /** Terminals by their id. */
 export type Terminals = ReadonlyMap<string, TerminalItem> | Readonly<Record<string, TerminalItem>>;

@@ -19,7 +19,12 @@ function Content({ content, streaming, showsTags = false }: ContentProps) {
   return (
     <div class="content">
       {content.map((each, index) => (
-        <ContentBlockView key={index} block={each} streaming={streaming && index === content.length - 1} showsTags={showsTags} />
+        <ContentBlockView
+          key={index}
+          block={each}
+          streaming={streaming && index === content.length - 1}
+          showsTags={showsTags}
+        />
       ))}
     </div>
   );
@@ -90,7 +95,9 @@ export function ThoughtView({ item, streaming = false, open, onOpen }: ThoughtVi
 function lineOf(content: readonly ContentBlock[], isLive: boolean): string {
   const texts = content.flatMap((each) => (each.type === "text" ? [each.text] : []));
   // Only the ends are looked at: a thought may be long, and it grows.
-  const lines = (isLive ? (texts.at(-1) ?? "").slice(-400) : (texts[0] ?? "").slice(0, 400)).split("\n").filter((each) => each.trim());
+  const lines = (isLive ? (texts.at(-1) ?? "").slice(-400) : (texts[0] ?? "").slice(0, 400))
+    .split("\n")
+    .filter((each) => each.trim());
   return ((isLive ? lines.at(-1) : lines[0]) ?? "").replace(/[*_`#>]+/g, "").trim();
 }
 
@@ -109,7 +116,9 @@ export function CompactionView({ item }: { readonly item: CompactionItem }) {
       {summary.length === 0 ? (
         <p class="divider">{words}</p>
       ) : (
-        <Folded summary={words}>{() => <Content content={summary} streaming={item.status === "in_progress"} />}</Folded>
+        <Folded summary={words}>
+          {() => <Content content={summary} streaming={item.status === "in_progress"} />}
+        </Folded>
       )}
       {item.error !== undefined && <p class="soft small">{item.error}</p>}
     </div>

@@ -46,7 +46,10 @@ export function TerminalOutput({ output, label = "Output" }: TerminalOutputProps
   );
 }
 
-function shownLines(output: string | Uint8Array, isWhole: boolean): { readonly lines: Span[][]; readonly before: number } {
+function shownLines(
+  output: string | Uint8Array,
+  isWhole: boolean,
+): { readonly lines: Span[][]; readonly before: number } {
   const text = (typeof output === "string" ? output : new TextDecoder().decode(output)).slice(-MOST_CHARACTERS);
   if (text === "") return { lines: [], before: 0 };
   const { text: end, before } = lastLines(text, isWhole ? MOST : SHOWN + LOOKED_BACK);
@@ -56,7 +59,15 @@ function shownLines(output: string | Uint8Array, isWhole: boolean): { readonly l
 function TerminalLine({ spans }: { readonly spans: readonly Span[] }) {
   return (
     <>
-      {spans.map(({ text, classes }, index) => (classes === "" ? text : <span key={index} class={classes}>{text}</span>))}
+      {spans.map(({ text, classes }, index) =>
+        classes === "" ? (
+          text
+        ) : (
+          <span key={index} class={classes}>
+            {text}
+          </span>
+        ),
+      )}
       {"\n"}
     </>
   );
