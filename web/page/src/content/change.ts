@@ -135,7 +135,8 @@ function sections(patch: string): string[][] {
   let [old, next] = [0, 0];
   for (const line of splitLines(patch)) {
     const isInHunk = old > 0 || next > 0;
-    const isBare = !isInHunk && line.startsWith("--- ") && (found.at(-1)?.some((each) => each.startsWith("--- ")) ?? true);
+    const isBare =
+      !isInHunk && line.startsWith("--- ") && (found.at(-1)?.some((each) => each.startsWith("--- ")) ?? true);
     if (!isInHunk && (line.startsWith("diff --git ") || isBare)) found.push([]);
     found.at(-1)?.push(line);
     const range = isInHunk ? null : hunkRange(line);
@@ -177,7 +178,8 @@ function changeOfSection(section: readonly string[]): FileChange {
   const oldPath = renamedFrom ?? (from === NOWHERE ? undefined : from) ?? first;
   const path = named("rename to ") ?? named("copy to ") ?? (to === NOWHERE ? undefined : to) ?? second;
   const [a, b] = [withoutPrefix(isAdd ? path : oldPath), withoutPrefix(isDelete ? oldPath : path)];
-  const moved = named("copy from ") !== undefined ? "copy" : renamedFrom !== undefined || a !== b ? "move" : "modify";
+  const moved =
+    named("copy from ") !== undefined ? "copy" : renamedFrom !== undefined || a !== b ? "move" : "modify";
   return counted({
     path: b ?? a ?? "",
     ...(a === undefined || a === b ? {} : { oldPath: a }),
@@ -226,7 +228,8 @@ function hunkLines(section: readonly string[]): (Line | Gap)[] {
     if (range) {
       // An empty side stands on the line before it.
       const [old, next] = [range.old + (range.oldCount === 0 ? 1 : 0), range.new + (range.newCount === 0 ? 1 : 0)];
-      if (next > newLine || old > oldLine) lines.push({ kind: "gap", count: Math.max(next - newLine, old - oldLine) });
+      if (next > newLine || old > oldLine)
+        lines.push({ kind: "gap", count: Math.max(next - newLine, old - oldLine) });
       [oldLine, newLine, oldLeft, newLeft] = [old, next, range.oldCount, range.newCount];
     } else if (line.startsWith("+") && newLeft > 0) {
       newLeft--;
@@ -257,7 +260,7 @@ const CONTEXT = 3;
 /** The lines with a fold in place of those that are further from a change than `context`. */
 export function folded(lines: readonly (Line | Gap)[], context = CONTEXT): Row[] {
   const rows: Row[] = [];
-  for (let start = 0; start < lines.length; ) {
+  for (let start = 0; start < lines.length;) {
     let end = start;
     while (end < lines.length && lines[end]!.kind === "same") end++;
     if (end === start) {

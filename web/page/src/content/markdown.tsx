@@ -6,14 +6,17 @@ import { type Block, Blocks } from "./blocks.js";
 import { copied } from "./clipboard.js";
 import { highlightLater } from "./highlight.js";
 import { canReadHtml, codeBox, safe } from "./safe.js";
+import { TAGS } from "./tags.js";
 
 export interface MarkdownProps {
   readonly text: string;
   /** More of it will come. */
   readonly streaming?: boolean;
+  /** Tags are words, as somebody typed them. It does not change while the text is shown. */
+  readonly showsTags?: boolean;
 }
 
-export function Markdown({ text, streaming = false }: MarkdownProps) {
+export function Markdown({ text, streaming = false, showsTags = false }: MarkdownProps) {
   const box = useRef<HTMLDivElement>(null);
   const shown = useRef<ShownMarkdown>(undefined);
   const frame = useRef(0);
@@ -26,7 +29,7 @@ export function Markdown({ text, streaming = false }: MarkdownProps) {
       shown.current?.update(wanted.current.text, !wanted.current.streaming);
     };
     const isFirst = shown.current === undefined;
-    shown.current ??= new ShownMarkdown(box.current!);
+    shown.current ??= new ShownMarkdown(box.current!, showsTags);
     if (isFirst || !streaming) {
       cancelAnimationFrame(frame.current);
       draw();
@@ -51,13 +54,18 @@ function copyCode(event: MouseEvent): void {
 
 /** The elements of a text: one for each block. */
 class ShownMarkdown {
-  readonly #blocks = new Blocks(canReadHtml);
+  readonly #blocks: Blocks;
   readonly #elements: HTMLElement[] = [];
   /** What each element shows. */
   readonly #shown: Block[] = [];
   #settled = 0;
 
-  constructor(readonly box: HTMLElement) {}
+  constructor(
+    readonly box: HTMLElement,
+    showsTags: boolean,
+  ) {
+    this.#blocks = new Blocks(showsTags || !canReadHtml ? [] : TAGS);
+  }
 
   update(text: string, isWhole: boolean): void {
     const { kept, blocks, settled } = this.#blocks.update(text, isWhole);

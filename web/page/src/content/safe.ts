@@ -3,17 +3,15 @@
  * class or id by which it could look like a part of the page. `safe` gives nodes that are ready to be shown.
  */
 
-const TAGS = (
-  "a abbr b blockquote br caption center cite code dd del details div dl dt em h1 h2 h3 h4 h5 h6 hr i img input ins kbd " +
-  "li mark ol p pre q s samp small span strong sub summary sup table tbody td tfoot th thead tr u ul var"
-).split(" ");
+import { TAGS } from "./tags.js";
+
 const ATTRIBUTES = "align alt checked class colspan disabled href open rowspan src start title type".split(" ");
 
 /** What a browser opens for the reader. Another address is one of the agent's machine, and only shown. */
 const OPENS = /^(?:https?:\/\/|mailto:)/i;
 const SHOWS = /^data:image\/(?:png|gif|jpe?g|webp|avif|bmp|svg\+xml)[;,]/i;
 
-/** Whether the browser itself can make HTML harmless. Where it cannot, tags in markdown are shown as they are written. */
+/** Whether the browser itself can make HTML harmless. Where it cannot, tags in markdown are words. */
 export const canReadHtml = typeof Element !== "undefined" && "setHTML" in Element.prototype;
 const SANITIZER = { elements: TAGS, attributes: ATTRIBUTES };
 
@@ -127,9 +125,11 @@ function box(inner: Element, name: string): HTMLElement {
 /** Code with the name of its language and a button that copies it. */
 function boxCode(pre: HTMLElement): HTMLElement {
   const outer = box(pre, "code");
+  const language = /language-(\S+)/.exec(pre.firstElementChild?.className ?? "")?.[1] ?? "";
   // What scrolls is reached by the keyboard, too.
   pre.tabIndex = 0;
-  const language = /language-(\S+)/.exec(pre.firstElementChild?.className ?? "")?.[1] ?? "";
+  pre.setAttribute("role", "group");
+  pre.setAttribute("aria-label", `Code ${language}`.trim());
   const head = document.createElement("div");
   head.className = "code-head";
   const name = document.createElement("span");
