@@ -18,7 +18,7 @@ from msgspec.json import encode as to_json
 
 from turnwire.core import events as ev
 from turnwire.core.codec import encode
-from turnwire.ids import MessageId, PermissionId, PromptId, SessionId
+from turnwire.ids import Epoch, MessageId, PermissionId, PromptId, SessionId
 from turnwire.limits import Limits
 from turnwire.log import EventLog, MemoryEventLog
 from turnwire.runtime.clock import SystemClock
@@ -244,6 +244,20 @@ async def test_a_log_that_lost_its_end_or_is_another_one_is_read_anew(tmp_path: 
     async with world.searching() as search:
         assert await said(search, "kept") == {ONE}
         assert await said(search, "lost") == await said(search, "deleted") == set()
+
+
+async def test_a_log_that_lost_its_end_and_went_on_is_read_anew(tmp_path: Path) -> None:
+    world = World(tmp_path / "search.db")
+    world.log = MemoryEventLog(lambda: Epoch("same"))
+    await world.happen(ONE, created(ONE), asked("kept"), chunk("lost"), ended())
+    async with world.searching() as search:
+        assert await said(search, "lost") == {ONE}
+    world.log = MemoryEventLog(lambda: Epoch("same"))
+    await world.happen(ONE, created(ONE), asked("kept", PromptId("p2")))
+    async with world.searching() as search:
+        await world.happen(ONE, chunk("instead"), ended(), ended(), ended())
+        assert await said(search, "kept") == await said(search, "instead") == {ONE}
+        assert await said(search, "lost") == set()
 
 
 async def test_a_session_that_is_deleted_while_it_is_read_is_not_found(monkeypatch: pytest.MonkeyPatch) -> None:

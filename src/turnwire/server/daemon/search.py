@@ -228,9 +228,8 @@ class Search:
     async def _read_on(self, index: TextIndex, session_id: SessionId, views: KeptViews) -> None:
         head = await self._log.head(session_id)
         cursor = index.cursors.get(session_id)
-        if cursor is not None and (cursor.epoch != head.epoch or cursor.offset > head.head):
-            await index.forget(session_id)
-            cursor = None
+        if cursor is not None and cursor.epoch != head.epoch:
+            cursor = None  # another session has its id now
         if cursor is not None and not await self._tells(cursor, head):
             await index.write(session_id, head.epoch, head.head, cursor.names, ())
             return
