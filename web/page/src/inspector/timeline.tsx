@@ -243,7 +243,7 @@ function rowElement({ id, index, row, gap, longest, turn, isChosen }: EventRowPr
         {gap === undefined ? "" : gap === 0 ? "0" : `+${durationOf(gap)}`}
         {gap !== undefined && gap > 0 && (
           <i
-            class={gap > longest ? "gap-bar over" : "gap-bar"}
+            class={gap > longest ? "gap-bar beyond" : "gap-bar"}
             style={{ width: `${Math.min((gap / longest) * 100, 100).toFixed(1)}%` }}
           />
         )}
@@ -257,7 +257,7 @@ function rowElement({ id, index, row, gap, longest, turn, isChosen }: EventRowPr
       <span role="gridcell" class="turn">
         {turn === undefined ? "" : `#${turn}`}
       </span>
-      <span role="gridcell" class="author">
+      <span role="gridcell" class="by">
         {row?.event.author}
       </span>
     </div>

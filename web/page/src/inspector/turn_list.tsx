@@ -78,7 +78,9 @@ function itemElement({ sessionId, entry, longest, now, isChosen }: TurnItemProps
 export function TurnHeading({ entry }: { readonly entry: TurnEntry }) {
   return (
     <h3 class="inspector-heading">
-      <span class="soft">#{entry.number}</span> {textOf(entry)} <span class={`end ${toneOf(entry)}`}>{endOf(entry)}</span>
+      <span class="soft">#{entry.number}</span>
+      <span class="text">{textOf(entry)}</span>
+      <span class={`end ${toneOf(entry)}`}>{endOf(entry)}</span>
     </h3>
   );
 }
