@@ -169,7 +169,7 @@ test("the tool calls of a child session are told from those of the session", () 
   made.update(20, { sessionUpdate: "tool_call", toolCallId: "t", status: "pending", title: "Look" }, { child: "s.1" });
   assert.deepEqual(
     lanes(made.ends(40)).lanes.tools.map((each) => each.name),
-    ["t", "Look (child s.1)"],
+    ["t", "Look (child 1)"],
   );
 });
 
