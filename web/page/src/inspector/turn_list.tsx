@@ -95,9 +95,9 @@ function endOf(entry: TurnEntry): string {
 
 function TurnBar({ entry, longest, now }: { entry: TurnEntry; longest: number; now: number }) {
   const total = lengthOf(entry, now);
-  const waited = Math.min((entry.startedAt ?? entry.endedAt ?? now) - (entry.queuedAt ?? entry.startedAt ?? now), total);
+  const waited = Math.min(lengthOf({ ...entry, endedAt: entry.startedAt ?? entry.endedAt }, now), total);
   // What took next to no time is seen all the same.
-  const share = (ms: number) => `${(ms > 0 ? Math.max((ms / longest) * 100, 0.6) : 0).toFixed(2)}%`;
+  const share = (ms: number) => `${ms && Math.max((ms / longest) * 100, 0.6)}%`;
   return (
     <svg class="inspector-spark" width="100%" height="4" aria-hidden="true">
       <rect class="waited" width={share(waited)} height="4" />
