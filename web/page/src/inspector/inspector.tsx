@@ -98,7 +98,7 @@ export function Inspector({ daemon, sessionId, turn }: InspectorProps) {
         </header>
         {inspection.failure.value !== undefined && (
           <p class="inspector-failure" role="alert">
-            The daemon did not give all of it: {inspection.failure.value}{" "}
+            Not all of it came: {inspection.failure.value}{" "}
             <button type="button" class="button" onClick={() => void inspection.begin()}>
               Try again
             </button>

@@ -289,7 +289,7 @@ function Strip({ log, shown, turns, version, from, to, onFind }: StripProps) {
       class="inspector-strip"
       ref={place}
       aria-hidden="true"
-      title="Time to scale, and how dense events are in it. Click to go there."
+      title="Time to scale. Click to go there."
       onClick={(event) => {
         const box = place.current!.getBoundingClientRect();
         onFind(scale.at((event.clientY - box.top) / box.height));
