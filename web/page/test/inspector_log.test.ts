@@ -128,6 +128,17 @@ test("an event that is heard and read is there once, and one beyond a gap leaves
   assert.equal(log.count, 15);
 });
 
+test("a part that has nothing new changes nothing, so that nobody looks for ever", async () => {
+  const [log, daemon] = await begun(2_500);
+  daemon.events.splice(300, 1);
+  daemon.events.push(daemon.events[0]!);
+  await log.load(1, 1_000);
+  const changes = log.changed.value;
+  await log.load(1, 1_000);
+  assert.equal(log.has(1, 1_000), false);
+  assert.equal(log.changed.value, changes);
+});
+
 test("the event at some time is found without loading all of them", async () => {
   const [log, daemon] = await begun(100_000);
   daemon.asked.length = 0;

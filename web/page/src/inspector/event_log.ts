@@ -134,6 +134,8 @@ export class EventLog {
   }
 
   #take(part: LogPart): void {
+    const known = () => [this.#epoch, this.first, this.last, this.count].join();
+    const before = known();
     if (this.#epoch !== undefined && this.#epoch !== part.eventEpoch) this.#forget();
     this.#epoch = part.eventEpoch;
     for (const each of part.events) {
@@ -141,6 +143,8 @@ export class EventLog {
       else this.#put(each);
     }
     this.last = Math.max(this.last, part.lastEventId);
+    // Whoever looks again because something changed must not look for ever at what is not to be had.
+    if (before === known()) return;
     this.inserts += 1;
     this.changed.value += 1;
   }

@@ -1,6 +1,6 @@
 /** The inspector of a session: every event, each turn to scale, what it waits for, and all of it to take along. */
 
-import { useComputed, useSignal } from "@preact/signals";
+import { useSignal } from "@preact/signals";
 import { useEffect, useMemo, useRef } from "preact/hooks";
 
 import { onShortcut } from "../frame/shortcuts.js";
@@ -37,8 +37,7 @@ export function Inspector({ daemon, sessionId, turn }: InspectorProps) {
   const root = useRef<HTMLDivElement>(null);
   const search = useRef<HTMLInputElement>(null);
   const turns = inspection.turns.value;
-  const isRunning = useComputed(() => [...inspection.turns.value.values()].some((each) => each.endedAt === undefined));
-  const now = useNow(isRunning.value);
+  const now = useNow([...turns.values()].some((each) => each.endedAt === undefined));
 
   useEffect(() => {
     void inspection.begin();
@@ -52,6 +51,7 @@ export function Inspector({ daemon, sessionId, turn }: InspectorProps) {
     if (isKnown) void inspection.attempt(() => inspection.loadTurn(turn));
   }, [inspection, turn, isKnown]);
 
+  const focusRows = () => root.current?.querySelector<HTMLElement>("[role=grid]")?.focus();
   useKeys({
     onSearch: () => {
       part.value = "events";
@@ -59,13 +59,10 @@ export function Inspector({ daemon, sessionId, turn }: InspectorProps) {
       requestAnimationFrame(() => search.current?.focus());
     },
     onEscape: () => {
-      if (isOpen.value) {
-        isOpen.value = false;
-        root.current?.querySelector<HTMLElement>("[role=grid]")?.focus();
-      } else if (document.activeElement === search.current) {
-        narrowed.value = { ...narrowed.value, text: "" };
-        root.current?.querySelector<HTMLElement>("[role=grid]")?.focus();
-      }
+      if (isOpen.value) isOpen.value = false;
+      else if (document.activeElement === search.current) narrowed.value = { ...narrowed.value, text: "" };
+      else return;
+      focusRows();
     },
   });
 
@@ -78,7 +75,7 @@ export function Inspector({ daemon, sessionId, turn }: InspectorProps) {
     () => new LogFold(log, () => new LanesFold(turn ?? ""), (fold, row) => fold.take(row)),
     [log, turn],
   );
-  const lanes = turn === undefined ? undefined : laneFold.now.lanes(now);
+  const lanes = turn === undefined ? undefined : laneFold.now.lanes(entry?.endedAt ?? now);
   const open = (id: number) => {
     chosen.value = id;
     isOpen.value = true;
@@ -101,7 +98,7 @@ export function Inspector({ daemon, sessionId, turn }: InspectorProps) {
         </header>
         {inspection.failure.value !== undefined && (
           <p class="inspector-failure" role="alert">
-            The daemon did not give all of it: {inspection.failure.value}{" "}
+            Not all of it came: {inspection.failure.value}{" "}
             <button type="button" class="button" onClick={() => void inspection.begin()}>
               Try again
             </button>
@@ -154,7 +151,7 @@ export function Inspector({ daemon, sessionId, turn }: InspectorProps) {
             turn={row.turn === undefined ? undefined : turns.get(row.turn)?.number}
             onClose={() => {
               isOpen.value = false;
-              root.current?.querySelector<HTMLElement>("[role=grid]")?.focus();
+              focusRows();
             }}
           />
         )}

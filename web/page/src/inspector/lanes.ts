@@ -2,7 +2,7 @@
 
 import type { AnyEvent } from "@turnwire/client";
 
-import { type Row, objectOf, rowOf, wordOf } from "./rows.js";
+import { type Row, childOf, objectOf, rowOf, wordOf } from "./rows.js";
 import { type Span, joined, lengthOf, without } from "./time.js";
 
 export const LANES = ["queue", "model", "tools", "permission", "cancel"] as const;
@@ -128,12 +128,12 @@ export class LanesFold {
   #tool(call: Said, data: Said, at: number, id: number): void {
     const callId = wordOf(call["toolCallId"]);
     if (callId === undefined) return;
-    const child = wordOf(data["child"]);
-    const key = child === undefined ? callId : `${child} ${callId}`;
+    const child = childOf(data);
+    const key = `${child} ${callId}`;
     let tool = this.#tools.get(key);
     if (!tool) this.#tools.set(key, (tool = { name: callId, from: at, end: "open", eventId: id }));
     const name = wordOf(call["title"]) ?? wordOf(call["name"]);
-    if (name !== undefined) tool.name = child === undefined ? name : `${name} (child ${child})`;
+    if (name !== undefined) tool.name = child ? `${name} (${child})` : name;
     const status = wordOf(call["status"]);
     if (status !== undefined && FINAL.has(status) && tool.to === undefined) {
       tool.to = at;

@@ -4,12 +4,11 @@ const SECOND = 1000;
 const MINUTE = 60 * SECOND;
 const HOUR = 60 * MINUTE;
 const DAY = 24 * HOUR;
-/** Steps between ticks, below and above a second. */
-const STEPS = [1, 2, 5, 10, 20, 50, 100, 200, 500].concat(
-  [1, 2, 5, 10, 15, 30].map((each) => each * SECOND),
-  [1, 2, 5, 10, 15, 30].map((each) => each * MINUTE),
-  [1, 2, 6, 12].map((each) => each * HOUR),
-);
+/** Steps between ticks. */
+const STEPS = [
+  ...[1, 10, 100].flatMap((each) => [each, 2 * each, 5 * each]),
+  ...[SECOND, MINUTE, HOUR].flatMap((each) => [1, 2, 5, 10, 15, 30].map((count) => count * each)),
+];
 
 export interface Span {
   readonly from: number;

@@ -243,7 +243,7 @@ function rowElement({ id, index, row, gap, longest, turn, isChosen }: EventRowPr
         {gap === undefined ? "" : gap === 0 ? "0" : `+${durationOf(gap)}`}
         {gap !== undefined && gap > 0 && (
           <i
-            class={gap > longest ? "gap-bar over" : "gap-bar"}
+            class={gap > longest ? "gap-bar beyond" : "gap-bar"}
             style={{ width: `${Math.min((gap / longest) * 100, 100).toFixed(1)}%` }}
           />
         )}
@@ -257,7 +257,7 @@ function rowElement({ id, index, row, gap, longest, turn, isChosen }: EventRowPr
       <span role="gridcell" class="turn">
         {turn === undefined ? "" : `#${turn}`}
       </span>
-      <span role="gridcell" class="author">
+      <span role="gridcell" class="by">
         {row?.event.author}
       </span>
     </div>
@@ -289,7 +289,7 @@ function Strip({ log, shown, turns, version, from, to, onFind }: StripProps) {
       class="inspector-strip"
       ref={place}
       aria-hidden="true"
-      title="Time to scale, and how dense events are in it. Click to go there."
+      title="Time to scale. Click to go there."
       onClick={(event) => {
         const box = place.current!.getBoundingClientRect();
         onFind(scale.at((event.clientY - box.top) / box.height));

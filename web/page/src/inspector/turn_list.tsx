@@ -78,7 +78,9 @@ function itemElement({ sessionId, entry, longest, now, isChosen }: TurnItemProps
 export function TurnHeading({ entry }: { readonly entry: TurnEntry }) {
   return (
     <h3 class="inspector-heading">
-      <span class="soft">#{entry.number}</span> {textOf(entry)} <span class={`end ${toneOf(entry)}`}>{endOf(entry)}</span>
+      <span class="soft">#{entry.number}</span>
+      <span class="text">{textOf(entry)}</span>
+      <span class={`end ${toneOf(entry)}`}>{endOf(entry)}</span>
     </h3>
   );
 }
@@ -93,9 +95,9 @@ function endOf(entry: TurnEntry): string {
 
 function TurnBar({ entry, longest, now }: { entry: TurnEntry; longest: number; now: number }) {
   const total = lengthOf(entry, now);
-  const waited = Math.min((entry.startedAt ?? entry.endedAt ?? now) - (entry.queuedAt ?? entry.startedAt ?? now), total);
+  const waited = Math.min(lengthOf({ ...entry, endedAt: entry.startedAt ?? entry.endedAt }, now), total);
   // What took next to no time is seen all the same.
-  const share = (ms: number) => `${(ms > 0 ? Math.max((ms / longest) * 100, 0.6) : 0).toFixed(2)}%`;
+  const share = (ms: number) => `${ms && Math.max((ms / longest) * 100, 0.6)}%`;
   return (
     <svg class="inspector-spark" width="100%" height="4" aria-hidden="true">
       <rect class="waited" width={share(waited)} height="4" />
