@@ -615,8 +615,10 @@ interface Waits {
 
 function waitsAfter(waits: Waits, event: AnyEvent): Waits {
   switch (event.type) {
-    case "permission_request":
-      return { ...waits, permissions: [...waits.permissions, event.data] };
+    case "permission_request": {
+      const others = waits.permissions.filter((each) => each.requestId !== event.data.requestId);
+      return { ...waits, permissions: [...others, event.data] };
+    }
     case "permission_resolved": {
       const { requestId } = event.data;
       return { ...waits, permissions: waits.permissions.filter((each) => each.requestId !== requestId) };
