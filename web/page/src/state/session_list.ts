@@ -31,7 +31,7 @@ export interface ListedSession {
 /** How often the daemon is asked which running turns seem to be over: it judges that when it is asked. */
 const JUDGED_MS = 30_000;
 /** Reasons after which nothing is wrong: the next prompt brings an agent. */
-const NOTHING_WRONG = new Set(["agent_recycled", "daemon_restarted"]);
+const NOTHING_WRONG = new Set(["agent_recycled", "daemon_restarted", "daemon_stopped"]);
 
 /** What a session is shown as: the first of these that is true. */
 export function badgeOf(entry: SessionEntry): Badge {
