@@ -1,7 +1,8 @@
-"""What the tests of the command line share: one daemon for all that only look at it."""
+"""What the tests of the command line share: daemons for all that only look at them."""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Generator
 from pathlib import Path
 
@@ -14,4 +15,18 @@ def daemon(tmp_path_factory: pytest.TempPathFactory) -> Generator[Served]:
     """A daemon with the scripted agent. Each test has sessions of its own on it."""
     home: Path = tmp_path_factory.mktemp("home")
     with served(home) as running:
+        yield running
+
+
+@pytest.fixture(scope="module", params=["1", "2"])
+def version(request: pytest.FixtureRequest) -> str:
+    """Of ACP, that the agent of `scenes` speaks."""
+    return request.param
+
+
+@pytest.fixture(scope="module")
+def scenes(version: str, tmp_path_factory: pytest.TempPathFactory) -> Generator[Served]:
+    """A daemon whose agent does what a prompt says, step by step, in frames of this version."""
+    agent = str(Path(__file__).parent / "scene_agent.py")
+    with served(tmp_path_factory.mktemp("home"), "--", sys.executable, agent, version) as running:
         yield running

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import base64
 import json
-import sys
-from collections.abc import Generator
 from pathlib import Path
 from typing import Any
 
@@ -14,19 +12,7 @@ from tests.cli.rig import Served, lines_of, served
 from tests.cli.shown import seen
 from tests.cli.test_terminal import on_terminal
 
-AGENT = str(Path(__file__).parent / "scene_agent.py")
 PIXEL = base64.b64encode(b"\x89PNG\r\n\x1a\n" + bytes(20)).decode()
-
-
-@pytest.fixture(scope="module", params=["1", "2"])
-def version(request: pytest.FixtureRequest) -> str:
-    return request.param
-
-
-@pytest.fixture(scope="module")
-def scenes(version: str, tmp_path_factory: pytest.TempPathFactory) -> Generator[Served]:
-    with served(tmp_path_factory.mktemp("home"), "--", sys.executable, AGENT, version) as running:
-        yield running
 
 
 def say(text: str, message: str = "a1", kind: str = "agent_message_chunk") -> dict[str, Any]:

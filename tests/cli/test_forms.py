@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import json
-import sys
-from collections.abc import Generator
-from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.cli.rig import Served, served
+from tests.cli.rig import Served
 from tests.cli.test_terminal import on_terminal
 
-AGENT = str(Path(__file__).parent / "scene_agent.py")
 SCHEMA: dict[str, Any] = {
     "type": "object",
     "properties": {
@@ -36,12 +32,6 @@ SHOWN = [
     "  sure: yes or no [default: yes]",
     "  tags: any of a, b, c, with commas between",
 ]
-
-
-@pytest.fixture(scope="module", params=["1", "2"])
-def scenes(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Generator[Served]:
-    with served(tmp_path_factory.mktemp("home"), "--", sys.executable, AGENT, request.param) as running:
-        yield running
 
 
 def open_form(scenes: Served, steps: list[Any]) -> tuple[str, str, str]:

@@ -3,16 +3,11 @@
 from __future__ import annotations
 
 import json
-import sys
-from collections.abc import Generator
-from pathlib import Path
 from typing import Any
 
-import pytest
-from tests.cli.rig import Served, finish, lines_of, served
+from tests.cli.rig import Served, finish, lines_of
 from tests.cli.test_terminal import on_terminal
 
-AGENT = str(Path(__file__).parent / "scene_agent.py")
 OPTIONS = [
     {"optionId": "yes", "name": "Allow once", "kind": "allow_once"},
     {"optionId": "no", "name": "Do not allow", "kind": "reject_once"},
@@ -81,17 +76,6 @@ COMMANDS: dict[str, list[Any]] = {
     ],
 }
 DIFF = ["  --- /w/n.txt", "  +++ /w/n.txt", "  @@ -1,3 +1,3 @@", "   one", "  -two", "  +2", "   three"]
-
-
-@pytest.fixture(scope="module", params=["1", "2"])
-def version(request: pytest.FixtureRequest) -> str:
-    return request.param
-
-
-@pytest.fixture(scope="module")
-def scenes(version: str, tmp_path_factory: pytest.TempPathFactory) -> Generator[Served]:
-    with served(tmp_path_factory.mktemp("home"), "--", sys.executable, AGENT, version) as running:
-        yield running
 
 
 def open_request(scenes: Served, steps: list[Any]) -> tuple[str, str]:

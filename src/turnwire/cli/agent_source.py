@@ -212,7 +212,7 @@ def in_words(entry: AgentEntry) -> str:
     )
 
 
-def folder_of(entry: AgentEntry) -> str:
+def agent_folder(entry: AgentEntry) -> str:
     """The name of a folder for what is kept of this agent: the same whatever flags it is started with."""
     if entry.is_described:
         words = [entry.imported or entry.url or ""] if not entry.command else _program_of(entry.command)

@@ -31,7 +31,7 @@ from anyio.abc import TaskStatus
 from opentelemetry import trace
 
 from turnwire import __version__
-from turnwire.cli.agent_source import folder_of, hosted_agents, in_words
+from turnwire.cli.agent_source import agent_folder, hosted_agents, in_words
 from turnwire.cli.browser import open_meanwhile
 from turnwire.cli.config import settings_from
 from turnwire.cli.failure import tell
@@ -301,7 +301,7 @@ def run_host(flags: dict[str, Any], agent: Sequence[str]) -> None:
     above = settings.data if flags.get("data") is None else None
     if above is not None:
         # A folder for each agent: an editor has several side by side, and a log has one process.
-        settings = replace(settings, data=above / FOLDER / folder_of(settings.hosted()[0]))
+        settings = replace(settings, data=above / FOLDER / agent_folder(settings.hosted()[0]))
     check_folders(settings)
     if above is not None:
         # The folder above is a daemon's, and sessions may work anywhere.

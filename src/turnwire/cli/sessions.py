@@ -45,7 +45,9 @@ turnwire export SESSION | gzip > session.gz
 @click.command(cls=Command, examples=SESSIONS_EXAMPLES)
 @click.option("--open", "only_open", is_flag=True, help="Leave out sessions that are closed.")
 @click.option("--cwd", metavar="DIR", help="Only sessions that work in this folder.")
-@click.option("--search", metavar="WORDS", help="Only sessions with all of these words in title or folder.")
+@click.option(
+    "--search", metavar="WORDS", help="Only sessions with all of these words in title, folder or a message."
+)
 @click.option("--archived", is_flag=True, help="List those that were archived instead.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON line per session.")
 @with_reach

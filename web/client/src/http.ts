@@ -221,3 +221,10 @@ export class Http {
 
 /** An id as one segment of a path. */
 export const segment = encodeURIComponent;
+
+/** The members that have a value. */
+export function defined<Members extends object>(
+  members: Members,
+): { [Name in keyof Members]?: Exclude<Members[Name], undefined> } {
+  return Object.fromEntries(Object.entries(members).filter(([, value]) => value !== undefined)) as never;
+}

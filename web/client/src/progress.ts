@@ -8,6 +8,7 @@
  */
 
 import { type TurnwireError, TurnError } from "./errors.js";
+import { defined } from "./http.js";
 import type { AnyEvent, EventOf, UpdateEvent } from "./events.js";
 import type { TurnStatus } from "./rest.js";
 import { Said } from "./said.js";
@@ -165,12 +166,6 @@ export class Progress {
   }
 }
 
-/** The members that have a value. */
-export function defined<Members extends object>(
-  members: Members,
-): { [Name in keyof Members]?: Exclude<Members[Name], undefined> } {
-  return Object.fromEntries(Object.entries(members).filter(([, value]) => value !== undefined)) as never;
-}
 
 /** One call of a handler, as the handler sees it. */
 export class HandlerCall {

@@ -108,6 +108,19 @@ export interface SessionEntry {
   readonly runningChildCount: number;
   readonly suspectedComplete: boolean;
   readonly agentGone?: string;
+  /** Where the words of a search were said in it, the newest first; absent if they were not. */
+  readonly matches?: readonly SearchMatch[];
+}
+/** Words of a search in something that was said. */
+export interface SearchMatch {
+  /** A user's words, the agent's, or the title of a tool call. */
+  readonly role: "user" | "agent" | "tool";
+  readonly snippet: string;
+  /** Where in the snippet each word begins and ends. */
+  readonly marks: readonly (readonly [number, number])[];
+  readonly eventId?: number;
+  readonly promptId?: string;
+  readonly childId?: string;
 }
 export interface SessionPage {
   readonly sessions: readonly SessionEntry[];

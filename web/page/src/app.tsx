@@ -7,6 +7,7 @@ import { Conversation } from "./conversation/conversation.js";
 import { Frame, type Shown } from "./frame/frame.js";
 import type { MenuEntry } from "./frame/menu.js";
 import { canNotify, isNotified, setNotified, startNotifications } from "./frame/notifications.js";
+import { isMac, keysInWords } from "./frame/shortcuts.js";
 import { Outside, stage } from "./frame/start.js";
 import { tellError } from "./frame/toasts.js";
 import { go, route } from "./route.js";
@@ -77,8 +78,11 @@ function Part({ shown }: { readonly shown: Shown }): ComponentChildren {
 function Home({ shown: { daemon } }: { readonly shown: Shown }) {
   return mayCreate(daemon) ? (
     <div class="home">
-      <h2>New session</h2>
+      <h1>New session</h1>
       <NewSessionForm daemon={daemon} />
+      <p class="soft small">
+        <kbd>{keysInWords("mod+k", isMac.value)}</kbd> finds sessions and commands, <kbd>?</kbd> lists the keys.
+      </p>
     </div>
   ) : (
     <div class="empty">

@@ -6,7 +6,9 @@ import { test } from "node:test";
 import { bytesOf, lastLines, lineCount, terminalLines } from "../src/content/ansi.js";
 
 function written(output: string): string[] {
-  return terminalLines(output).map((line) => line.map(({ text, classes }) => (classes ? `<${classes}>${text}</>` : text)).join(""));
+  return terminalLines(output).map((line) =>
+    line.map(({ text, classes }) => (classes ? `<${classes}>${text}</>` : text)).join(""),
+  );
 }
 
 test("colours and weights become classes, over lines too", () => {
@@ -35,7 +37,10 @@ test("a carriage return writes over the line", () => {
 });
 
 test("what would steer a terminal is left out", () => {
-  assert.deepEqual(written("a\x1b[2J\x1b[H\x1b]0;title\x07b\x1b]8;;http://x\x1b\\c\x1b(B\x07\x00d\x1b[?25le\x1bMf"), ["abcdef"]);
+  assert.deepEqual(
+    written("a\x1b[2J\x1b[H\x1b]0;title\x07b\x1b]8;;http://x\x1b\\c\x1b(B\x07\x00d\x1b[?25le\x1bMf"),
+    ["abcdef"],
+  );
   assert.deepEqual(written("cut off \x1b["), ["cut off "]);
   assert.deepEqual(written("cut off \x1b]0;titl"), ["cut off "]);
   assert.deepEqual(written("<b>&amp;"), ["<b>&amp;"]);

@@ -3,7 +3,15 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { changeOfTexts, changesOfPatch, fileChanges, folded, type Line, type Row, sideBySide } from "../src/content/change.js";
+import {
+  changeOfTexts,
+  changesOfPatch,
+  fileChanges,
+  folded,
+  type Line,
+  type Row,
+  sideBySide,
+} from "../src/content/change.js";
 
 const SIGNS = { same: " ", added: "+", removed: "-" };
 
@@ -15,7 +23,8 @@ function written(lines: readonly Row[]): string[] {
   });
 }
 
-const numbered = (count: number): string => Array.from({ length: count }, (_, index) => `line ${index + 1}\n`).join("");
+const numbered = (count: number): string =>
+  Array.from({ length: count }, (_, index) => `line ${index + 1}\n`).join("");
 
 test("texts are compared line by line", () => {
   const change = changeOfTexts("/a.ts", "one\ntwo\nthree\n", "one\n2\nthree\nfour\n");
@@ -42,11 +51,18 @@ test("the lines of both sides are the texts again", () => {
   let seed = 3;
   const random = (): number => (seed = (seed * 16807) % 2147483647) / 2147483647;
   for (let round = 0; round < 200; round++) {
-    const make = (): string[] => Array.from({ length: Math.floor(random() * 12) }, () => "abc"[Math.floor(random() * 3)]!);
+    const make = (): string[] =>
+      Array.from({ length: Math.floor(random() * 12) }, () => "abc"[Math.floor(random() * 3)]!);
     const [old, next] = [make(), make()];
     const lines = changeOfTexts("/a", old.join("\n"), next.join("\n")).lines as Line[];
-    assert.deepEqual(lines.filter((each) => each.kind !== "added").map((each) => each.text), old);
-    assert.deepEqual(lines.filter((each) => each.kind !== "removed").map((each) => each.text), next);
+    assert.deepEqual(
+      lines.filter((each) => each.kind !== "added").map((each) => each.text),
+      old,
+    );
+    assert.deepEqual(
+      lines.filter((each) => each.kind !== "removed").map((each) => each.text),
+      next,
+    );
     lines.forEach((each) => {
       if (each.old !== undefined) assert.equal(old[each.old - 1], each.text);
       if (each.new !== undefined) assert.equal(next[each.new - 1], each.text);
@@ -101,7 +117,14 @@ test("a patch of several files is read: changed, new, deleted, renamed, binary",
     ],
   );
   assert.deepEqual(written(changes[0]!.lines), [
-    "…1", "2,2 two", "3,-three", ",3+3", ",4+--- not a header", "4,5 four", "…6", "10,-ten",
+    "…1",
+    "2,2 two",
+    "3,-three",
+    ",3+3",
+    ",4+--- not a header",
+    "4,5 four",
+    "…6",
+    "10,-ten",
   ]);
   assert.deepEqual(written(changes[1]!.lines), [",1+x", ",2+y"]);
   assert.deepEqual(written(changes[2]!.lines), ["1,-gone"]);
@@ -114,15 +137,29 @@ test("a removed line that looks like a header is a line", () => {
 });
 
 test("quoted paths are read", () => {
-  const [change] = changesOfPatch('diff --git "a/\\303\\244 \\"x\\".txt" "b/\\303\\244 \\"x\\".txt"\nnew file mode 100644\n');
+  const [change] = changesOfPatch(
+    'diff --git "a/\\303\\244 \\"x\\".txt" "b/\\303\\244 \\"x\\".txt"\nnew file mode 100644\n',
+  );
   assert.equal(change!.path, 'ä "x".txt');
   assert.equal(change!.operation, "add");
 });
 
 test("the changes of v2 decide; a patch only says what they are", () => {
-  const changes = [{ operation: "modify", path: "/a" }, { operation: "move", oldPath: "/b", path: "/c" }];
-  const found = fileChanges({ changes, patch: { text: "diff --git /a /a\n--- /a\n+++ /a\n@@ -1 +1 @@\n-x\n+y\n" } });
-  assert.deepEqual(found.map((each) => [each.path, each.operation, each.lines.length]), [["/a", "modify", 2], ["/c", "move", 0]]);
+  const changes = [
+    { operation: "modify", path: "/a" },
+    { operation: "move", oldPath: "/b", path: "/c" },
+  ];
+  const found = fileChanges({
+    changes,
+    patch: { text: "diff --git /a /a\n--- /a\n+++ /a\n@@ -1 +1 @@\n-x\n+y\n" },
+  });
+  assert.deepEqual(
+    found.map((each) => [each.path, each.operation, each.lines.length]),
+    [
+      ["/a", "modify", 2],
+      ["/c", "move", 0],
+    ],
+  );
   assert.equal(fileChanges({ changes, patch: null }).length, 2);
   assert.equal(fileChanges({ path: "/v1", oldText: null, newText: "x" })[0]!.operation, "add");
 });
@@ -130,8 +167,16 @@ test("the changes of v2 decide; a patch only says what they are", () => {
 test("unchanged lines far from a change are folded", () => {
   const rows = folded(changeOfTexts("/a", numbered(30), numbered(30).replace("line 15\n", "line X\n")).lines);
   assert.deepEqual(written(rows), [
-    "fold 11", "12,12 line 12", "13,13 line 13", "14,14 line 14", "15,-line 15", ",15+line X",
-    "16,16 line 16", "17,17 line 17", "18,18 line 18", "fold 12",
+    "fold 11",
+    "12,12 line 12",
+    "13,13 line 13",
+    "14,14 line 14",
+    "15,-line 15",
+    ",15+line X",
+    "16,16 line 16",
+    "17,17 line 17",
+    "18,18 line 18",
+    "fold 12",
   ]);
   assert.deepEqual(written(folded(changeOfTexts("/a", "a\nb\n", "a\nc\n").lines)), ["1,1 a", "2,-b", ",2+c"]);
 });
@@ -140,6 +185,11 @@ test("side by side, what was removed is opposite of what was added", () => {
   const pairs = sideBySide(changeOfTexts("/a", "a\nb\nc\nd\n", "a\nB\nd\n").lines);
   assert.deepEqual(
     pairs.map((each) => (each.kind === "pair" ? [each.old?.text, each.new?.text] : each.kind)),
-    [["a", "a"], ["b", "B"], ["c", undefined], ["d", "d"]],
+    [
+      ["a", "a"],
+      ["b", "B"],
+      ["c", undefined],
+      ["d", "d"],
+    ],
   );
 });

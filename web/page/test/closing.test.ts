@@ -58,7 +58,8 @@ for (const [text, wanted] of CASES) {
 }
 
 test("no mark is seen at any moment while a paragraph of markup is written", () => {
-  const text = "Some **bold words**, `code()` and *emphasis with **more** in it*, ~~gone~~, a [link](http://example.test/a_b) too.";
+  const text =
+    "Some **bold words**, `code()` and *emphasis with **more** in it*, ~~gone~~, a [link](http://example.test/a_b) too.";
   for (let end = 1; end <= text.length; end++) {
     const html = Parser.parse(new Lexer().lex(closed(text.slice(0, end))));
     assert.doesNotMatch(html.replace(/href="[^"]*"/g, ""), /[*`~[\]]/, text.slice(0, end));

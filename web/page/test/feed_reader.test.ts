@@ -3,7 +3,8 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { type AnyEvent, type Batch, type ConnectOptions, DaemonUnreachable, Unauthenticated } from "@turnwire/client";
+import { type AnyEvent, type Batch, DaemonUnreachable, Unauthenticated } from "@turnwire/client";
+import type { ReaderOptions } from "@turnwire/client/reader";
 
 import { FeedReader, type Stream } from "../src/state/feed_reader.js";
 import type { ToTab } from "../src/state/feed_words.js";
@@ -17,10 +18,10 @@ class Daemon implements Stream {
   reconnects = 0;
   connections = 0;
   readonly places: (string | undefined)[] = [];
-  options: ConnectOptions | undefined;
+  options: ReaderOptions | undefined;
   #waiting: ((batch: Batch<string> | Error) => void)[] = [];
 
-  readonly reach = async (_: string, options: ConnectOptions): Promise<Stream> => {
+  readonly reach = (_: string, options: ReaderOptions): Stream => {
     this.connections++;
     this.options = options;
     return this;

@@ -3,10 +3,22 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { contentOf, type Field, initialValues, problemOf, problemsOf, readElicitation, type Value } from "../src/content/form.js";
+import {
+  contentOf,
+  type Field,
+  initialValues,
+  problemOf,
+  problemsOf,
+  readElicitation,
+  type Value,
+} from "../src/content/form.js";
 
 function fieldsOf(properties: object, required: readonly string[] = []): readonly Field[] {
-  const read = readElicitation({ message: "m", mode: "form", requestedSchema: { type: "object", properties, required } });
+  const read = readElicitation({
+    message: "m",
+    mode: "form",
+    requestedSchema: { type: "object", properties, required },
+  });
   assert.equal(read.mode, "form");
   return read.mode === "form" ? read.fields : [];
 }
@@ -19,21 +31,35 @@ test("fields are read with their choices, defaults and bounds", () => {
   const [name, kind, many, odd] = fieldsOf(
     {
       name: { type: "string", title: "Name", default: "n", minLength: 2, maxLength: 4 },
-      kind: { oneOf: [{ const: "a", title: "A", description: "first" }, { const: "b", title: "B" }] },
+      kind: {
+        oneOf: [
+          { const: "a", title: "A", description: "first" },
+          { const: "b", title: "B" },
+        ],
+      },
       many: { type: "array", items: { type: "string", enum: ["x", "y"] }, default: ["x"], minItems: 1 },
       odd: { type: "object" },
     },
     ["name"],
   );
-  assert.deepEqual([name!.title, name!.isRequired, name!.initial, name!.least, name!.most], ["Name", true, "n", 2, 4]);
-  assert.deepEqual([kind!.type, kind!.title, kind!.choices.map((each) => each.title)], ["string", "kind", ["A", "B"]]);
+  assert.deepEqual(
+    [name!.title, name!.isRequired, name!.initial, name!.least, name!.most],
+    ["Name", true, "n", 2, 4],
+  );
+  assert.deepEqual(
+    [kind!.type, kind!.title, kind!.choices.map((each) => each.title)],
+    ["string", "kind", ["A", "B"]],
+  );
   assert.deepEqual([many!.type, many!.initial, many!.least], ["array", ["x"], 1]);
   assert.equal(odd!.type, "other");
 });
 
 test("other modes are known, and what is no mode is not shown as one", () => {
   assert.deepEqual(readElicitation({ mode: "url", message: "m", url: "https://a.test:8/x" }), {
-    mode: "url", message: "m", url: "https://a.test:8/x", host: "a.test:8",
+    mode: "url",
+    message: "m",
+    url: "https://a.test:8/x",
+    host: "a.test:8",
   });
   const host = (url: string): unknown => (readElicitation({ mode: "url", url }) as { readonly host?: string }).host;
   assert.equal(host("javascript:alert(1)"), undefined);
@@ -88,13 +114,26 @@ test("a field of an unknown type keeps a form from being sent only if it is requ
 test("what is sent has the types of the schema, without what was left empty", () => {
   const fields = fieldsOf(
     {
-      s: { type: "string" }, e: { type: "string" }, n: { type: "number" }, i: { type: "integer", default: 3 },
-      b: { type: "boolean", default: true }, m: { type: "array", items: { enum: ["a"] } }, r: { type: "array", items: { enum: ["a"] } },
-      t: { type: "string", format: "date-time", default: "2026-01-02T03:04:00Z" }, o: { type: "object" },
+      s: { type: "string" },
+      e: { type: "string" },
+      n: { type: "number" },
+      i: { type: "integer", default: 3 },
+      b: { type: "boolean", default: true },
+      m: { type: "array", items: { enum: ["a"] } },
+      r: { type: "array", items: { enum: ["a"] } },
+      t: { type: "string", format: "date-time", default: "2026-01-02T03:04:00Z" },
+      o: { type: "object" },
     },
     ["r"],
   );
   const values = { ...initialValues(fields), s: "x", n: "1.5" };
   assert.deepEqual(problemsOf(fields, values), {});
-  assert.deepEqual(contentOf(fields, values), { s: "x", n: 1.5, i: 3, b: true, r: [], t: "2026-01-02T03:04:00.000Z" });
+  assert.deepEqual(contentOf(fields, values), {
+    s: "x",
+    n: 1.5,
+    i: 3,
+    b: true,
+    r: [],
+    t: "2026-01-02T03:04:00.000Z",
+  });
 });

@@ -38,6 +38,10 @@ test("a turn that waited, asked its model, used a tool and asked for permission 
     ["model", 110, 300, "done"],
     ["model", 900, 1000, "done"],
   ]);
+  assert.deepEqual(
+    found.lanes.model.map((each) => each.eventId),
+    [3, 8],
+  );
   assert.deepEqual(bars(found, "tools"), [["Edit it", 300, 900, "done"]]);
   assert.deepEqual(bars(found, "permission"), [["Edit it", 350, 850, "done"]]);
   assert.deepEqual(bars(found, "cancel"), []);
@@ -143,11 +147,12 @@ test("a tool call without an end goes on to the end of its turn, and is open", (
 
 test("what comes after the end of a turn is none of its time", () => {
   const made = new Made().accepted(0).started(0).sent(0).ends(50);
-  made.add(500, "session_update", { update: { sessionUpdate: "agent_message_chunk" }, after: made.turn }, {
-    turn: undefined,
-    late: true,
-  });
-  assert.equal(lanes(made).totalMs, 50);
+  const update = { sessionUpdate: "tool_call", toolCallId: "t", status: "pending" };
+  made.add(500, "session_update", { update, after: made.turn }, { turn: undefined, late: true });
+  const found = lanes(made);
+  assert.equal(found.totalMs, 50);
+  assert.equal(found.firstUpdateMs, undefined);
+  assert.deepEqual(found.lanes.tools, []);
 });
 
 test("a prompt that went into another turn has joined it", () => {
@@ -165,7 +170,7 @@ test("the tool calls of a child session are told from those of the session", () 
   made.update(20, { sessionUpdate: "tool_call", toolCallId: "t", status: "pending", title: "Look" }, { child: "s.1" });
   assert.deepEqual(
     lanes(made.ends(40)).lanes.tools.map((each) => each.name),
-    ["t", "Look (child s.1)"],
+    ["t", "Look (child 1)"],
   );
 });
 

@@ -117,11 +117,26 @@ test("an event that is heard and read is there once, and one beyond a gap leaves
   daemon.events.push(...more.events.slice(10, 15));
   log.hear(more.events.slice(8, 11));
   assert.equal(log.count, 11);
+  const shown = shownBy(log, { text: "words" });
   log.hear(more.events.slice(14, 15));
   assert.equal(log.last, 15);
   assert.equal(log.has(1, 15), false);
+  assert.deepEqual(ids(shown.refresh()), [11, 15]);
+  log.hear(more.events.slice(12, 13));
+  assert.deepEqual(ids(shown.refresh()), [11, 13, 15]);
   await log.load(1, 15);
   assert.equal(log.count, 15);
+});
+
+test("a part that has nothing new changes nothing, so that nobody looks for ever", async () => {
+  const [log, daemon] = await begun(2_500);
+  daemon.events.splice(300, 1);
+  daemon.events.push(daemon.events[0]!);
+  await log.load(1, 1_000);
+  const changes = log.changed.value;
+  await log.load(1, 1_000);
+  assert.equal(log.has(1, 1_000), false);
+  assert.equal(log.changed.value, changes);
 });
 
 test("the event at some time is found without loading all of them", async () => {

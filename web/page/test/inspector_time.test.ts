@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { durationOf, joined, lengthOf, scaleOf, ticksOf, without } from "../src/inspector/time.js";
+import { clockOf, durationOf, joined, lengthOf, momentOf, scaleOf, ticksOf, without } from "../src/inspector/time.js";
 
 test("a length of time has the unit that fits, and nothing is told as 60 of one", () => {
   const told: [number, string][] = [
@@ -21,6 +21,12 @@ test("a length of time has the unit that fits, and nothing is told as 60 of one"
     [100_800_000, "1 d 4 h"],
   ];
   for (const [ms, words] of told) assert.equal(durationOf(ms), words);
+});
+
+test("a moment is told by the clock of the reader", () => {
+  const at = new Date(2026, 10, 7, 9, 5, 3, 42).getTime();
+  assert.equal(momentOf(at), "2026-11-07 09:05:03.042");
+  assert.equal(clockOf(at), "09:05:03.042");
 });
 
 test("ticks are at round places, no more than there is room for", () => {

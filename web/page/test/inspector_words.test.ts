@@ -168,7 +168,7 @@ test("evidence has what is known and nothing else", () => {
   const found = evidenceOf({
     state: "running",
     reasons: ["a tool call is not finished"],
-    agent: { connected: true, pid: 7, breaches: { not_json: 2 }, lastSent: ["{}"] },
+    agent: { connected: true, pid: 7, breaches: { not_json: 2 }, lastSent: ["1", "2"] },
     clients: { c_1: "controller" },
     attended: true,
   });
@@ -177,6 +177,6 @@ test("evidence has what is known and nothing else", () => {
     { name: "Agent", value: "there, process 7" },
     { name: "Broken lines", value: "2× not_json" },
     { name: "Clients", value: "1 attached, somebody who can answer is there" },
-    { name: "Last to the agent", value: ["{}"] },
+    { name: "Last to the agent, newest first", value: ["2", "1"] },
   ]);
 });

@@ -6,7 +6,7 @@ import { test } from "node:test";
 import type { SessionEntry } from "@turnwire/client";
 
 import { BADGES, badgeWords, folderOf, titleOf } from "../src/sessions/badge.js";
-import { markedParts, rowsOf } from "../src/sessions/groups.js";
+import { foundParts, markedParts, rowsOf } from "../src/sessions/groups.js";
 import type { Badge, ListedSession } from "../src/state/session_list.js";
 
 // Noon, in whatever zone the test runs.
@@ -94,4 +94,13 @@ test("words that were looked for are marked, in large and small letters, whateve
   assert.deepEqual(marked("The Parser parses", "pars"), ["The ", "[Pars]", "er ", "[pars]", "es"]);
   assert.deepEqual(marked("a.b (c)", "( ."), ["a", "[.]", "b ", "[(]", "c)"]);
   assert.deepEqual(marked("nothing", ""), ["nothing"]);
+});
+
+test("what was said is shown from a little before the first word that was found, in one line", () => {
+  const shown = (snippet: string, ...marks: [number, number][]) =>
+    foundParts({ role: "agent", snippet, marks }).map((part) => (part.isMarked ? `[${part.text}]` : part.text));
+  assert.deepEqual(shown("the\nparser fails", [4, 10]), ["the ", "[parser]", " fails"]);
+  const long = "So I looked at all of it again, and found that the parser fails";
+  assert.deepEqual(shown(long, [51, 57]), ["… and found that the ", "[parser]", " fails"]);
+  assert.deepEqual(shown("nothing marked"), ["nothing marked"]);
 });

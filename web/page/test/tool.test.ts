@@ -44,9 +44,15 @@ test("changes are those that it shows, else those of its input", () => {
   const paths = (call: Parameters<typeof changesOf>[0]): string[][] =>
     changesOf(call).map((each) => [each.operation, each.path, String(each.added)]);
   const content = [{ type: "diff" as const, path: "/a", oldText: null, newText: "x\n" }];
-  assert.deepEqual(paths({ content, rawInput: { file_path: "/b", old_string: "1", new_string: "2" } }), [["add", "/a", "1"]]);
-  assert.deepEqual(paths({ rawInput: { filePath: "/b", oldString: "1", newString: "2" } }), [["modify", "/b", "1"]]);
-  assert.deepEqual(paths({ rawInput: { path: "/c", diff: "--- a/c\n+++ b/c\n@@ -1 +1 @@\n-x\n+y\n" } }), [["modify", "c", "1"]]);
+  assert.deepEqual(paths({ content, rawInput: { file_path: "/b", old_string: "1", new_string: "2" } }), [
+    ["add", "/a", "1"],
+  ]);
+  assert.deepEqual(paths({ rawInput: { filePath: "/b", oldString: "1", newString: "2" } }), [
+    ["modify", "/b", "1"],
+  ]);
+  assert.deepEqual(paths({ rawInput: { path: "/c", diff: "--- a/c\n+++ b/c\n@@ -1 +1 @@\n-x\n+y\n" } }), [
+    ["modify", "c", "1"],
+  ]);
   assert.deepEqual(paths({ rawInput: { path: "/c" } }), []);
   assert.deepEqual(paths({ rawInput: [1] }), []);
 });

@@ -468,8 +468,7 @@ async def delete(client: ClientState, request: Request) -> Raw:
     session_id = read_params(request.params, Named).session_id
     if client.who.may_touch(session_id):
         with suppress(SessionNotFound):
-            client.daemon.login.end_shares(session_id)
-            await client.daemon.node.delete(session_id)
+            await client.daemon.delete(session_id)
     subscription = client.subscriptions.get(session_id)
     if subscription is not None:
         subscription.close()

@@ -64,7 +64,7 @@ async def hear_agent(daemon: Daemon, session_id: SessionId) -> None:
     with anyio.move_on_after(daemon.limits.opening_s):
         failure = await opening_failure(daemon.node, session_id)
     if failure is not None:
-        await daemon.node.delete(session_id)
+        await daemon.delete(session_id)
         raise failure
 
 

@@ -32,6 +32,7 @@ from turnwire.server.access.rates import Buckets, Failures, request_buckets
 from turnwire.server.access.tokens import Tokens
 from turnwire.server.bodies import Bodies
 from turnwire.server.daemon.clients import Clients
+from turnwire.server.daemon.search import Search, open_search
 from turnwire.server.daemon.session_list import SessionList
 from turnwire.server.settings.agents import AgentEntry
 from turnwire.server.settings.declared import Settings
@@ -146,6 +147,7 @@ class Daemon:
 
     clients: Clients
     sessions: SessionList
+    search: Search
     activity: Activity
     webhooks: Webhooks
 
@@ -166,6 +168,15 @@ class Daemon:
         """Raises `ShuttingDown` once the daemon is about to stop."""
         if self.stopping.is_set():
             raise ShuttingDown("the daemon is about to stop; try again in a moment")
+
+    async def delete(self, session_id: SessionId) -> None:
+        """Remove a session with all that is kept of it: its log, the links to it, its words.
+
+        Raises `SessionNotFound`, `CredentialsNotStored`.
+        """
+        self.login.end_shares(session_id)
+        await self.node.delete(session_id)
+        await self.search.forget(session_id)
 
     async def drain(self, seconds: float | None = None) -> None:
         """Take nothing new, tell streams to come back, let turns end; at the deadline end them."""
@@ -197,12 +208,16 @@ async def open_daemon(
             open_webhooks(settings.webhooks, log, clock, limits, data / "webhooks.json" if data else None)
         )
         metrics.webhooks = webhooks.levels
+        search = await stack.enter_async_context(
+            open_search(data / "search.db" if data else None, log, clock, limits)
+        )
 
         def watch(session_id: SessionId, events: Sequence[AnyEvent]) -> None:
             metrics.take(session_id, events)
             traces.take(session_id, events)
             activity.take(session_id, events)
             webhooks.take(session_id, events)
+            search.take(session_id, events)
 
         policy = agent_policy(settings, settings.hosted()[0])
         node = await stack.enter_async_context(
@@ -216,6 +231,7 @@ async def open_daemon(
         stack.callback(tasks.cancel_scope.cancel)
         tasks.start_soon(tokens.keep_stored)
         tasks.start_soon(webhooks.run)
+        tasks.start_soon(search.run, node.views)
         yield Daemon(
             node=node,
             log=log,
@@ -232,7 +248,8 @@ async def open_daemon(
             traces=traces,
             activity=activity,
             webhooks=webhooks,
-            sessions=SessionList(log, node, limits, clients.listed),
+            search=search,
+            sessions=SessionList(log, node, limits, clients.listed, search),
             stopping=StopSignal(),
             tasks=tasks,
             first_token=first_token,

@@ -7,7 +7,7 @@ is in memory: one that is not has no turn. Never folds a transcript, and never l
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Iterable
+from collections.abc import AsyncGenerator, Callable, Collection, Iterable
 from contextlib import aclosing
 from datetime import UTC, datetime
 from typing import Literal, NamedTuple, TypeAlias
@@ -15,6 +15,7 @@ from typing import Literal, NamedTuple, TypeAlias
 import anyio
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from turnwire.core import events as ev
 from turnwire.core.codec import STORED_UPDATE, decode, stored_prefix
@@ -29,6 +30,7 @@ from turnwire.log.base import EventLog, Position, SessionHead
 from turnwire.runtime.folds import VIEW, open_view
 from turnwire.runtime.node import Node
 from turnwire.server.access.identity import Identity
+from turnwire.server.daemon.search import Candidates, Match, Search
 
 MOST_LOOKED_AT = 1000
 """Sessions that one page looks at; a page that found too few says where to go on."""
@@ -93,6 +95,8 @@ class SessionEntry(Struct, frozen=True, kw_only=True, omit_defaults=True, rename
     """The turn seems to be over, and its agent has not said so; `explain` has the evidence."""
     agent_gone: str | None = None
     """Why its agent is gone, as long as no other has come; the next prompt brings one."""
+    matches: list[Match] | None = None
+    """Where the words of the search were said in it, the newest first, three at most; none if they were not."""
 
 
 class Wanted(NamedTuple):
@@ -105,14 +109,15 @@ class Wanted(NamedTuple):
     agent: AgentName | None = None
     archived: Archived = "false"
     words: tuple[str, ...] = ()
-    """In small letters; each of them is in its title or its directory."""
+    """Each of them is in its title or its directory, or all were said in one message."""
 
-    def takes(self, entry: SessionEntry) -> bool:
+    def takes(self, entry: SessionEntry, *, was_said: bool = False) -> bool:
+        """`was_said`: the words were, in this session."""
         if self.archived != "all" and entry.archived != (self.archived == "true"):
             return False
         if self.agent is not None and entry.agent != self.agent:
             return False
-        if self.words and not _has_words(entry, self.words):
+        if self.words and not was_said and not _has_words(entry, self.words):
             return False
         if self.cwd is not None and entry.cwd != self.cwd and not (self.below and _is_below(entry.cwd, self.cwd)):
             return False
@@ -123,7 +128,7 @@ class Wanted(NamedTuple):
 
 def _has_words(entry: SessionEntry, words: tuple[str, ...]) -> bool:
     text = f"{entry.title or ''}\n{entry.cwd}".casefold()
-    return all(each in text for each in words)
+    return all(each.casefold() in text for each in words)
 
 
 def _is_below(path: str, directory: str) -> bool:
@@ -133,10 +138,11 @@ def _is_below(path: str, directory: str) -> bool:
 class SessionList:
     """The sessions of a log, each as an entry."""
 
-    def __init__(self, log: EventLog, node: Node, limits: Limits, listed: Listed) -> None:
+    def __init__(self, log: EventLog, node: Node, limits: Limits, listed: Listed, search: Search) -> None:
         """`listed`: those of a session's clients who have not left without a word."""
         self._log = log
         self._node = node
+        self._search = search
         self._listed = listed
         self._summaries = _Summaries(log, limits)
         self.sharing = anyio.Lock()
@@ -146,22 +152,35 @@ class SessionList:
         self, who: Identity, wanted: Wanted, after: SessionId | None, size: int
     ) -> tuple[list[SessionEntry], SessionId | None]:
         """Entries after a session id, and the id to go on after; none when there are no more."""
+        candidates = await self._search.candidates(wanted.words) if wanted.words else None
         found: list[SessionEntry] = []
-        looked_at = 0
-        async with aclosing(self._entries(who, after)) as entries:
+        said: set[SessionId] = set()
+        looked_at, going_on = 0, None
+        async with aclosing(self._entries(who, after, candidates)) as entries:
             async for session_id, entry in entries:
                 if len(found) == size or looked_at == MOST_LOOKED_AT:
-                    return found, after
+                    going_on = after
+                    break
                 looked_at += 1
                 after = session_id
-                if entry is not None and wanted.takes(entry):
+                if entry is None:
+                    continue
+                was_said = candidates is not None and self._was_said(entry, candidates)
+                if wanted.takes(entry, was_said=was_said):
                     found.append(entry)
-        return found, None
+                    said.update([session_id] if was_said else ())
+        matches = await self._search.matches(wanted.words, said)
+        return [replace(each, matches=matches.get(each.session_id)) for each in found], going_on
+
+    def _was_said(self, entry: SessionEntry, candidates: Candidates) -> bool:
+        """Whether the words were said in this session, and not in one that had its id before."""
+        session_id = entry.session_id
+        return session_id in candidates.said and self._search.epoch_of(session_id) == entry.event_epoch
 
     async def newest(self, who: Identity, wanted: Wanted) -> SessionEntry | None:
         """The one that was created last."""
         found: SessionEntry | None = None
-        async for _, entry in self._entries(who, None):
+        async for _, entry in self._entries(who, None, None):
             if entry is None or not wanted.takes(entry):
                 continue
             if found is None or entry.created_at >= found.created_at:
@@ -217,12 +236,15 @@ class SessionList:
         return (await self._node.agents.explain(session_id)).suspected_complete
 
     async def _entries(
-        self, who: Identity, after: SessionId | None
+        self, who: Identity, after: SessionId | None, candidates: Candidates | None
     ) -> AsyncGenerator[tuple[SessionId, SessionEntry | None]]:
-        """Every session that the caller may touch; none for one that is being deleted."""
+        """Every session that the caller may touch, of the candidates; none for one that is being deleted."""
+        few: Collection[SessionId] | None = None if candidates is None else candidates.said | candidates.named
         if who.session_id is not None:
-            if after is None or who.session_id > after:
-                yield who.session_id, await self._entry_or_none(who.session_id)
+            few = {who.session_id} if few is None or who.session_id in few else ()
+        if few is not None:
+            for session_id in sorted(each for each in few if after is None or each > after):
+                yield session_id, await self._entry_or_none(session_id)
             return
         while heads := await self._log.sessions(after=after):
             for head in heads:

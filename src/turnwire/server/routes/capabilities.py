@@ -129,6 +129,8 @@ async def show(call: Call) -> Reply:
     features = [*KNOWN_FEATURES, *OWN_FEATURES]
     if not settings.no_auth:
         features.append("require_auth")
+    if daemon.search.is_on:
+        features.append("session_text_search")
     if settings.blocking and limits.blocking_s:
         features.append("blocking_prompt")
     return Reply(

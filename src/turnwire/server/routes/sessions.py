@@ -108,7 +108,8 @@ class ListQuery(Struct, frozen=True):
     archived: Archived = "false"
     """Sessions that were archived are left out; `true` lists only them, `all` both."""
     search: Annotated[str, Meta(max_length=TITLE_CHARACTERS)] = ""
-    """Only sessions that have all of these words in their title or directory, in large or small letters."""
+    """Only sessions that have all of these words in their title or directory, or in one message of a user or the
+    agent or one title of a tool call. In large or small letters; of what was said the last may be a beginning."""
 
 
 class PageQuery(Struct, frozen=True):
@@ -276,7 +277,7 @@ async def _create(call: Call, cwd: str) -> SessionOpened:
                 daemon, session_id, wanted.approval_mode, configuration.Chooser(call.who.name)
             )
         except TurnwireError:
-            await daemon.node.delete(session_id)
+            await daemon.delete(session_id)
             raise
     return (await enter(call, session_id, attached=False)).opened
 
@@ -433,7 +434,7 @@ async def list_all(call: Call) -> Reply:
         state=query.state,
         agent=_agent_name(query.agent),
         archived=query.archived,
-        words=tuple(query.search.casefold().split()),
+        words=tuple(query.search.split()),
     )
     return await _page(call, wanted, query.size, query.cursor)
 
@@ -512,8 +513,7 @@ async def close(call: Call) -> Reply:
     if call.query.purge:
         if not call.who.role.covers(Role.OWNER):
             raise Forbidden("removing a log needs the role 'owner'; close the session without `purge`")
-        call.daemon.login.end_shares(call.session_id)
-        await node.delete(call.session_id)
+        await call.daemon.delete(call.session_id)
         return Reply()
     client_id = await call.daemon.clients.known(call.session_id, call.client_id, call.who)
     closing = Close(at=call.daemon.clock.now_ms(), author=call.who.name, client_id=client_id)

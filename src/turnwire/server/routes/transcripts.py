@@ -59,7 +59,7 @@ class TranscriptQuery(ShapeQuery, frozen=True):
 
 
 class Earlier(Struct, frozen=True, rename="camel", omit_defaults=True):
-    """What the agent may still change of what came before a page, by its ids: nothing of the page, and nothing new."""
+    """What the agent may still change of what came before a page, by its ids: not on the page, and not new."""
 
     tool_calls: list[str] = []
     compactions: list[str] = []

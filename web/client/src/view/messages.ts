@@ -124,7 +124,7 @@ function plainText(block: ContentBlock): string | undefined {
 
 // -- prompts -------------------------------------------------------------------------------------------------
 
-/** The message that a client prompted; gives its place. `more`: it is told in several envelopes. */
+/** The message that a client prompted; gives its place. */
 export function addPrompt(items: Items, told: Told, author: string | undefined, clientId: string | undefined): number {
   const isPiece = told.kind === "user_message_chunk";
   const given = told.update["content"];
@@ -132,7 +132,8 @@ export function addPrompt(items: Items, told: Told, author: string | undefined, 
   const { at, promptId } = told;
   const messageId = textOf(told.update["messageId"]);
   const before = items.last === undefined ? undefined : items.at(items.last);
-  if (before?.item === "message" && before.isPrompt && before.messageId === messageId) {
+  // In the words of v1 each block is an envelope of its own.
+  if (before?.item === "message" && before.isPrompt && before.firstEventId === told.id) {
     items.put(items.end - 1, before, { content: [...(before.content ?? []), ...content] }, told.id);
     return items.end - 1;
   }

@@ -217,6 +217,7 @@ export class SessionView {
 
   /** Put the page before in front. False if it does not fit, or is too old: read it again. */
   prepend(page: Transcript): boolean {
+    if (page.first >= this.#own.first) return true; // it is here
     const since = this.#since(page.lastEventId);
     if (since === undefined || page.first + page.items.length !== this.#own.first) return false;
     const older = new Conversation(page, page.speaker ?? {}, { isOlder: true });
@@ -232,11 +233,12 @@ export class SessionView {
    * it again.
    */
   takeChild(page: ChildTranscript): boolean {
-    const since = this.#since(page.lastEventId);
-    if (since === undefined || since.some((each) => each.type === "agent_started")) return false;
     const child = this.#children.get(page.child.id);
     if (child === undefined) return false;
     const known = child.conversation;
+    if (known && page.first >= known.first) return true; // it is here
+    const since = this.#since(page.lastEventId);
+    if (since === undefined || since.some((each) => each.type === "agent_started")) return false;
     if (known && page.first + page.items.length !== known.first) return false;
     const read = new Conversation(page, this.#own.transcript.speaker, { isOlder: known !== undefined });
     for (const event of since) this.#hearChild(read, page.child.id, event);
@@ -613,8 +615,10 @@ interface Waits {
 
 function waitsAfter(waits: Waits, event: AnyEvent): Waits {
   switch (event.type) {
-    case "permission_request":
-      return { ...waits, permissions: [...waits.permissions, event.data] };
+    case "permission_request": {
+      const others = waits.permissions.filter((each) => each.requestId !== event.data.requestId);
+      return { ...waits, permissions: [...others, event.data] };
+    }
     case "permission_resolved": {
       const { requestId } = event.data;
       return { ...waits, permissions: waits.permissions.filter((each) => each.requestId !== requestId) };

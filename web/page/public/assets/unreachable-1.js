@@ -1,4 +1,7 @@
-/** Beside the words that the daemon is not reachable: sees whether it is, and then loads the page. */
+/**
+ * Beside the words that the daemon is not reachable: sees whether it is, and then loads the page. If this changes it
+ * gets another name, because browsers keep it for a year.
+ */
 
 const AGAIN_MS = 2_000;
 

@@ -21,7 +21,9 @@ export function tokensInWords(count: number): string {
 export function costInWords(amount: number, currency: string): string {
   try {
     const digits = amount !== 0 && Math.abs(amount) < 0.1 ? 4 : 2;
-    return new Intl.NumberFormat("en", { style: "currency", currency, maximumFractionDigits: digits }).format(amount);
+    return new Intl.NumberFormat("en", { style: "currency", currency, maximumFractionDigits: digits }).format(
+      amount,
+    );
   } catch {
     return `${amount.toLocaleString("en")} ${currency}`;
   }

@@ -13,9 +13,20 @@ export interface Span {
 /** Stands for "erase the rest of the line"; the output itself has no such character left. */
 const ERASE = "\u007f";
 
-/** Other escape sequences: of the system, of devices, of character sets, of the cursor. */
-const OTHERS =
-  /\x1b\][^\x07\x1b]*(?:\x07|\x1b\\|$)|\x1b[PX^_][^\x1b]*(?:\x1b\\|$)|\x1b[ #%()*+\-./][0-9A-Za-z]|\x1b\[[0-?]*[ -/]*[@-ln-~]|\x1b[0-Z\\^-~]|\x1b(?:\[[0-?]*[ -/]*)?$/g;
+/** Other escape sequences: of the system, of devices, of character sets, of the cursor, and one that is cut off. */
+const OTHERS = new RegExp(
+  [
+    /\x1b\][^\x07\x1b]*(?:\x07|\x1b\\|$)/,
+    /\x1b[PX^_][^\x1b]*(?:\x1b\\|$)/,
+    /\x1b[ #%()*+\-./][0-9A-Za-z]/,
+    /\x1b\[[0-?]*[ -/]*[@-ln-~]/,
+    /\x1b[0-Z\\^-~]/,
+    /\x1b(?:\[[0-?]*[ -/]*)?$/,
+  ]
+    .map((each) => each.source)
+    .join("|"),
+  "g",
+);
 const CONTROLS = /[\x00-\x07\x0b\x0c\x0e-\x1a\x1c-\x1f\x80-\x9f]/g;
 
 export function terminalLines(output: string): Span[][] {

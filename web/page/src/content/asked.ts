@@ -25,14 +25,21 @@ export interface Asked {
 export function askedOf(request: PermissionMembers, before?: ToolCallItem, terminals?: Terminals): Asked {
   const params = members(request.params);
   const subject = members(request.subject ?? params["subject"]);
-  const told = members(request.toolCall ?? params["toolCall"] ?? (subject["type"] === "tool_call" ? subject["toolCall"] : {}));
+  const told = members(
+    request.toolCall ?? params["toolCall"] ?? (subject["type"] === "tool_call" ? subject["toolCall"] : {}),
+  );
   const call: ToldCall = { ...before, ...without(told) };
   const shown = terminalsOf(call, terminals);
   const isCommand = subject["type"] === "command";
-  const command = (isCommand ? text(subject["command"]) : "") || commandOf(call, shown) || commandOf(before ?? {}, shown);
+  const command =
+    (isCommand ? text(subject["command"]) : "") || commandOf(call, shown) || commandOf(before ?? {}, shown);
   const folder = (isCommand ? text(subject["cwd"]) : "") || folderOf(call, shown);
   return {
-    title: text(request.title ?? params["title"]) || text(params["message"]) || titleOf(call) || "The agent asks for permission",
+    title:
+      text(request.title ?? params["title"]) ||
+      text(params["message"]) ||
+      titleOf(call) ||
+      "The agent asks for permission",
     description: text(request.description ?? params["description"]),
     kind: isCommand ? "execute" : (call.kind ?? "other"),
     ...(command && { command }),

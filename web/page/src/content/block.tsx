@@ -12,12 +12,14 @@ export interface ContentBlockViewProps {
   readonly block: ContentBlock;
   /** More of it will come. */
   readonly streaming?: boolean;
+  /** Tags are words, as somebody typed them. */
+  readonly showsTags?: boolean;
 }
 
-export function ContentBlockView({ block, streaming = false }: ContentBlockViewProps) {
+export function ContentBlockView({ block, streaming = false, showsTags = false }: ContentBlockViewProps) {
   switch (block.type) {
     case "text":
-      return <Markdown text={block.text} streaming={streaming} />;
+      return <Markdown text={block.text} streaming={streaming} showsTags={showsTags} />;
     case "image":
       return <Picture data={block.data} mimeType={block.mimeType} name={block.uri ?? ""} />;
     case "audio":
@@ -46,7 +48,12 @@ function Picture({ data, mimeType, name }: PictureProps) {
   const words = name === "" ? "Image" : `Image ${fileName(name)}`;
   return (
     <>
-      <button type="button" class="picture" aria-label={`${words}: show larger`} onClick={() => dialog.current?.showModal()}>
+      <button
+        type="button"
+        class="picture"
+        aria-label={`${words}: show larger`}
+        onClick={() => dialog.current?.showModal()}
+      >
         <img src={source} alt={words} />
       </button>
       <dialog ref={dialog} class="picture-large" aria-label={words} onClick={() => dialog.current?.close()}>

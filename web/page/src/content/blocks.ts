@@ -6,12 +6,15 @@
 import { Lexer, Parser, type Token, Tokenizer, type Tokens } from "marked";
 
 import { closed } from "./closing.js";
+import { TAGS } from "./tags.js";
 
 export interface Block {
   /** The code of a block that is nothing but a fence, so that it can be shown without parsing HTML. */
   readonly code?: { readonly text: string; readonly language: string };
   /** Not yet made safe. */
   readonly html: string;
+  /** It was made of markdown without a tag. */
+  readonly isPlain: boolean;
 }
 
 export interface Change {
@@ -34,6 +37,11 @@ export class Blocks {
   #links: Links = {};
   /** How many blocks were given out as settled, and are still the same. */
   #given = 0;
+  readonly #tags: ReadonlySet<string>;
+
+  constructor(tags: readonly string[] = TAGS) {
+    this.#tags = new Set(tags);
+  }
 
   /** All of the text so far; `isWhole` if no more will come. */
   update(text: string, isWhole: boolean): Change {
@@ -57,7 +65,7 @@ export class Blocks {
   /** Settle what can be, and give the open blocks behind it. */
   #settle(isWhole: boolean): Block[] {
     const tail = this.#source.slice(this.#end);
-    const read = lexed(tail, this.#links);
+    const read = this.#lexed(tail, this.#links);
     let groups = grouped(read.tokens);
     const count = isWhole ? groups.length : settledCount(groups);
     const end = groups.slice(0, count).reduce((sum, each) => sum + each.raw.length, 0);
@@ -72,7 +80,7 @@ export class Blocks {
     }
     // A definition that is not whole yet must not shape what is settled.
     if (Object.keys(read.links).some((tag) => !(tag in this.#links) && !(tag in found))) {
-      const settled = grouped(lexed(tail.slice(0, end), this.#links).tokens);
+      const settled = grouped(this.#lexed(tail.slice(0, end), this.#links).tokens);
       groups = [...settled, ...groups.slice(count)];
     }
     this.#links = { ...found, ...this.#links };
@@ -81,9 +89,26 @@ export class Blocks {
       this.#namesLinks ||= each.raw.includes("[");
     }
     this.#end += end;
-    return groups.slice(count).map((each, index, all) =>
-      index < all.length - 1 ? blockOf(each.tokens) : openBlock(each, read.links),
-    );
+    return groups
+      .slice(count)
+      .map((each, index, all) =>
+        index < all.length - 1 ? blockOf(each.tokens) : this.#openBlock(each, read.links),
+      );
+  }
+
+  #lexed(source: string, links: Links): { readonly tokens: Token[]; readonly links: Links } {
+    const lexer = new Lexer({ gfm: true, tokenizer: new Reader(this.#tags) });
+    lexer.tokens.links = { ...links };
+    const tokens = lexer.lex(source);
+    return { tokens, links: tokens.links };
+  }
+
+  /** The last block of a text that goes on: with its half-written markup closed. */
+  #openBlock(group: Group, links: Links): Block {
+    const type = group.tokens[0]?.type;
+    if (type === "code" || type === "html") return blockOf(group.tokens);
+    const shown = closed(group.raw);
+    return blockOf(shown === group.raw ? group.tokens : this.#lexed(shown, links).tokens);
   }
 }
 
@@ -97,19 +122,30 @@ export function htmlOf(text: string): string {
 
 // -- tokens ---------------------------------------------------------------------------------------------------
 
-/** A title ends where its paragraph does; marked would look for its quote through all that follows. */
 class Reader extends Tokenizer {
+  constructor(readonly tags: ReadonlySet<string>) {
+    super();
+  }
+
+  override html(source: string): Tokens.HTML | undefined {
+    return this.#isWords(source) ? undefined : super.html(source);
+  }
+
+  override tag(source: string): Tokens.Tag | undefined {
+    return this.#isWords(source) ? undefined : super.tag(source);
+  }
+
+  /** Whether it begins with a tag that is not read as one. A comment is one only for who writes HTML. */
+  #isWords(source: string): boolean {
+    const name = /^ {0,3}<[/?!]?([a-z][\w-]*)?/i.exec(source);
+    return name !== null && (name[1] === undefined ? this.tags.size === 0 : !this.tags.has(name[1].toLowerCase()));
+  }
+
+  /** A title ends where its paragraph does; marked would look for its quote through all that follows. */
   override def(source: string): Tokens.Def | undefined {
     const blank = /\n[ \t]*\n/.exec(source);
     return super.def(blank === null ? source : source.slice(0, blank.index + 1));
   }
-}
-
-function lexed(source: string, links: Links): { readonly tokens: Token[]; readonly links: Links } {
-  const lexer = new Lexer({ gfm: true, tokenizer: new Reader() });
-  lexer.tokens.links = { ...links };
-  const tokens = lexer.lex(source);
-  return { tokens, links: tokens.links };
 }
 
 /** Tokens that are shown as one block. */
@@ -190,20 +226,19 @@ function definitions(groups: readonly Group[]): Links {
 
 function blockOf(tokens: readonly Token[]): Block {
   const html = Parser.parse([...tokens]);
+  const isPlain = !tokens.some((each) => each.raw.includes("<") && hasHtml(each));
   const only = tokens.filter((each) => each.type !== "space");
-  if (only.length !== 1 || only[0]?.type !== "code") return { html };
+  if (only.length !== 1 || only[0]?.type !== "code") return { html, isPlain };
   const { text, lang } = only[0] as Tokens.Code;
-  return { html, code: { text, language: languageOf(lang) } };
+  return { html, isPlain, code: { text, language: languageOf(lang) } };
+}
+
+/** Whether there is a tag anywhere inside: in what is said, in an item of a list, in a cell of a table. */
+function hasHtml(token: object): boolean {
+  if ("type" in token && token.type === "html") return true;
+  return Object.values(token).some((each) => typeof each === "object" && each !== null && hasHtml(each as object));
 }
 
 function languageOf(info: string | undefined): string {
   return /^\S*/.exec(info ?? "")?.[0] ?? "";
-}
-
-/** The last block of a text that goes on: with its half-written markup closed. */
-function openBlock(group: Group, links: Links): Block {
-  const type = group.tokens[0]?.type;
-  if (type === "code" || type === "html") return blockOf(group.tokens);
-  const shown = closed(group.raw);
-  return blockOf(shown === group.raw ? group.tokens : lexed(shown, links).tokens);
 }

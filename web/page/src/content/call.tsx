@@ -2,7 +2,7 @@
 
 import type { ContentBlock, ToolCallContent } from "@turnwire/client";
 import { type ComponentChildren } from "preact";
-import { useState } from "preact/hooks";
+import { useMemo, useState } from "preact/hooks";
 
 import { durationInWords } from "./amounts.js";
 import { bytesOf } from "./ansi.js";
@@ -50,7 +50,7 @@ export function ToolCallCard(props: ToolCallCardProps) {
   const shown = terminalsOf(item, terminals);
   const exit = exitOf(item, shown);
   const state = stateOf(item, exit);
-  const changes = changesOf(item);
+  const changes = useMemo(() => changesOf(item), [item.content, item.rawInput]);
   const isOpen = props.open ?? chosen ?? (state !== "completed" || changes.length > 0);
   const toggle = (): void => {
     choose(!isOpen);
@@ -60,7 +60,9 @@ export function ToolCallCard(props: ToolCallCardProps) {
     <section class={`call ${state.replace(" ", "-")}`}>
       <button type="button" class="call-head" aria-expanded={isOpen} onClick={toggle}>
         <KindIcon kind={item.kind ?? "other"} />
-        <span class={commandOf(item, shown) === titleOf(item) ? "call-title mono" : "call-title"}>{titleOf(item)}</span>
+        <span class={commandOf(item, shown) === titleOf(item) ? "call-title mono" : "call-title"}>
+          {titleOf(item)}
+        </span>
         {!isOpen && <Counts changes={changes} />}
         {item.after !== undefined && <LateMark />}
         <span class="call-state" aria-live="polite">
@@ -115,7 +117,14 @@ function CallBody({ item, terminals, shown, changes, state, diffs, children }: C
       {command !== undefined && command !== titleOf(item) && <Command command={command} folder={folder} />}
       {changes.length === 0 && <Locations item={item} />}
       {content.map((each, index) => (
-        <CallContent key={index} content={each} terminals={terminals} isRun={isRun} isLive={isAtWork(state)} diffs={diffs} />
+        <CallContent
+          key={index}
+          content={each}
+          terminals={terminals}
+          isRun={isRun}
+          isLive={isAtWork(state)}
+          diffs={diffs}
+        />
       ))}
       {!hasShownDiff && changes.map((each) => <Diff key={each.path} {...diffs} change={each} />)}
       {output !== "" && <TerminalOutput output={unfenced(output)} />}
@@ -134,7 +143,7 @@ function CallBody({ item, terminals, shown, changes, state, diffs, children }: C
 export function Command({ command, folder }: { readonly command: string; readonly folder?: string | undefined }) {
   return (
     <div class="command">
-      <pre tabIndex={0} aria-label="Command">
+      <pre role="group" tabIndex={0} aria-label="Command">
         <code>{command}</code>
       </pre>
       {folder !== undefined && <p class="soft small">in {folder}</p>}
@@ -165,25 +174,29 @@ interface CallContentProps {
 }
 
 function CallContent({ content, terminals, isRun, isLive, diffs }: CallContentProps) {
-  if (content.type === "diff") {
-    const changes = fileChanges(content as ToldDiff);
-    return (
-      <>
-        {changes.map((each) => (
-          <Diff key={each.path} {...diffs} change={each} />
-        ))}
-      </>
-    );
-  }
+  if (content.type === "diff") return <ShownDiff told={content as ToldDiff} diffs={diffs} />;
   if (content.type === "terminal") {
     const [terminal] = terminalsOf({ content: [content] }, terminals);
     return terminal === undefined ? null : <TerminalView terminal={terminal} />;
   }
   const block = content.type === "content" ? (content.content as ContentBlock | undefined) : undefined;
-  if (block === undefined) return <JsonView label={`Content of the kind ${content.type as string}`} value={content} />;
+  if (block === undefined)
+    return <JsonView label={`Content of the kind ${content.type as string}`} value={content} />;
   // What a command wrote is no markdown, though some agents put a fence around it.
   if (block.type === "text" && isRun) return <TerminalOutput output={unfenced(block.text)} />;
   return <ContentBlockView block={block} streaming={isLive} />;
+}
+
+/** Made once: comparing texts is the most that a card does. */
+function ShownDiff({ told, diffs }: { readonly told: ToldDiff; readonly diffs: DiffUse | undefined }) {
+  const changes = useMemo(() => fileChanges(told), [told]);
+  return (
+    <>
+      {changes.map((each) => (
+        <Diff key={each.path} {...diffs} change={each} />
+      ))}
+    </>
+  );
 }
 
 function TerminalView({ terminal }: { readonly terminal: TerminalItem }) {

@@ -3,8 +3,8 @@
  * of Git (v2). Also which lines of it are shown: unchanged ones far from a change are folded.
  */
 
-import { diffArrays } from "diff";
 
+import { type Part, difference } from "./difference.js";
 import { type Members, members, text } from "./told.js";
 
 export type Side = "old" | "new";
@@ -85,20 +85,14 @@ export function changeOfTexts(path: string, old: string | undefined, next: strin
   const after = splitLines(next);
   const lines: Line[] = [];
   let [oldLine, newLine] = [1, 1];
-  for (const part of compared(before, after)) {
-    for (const each of part.value) {
-      if (part.added) lines.push({ kind: "added", new: newLine++, text: each });
-      else if (part.removed) lines.push({ kind: "removed", old: oldLine++, text: each });
-      else lines.push({ kind: "same", old: oldLine++, new: newLine++, text: each });
+  for (const { kind, lines: own } of compared(before, after)) {
+    for (const text of own) {
+      if (kind === "added") lines.push({ kind, new: newLine++, text });
+      else if (kind === "removed") lines.push({ kind, old: oldLine++, text });
+      else lines.push({ kind, old: oldLine++, new: newLine++, text });
     }
   }
   return counted({ path, operation: old === undefined ? "add" : "modify", isBinary: false, lines });
-}
-
-interface Part {
-  readonly value: readonly string[];
-  readonly added?: boolean;
-  readonly removed?: boolean;
 }
 
 /** What both have at the start and the end is not compared again. */
@@ -109,11 +103,12 @@ function compared(before: readonly string[], after: readonly string[]): Part[] {
   let end = 0;
   while (end < most - start && before[before.length - 1 - end] === after[after.length - 1 - end]) end++;
   const [old, next] = [before.slice(start, before.length - end), after.slice(start, after.length - end)];
-  const inner: readonly Part[] = diffArrays(old, next, { maxEditLength: MOST_EDITS }) ?? [
-    { value: old, removed: true },
-    { value: next, added: true },
+  const inner: readonly Part[] = difference(old, next, MOST_EDITS) ?? [
+    { kind: "removed", lines: old },
+    { kind: "added", lines: next },
   ];
-  return [{ value: before.slice(0, start) }, ...inner, { value: end === 0 ? [] : before.slice(-end) }];
+  const same = (lines: readonly string[]): Part => ({ kind: "same", lines });
+  return [same(before.slice(0, start)), ...inner, same(end === 0 ? [] : before.slice(-end))];
 }
 
 /** Only a line feed ends a line; the end of the text ends the last one. */
@@ -140,7 +135,8 @@ function sections(patch: string): string[][] {
   let [old, next] = [0, 0];
   for (const line of splitLines(patch)) {
     const isInHunk = old > 0 || next > 0;
-    const isBare = !isInHunk && line.startsWith("--- ") && (found.at(-1)?.some((each) => each.startsWith("--- ")) ?? true);
+    const isBare =
+      !isInHunk && line.startsWith("--- ") && (found.at(-1)?.some((each) => each.startsWith("--- ")) ?? true);
     if (!isInHunk && (line.startsWith("diff --git ") || isBare)) found.push([]);
     found.at(-1)?.push(line);
     const range = isInHunk ? null : hunkRange(line);
@@ -182,7 +178,8 @@ function changeOfSection(section: readonly string[]): FileChange {
   const oldPath = renamedFrom ?? (from === NOWHERE ? undefined : from) ?? first;
   const path = named("rename to ") ?? named("copy to ") ?? (to === NOWHERE ? undefined : to) ?? second;
   const [a, b] = [withoutPrefix(isAdd ? path : oldPath), withoutPrefix(isDelete ? oldPath : path)];
-  const moved = named("copy from ") !== undefined ? "copy" : renamedFrom !== undefined || a !== b ? "move" : "modify";
+  const moved =
+    named("copy from ") !== undefined ? "copy" : renamedFrom !== undefined || a !== b ? "move" : "modify";
   return counted({
     path: b ?? a ?? "",
     ...(a === undefined || a === b ? {} : { oldPath: a }),
@@ -231,7 +228,8 @@ function hunkLines(section: readonly string[]): (Line | Gap)[] {
     if (range) {
       // An empty side stands on the line before it.
       const [old, next] = [range.old + (range.oldCount === 0 ? 1 : 0), range.new + (range.newCount === 0 ? 1 : 0)];
-      if (next > newLine || old > oldLine) lines.push({ kind: "gap", count: Math.max(next - newLine, old - oldLine) });
+      if (next > newLine || old > oldLine)
+        lines.push({ kind: "gap", count: Math.max(next - newLine, old - oldLine) });
       [oldLine, newLine, oldLeft, newLeft] = [old, next, range.oldCount, range.newCount];
     } else if (line.startsWith("+") && newLeft > 0) {
       newLeft--;
@@ -262,7 +260,7 @@ const CONTEXT = 3;
 /** The lines with a fold in place of those that are further from a change than `context`. */
 export function folded(lines: readonly (Line | Gap)[], context = CONTEXT): Row[] {
   const rows: Row[] = [];
-  for (let start = 0; start < lines.length; ) {
+  for (let start = 0; start < lines.length;) {
     let end = start;
     while (end < lines.length && lines[end]!.kind === "same") end++;
     if (end === start) {

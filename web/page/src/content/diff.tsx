@@ -3,7 +3,17 @@
 import { type ComponentChildren, type JSX } from "preact";
 import { useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
 
-import { type FileChange, type Fold, folded, type Gap, type Line, type Pair, type Row, type Side, sideBySide } from "./change.js";
+import {
+  type FileChange,
+  type Fold,
+  folded,
+  type Gap,
+  type Line,
+  type Pair,
+  type Row,
+  type Side,
+  sideBySide,
+} from "./change.js";
 import { highlightedLines, isHighlighting, languageOfPath } from "./highlight.js";
 
 export type DiffLayout = "unified" | "split";
@@ -54,7 +64,11 @@ export function Diff(props: DiffProps) {
           </button>
         )}
       </header>
-      {change.lines.length > 0 ? <Lines {...props} isSplit={isSplit} /> : <p class="diff-none">{inWords(change)}</p>}
+      {change.lines.length > 0 ? (
+        <Lines {...props} isSplit={isSplit} />
+      ) : (
+        <p class="diff-none">{inWords(change)}</p>
+      )}
     </section>
   );
 }
@@ -132,8 +146,13 @@ function Lines({ isSplit, ...props }: DiffProps & { readonly isSplit: boolean })
   });
   const draw = (row: Row | Pair): JSX.Element => {
     if (row.kind === "gap") return <GapRow columns={columns} gap={row} />;
-    if (row.kind === "fold") return <FoldRow columns={columns} fold={row} onShow={() => unfold(new Set([...unfolded, row.lines[0]!]))} />;
-    return row.kind === "pair" ? <PairRow pair={row} context={context} /> : <UnifiedRow line={row} context={context} />;
+    if (row.kind === "fold")
+      return <FoldRow columns={columns} fold={row} onShow={() => unfold(new Set([...unfolded, row.lines[0]!]))} />;
+    return row.kind === "pair" ? (
+      <PairRow pair={row} context={context} />
+    ) : (
+      <UnifiedRow line={row} context={context} />
+    );
   };
   return (
     <div class="diff-box" ref={box} onKeyDown={moveFocus} onFocusIn={keepTabStop}>
@@ -150,7 +169,8 @@ function Lines({ isSplit, ...props }: DiffProps & { readonly isSplit: boolean })
       </table>
       {shown.length < all.length && (
         <button type="button" class="more" onClick={() => setLimit(limit + LARGE)}>
-          Show {Math.min(LARGE, all.length - shown.length).toLocaleString("en")} more of {all.length.toLocaleString("en")} lines
+          Show {Math.min(LARGE, all.length - shown.length).toLocaleString("en")} more of{" "}
+          {all.length.toLocaleString("en")} lines
         </button>
       )}
     </div>
@@ -188,7 +208,15 @@ function GapRow({ columns, gap }: { readonly columns: number; readonly gap: Gap 
   );
 }
 
-function FoldRow({ columns, fold, onShow }: { readonly columns: number; readonly fold: Fold; readonly onShow: () => void }) {
+function FoldRow({
+  columns,
+  fold,
+  onShow,
+}: {
+  readonly columns: number;
+  readonly fold: Fold;
+  readonly onShow: () => void;
+}) {
   return (
     <tr class="diff-fold">
       <td colSpan={columns}>
@@ -253,7 +281,8 @@ interface GutterProps {
 function Gutter({ line, side, context, isPlain = false }: GutterProps) {
   const number = line[side];
   const name = `number ${line.kind}`;
-  if (isPlain || number === undefined || context.props.onComment === undefined) return <td class={name}>{number}</td>;
+  if (isPlain || number === undefined || context.props.onComment === undefined)
+    return <td class={name}>{number}</td>;
   return (
     <td class={name}>
       {number}
@@ -300,7 +329,9 @@ function Notes({ place, columns, context }: NotesProps) {
   const { line, side } = place;
   const { change, comments = [], onRemoveComment } = context.props;
   const isOpen = context.open?.line === line && context.open.side === side;
-  const here = comments.filter((each) => each.path === change.path && each.side === side && each.line === line[side]);
+  const here = comments.filter(
+    (each) => each.path === change.path && each.side === side && each.line === line[side],
+  );
   if (!isOpen && here.length === 0) return null;
   const note = (children: ComponentChildren): JSX.Element => (
     <tr class="diff-note">
@@ -339,7 +370,13 @@ function CommentEditor({ place, context }: Omit<NotesProps, "columns">) {
     event.preventDefault();
     const comment = field.current!.value.trim();
     if (comment !== "") {
-      context.props.onComment?.({ path: context.props.change.path, line: line[side]!, side, text: line.text, comment });
+      context.props.onComment?.({
+        path: context.props.change.path,
+        line: line[side]!,
+        side,
+        text: line.text,
+        comment,
+      });
     }
     close();
   };
@@ -351,7 +388,13 @@ function CommentEditor({ place, context }: Omit<NotesProps, "columns">) {
   };
   return (
     <form class="note-editor" onSubmit={add}>
-      <textarea ref={field} class="field" rows={2} aria-label={`Comment on line ${line[side]!}`} onKeyDown={press} />
+      <textarea
+        ref={field}
+        class="field"
+        rows={2}
+        aria-label={`Comment on line ${line[side]!}`}
+        onKeyDown={press}
+      />
       <div class="note-buttons">
         <button type="submit" class="button primary">
           Add comment

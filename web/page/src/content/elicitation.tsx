@@ -44,7 +44,9 @@ export function FormCard(props: FormCardProps) {
     <RequestCard request={request} resolved={resolved} kind="think" title={title} head={props.children}>
       {asked.message !== "" && <Markdown text={asked.message} />}
       {isOpen && <Asked asked={asked} request={request} isSending={isSending} answer={answer} />}
-      {!mayAnswer && resolved === undefined && <p class="soft small">Waiting for {props.answerers ?? "somebody who may answer"}.</p>}
+      {!mayAnswer && resolved === undefined && (
+        <p class="soft small">Waiting for {props.answerers ?? "somebody who may answer"}.</p>
+      )}
     </RequestCard>
   );
 }
@@ -69,7 +71,11 @@ function Asked({ asked, ...rest }: AskedProps<Elicitation>) {
 }
 
 /** The ways out that every request has. */
-function Ways({ isSending, answer, children }: Omit<AskedProps<never>, "asked" | "request"> & { readonly children?: ComponentChildren }) {
+function Ways({
+  isSending,
+  answer,
+  children,
+}: Omit<AskedProps<never>, "asked" | "request"> & { readonly children?: ComponentChildren }) {
   return (
     <div class="options">
       {children}
@@ -132,7 +138,11 @@ function Fields({ asked, isSending, answer }: AskedProps<Extract<Elicitation, { 
     setProblems(found);
     const wrong = fields.findIndex((each) => each.name in found);
     if (wrong < 0) answer({ action: "accept", content: contentOf(fields, values) });
-    else form.current?.querySelectorAll<HTMLElement>(".form-field")[wrong]?.querySelector<HTMLElement>("input, select, textarea")?.focus();
+    else
+      form.current
+        ?.querySelectorAll<HTMLElement>(".form-field")
+        [wrong]?.querySelector<HTMLElement>("input, select, textarea")
+        ?.focus();
   };
   return (
     <form class="form" ref={form} noValidate onSubmit={submit}>
@@ -174,8 +184,14 @@ const FEW = 6;
 function FieldView(props: FieldViewProps) {
   const { field, problem } = props;
   const id = useId();
-  const words = [field.description !== "" && `${id}-about`, problem !== undefined && `${id}-problem`].filter(Boolean).join(" ");
-  const tied = { "aria-describedby": words || undefined, "aria-invalid": problem !== undefined, "aria-required": field.isRequired };
+  const words = [field.description !== "" && `${id}-about`, problem !== undefined && `${id}-problem`]
+    .filter(Boolean)
+    .join(" ");
+  const tied = {
+    "aria-describedby": words || undefined,
+    "aria-invalid": problem !== undefined,
+    "aria-required": field.isRequired,
+  };
   const isGroup = field.type === "array" || (field.choices.length > 0 && field.choices.length <= FEW);
   const name = (
     <>
@@ -197,7 +213,12 @@ function FieldView(props: FieldViewProps) {
   );
   if (isGroup) {
     return (
-      <fieldset class="form-field" {...tied}>
+      <fieldset
+        class="form-field"
+        {...(field.type === "array"
+          ? { "aria-describedby": tied["aria-describedby"] }
+          : { role: "radiogroup" as const, ...tied })}
+      >
         <legend>{name}</legend>
         <Choices {...props} id={id} />
         {about}
@@ -208,7 +229,12 @@ function FieldView(props: FieldViewProps) {
     return (
       <div class="form-field">
         <label class="tick">
-          <input type="checkbox" checked={props.value === true} {...tied} onChange={(event) => props.onChange(event.currentTarget.checked)} />
+          <input
+            type="checkbox"
+            checked={props.value === true}
+            {...tied}
+            onChange={(event) => props.onChange(event.currentTarget.checked)}
+          />
           <span>{name}</span>
         </label>
         {about}
@@ -218,7 +244,11 @@ function FieldView(props: FieldViewProps) {
   return (
     <div class="form-field">
       <label for={id}>{name}</label>
-      {field.type === "other" ? <p class="soft small">This page does not know how to ask for it.</p> : <Entry {...props} id={id} tied={tied} />}
+      {field.type === "other" ? (
+        <p class="soft small">This page does not know how to ask for it.</p>
+      ) : (
+        <Entry {...props} id={id} tied={tied} />
+      )}
       {about}
     </div>
   );
@@ -229,7 +259,10 @@ function Choices({ field, value, onChange, onLeave, id }: FieldViewProps & { rea
   const chosen = Array.isArray(value) ? (value as readonly string[]) : [value as string];
   const pick = (picked: string, isOn: boolean): void => {
     if (field.type !== "array") onChange(picked);
-    else onChange(field.choices.map((each) => each.value).filter((each) => (each === picked ? isOn : chosen.includes(each))));
+    else
+      onChange(
+        field.choices.map((each) => each.value).filter((each) => (each === picked ? isOn : chosen.includes(each))),
+      );
   };
   return (
     <>
@@ -267,7 +300,8 @@ function Entry({ field, value, onChange, onLeave, id, tied }: EntryProps) {
     id,
     class: "field",
     value: value as string,
-    onInput: (event: TargetedEvent<HTMLInputElement | HTMLTextAreaElement | HTMLSelectElement>) => onChange(event.currentTarget.value),
+    onInput: (event: TargetedEvent<HTMLInputElement | HTMLTextAreaElement | HTMLSelectElement>) =>
+      onChange(event.currentTarget.value),
     onBlur: onLeave,
     ...tied,
   };
@@ -284,9 +318,17 @@ function Entry({ field, value, onChange, onLeave, id, tied }: EntryProps) {
     );
   }
   if (field.type === "number" || field.type === "integer") {
-    return <input {...shared} type="text" inputMode={field.type === "integer" ? "numeric" : "decimal"} autocomplete="off" />;
+    return (
+      <input
+        {...shared}
+        type="text"
+        inputMode={field.type === "integer" ? "numeric" : "decimal"}
+        autocomplete="off"
+      />
+    );
   }
-  if (field.format === undefined && ((field.most ?? 0) > LINE || (value as string).includes("\n"))) return <textarea {...shared} rows={3} />;
+  if (field.format === undefined && ((field.most ?? 0) > LINE || (value as string).includes("\n")))
+    return <textarea {...shared} rows={3} />;
   switch (field.format) {
     case "email":
       return <input {...shared} type="email" />;

@@ -6,15 +6,18 @@ import { useState } from "preact/hooks";
 export interface FoldedProps {
   readonly summary: ComponentChildren;
   readonly class?: string;
-  readonly open?: boolean;
+  /** What the reader chose, if it is kept by the caller. */
+  readonly open?: boolean | undefined;
   /** Told when the reader opens or closes it. */
-  readonly onToggle?: (open: boolean) => void;
+  readonly onToggle?: ((open: boolean) => void) | undefined;
+  /** Whether it is open before anybody chose. */
+  readonly initial?: boolean;
   readonly children: () => ComponentChildren;
 }
 
-export function Folded({ summary, class: name = "", open, onToggle, children }: FoldedProps) {
+export function Folded({ summary, class: name = "", open, onToggle, initial = false, children }: FoldedProps) {
   const [chosen, choose] = useState<boolean>();
-  const isOpen = (onToggle === undefined ? chosen : undefined) ?? open ?? false;
+  const isOpen = open ?? chosen ?? initial;
   const toggle = (event: Event): void => {
     event.preventDefault();
     choose(!isOpen);

@@ -35,7 +35,13 @@ export type Value = string | boolean | readonly string[];
 export type Values = Readonly<Record<string, Value>>;
 
 export type Elicitation =
-  | { readonly mode: "form"; readonly message: string; readonly title: string; readonly description: string; readonly fields: readonly Field[] }
+  | {
+      readonly mode: "form";
+      readonly message: string;
+      readonly title: string;
+      readonly description: string;
+      readonly fields: readonly Field[];
+    }
   /** `url` can be opened from here only if it is one of the web. */
   | { readonly mode: "url"; readonly message: string; readonly url: string; readonly host: string | undefined }
   | { readonly mode: "other"; readonly message: string };
@@ -101,7 +107,9 @@ function readField(name: string, schema: Members, isRequired: boolean): Field {
 }
 
 function choicesOf(schema: Members): Choice[] {
-  const titled = [schema["oneOf"], schema["anyOf"]].flatMap((each) => (Array.isArray(each) ? each.map(members) : []));
+  const titled = [schema["oneOf"], schema["anyOf"]].flatMap((each) =>
+    Array.isArray(each) ? each.map(members) : [],
+  );
   const found = titled.map((each) => ({
     value: text(each["const"]),
     title: text(each["title"]) || text(each["const"]),
@@ -131,7 +139,8 @@ export function problemOf(field: Field, value: Value): string | undefined {
   if (field.type === "other") return field.isRequired ? "This cannot be filled in here." : undefined;
   if (typeof value === "boolean") return undefined;
   if (typeof value !== "string") return listProblem(field, value);
-  if (value === "") return field.isRequired && (field.type !== "string" || field.least !== 0) ? required(field) : undefined;
+  if (value === "")
+    return field.isRequired && (field.type !== "string" || field.least !== 0) ? required(field) : undefined;
   return field.type === "string" ? textProblem(field, value) : numberProblem(field, value);
 }
 
@@ -139,7 +148,10 @@ function required(field: Field): string {
   return field.choices.length > 0 ? "Choose one." : "Fill this in.";
 }
 
-function listProblem({ isRequired, least = 0, most = Infinity }: Field, value: readonly string[]): string | undefined {
+function listProblem(
+  { isRequired, least = 0, most = Infinity }: Field,
+  value: readonly string[],
+): string | undefined {
   // An optional list that nobody touched is left out.
   if (value.length === 0 && !isRequired) return undefined;
   if (value.length < least) return `Choose at least ${least}.`;
@@ -154,7 +166,10 @@ function numberProblem({ type, least = -Infinity, most = Infinity }: Field, valu
   return number > most ? `Give a number of at most ${most}.` : undefined;
 }
 
-function textProblem({ choices, least = 0, most = Infinity, pattern, format }: Field, value: string): string | undefined {
+function textProblem(
+  { choices, least = 0, most = Infinity, pattern, format }: Field,
+  value: string,
+): string | undefined {
   if (choices.length > 0) return choices.some((each) => each.value === value) ? undefined : "Choose one of these.";
   const length = [...value].length;
   if (length < least) return `Give at least ${least} characters.`;

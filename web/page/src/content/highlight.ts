@@ -53,19 +53,11 @@ export function linesOf(html: string): string[] {
   });
 }
 
-/** The language of a file, by its name; empty if it is not known. */
+/** What the language of a file may be called, by its name. */
 export function languageOfPath(path: string): string {
   const name = path.slice(Math.max(path.lastIndexOf("/"), path.lastIndexOf("\\")) + 1).toLowerCase();
-  const dot = name.lastIndexOf(".");
-  return dot < 0 ? (NAMES[name] ?? "") : (ENDINGS[name.slice(dot + 1)] ?? name.slice(dot + 1));
+  return name.slice(name.lastIndexOf(".") + 1);
 }
-
-const NAMES: Readonly<Record<string, string>> = { makefile: "bash", dockerfile: "bash" };
-/** Endings that are no name of their language. */
-const ENDINGS: Readonly<Record<string, string>> = {
-  h: "c", pyi: "python", mts: "typescript", cts: "typescript", htm: "xml", vue: "xml", svelte: "xml", toml: "ini", cfg: "ini",
-  conf: "ini", txt: "", md: "markdown",
-};
 
 // -- elements -------------------------------------------------------------------------------------------------
 

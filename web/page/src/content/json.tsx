@@ -15,7 +15,7 @@ const SHOWN = 20_000;
 
 export function JsonView({ label, value, open = false }: JsonViewProps) {
   return (
-    <Folded summary={label} open={open} class="json">
+    <Folded summary={label} initial={open}>
       {() => <Plain text={jsonText(value)} label={label} />}
     </Folded>
   );
@@ -27,7 +27,7 @@ export function Plain({ text, label }: { readonly text: string; readonly label: 
   const isCut = !isWhole && text.length > SHOWN;
   return (
     <>
-      <pre class="raw-text" tabIndex={0} aria-label={label}>
+      <pre class="raw-text" role="group" tabIndex={0} aria-label={label}>
         {isCut ? text.slice(0, SHOWN) : text}
       </pre>
       {isCut && (

@@ -1,34 +1,63 @@
 /**
- * The highlighter with its languages: a chunk of its own, so the languages are those that say most for their size.
- * One that is near another is coloured as that.
+ * The highlighter with its languages: a chunk of its own. A language that is near another is coloured as that.
  */
 
-import hljs from "highlight.js/lib/core";
-import bash from "highlight.js/lib/languages/bash";
-import c from "highlight.js/lib/languages/c";
-import diff from "highlight.js/lib/languages/diff";
-import go from "highlight.js/lib/languages/go";
-import ini from "highlight.js/lib/languages/ini";
-import json from "highlight.js/lib/languages/json";
-import markdown from "highlight.js/lib/languages/markdown";
-import python from "highlight.js/lib/languages/python";
-import rust from "highlight.js/lib/languages/rust";
-import shell from "highlight.js/lib/languages/shell";
-import typescript from "highlight.js/lib/languages/typescript";
-import xml from "highlight.js/lib/languages/xml";
-import yaml from "highlight.js/lib/languages/yaml";
+import bash from "@speed-highlight/core/languages/bash.js";
+import c from "@speed-highlight/core/languages/c.js";
+import css from "@speed-highlight/core/languages/css.js";
+import diff from "@speed-highlight/core/languages/diff.js";
+import docker from "@speed-highlight/core/languages/docker.js";
+import go from "@speed-highlight/core/languages/go.js";
+import html from "@speed-highlight/core/languages/html.js";
+import ini from "@speed-highlight/core/languages/ini.js";
+import java from "@speed-highlight/core/languages/java.js";
+import js from "@speed-highlight/core/languages/js.js";
+import json from "@speed-highlight/core/languages/json.js";
+import make from "@speed-highlight/core/languages/make.js";
+import py from "@speed-highlight/core/languages/py.js";
+import rs from "@speed-highlight/core/languages/rs.js";
+import sql from "@speed-highlight/core/languages/sql.js";
+import toml from "@speed-highlight/core/languages/toml.js";
+import ts from "@speed-highlight/core/languages/ts.js";
+import xml from "@speed-highlight/core/languages/xml.js";
+import yaml from "@speed-highlight/core/languages/yaml.js";
+import { type ShjLanguageData, tokenizeWith } from "@speed-highlight/core/tokenize";
 
-const LANGUAGES = { bash, c, diff, go, ini, json, markdown, python, rust, shell, typescript, xml, yaml };
-const NEAR: Readonly<Record<string, readonly string[]>> = {
-  c: ["cpp", "c++", "cc", "hpp", "objc"],
-  json: ["jsonc", "json5"],
-  typescript: "javascript js jsx mjs cjs java kotlin kt csharp cs swift scala dart".split(" "),
+const LANGUAGES: Readonly<Record<string, unknown>> = {
+  bash, c, css, diff, docker, go, html, ini, java, js, json, make, py, rs, sql, toml, ts, xml, yaml,
 };
+const NEAR: Readonly<Record<string, string>> = {
+  bash: "sh shell zsh fish console ps1 powershell",
+  c: "cpp c++ cc cxx h hpp objc",
+  css: "scss less",
+  diff: "patch",
+  docker: "dockerfile",
+  html: "htm vue svelte",
+  ini: "cfg conf properties",
+  java: "kotlin kt csharp cs scala dart swift",
+  js: "javascript jsx mjs cjs",
+  json: "jsonc json5 jsonl",
+  make: "makefile",
+  py: "python pyi",
+  rs: "rust",
+  ts: "typescript tsx mts cts",
+  xml: "svg",
+  yaml: "yml",
+};
+const NAMES = new Map(Object.entries(NEAR).flatMap(([name, near]) => near.split(" ").map((each) => [each, name])));
 
-for (const [name, language] of Object.entries(LANGUAGES)) hljs.registerLanguage(name, language);
-for (const [languageName, names] of Object.entries(NEAR)) hljs.registerAliases([...names], { languageName });
-
+/** HTML of the code, its text escaped, with a class for each kind of word; none for a language that is not known. */
 export function highlighted(code: string, language: string): string | undefined {
-  if (hljs.getLanguage(language) === undefined) return undefined;
-  return hljs.highlight(code, { language, ignoreIllegals: true }).value;
+  const name = language.toLowerCase();
+  const known = LANGUAGES[NAMES.get(name) ?? name];
+  if (known === undefined) return undefined;
+  let shown = "";
+  const take = (text: string, kind?: string): void => {
+    if (text === "") return;
+    const escaped = text.replaceAll("&", "&amp;").replaceAll("<", "&lt;").replaceAll(">", "&gt;");
+    shown += kind === undefined ? escaped : `<span class="code-${kind}">${escaped}</span>`;
+  };
+  const languages = LANGUAGES as Readonly<Record<string, ShjLanguageData>>;
+  tokenizeWith(code, known as ShjLanguageData, take, { languages });
+  return shown;
 }

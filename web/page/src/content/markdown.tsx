@@ -1,20 +1,22 @@
 /** Markdown, cheap while it grows: only the blocks that changed touch the document, at most once a frame. */
 
-import morphdom from "morphdom";
 import { useEffect, useLayoutEffect, useRef } from "preact/hooks";
 
 import { type Block, Blocks } from "./blocks.js";
 import { copied } from "./clipboard.js";
 import { highlightLater } from "./highlight.js";
-import { codeBox, safe } from "./safe.js";
+import { canReadHtml, codeBox, safe } from "./safe.js";
+import { TAGS } from "./tags.js";
 
 export interface MarkdownProps {
   readonly text: string;
   /** More of it will come. */
   readonly streaming?: boolean;
+  /** Tags are words, as somebody typed them. It does not change while the text is shown. */
+  readonly showsTags?: boolean;
 }
 
-export function Markdown({ text, streaming = false }: MarkdownProps) {
+export function Markdown({ text, streaming = false, showsTags = false }: MarkdownProps) {
   const box = useRef<HTMLDivElement>(null);
   const shown = useRef<ShownMarkdown>(undefined);
   const frame = useRef(0);
@@ -27,7 +29,7 @@ export function Markdown({ text, streaming = false }: MarkdownProps) {
       shown.current?.update(wanted.current.text, !wanted.current.streaming);
     };
     const isFirst = shown.current === undefined;
-    shown.current ??= new ShownMarkdown(box.current!);
+    shown.current ??= new ShownMarkdown(box.current!, showsTags);
     if (isFirst || !streaming) {
       cancelAnimationFrame(frame.current);
       draw();
@@ -52,13 +54,18 @@ function copyCode(event: MouseEvent): void {
 
 /** The elements of a text: one for each block. */
 class ShownMarkdown {
-  readonly #blocks = new Blocks();
+  readonly #blocks: Blocks;
   readonly #elements: HTMLElement[] = [];
   /** What each element shows. */
   readonly #shown: Block[] = [];
   #settled = 0;
 
-  constructor(readonly box: HTMLElement) {}
+  constructor(
+    readonly box: HTMLElement,
+    showsTags: boolean,
+  ) {
+    this.#blocks = new Blocks(showsTags || !canReadHtml ? [] : TAGS);
+  }
 
   update(text: string, isWhole: boolean): void {
     const { kept, blocks, settled } = this.#blocks.update(text, isWhole);
@@ -91,7 +98,7 @@ class ShownMarkdown {
 }
 
 function nodesOf(block: Block): Node {
-  return block.code === undefined ? safe(block.html) : codeBox(block.code.text, block.code.language);
+  return block.code === undefined ? safe(block.html, block.isPlain) : codeBox(block.code.text, block.code.language);
 }
 
 /** Code that got longer is still the same text node. */
@@ -107,12 +114,25 @@ function growCode(element: HTMLElement, before: Block | undefined, block: Block)
 function patch(element: HTMLElement, block: Block): void {
   const next = document.createElement("div");
   next.append(nodesOf(block));
-  morphdom(element, next, {
-    childrenOnly: true,
-    onBeforeElUpdated: (from, to) => {
-      // What the reader unfolded stays so.
-      if (from instanceof HTMLDetailsElement && to instanceof HTMLDetailsElement) to.open = from.open;
-      return !from.isEqualNode(to);
-    },
-  });
+  become(element, next);
+}
+
+/** Give an element the children of another, and change no more of it than that takes: what is read stays in place. */
+function become(element: Element, wanted: Element): void {
+  const next = [...wanted.childNodes];
+  for (const [index, child] of next.entries()) {
+    const known = element.childNodes[index];
+    if (known === undefined) element.append(child);
+    else if (known.isEqualNode(child)) continue;
+    else if (known instanceof Text && child instanceof Text) known.data = child.data;
+    else if (known instanceof Element && child instanceof Element && isAlike(known, child)) become(known, child);
+    else known.replaceWith(child);
+  }
+  while (element.childNodes.length > next.length) element.lastChild?.remove();
+}
+
+/** Whether only what is inside differs. What the reader unfolded stays so. */
+function isAlike(one: Element, other: Element): boolean {
+  if (one instanceof HTMLDetailsElement && other instanceof HTMLDetailsElement) other.open = one.open;
+  return one.cloneNode().isEqualNode(other.cloneNode());
 }

@@ -9,11 +9,22 @@ import type { CompactionItem, MessageItem, UnknownItem } from "./items.js";
 import { JsonView } from "./json.js";
 import { LateMark } from "./marks.js";
 
-function Content({ content, streaming }: { readonly content: readonly ContentBlock[]; readonly streaming: boolean }) {
+interface ContentProps {
+  readonly content: readonly ContentBlock[];
+  readonly streaming: boolean;
+  readonly showsTags?: boolean;
+}
+
+function Content({ content, streaming, showsTags = false }: ContentProps) {
   return (
     <div class="content">
       {content.map((each, index) => (
-        <ContentBlockView key={index} block={each} streaming={streaming && index === content.length - 1} />
+        <ContentBlockView
+          key={index}
+          block={each}
+          streaming={streaming && index === content.length - 1}
+          showsTags={showsTags}
+        />
       ))}
     </div>
   );
@@ -42,7 +53,7 @@ export function MessageView({ item, streaming = false, author = item.author, chi
           {children}
         </header>
       )}
-      <Content content={item.content ?? []} streaming={streaming} />
+      <Content content={item.content ?? []} streaming={streaming} showsTags={isUser} />
       {item.inTime !== undefined && (
         <Folded summary="As it was at the end of the turn" class="in-time">
           {() => <Content content={item.inTime!} streaming={false} />}
@@ -65,8 +76,8 @@ export function ThoughtView({ item, streaming = false, open, onOpen }: ThoughtVi
   return (
     <Folded
       class={streaming ? "thought live" : "thought"}
-      open={open ?? false}
-      {...(onOpen && { onToggle: onOpen })}
+      open={open}
+      onToggle={onOpen}
       summary={
         <>
           <span class="thought-name">{streaming ? "Thinking" : "Thought"}</span>
@@ -84,7 +95,9 @@ export function ThoughtView({ item, streaming = false, open, onOpen }: ThoughtVi
 function lineOf(content: readonly ContentBlock[], isLive: boolean): string {
   const texts = content.flatMap((each) => (each.type === "text" ? [each.text] : []));
   // Only the ends are looked at: a thought may be long, and it grows.
-  const lines = (isLive ? (texts.at(-1) ?? "").slice(-400) : (texts[0] ?? "").slice(0, 400)).split("\n").filter((each) => each.trim());
+  const lines = (isLive ? (texts.at(-1) ?? "").slice(-400) : (texts[0] ?? "").slice(0, 400))
+    .split("\n")
+    .filter((each) => each.trim());
   return ((isLive ? lines.at(-1) : lines[0]) ?? "").replace(/[*_`#>]+/g, "").trim();
 }
 
@@ -103,7 +116,9 @@ export function CompactionView({ item }: { readonly item: CompactionItem }) {
       {summary.length === 0 ? (
         <p class="divider">{words}</p>
       ) : (
-        <Folded summary={words}>{() => <Content content={summary} streaming={item.status === "in_progress"} />}</Folded>
+        <Folded summary={words}>
+          {() => <Content content={summary} streaming={item.status === "in_progress"} />}
+        </Folded>
       )}
       {item.error !== undefined && <p class="soft small">{item.error}</p>}
     </div>

@@ -2,7 +2,7 @@
 
 import type { PermissionMembers, PermissionOption } from "@turnwire/client";
 import { type ComponentChildren } from "preact";
-import { useEffect, useId, useRef, useState } from "preact/hooks";
+import { useEffect, useId, useMemo, useRef, useState } from "preact/hooks";
 
 import { askedOf, type Asked, optionName, optionsOf, outcomeInWords, type Resolved, wasAllowed } from "./asked.js";
 import { Command, type DiffUse } from "./call.js";
@@ -30,7 +30,7 @@ export interface PermissionCardProps {
 
 export function PermissionCard(props: PermissionCardProps) {
   const { request, call, terminals, mayAnswer, resolved, onAnswer } = props;
-  const asked = askedOf(request, call, terminals);
+  const asked = useMemo(() => askedOf(request, call, terminals), [request, call, terminals]);
   const options = optionsOf(request);
   const [isSending, send] = useSending();
   const canAnswer = mayAnswer && resolved === undefined;
@@ -44,7 +44,14 @@ export function PermissionCard(props: PermissionCardProps) {
     answer(option);
   };
   return (
-    <RequestCard request={request} resolved={resolved} kind={asked.kind} title={asked.title} head={props.children} onKeyDown={press}>
+    <RequestCard
+      request={request}
+      resolved={resolved}
+      kind={asked.kind}
+      title={asked.title}
+      head={props.children}
+      onKeyDown={press}
+    >
       <AskedView asked={asked} diffs={props.diffs} />
       {canAnswer && (
         <div class="options">
@@ -63,7 +70,9 @@ export function PermissionCard(props: PermissionCardProps) {
           ))}
         </div>
       )}
-      {!mayAnswer && resolved === undefined && <p class="soft small">Waiting for {props.answerers ?? "somebody who may answer"}.</p>}
+      {!mayAnswer && resolved === undefined && (
+        <p class="soft small">Waiting for {props.answerers ?? "somebody who may answer"}.</p>
+      )}
     </RequestCard>
   );
 }
@@ -112,7 +121,9 @@ function AskedView({ asked, diffs }: { readonly asked: Asked; readonly diffs: Di
         </ul>
       )}
       {asked.text !== "" && asked.text !== asked.command && <Markdown text={asked.text} />}
-      {asked.rawInput !== undefined && <JsonView label="All that it is given" value={asked.rawInput} open={!isShown} />}
+      {asked.rawInput !== undefined && (
+        <JsonView label="All that it is given" value={asked.rawInput} open={!isShown} />
+      )}
     </>
   );
 }

@@ -1,6 +1,6 @@
 /** What a command wrote: its last lines, all of them on demand. */
 
-import { useState } from "preact/hooks";
+import { useMemo, useState } from "preact/hooks";
 
 import { lastLines, type Span, terminalLines } from "./ansi.js";
 
@@ -20,10 +20,8 @@ const MOST_CHARACTERS = 1_000_000;
 
 export function TerminalOutput({ output, label = "Output" }: TerminalOutputProps) {
   const [isWhole, showWhole] = useState(false);
-  const text = (typeof output === "string" ? output : new TextDecoder().decode(output)).slice(-MOST_CHARACTERS);
-  if (text === "") return null;
-  const { text: end, before } = lastLines(text, isWhole ? MOST : SHOWN + LOOKED_BACK);
-  const lines = terminalLines(end);
+  const { lines, before } = useMemo(() => shownLines(output, isWhole), [output, isWhole]);
+  if (lines.length === 0) return null;
   const shown = isWhole ? lines : lines.slice(-SHOWN);
   const hidden = before + lines.length - shown.length;
   return (
@@ -39,7 +37,7 @@ export function TerminalOutput({ output, label = "Output" }: TerminalOutputProps
           Show the last {SHOWN} lines
         </button>
       )}
-      <pre tabIndex={0} aria-label={label}>
+      <pre role="group" tabIndex={0} aria-label={label}>
         {shown.map((line, index) => (
           <TerminalLine key={index} spans={line} />
         ))}
@@ -48,10 +46,28 @@ export function TerminalOutput({ output, label = "Output" }: TerminalOutputProps
   );
 }
 
+function shownLines(
+  output: string | Uint8Array,
+  isWhole: boolean,
+): { readonly lines: Span[][]; readonly before: number } {
+  const text = (typeof output === "string" ? output : new TextDecoder().decode(output)).slice(-MOST_CHARACTERS);
+  if (text === "") return { lines: [], before: 0 };
+  const { text: end, before } = lastLines(text, isWhole ? MOST : SHOWN + LOOKED_BACK);
+  return { lines: terminalLines(end), before };
+}
+
 function TerminalLine({ spans }: { readonly spans: readonly Span[] }) {
   return (
     <>
-      {spans.map(({ text, classes }, index) => (classes === "" ? text : <span key={index} class={classes}>{text}</span>))}
+      {spans.map(({ text, classes }, index) =>
+        classes === "" ? (
+          text
+        ) : (
+          <span key={index} class={classes}>
+            {text}
+          </span>
+        ),
+      )}
       {"\n"}
     </>
   );

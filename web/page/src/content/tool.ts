@@ -33,7 +33,9 @@ function commandIn(given: unknown): string | undefined {
 
 /** Words as a shell would take them. */
 function joined(words: readonly string[]): string {
-  return words.map((each) => (/^[\w@%+=:,./-]+$/.test(each) ? each : `'${each.replaceAll("'", `'"'"'`)}'`)).join(" ");
+  return words
+    .map((each) => (/^[\w@%+=:,./-]+$/.test(each) ? each : `'${each.replaceAll("'", `'"'"'`)}'`))
+    .join(" ");
 }
 
 /** Where the command runs, if the agent says so. */
@@ -45,7 +47,9 @@ export function folderOf(call: ToldCall, terminals: readonly TerminalItem[] = []
 
 /** How it changes files: as it shows, or else as its input says. */
 export function changesOf(call: ToldCall): FileChange[] {
-  const shown = (call.content ?? []).filter((each) => each.type === "diff").flatMap((each) => fileChanges(each as ToldDiff));
+  const shown = (call.content ?? [])
+    .filter((each) => each.type === "diff")
+    .flatMap((each) => fileChanges(each as ToldDiff));
   return shown.length > 0 ? shown : changesIn(call.rawInput);
 }
 
@@ -71,7 +75,9 @@ export function terminalsOf(call: ToldCall, terminals: Terminals | undefined): T
   return (call.content ?? []).flatMap((each) => (isTerminal(each) ? (terminals?.get(each.terminalId) ?? []) : []));
 }
 
-function isTerminal(content: ToolCallContent): content is { readonly type: "terminal"; readonly terminalId: string } {
+function isTerminal(
+  content: ToolCallContent,
+): content is { readonly type: "terminal"; readonly terminalId: string } {
   return content.type === "terminal" && typeof (content as Members)["terminalId"] === "string";
 }
 
@@ -96,7 +102,7 @@ export function unfenced(text: string): string {
 export function exitOf(call: ToldCall, terminals: readonly TerminalItem[] = []): string {
   const ends = terminals.map((each) => members(each.exitStatus));
   const signal = ends.map((each) => each["signal"]).find(isText);
-  if (signal) return signal;
+  if (signal !== undefined) return signal;
   const given = members(call.rawOutput);
   const codes = [...ends.map((each) => each["exitCode"]), given["exitCode"], given["exit_code"]];
   const code = codes.find((each) => typeof each === "number");

@@ -4,13 +4,13 @@
  */
 
 import type { PermissionMembers } from "@turnwire/client";
-import type { ToolCall } from "@turnwire/client/view";
+import type { Item, ToolCall } from "@turnwire/client/view";
 
 import type { Resolved } from "../content/asked.js";
 import { FormCard } from "../content/elicitation.js";
 import { PermissionCard } from "../content/permission.js";
 import { tellError } from "../frame/toasts.js";
-import type { ConversationState } from "../state/conversation.js";
+import { type ConversationState, toolCallOf } from "../state/conversation.js";
 import { type Shown, useDiffs } from "./item_view.js";
 
 export function AskedCards({ shown, canAnswer }: { readonly shown: Shown; readonly canAnswer: boolean }) {
@@ -63,9 +63,7 @@ function Card({ request, resolved, canAnswer, shown }: CardProps) {
 
 /** What was told before of the tool call that a request is about. */
 function callOf(state: ConversationState, request: PermissionMembers): ToolCall | undefined {
-  const params = (request.params ?? {}) as { readonly toolCall?: unknown; readonly subject?: { readonly toolCall?: unknown } };
-  const told = (request.toolCall ?? params.toolCall ?? params.subject?.toolCall ?? {}) as { readonly toolCallId?: string };
-  const isIt = (item: { readonly item: string }): item is ToolCall =>
-    item.item === "tool_call" && (item as ToolCall).toolCallId === told.toolCallId;
+  const id = toolCallOf(request);
+  const isIt = (item: Item): item is ToolCall => item.item === "tool_call" && item.toolCallId === id;
   return state.view?.items.findLast(isIt);
 }

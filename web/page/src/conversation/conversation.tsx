@@ -1,7 +1,7 @@
 /** A session in the page: what was said and done, what it asks, what waits, and where to prompt. */
 
 import { computed, useSignal } from "@preact/signals";
-import type { ContentBlock, PromptReceipt, WhenBusy } from "@turnwire/client";
+import type { ContentBlock, WhenBusy } from "@turnwire/client";
 import type { Item, SessionView, Usage } from "@turnwire/client/view";
 import { useCallback, useEffect, useMemo } from "preact/hooks";
 
@@ -97,7 +97,7 @@ function Now({ daemon, list, state }: Parts) {
   if (!view) return null;
   const active = activeOf(view);
   const settle = async () => {
-    if (active) await (await state.session()).settle(active.promptId);
+    if (active) await state.session.settle(active.promptId);
   };
   const background = (entry?.backgroundCount ?? 0) + (entry?.runningChildCount ?? 0);
   return (
@@ -114,14 +114,14 @@ function Now({ daemon, list, state }: Parts) {
   );
 }
 
-/** The agent's plans, folded once they are done. */
+/** The agent's plans, while something of them is left to do. */
 function Plans({ view }: { readonly view: SessionView }) {
-  const plans = Object.entries(view.latest.plans ?? {});
-  const isWorking = view.activePromptId !== undefined;
+  const plans = Object.entries(view.latest.plans ?? {}).filter(([, plan]) => isLeft(plan));
+  if (plans.length === 0) return null;
   return (
     <div class="plans">
       {plans.map(([id, plan]) => (
-        <details key={id} open={isWorking}>
+        <details key={id} open={view.activePromptId !== undefined}>
           <summary class="small">
             Plan {Array.isArray(plan["entries"]) ? <PlanProgress entries={plan["entries"]} /> : null}
           </summary>
@@ -132,6 +132,13 @@ function Plans({ view }: { readonly view: SessionView }) {
   );
 }
 
+const DONE = new Set(["completed", "cancelled"]);
+
+function isLeft(plan: Readonly<Record<string, unknown>>): boolean {
+  const { entries } = plan as { readonly entries?: readonly { readonly status?: string }[] };
+  return !Array.isArray(entries) || entries.some((each) => !DONE.has(each.status ?? ""));
+}
+
 function activeOf(view: SessionView) {
   return view.activePromptId === undefined ? undefined : view.turns.get(view.activePromptId);
 }
@@ -139,18 +146,12 @@ function activeOf(view: SessionView) {
 function Waiting({ daemon, state }: { readonly daemon: Daemon; readonly state: ConversationState }) {
   const view = state.view;
   if (!view) return null;
-  const act = async (run: (session: Awaited<ReturnType<typeof state.session>>) => Promise<unknown>) => {
-    try {
-      await run(await state.session());
-    } catch (error) {
-      tellError(error);
-    }
-  };
+  const { session } = state;
   const acts = {
-    edit: (promptId: string, text: string) => act((session) => session.edit(promptId, text)),
-    move: (promptId: string, position: number) => act((session) => session.move(promptId, position)),
-    remove: (promptId: string) => act((session) => session.remove(promptId)),
-    hold: (held: boolean) => act((session) => (held ? session.hold() : session.release())),
+    edit: (promptId: string, text: string) => session.edit(promptId, text).catch(tellError),
+    move: (promptId: string, position: number) => session.move(promptId, position).catch(tellError),
+    remove: (promptId: string) => session.remove(promptId).catch(tellError),
+    hold: (held: boolean) => (held ? session.hold() : session.release()).catch(tellError),
   };
   return (
     <QueuePanel
@@ -181,7 +182,7 @@ function Prompt({
   const stop = async () => {
     const promptId = state.view?.activePromptId;
     try {
-      await (await state.session()).cancel(promptId);
+      await state.session.cancel(promptId);
     } catch (error) {
       tellError(error);
     }
@@ -197,8 +198,7 @@ function Prompt({
   );
   if (!view || view.state === "closed") return <p class="standing soft small">The session is closed; it takes no prompts.</p>;
   const send = async (content: readonly ContentBlock[], whenBusy: WhenBusy | undefined) => {
-    const session = await state.session();
-    const receipt: PromptReceipt = await session.submit(content, whenBusy === undefined ? {} : { whenBusy });
+    const receipt = await state.session.submit(content, whenBusy === undefined ? {} : { whenBusy });
     return whenBusy === "steer" ? NOT_STEERED[receipt.reason ?? ""] : undefined;
   };
   return (
@@ -219,7 +219,7 @@ function Prompt({
 function useTakes(daemon: Daemon, state: ConversationState): Takes {
   const takes = useSignal<Takes>(takesOf(undefined));
   useEffect(() => {
-    void Promise.all([daemon.client.agents(), state.session().then((session) => session.snapshot())]).then(
+    void Promise.all([daemon.client.agents(), state.session.snapshot()]).then(
       ([agents, snapshot]) => {
         takes.value = takesOf(agents.find((each) => each.name === snapshot.agent)?.capabilities);
       },
@@ -238,7 +238,7 @@ function Below({ daemon, state }: { readonly daemon: Daemon; readonly state: Con
       <Options
         choices={choicesOf(view.latest)}
         canChange={mayControl(daemon.caller) && view.state !== "closed"}
-        onChoose={(choice, value) => void state.session().then((session) => choice.set(session, value)).catch(tellError)}
+        onChoose={(choice, value) => void choice.set(state.session, value).catch(tellError)}
       />
       {view.latest.usage ? <UsageMeter {...usageOf(view.latest.usage)} /> : null}
     </div>

@@ -79,6 +79,8 @@ function Thought({ item, name, isGrowing, shown }: BodyProps<Parameters<typeof T
 
 function Call({ item, name, shown }: BodyProps<ToolCall>) {
   const [open, onOpen] = useOpened(shown, name);
+  // Its request stands below with the same command or change, until it is answered.
+  const isAsked = useComputed(() => shown.state.askedCalls.value.has(item.toolCallId));
   const hasTerminal = item.content?.some((each) => each.type === "terminal") ?? false;
   // A terminal goes on without its call: what shows one is drawn anew when anything happens.
   const terminals = hasTerminal ? shown.state.view?.terminals : undefined;
@@ -87,7 +89,7 @@ function Call({ item, name, shown }: BodyProps<ToolCall>) {
       <ToolCallCard
         item={item}
         {...(terminals ? { terminals } : {})}
-        open={open}
+        open={open ?? (isAsked.value ? false : undefined)}
         onOpen={onOpen}
         diffs={useDiffs(shown)}
       />

@@ -1,6 +1,6 @@
 /** What the agent can be set to: its options, or with older agents its modes and models. Shows what the log says. */
 
-import type { ConfigOption, Session } from "@turnwire/client";
+import type { ConfigOption, SessionCalls } from "@turnwire/client";
 
 export interface Choice {
   readonly id: string;
@@ -8,7 +8,7 @@ export interface Choice {
   readonly description?: string;
   readonly value: string | boolean;
   readonly values: readonly { readonly value: string; readonly name: string; readonly description?: string }[];
-  set(session: Session, value: string | boolean): Promise<unknown>;
+  set(session: SessionCalls, value: string | boolean): Promise<unknown>;
 }
 
 interface Offered {
@@ -75,7 +75,7 @@ function listOf(
   name: string,
   value: string | undefined,
   offered: unknown,
-  set: (session: Session, value: string) => Promise<unknown>,
+  set: (session: SessionCalls, value: string) => Promise<unknown>,
 ): Choice | undefined {
   const values = Array.isArray(offered) ? offered.flatMap(valuesOf) : [];
   if (values.length === 0) return undefined;

@@ -5,6 +5,7 @@ import type { ComponentChildren } from "preact";
 import { useId, useLayoutEffect, useRef } from "preact/hooks";
 
 import { Icon } from "./icon.js";
+import { Toasts } from "./toasts.js";
 
 const shown = signal<(() => ComponentChildren) | undefined>(undefined);
 
@@ -17,10 +18,10 @@ export function closeDialog(): void {
   shown.value = undefined;
 }
 
-/** Where the dialog is in the page. */
-export function DialogPlace() {
+/** Where dialogs are in the page, and toasts: those are inside of a dialog while there is one, for all else is inert. */
+export function OverPage() {
   const render = shown.value;
-  return render ? <>{render()}</> : null;
+  return render ? <>{render()}</> : <Toasts />;
 }
 
 interface DialogProps {
@@ -57,16 +58,17 @@ export function Dialog({ title, kind = "", isBare = false, children }: DialogPro
       }}
     >
       <div class="dialog-body">
-        <header class={isBare ? "unseen" : "dialog-head"}>
+        <div class={isBare ? "unseen" : "dialog-head"}>
           <h2 id={id}>{title}</h2>
           {!isBare && (
             <button type="button" class="icon-button" aria-label="Close" onClick={closeDialog}>
               <Icon name="close" />
             </button>
           )}
-        </header>
+        </div>
         {children}
       </div>
+      <Toasts />
     </dialog>
   );
 }

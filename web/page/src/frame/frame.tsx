@@ -6,7 +6,7 @@ import { useEffect, useRef } from "preact/hooks";
 
 import { type Route, go, hrefOf, route } from "../route.js";
 import { sessionActions, renaming } from "../sessions/actions.js";
-import { BadgePill, titleOf } from "../sessions/badge.js";
+import { BadgePill, folderOf, titleOf } from "../sessions/badge.js";
 import { mayCreate, openNewSession } from "../sessions/new_session.js";
 import type { SessionSearch } from "../sessions/search.js";
 import { Sidebar } from "../sessions/sidebar.js";
@@ -15,7 +15,7 @@ import { type Daemon, mayControl } from "../state/daemon.js";
 import type { Inbox } from "../state/inbox.js";
 import { type ListedSession, type SessionList, badgeOf } from "../state/session_list.js";
 import { type Command, offer } from "./commands.js";
-import { DialogPlace } from "./dialog.js";
+import { OverPage } from "./dialog.js";
 import { Icon, type IconName } from "./icon.js";
 import { kept } from "./kept.js";
 import { LinkMark } from "./link_mark.js";
@@ -24,7 +24,6 @@ import { openPalette } from "./palette.js";
 import { openShortcutList } from "./shortcut_list.js";
 import { isMac, keysInWords, onShortcut } from "./shortcuts.js";
 import { THEMES, THEME_WORDS, nextTheme, theme } from "./theme.js";
-import { Toasts } from "./toasts.js";
 
 const sidebar = kept<"open" | "closed">("sidebar", ["open", "closed"]);
 
@@ -48,7 +47,12 @@ export function Frame(props: FrameProps) {
   const main = useRef<HTMLElement>(null);
   const side = useRef<HTMLElement>(null);
   const isAlone = daemon.caller.sessionId !== undefined;
-  const open = useComputed(() => listedAt(route.value, list));
+  const entry = useComputed(() => {
+    const shown = route.value;
+    return "sessionId" in shown ? list.byId.value.get(shown.sessionId) : undefined;
+  });
+  // Of the entry alone: the list changes with every session, and most of that is nothing to this one.
+  const open = useComputed(() => entry.value && { entry: entry.value, badge: badgeOf(entry.value) });
   const toggleSide = () => {
     sidebar.value = sidebar.value === "open" ? "closed" : "open";
   };
@@ -57,7 +61,8 @@ export function Frame(props: FrameProps) {
     if (isNarrow()) go({ at: "home" });
   };
 
-  useCommands(props, open, toggleSide);
+  const sessions = useComputed<readonly Command[]>(() => sessionCommands(list));
+  useCommands({ ...props, open, sessions, toggleSide });
   const hasMoved = useRef(false);
   useEffect(() => {
     // Where one pane takes the place of the other, the focus goes with it.
@@ -82,7 +87,7 @@ export function Frame(props: FrameProps) {
             <Mark />
             turnwire
           </a>
-          <IconButton icon="find" words={`Find a session or a command (${keysInWords("mod+k", isMac.value)})`} onClick={() => openPalette(() => sessionCommands(list))} />
+          <IconButton icon="find" words={`Find a session or a command (${keysInWords("mod+k", isMac.value)})`} onClick={() => openPalette(sessions)} />
           <InboxLink inbox={inbox} isShown={at === "inbox"} />
           <SettingsButton more={more} />
           <IconButton icon="side" words="Hide the list ([)" kind="only-wide" onClick={toggleSide} />
@@ -100,7 +105,7 @@ export function Frame(props: FrameProps) {
               )}
             </>
           )}
-          <Head daemon={daemon} at={route.value} open={open.value} />
+          <Head daemon={daemon} at={route.value} listed={open} />
           {!isAlone && at !== "inbox" && inbox.asked.value.length > 0 && (
             <span class={sidebar.value === "closed" ? "" : "only-narrow"}>
               <InboxLink inbox={inbox} isShown={false} />
@@ -113,9 +118,8 @@ export function Frame(props: FrameProps) {
         </main>
       </div>
       <LinkMark feed={daemon.feed} />
-      <Toasts />
       <MenuPlace />
-      <DialogPlace />
+      <OverPage />
     </div>
   );
 }
@@ -125,9 +129,16 @@ function isNarrow(): boolean {
   return matchMedia("(max-width: 719px)").matches;
 }
 
+interface HeadProps {
+  readonly daemon: Daemon;
+  readonly at: Route;
+  readonly listed: ReadonlySignal<ListedSession | undefined>;
+}
+
 /** The first line of what is open. */
-function Head({ daemon, at, open }: { readonly daemon: Daemon; readonly at: Route; readonly open: ListedSession | undefined }) {
-  if (at.at === "home") return <h1 class="head-title only-narrow" />;
+function Head({ daemon, at, listed }: HeadProps) {
+  const open = listed.value;
+  if (at.at === "home") return null;
   if (at.at === "inbox") return <h1 class="head-title">Inbox</h1>;
   const { sessionId } = at;
   const isRenamed = renaming.value?.where === "head" && renaming.value.sessionId === sessionId;
@@ -137,14 +148,18 @@ function Head({ daemon, at, open }: { readonly daemon: Daemon; readonly at: Rout
       {open && isRenamed ? (
         <TitleField daemon={daemon} entry={open.entry} />
       ) : (
-        <h1 class="head-title" title={open?.entry.cwd}>
-          {titleOf(open?.entry ?? { sessionId })}
-        </h1>
+        <h1 class="head-title">{titleOf(open?.entry ?? { sessionId })}</h1>
       )}
       {open && <BadgePill listed={open} />}
+      {open && (
+        <span class="head-folder only-wide soft small" title={open.entry.cwd}>
+          {folderOf(open.entry.cwd)}
+        </span>
+      )}
       <span class="head-space" />
+      {daemon.caller.sessionId !== undefined && daemon.caller.role === "observer" && <span class="badge">Read only</span>}
       <a
-        class={isInspector ? "icon-button pressed" : "icon-button"}
+        class={isInspector ? "icon-button pressed" : "icon-button only-wide"}
         href={hrefOf({ at: isInspector ? "session" : "inspector", sessionId })}
         aria-label={isInspector ? "Back to the conversation" : "Inspector"}
         title={isInspector ? "Back to the conversation (E)" : "Inspector (E)"}
@@ -240,13 +255,7 @@ function Mark() {
 
 // -- commands ------------------------------------------------------------------------------------------------
 
-function listedAt(at: Route, list: SessionList): ListedSession | undefined {
-  if (!("sessionId" in at)) return undefined;
-  const entry = list.byId.value.get(at.sessionId);
-  return entry && { entry, badge: badgeOf(entry) };
-}
-
-function sessionCommands(list: SessionList): readonly Command[] {
+function sessionCommands(list: SessionList): Command[] {
   return list.sessions.value.map(({ entry }) => ({
     words: titleOf(entry),
     group: "Session",
@@ -254,8 +263,14 @@ function sessionCommands(list: SessionList): readonly Command[] {
   }));
 }
 
+interface CommandParts extends Pick<FrameProps, "daemon"> {
+  readonly open: ReadonlySignal<ListedSession | undefined>;
+  readonly sessions: ReadonlySignal<readonly Command[]>;
+  readonly toggleSide: () => void;
+}
+
 /** What the frame itself offers in the palette and by keys. */
-function useCommands({ daemon, list }: FrameProps, open: ReadonlySignal<ListedSession | undefined>, toggleSide: () => void): void {
+function useCommands({ daemon, open, sessions, toggleSide }: CommandParts): void {
   useEffect(() => {
     const isAlone = daemon.caller.sessionId !== undefined;
     const flip = () => {
@@ -267,7 +282,7 @@ function useCommands({ daemon, list }: FrameProps, open: ReadonlySignal<ListedSe
       if (sessionId !== undefined) renaming.value = { sessionId, where: "head" };
     };
     const stops = [
-      onShortcut("palette", () => openPalette(() => sessionCommands(list))),
+      onShortcut("palette", () => openPalette(sessions)),
       onShortcut("shortcuts", openShortcutList),
       onShortcut("theme", nextTheme),
       onShortcut("inspector", flip),
@@ -310,8 +325,8 @@ function useCommands({ daemon, list }: FrameProps, open: ReadonlySignal<ListedSe
     if (!listed) return undefined;
     return offer(
       sessionActions(daemon, listed, "head").map(({ words, run }) => ({
-        words: `${words} ${words === "Inspector" ? "of this session" : words === "Copy id" ? "of this session" : "this session"}`,
-        group: "This session",
+        words: `This session: ${words.toLowerCase()}`,
+        group: "Session",
         run,
       })),
     );

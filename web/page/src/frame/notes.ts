@@ -2,6 +2,8 @@
 
 import type { AnyEvent, PermissionOption } from "@turnwire/client";
 
+import { askedOf, optionsOf } from "../content/asked.js";
+
 export interface Note {
   /** One for each thing that happened, in all tabs: a second note with it takes the place of the first. */
   readonly tag: string;
@@ -42,8 +44,8 @@ export function notesOf(events: readonly AnyEvent[], seen: ReadonlySet<string>):
 
 function noteOf(event: AnyEvent): Note | undefined {
   if (event.type === "permission_request") {
-    const { sessionId, requestId, options = [] } = event.data;
-    return note("asked", sessionId, requestId, questionOf(event.data), options);
+    const { sessionId, requestId } = event.data;
+    return note("asked", sessionId, requestId, askedOf(event.data).title, optionsOf(event.data));
   }
   if (event.type === "turn_complete") {
     const { sessionId, promptId, ending, stopReason } = event.data;
@@ -60,17 +62,6 @@ function note(about: Note["about"], sessionId: string, id: string, text: string,
 
 function tagOf(about: Note["about"], sessionId: string, id: string): string {
   return `${about === "asked" ? "asked" : "turn"} ${sessionId} ${id}`;
-}
-
-/** What is asked, in a few words of the agent's. */
-export function questionOf(asked: {
-  readonly title?: string | null;
-  readonly params: unknown;
-  readonly toolCall?: { readonly title?: string | null };
-}): string {
-  const { message } = (asked.params ?? {}) as { readonly message?: unknown };
-  const words = asked.title ?? message ?? asked.toolCall?.title;
-  return typeof words === "string" && words ? words : "The agent asks for permission";
 }
 
 /** The two answers that fit on a notification: the first one, and the first that refuses. */

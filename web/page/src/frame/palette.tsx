@@ -1,6 +1,6 @@
 /** The palette: sessions by title and everything that can be done now, found by a few letters. */
 
-import { useSignal } from "@preact/signals";
+import { type ReadonlySignal, useSignal } from "@preact/signals";
 import { useId, useMemo, useRef } from "preact/hooks";
 
 import { type Command, commands } from "./commands.js";
@@ -11,7 +11,7 @@ import { isMac, keysInWords } from "./shortcuts.js";
 const MOST = 50;
 
 /** `more` are commands beyond those that parts of the page offer: sessions to go to. */
-export function openPalette(more: () => readonly Command[]): void {
+export function openPalette(more: ReadonlySignal<readonly Command[]>): void {
   openDialog(() => (
     <Dialog title="Find a session or a command" kind="palette" isBare>
       <Palette more={more} />
@@ -19,13 +19,13 @@ export function openPalette(more: () => readonly Command[]): void {
   ));
 }
 
-function Palette({ more }: { readonly more: () => readonly Command[] }) {
+function Palette({ more }: { readonly more: ReadonlySignal<readonly Command[]> }) {
   const query = useSignal("");
   const at = useSignal(0);
   const id = useId();
   const box = useRef<HTMLUListElement>(null);
   const offered = commands.value;
-  const sessions = more();
+  const sessions = more.value;
   const all = useMemo(() => [...offered, ...sessions], [offered, sessions]);
   const found = useMemo(() => matching(query.value, all), [query.value, all]);
   const chosen = Math.min(at.value, found.length - 1);
@@ -56,7 +56,7 @@ function Palette({ more }: { readonly more: () => readonly Command[] }) {
         type="text"
         role="combobox"
         aria-label="Find a session or a command"
-        aria-expanded="true"
+        aria-expanded={found.length > 0}
         aria-controls={id}
         aria-autocomplete="list"
         aria-activedescendant={found.length ? `${id}-${chosen}` : undefined}
@@ -70,7 +70,7 @@ function Palette({ more }: { readonly more: () => readonly Command[] }) {
         }}
         onKeyDown={press}
       />
-      <ul class="palette-list" role="listbox" id={id} aria-label="Found" ref={box}>
+      <ul class="palette-list" role="listbox" id={id} aria-label="Found" ref={box} hidden={!found.length}>
         {found.map(({ command, places }, index) => (
           <li
             key={index}

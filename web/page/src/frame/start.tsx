@@ -4,9 +4,9 @@
  */
 
 import { type ReadonlySignal, effect, signal } from "@preact/signals";
-import { type Capabilities, type Client, Unauthenticated, connect } from "@turnwire/client";
+import { type DaemonCalls, Unauthenticated, reach } from "@turnwire/client";
 
-import type { Caller, Daemon } from "../state/daemon.js";
+import type { Daemon } from "../state/daemon.js";
 import { openFeed } from "../state/feed.js";
 import { wordsOf } from "./toasts.js";
 
@@ -43,7 +43,7 @@ async function enter(): Promise<void> {
   if (isAsking) return;
   isAsking = true;
   try {
-    const client = await connect(base, { acp: "agent", reconnectMs: Infinity });
+    const client = await reach(base, { acp: "agent" });
     welcome(client);
   } catch (error) {
     if (error instanceof Unauthenticated) current.value = { at: "login" };
@@ -58,11 +58,11 @@ async function enter(): Promise<void> {
 
 let hasBeenIn = false;
 
-function welcome(client: Client): void {
+function welcome(client: DaemonCalls): void {
   // Another login may see other things: nothing of the last one is kept.
   if (hasBeenIn) return location.reload();
   hasBeenIn = true;
-  const { caller } = client.capabilities as Capabilities & { readonly caller: Caller };
+  const { caller } = client.capabilities;
   const feed = openFeed(base.href);
   effect(() => {
     if (feed.link.value === "refused") current.value = { at: "login" };

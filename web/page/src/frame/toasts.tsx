@@ -28,7 +28,12 @@ export function tellError(error: unknown): void {
 /** An error as a person reads it. */
 export function wordsOf(error: unknown): string {
   if (!(error instanceof Error) || !error.message) return "It did not work, and no reason was given.";
-  return error.message[0]!.toUpperCase() + error.message.slice(1);
+  return sentence(error.message);
+}
+
+/** The daemon's messages begin small, because they may follow a colon. */
+export function sentence(text: string): string {
+  return text.charAt(0).toUpperCase() + text.slice(1);
 }
 
 function show(toast: Toast): void {

@@ -105,8 +105,12 @@ export class EventLog {
   countBefore(at: number): number {
     let count = 0;
     for (const { rows, count: all } of this.#pages.values()) {
-      const here = rows.length === all ? rows : rows.filter((each) => each !== undefined);
-      count += firstFrom(here.length, (index) => here[index]!.at >= at);
+      // Most pages are wholly before or behind it.
+      if (rows.at(-1)!.at < at) count += all;
+      else if (!rows[0] || rows[0].at < at) {
+        const here = rows.length === all ? rows : rows.filter((each) => each !== undefined);
+        count += firstFrom(here.length, (index) => here[index]!.at >= at);
+      }
     }
     return count;
   }
@@ -130,6 +134,8 @@ export class EventLog {
   }
 
   #take(part: LogPart): void {
+    const known = () => [this.#epoch, this.first, this.last, this.count].join();
+    const before = known();
     if (this.#epoch !== undefined && this.#epoch !== part.eventEpoch) this.#forget();
     this.#epoch = part.eventEpoch;
     for (const each of part.events) {
@@ -137,6 +143,8 @@ export class EventLog {
       else this.#put(each);
     }
     this.last = Math.max(this.last, part.lastEventId);
+    // Whoever looks again because something changed must not look for ever at what is not to be had.
+    if (before === known()) return;
     this.inserts += 1;
     this.changed.value += 1;
   }
@@ -153,7 +161,7 @@ export class EventLog {
     page.count += 1;
     this.count += 1;
     this.kinds.set(row.kind, (this.kinds.get(row.kind) ?? 0) + 1);
-    if (row.id > this.last + 1) this.inserts += 1;
+    if (row.id !== this.last + 1) this.inserts += 1;
     this.last = Math.max(this.last, row.id);
     this.#measure(this.at(row.id - 1), row);
     this.#measure(row, this.at(row.id + 1));
@@ -195,33 +203,57 @@ export function firstFrom(length: number, holds: (index: number) => boolean): nu
   return low;
 }
 
+/** A fold over what is here of a log: what came at its end costs no second look at the rest. */
+export class LogFold<Fold> {
+  readonly #log: EventLog;
+  readonly #begin: () => Fold;
+  readonly #take: (fold: Fold, row: Row) => void;
+  #fold: Fold;
+  #seen = 0;
+  #inserts = -1;
+
+  constructor(log: EventLog, begin: () => Fold, take: (fold: Fold, row: Row) => void) {
+    this.#log = log;
+    this.#begin = begin;
+    this.#take = take;
+    this.#fold = begin();
+  }
+
+  /** The fold of all that is here now. */
+  get now(): Fold {
+    const log = this.#log;
+    if (this.#inserts !== log.inserts) {
+      this.#inserts = log.inserts;
+      this.#fold = this.#begin();
+      for (const row of log.rows()) this.#take(this.#fold, row);
+    } else {
+      for (let id = this.#seen + 1; id <= log.last; id++) this.#take(this.#fold, log.at(id)!);
+    }
+    this.#seen = log.last;
+    return this.#fold;
+  }
+}
+
 /** The events that a filter leaves, by their place in the list. Without a filter these are all, also those not here. */
 export class Shown {
   readonly filter: Filter;
   readonly #log: EventLog;
   readonly #isAll: boolean;
-  #ids: number[] = [];
-  #seen = 0;
-  #inserts = -1;
+  readonly #left: LogFold<number[]>;
+  #ids: readonly number[] = [];
 
   constructor(log: EventLog, filter: Filter) {
     this.#log = log;
     this.filter = filter;
     this.#isAll = showsAll(filter);
+    this.#left = new LogFold<number[]>(log, () => [], (ids, row) => {
+      if (isShown(row, log.gap(row.id), filter)) ids.push(row.id);
+    });
   }
 
-  /** Look at what has come since. What came at the end costs no second look at the rest. */
+  /** Look at what has come since. */
   refresh(): this {
-    const log = this.#log;
-    if (this.#isAll) return this;
-    if (this.#inserts !== log.inserts) {
-      this.#inserts = log.inserts;
-      this.#ids = [];
-      for (const row of log.rows()) this.#test(row);
-    } else {
-      for (let id = this.#seen + 1; id <= log.last; id++) this.#test(log.at(id));
-    }
-    this.#seen = log.last;
+    if (!this.#isAll) this.#ids = this.#left.now;
     return this;
   }
 
@@ -243,9 +275,5 @@ export class Shown {
   countBefore(at: number): number {
     if (this.#isAll) return this.#log.countBefore(at);
     return firstFrom(this.#ids.length, (index) => this.#log.at(this.#ids[index]!)!.at >= at);
-  }
-
-  #test(row: Row | undefined): void {
-    if (row && isShown(row, this.#log.gap(row.id), this.filter)) this.#ids.push(row.id);
   }
 }

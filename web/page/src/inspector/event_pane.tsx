@@ -1,6 +1,7 @@
 /** One event, all of it: its JSON as the daemon told it, and around it what is known of its time. */
 
 import { useSignal } from "@preact/signals";
+import type { ComponentChildren } from "preact";
 
 import { copied } from "../content/clipboard.js";
 import { tellError } from "../frame/toasts.js";
@@ -22,6 +23,18 @@ export interface EventPaneProps {
 
 export function EventPane({ sessionId, row, gap, turn, onClose }: EventPaneProps) {
   const json = JSON.stringify(row.event, null, 2);
+  const { author, late } = row.event;
+  const facts: [string, ComponentChildren][] = [
+    ["Time", <span class="mono">{momentOf(row.at)}</span>],
+    ["Since the one before", gap === undefined ? undefined : durationOf(gap)],
+    [
+      late ? "After turn" : "Turn",
+      row.turn && (
+        <a href={hrefOf({ at: "inspector", sessionId, turn: row.turn })}>{turn === undefined ? row.turn : `#${turn}`}</a>
+      ),
+    ],
+    ["By", author],
+  ];
   return (
     <aside class="inspector-pane" aria-label={`Event ${row.id}`}>
       <header>
@@ -34,29 +47,14 @@ export function EventPane({ sessionId, row, gap, turn, onClose }: EventPaneProps
         </button>
       </header>
       <dl class="inspector-facts small">
-        <dt>Time</dt>
-        <dd class="mono">{momentOf(row.at)}</dd>
-        {gap !== undefined && (
-          <>
-            <dt>Since the one before</dt>
-            <dd>{durationOf(gap)}</dd>
-          </>
-        )}
-        {row.turn !== undefined && (
-          <>
-            <dt>{row.event.late ? "After turn" : "Turn"}</dt>
-            <dd>
-              <a href={hrefOf({ at: "inspector", sessionId, turn: row.turn })}>
-                {turn === undefined ? row.turn : `#${turn}`}
-              </a>
-            </dd>
-          </>
-        )}
-        {row.event.author !== undefined && (
-          <>
-            <dt>By</dt>
-            <dd>{row.event.author}</dd>
-          </>
+        {facts.map(
+          ([name, value]) =>
+            value !== undefined && (
+              <>
+                <dt>{name}</dt>
+                <dd>{value}</dd>
+              </>
+            ),
         )}
       </dl>
       <pre class="inspector-json" tabIndex={0} aria-label="The event as JSON">

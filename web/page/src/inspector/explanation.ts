@@ -95,8 +95,8 @@ export function evidenceOf(known: Explanation): Evidence[] {
     ["Broken lines", tally(agent?.breaches)],
     ["Frames for nobody", tally(agent?.strays)],
     ["Clients", clients ? `${clients} attached, ${there}` : "none attached"],
-    ["Last from the agent", agent?.lastReceived],
-    ["Last to the agent", agent?.lastSent],
+    ["Last from the agent, newest first", agent?.lastReceived?.toReversed()],
+    ["Last to the agent, newest first", agent?.lastSent?.toReversed()],
     ["Its last broken lines", agent?.brokenLines],
     ["Last words of the agent before", agent?.stderrTail?.split("\n")],
   ];

@@ -20,7 +20,7 @@ export function ExplanationPanel({ known, isAsking, onRefresh }: ExplanationPane
             {known.quietS === undefined ? "" : `, quiet for ${durationOf(known.quietS * 1000)}`}
           </span>
         )}
-        <button type="button" class="button" onClick={onRefresh} disabled={isAsking && !known}>
+        <button type="button" class="button" onClick={onRefresh}>
           Refresh
         </button>
       </header>
@@ -43,7 +43,7 @@ export function ExplanationPanel({ known, isAsking, onRefresh }: ExplanationPane
           </dl>
         </>
       ) : (
-        <p class="soft">{isAsking ? "Asking the daemon …" : "Nothing is known yet."}</p>
+        isAsking && <p class="soft">Asking the daemon …</p>
       )}
     </section>
   );

@@ -1,14 +1,16 @@
 /** What can be taken along: the log as it is, the conversation as markdown. */
 
 import { useSignal } from "@preact/signals";
+import type { Transcript } from "@turnwire/client";
 
 import { tellError } from "../frame/toasts.js";
 import { CopyButton } from "./event_pane.js";
-import { type assembled, markdownOf } from "./markdown.js";
+import { Disclosure } from "./filters.js";
 
 export interface ExportMenuProps {
   readonly sessionId: string;
-  readonly readTranscript: () => Promise<ReturnType<typeof assembled>>;
+  /** The pages of the whole transcript, from the newest to the oldest. */
+  readonly readTranscript: () => Promise<readonly Transcript[]>;
 }
 
 export function ExportMenu({ sessionId, readTranscript }: ExportMenuProps) {
@@ -17,7 +19,9 @@ export function ExportMenu({ sessionId, readTranscript }: ExportMenuProps) {
   const markdown = async () => {
     isMaking.value = true;
     try {
-      return markdownOf(await readTranscript(), { thoughts: thoughts.value });
+      // Its code comes with the first that is made.
+      const [{ assembled, markdownOf }, pages] = await Promise.all([import("./markdown.js"), readTranscript()]);
+      return markdownOf(assembled(pages), { thoughts: thoughts.value });
     } finally {
       isMaking.value = false;
     }
@@ -31,20 +35,7 @@ export function ExportMenu({ sessionId, readTranscript }: ExportMenuProps) {
     URL.revokeObjectURL(address);
   };
   return (
-    <details
-      class="inspector-export"
-      onKeyDown={(event) => {
-        if (event.key !== "Escape") return;
-        event.currentTarget.open = false;
-        event.currentTarget.querySelector("summary")?.focus();
-        event.stopPropagation();
-      }}
-      onFocusOut={(event) => {
-        const next = event.relatedTarget;
-        if (next instanceof Node && !event.currentTarget.contains(next)) event.currentTarget.open = false;
-      }}
-    >
-      <summary class="button">Export</summary>
+    <Disclosure kind="inspector-export" words="Export">
       <div class="inspector-menu">
         <h3>The log</h3>
         <a class="button" href={`session/${encodeURIComponent(sessionId)}/export`} download={`${sessionId}.ndjson`}>
@@ -64,6 +55,6 @@ export function ExportMenu({ sessionId, readTranscript }: ExportMenuProps) {
         </button>
         <CopyButton text={markdown} label="Copy as markdown" />
       </div>
-    </details>
+    </Disclosure>
   );
 }

@@ -1,6 +1,7 @@
 /** What the timeline is narrowed by: kind, latency, text. The turn is chosen in the list of turns. */
 
 import type { ComponentChildren, Ref } from "preact";
+import { useEffect, useRef } from "preact/hooks";
 
 import type { Filter } from "./rows.js";
 
@@ -57,20 +58,7 @@ function KindFilter({ filter, onChange, kinds }: Omit<FiltersProps, "search" | "
   // A kind that was chosen stays in the list, so that it can be left out again.
   const names = [...new Set([...kinds.keys(), ...chosen])].sort();
   return (
-    <details
-      class="inspector-kinds"
-      onKeyDown={(event) => {
-        if (event.key !== "Escape") return;
-        event.currentTarget.open = false;
-        event.currentTarget.querySelector("summary")?.focus();
-        event.stopPropagation();
-      }}
-      onFocusOut={(event) => {
-        const next = event.relatedTarget;
-        if (next instanceof Node && !event.currentTarget.contains(next)) event.currentTarget.open = false;
-      }}
-    >
-      <summary class="button">Kinds: {chosen.size === 0 ? "all" : chosen.size === 1 ? [...chosen][0] : chosen.size}</summary>
+    <Disclosure kind="inspector-kinds" words={`Kinds: ${chosen.size === 0 ? "all" : chosen.size}`}>
       <fieldset>
         <legend class="unseen">Kinds of events</legend>
         <button
@@ -93,6 +81,44 @@ function KindFilter({ filter, onChange, kinds }: Omit<FiltersProps, "search" | "
           </label>
         ))}
       </fieldset>
+    </Disclosure>
+  );
+}
+
+export interface DisclosureProps {
+  /** Its class. */
+  readonly kind: string;
+  readonly words: string;
+  readonly children: ComponentChildren;
+}
+
+/** A button that shows what is below it, until Escape, or until somebody goes elsewhere. */
+export function Disclosure({ kind, words, children }: DisclosureProps) {
+  const element = useRef<HTMLDetailsElement>(null);
+  useEffect(() => {
+    const leave = (event: Event) => {
+      if (event.target instanceof Node && !element.current!.contains(event.target)) element.current!.open = false;
+    };
+    document.addEventListener("pointerdown", leave);
+    document.addEventListener("focusin", leave);
+    return () => {
+      document.removeEventListener("pointerdown", leave);
+      document.removeEventListener("focusin", leave);
+    };
+  }, []);
+  return (
+    <details
+      ref={element}
+      class={kind}
+      onKeyDown={(event) => {
+        if (event.key !== "Escape" || !event.currentTarget.open) return;
+        event.currentTarget.open = false;
+        event.currentTarget.querySelector("summary")?.focus();
+        event.preventDefault();
+      }}
+    >
+      <summary class="button">{words}</summary>
+      {children}
     </details>
   );
 }

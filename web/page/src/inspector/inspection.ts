@@ -7,7 +7,6 @@ import { type Daemon, type Hearing, mayControl } from "../state/daemon.js";
 import { PerFrame } from "../state/frames.js";
 import { EventLog, PAGE } from "./event_log.js";
 import type { Explanation } from "./explanation.js";
-import { assembled } from "./markdown.js";
 import { type Turns, foldTurns, turnsOf } from "./turns.js";
 
 const TURNS_PAGE = 500;
@@ -106,8 +105,8 @@ export class Inspection {
     if (this.#isAskedAgain && this.#isWatched && !this.#isOver) await this.explain();
   }
 
-  /** The whole transcript, page by page. */
-  async transcript(): Promise<ReturnType<typeof assembled>> {
+  /** The pages of the whole transcript, from the newest to the oldest. */
+  async transcript(): Promise<readonly Transcript[]> {
     const pages: Transcript[] = [];
     let before: number | undefined;
     do {
@@ -116,7 +115,7 @@ export class Inspection {
       pages.push(page);
       before = page.before;
     } while (before !== undefined);
-    return assembled(pages);
+    return pages;
   }
 
   /** Load older events, page by page, until all are here or `isWanted` says no. */

@@ -1,21 +1,21 @@
 /** The inspector of a session: every event, each turn to scale, what it waits for, and all of it to take along. */
 
-import { useComputed, useSignal } from "@preact/signals";
+import { useSignal } from "@preact/signals";
 import { useEffect, useMemo, useRef } from "preact/hooks";
 
 import { onShortcut } from "../frame/shortcuts.js";
 import type { Daemon } from "../state/daemon.js";
 import { EventPane } from "./event_pane.js";
-import { Shown } from "./event_log.js";
+import { type EventLog, LogFold, Shown } from "./event_log.js";
 import { ExplanationPanel } from "./explanation_panel.js";
 import { ExportMenu } from "./export_menu.js";
 import { Filters } from "./filters.js";
 import { Inspection } from "./inspection.js";
 import { LanesPicture } from "./lanes_picture.js";
-import { lanesOf } from "./lanes.js";
+import { LanesFold } from "./lanes.js";
 import { EVERYTHING, type Filter, showsAll } from "./rows.js";
 import { Timeline } from "./timeline.js";
-import { TurnList } from "./turn_list.js";
+import { TurnHeading, TurnList } from "./turn_list.js";
 
 /** What is shown where there is no room for all of it beside each other. */
 type Part = "events" | "turns" | "explanation";
@@ -37,8 +37,7 @@ export function Inspector({ daemon, sessionId, turn }: InspectorProps) {
   const root = useRef<HTMLDivElement>(null);
   const search = useRef<HTMLInputElement>(null);
   const turns = inspection.turns.value;
-  const isRunning = useComputed(() => [...inspection.turns.value.values()].some((each) => each.endedAt === undefined));
-  const now = useNow(isRunning.value);
+  const now = useNow([...turns.values()].some((each) => each.endedAt === undefined));
 
   useEffect(() => {
     void inspection.begin();
@@ -52,6 +51,7 @@ export function Inspector({ daemon, sessionId, turn }: InspectorProps) {
     if (isKnown) void inspection.attempt(() => inspection.loadTurn(turn));
   }, [inspection, turn, isKnown]);
 
+  const focusRows = () => root.current?.querySelector<HTMLElement>("[role=grid]")?.focus();
   useKeys({
     onSearch: () => {
       part.value = "events";
@@ -59,26 +59,23 @@ export function Inspector({ daemon, sessionId, turn }: InspectorProps) {
       requestAnimationFrame(() => search.current?.focus());
     },
     onEscape: () => {
-      if (isOpen.value) {
-        isOpen.value = false;
-        root.current?.querySelector<HTMLElement>("[role=grid]")?.focus();
-      } else if (document.activeElement === search.current) {
-        narrowed.value = { ...narrowed.value, text: "" };
-        root.current?.querySelector<HTMLElement>("[role=grid]")?.focus();
-      }
+      if (isOpen.value) isOpen.value = false;
+      else if (document.activeElement === search.current) narrowed.value = { ...narrowed.value, text: "" };
+      else return;
+      focusRows();
     },
   });
 
   const filter = useMemo(() => ({ ...narrowed.value, turn }), [narrowed.value, turn]);
   const shown = useMemo(() => new Shown(log, filter), [log, filter]);
-  const version = log.changed.value;
+  void log.changed.value;
   shown.refresh();
   const entry = turn === undefined ? undefined : turns.get(turn);
-  const lanes = useMemo(() => {
-    if (turn === undefined) return undefined;
-    const events = [...log.rows()].filter((each) => each.turn === turn).map((each) => each.event);
-    return lanesOf(events, turn, entry?.endedAt === undefined ? now : 0);
-  }, [log, turn, version, entry?.endedAt, now]);
+  const laneFold = useMemo(
+    () => new LogFold(log, () => new LanesFold(turn ?? ""), (fold, row) => fold.take(row)),
+    [log, turn],
+  );
+  const lanes = turn === undefined ? undefined : laneFold.now.lanes(entry?.endedAt ?? now);
   const open = (id: number) => {
     chosen.value = id;
     isOpen.value = true;
@@ -101,7 +98,7 @@ export function Inspector({ daemon, sessionId, turn }: InspectorProps) {
         </header>
         {inspection.failure.value !== undefined && (
           <p class="inspector-failure" role="alert">
-            The daemon did not give all of it: {inspection.failure.value}{" "}
+            Not all of it came: {inspection.failure.value}{" "}
             <button type="button" class="button" onClick={() => void inspection.begin()}>
               Try again
             </button>
@@ -110,6 +107,7 @@ export function Inspector({ daemon, sessionId, turn }: InspectorProps) {
         <TurnList sessionId={sessionId} turns={turns} chosen={turn} now={now} />
         {turn !== undefined && (
           <section class="inspector-picture" aria-label="Turn">
+            {entry && <TurnHeading entry={entry} />}
             {lanes ? (
               <LanesPicture lanes={lanes} onChoose={open} />
             ) : (
@@ -137,7 +135,7 @@ export function Inspector({ daemon, sessionId, turn }: InspectorProps) {
             log={log}
             shown={shown}
             turns={turns}
-            isFromEnd={entry?.endedAt === undefined}
+            isFromEnd={inspection.isBegun.value ? entry?.endedAt === undefined : undefined}
             chosen={chosen.value}
             onChoose={(id) => (chosen.value = id)}
             onOpen={() => (isOpen.value = true)}
@@ -153,7 +151,7 @@ export function Inspector({ daemon, sessionId, turn }: InspectorProps) {
             turn={row.turn === undefined ? undefined : turns.get(row.turn)?.number}
             onClose={() => {
               isOpen.value = false;
-              root.current?.querySelector<HTMLElement>("[role=grid]")?.focus();
+              focusRows();
             }}
           />
         )}
@@ -166,8 +164,10 @@ export function Inspector({ daemon, sessionId, turn }: InspectorProps) {
 function Count({ inspection, shown }: { inspection: Inspection; shown: Shown }) {
   const isLoading = useSignal(false);
   const { log, isBegun } = inspection;
+  void log.changed.value;
   const all = log.last - log.first + 1;
-  const missing = all - log.count;
+  // Those of a turn are here: it was chosen.
+  const missing = shown.filter.turn === undefined ? all - log.count : 0;
   const isWhole = showsAll(shown.filter);
   const load = () => {
     isLoading.value = !isLoading.value;
@@ -175,8 +175,8 @@ function Count({ inspection, shown }: { inspection: Inspection; shown: Shown }) 
     void inspection.attempt(() => inspection.loadAll(() => isLoading.value)).then(() => (isLoading.value = false));
   };
   return (
-    <p class="inspector-count small soft" role="status">
-      {!isBegun.value ? "Loading …" : isWhole ? `${all} events` : `${shown.length} of ${log.count} loaded`}
+    <p class="inspector-count small soft" role={isWhole ? undefined : "status"}>
+      {!isBegun.value ? "Loading …" : isWhole ? `${all} events` : wordsOf(shown, log, missing)}
       {!isWhole && missing > 0 && (
         <button type="button" class="button" onClick={load}>
           {isLoading.value ? `Stop, ${missing} left` : `Load the other ${missing}`}
@@ -184,6 +184,11 @@ function Count({ inspection, shown }: { inspection: Inspection; shown: Shown }) 
       )}
     </p>
   );
+}
+
+function wordsOf(shown: Shown, log: EventLog, missing: number): string {
+  if (shown.filter.turn !== undefined) return `${shown.length} events`;
+  return `${shown.length} of ${log.count}${missing > 0 ? " loaded" : ""} events`;
 }
 
 function PartButton({ part, of, words }: { part: { value: Part }; of: Part; words: string }) {

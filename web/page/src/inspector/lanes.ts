@@ -2,7 +2,7 @@
 
 import type { AnyEvent } from "@turnwire/client";
 
-import { objectOf, rowOf, wordOf } from "./rows.js";
+import { type Row, childOf, objectOf, rowOf, wordOf } from "./rows.js";
 import { type Span, joined, lengthOf, without } from "./time.js";
 
 export const LANES = ["queue", "model", "tools", "permission", "cancel"] as const;
@@ -39,19 +39,21 @@ const FINAL = new Set(["completed", "failed", "cancelled"]);
 
 /** The lanes of one turn; none if no event of it is among these. `now` is how far a turn that runs has come. */
 export function lanesOf(events: Iterable<AnyEvent>, promptId: string, now = 0): Lanes | undefined {
-  const fold = new Fold();
+  const fold = new LanesFold(promptId);
   for (const event of events) {
     const row = rowOf(event);
-    // What is late came after the turn's end and is none of its time.
-    if (row && row.turn === promptId && !event.late) fold.take(event, row.kind, row.at, row.id);
+    if (row) fold.take(row);
   }
   return fold.lanes(now);
 }
 
-class Fold {
+/** The same, as events come. */
+export class LanesFold {
+  readonly #promptId: string;
   #from: number | undefined;
   #last = 0;
-  #firstId = 0;
+  /** The first event of each time. */
+  readonly #ids = new Map<number, number>();
   #startedAt: number | undefined;
   #askedAt: number | undefined;
   #joinedAt: number | undefined;
@@ -62,10 +64,16 @@ class Fold {
   readonly #permissions = new Map<string, Begun>();
   readonly #cancels: Begun[] = [];
 
-  take(event: AnyEvent, kind: string, at: number, id: number): void {
+  constructor(promptId: string) {
+    this.#promptId = promptId;
+  }
+
+  take({ event, kind, at, id, turn }: Row): void {
+    // What is late came after the turn's end and is none of its time.
+    if (turn !== this.#promptId || event.late) return;
     const data = event.data as Said;
     this.#from ??= at;
-    this.#firstId ||= id;
+    if (!this.#ids.has(at)) this.#ids.set(at, id);
     this.#last = Math.max(this.#last, at);
     switch (kind) {
       case "turn_started":
@@ -120,12 +128,12 @@ class Fold {
   #tool(call: Said, data: Said, at: number, id: number): void {
     const callId = wordOf(call["toolCallId"]);
     if (callId === undefined) return;
-    const child = wordOf(data["child"]);
-    const key = child === undefined ? callId : `${child} ${callId}`;
+    const child = childOf(data);
+    const key = `${child} ${callId}`;
     let tool = this.#tools.get(key);
     if (!tool) this.#tools.set(key, (tool = { name: callId, from: at, end: "open", eventId: id }));
     const name = wordOf(call["title"]) ?? wordOf(call["name"]);
-    if (name !== undefined) tool.name = child === undefined ? name : `${name} (child ${child})`;
+    if (name !== undefined) tool.name = child ? `${name} (${child})` : name;
     const status = wordOf(call["status"]);
     if (status !== undefined && FINAL.has(status) && tool.to === undefined) {
       tool.to = at;
@@ -133,7 +141,8 @@ class Fold {
     }
   }
 
-  lanes(now: number): Lanes | undefined {
+  /** What is known of it by now; none before the first event. */
+  lanes(now = 0): Lanes | undefined {
     if (this.#from === undefined) return undefined;
     const from = this.#from;
     const to = this.#endedAt ?? Math.max(this.#last, now);
@@ -170,11 +179,11 @@ class Fold {
   #waits(from: number, until: number, to: number): Bar[] {
     const isOver = this.#startedAt !== undefined || this.#joinedAt !== undefined || this.#ended !== undefined;
     const found: Begun[] = [];
-    if (until > from) found.push({ name: "in the queue", from, to: until, end: isOver ? "done" : "open", eventId: this.#firstId });
+    if (until > from) found.push({ name: "in the queue", from, to: until, end: isOver ? "done" : "open", eventId: this.#idAt(from) });
     if (this.#startedAt !== undefined && (this.#askedAt ?? to) > this.#startedAt) {
       // An agent that is started for it, or comes back, takes its time before it can be asked.
       const end = this.#askedAt === undefined ? "open" : "done";
-      found.push({ name: "until the agent was asked", from: this.#startedAt, to: this.#askedAt ?? to, end, eventId: this.#firstId });
+      found.push({ name: "until the agent was asked", from: this.#startedAt, to: this.#askedAt ?? to, end, eventId: this.#idAt(this.#startedAt) });
     }
     return leveled(found, to);
   }
@@ -192,10 +201,14 @@ class Fold {
         ...each,
         name,
         end: !isOver && each.to === to ? ("open" as const) : ("done" as const),
-        eventId: this.#firstId,
+        eventId: this.#idAt(each.from),
       })),
       to,
     );
+  }
+
+  #idAt(at: number): number {
+    return this.#ids.get(at) ?? 0;
   }
 
   #closed(to: number): Begun[] {

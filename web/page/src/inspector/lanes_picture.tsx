@@ -78,7 +78,7 @@ export function LanesPicture({ lanes, onChoose }: { lanes: Lanes; onChoose: (eve
       <div ref={frame} class="lanes-box">
         <svg width={width.value} height={height} role="group" aria-label="Swim lanes" onKeyDown={onKeyDown}>
           {ticks.map((each) => (
-            <g key={each} class="tick" aria-hidden="true">
+            <g key={each} class="lane-tick" aria-hidden="true">
               <line x1={x(lanes.from + each)} x2={x(lanes.from + each)} y1="0" y2={y + 4} />
               <text x={x(lanes.from + each)} y={height - 6} text-anchor={anchorOf(each / total)}>
                 {each === 0 ? "0" : durationOf(each)}
@@ -86,7 +86,7 @@ export function LanesPicture({ lanes, onChoose }: { lanes: Lanes; onChoose: (eve
             </g>
           ))}
           {heads.map((each) => (
-            <g key={each.name} class="lane" aria-hidden="true">
+            <g key={each.name} class="lane-name" aria-hidden="true">
               <line x1="0" x2={width.value} y1={each.y + each.height} y2={each.y + each.height} />
               <text x="0" y={each.y + PAD + 11}>
                 {NAMES[each.name]}
@@ -96,7 +96,7 @@ export function LanesPicture({ lanes, onChoose }: { lanes: Lanes; onChoose: (eve
           {placed.map((each, index) => (
             <g
               key={`${each.lane} ${each.bar.eventId} ${each.bar.from}`}
-              class={`lane-bar ${each.lane} ${each.bar.end}`}
+              class={`lane-bar lane-${each.lane} ${each.bar.end}`}
               role="button"
               aria-label={wordsOf(each.bar, lanes)}
               tabIndex={index === at ? 0 : -1}

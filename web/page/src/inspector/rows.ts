@@ -60,14 +60,13 @@ export function toneOf(kind: string): Tone {
 
 const LONGEST = 240;
 /** Told in columns of their own, or the same on every row. */
-const TOLD_ELSEWHERE = new Set(["sessionId", "promptId", "author", "clientId", "sessionUpdate", "_meta", "state"]);
+const TOLD_ELSEWHERE = new Set(["sessionId", "promptId", "author", "clientId", "sessionUpdate", "_meta"]);
 
 /** The event in one line. */
 export function summaryOf(event: AnyEvent): string {
   const data = event.data as Said;
   const line = event.type === "session_update" ? ofUpdate(objectOf(data["update"])) : ofEvent(event.type, data);
-  const child = wordOf(data["child"]);
-  const marks = [event.late ? "late" : "", data["echo"] === true ? "echo" : "", child ? `child ${child}` : ""];
+  const marks = [event.late ? "late" : "", data["echo"] === true ? "echo" : "", childOf(data)];
   return oneLine([...marks, line].filter(Boolean).join(" · "));
 }
 
@@ -76,7 +75,7 @@ function ofUpdate(update: Said): string {
   const call = wordOf(update["toolCallId"]);
   if (call !== undefined) return dotted(wordOf(update["title"]) ?? call, wordOf(update["status"]), text);
   if (text) return text;
-  const entries = update["entries"];
+  const entries = update["entries"] ?? objectOf(update["plan"])["entries"];
   if (Array.isArray(entries)) {
     const done = entries.filter((each) => objectOf(each)["status"] === "completed").length;
     return `${done} of ${entries.length} done`;
@@ -134,6 +133,12 @@ function dotted(...parts: readonly (string | undefined)[]): string {
 function oneLine(text: string): string {
   const cut = text.length > LONGEST ? `${text.slice(0, LONGEST)}…` : text;
   return cut.replace(/\s+/g, " ");
+}
+
+/** The child session that something is of, by its number there. */
+export function childOf(data: Said): string {
+  const child = wordOf(data["child"]);
+  return child === undefined ? "" : `child ${child.slice(child.lastIndexOf(".") + 1)}`;
 }
 
 export function wordOf(value: unknown): string | undefined {

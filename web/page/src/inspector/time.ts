@@ -4,12 +4,11 @@ const SECOND = 1000;
 const MINUTE = 60 * SECOND;
 const HOUR = 60 * MINUTE;
 const DAY = 24 * HOUR;
-/** Steps between ticks, below and above a second. */
-const STEPS = [1, 2, 5, 10, 20, 50, 100, 200, 500].concat(
-  [1, 2, 5, 10, 15, 30].map((each) => each * SECOND),
-  [1, 2, 5, 10, 15, 30].map((each) => each * MINUTE),
-  [1, 2, 6, 12].map((each) => each * HOUR),
-);
+/** Steps between ticks. */
+const STEPS = [
+  ...[1, 10, 100].flatMap((each) => [each, 2 * each, 5 * each]),
+  ...[SECOND, MINUTE, HOUR].flatMap((each) => [1, 2, 5, 10, 15, 30].map((count) => count * each)),
+];
 
 export interface Span {
   readonly from: number;
@@ -35,17 +34,13 @@ function pair(count: number, size: number, large: string, small: string): string
 
 /** The time of day here, to the millisecond. */
 export function clockOf(at: number): string {
-  const time = new Date(at);
-  const two = (value: number) => String(value).padStart(2, "0");
-  const clock = `${two(time.getHours())}:${two(time.getMinutes())}:${two(time.getSeconds())}`;
-  return `${clock}.${String(time.getMilliseconds()).padStart(3, "0")}`;
+  return momentOf(at).slice(11);
 }
 
 /** Day and time, for what may have been on another day. */
 export function momentOf(at: number): string {
-  const time = new Date(at);
-  const two = (value: number) => String(value).padStart(2, "0");
-  return `${time.getFullYear()}-${two(time.getMonth() + 1)}-${two(time.getDate())} ${clockOf(at)}`;
+  const here = at - new Date(at).getTimezoneOffset() * MINUTE;
+  return new Date(here).toISOString().slice(0, 23).replace("T", " ");
 }
 
 /** Round places on an axis of this length that begins at 0: as many as there is room for, 0 the first. */

@@ -1,7 +1,7 @@
 /** Every event of a session as rows of one height, of which only those in sight are made; time to scale beside them. */
 
 import { useSignal } from "@preact/signals";
-import { useEffect, useLayoutEffect, useRef } from "preact/hooks";
+import { useEffect, useLayoutEffect, useMemo, useRef } from "preact/hooks";
 
 import type { EventLog, Shown } from "./event_log.js";
 import { type Row, summaryOf, toneOf } from "./rows.js";
@@ -19,8 +19,8 @@ export interface TimelineProps {
   readonly log: EventLog;
   readonly shown: Shown;
   readonly turns: Turns;
-  /** Whether a reader begins at the newest; else at the oldest. */
-  readonly isFromEnd: boolean;
+  /** Whether a reader begins at the newest, else at the oldest; not known before all is there that tells it. */
+  readonly isFromEnd: boolean | undefined;
   /** The event whose row is marked. */
   readonly chosen: number | undefined;
   readonly onChoose: (id: number) => void;
@@ -66,9 +66,10 @@ export function Timeline(props: TimelineProps) {
   }, [rowHeight, size.value.height]);
 
   useLayoutEffect(() => {
-    follows.current = isFromEnd;
-    if (!isFromEnd) scroller.current!.scrollTop = 0;
-  }, [shown]);
+    follows.current = isFromEnd !== false;
+    if (!follows.current) scroller.current!.scrollTop = 0;
+    // That a turn ends while it is looked at moves nothing.
+  }, [shown, isFromEnd === undefined]);
 
   useLayoutEffect(() => {
     const element = scroller.current!;
@@ -140,12 +141,10 @@ export function Timeline(props: TimelineProps) {
         longest={longest}
         turn={row?.turn === undefined ? undefined : turns.get(row.turn)?.number}
         isChosen={id === chosen}
-        onChoose={onChoose}
-        onOpen={onOpen}
       />,
     );
   }
-  const active = chosen !== undefined && shown.place(chosen) >= from && shown.place(chosen) < to;
+  const active = chosen !== undefined && rows.some((each) => each.key === chosen);
   return (
     <div class={`inspector-timeline${rowHeight === TALL_ROW ? " narrow" : ""}`}>
       <div
@@ -157,6 +156,12 @@ export function Timeline(props: TimelineProps) {
         aria-activedescendant={active ? `event-${chosen}` : undefined}
         tabIndex={0}
         onKeyDown={onKeyDown}
+        onClick={(event) => {
+          const row = (event.target as Element).closest<HTMLElement>("[data-event]");
+          if (!row) return;
+          onChoose(Number(row.dataset["event"]));
+          onOpen();
+        }}
         onScroll={(event) => {
           const element = event.currentTarget;
           top.value = element.scrollTop;
@@ -211,15 +216,14 @@ interface EventRowProps {
   readonly longest: number;
   readonly turn: number | undefined;
   readonly isChosen: boolean;
-  readonly onChoose: (id: number) => void;
-  readonly onOpen: () => void;
 }
 
-function EventRow({ id, index, row, gap, longest, turn, isChosen, onChoose, onOpen }: EventRowProps) {
-  const choose = () => {
-    onChoose(id);
-    onOpen();
-  };
+/** Made again only if something of it is another: rows in sight are many, and events come often. */
+function EventRow(props: EventRowProps) {
+  return useMemo(() => rowElement(props), Object.values(props));
+}
+
+function rowElement({ id, index, row, gap, longest, turn, isChosen }: EventRowProps) {
   return (
     <div
       class={`inspector-event${row ? ` tone-${toneOf(row.kind)}` : " absent"}${row?.event.late ? " late" : ""}`}
@@ -227,7 +231,7 @@ function EventRow({ id, index, row, gap, longest, turn, isChosen, onChoose, onOp
       role="row"
       aria-rowindex={index + 2}
       aria-selected={isChosen}
-      onClick={choose}
+      data-event={id}
     >
       <span role="gridcell" class="id">
         {id}
@@ -239,7 +243,7 @@ function EventRow({ id, index, row, gap, longest, turn, isChosen, onChoose, onOp
         {gap === undefined ? "" : gap === 0 ? "0" : `+${durationOf(gap)}`}
         {gap !== undefined && gap > 0 && (
           <i
-            class={gap > longest ? "gap-bar over" : "gap-bar"}
+            class={gap > longest ? "gap-bar beyond" : "gap-bar"}
             style={{ width: `${Math.min((gap / longest) * 100, 100).toFixed(1)}%` }}
           />
         )}
@@ -253,7 +257,7 @@ function EventRow({ id, index, row, gap, longest, turn, isChosen, onChoose, onOp
       <span role="gridcell" class="turn">
         {turn === undefined ? "" : `#${turn}`}
       </span>
-      <span role="gridcell" class="author">
+      <span role="gridcell" class="by">
         {row?.event.author}
       </span>
     </div>
@@ -274,17 +278,10 @@ interface StripProps {
 }
 
 /** How dense events are in time. A click goes there; by the keyboard the rows themselves do. */
-function Strip({ log, shown, turns, from, to, onFind }: StripProps) {
+function Strip({ log, shown, turns, version, from, to, onFind }: StripProps) {
   const place = useRef<HTMLDivElement>(null);
-  const scale = scaleOfShown(log, shown, turns);
+  const { scale, counts } = useMemo(() => densityOf(log, shown, turns), [log, shown, turns, version]);
   if (!scale) return <div class="inspector-strip" />;
-  const counts: number[] = [];
-  let before = shown.countBefore(scale.from);
-  for (let bin = 1; bin <= STRIP_BINS; bin++) {
-    const upto = bin === STRIP_BINS ? shown.countBefore(Infinity) : shown.countBefore(scale.at(bin / STRIP_BINS));
-    counts.push(upto - before);
-    before = upto;
-  }
   const most = Math.log1p(Math.max(...counts, 1));
   const seen = from !== undefined && to !== undefined ? [scale.place(from), scale.place(to)] : undefined;
   return (
@@ -292,7 +289,7 @@ function Strip({ log, shown, turns, from, to, onFind }: StripProps) {
       class="inspector-strip"
       ref={place}
       aria-hidden="true"
-      title="Time to scale, and how dense events are in it. Click to go there."
+      title="Time to scale. Click to go there."
       onClick={(event) => {
         const box = place.current!.getBoundingClientRect();
         onFind(scale.at((event.clientY - box.top) / box.height));
@@ -337,13 +334,22 @@ function Strip({ log, shown, turns, from, to, onFind }: StripProps) {
   );
 }
 
-function scaleOfShown(log: EventLog, shown: Shown, turns: Turns): Scale | undefined {
+/** The scale of what is shown, and how many events are in each part of it. */
+function densityOf(log: EventLog, shown: Shown, turns: Turns): { scale?: Scale; counts: number[] } {
+  const counts: number[] = [];
   const first = log.at(shown.id(0) ?? 0);
   const last = log.at(shown.id(shown.length - 1) ?? 0);
-  if (!first || !last) return undefined;
+  if (!first || !last) return { counts };
   const busy = [...turns.values()].flatMap((each) => {
     const from = each.queuedAt ?? each.startedAt;
     return from === undefined ? [] : [{ from, to: each.endedAt ?? last.at }];
   });
-  return scaleOf(first.at, last.at, busy);
+  const scale = scaleOf(first.at, last.at, busy);
+  let before = shown.countBefore(scale.from);
+  for (let bin = 1; bin <= STRIP_BINS; bin++) {
+    const upto = shown.countBefore(bin === STRIP_BINS ? Infinity : scale.at(bin / STRIP_BINS));
+    counts.push(upto - before);
+    before = upto;
+  }
+  return { scale, counts };
 }

@@ -1,5 +1,7 @@
 /** The turns of a session, the newest first, each with its length to scale. */
 
+import { useMemo } from "preact/hooks";
+
 import { hrefOf } from "../route.js";
 import { durationOf, momentOf } from "./time.js";
 import type { TurnEntry, Turns } from "./turns.js";
@@ -26,31 +28,76 @@ export function TurnList({ sessionId, turns, chosen, now }: TurnListProps) {
       </a>
       <ol>
         {entries.map((each) => (
-          <li key={each.promptId}>
-            <a
-              class="inspector-turn"
-              href={hrefOf({ at: "inspector", sessionId, turn: each.promptId })}
-              aria-current={chosen === each.promptId ? "true" : undefined}
-              title={momentOf(each.queuedAt ?? each.startedAt ?? 0)}
-            >
-              <span class="number">#{each.number}</span>
-              <span class="text">{each.byAgent ? "begun by the agent" : each.text || "…"}</span>
-              <span class={`end ${toneOf(each)}`}>{each.end.replaceAll("_", " ")}</span>
-              <span class="length">{durationOf(lengthOf(each, now))}</span>
-              <TurnBar entry={each} longest={longest} now={now} />
-            </a>
-          </li>
+          <TurnItem
+            key={each.promptId}
+            sessionId={sessionId}
+            entry={each}
+            longest={longest}
+            now={each.endedAt === undefined ? now : each.endedAt}
+            isChosen={chosen === each.promptId}
+          />
         ))}
       </ol>
     </nav>
   );
 }
 
+interface TurnItemProps {
+  readonly sessionId: string;
+  readonly entry: TurnEntry;
+  readonly longest: number;
+  readonly now: number;
+  readonly isChosen: boolean;
+}
+
+/** Made again only if something of it is another: a session may have thousands. */
+function TurnItem(props: TurnItemProps) {
+  return useMemo(() => itemElement(props), Object.values(props));
+}
+
+function itemElement({ sessionId, entry, longest, now, isChosen }: TurnItemProps) {
+  return (
+    <li>
+      <a
+        class="inspector-turn"
+        href={hrefOf({ at: "inspector", sessionId, turn: entry.promptId })}
+        aria-current={isChosen ? "true" : undefined}
+        title={momentOf(entry.queuedAt ?? entry.startedAt ?? 0)}
+      >
+        <span class="number">#{entry.number}</span>
+        <span class="text">{textOf(entry)}</span>
+        <span class={`end ${toneOf(entry)}`}>{endOf(entry)}</span>
+        <span class="length">{durationOf(lengthOf(entry, now))}</span>
+        <TurnBar entry={entry} longest={longest} now={now} />
+      </a>
+    </li>
+  );
+}
+
+/** What a turn is about, in a line above its picture. */
+export function TurnHeading({ entry }: { readonly entry: TurnEntry }) {
+  return (
+    <h3 class="inspector-heading">
+      <span class="soft">#{entry.number}</span>
+      <span class="text">{textOf(entry)}</span>
+      <span class={`end ${toneOf(entry)}`}>{endOf(entry)}</span>
+    </h3>
+  );
+}
+
+function textOf(entry: TurnEntry): string {
+  return entry.byAgent ? "begun by the agent" : entry.text || "…";
+}
+
+function endOf(entry: TurnEntry): string {
+  return entry.end.replaceAll("_", " ");
+}
+
 function TurnBar({ entry, longest, now }: { entry: TurnEntry; longest: number; now: number }) {
   const total = lengthOf(entry, now);
-  const waited = Math.min((entry.startedAt ?? entry.endedAt ?? now) - (entry.queuedAt ?? entry.startedAt ?? now), total);
+  const waited = Math.min(lengthOf({ ...entry, endedAt: entry.startedAt ?? entry.endedAt }, now), total);
   // What took next to no time is seen all the same.
-  const share = (ms: number) => `${(ms > 0 ? Math.max((ms / longest) * 100, 0.6) : 0).toFixed(2)}%`;
+  const share = (ms: number) => `${ms && Math.max((ms / longest) * 100, 0.6)}%`;
   return (
     <svg class="inspector-spark" width="100%" height="4" aria-hidden="true">
       <rect class="waited" width={share(waited)} height="4" />
@@ -64,7 +111,7 @@ function lengthOf(entry: TurnEntry, now: number): number {
   return Math.max((entry.endedAt ?? now) - from, 0);
 }
 
-export function toneOf(entry: TurnEntry): "bad" | "warn" | "good" | "info" {
+function toneOf(entry: TurnEntry): "bad" | "warn" | "good" | "info" {
   if (entry.isError) return "bad";
   if (entry.endedAt === undefined) return entry.end === "requires_action" ? "warn" : "info";
   return entry.end === "end_turn" ? "good" : "warn";

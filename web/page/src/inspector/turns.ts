@@ -62,7 +62,7 @@ type Said = Readonly<Record<string, unknown>>;
 function changeOf(kind: string, data: Said, at: number): Partial<TurnEntry> | undefined {
   switch (kind) {
     case "prompt_accepted":
-      return { queuedAt: at, end: "queued" };
+      return { queuedAt: at, end: "queued", ...("content" in data ? { text: wordsOf(data["content"]) } : {}) };
     case "pending_prompt_added":
     case "pending_prompt_updated": {
       const text = wordOf(data["text"]);

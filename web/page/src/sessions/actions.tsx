@@ -3,7 +3,7 @@
 import { signal } from "@preact/signals";
 
 import { copy } from "../frame/copy.js";
-import { closeDialog, confirmFirst, openDialog } from "../frame/dialog.js";
+import { confirmFirst, openDialog } from "../frame/dialog.js";
 import type { MenuItem } from "../frame/menu.js";
 import { tell, tellError } from "../frame/toasts.js";
 import { go } from "../route.js";
@@ -76,7 +76,6 @@ export async function done(asked: Promise<unknown>): Promise<boolean> {
     await asked;
     return true;
   } catch (error) {
-    closeDialog();
     tellError(error);
     return false;
   }

@@ -107,7 +107,7 @@ export function BadgePill({ listed }: { readonly listed: ListedSession }) {
   return (
     <span class={`badge ${tone}`} title={why}>
       <BadgeShape badge={listed.badge} />
-      {badgeWords(listed)}
+      <span class="badge-words">{badgeWords(listed)}</span>
     </span>
   );
 }

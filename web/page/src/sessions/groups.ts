@@ -4,8 +4,11 @@ import type { Badge, ListedSession } from "../state/session_list.js";
 
 /** Words of the agent or the user that a search found. */
 export interface FoundWords {
-  readonly role?: string;
+  /** `user`, `agent` or `tool`. */
+  readonly role: string;
   readonly snippet: string;
+  /** Where in the snippet each word begins and ends. */
+  readonly marks?: readonly (readonly [number, number])[];
 }
 
 export type Row =
@@ -66,13 +69,39 @@ function nameOf(then: Date, day: number): string {
   return then.toLocaleDateString("en-GB", { month: "long", year: "numeric" });
 }
 
+// -- what a search found -------------------------------------------------------------------------------------
+
+export interface MarkedPart {
+  readonly text: string;
+  readonly isMarked: boolean;
+}
+
+/** How much of what was said is shown before the first word that was found. */
+const BEFORE = 24;
+
 /** A text cut where words of a search are, so that they can be marked. */
-export function markedParts(text: string, search: string): { readonly text: string; readonly isMarked: boolean }[] {
+export function markedParts(text: string, search: string): MarkedPart[] {
   const words = search.split(/\s+/).filter(Boolean);
   if (!words.length) return [{ text, isMarked: false }];
-  const any = new RegExp(`(${words.map((each) => each.replace(/[.*+?^${}()|[\]\\]/g, "\\$&")).join("|")})`, "giu");
-  return text
-    .split(any)
-    .map((part, index) => ({ text: part, isMarked: index % 2 === 1 }))
-    .filter((part) => part.text);
+  const any = new RegExp(words.map((each) => each.replace(/[.*+?^${}()|[\]\\]/g, "\\$&")).join("|"), "giu");
+  return partsAt(text, [...text.matchAll(any)].map(({ 0: word, index }) => [index, index + word.length]));
+}
+
+/** What was said, from a little before the first word that was found, in one line. */
+export function foundParts({ snippet, marks = [] }: FoundWords): MarkedPart[] {
+  const parts = partsAt(snippet.replace(/\s/g, " "), marks);
+  const [first, ...rest] = parts;
+  if (!first || first.isMarked || !rest.length || first.text.length <= BEFORE + 2) return parts;
+  return [{ text: `… ${first.text.slice(-BEFORE).replace(/^\S*\s/, "")}`, isMarked: false }, ...rest];
+}
+
+function partsAt(text: string, marks: readonly (readonly [number, number])[]): MarkedPart[] {
+  const parts: MarkedPart[] = [];
+  let at = 0;
+  for (const [from, to] of marks) {
+    parts.push({ text: text.slice(at, from), isMarked: false }, { text: text.slice(from, to), isMarked: true });
+    at = to;
+  }
+  parts.push({ text: text.slice(at), isMarked: false });
+  return parts.filter((part) => part.text);
 }

@@ -1,15 +1,14 @@
 /** Everything that waits for an answer, of all sessions, in one place. */
 
-import type { PermissionOption } from "@turnwire/client";
-
+import { FormCard } from "../content/elicitation.js";
+import { PermissionCard } from "../content/permission.js";
 import { Icon } from "../frame/icon.js";
-import { questionOf } from "../frame/notes.js";
 import { canNotify, isNotified, setNotified } from "../frame/notifications.js";
 import { ago, moment, now } from "../frame/time.js";
+import { tellError } from "../frame/toasts.js";
 import { hrefOf } from "../route.js";
 import { type Daemon, mayControl } from "../state/daemon.js";
 import type { Asked, Inbox } from "../state/inbox.js";
-import { done } from "./actions.js";
 import { titleOf } from "./badge.js";
 
 export function InboxPane({ daemon, inbox }: { readonly daemon: Daemon; readonly inbox: Inbox }) {
@@ -32,15 +31,7 @@ export function InboxPane({ daemon, inbox }: { readonly daemon: Daemon; readonly
     <ul class="inbox" aria-live="polite" aria-relevant="additions">
       {asked.map((each) => (
         <li key={`${each.sessionId}/${each.request.requestId}`}>
-          <header class="inbox-head">
-            <a href={hrefOf({ at: "session", sessionId: each.sessionId })}>{titleOf(each)}</a>
-            {each.at > 0 && (
-              <time class="soft small" title={moment(each.at)}>
-                {ago(each.at, now.value)}
-              </time>
-            )}
-          </header>
-          <AskedCard asked={each} mayAnswer={mayControl(daemon.caller)} onAnswer={(answer) => void done(inbox.answer(each, answer))} />
+          <AskedCard asked={each} mayAnswer={mayControl(daemon.caller)} inbox={inbox} />
         </li>
       ))}
     </ul>
@@ -50,24 +41,38 @@ export function InboxPane({ daemon, inbox }: { readonly daemon: Daemon; readonly
 interface CardProps {
   readonly asked: Asked;
   readonly mayAnswer: boolean;
-  readonly onAnswer: (answer: object) => void;
+  readonly inbox: Inbox;
 }
 
-function AskedCard({ asked, mayAnswer, onAnswer }: CardProps) {
-  const { request } = asked;
-  const select = ({ optionId }: PermissionOption) => onAnswer({ outcome: { outcome: "selected", optionId } });
-  return (
-    <div class="inbox-card">
-      <p>{questionOf(request)}</p>
-      {mayAnswer && (
-        <div class="inbox-options">
-          {request.options?.map((each) => (
-            <button type="button" class="button" key={each.optionId} onClick={() => select(each)}>
-              {each.name ?? each.optionId}
-            </button>
-          ))}
-        </div>
+/** The card goes when the daemon says that the request is over, not when it was answered here. */
+function AskedCard({ asked, mayAnswer, inbox }: CardProps) {
+  const { request, sessionId, at } = asked;
+  const answer = (body: object) =>
+    inbox.answer(asked, body).catch((error: unknown) => {
+      tellError(error);
+      throw error;
+    });
+  const from = (
+    <span class="inbox-from">
+      <a href={hrefOf({ at: "session", sessionId })}>{titleOf(asked)}</a>
+      {at > 0 && (
+        <time class="soft" title={moment(at)}>
+          {ago(at, now.value)}
+        </time>
       )}
-    </div>
+    </span>
+  );
+  if (request.method !== "session/request_permission") {
+    return (
+      <FormCard request={request} mayAnswer={mayAnswer} onAnswer={(given) => answer({ answer: given })}>
+        {from}
+      </FormCard>
+    );
+  }
+  const select = (optionId: string) => answer({ outcome: { outcome: "selected", optionId } });
+  return (
+    <PermissionCard request={request} mayAnswer={mayAnswer} onAnswer={select}>
+      {from}
+    </PermissionCard>
   );
 }

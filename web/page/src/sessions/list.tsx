@@ -15,7 +15,7 @@ import type { Daemon } from "../state/daemon.js";
 import { type ListedSession, type SessionList, badgeOf } from "../state/session_list.js";
 import { renaming, sessionActions } from "./actions.js";
 import { BADGES, BadgeShape, badgeWords, folderOf, titleOf } from "./badge.js";
-import { type FoundWords, type Row, markedParts, rowsOf } from "./groups.js";
+import { type FoundWords, type MarkedPart, type Row, foundParts, markedParts, rowsOf } from "./groups.js";
 import type { SessionSearch } from "./search.js";
 import { TitleField } from "./title_field.js";
 
@@ -26,6 +26,9 @@ const FOUND = 1.25;
 const MOST_FOUND = 2;
 /** Rows beyond what is seen, in pixels, so that scrolling shows no holes. */
 const BEYOND = 300;
+
+/** Who said what was found. */
+const WHO: Readonly<Record<string, string>> = { user: "You", agent: "Agent", tool: "Tool" };
 
 /** What agents are called, by name; empty if there is one only, which then need not be named. */
 export type AgentLabels = ReadonlyMap<string, string>;
@@ -66,7 +69,7 @@ export function SessionRows({ daemon, rows, words, labels }: RowsProps) {
   const rem = useMemo(() => Number.parseFloat(getComputedStyle(document.documentElement).fontSize) || 16, []);
   const all = rows.value;
   const tops = useMemo(() => topsOf(all, rem), [all, rem]);
-  const places = useMemo(() => sessionPlaces(all), [all]);
+  const { places, placeOf } = useMemo(() => sessionPlaces(all), [all]);
   const shown = route.value;
   const shownId = "sessionId" in shown ? shown.sessionId : undefined;
 
@@ -88,8 +91,6 @@ export function SessionRows({ daemon, rows, words, labels }: RowsProps) {
     const row = all[places[place] ?? -1];
     return row?.row === "session" ? row.listed.entry.sessionId : undefined;
   };
-  const placeOf = (sessionId: string | undefined) =>
-    places.findIndex((each) => (all[each] as Row & { row: "session" }).listed.entry.sessionId === sessionId);
   /** The one that the Tab key reaches. */
   const reachable = placeOf(focused.value) >= 0 ? focused.value : placeOf(shownId) >= 0 ? shownId : idAt(0);
 
@@ -170,7 +171,7 @@ export function SessionRows({ daemon, rows, words, labels }: RowsProps) {
             );
           }
           const { sessionId } = row.listed.entry;
-          const place = places.indexOf(index);
+          const place = placeOf(sessionId);
           return (
             <li class="session-row" style={at} key={sessionId} aria-setsize={places.length} aria-posinset={place + 1}>
               <SessionRow
@@ -226,22 +227,37 @@ function SessionRow({ daemon, listed, found, words, label, isShown, isReachable,
       >
         <BadgeShape badge={badge} />
         <span class={entry.title ? "row-title" : "row-title unnamed"} title={title}>
-          <Marked text={title} words={words} />
+          {words ? <Marked parts={markedParts(title, words)} /> : title}
         </span>
         <time class="row-time" dateTime={entry.updatedAt} title={moment(updated)}>
           {ago(updated, now.value)}
         </time>
         <span class="row-about">
-          <span class={badge === "idle" ? "unseen" : `row-badge ${BADGES[badge].tone}`} title={BADGES[badge].why}>
-            {badgeWords(listed)}
+          {badge !== "idle" && (
+            <span class={`row-badge ${BADGES[badge].tone}`} title={BADGES[badge].why}>
+              {badgeWords(listed)}
+            </span>
+          )}
+          <span title={entry.cwd}>
+            {badge !== "idle" && <Dot />}
+            {entry.archived && (
+              <>
+                Archived
+                <Dot />
+              </>
+            )}
+            {label !== undefined && (
+              <>
+                {label}
+                <Dot />
+              </>
+            )}
+            {folderOf(entry.cwd)}
           </span>
-          {entry.archived && <span>Archived</span>}
-          {label !== undefined && <span>{label}</span>}
-          <span title={entry.cwd}>{folderOf(entry.cwd)}</span>
         </span>
         {found.map((each, index) => (
           <span class="row-found" key={index}>
-            <Marked text={each.snippet} words={words} />
+            {WHO[each.role] ?? each.role}: <Marked parts={foundParts(each)} />
           </span>
         ))}
       </a>
@@ -260,11 +276,15 @@ function SessionRow({ daemon, listed, found, words, label, isShown, isReachable,
   );
 }
 
-function Marked({ text, words }: { readonly text: string; readonly words: string }) {
-  if (!words) return <>{text}</>;
+/** Between two things that are told of a session. */
+function Dot() {
+  return <span class="dot"> · </span>;
+}
+
+function Marked({ parts }: { readonly parts: readonly MarkedPart[] }) {
   return (
     <>
-      {markedParts(text, words).map((part, index) =>
+      {parts.map((part, index) =>
         part.isMarked ? <mark key={index}>{part.text}</mark> : <span key={index}>{part.text}</span>,
       )}
     </>
@@ -281,11 +301,16 @@ function topsOf(rows: readonly Row[], rem: number): Float64Array {
   return tops;
 }
 
-/** Which rows are sessions. */
-function sessionPlaces(rows: readonly Row[]): number[] {
+/** Which rows are sessions, and at which place among them each is; -1 if it is not there. */
+function sessionPlaces(rows: readonly Row[]) {
   const places: number[] = [];
-  for (const [index, row] of rows.entries()) if (row.row === "session") places.push(index);
-  return places;
+  const byId = new Map<string | undefined, number>();
+  for (const [index, row] of rows.entries()) {
+    if (row.row !== "session") continue;
+    byId.set(row.listed.entry.sessionId, places.length);
+    places.push(index);
+  }
+  return { places, placeOf: (sessionId: string | undefined) => byId.get(sessionId) ?? -1 };
 }
 
 /** The first row that reaches below `top`. */

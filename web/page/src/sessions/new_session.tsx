@@ -6,7 +6,7 @@ import { useEffect, useId } from "preact/hooks";
 
 import { Dialog, closeDialog, openDialog } from "../frame/dialog.js";
 import { keepText, keptText } from "../frame/kept.js";
-import { tellError, wordsOf } from "../frame/toasts.js";
+import { sentence, tellError, wordsOf } from "../frame/toasts.js";
 import { go } from "../route.js";
 import { type Daemon, mayControl } from "../state/daemon.js";
 
@@ -66,7 +66,7 @@ export function NewSessionForm({ daemon }: { readonly daemon: Daemon }) {
     try {
       const cwd = folder.value.trim();
       const name = title.value.trim();
-      const session = await daemon.client.create({
+      const { sessionId } = await daemon.client.open({
         ...(cwd ? { cwd } : {}),
         ...(agent.value ? { agent: agent.value } : {}),
         ...(name ? { title: name } : {}),
@@ -75,9 +75,8 @@ export function NewSessionForm({ daemon }: { readonly daemon: Daemon }) {
       keepText("new.folder", cwd);
       const said = prompt.value;
       closeDialog();
-      go({ at: "session", sessionId: session.sessionId });
-      if (said.trim()) await session.submit(said).catch(tellError);
-      session.leave();
+      go({ at: "session", sessionId });
+      if (said.trim()) await daemon.client.session(sessionId).submit(said).catch(tellError);
     } catch (error) {
       problem.value = wordsOf(error);
     } finally {
@@ -161,7 +160,7 @@ export function NewSessionForm({ daemon }: { readonly daemon: Daemon }) {
           <input id={`${id}t`} class="field" value={title} onInput={(event) => (title.value = event.currentTarget.value)} />
         </div>
       </div>
-      {chosen?.why && <p class="soft small">{chosen.why}</p>}
+      {chosen?.why && <p class="soft small">{sentence(chosen.why)}</p>}
       {problem.value && (
         <p class="problem" role="alert">
           {problem.value}

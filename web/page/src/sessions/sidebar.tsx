@@ -80,14 +80,7 @@ export function Sidebar({ place, daemon, list, search, children, onWanted }: Sid
           </button>
         )}
       </div>
-      {isArchive && !words && (
-        <div class="side-note">
-          <span>Archived sessions</span>
-          <button type="button" class="button plain" onClick={() => (list.archived.value = false)}>
-            Back
-          </button>
-        </div>
-      )}
+      {isArchive && !words && <p class="side-note">Archived sessions</p>}
       {rows.value.length > 0 ? (
         <SessionRows daemon={daemon} rows={rows} words={words} labels={labels.value} />
       ) : (
@@ -102,12 +95,10 @@ export function Sidebar({ place, daemon, list, search, children, onWanted }: Sid
             Show more
           </button>
         ) : (
-          !isArchive && (
-            <button type="button" class="button plain" onClick={() => (list.archived.value = true)}>
-              <Icon name="archive" />
-              Archived
-            </button>
-          )
+          <button type="button" class="button plain" onClick={() => (list.archived.value = !isArchive)}>
+            <Icon name={isArchive ? "back" : "archive"} />
+            {isArchive ? "Back to the list" : "Archived"}
+          </button>
         )}
         {daemon.caller.role === "observer" && (
           <span class="badge" title="You can read everything here and change nothing.">

@@ -8,7 +8,7 @@
  */
 
 import { type ReadonlySignal, batch, signal } from "@preact/signals";
-import { type AnswerReceipt, type AnyEvent, type PermissionMembers, type Session, SessionNotFound } from "@turnwire/client";
+import { type AnyEvent, type PermissionMembers, type SessionCalls, SessionNotFound } from "@turnwire/client";
 import { type Answered, type Item, SessionView } from "@turnwire/client/view";
 
 import type { Daemon, Hearing } from "./daemon.js";
@@ -35,16 +35,20 @@ export class ConversationState {
   readonly #growing = signal(-1);
   /** The place of the item that the agent may be adding to; -1 if there is none. */
   readonly growing: ReadonlySignal<number> = this.#growing;
+  readonly #askedCalls = signal<ReadonlySet<string>>(new Set());
+  /** The tool calls that open requests are about. */
+  readonly askedCalls: ReadonlySignal<ReadonlySet<string>> = this.#askedCalls;
   /** Requests that were answered in this tab. */
   readonly answeredHere = new Set<string>();
   /** Another number whenever something besides the items may have changed. */
   readonly #version = signal(0);
 
+  /** To act on it. */
+  readonly session: SessionCalls;
   readonly #hearing: Hearing;
   readonly #stopMissed: () => void;
   readonly #frame = new PerFrame(() => this.#apply());
   #view: SessionView | undefined;
-  #session: Session | undefined;
   readonly #requests = new Map<string, PermissionMembers>();
   #waiting: AnyEvent[] = [];
   /** Counts readings, so that one that was overtaken is dropped. */
@@ -55,6 +59,7 @@ export class ConversationState {
     private readonly daemon: Daemon,
     readonly sessionId: string,
   ) {
+    this.session = daemon.client.session(sessionId);
     this.#hearing = daemon.feed.session(sessionId, (events) => this.#hear(events));
     this.#stopMissed = daemon.feed.missed((missed) => {
       if (missed === undefined || missed === sessionId) void this.#read();
@@ -76,16 +81,9 @@ export class ConversationState {
     });
   }
 
-  /** The session to act on. */
-  async session(): Promise<Session> {
-    this.#session ??= await this.daemon.client.attach(this.sessionId);
-    return this.#session;
-  }
-
   /** Answer a request, as the daemon takes it. Gives whether this answer counts. */
   async answer(request: PermissionMembers, body: object): Promise<boolean> {
-    const path = `/session/${encodeURIComponent(this.sessionId)}/permissions/${encodeURIComponent(request.requestId)}`;
-    const receipt = await this.daemon.client.request<AnswerReceipt>("POST", path, body, { repeatable: true });
+    const receipt = await this.session.reply(request.requestId, body);
     if (receipt.won) this.answeredHere.add(request.requestId);
     return receipt.won;
   }
@@ -188,6 +186,9 @@ export class ConversationState {
   /** Requests that are open now. When one is closed, what it asked is still known. */
   #seen(view: SessionView): void {
     for (const each of view.permissions) this.#requests.set(each.requestId, each);
+    const asked = new Set(view.permissions.flatMap((each) => toolCallOf(each) ?? []));
+    const known = this.#askedCalls.peek();
+    if (asked.size !== known.size || [...asked].some((each) => !known.has(each))) this.#askedCalls.value = asked;
   }
 
   #show(view: SessionView): void {
@@ -200,3 +201,12 @@ export class ConversationState {
     }
   }
 }
+
+/** The id of the tool call that a request is about, in the words of ACP v1 or v2. */
+export function toolCallOf(request: PermissionMembers): string | undefined {
+  const params = (request.params ?? {}) as { readonly toolCall?: Told; readonly subject?: { readonly toolCall?: Told } };
+  const { toolCallId } = request.toolCall ?? params.toolCall ?? params.subject?.toolCall ?? {};
+  return typeof toolCallId === "string" ? toolCallId : undefined;
+}
+
+type Told = { readonly toolCallId?: unknown };

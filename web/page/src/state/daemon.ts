@@ -1,17 +1,7 @@
 /** The daemon as every part of the page has it: its client, who we are there, and the one stream of all events. */
 
 import type { ReadonlySignal } from "@preact/signals";
-import type { AnyEvent, Client } from "@turnwire/client";
-
-/** What a role may do; the daemon refuses the rest, so the page does not offer it. */
-export type Role = "observer" | "controller" | "owner";
-
-export interface Caller {
-  readonly name: string;
-  readonly role: Role;
-  /** The one session that it may see. */
-  readonly sessionId?: string;
-}
+import type { AnyEvent, Caller, DaemonCalls } from "@turnwire/client";
 
 /** Whether news arrives; `refused` if the login is over. */
 export type Link = "connecting" | "open" | "lost" | "refused";
@@ -38,7 +28,7 @@ export interface Feed {
 }
 
 export interface Daemon {
-  readonly client: Client;
+  readonly client: DaemonCalls;
   readonly caller: Caller;
   readonly feed: Feed;
 }

@@ -9,7 +9,8 @@
  *   T4  A tab that is gone is forgotten, also if it could not say so.
  */
 
-import { type AnyEvent, type Client, type ConnectOptions, Unauthenticated, connect } from "@turnwire/client";
+import type { AnyEvent } from "@turnwire/client";
+import { EventReader, type ReaderOptions, Unauthenticated } from "@turnwire/client/reader";
 
 import type { Link } from "./daemon.js";
 import type { ToReader, ToTab } from "./feed_words.js";
@@ -23,8 +24,7 @@ const CHUNKS = new Set([
 ]);
 const AGAIN_MS = 2_000;
 
-/** What is used of a client. */
-export type Stream = Pick<Client, "events" | "reconnect" | "close">;
+export type Stream = Pick<EventReader, "events" | "reconnect" | "close">;
 
 interface Tab {
   readonly tell: (words: ToTab) => void;
@@ -35,12 +35,15 @@ interface Tab {
 export class FeedReader {
   readonly #tabs = new Set<Tab>();
   #link: Link = "connecting";
-  #client: Stream | undefined;
+  #stream: Stream | undefined;
   #isReading = false;
   /** The stream has been opened once; from then on its cursor makes it whole. */
   #hasBegun = false;
 
-  constructor(private readonly reach: (base: string, options: ConnectOptions) => Promise<Stream> = connect) {}
+  constructor(
+    private readonly reach: (base: string, options: ReaderOptions) => Stream = (base, options) =>
+      new EventReader(base, options),
+  ) {}
 
   /** A new tab. Gives what takes its words. */
   join(tell: (words: ToTab) => void): (words: ToReader) => void {
@@ -62,7 +65,7 @@ export class FeedReader {
         tab.tell({ say: "wanted", number: words.number });
         break;
       case "wake":
-        this.#client?.reconnect();
+        this.#stream?.reconnect();
         break;
       case "bye":
         this.#tabs.delete(tab);
@@ -86,9 +89,9 @@ export class FeedReader {
       while (this.#tabs.size) {
         try {
           const onConnection = ({ state }: { readonly state: "open" | "lost" }) => this.#say(state);
-          this.#client = await this.reach(base, { acp: "agent", reconnectMs: Infinity, onConnection });
+          this.#stream = this.reach(base, { acp: "agent", onConnection });
           const after: { readonly after?: string } = place === undefined ? {} : { after: place };
-          for await (const batch of this.#client.events(after)) {
+          for await (const batch of this.#stream.events(after)) {
             place = batch.place;
             this.#begin();
             if (batch.events.length) this.#pass(batch.events);
@@ -103,7 +106,7 @@ export class FeedReader {
           this.#say("lost");
           await new Promise((resolve) => setTimeout(resolve, AGAIN_MS));
         } finally {
-          this.#client?.close();
+          this.#stream?.close();
         }
       }
     } finally {

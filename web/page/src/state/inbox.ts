@@ -43,8 +43,7 @@ export class Inbox {
 
   /** Answer as the daemon takes it: `{outcome}` of a permission request, `{answer}` of a form. */
   async answer(asked: Pick<Asked, "sessionId" | "request">, body: object): Promise<void> {
-    const path = `/session/${encodeURIComponent(asked.sessionId)}/permissions/${encodeURIComponent(asked.request.requestId)}`;
-    await this.daemon.client.request("POST", path, body, { repeatable: true });
+    await this.daemon.client.session(asked.sessionId).reply(asked.request.requestId, body);
   }
 
   #hear(events: readonly AnyEvent[]): void {
@@ -72,13 +71,15 @@ export class Inbox {
     const asked = performance.now();
     try {
       const path = `/session/${encodeURIComponent(sessionId)}/permissions?acp=agent`;
-      const answer = await this.daemon.client.request<{ permissions: PermissionMembers[] }>("GET", path);
+      const answer = await this.daemon.client.request<{ permissions: (PermissionMembers & { at: number })[] }>("GET", path);
       const listed = new Set(answer.permissions.map((each) => keyOf(sessionId, each.requestId)));
       for (const [key, open] of this.#open.peek()) {
         // One that came meanwhile is newer than the list.
         if (open.sessionId === sessionId && open.heard < asked && !listed.has(key)) this.#remove(key);
       }
-      for (const request of answer.permissions) this.#add({ sessionId, request, at: 0, heard: performance.now() });
+      for (const request of answer.permissions) {
+        this.#add({ sessionId, request, at: request.at, heard: performance.now() });
+      }
     } catch (error) {
       // If the daemon is away, the list is read anew when it is back.
       if (!(error instanceof TurnwireError)) throw error;

@@ -1,0 +1,468 @@
+"""Search behind a log: S1 to S4 of `turnwire.server.daemon.search`, and where in a text the words are."""
+
+from __future__ import annotations
+
+import re
+import sqlite3
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from msgspec import Raw
+from msgspec.json import encode as to_json
+
+from turnwire.core import events as ev
+from turnwire.core.codec import encode
+from turnwire.ids import Epoch, MessageId, PermissionId, PromptId, SessionId
+from turnwire.limits import Limits
+from turnwire.log import EventLog, MemoryEventLog
+from turnwire.runtime.clock import SystemClock
+from turnwire.runtime.folds import KeptViews
+from turnwire.server.daemon import search as module
+from turnwire.server.daemon.search import FAILED_S, Search, fold, open_search, snippet
+from turnwire.server.daemon.text_index import TextIndex
+from turnwire.testing.patience import WAIT_S
+
+pytestmark = pytest.mark.anyio
+
+ONE, TWO = SessionId("one"), SessionId("two")
+TURN = PromptId("p1")
+LIMITS = Limits(page_events=16)
+
+
+class Hurried(SystemClock):
+    """Nobody waits."""
+
+    def __init__(self) -> None:
+        self.slept: list[float] = []
+
+    async def sleep(self, seconds: float) -> None:
+        self.slept.append(seconds)
+        await anyio.lowlevel.checkpoint()
+
+
+def created(session_id: SessionId, title: str | None = None) -> ev.AnyEvent:
+    return ev.SessionCreated(at=1, session_id=session_id, cwd="/work/There", title=title)
+
+
+def asked(text: str, prompt_id: PromptId = TURN) -> ev.AnyEvent:
+    content = Raw(to_json([{"type": "text", "text": text}]))
+    return ev.UserMessage(at=1, prompt_id=prompt_id, message_id=MessageId(f"m-{prompt_id}"), content=content)
+
+
+def update(kind: str, prompt_id: PromptId | None = TURN, **members: Any) -> ev.AnyEvent:
+    body = Raw(to_json({"sessionUpdate": kind, **members}))
+    return ev.SessionUpdated(at=1, kind=kind, update=body, prompt_id=prompt_id)
+
+
+def chunk(text: str, kind: str = "agent_message_chunk", **members: Any) -> ev.AnyEvent:
+    return update(kind, content={"type": "text", "text": text}, **members)
+
+
+def ended(prompt_id: PromptId = TURN) -> ev.AnyEvent:
+    return ev.TurnCompleted(at=1, prompt_id=prompt_id, stop_reason="end_turn", ending=ev.Ending.RESPONSE)
+
+
+class World:
+    """A log, and a search over it that may end and come again."""
+
+    def __init__(self, path: Path | None = None) -> None:
+        self.log: EventLog = MemoryEventLog()
+        self.path = path
+        self.clock = Hurried()
+        self.search: Search | None = None
+        self._prompts: set[tuple[SessionId, PromptId]] = set()
+
+    @asynccontextmanager
+    async def searching(self) -> AsyncGenerator[Search]:
+        async with AsyncExitStack() as stack:
+            stack.enter_context(anyio.fail_after(WAIT_S))
+            search = await stack.enter_async_context(open_search(self.path, self.log, self.clock, LIMITS))
+            tasks = await stack.enter_async_context(anyio.create_task_group())
+            stack.callback(tasks.cancel_scope.cancel)
+            tasks.start_soon(search.run, KeptViews(self.log, LIMITS))
+            self.search = search
+            yield search
+            self.search = None
+
+    async def happen(self, session_id: SessionId, *events: ev.AnyEvent) -> None:
+        """They are in the log, and whoever watches is told."""
+        known = {each.session_id: each.head for each in await self.log.sessions()}
+        if session_id not in known:
+            await self.log.create(session_id)
+        events = tuple(each for event in events for each in self._accepted(session_id, event))
+        bodies = [encode(each) for each in events]
+        expected = known.get(session_id, 0)
+        await self.log.append(session_id, bodies, expected=expected, unsettled=False, durable=False)
+        if self.search is not None:
+            self.search.take(session_id, events)
+
+    def _accepted(self, session_id: SessionId, event: ev.AnyEvent) -> list[ev.AnyEvent]:
+        """What is asked was accepted before, once."""
+        if not isinstance(event, ev.UserMessage) or (session_id, event.prompt_id) in self._prompts:
+            return [event]
+        self._prompts.add((session_id, event.prompt_id))
+        return [ev.PromptAccepted(at=1, prompt_id=event.prompt_id, after_offset=0), event]
+
+
+async def said(search: Search, *words: str) -> set[SessionId]:
+    await search.settled()
+    found = await search.candidates(words)
+    assert found is not None
+    return found.said
+
+
+async def test_prompts_messages_and_titles_of_tools_are_found_and_thoughts_and_output_are_not() -> None:
+    world = World()
+    async with world.searching() as search:
+        await world.happen(
+            ONE,
+            created(ONE),
+            asked("Please mend the parser"),
+            chunk("I will lo"),
+            chunk("ok at it"),
+            chunk("secretly", "agent_thought_chunk"),
+            update("tool_call", toolCallId="t", title="Read grammar.py", rawInput={"path": "inputted"}),
+            update("tool_call_update", toolCallId="t", rawOutput="outputted", status="completed"),
+            ended(),
+        )
+        for words in ("parser", "will look", "grammar"):
+            assert await said(search, *words.split()) == {ONE}, words
+        for words in ("secretly", "inputted", "outputted", "lo ok"):
+            assert await said(search, *words.split()) == set(), words
+
+
+async def test_a_match_tells_where_it_was_said_and_in_which_turn() -> None:
+    world = World()
+    async with world.searching() as search:
+        await world.happen(
+            ONE, created(ONE), asked("the wanted word"), chunk("a wan"), chunk("ted answer"), ended()
+        )
+        assert await said(search, "wanted") == {ONE}
+        agents, users = (await search.matches(["wanted"], [ONE]))[ONE]
+        assert (agents.role, agents.event_id, agents.prompt_id, agents.child_id) == ("agent", 4, TURN, None)
+        assert (agents.snippet, agents.marks) == ("a wanted answer", [(2, 8)])
+        assert (users.role, users.event_id, users.snippet) == ("user", 3, "the wanted word")
+
+
+async def test_what_a_message_and_a_title_become_later_is_what_is_found() -> None:
+    world = World()
+    async with world.searching() as search:
+        await world.happen(ONE, created(ONE), update("tool_call", toolCallId="t", title="early"), chunk("first "))
+        await world.happen(ONE, ended())
+        assert await said(search, "early") == {ONE}
+        await world.happen(ONE, update("tool_call_update", toolCallId="t", title="renamed"), chunk("second "))
+        await world.happen(ONE, update("agent_message", messageId="m", content=[{"type": "text", "text": "draft"}]))
+        await world.happen(ONE, ended())
+        assert await said(search, "renamed") == await said(search, "second") == await said(search, "draft") == {ONE}
+        assert await said(search, "early") == set()
+        await world.happen(ONE, update("agent_message", messageId="m", content=[{"type": "text", "text": "final"}]))
+        await world.happen(ONE, ended())
+        assert await said(search, "final") == {ONE}
+        assert await said(search, "draft") == set()
+
+
+async def test_what_a_permission_request_and_a_late_update_say_is_found_without_the_end_of_a_turn() -> None:
+    world = World()
+    async with world.searching() as search:
+        await world.happen(ONE, created(ONE), asked("go"))
+        params = Raw(to_json({"sessionId": "x", "toolCall": {"toolCallId": "t", "title": "Remove files"}}))
+        request = ev.PermissionRequested(
+            at=1,
+            request_id=PermissionId("r"),
+            agent_request_id=1,
+            method="session/request_permission",
+            params=params,
+            prompt_id=TURN,
+        )
+        await world.happen(ONE, request)
+        assert await said(search, "remove") == {ONE}
+        await world.happen(ONE, update("agent_message_chunk", None, content={"type": "text", "text": "belated"}))
+        assert await said(search, "belated") == {ONE}
+
+
+async def test_names_are_candidates_at_once_and_by_themselves_later() -> None:
+    world = World()
+    async with world.searching() as search:
+        await world.happen(ONE, created(ONE, "Größe"))
+        early = await search.candidates(["anything"])
+        assert early is not None
+        assert early.named == {ONE}
+        await search.settled()
+        for words, expected in (
+            ("GRÖSSE", {ONE}),
+            ("there", {ONE}),
+            ("her", {ONE}),
+            ("anything", set[SessionId]()),
+        ):
+            found = await search.candidates([words])
+            assert found is not None
+            assert (found.named, found.said) == (expected, set())
+        await world.happen(ONE, ev.SessionRenamed(at=1, title="Other"))
+        await search.settled()
+        found = await search.candidates(["größe"])
+        assert found is not None
+        assert found.named == set()
+
+
+async def test_a_log_that_had_no_index_is_found_and_a_restart_reads_only_what_is_new(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = World(tmp_path / "search.db")
+    for number in range(100):
+        await world.happen(SessionId(f"s{number}"), created(SessionId(f"s{number}")), asked(f"word{number}"))
+    async with world.searching() as search:
+        assert await said(search, "word") == {SessionId(f"s{number}") for number in range(100)}
+    await world.happen(SessionId("s7"), chunk("meanwhile"), ended())
+    await world.happen(SessionId("s8"), ev.ClientDetached(at=1, client_id="c"))  # pyright: ignore[reportArgumentType]
+    looked_at: list[SessionId] = []
+
+    async def newest(self: KeptViews, session_id: SessionId) -> Any:
+        looked_at.append(session_id)
+        return await before(self, session_id)
+
+    before = KeptViews.newest
+    monkeypatch.setattr(KeptViews, "newest", newest)
+    async with world.searching() as search:
+        assert await said(search, "meanwhile") == {"s7"}
+    assert looked_at == ["s7"], "what says nothing needs no view"
+
+
+async def test_a_log_that_lost_its_end_or_is_another_one_is_read_anew(tmp_path: Path) -> None:
+    world = World(tmp_path / "search.db")
+    await world.happen(ONE, created(ONE), asked("kept"), chunk("lost"), ended())
+    await world.happen(TWO, created(TWO), asked("deleted"))
+    async with world.searching() as search:
+        assert await said(search, "lost") == {ONE}
+    world.log = MemoryEventLog()
+    await world.happen(ONE, created(ONE), asked("kept", PromptId("p2")))
+    async with world.searching() as search:
+        assert await said(search, "kept") == {ONE}
+        assert await said(search, "lost") == await said(search, "deleted") == set()
+
+
+async def test_a_log_that_lost_its_end_and_went_on_is_read_anew(tmp_path: Path) -> None:
+    world = World(tmp_path / "search.db")
+    world.log = MemoryEventLog(lambda: Epoch("same"))
+    await world.happen(ONE, created(ONE), asked("kept"), chunk("lost"), ended())
+    async with world.searching() as search:
+        assert await said(search, "lost") == {ONE}
+    world.log = MemoryEventLog(lambda: Epoch("same"))
+    await world.happen(ONE, created(ONE), asked("kept", PromptId("p2")))
+    async with world.searching() as search:
+        await world.happen(ONE, chunk("instead"), ended(), ended(), ended())
+        assert await said(search, "kept") == await said(search, "instead") == {ONE}
+        assert await said(search, "lost") == set()
+
+
+async def test_a_session_that_is_deleted_while_it_is_read_is_not_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World()
+    write = TextIndex.write
+
+    async def late_write(self: TextIndex, session_id: SessionId, *rest: Any) -> None:
+        # All of it was read before the session was deleted.
+        await world.log.delete(session_id)
+        assert world.search is not None
+        await world.search.forget(session_id)
+        await write(self, session_id, *rest)
+
+    async with world.searching() as search:
+        monkeypatch.setattr(TextIndex, "write", late_write)
+        await world.happen(ONE, created(ONE), asked("word"))
+        assert await said(search, "word") == set()
+        monkeypatch.setattr(TextIndex, "write", write)
+        await world.happen(ONE, created(ONE), asked("new", PromptId("p2")))
+        assert await said(search, "word") == set()
+        assert await said(search, "new") == {ONE}
+
+
+async def test_an_index_that_cannot_be_written_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World()
+    write, failures = TextIndex.write, [sqlite3.OperationalError("disk I/O error")] * 3
+
+    async def failing(self: TextIndex, *rest: Any) -> None:
+        if failures:
+            raise failures.pop()
+        await write(self, *rest)
+
+    monkeypatch.setattr(TextIndex, "write", failing)
+    async with world.searching() as search:
+        await world.happen(ONE, created(ONE), asked("word"))
+        assert await said(search, "word") == {ONE}
+    assert world.clock.slept.count(FAILED_S) == 3
+
+
+async def test_a_damaged_index_is_made_anew_from_the_log() -> None:
+    world = World()
+    async with world.searching() as search:
+        await world.happen(ONE, created(ONE), asked("word"))
+        assert await said(search, "word") == {ONE}
+        index = search._index  # pyright: ignore[reportPrivateUsage]
+        assert index is not None
+        index._connection.execute("DELETE FROM texts_data WHERE id > 10")  # pyright: ignore[reportPrivateUsage]
+        assert await search.candidates(["word"]) is None, "titles are searched meanwhile"
+        while index.is_damaged:
+            await anyio.lowlevel.checkpoint()
+        assert await said(search, "word") == {ONE}
+
+
+async def test_a_burst_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World()
+    rounds = 0
+
+    async def read_on(self: Search, *rest: Any) -> None:
+        nonlocal rounds
+        rounds += 1
+        await before(self, *rest)
+
+    before = module.Search._read_on  # pyright: ignore[reportPrivateUsage]
+    monkeypatch.setattr(Search, "_read_on", read_on)
+    async with world.searching() as search:
+        await world.happen(ONE, created(ONE), asked("word"))
+        await search.settled()
+        rounds = 0
+        for _ in range(1000):
+            await world.happen(ONE, chunk("more "))
+        await anyio.wait_all_tasks_blocked()
+        assert rounds == 0, "what a turn says waits for its end"
+        await world.happen(ONE, ended())
+        assert await said(search, "more") == {ONE}
+        assert rounds == 1
+
+
+# -- against a search without an index -----------------------------------------------------------------------
+
+PIECES = st.sampled_from(["a", "ab", "b", "Ä", "é", "cab", " ", "-", "\n", "_", "0", "ba", '"', "*"])
+PROSE = st.lists(PIECES, max_size=8).map("".join)
+SAYING = st.one_of(
+    st.builds(chunk, PROSE),
+    st.builds(chunk, PROSE, messageId=st.sampled_from(["m1", "m2"])),
+    st.builds(chunk, PROSE, st.just("agent_thought_chunk")),
+    st.builds(asked, PROSE, st.sampled_from([TURN, PromptId("p2")])),
+    st.builds(update, st.just("tool_call"), toolCallId=st.just("t"), title=PROSE),
+    st.builds(update, st.just("tool_call_update"), toolCallId=st.just("t"), title=PROSE),
+    st.builds(ended),
+)
+
+
+def tokens(text: str) -> list[str]:
+    return [fold(each) for each in re.findall(r"[^\W_]+", text)]
+
+
+def has(text: str, words: Sequence[str]) -> bool:
+    """What T2 says, in the plainest way."""
+    found = tokens(text)
+    wanted = [tokens(each) for each in words]
+    if not any(wanted):
+        return False
+    for number, phrase in enumerate(wanted):
+        is_last = number == len(wanted) - 1
+
+        def fits(start: int, phrase: list[str] = phrase, is_last: bool = is_last) -> bool:
+            part = found[start : start + len(phrase)]
+            if len(part) < len(phrase) or part[:-1] != phrase[:-1]:
+                return False
+            return part[-1].startswith(phrase[-1]) if is_last else part[-1] == phrase[-1]
+
+        if phrase and not any(fits(start) for start in range(len(found))):
+            return False
+    return True
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    lives=st.lists(st.lists(st.tuples(st.sampled_from([ONE, TWO]), SAYING), max_size=12), min_size=1, max_size=3),
+    searches=st.lists(PROSE.map(str.split).filter(bool), min_size=1, max_size=5),
+)
+def test_it_finds_what_a_look_at_every_message_finds(
+    tmp_path_factory: pytest.TempPathFactory,
+    lives: list[list[tuple[SessionId, ev.AnyEvent]]],
+    searches: list[list[str]],
+) -> None:
+    path = tmp_path_factory.mktemp("search") / "search.db"
+    anyio.run(_compare, path, lives, searches)
+
+
+async def _compare(path: Path, lives: list[list[tuple[SessionId, ev.AnyEvent]]], searches: list[list[str]]) -> None:
+    world = World(path)
+    for session_id in (ONE, TWO):
+        await world.happen(session_id, created(session_id))
+    for life in lives:
+        async with world.searching() as search:
+            for session_id, event in life:
+                await world.happen(session_id, event)
+            for session_id in (ONE, TWO):
+                await world.happen(session_id, ended())
+            views = {each: (await KeptViews(world.log, LIMITS).newest(each))[0] for each in (ONE, TWO)}
+            for words in searches:
+                plain = {
+                    each
+                    for each, view in views.items()
+                    for item in view.items
+                    if has(module._text(item)[1], words)  # pyright: ignore[reportPrivateUsage]
+                }
+                assert await said(search, *words) == plain
+                assert set(await search.matches(words, [ONE, TWO])) == plain
+
+
+# -- where the words are -------------------------------------------------------------------------------------
+
+
+def marked(text: str, *words: str) -> str:
+    """The snippet with brackets around its words, read as JavaScript reads it."""
+    shown, marks = snippet(text, words)
+    units = shown.encode("utf-16-le")
+    assert marks == sorted(marks)
+    for start, end in reversed(marks):
+        units = b"".join(
+            (
+                units[: 2 * start],
+                "[".encode("utf-16-le"),
+                units[2 * start : 2 * end],
+                "]".encode("utf-16-le"),
+                units[2 * end :],
+            )
+        )
+    return units.decode("utf-16-le")
+
+
+@pytest.mark.parametrize(
+    ("text", "words", "expected"),
+    [
+        ("the parser has a bug", ["bug", "pars"], "the [parser] has a [bug]"),
+        ("the parsers", ["parser", "the"], "[the] parsers"),
+        ("Größe und GRÖẞE", ["größ"], "[Größe] und [GRÖẞE]"),
+        ("re\u0301sume\u0301 resume", ["résumé"], "[re\u0301sume\u0301] [resume]"),
+        ("\U0001f600 smile \U0001f600 word", ["word"], "\U0001f600 smile \U0001f600 [word]"),
+        ("two\n\n  lines\twith  room", ["lines", "room"], "two [lines] with [room]"),
+        ("foo-bar and foo bar", ["foo-bar"], "[foo]-[bar] and [foo] [bar]"),
+        ("<b>bold</b>", ["bold"], "<b>[bold]</b>"),
+        ("nothing here", ["absent"], "nothing here"),
+        ("", ["x"], ""),
+    ],
+)
+def test_a_snippet_marks_the_words(text: str, words: list[str], expected: str) -> None:
+    assert marked(text, *words) == expected
+
+
+def test_a_snippet_of_a_long_text_is_the_part_with_the_most_of_the_words() -> None:
+    filler = "lorem ipsum dolor sit amet " * 20
+    text = f"one {filler} one with two {filler} two {filler}"
+    shown = marked(text, "one", "two")
+    assert "[one] with [two]" in shown
+    assert shown.startswith("…")
+    assert shown.endswith("…")
+    assert len(shown) < 200
+
+
+def test_a_snippet_of_one_endless_word_is_short() -> None:
+    shown, _ = snippet("x" * 100_000, ["x"])
+    assert len(shown) < 200
+    shown, marks = snippet("word " * 100_000, ["word"])
+    assert len(shown) < 200
+    assert len(marks) > 10
