@@ -102,10 +102,14 @@ def _serve(port: int, folder: Path, *log: str) -> list[str]:
     return [sys.executable, "-m", "turnwire", "serve", *options, *log, "--", sys.executable, str(AGENT)]
 
 
-def _qwen(port: int, folder: Path) -> list[str]:
+def _qwen(port: int, folder: Path, *web: str) -> list[str]:
     program = [str(QWEN / "node_modules/node/bin/node"), str(QWEN / "node_modules/@qwen-code/qwen-code/cli.js")]
     limits = ["--max-sessions", "0", "--max-connections", "0", "--max-pending-prompts-per-session", "0"]
-    return [*program, "serve", "--port", str(port), "--no-web", "--workspace", str(folder), *limits]
+    return [*program, "serve", "--port", str(port), "--workspace", str(folder), *web, *limits]
+
+
+def _qwen_without_page(port: int, folder: Path) -> list[str]:
+    return _qwen(port, folder, "--no-web")
 
 
 def _bare(port: int, folder: Path) -> list[str]:
@@ -117,11 +121,12 @@ IN_MEMORY = Target("with --log memory", _in_memory, says_token=True)
 BARE = Target("bare", _bare)
 QWEN_SERVE = Target(
     "qwen serve 0.24.4",
-    _qwen,
+    _qwen_without_page,
     needs=QWEN / ".installed",
     stream_query="?maxQueued=2048",
     most_subscribers=64,
 )
+QWEN_PAGE = QWEN_SERVE._replace(command=_qwen)
 
 
 def free_port() -> int:

@@ -1,8 +1,9 @@
 """The agent behind every daemon that is measured: it costs next to nothing and does what a prompt says.
 
 Runs as a program. `one` is one chunk; `burst N` is N chunks, written 64 KB at a time; `stamp N` is N chunks a few
-milliseconds apart, each with the time at which it was written. Every session has an id of its own. What it does not
-know it refuses, as any agent does. Needs nothing but the standard library.
+milliseconds apart, each with the time at which it was written; `stream N` is N pieces of an answer in markdown, 500
+a second, and a last one that says so. Every session has an id of its own. What it does not know it refuses, as any
+agent does. Needs nothing but the standard library.
 """
 
 from __future__ import annotations
@@ -16,6 +17,24 @@ from typing import Any
 
 WRITE_BYTES = 64 * 1024
 PACE_S = 0.003
+STREAM_S = 0.002
+WORDS = (
+    "The ",
+    "turn ",
+    "ends ",
+    "**once**",
+    ", ",
+    "with ",
+    "`turn_complete`",
+    ".\n\n",
+    "- first\n",
+    "- second\n\n",
+    "```python\n",
+    "for event in log:\n",
+    "    print(event)\n",
+    "```\n\n",
+)
+"""What `stream` says, over and over."""
 METHOD_NOT_FOUND = -32601
 INITIALIZED: dict[str, Any] = {
     "protocolVersion": 1,
@@ -47,6 +66,15 @@ def burst(session_id: str, count: int) -> bytes:
     return b"".join(b"%s%08d%s" % (before, number, after) for number in range(count))
 
 
+def stream(session_id: str, count: int) -> None:
+    """At an even pace: what was late is caught up."""
+    begun = time.monotonic()
+    for number in range(count):
+        select.select([], [], [], max(0.0, begun + number * STREAM_S - time.monotonic()))
+        write(chunk(session_id, WORDS[number % len(WORDS)]))
+    write(chunk(session_id, "the last piece"))
+
+
 def take_turn(session_id: str, text: str) -> None:
     word, _, count = text.partition(" ")
     if word == "burst":
@@ -55,6 +83,8 @@ def take_turn(session_id: str, text: str) -> None:
         for _ in range(int(count)):
             select.select([], [], [], PACE_S)
             write(chunk(session_id, f"written @{time.monotonic_ns()}@"))
+    elif word == "stream":
+        stream(session_id, int(count))
     else:
         write(chunk(session_id, "one piece"))
 

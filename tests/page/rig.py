@@ -7,6 +7,7 @@ own turn, which waits at gates until the test opens them.
 
 from __future__ import annotations
 
+import re
 import shlex
 import signal
 import socket
@@ -16,8 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import httpx
-from playwright.async_api import Browser, BrowserContext, Page, ViewportSize
+from playwright.async_api import Browser, BrowserContext, Page, ViewportSize, expect
 from tests.cli.rig import SCRIPTED, Served, served
 from tests.support.browser import DESKTOP, PHONE, Watch, watched
 
@@ -87,10 +87,12 @@ class Visitor:
     context: BrowserContext
     watch: Watch
     url: str
+    _first: Page | None
+    """The tab to which the link led, until something else is opened in it."""
 
     async def open(self, where: str = "") -> Page:
-        """A new tab with a part of the page: what is behind `#`."""
-        page = await self.context.new_page()
+        """A tab with a part of the page: what is behind `#`."""
+        page, self._first = self._first or await self.context.new_page(), None
         await page.goto(f"{self.url}/#/{where}")
         return page
 
@@ -114,11 +116,10 @@ async def visiting(
     async with watched(browser, origin, viewport=viewport, **phone | options) as (context, watch):
         page = await context.new_page()
         came_by = link or house.served.ask("POST", "/login-link")["url"]
-        async with page.expect_response(lambda reply: reply.request.method == "POST") as login:
-            await page.goto(came_by.replace(house.url, origin))
-        assert (await login.value).status == httpx.codes.NO_CONTENT
-        await page.close()
-        yield Visitor(context, watch, origin)
+        await page.goto(came_by.replace(house.url, origin))
+        await page.wait_for_url(re.compile(f"^{re.escape(origin)}/(#.*)?$"))
+        await expect(page.locator("main")).to_be_attached()
+        yield Visitor(context, watch, origin, page)
 
 
 @asynccontextmanager

@@ -14,6 +14,7 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from typing import Any
 
+import anyio
 from playwright.async_api import (
     Browser,
     BrowserContext,
@@ -122,11 +123,14 @@ async def watched(
         for page in context.pages:
             await _heard_out(page)
     finally:
-        await context.close()
-    assert watch.unexpected == []
+        # A page whose script never rests would keep its context open for ever.
+        with anyio.fail_after(WAIT_S, shield=True):
+            await context.close()
+    assert not watch.unexpected, "the pages were not clean:\n" + "\n".join(watch.unexpected)
 
 
 async def _heard_out(page: Page) -> None:
     """Return once all that the page has said until now was heard: what is told behind it is, too."""
     if not page.is_closed():
-        await page.evaluate("0")
+        with anyio.fail_after(WAIT_S):
+            await page.evaluate("0")

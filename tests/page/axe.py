@@ -1,0 +1,33 @@
+"""axe in a page: what it finds against WCAG 2.1 AA that is serious or critical.
+
+Its script comes from `web/node_modules` and is evaluated beside the page's own policy, as a browser's tools are.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from playwright.async_api import Page
+from tests.interop.peers import absent
+
+SCRIPT = Path(__file__).parents[2] / "web" / "node_modules" / "axe-core" / "axe.min.js"
+RUN = """async () => {
+    const rules = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa"];
+    const found = await axe.run(document, {runOnly: {type: "tag", values: rules}, resultTypes: ["violations"]});
+    return found.violations.map(({id, impact, nodes}) => [impact, id, nodes.map(each => each.html).slice(0, 3)]);
+}"""
+BAD = ("serious", "critical")
+
+
+def need_axe() -> str:
+    """axe's script. Without it the test is skipped, or fails where everything must be there."""
+    if not SCRIPT.exists():
+        absent("web/node_modules/axe-core is not there; run: make web")
+    return SCRIPT.read_text(encoding="utf-8")
+
+
+async def findings(page: Page, script: str) -> list[Any]:
+    """What is wrong with the page as it is now."""
+    await page.evaluate(script)
+    return [each for each in await page.evaluate(RUN) if each[0] in BAD]

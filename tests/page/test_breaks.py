@@ -1,0 +1,140 @@
+"""Kills, cuts, reloads, many tabs: nothing lost, nothing twice, and no alarm that outlives its reason."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import anyio
+import pytest
+from playwright.async_api import Browser, expect
+from tests.page.rig import PROFILES, House, both, housed, visiting
+from tests.page.talk import Talk
+from tests.patience import LONG_S
+from tests.support.browser import PHONE
+from tests.support.cut_proxy import cutting
+
+pytestmark = pytest.mark.anyio
+
+OFFLINE = r"net::ERR_(CONNECTION|INTERNET|NETWORK|INCOMPLETE|EMPTY|SOCKET|FAILED)"
+"""What a browser says of a server that is not there."""
+MARK = "Reconnecting"
+TABS = 12
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+@pytest.mark.requirement("R87")
+async def test_a_daemon_killed_in_the_middle_of_a_turn_loses_nothing_and_tells_nothing_twice(
+    browser: Browser, tmp_path: Path, profile: str
+) -> None:
+    with housed(tmp_path) as house:
+        session_id = house.session(profile)
+        where = f"session/{session_id}"
+        async with visiting(browser, house) as desk, visiting(browser, house, viewport=PHONE) as phone:
+            talks = [Talk(await each.open(where)) for each in (desk, phone)]
+            for each in (desk, phone):
+                each.watch.expect(OFFLINE)
+            await talks[0].send('say 3 "ko "')
+            await talks[0].has_ended("end_turn")
+            await talks[0].send('say 3 "li "\nnever')
+            for each in talks:
+                await expect(each.said("li li li")).to_be_visible()
+            house.kill()
+            house.come_back()
+            for each in talks:
+                await each.has_ended("end_turn", "daemon_restarted")
+                await expect(each.page.get_by_text(MARK)).to_have_count(0)
+            await talks[1].send('say 3 "mu "')
+            for each in talks:
+                await each.has_ended("end_turn", "daemon_restarted", "end_turn")
+                for words in ("ko ko ko", "li li li", "mu mu mu", "never"):
+                    await expect(each.said(words)).to_have_count(1)
+            assert await talks[0].text() == await talks[1].text()
+
+
+async def test_a_network_that_is_cut_and_comes_back_leaves_no_trace(browser: Browser, house: House) -> None:
+    session_id = house.session()
+    gates = [house.gate(f"{session_id}-{each}") for each in range(2)]
+    with anyio.fail_after(LONG_S):
+        async with cutting(house.url) as proxy, visiting(browser, house, url=proxy.url) as visitor:
+            visitor.watch.expect(OFFLINE)
+            talk = Talk(await visitor.session(session_id))
+            await talk.send(f'say 3 "ko "\ngate {gates[0]}\nsay 3 "li "\ngate {gates[1]}\nsay 3 "mu "')
+            await expect(talk.said("ko ko ko")).to_be_visible()
+            proxy.refusing = True
+            proxy.cut_all()
+            # Said meanwhile, heard by nobody.
+            gates[0].touch()
+            await expect(talk.page.get_by_text(MARK)).to_be_visible()
+            await talk.is_running()
+            proxy.refusing = False
+            await expect(talk.said("ko ko ko li li li")).to_have_count(1)
+            await expect(talk.page.get_by_text(MARK)).to_have_count(0)
+            await expect(talk.ends).to_have_count(0)
+            gates[1].touch()
+            await talk.has_ended("end_turn")
+            await expect(talk.said("ko ko ko li li li mu mu mu")).to_have_count(1)
+
+
+async def test_a_short_cut_is_not_worth_a_word(browser: Browser, house: House) -> None:
+    session_id = house.session()
+    gate = house.gate(session_id)
+    with anyio.fail_after(LONG_S):
+        async with cutting(house.url) as proxy, visiting(browser, house, url=proxy.url) as visitor:
+            visitor.watch.expect(OFFLINE)
+            page = await visitor.session(session_id)
+            await page.evaluate(
+                """words => {
+                    window.alarms = 0;
+                    new MutationObserver(() => {
+                        if (document.body.innerText.includes(words)) window.alarms++;
+                    }).observe(document.body, {subtree: true, childList: true, characterData: true});
+                }""",
+                MARK,
+            )
+            talk = Talk(page)
+            await talk.send(f'say 3 "ko "\ngate {gate}\nsay 3 "li "')
+            await expect(talk.said("ko ko ko")).to_be_visible()
+            opened = proxy.opened
+            proxy.cut_all()
+            gate.touch()
+            await talk.has_ended("end_turn")
+            await expect(talk.said("ko ko ko li li li")).to_have_count(1)
+            assert proxy.opened > opened
+            assert await page.evaluate("window.alarms") == 0
+
+
+async def test_a_reload_in_the_middle_of_a_turn_shows_the_same(browser: Browser, house: House) -> None:
+    session_id = house.session()
+    gate = house.gate(session_id)
+    async with both(browser, house, f"session/{session_id}") as pages:
+        desk, phone = talks = [Talk(each) for each in pages]
+        await desk.send(f'say 3 "ko "\ngate {gate}\nsay 3 "li "')
+        for each in talks:
+            await expect(each.said("ko ko ko")).to_be_visible()
+        await desk.field.fill("not sent yet")
+        await desk.page.reload()
+        await expect(desk.said("ko ko ko")).to_have_count(1)
+        await desk.is_running()
+        await expect(desk.field).to_have_value("not sent yet")
+        gate.touch()
+        for each in talks:
+            await each.has_ended("end_turn")
+            await expect(each.said("ko ko ko li li li")).to_have_count(1)
+        assert await desk.text() == await phone.text()
+
+
+async def test_a_dozen_tabs_of_one_browser_are_live_over_http_1(browser: Browser, house: House) -> None:
+    session_id = house.session()
+    gate = house.gate(session_id)
+    with anyio.fail_after(LONG_S):
+        async with visiting(browser, house) as visitor:
+            talks = [Talk(await visitor.session(session_id)) for _ in range(TABS)]
+            for each in talks:
+                await expect(each.field).to_be_visible()
+            await talks[-1].send(f'say 3 "ko "\ngate {gate}\nsay 3 "li "')
+            for each in talks:
+                await expect(each.said("ko ko ko")).to_be_visible()
+            gate.touch()
+            for each in talks:
+                await each.has_ended("end_turn")
+                await expect(each.said("ko ko ko li li li")).to_have_count(1)
