@@ -8,7 +8,7 @@ import type { AnyEvent, SessionEntry } from "@turnwire/client";
 import { foldEntry } from "@turnwire/client/view";
 
 import type { Daemon } from "./daemon.js";
-import { sessionOf } from "./feed_reader.js";
+import { sessionOf } from "./feed_words.js";
 import { PerFrame } from "./frames.js";
 
 export type Badge =
