@@ -3,8 +3,7 @@
  * of Git (v2). Also which lines of it are shown: unchanged ones far from a change are folded.
  */
 
-import { diffArrays } from "diff";
-
+import { edits } from "./edits.js";
 import { type Members, members, text } from "./told.js";
 
 export type Side = "old" | "new";
@@ -76,44 +75,18 @@ function isSamePath(one: string, other: string): boolean {
 
 // -- texts ----------------------------------------------------------------------------------------------------
 
-/** Edits beyond which two texts are not compared: one replaces the other. */
-const MOST_EDITS = 4000;
-
 /** Without an old text the file is new. */
 export function changeOfTexts(path: string, old: string | undefined, next: string): FileChange {
   const before = old === undefined ? [] : splitLines(old);
   const after = splitLines(next);
   const lines: Line[] = [];
   let [oldLine, newLine] = [1, 1];
-  for (const part of compared(before, after)) {
-    for (const each of part.value) {
-      if (part.added) lines.push({ kind: "added", new: newLine++, text: each });
-      else if (part.removed) lines.push({ kind: "removed", old: oldLine++, text: each });
-      else lines.push({ kind: "same", old: oldLine++, new: newLine++, text: each });
-    }
+  for (const kind of edits(before, after)) {
+    if (kind === "added") lines.push({ kind, new: newLine, text: after[newLine++ - 1]! });
+    else if (kind === "removed") lines.push({ kind, old: oldLine, text: before[oldLine++ - 1]! });
+    else lines.push({ kind, old: oldLine++, new: newLine, text: after[newLine++ - 1]! });
   }
   return counted({ path, operation: old === undefined ? "add" : "modify", isBinary: false, lines });
-}
-
-interface Part {
-  readonly value: readonly string[];
-  readonly added?: boolean;
-  readonly removed?: boolean;
-}
-
-/** What both have at the start and the end is not compared again. */
-function compared(before: readonly string[], after: readonly string[]): Part[] {
-  const most = Math.min(before.length, after.length);
-  let start = 0;
-  while (start < most && before[start] === after[start]) start++;
-  let end = 0;
-  while (end < most - start && before[before.length - 1 - end] === after[after.length - 1 - end]) end++;
-  const [old, next] = [before.slice(start, before.length - end), after.slice(start, after.length - end)];
-  const inner: readonly Part[] = diffArrays(old, next, { maxEditLength: MOST_EDITS }) ?? [
-    { value: old, removed: true },
-    { value: next, added: true },
-  ];
-  return [{ value: before.slice(0, start) }, ...inner, { value: end === 0 ? [] : before.slice(-end) }];
 }
 
 /** Only a line feed ends a line; the end of the text ends the last one. */

@@ -1,11 +1,11 @@
 /** Markdown, cheap while it grows: only the blocks that changed touch the document, at most once a frame. */
 
-import morphdom from "morphdom";
 import { useEffect, useLayoutEffect, useRef } from "preact/hooks";
 
-import { type Block, Blocks } from "./blocks.js";
+import { type Block, Blocks, isSameBlock } from "./blocks.js";
 import { copied } from "./clipboard.js";
 import { highlightLater } from "./highlight.js";
+import { patchChildren } from "./patch.js";
 import { codeBox, safe } from "./safe.js";
 import { TAGS } from "./tags.js";
 
@@ -24,18 +24,28 @@ export function Markdown({ text, streaming = false, showsTags = false }: Markdow
   const wanted = useRef({ text, streaming });
   wanted.current = { text, streaming };
 
+  const rest = useRef(0);
+
   useLayoutEffect(() => {
     const draw = (): void => {
-      frame.current = 0;
+      const began = performance.now();
       shown.current?.update(wanted.current.text, !wanted.current.streaming);
+      const end = performance.now();
+      // A block that takes long, such as a large table, leaves as much time to all else.
+      rest.current = end + (end - began);
+    };
+    const drawInTime = (now: number): void => {
+      frame.current = now < rest.current ? requestAnimationFrame(drawInTime) : 0;
+      if (frame.current === 0) draw();
     };
     const isFirst = shown.current === undefined;
     shown.current ??= new ShownMarkdown(box.current!, showsTags);
     if (isFirst || !streaming) {
       cancelAnimationFrame(frame.current);
+      frame.current = 0;
       draw();
     } else if (frame.current === 0) {
-      frame.current = requestAnimationFrame(draw);
+      frame.current = requestAnimationFrame(drawInTime);
     }
   }, [text, streaming]);
   useEffect(() => () => cancelAnimationFrame(frame.current), []);
@@ -92,7 +102,7 @@ class ShownMarkdown {
       added.append(nodesOf(block));
       this.#elements.push(added);
       this.box.append(added);
-    } else if (before?.html !== block.html || index < this.#settled) {
+    } else if (before === undefined || !isSameBlock(before, block) || index < this.#settled) {
       if (!growCode(element, before, block)) patch(element, block);
     }
   }
@@ -115,12 +125,5 @@ function growCode(element: HTMLElement, before: Block | undefined, block: Block)
 function patch(element: HTMLElement, block: Block): void {
   const next = document.createElement("div");
   next.append(nodesOf(block));
-  morphdom(element, next, {
-    childrenOnly: true,
-    onBeforeElUpdated: (from, to) => {
-      // What the reader unfolded stays so.
-      if (from instanceof HTMLDetailsElement && to instanceof HTMLDetailsElement) to.open = from.open;
-      return !from.isEqualNode(to);
-    },
-  });
+  patchChildren(element, next);
 }
