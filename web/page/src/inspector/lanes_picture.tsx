@@ -126,7 +126,7 @@ export function LanesPicture({ lanes, onChoose }: { lanes: Lanes; onChoose: (eve
         </svg>
       </div>
       <p class="told small soft" aria-hidden="true">
-        {told.value ? wordsOf(told.value.bar, lanes) : "Point at a bar for its name and length."}
+        {told.value ? wordsOf(told.value.bar, lanes) : "Point at a bar for its length."}
       </p>
       <Numbers lanes={lanes} />
       <details class="small">
