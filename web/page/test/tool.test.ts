@@ -80,7 +80,7 @@ test("what is nothing that could be shown is not there", () => {
     [""],
   );
   assert.deepEqual(blocksOf(told), []);
-  assert.deepEqual(terminalsOf(told, {}), []);
+  assert.deepEqual(terminalsOf(told, new Map()), []);
   assert.deepEqual(placesOf(told), ["/a", "/b:2"]);
   assert.deepEqual(placesOf({ locations: 3 } as unknown as typeof told), []);
 });
