@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -44,21 +45,21 @@ async def test_a_session_made_at_the_desk_is_listed_on_the_phone_and_does_its_fi
 async def test_badges_follow_the_log_in_every_page(browser: Browser, house: House) -> None:
     session_id, gate = house.session(title="badges"), house.gate("badges")
     async with both(browser, house) as pages:
-        lines = [row(each, "badges") for each in pages]
+        lines = [row(each, "badges").get_by_role("link") for each in pages]
         for each in lines:
-            await expect(each).to_contain_text("Idle")
+            await expect(each).to_have_accessible_name(re.compile("Idle"))
         house.served.prompt(session_id, f"gate {gate}\nask tool allow_once,reject_once")
         for each in lines:
-            await expect(each).to_contain_text("Working")
+            await expect(each).to_have_accessible_name(re.compile("Working"))
         gate.touch()
         for each in lines:
-            await expect(each).to_contain_text("Needs you")
+            await expect(each).to_have_accessible_name(re.compile("Needs you"))
         house.served.ask("POST", f"/session/{session_id}/cancel")
         for each in lines:
-            await expect(each).to_contain_text("Idle")
+            await expect(each).to_have_accessible_name(re.compile("Idle"))
         house.served.prompt(session_id, "exit 3")
         for each in lines:
-            await expect(each).to_contain_text("Agent gone")
+            await expect(each).to_have_accessible_name(re.compile("Agent gone"))
 
 
 async def test_a_new_name_is_the_name_everywhere(browser: Browser, house: House) -> None:
