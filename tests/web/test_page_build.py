@@ -18,17 +18,12 @@ WEB = Path(__file__).resolve().parents[2] / "web"
 MODULES = WEB / "node_modules"
 MOST_KB = 120
 """All scripts and styles together, gzipped; what is loaded at first is a part of them."""
-<<<<<<< HEAD
-NAMED_HOSTS = {"www.w3.org", "127.0.0.1"}
-"""In names of namespaces, and in what an error says of addresses. Nobody ever asks there."""
-=======
 NAMED = re.compile(
     r"http://www\.w3\.org/"  # namespaces
     r"|https://github\.com/(?:markedjs/marked|highlightjs/highlight\.js)\b"  # in what libraries say when they fail
     r"|http://127\.0\.0\.1\b"  # an example in an error of the client
 )
 """Addresses that are names or words, and that nobody asks for."""
->>>>>>> serve
 
 
 def files(folder: Path) -> dict[str, bytes]:
