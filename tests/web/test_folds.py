@@ -240,7 +240,7 @@ def log_of(events: Sequence[ev.AnyEvent], *, is_legal: bool = False) -> list[ev.
     return log
 
 
-@settings(max_examples=400 * SCALE, deadline=None, phases=FOUND)
+@settings(max_examples=200 * SCALE, deadline=None, phases=FOUND)
 @given(events=anything())
 def test_a_whole_log_folds_to_what_the_daemon_shows(folder: Folder, events: list[ev.AnyEvent]) -> None:
     log = log_of(events)
@@ -248,7 +248,7 @@ def test_a_whole_log_folds_to_what_the_daemon_shows(folder: Folder, events: list
     assert difference(shown(told), expected(view_of(log))) is None
 
 
-@settings(max_examples=300 * SCALE, deadline=None, phases=FOUND)
+@settings(max_examples=150 * SCALE, deadline=None, phases=FOUND)
 @given(events=anything(), data=st.data())
 def test_a_page_of_any_moment_and_what_came_since_are_the_whole(
     folder: Folder, events: list[ev.AnyEvent], data: st.DataObject
@@ -270,7 +270,7 @@ def test_a_page_of_any_moment_and_what_came_since_are_the_whole(
     assert difference(found | {"permissions": []}, whole | {"permissions": []}) is None
 
 
-@settings(max_examples=400 * SCALE, deadline=None, phases=FOUND)
+@settings(max_examples=200 * SCALE, deadline=None, phases=FOUND)
 @given(events=anything(), limit=st.integers(1, 6), data=st.data())
 def test_the_newest_page_then_older_ones_read_at_any_time_are_the_whole(
     folder: Folder, events: list[ev.AnyEvent], limit: int, data: st.DataObject
@@ -359,7 +359,7 @@ def snapshot_at(view: View, state: SessionState) -> dict[str, Any]:
     return json.loads(msgspec.json.encode(snapshot | held))
 
 
-NAMED = {"backgroundCount", "runningChildCount", "clientCount"}
+NAMED: set[str] = {"backgroundCount", "runningChildCount", "clientCount"}
 """What an entry counts, and events tell by names that nobody has heard who began with the entry."""
 
 
@@ -373,7 +373,7 @@ def test_a_log_of_any_session_folds_to_its_view_its_queue_and_its_entry(folder: 
                 check_the_whole(folder, log[:end])
                 check_from_the_middle(folder, log[:end], some)
 
-    example = settings(max_examples=150 * SCALE, stateful_step_count=50, deadline=None, phases=FOUND)
+    example = settings(max_examples=80 * SCALE, stateful_step_count=50, deadline=None, phases=FOUND)
     run_state_machine_as_test(FoldedMachine, settings=example)  # pyright: ignore[reportUnknownMemberType]
 
 
@@ -396,9 +396,11 @@ def check_from_the_middle(folder: Folder, log: list[ev.AnyEvent], some: random.R
     told = folder.does("view", page=page, events=heard, snapshot={"after": came, "page": snapshot})
     assert told["taken"] == [True]
     assert waits(told) == waiting(state)
-    entry = entry_at(fold(log[:cut], NOTHING), cut)
-    known, found = counts(state, folder.does("entry", entry=entry, events=heard))
-    assert [each for each in known if known[each] != found[each] and each not in NAMED] == []
+    listed = fold(log[:cut], NOTHING)
+    known, found = counts(state, folder.does("entry", entry=entry_at(listed, cut), events=heard))
+    # A prompt that the agent has been handed waits no more, which events that name it do not say again.
+    unknown = NAMED | ({"queuedCount"} if listed.offered or listed.joined else set())
+    assert [each for each in known if known[each] != found[each] and each not in unknown] == []
 
 
 def waits(told: dict[str, Any]) -> dict[str, Any]:

@@ -201,6 +201,8 @@ export interface TurnStatus {
   readonly usage?: Readonly<Record<string, unknown>>;
   readonly author?: string;
   readonly cancelledBy?: string;
+  /** Who began it; `client` if it is left out. */
+  readonly origin?: "client" | "agent";
   readonly agentStopReason?: string;
   readonly joinedInto?: string;
 }

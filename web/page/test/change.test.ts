@@ -3,6 +3,8 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
+import { edits } from "../src/content/edits.js";
+
 import {
   changeOfTexts,
   changesOfPatch,
@@ -67,6 +69,30 @@ test("the lines of both sides are the texts again", () => {
       if (each.old !== undefined) assert.equal(old[each.old - 1], each.text);
       if (each.new !== undefined) assert.equal(next[each.new - 1], each.text);
     });
+  }
+});
+
+test("the edits are the fewest there are", () => {
+  let seed = 5;
+  const random = (): number => (seed = (seed * 16807) % 2147483647) / 2147483647;
+  /** The length of the longest list that both have in them, the slow way. */
+  const common = (one: string, other: string): number => {
+    const rows = Array.from({ length: one.length + 1 }, () => Array<number>(other.length + 1).fill(0));
+    for (let a = 1; a <= one.length; a++) {
+      for (let b = 1; b <= other.length; b++) {
+        const isSame = one[a - 1] === other[b - 1];
+        rows[a]![b] = isSame ? rows[a - 1]![b - 1]! + 1 : Math.max(rows[a - 1]![b]!, rows[a]![b - 1]!);
+      }
+    }
+    return rows[one.length]![other.length]!;
+  };
+  for (let round = 0; round < 300; round++) {
+    const make = (): string =>
+      Array.from({ length: Math.floor(random() * 15) }, () => "abcd"[Math.floor(random() * 4)]).join("");
+    const [one, other] = [make(), make()];
+    const found = edits([...one], [...other]);
+    assert.equal(found.filter((each) => each === "same").length, common(one, other), `${one} ${other}`);
+    assert.doesNotMatch(found.join(" "), /added removed/);
   }
 });
 

@@ -7,7 +7,7 @@ import { attach, base64, fenced, takesOf, textOf } from "../src/conversation/att
 import { promptOf } from "../src/conversation/line_comments.js";
 import { choicesOf } from "../src/conversation/options.js";
 import { chosen, fitting } from "../src/conversation/slash_commands.js";
-import { endOf, spanOf } from "../src/conversation/turn_end.js";
+import { endOf } from "../src/conversation/turn_end.js";
 
 const NOTHING = { image: false, audio: false, embeddedContext: false };
 
@@ -103,5 +103,4 @@ test("the end of a turn is told in words", () => {
   assert.equal(endOf({ ...turn, outcome: { stopReason: "cancelled", ending: "removed" } }), "Removed from the queue");
   assert.equal(endOf({ ...turn, outcome: { stopReason: "odd" } }), "Ended: odd");
   assert.equal(endOf({ ...turn, outcome: { error: { code: "daemon_restarted", message: "m" } } }), "The daemon was restarted");
-  assert.deepEqual([9, 1_500, 59_400, 61_000, 3_700_000].map(spanOf), ["9 ms", "1.5 s", "59 s", "1 min 1 s", "1 h 1 min"]);
 });

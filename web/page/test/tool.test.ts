@@ -11,6 +11,7 @@ import {
   exitOf,
   folderOf,
   outputOf,
+  placesOf,
   stateOf,
   terminalsOf,
   titleOf,
@@ -66,6 +67,22 @@ test("what it shows is found among its content", () => {
   assert.deepEqual(blocksOf({ content }), [{ type: "text", text: "x" }]);
   assert.deepEqual(terminalsOf({ content }, new Map([["t", terminal]])), [terminal]);
   assert.deepEqual(terminalsOf({ content }, undefined), []);
+});
+
+test("what is nothing that could be shown is not there", () => {
+  const call = {
+    content: [null, 1, { type: "diff" }],
+    locations: [null, { path: 1 }, { path: "/a", line: "x" }, { path: "/b", line: 2 }],
+  };
+  const told = call as unknown as Parameters<typeof changesOf>[0];
+  assert.deepEqual(
+    changesOf(told).map((each) => each.path),
+    [""],
+  );
+  assert.deepEqual(blocksOf(told), []);
+  assert.deepEqual(terminalsOf(told, new Map()), []);
+  assert.deepEqual(placesOf(told), ["/a", "/b:2"]);
+  assert.deepEqual(placesOf({ locations: 3 } as unknown as typeof told), []);
 });
 
 test("output is text of any of the names that agents use", () => {

@@ -2,11 +2,11 @@
  * A session in a list, kept true event by event: the entry that `GET /session` gave, or the one that a new session
  * begins with, and what the stream has told since.
  *
- * An entry has counts, and events name things. What is counted in an entry that was listed is not known by name, so
- * beside each entry that was made here there is a memory of names; one that is copied loses it and goes on from its
- * counts, which are right until something happens to what nobody here knows by name: a tool call of an agent that lists no
- * background work may be counted too long, and is counted right with the next list. `clientCount` counts who came
- * and went; the daemon also leaves out those that were silent for long.
+ * An entry has counts, and events name things. Beside each entry that was made here there is a memory of names; one
+ * that was listed, or copied, goes on from its counts. So four counts may be off by what was there when it was listed
+ * and is told of later by a name that nobody has heard here: `backgroundCount` until the agent lists its work or goes,
+ * `runningChildCount` until it goes, `queuedCount` by a prompt that its agent had been handed, and `clientCount`, of
+ * which the daemon also leaves out those that were silent for long.
  */
 
 import type { AnyEvent, EventOf } from "../events.js";

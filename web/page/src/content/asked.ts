@@ -5,7 +5,17 @@ import type { PermissionMembers, PermissionOption } from "@turnwire/client";
 import type { FileChange } from "./change.js";
 import type { Terminals, ToolCallItem } from "./items.js";
 import { type Members, members, text } from "./told.js";
-import { blocksOf, changesOf, commandOf, folderOf, terminalsOf, titleOf, type ToldCall, unfenced } from "./tool.js";
+import {
+  blocksOf,
+  changesOf,
+  commandOf,
+  folderOf,
+  placesOf,
+  terminalsOf,
+  titleOf,
+  type ToldCall,
+  unfenced,
+} from "./tool.js";
 
 export interface Asked {
   readonly title: string;
@@ -49,7 +59,7 @@ export function askedOf(request: PermissionMembers, before?: ToolCallItem, termi
       .map((each) => (each.type === "text" ? unfenced(each.text) : ""))
       .filter(Boolean)
       .join("\n"),
-    locations: (call.locations ?? []).map(({ path, line }) => (line == null ? path : `${path}:${line}`)),
+    locations: placesOf(call),
     ...(call.rawInput === undefined ? {} : { rawInput: call.rawInput }),
   };
 }
@@ -59,8 +69,10 @@ const ORDER = ["allow_once", "allow_always", "reject_once", "reject_always"];
 /** What may be selected: what allows before what rejects, kinds that are not known in between, never first. */
 export function optionsOf(request: PermissionMembers): PermissionOption[] {
   const told = request.options ?? members(request.params)["options"];
-  const options = Array.isArray(told)
-    ? (told as readonly PermissionOption[])
+  const options: readonly PermissionOption[] = Array.isArray(told)
+    ? (told as readonly unknown[]).filter(
+        (each): each is PermissionOption => text(members(each)["optionId"]) !== "",
+      )
     : (request.optionIds ?? []).map((optionId) => ({ optionId }));
   const rank = ({ kind }: PermissionOption): number => {
     const at = ORDER.indexOf(kind ?? "");

@@ -5,6 +5,7 @@ import { useEffect, useRef, useState } from "preact/hooks";
 
 import { bytesOf } from "./ansi.js";
 import { Folded } from "./fold.js";
+import { Guard } from "./guard.js";
 import { JsonView, Plain } from "./json.js";
 import { Markdown } from "./markdown.js";
 
@@ -16,7 +17,15 @@ export interface ContentBlockViewProps {
   readonly showsTags?: boolean;
 }
 
-export function ContentBlockView({ block, streaming = false, showsTags = false }: ContentBlockViewProps) {
+export function ContentBlockView(props: ContentBlockViewProps) {
+  return (
+    <Guard value={props.block}>
+      <Shown {...props} />
+    </Guard>
+  );
+}
+
+function Shown({ block, streaming = false, showsTags = false }: ContentBlockViewProps) {
   switch (block.type) {
     case "text":
       return <Markdown text={block.text} streaming={streaming} showsTags={showsTags} />;

@@ -225,12 +225,24 @@ function definitions(groups: readonly Group[]): Links {
 // -- blocks ---------------------------------------------------------------------------------------------------
 
 function blockOf(tokens: readonly Token[]): Block {
-  const html = Parser.parse([...tokens]);
   const isPlain = !tokens.some((each) => each.raw.includes("<") && hasHtml(each));
   const only = tokens.filter((each) => each.type !== "space");
-  if (only.length !== 1 || only[0]?.type !== "code") return { html, isPlain };
+  if (only.length !== 1 || only[0]?.type !== "code") return { html: Parser.parse([...tokens]), isPlain };
   const { text, lang } = only[0] as Tokens.Code;
-  return { html, isPlain, code: { text, language: languageOf(lang) } };
+  return {
+    code: { text, language: languageOf(lang) },
+    isPlain,
+    // A long one that grows is shown without it.
+    get html() {
+      return Parser.parse([...tokens]);
+    },
+  };
+}
+
+/** Whether two blocks look the same. */
+export function isSameBlock(one: Block, other: Block): boolean {
+  if (one.code === undefined || other.code === undefined) return one.html === other.html;
+  return one.code.text === other.code.text && one.code.language === other.code.language;
 }
 
 /** Whether there is a tag anywhere inside: in what is said, in an item of a list, in a cell of a table. */

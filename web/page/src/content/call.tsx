@@ -9,6 +9,7 @@ import { bytesOf } from "./ansi.js";
 import { ContentBlockView } from "./block.js";
 import { fileChanges, type FileChange, type ToldDiff } from "./change.js";
 import { Diff, type DiffProps } from "./diff.js";
+import { Guard } from "./guard.js";
 import { KindIcon, StateIcon } from "./icons.js";
 import type { TerminalItem, Terminals, ToolCallItem } from "./items.js";
 import { JsonView } from "./json.js";
@@ -17,10 +18,12 @@ import { TerminalOutput } from "./terminal.js";
 import {
   changesOf,
   commandOf,
+  contentOf,
   exitOf,
   folderOf,
   isAtWork,
   outputOf,
+  placesOf,
   stateOf,
   terminalsOf,
   titleOf,
@@ -45,6 +48,14 @@ export interface ToolCallCardProps {
 }
 
 export function ToolCallCard(props: ToolCallCardProps) {
+  return (
+    <Guard value={props.item}>
+      <Card {...props} />
+    </Guard>
+  );
+}
+
+function Card(props: ToolCallCardProps) {
   const { item, terminals, duration } = props;
   const [chosen, choose] = useState<boolean>();
   const shown = terminalsOf(item, terminals);
@@ -108,7 +119,7 @@ interface CallBodyProps extends ToolCallCardProps {
 function CallBody({ item, terminals, shown, changes, state, diffs, children }: CallBodyProps) {
   const command = commandOf(item, shown);
   const folder = folderOf(item, shown);
-  const content = item.content ?? [];
+  const content = contentOf(item);
   const hasShownDiff = content.some((each) => each.type === "diff");
   const isRun = item.kind === "execute" || command !== undefined;
   const output = content.length === 0 ? outputOf(item) : "";
@@ -152,8 +163,7 @@ export function Command({ command, folder }: { readonly command: string; readonl
 }
 
 function Locations({ item }: { readonly item: ToolCallItem }) {
-  const places = (item.locations ?? []).map(({ path, line }) => (line == null ? path : `${path}:${line}`));
-  const unsaid = places.filter((each) => !titleOf(item).includes(each));
+  const unsaid = placesOf(item).filter((each) => !titleOf(item).includes(each));
   if (unsaid.length === 0) return null;
   return (
     <ul class="locations">

@@ -3,8 +3,7 @@
  * of Git (v2). Also which lines of it are shown: unchanged ones far from a change are folded.
  */
 
-
-import { type Part, difference } from "./difference.js";
+import { edits } from "./edits.js";
 import { type Members, members, text } from "./told.js";
 
 export type Side = "old" | "new";
@@ -76,39 +75,18 @@ function isSamePath(one: string, other: string): boolean {
 
 // -- texts ----------------------------------------------------------------------------------------------------
 
-/** Edits beyond which two texts are not compared: one replaces the other. */
-const MOST_EDITS = 4000;
-
 /** Without an old text the file is new. */
 export function changeOfTexts(path: string, old: string | undefined, next: string): FileChange {
   const before = old === undefined ? [] : splitLines(old);
   const after = splitLines(next);
   const lines: Line[] = [];
   let [oldLine, newLine] = [1, 1];
-  for (const { kind, lines: own } of compared(before, after)) {
-    for (const text of own) {
-      if (kind === "added") lines.push({ kind, new: newLine++, text });
-      else if (kind === "removed") lines.push({ kind, old: oldLine++, text });
-      else lines.push({ kind, old: oldLine++, new: newLine++, text });
-    }
+  for (const kind of edits(before, after)) {
+    if (kind === "added") lines.push({ kind, new: newLine, text: after[newLine++ - 1]! });
+    else if (kind === "removed") lines.push({ kind, old: oldLine, text: before[oldLine++ - 1]! });
+    else lines.push({ kind, old: oldLine++, new: newLine, text: after[newLine++ - 1]! });
   }
   return counted({ path, operation: old === undefined ? "add" : "modify", isBinary: false, lines });
-}
-
-/** What both have at the start and the end is not compared again. */
-function compared(before: readonly string[], after: readonly string[]): Part[] {
-  const most = Math.min(before.length, after.length);
-  let start = 0;
-  while (start < most && before[start] === after[start]) start++;
-  let end = 0;
-  while (end < most - start && before[before.length - 1 - end] === after[after.length - 1 - end]) end++;
-  const [old, next] = [before.slice(start, before.length - end), after.slice(start, after.length - end)];
-  const inner: readonly Part[] = difference(old, next, MOST_EDITS) ?? [
-    { kind: "removed", lines: old },
-    { kind: "added", lines: next },
-  ];
-  const same = (lines: readonly string[]): Part => ({ kind: "same", lines });
-  return [same(before.slice(0, start)), ...inner, same(end === 0 ? [] : before.slice(-end))];
 }
 
 /** Only a line feed ends a line; the end of the text ends the last one. */

@@ -14,7 +14,7 @@ import {
   type Side,
   sideBySide,
 } from "./change.js";
-import { highlightedLines, isHighlighting, languageOfPath } from "./highlight.js";
+import { highlightedLines, isHighlighting, languageOfPath, whenIdle } from "./highlight.js";
 
 export type DiffLayout = "unified" | "split";
 
@@ -41,14 +41,15 @@ export interface DiffProps {
 
 /** Pixels that two sides need. */
 const ROOM = 700;
-/** Rows; of a larger change the first ones are shown, and more on demand. */
-const LARGE = 2000;
+/** Rows; of a larger change the first ones are shown, and more on demand: each takes its time to be laid out. */
+const LARGE = 600;
 const FIRST = 200;
+const FURTHER = 2000;
 
 export function Diff(props: DiffProps) {
   const { change, layout = "unified", onLayout } = props;
   const box = useRef<HTMLElement>(null);
-  const hasRoom = useRoom(box);
+  const hasRoom = useRoom(box, layout === "split");
   const isSplit = layout === "split" && hasRoom;
   return (
     <section class="diff" ref={box} aria-label={`Change of ${change.path}`}>
@@ -101,11 +102,12 @@ function inWords(change: FileChange): string {
 }
 
 /** Whether the element is wide enough for two sides. */
-function useRoom(box: { readonly current: HTMLElement | null }): boolean {
-  const [hasRoom, setRoom] = useState(true);
+function useRoom(box: { readonly current: HTMLElement | null }, isNeeded: boolean): boolean {
+  const [hasRoom, setRoom] = useState(false);
   useLayoutEffect(() => {
     const element = box.current!;
-    setRoom(element.clientWidth >= ROOM);
+    // Measuring holds up the page, so it is done before it is drawn only where the first drawing depends on it.
+    if (isNeeded) setRoom(element.clientWidth >= ROOM);
     const observer = new ResizeObserver(() => setRoom(element.clientWidth >= ROOM));
     observer.observe(element);
     return () => observer.disconnect();
@@ -168,8 +170,8 @@ function Lines({ isSplit, ...props }: DiffProps & { readonly isSplit: boolean })
         <tbody>{shown.map(draw)}</tbody>
       </table>
       {shown.length < all.length && (
-        <button type="button" class="more" onClick={() => setLimit(limit + LARGE)}>
-          Show {Math.min(LARGE, all.length - shown.length).toLocaleString("en")} more of{" "}
+        <button type="button" class="more" onClick={() => setLimit(limit + FURTHER)}>
+          Show {Math.min(FURTHER, all.length - shown.length).toLocaleString("en")} more of{" "}
           {all.length.toLocaleString("en")} lines
         </button>
       )}
@@ -183,13 +185,26 @@ function shownRows(change: FileChange, unfolded: ReadonlySet<Line>): Row[] {
   );
 }
 
+/** Colours come when there is time for them. */
 function useHighlight(change: FileChange): LinesContext["html"] {
   const isReady = isHighlighting.value;
-  return useMemo(() => {
-    const language = languageOfPath(change.path);
-    const [old, next] = [htmlOfSide(change, "old", language), htmlOfSide(change, "new", language)];
-    return (line) => (line.new === undefined ? old.get(line.old!) : next.get(line.new));
-  }, [change, isReady]);
+  const [known, setKnown] = useState<{ readonly of: FileChange; readonly html: LinesContext["html"] }>();
+  useEffect(
+    () =>
+      whenIdle(() => {
+        const language = languageOfPath(change.path);
+        const [old, next] = [htmlOfSide(change, "old", language), htmlOfSide(change, "new", language)];
+        const html = (line: Line): string | undefined =>
+          line.new === undefined ? old.get(line.old!) : next.get(line.new);
+        if (old.size + next.size > 0) setKnown({ of: change, html });
+      }),
+    [change, isReady],
+  );
+  return known?.of === change ? known.html : plain;
+}
+
+function plain(): undefined {
+  return undefined;
 }
 
 function htmlOfSide(change: FileChange, side: Side, language: string): ReadonlyMap<number, string> {

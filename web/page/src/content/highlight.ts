@@ -77,8 +77,17 @@ export function highlightLater(code: HTMLElement): void {
 function schedule(): void {
   if (isScheduled || waiting.size === 0) return;
   isScheduled = true;
-  if ("requestIdleCallback" in window) requestIdleCallback(work, { timeout: 500 });
-  else setTimeout(work);
+  whenIdle(work);
+}
+
+/** Does something when there is time for it. Gives how to leave it. */
+export function whenIdle(task: () => void): () => void {
+  if (!("requestIdleCallback" in window)) {
+    const timer = setTimeout(task);
+    return () => clearTimeout(timer);
+  }
+  const handle = requestIdleCallback(task, { timeout: 500 });
+  return () => cancelIdleCallback(handle);
 }
 
 function work(): void {

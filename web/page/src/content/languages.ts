@@ -6,14 +6,10 @@ import bash from "@speed-highlight/core/languages/bash.js";
 import c from "@speed-highlight/core/languages/c.js";
 import css from "@speed-highlight/core/languages/css.js";
 import diff from "@speed-highlight/core/languages/diff.js";
-import docker from "@speed-highlight/core/languages/docker.js";
 import go from "@speed-highlight/core/languages/go.js";
-import html from "@speed-highlight/core/languages/html.js";
-import ini from "@speed-highlight/core/languages/ini.js";
 import java from "@speed-highlight/core/languages/java.js";
 import js from "@speed-highlight/core/languages/js.js";
 import json from "@speed-highlight/core/languages/json.js";
-import make from "@speed-highlight/core/languages/make.js";
 import py from "@speed-highlight/core/languages/py.js";
 import rs from "@speed-highlight/core/languages/rs.js";
 import sql from "@speed-highlight/core/languages/sql.js";
@@ -24,24 +20,21 @@ import yaml from "@speed-highlight/core/languages/yaml.js";
 import { type ShjLanguageData, tokenizeWith } from "@speed-highlight/core/tokenize";
 
 const LANGUAGES: Readonly<Record<string, unknown>> = {
-  bash, c, css, diff, docker, go, html, ini, java, js, json, make, py, rs, sql, toml, ts, xml, yaml,
+  bash, c, css, diff, go, java, js, json, py, rs, sql, toml, ts, xml, yaml,
 };
 const NEAR: Readonly<Record<string, string>> = {
-  bash: "sh shell zsh fish console ps1 powershell",
+  bash: "sh shell zsh fish console ps1 powershell make makefile docker dockerfile",
   c: "cpp c++ cc cxx h hpp objc",
   css: "scss less",
   diff: "patch",
-  docker: "dockerfile",
-  html: "htm vue svelte",
-  ini: "cfg conf properties",
   java: "kotlin kt csharp cs scala dart swift",
   js: "javascript jsx mjs cjs",
   json: "jsonc json5 jsonl",
-  make: "makefile",
   py: "python pyi",
   rs: "rust",
   ts: "typescript tsx mts cts",
-  xml: "svg",
+  toml: "ini cfg conf properties",
+  xml: "html htm svg vue svelte",
   yaml: "yml",
 };
 const NAMES = new Map(Object.entries(NEAR).flatMap(([name, near]) => near.split(" ").map((each) => [each, name])));

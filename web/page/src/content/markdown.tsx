@@ -2,9 +2,10 @@
 
 import { useEffect, useLayoutEffect, useRef } from "preact/hooks";
 
-import { type Block, Blocks } from "./blocks.js";
+import { type Block, Blocks, isSameBlock } from "./blocks.js";
 import { copied } from "./clipboard.js";
 import { highlightLater } from "./highlight.js";
+import { patchChildren } from "./patch.js";
 import { canReadHtml, codeBox, safe } from "./safe.js";
 import { TAGS } from "./tags.js";
 
@@ -23,18 +24,28 @@ export function Markdown({ text, streaming = false, showsTags = false }: Markdow
   const wanted = useRef({ text, streaming });
   wanted.current = { text, streaming };
 
+  const rest = useRef(0);
+
   useLayoutEffect(() => {
     const draw = (): void => {
-      frame.current = 0;
+      const began = performance.now();
       shown.current?.update(wanted.current.text, !wanted.current.streaming);
+      const end = performance.now();
+      // A block that takes long, such as a large table, leaves as much time to all else.
+      rest.current = end + (end - began);
+    };
+    const drawInTime = (now: number): void => {
+      frame.current = now < rest.current ? requestAnimationFrame(drawInTime) : 0;
+      if (frame.current === 0) draw();
     };
     const isFirst = shown.current === undefined;
     shown.current ??= new ShownMarkdown(box.current!, showsTags);
     if (isFirst || !streaming) {
       cancelAnimationFrame(frame.current);
+      frame.current = 0;
       draw();
     } else if (frame.current === 0) {
-      frame.current = requestAnimationFrame(draw);
+      frame.current = requestAnimationFrame(drawInTime);
     }
   }, [text, streaming]);
   useEffect(() => () => cancelAnimationFrame(frame.current), []);
@@ -91,7 +102,7 @@ class ShownMarkdown {
       added.append(nodesOf(block));
       this.#elements.push(added);
       this.box.append(added);
-    } else if (before?.html !== block.html || index < this.#settled) {
+    } else if (before === undefined || !isSameBlock(before, block) || index < this.#settled) {
       if (!growCode(element, before, block)) patch(element, block);
     }
   }
@@ -114,25 +125,5 @@ function growCode(element: HTMLElement, before: Block | undefined, block: Block)
 function patch(element: HTMLElement, block: Block): void {
   const next = document.createElement("div");
   next.append(nodesOf(block));
-  become(element, next);
-}
-
-/** Give an element the children of another, and change no more of it than that takes: what is read stays in place. */
-function become(element: Element, wanted: Element): void {
-  const next = [...wanted.childNodes];
-  for (const [index, child] of next.entries()) {
-    const known = element.childNodes[index];
-    if (known === undefined) element.append(child);
-    else if (known.isEqualNode(child)) continue;
-    else if (known instanceof Text && child instanceof Text) known.data = child.data;
-    else if (known instanceof Element && child instanceof Element && isAlike(known, child)) become(known, child);
-    else known.replaceWith(child);
-  }
-  while (element.childNodes.length > next.length) element.lastChild?.remove();
-}
-
-/** Whether only what is inside differs. What the reader unfolded stays so. */
-function isAlike(one: Element, other: Element): boolean {
-  if (one instanceof HTMLDetailsElement && other instanceof HTMLDetailsElement) other.open = one.open;
-  return one.cloneNode().isEqualNode(other.cloneNode());
+  patchChildren(element, next);
 }

@@ -7,6 +7,7 @@ import { useEffect, useId, useMemo, useRef, useState } from "preact/hooks";
 import { askedOf, type Asked, optionName, optionsOf, outcomeInWords, type Resolved, wasAllowed } from "./asked.js";
 import { Command, type DiffUse } from "./call.js";
 import { Diff } from "./diff.js";
+import { Guard } from "./guard.js";
 import { KindIcon, StateIcon } from "./icons.js";
 import type { Terminals, ToolCallItem } from "./items.js";
 import { JsonView } from "./json.js";
@@ -52,7 +53,9 @@ export function PermissionCard(props: PermissionCardProps) {
       head={props.children}
       onKeyDown={press}
     >
-      <AskedView asked={asked} diffs={props.diffs} />
+      <Guard value={request.params}>
+        <AskedView asked={asked} diffs={props.diffs} />
+      </Guard>
       {canAnswer && (
         <div class="options">
           {options.map((each, index) => (
@@ -88,18 +91,16 @@ function tone({ kind = "" }: PermissionOption): string {
   return kind.startsWith("reject") ? "danger" : "";
 }
 
-/** Runs one thing at a time; says whether one is under way. */
+/** Sends one answer; says whether one is under way or delivered. */
 export function useSending(): [boolean, (send: () => Promise<unknown> | void) => void] {
   const [isSending, setSending] = useState(false);
   const start = (send: () => Promise<unknown> | void): void => {
     const under = send();
     if (under === undefined) return;
     setSending(true);
-    // The caller tells what went wrong; here it can be tried again.
-    under.then(
-      () => setSending(false),
-      () => setSending(false),
-    );
+    // Once it is delivered, the request will be told to be over. What went wrong the caller tells; here it can be
+    // tried again.
+    under.then(undefined, () => setSending(false));
   };
   return [isSending, start];
 }

@@ -3,6 +3,7 @@
 import type { PlanEntry } from "@turnwire/client";
 
 import { StateIcon } from "./icons.js";
+import { JsonView } from "./json.js";
 import { Markdown } from "./markdown.js";
 import { members, text } from "./told.js";
 
@@ -27,7 +28,8 @@ const WORDS: Readonly<Record<string, string>> = {
 
 export function PlanView({ plan, title = "Plan" }: PlanViewProps) {
   const told = members(plan);
-  const entries = Array.isArray(told["entries"]) ? (told["entries"] as readonly PlanEntry[]) : undefined;
+  const entries = Array.isArray(told["entries"]) ? told["entries"].map(readEntry) : undefined;
+  const [content, uri] = [text(told["content"]), text(told["uri"])];
   return (
     <section class="plan" aria-label={title}>
       <header class="plan-head">
@@ -41,10 +43,18 @@ export function PlanView({ plan, title = "Plan" }: PlanViewProps) {
           ))}
         </ol>
       )}
-      {text(told["content"]) !== "" && <Markdown text={text(told["content"])} />}
-      {text(told["uri"]) !== "" && <p class="address">{text(told["uri"])}</p>}
+      {content !== "" && <Markdown text={content} />}
+      {uri !== "" && <p class="address">{uri}</p>}
+      {entries === undefined && content === "" && uri === "" && (
+        <JsonView label="As the agent told it" value={plan} />
+      )}
     </section>
   );
+}
+
+function readEntry(told: unknown): PlanEntry {
+  const { content, priority, status } = members(told);
+  return { content: text(content), priority: text(priority), status: text(status) };
 }
 
 export function PlanProgress({ entries }: { readonly entries: readonly PlanEntry[] }) {

@@ -45,11 +45,24 @@ export function folderOf(call: ToldCall, terminals: readonly TerminalItem[] = []
   return (named as string | undefined) ?? terminals.find((each) => each.cwd)?.cwd ?? undefined;
 }
 
+/** What it shows, without what is nothing that could be shown. */
+export function contentOf(call: ToldCall): readonly ToolCallContent[] {
+  const told: readonly unknown[] = Array.isArray(call.content) ? call.content : [];
+  return told.filter((each): each is ToolCallContent => typeof each === "object" && each !== null);
+}
+
+/** The places that it works at. */
+export function placesOf(call: ToldCall): string[] {
+  const told: readonly unknown[] = Array.isArray(call.locations) ? call.locations : [];
+  return told.map(members).flatMap(({ path, line }) => {
+    if (!isText(path)) return [];
+    return typeof line === "number" ? `${path}:${line}` : path;
+  });
+}
+
 /** How it changes files: as it shows, or else as its input says. */
 export function changesOf(call: ToldCall): FileChange[] {
-  const shown = (call.content ?? [])
-    .filter((each) => each.type === "diff")
-    .flatMap((each) => fileChanges(each as ToldDiff));
+  const shown = contentOf(call).flatMap((each) => (each.type === "diff" ? fileChanges(each as ToldDiff) : []));
   return shown.length > 0 ? shown : changesIn(call.rawInput);
 }
 
@@ -64,7 +77,7 @@ function changesIn(input: unknown): FileChange[] {
 
 /** The content blocks that it shows: text, images, resources. */
 export function blocksOf(call: ToldCall): ContentBlock[] {
-  return (call.content ?? []).flatMap((each) => {
+  return contentOf(call).flatMap((each) => {
     const { type, content } = each as { readonly type: string; readonly content?: unknown };
     return type === "content" && typeof content === "object" && content !== null ? [content as ContentBlock] : [];
   });
@@ -72,7 +85,7 @@ export function blocksOf(call: ToldCall): ContentBlock[] {
 
 /** The terminals among what it shows of which something is known. */
 export function terminalsOf(call: ToldCall, terminals: Terminals | undefined): TerminalItem[] {
-  return (call.content ?? []).flatMap((each) => (isTerminal(each) ? (terminals?.get(each.terminalId) ?? []) : []));
+  return contentOf(call).flatMap((each) => (isTerminal(each) ? (terminals?.get(each.terminalId) ?? []) : []));
 }
 
 function isTerminal(

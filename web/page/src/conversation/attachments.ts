@@ -90,10 +90,3 @@ export function base64(bytes: Uint8Array): string {
   }
   return btoa(binary);
 }
-
-/** A size as people read it. */
-export function sizeOf(bytes: number): string {
-  if (bytes < 1024) return `${bytes} B`;
-  if (bytes < 1024 * 1024) return `${Math.round(bytes / 1024)} KiB`;
-  return `${(bytes / 1024 / 1024).toFixed(1)} MiB`;
-}

@@ -7,9 +7,10 @@ import { type Signal, useSignal } from "@preact/signals";
 import type { AvailableCommand, ContentBlock, WhenBusy } from "@turnwire/client";
 import { useEffect, useRef } from "preact/hooks";
 
+import { bytesInWords } from "../content/block.js";
 import type { LineComment } from "../content/diff.js";
 import { Icon } from "../frame/icon.js";
-import { type Attachment, type Takes, attach, sizeOf } from "./attachments.js";
+import { type Attachment, type Takes, attach } from "./attachments.js";
 import { promptOf } from "./line_comments.js";
 import { LIST_ID, SlashCommands, chosen, fitting, optionId } from "./slash_commands.js";
 
@@ -230,7 +231,7 @@ function Parts({
           {each.block.type === "image" ? (
             <img alt="" src={`data:${each.block.mimeType};base64,${each.block.data}`} />
           ) : null}
-          <span class="part-name">{each.name}</span> <span class="soft small">{sizeOf(each.bytes)}</span>
+          <span class="part-name">{each.name}</span> <span class="soft small">{bytesInWords(each.bytes)}</span>
           <Away
             label={`Do not attach ${each.name}`}
             act={() => (files.value = files.value.filter((other) => other !== each))}

@@ -93,7 +93,7 @@ export function Options({
   readonly onChoose: (choice: Choice, value: string | boolean) => void;
 }) {
   return (
-    <div class="options">
+    <div class="choices">
       {choices.map((each) => (
         <Option key={each.id} choice={each} canChange={canChange} onChoose={(value) => onChoose(each, value)} />
       ))}
@@ -113,7 +113,7 @@ function Option({
   const { name, description, value, values } = choice;
   if (typeof value === "boolean") {
     return (
-      <label class="option small" title={description}>
+      <label class="choice small" title={description}>
         <input
           type="checkbox"
           checked={value}
@@ -131,7 +131,7 @@ function Option({
   }
   const known = values.some((each) => each.value === value);
   return (
-    <label class="option small" title={description}>
+    <label class="choice small" title={description}>
       <span class="soft">{name}</span>
       <select
         value={value}

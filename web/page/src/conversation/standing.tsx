@@ -2,7 +2,7 @@
 
 import { useEffect, useState } from "preact/hooks";
 
-import { spanOf } from "./turn_end.js";
+import { durationInWords } from "../content/amounts.js";
 
 /** The time, anew each second. It is shown, and decides nothing. */
 function useNow(isShown: boolean): number {
@@ -14,6 +14,10 @@ function useNow(isShown: boolean): number {
     return () => clearInterval(timer);
   }, [isShown]);
   return now;
+}
+
+function elapsed(ms: number): string {
+  return ms < 60_000 ? `${Math.floor(ms / 1_000)} s` : durationInWords(ms);
 }
 
 const WORDS: Readonly<Record<string, string>> = {
@@ -49,7 +53,7 @@ export function Standing({
       )}
       {words !== undefined && startedAt !== undefined ? (
         <span class="soft" aria-hidden="true">
-          {spanOf(Math.max(0, Math.floor((now - startedAt) / 1_000) * 1_000)).replace(/^0 ms$/, "0 s").replace(".0 s", " s")}
+          {elapsed(Math.max(0, now - startedAt))}
         </span>
       ) : null}
       {state === "closed" ? <span class="badge">Closed</span> : null}

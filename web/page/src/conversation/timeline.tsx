@@ -141,7 +141,8 @@ function BlockView<Row>({
     if (!own || !box.current) return;
     const observer = new IntersectionObserver(
       ([entry]) => {
-        if (!entry) return;
+        // What somebody writes in, such as a comment, stays.
+        if (!entry || (!entry.isIntersecting && own.contains(document.activeElement))) return;
         // Read while the rows are there: it is the height that the empty box gets.
         if (!entry.isIntersecting && isNear.peek()) height.current = own.getBoundingClientRect().height;
         isNear.value = entry.isIntersecting;

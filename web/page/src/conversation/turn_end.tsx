@@ -1,5 +1,7 @@
 /** How a turn ended, in words. It is told by the turn's terminal event alone. */
 
+import { durationInWords } from "../content/amounts.js";
+
 /** A turn as the transcript and the events have it. */
 export interface EndedTurn {
   readonly promptId: string;
@@ -54,15 +56,6 @@ export function endOf(turn: EndedTurn): string {
   return reason === "cancelled" && cancelledBy ? `${words} by ${cancelledBy}` : words;
 }
 
-/** A span of time as people read it. */
-export function spanOf(ms: number): string {
-  if (ms < 1_000) return `${Math.max(0, Math.round(ms))} ms`;
-  if (ms < 60_000) return `${(ms / 1_000).toFixed(ms < 10_000 ? 1 : 0)} s`;
-  const minutes = Math.floor(ms / 60_000);
-  if (minutes < 60) return `${minutes} min ${Math.floor((ms % 60_000) / 1_000)} s`;
-  return `${Math.floor(minutes / 60)} h ${minutes % 60} min`;
-}
-
 function tokensOf(usage: unknown): string {
   const total = (usage as { readonly totalTokens?: unknown } | undefined)?.totalTokens;
   return typeof total === "number" ? `${total.toLocaleString("en")} tokens` : "";
@@ -71,7 +64,7 @@ function tokensOf(usage: unknown): string {
 export function TurnEnd({ turn }: { readonly turn: EndedTurn }) {
   const { outcome, startedAt, endedAt } = turn;
   const error = outcome?.error;
-  const span = startedAt !== undefined && endedAt !== undefined ? spanOf(endedAt - startedAt) : "";
+  const span = startedAt !== undefined && endedAt !== undefined ? durationInWords(endedAt - startedAt) : "";
   const facts = [endOf(turn), span, tokensOf(outcome?.usage)].filter(Boolean).join(" · ");
   if (!error) {
     return (

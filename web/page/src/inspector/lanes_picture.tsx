@@ -74,9 +74,9 @@ export function LanesPicture({ lanes, onChoose }: { lanes: Lanes; onChoose: (eve
   };
 
   return (
-    <figure class="inspector-lanes" aria-label="The turn, to scale">
+    <figure class="inspector-lanes">
       <div ref={frame} class="lanes-box">
-        <svg width={width.value} height={height} role="group" aria-label="Swim lanes" onKeyDown={onKeyDown}>
+        <svg width={width.value} height={height} role="group" aria-label="The turn, to scale" onKeyDown={onKeyDown}>
           {ticks.map((each) => (
             <g key={each} class="lane-tick" aria-hidden="true">
               <line x1={x(lanes.from + each)} x2={x(lanes.from + each)} y1="0" y2={y + 4} />
@@ -111,17 +111,22 @@ export function LanesPicture({ lanes, onChoose }: { lanes: Lanes; onChoose: (eve
             >
               <title>{wordsOf(each.bar, lanes)}</title>
               <rect x={each.x} y={each.y} width={each.width} height={BAR} rx={Math.min(3, each.width / 2)} />
-              {each.lane === "tools" && each.width > 48 && (
-                <text x={each.x + 5} y={each.y + 11} aria-hidden="true">
-                  {fitting(each.bar.name, each.width - 8)}
-                </text>
-              )}
             </g>
           ))}
+          {placed.map(
+            (each) =>
+              // Beside the bars, not inside: as part of a button a name that is cut would be another name.
+              each.lane === "tools" &&
+              each.width > 48 && (
+                <text class={`lane-words ${each.bar.end}`} x={each.x + 5} y={each.y + 11} aria-hidden="true">
+                  {fitting(each.bar.name, each.width - 8)}
+                </text>
+              ),
+          )}
         </svg>
       </div>
       <p class="told small soft" aria-hidden="true">
-        {told.value ? wordsOf(told.value.bar, lanes) : "Point at a bar for its name and length."}
+        {told.value ? wordsOf(told.value.bar, lanes) : "Point at a bar for its length."}
       </p>
       <Numbers lanes={lanes} />
       <details class="small">

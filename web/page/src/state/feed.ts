@@ -7,8 +7,7 @@ import { type ReadonlySignal, effect, signal } from "@preact/signals";
 import type { AnyEvent } from "@turnwire/client";
 
 import type { Feed, Hearing, Link } from "./daemon.js";
-import { FeedReader, sessionOf } from "./feed_reader.js";
-import type { ToReader, ToTab } from "./feed_words.js";
+import { type ToReader, type ToTab, sessionOf } from "./feed_words.js";
 
 /** How often a tab that is looked at sees whether a daemon that was lost is back. */
 const LOOK_MS = 2_000;
@@ -17,15 +16,10 @@ type Hear = (events: readonly AnyEvent[]) => void;
 
 /** The feed of this tab. `base` is where the daemon is. */
 export function openFeed(base: string): Feed {
-  const tab = new TabFeed((words) => say(words));
-  let say: (words: ToReader) => void;
-  if (typeof SharedWorker === "function") {
-    const worker = new SharedWorker(new URL("./feed_worker.ts", import.meta.url), { type: "module", name: base });
-    worker.port.onmessage = ({ data }: MessageEvent<ToTab>) => tab.take(data);
-    say = (words) => worker.port.postMessage(words);
-  } else {
-    say = new FeedReader().join((words) => tab.take(words));
-  }
+  const port = readerPort(base);
+  const say = (words: ToReader) => port.postMessage(words);
+  const tab = new TabFeed(say);
+  port.onmessage = ({ data }: MessageEvent<ToTab>) => tab.take(data);
   const name = `turnwire-tab-${Math.random().toString(36).slice(2)}`;
   const hello = () => say({ say: "hello", base, tab: name });
   const isHeld = (): Promise<never> => {
@@ -57,6 +51,14 @@ export function openFeed(base: string): Feed {
     return () => clearInterval(timer);
   });
   return tab;
+}
+
+/** The way to the reader: all tabs have the same one. A browser without workers to share gives each tab its own. */
+function readerPort(base: string): MessagePort | Worker {
+  if (typeof SharedWorker === "function") {
+    return new SharedWorker(new URL("./feed_worker.ts", import.meta.url), { type: "module", name: base }).port;
+  }
+  return new Worker(new URL("./feed_worker.ts", import.meta.url), { type: "module" });
 }
 
 class TabFeed implements Feed {

@@ -1,6 +1,5 @@
 /**
- * The one reader of the daemon's stream, for all tabs: in a worker that they share, or in a tab of its own where
- * browsers have no such worker. A tab gets each event once and in order; chunks of sessions that it does not show are
+ * The one reader of the daemon's stream, for all tabs. A tab gets each event once and in order; chunks of sessions that it does not show are
  * left out, because they are most of the bytes and change nothing in a list.
  *
  *   T1  After `begun`, a tab gets every event of every session, but for those chunks.
@@ -13,7 +12,7 @@ import type { AnyEvent } from "@turnwire/client";
 import { EventReader, type ReaderOptions, Unauthenticated } from "@turnwire/client/reader";
 
 import type { Link } from "./daemon.js";
-import type { ToReader, ToTab } from "./feed_words.js";
+import { type ToReader, type ToTab, sessionOf } from "./feed_words.js";
 
 const CHUNKS = new Set([
   "agent_message_chunk",
@@ -132,12 +131,6 @@ export class FeedReader {
       if (wanted.length) tab.tell({ say: "events", events: wanted });
     }
   }
-}
-
-/** The session that an event is of; empty if it is of none. */
-export function sessionOf(event: AnyEvent): string {
-  const { sessionId } = event.data as { readonly sessionId?: unknown };
-  return typeof sessionId === "string" ? sessionId : "";
 }
 
 function isChunkOf(event: AnyEvent): boolean {

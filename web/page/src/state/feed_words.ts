@@ -20,3 +20,9 @@ export type ToTab =
   | { readonly say: "wanted"; readonly number: number }
   | { readonly say: "events"; readonly events: readonly AnyEvent[] }
   | { readonly say: "link"; readonly link: Link };
+
+/** The session that an event is of; empty if it is of none. */
+export function sessionOf(event: AnyEvent): string {
+  const { sessionId } = event.data as { readonly sessionId?: unknown };
+  return typeof sessionId === "string" ? sessionId : "";
+}

@@ -1,13 +1,17 @@
-/** The worker that all tabs share: it has the reader of the stream, and nothing else. */
+/** The worker that has the reader of the stream: shared by all tabs, or of one tab alone. */
 
 import { FeedReader } from "./feed_reader.js";
 import type { ToReader } from "./feed_words.js";
 
 const reader = new FeedReader();
 
-addEventListener("connect", (event) => {
-  const [port] = (event as MessageEvent).ports;
-  if (!port) return;
+function serve(port: Pick<MessagePort, "postMessage" | "onmessage">): void {
   const hear = reader.join((words) => port.postMessage(words));
   port.onmessage = ({ data }: MessageEvent<ToReader>) => hear(data);
-});
+}
+
+if ("onconnect" in self) {
+  addEventListener("connect", (event) => (event as MessageEvent).ports.forEach(serve));
+} else {
+  serve(self as unknown as MessagePort);
+}

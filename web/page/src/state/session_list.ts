@@ -3,12 +3,12 @@
  * it. Badges are derived from the entries alone.
  */
 
-import { type ReadonlySignal, computed, signal } from "@preact/signals";
+import { type ReadonlySignal, computed, effect, signal } from "@preact/signals";
 import type { AnyEvent, SessionEntry } from "@turnwire/client";
 import { foldEntry } from "@turnwire/client/view";
 
-import type { Daemon } from "./daemon.js";
-import { sessionOf } from "./feed_reader.js";
+import type { Daemon, Link } from "./daemon.js";
+import { sessionOf } from "./feed_words.js";
 import { PerFrame } from "./frames.js";
 
 export type Badge =
@@ -30,8 +30,9 @@ export interface ListedSession {
 
 /** How often the daemon is asked which running turns seem to be over: it judges that when it is asked. */
 const JUDGED_MS = 30_000;
+const AGAIN_MS = 1_000;
 /** Reasons after which nothing is wrong: the next prompt brings an agent. */
-const NOTHING_WRONG = new Set(["agent_recycled", "daemon_restarted"]);
+const NOTHING_WRONG = new Set(["agent_recycled", "daemon_restarted", "daemon_stopped"]);
 
 /** What a session is shown as: the first of these that is true. */
 export function badgeOf(entry: SessionEntry): Badge {
@@ -100,8 +101,9 @@ export class SessionList {
         this.#loads.value++;
         return;
       } catch {
-        // The daemon is away or the login is over: the feed's link says so. Asked again when it may be back.
-        await new Promise((resolve) => setTimeout(resolve, 1_000));
+        // The daemon is away or the login is over. Asked again when events come again, but not in a hurry.
+        await new Promise((resolve) => setTimeout(resolve, AGAIN_MS));
+        await opened(this.daemon.feed.link);
         if (reading !== this.#reading) return;
       }
     }
@@ -140,4 +142,15 @@ export class SessionList {
 
 export function openSessionList(daemon: Daemon): SessionList {
   return new SessionList(daemon);
+}
+
+/** When a link is open. */
+function opened(link: ReadonlySignal<Link>): Promise<void> {
+  return new Promise((resolve) => {
+    const stop = effect(() => {
+      if (link.value !== "open") return;
+      resolve();
+      queueMicrotask(() => stop());
+    });
+  });
 }
