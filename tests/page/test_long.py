@@ -15,6 +15,8 @@ TURN = "\n".join(
     [*(f'think about {n}\nsay 12 "word {n} "\ntool t{n} read look at file {n}' for n in range(6)), "say 4 end"]
 )
 """Some 100 updates: thoughts, words and tools."""
+WAITING = 25
+"""As many prompts wait at once, which is less than a queue may hold."""
 SEEN = """words => {
     const look = () => requestAnimationFrame(() => {
         if (!document.body?.innerText.includes(words)) look();
@@ -30,8 +32,10 @@ MOST_ELEMENTS = 6_000
 @pytest.fixture(scope="module")
 def long_session(house: House) -> str:
     session_id = house.session(title="long")
-    for number in range(TURNS):
-        house.served.said(session_id, f"{TURN}{number:04d}")
+    for begin in range(0, TURNS, WAITING):
+        numbers = range(begin, min(begin + WAITING, TURNS))
+        prompts = [house.served.prompt(session_id, f"{TURN}{number:04d}") for number in numbers]
+        house.served.ended(session_id, prompts[-1])
     return session_id
 
 

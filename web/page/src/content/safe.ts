@@ -50,7 +50,8 @@ function sanitizedNodes(html: string): DocumentFragment {
   const inert = document.implementation.createHTMLDocument();
   const root = inert.createElement("div") as unknown as HTMLElement & { setHTML(html: string, how: object): void };
   root.setHTML(quiet(html), { sanitizer: SANITIZER });
-  const nodes = document.createDocumentFragment();
+  // Of the same document: an image begins to load as soon as it belongs to ours, and they are not limited yet.
+  const nodes = inert.createDocumentFragment();
   nodes.append(...root.childNodes);
   return nodes;
 }
