@@ -6,7 +6,6 @@ Its script comes from `web/node_modules` and is evaluated beside the page's own 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 from playwright.async_api import Page
 from tests.interop.peers import absent
@@ -27,7 +26,8 @@ def need_axe() -> str:
     return SCRIPT.read_text(encoding="utf-8")
 
 
-async def findings(page: Page, script: str) -> list[Any]:
+async def findings(page: Page, script: str) -> list[str]:
     """What is wrong with the page as it is now."""
     await page.evaluate(script)
-    return [each for each in await page.evaluate(RUN) if each[0] in BAD]
+    found: list[tuple[str, str, list[str]]] = await page.evaluate(RUN)
+    return [f"{impact} {rule}: {'; '.join(elements)}" for impact, rule, elements in found if impact in BAD]

@@ -218,7 +218,6 @@ function SessionRow({ daemon, listed, found, words, label, isShown, isReachable,
       <a
         class={isShown ? "row-link shown" : "row-link"}
         href={hrefOf({ at: "session", sessionId: entry.sessionId })}
-        aria-label={[title, badgeWords(listed), label, folderOf(entry.cwd), ago(updated, now.value)].filter(Boolean).join(", ")}
         aria-current={isShown ? "page" : undefined}
         tabIndex={isReachable ? 0 : -1}
         data-place={place}
@@ -228,12 +227,16 @@ function SessionRow({ daemon, listed, found, words, label, isShown, isReachable,
         <BadgeShape badge={badge} />
         <span class={entry.title ? "row-title" : "row-title unnamed"} title={title}>
           {words ? <Marked parts={markedParts(title, words)} /> : title}
+          <span class="unseen">, </span>
         </span>
         <time class="row-time" dateTime={entry.updatedAt} title={moment(updated)}>
           {ago(updated, now.value)}
+          <span class="unseen">, </span>
         </time>
         <span class="row-about">
-          {badge !== "idle" && (
+          {badge === "idle" ? (
+            <span class="unseen">{badgeWords(listed)}, </span>
+          ) : (
             <span class={`row-badge ${BADGES[badge].tone}`} title={BADGES[badge].why}>
               {badgeWords(listed)}
             </span>
