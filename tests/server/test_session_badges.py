@@ -46,11 +46,22 @@ async def test_a_session_in_the_list_says_what_it_does_and_needs(tmp_path: Path)
         busy = await listed(seat)
         assert badges(busy) == QUIET | {"state": "requires_action", "permissionCount": 1, "queuedCount": 2}
         assert (busy["hasActivePrompt"], busy["isWaitingForPermission"]) == (True, True)
+        assert busy["activePromptId"] == asking["promptId"]
         node = seat.running.daemon.node
         head = await node.head(seat.session_id)
         assert (busy["lastEventId"], busy["eventEpoch"]) == (head.head, head.epoch)
         await seat.client.delete("/session/s1")
         assert badges(await listed(seat)) == QUIET | {"state": "closed"}
+
+
+async def test_a_session_says_who_named_it_and_what_its_agent_calls_it_then(tmp_path: Path) -> None:
+    async with seated(tmp_path / "d", "s1") as seat:
+        await seat.run("title One")
+        names = ("title", "named", "agentTitle")
+        assert [(await listed(seat)).get(each) for each in names] == ["One", None, None]
+        answer(await seat.client.patch("/session/s1", json={"title": "Mine"}), 200)
+        await seat.run("title Two")
+        assert [(await listed(seat)).get(each) for each in names] == ["Mine", True, "Two"]
 
 
 async def test_a_session_whose_agent_died_says_so_until_another_has_come(tmp_path: Path) -> None:

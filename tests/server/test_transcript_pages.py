@@ -132,6 +132,26 @@ async def test_cursors_hold_while_a_turn_goes_on_and_page_and_stream_are_the_who
         assert joined(older) == whole[: newest["first"]]
 
 
+async def test_the_newest_page_says_who_speaks_and_what_before_it_may_still_change(tmp_path: Path) -> None:
+    async with seated(tmp_path / "d", "s1") as seat:
+        await seat.run("tool-open open\ntool done read Look\nsay 1 word")
+        speaker = {"agentSessionId": (await seat.until(ev.AgentStarted)).agent_session_id, "life": 1}
+        newest = await seat.get("transcript?limit=1")
+        assert (newest["speaker"], newest["earlier"], "named" in newest) == (
+            speaker,
+            {"toolCalls": ["open"]},
+            False,
+        )
+        whole, oldest = await seat.get("transcript"), await seat.get("transcript?limit=1&before=2")
+        assert ("earlier" in whole, "earlier" in oldest) == (False, False)
+        answer(await seat.client.patch("/session/s1", json={"title": "Mine"}), 200)
+        assert (await seat.get("transcript?limit=1"))["named"] is True
+        await seat.run("exit 3")
+        await seat.run("say 1 back")
+        after = await seat.get("transcript?limit=1")
+        assert (after["speaker"]["life"], after["earlier"]) == (2, {}), "ids of an earlier life are found no more"
+
+
 async def test_a_page_is_bounded_in_bytes_and_has_one_item_at_least(tmp_path: Path) -> None:
     limits = Limits(page_bytes=16 * KiB)
     async with seated(tmp_path / "d", "s1", limits=limits) as seat:

@@ -399,7 +399,7 @@ def check_from_the_middle(folder: Folder, log: list[ev.AnyEvent], some: random.R
     listed = fold(log[:cut], NOTHING)
     known, found = counts(state, folder.does("entry", entry=entry_at(listed, cut), events=heard))
     # A prompt that the agent has been handed waits no more, which events that name it do not say again.
-    unknown = NAMED | ({"queuedCount"} if listed.offered or listed.joined else set())
+    unknown = {*NAMED, "queuedCount"} if listed.offered or listed.joined else NAMED
     assert [each for each in known if known[each] != found[each] and each not in unknown] == []
 
 

@@ -32,6 +32,13 @@ test("an end is told once, also if it is told again", () => {
   assert.deepEqual(shown(rows), ["a", "end 1"]);
 });
 
+test("the end of a prompt that left the queue is not shown, as nothing of it was", () => {
+  const rows = new Rows<Said>();
+  rows.begin(0, [said("a", "1")], () => false);
+  rows.end("2");
+  assert.deepEqual(shown(rows), ["a"]);
+});
+
 test("a turn that goes on in a newer page has its end there", () => {
   const rows = new Rows<Said>();
   rows.begin(2, [said("c", "1")], () => true);

@@ -44,7 +44,7 @@ from turnwire.ids import ChildId, Epoch, PromptId, SessionId
 from turnwire.limits import Limits
 from turnwire.log.base import EventLog, Position, SessionHead
 from turnwire.runtime.clock import Clock
-from turnwire.runtime.folds import KeptViews
+from turnwire.runtime.folds import KeptViews, open_view
 from turnwire.server.daemon.text_index import Cursor, Text, TextIndex
 
 logger = logging.getLogger(__name__)
@@ -233,7 +233,11 @@ class Search:
         if cursor is not None and not await self._tells(cursor, head):
             await index.write(session_id, head.epoch, head.head, cursor.names, ())
             return
-        view, epoch = await views.newest(session_id)
+        if cursor is None:
+            # Not kept in memory: a log that had no index would push out what people read.
+            view, epoch = (await open_view(self._log, session_id, self._limits))[0], head.epoch
+        else:
+            view, epoch = await views.newest(session_id)
         offset, names = view.offset, _names(view)
         texts = await _texts(view, 0 if cursor is None else cursor.offset)
         await index.write(session_id, epoch, offset, names, texts)

@@ -190,7 +190,7 @@ function changeBy(entry: SessionEntry, memory: Memory, event: AnyEvent): Change 
     case "session_closed":
       return { entry: { state: "closed", closed: true }, memory: { ...withoutAgent(memory), clients: NOTHING } };
     case "client_attached":
-      return event.data.clientId === undefined ? {} : { memory: { clients: withName(memory.clients, event.data.clientId) } };
+      return { memory: { clients: withName(memory.clients, event.data.clientId ?? "") } };
     case "client_detached":
       return { memory: { clients: withoutName(memory.clients, event.data.clientId) } };
     case "agent_started":

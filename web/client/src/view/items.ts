@@ -201,7 +201,8 @@ export class Items {
     const prompt = this.at(place);
     if (this.#places.has(key) || (prompt?.item === "message" && prompt.agentMessageId !== undefined)) return;
     if (!this.#isOlder || prompt !== undefined) this.#places.set(key, place);
-    if (prompt?.item === "message") this.put(place, prompt, { agentMessageId, life: this.speaker.life || undefined }, id);
+    if (prompt?.item !== "message") return;
+    this.put(place, prompt, { agentMessageId, life: this.speaker.life || undefined }, id);
   }
 
   /** Another agent speaks from here on. */

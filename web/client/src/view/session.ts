@@ -23,6 +23,7 @@ import { addPrompt, nestedUnder } from "./messages.js";
 import { type Members, changed, textOf } from "./patch.js";
 import { type Terminal, applyPermissionRequest, markCancelled, markOpen, readBackground } from "./tools.js";
 import { TURN_EVENTS, type TurnRecord, storedType, stepped } from "./turns.js";
+import { type Waits, waitsAfter } from "./waits.js";
 
 /** A permission request that is closed, and how. */
 export type Answered = EventOf<"permission_resolved">["data"] & { readonly at: number };
@@ -201,7 +202,7 @@ export class SessionView {
     return this.#waits.held;
   }
 
-  /** The places of the items that were added or replaced since the last call; an item's index is its place less `first`. */
+  /** The places of the items that were added or replaced since the last call; an index is a place less `first`. */
   drain(): readonly number[] {
     return this.#own.drain();
   }
@@ -528,7 +529,8 @@ export class SessionView {
       older.transcript.start(agentSessionId, protocolVersion, how);
     } else if (event.type === "agent_exited" || event.type === "session_closed") older.background = undefined;
     else if (event.type === "permission_request" && event.data.child === undefined) {
-      applyPermissionRequest(older.transcript, { id, at: timeOf(event), promptId: event.data.promptId }, event.data.params);
+      const told = { id, at: timeOf(event), promptId: event.data.promptId };
+      applyPermissionRequest(older.transcript, told, event.data.params);
     } else if (event.type === "prompt_inserted" && place?.prompt !== undefined) {
       older.transcript.bind(place.prompt, event.data.agentMessageId, id);
     } else if (place?.first === undefined) return;
@@ -601,68 +603,4 @@ function toldOf(event: EventOf<"session_update">, id: number): Told {
 
 function workIds(background: unknown): ReadonlySet<string> {
   return new Set(readBackground(background)?.flatMap(({ id }) => (id === undefined ? [] : [id])));
-}
-
-// -- what waits: permission requests, and prompts in their order ---------------------------------------------
-
-interface Waits {
-  /** Prompts, the next one first; also some that wait no more. */
-  readonly order: readonly string[];
-  readonly steering: ReadonlyMap<string, boolean>;
-  readonly permissions: readonly PermissionMembers[];
-  readonly held: string | undefined;
-}
-
-function waitsAfter(waits: Waits, event: AnyEvent): Waits {
-  switch (event.type) {
-    case "permission_request": {
-      const others = waits.permissions.filter((each) => each.requestId !== event.data.requestId);
-      return { ...waits, permissions: [...others, event.data] };
-    }
-    case "permission_resolved": {
-      const { requestId } = event.data;
-      return { ...waits, permissions: waits.permissions.filter((each) => each.requestId !== requestId) };
-    }
-    case "queue_held":
-      return { ...waits, held: event.data.reason };
-    case "queue_released":
-      return { ...waits, held: undefined };
-    case "prompt_accepted":
-      return { ...waits, order: moved(waits.order, event.data.promptId, undefined) };
-    case "pending_prompt_added": {
-      const { promptId, position, steering } = event.data;
-      return {
-        ...waits,
-        order: moved(waits.order, promptId, position),
-        steering: steering ? new Map([...waits.steering, [promptId, true]]) : waits.steering,
-      };
-    }
-    case "prompt_steer_declined":
-      return { ...waits, steering: new Map([...waits.steering, [event.data.promptId, false]]) };
-    case "pending_prompt_updated": {
-      const { promptId, position } = event.data;
-      return position === undefined ? waits : { ...waits, order: moved(waits.order, promptId, position) };
-    }
-    case "prompt_offered":
-    case "prompt_injected":
-    case "turn_complete":
-    case "turn_error":
-      return without(waits, event.data.promptId);
-    case "state_changed":
-      return storedType(event) === "turn_started" ? without(waits, event.data.promptId) : waits;
-    default:
-      return waits;
-  }
-}
-
-function without(waits: Waits, promptId: string): Waits {
-  if (!waits.order.includes(promptId)) return waits;
-  const steering = new Map(waits.steering);
-  steering.delete(promptId);
-  return { ...waits, order: waits.order.filter((each) => each !== promptId), steering };
-}
-
-function moved(order: readonly string[], promptId: string, position: number | undefined): readonly string[] {
-  const others = order.filter((each) => each !== promptId);
-  return position === undefined ? [...others, promptId] : [...others.slice(0, position), promptId, ...others.slice(position)];
 }

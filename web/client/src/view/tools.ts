@@ -127,7 +127,8 @@ export function readBackground(background: unknown): readonly Work[] | undefined
   const listed = entriesOf(background)?.map(membersOf);
   if (listed === undefined || listed.includes(undefined)) return undefined;
   return (listed as Members[]).map((each) => {
-    const named = ID_OF.map(([kind, member]) => [kind, textOf(each[member])] as const).filter(([, id]) => id !== undefined);
+    const read = ID_OF.map(([kind, member]) => [kind, textOf(each[member])] as const);
+    const named = read.filter(([, id]) => id !== undefined);
     const kind = textOf(each["type"]) ?? named[0]?.[0] ?? "unknown";
     return { kind, id: named.find(([other]) => other === kind)?.[1] || named[0]?.[1] };
   });

@@ -189,7 +189,7 @@ function matches(pattern: string, value: string): boolean {
 
 function formatProblem(format: string | undefined, value: string): string | undefined {
   if (format === "email") return /^[^\s@]+@[^\s@]+$/.test(value) ? undefined : "Give an e-mail address.";
-  if (format === "uri") return URL.canParse(value) ? undefined : "Give an address, such as https://example.com.";
+  if (format === "uri") return URL.canParse(value) ? undefined : "Give a whole address, with https:// in front.";
   if (format === "date") return isDay(value) ? undefined : "Give a date, such as 2026-01-31.";
   if (format === "date-time") return Number.isNaN(Date.parse(value)) ? "Give a date and a time." : undefined;
   return undefined;

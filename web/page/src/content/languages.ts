@@ -12,7 +12,6 @@ import js from "@speed-highlight/core/languages/js.js";
 import json from "@speed-highlight/core/languages/json.js";
 import py from "@speed-highlight/core/languages/py.js";
 import rs from "@speed-highlight/core/languages/rs.js";
-import sql from "@speed-highlight/core/languages/sql.js";
 import toml from "@speed-highlight/core/languages/toml.js";
 import ts from "@speed-highlight/core/languages/ts.js";
 import xml from "@speed-highlight/core/languages/xml.js";
@@ -20,7 +19,7 @@ import yaml from "@speed-highlight/core/languages/yaml.js";
 import { type ShjLanguageData, tokenizeWith } from "@speed-highlight/core/tokenize";
 
 const LANGUAGES: Readonly<Record<string, unknown>> = {
-  bash, c, css, diff, go, java, js, json, py, rs, sql, toml, ts, xml, yaml,
+  bash, c, css, diff, go, java, js, json, py, rs, toml, ts, xml, yaml,
 };
 const NEAR: Readonly<Record<string, string>> = {
   bash: "sh shell zsh fish console ps1 powershell make makefile docker dockerfile",

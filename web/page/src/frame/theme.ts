@@ -25,7 +25,7 @@ export function startTheme(): void {
   const show = () => {
     if (theme.value === "system") delete root.dataset["theme"];
     else root.dataset["theme"] = theme.value;
-    bar.content = getComputedStyle(root).getPropertyValue("--ground-soft").trim();
+    bar.content = getComputedStyle(document.body).backgroundColor;
   };
   effect(show);
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", show);

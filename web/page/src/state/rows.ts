@@ -30,6 +30,8 @@ export class Rows<Item extends Placed> {
   readonly #blocks = signal<readonly RowBlock<Item>[]>([]);
   readonly blocks: ReadonlySignal<readonly RowBlock<Item>[]> = this.#blocks;
   readonly #items = new Map<number, Signal<Item>>();
+  /** Turns of which something is shown. */
+  readonly #said = new Set<string>();
   /** Turns whose end has a row. */
   readonly #ended = new Set<string>();
   #last: OpenBlock<Item> | undefined;
@@ -38,6 +40,7 @@ export class Rows<Item extends Placed> {
   /** The first page, or one that is read anew: all rows begin again. `hasEnded` tells of which turns the end is known. */
   begin(first: number, items: readonly Item[], hasEnded: (promptId: string) => boolean): void {
     this.#items.clear();
+    this.#said.clear();
     this.#ended.clear();
     this.#last = undefined;
     const made = this.#made(this.#rowsOf(first, items, hasEnded));
@@ -57,9 +60,9 @@ export class Rows<Item extends Placed> {
     else this.#append(this.#itemRow(index, item));
   }
 
-  /** A turn has ended: behind all that was said in it. */
+  /** A turn has ended: behind all that was said in it. A prompt that left the queue was never said. */
   end(promptId: string): void {
-    if (this.#ended.has(promptId)) return;
+    if (this.#ended.has(promptId) || !this.#said.has(promptId)) return;
     this.#ended.add(promptId);
     this.#append({ kind: "end", key: `end ${promptId}`, promptId });
   }
@@ -78,6 +81,7 @@ export class Rows<Item extends Placed> {
   #itemRow(index: number, item: Item): Row<Item> {
     const own = signal(item);
     this.#items.set(index, own);
+    if (item.promptId !== undefined) this.#said.add(item.promptId);
     return { kind: "item", key: `item ${index}`, index, item: own };
   }
 
