@@ -14,7 +14,7 @@ import type { SessionList } from "../state/session_list.js";
 import { kept } from "./kept.js";
 import { type Note, notesOf, twoOptions } from "./notes.js";
 import { base } from "./start.js";
-import { tell, tellError } from "./toasts.js";
+import { tell } from "./toasts.js";
 
 const LOCK = `turnwire ${base.pathname}`;
 const SHOWS = `${LOCK} shows `;
@@ -41,7 +41,7 @@ export async function setNotified(wanted: boolean): Promise<void> {
     choice.value = "on";
     tell("You are told when a turn ends or an agent asks, while you look elsewhere.");
   } else {
-    tellError(new Error("The browser does not allow notifications of this page; its settings for this site can."));
+    tell("The browser does not allow notifications of this page; its settings for this site can.");
   }
 }
 

@@ -37,8 +37,12 @@ export function LanesPicture({ lanes, onChoose }: { lanes: Lanes; onChoose: (eve
   const here = useSignal(0);
   const told = useSignal<Placed | undefined>(undefined);
   useEffect(() => {
-    const watch = new ResizeObserver(() => (width.value = frame.current!.clientWidth));
-    watch.observe(frame.current!);
+    const box = frame.current!;
+    // Its size changes once more when it is taken away.
+    const watch = new ResizeObserver(() => {
+      if (box.isConnected) width.value = box.clientWidth;
+    });
+    watch.observe(box);
     return () => watch.disconnect();
   }, []);
 
