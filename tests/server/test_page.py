@@ -8,10 +8,12 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import anyio
 import httpx
 import pytest
 from starlette.applications import Starlette
 from starlette.routing import Mount
+from tests.patience import LONG_S
 from tests.support.daemons import running_daemon
 
 from turnwire.server.app import create_app
