@@ -23,7 +23,8 @@ pytestmark = [pytest.mark.anyio, pytest.mark.requirement("G13")]
 async def opened(browser: Browser, tmp_path: Path, **settings: Any) -> AsyncGenerator[tuple[Running, Page]]:
     with anyio.fail_after(LONG_S):
         async with running_daemon(tmp_path / "d", **settings) as running, watched(browser) as (context, watch):
-            watch.expect("401")
+            # A page without a login, and a daemon without a page.
+            watch.expect("40[14]")
             yield running, await context.new_page()
 
 

@@ -14,7 +14,6 @@ import pytest
 from starlette.applications import Starlette
 from starlette.routing import Mount
 from tests.patience import LONG_S
-from tests.support.browser import need_browser, running_browser
 from tests.support.daemons import running_daemon
 
 from turnwire.server.app import create_app
@@ -32,11 +31,6 @@ async def a_stranger(tmp_path: Path, **settings: Any) -> AsyncGenerator[httpx.As
     with anyio.fail_after(LONG_S):
         async with running_daemon(tmp_path / "d", **settings) as running, running.stranger() as http:
             yield http
-
-
-@pytest.fixture
-def browser_program() -> str:
-    return need_browser()
 
 
 def test_the_page_is_built() -> None:
@@ -170,15 +164,3 @@ async def test_below_a_path_of_another_application_its_files_are_found_from_the_
             for name, address in ADDRESSES.items():
                 assert (await http.get(f"{base.rstrip('/')}{address}")).status_code == 200, name
             assert (await http.get("http://127.0.0.1/team/agents", follow_redirects=True)).url == base
-
-
-@pytest.mark.usefixtures("browser_program")
-async def test_a_browser_loads_it_and_no_policy_is_broken(tmp_path: Path) -> None:
-    with anyio.fail_after(LONG_S):
-        async with running_daemon(tmp_path / "d") as running, running_browser(tmp_path / "browser") as browser:
-            page = await browser.page()
-            await page.open(running.daemon.login.login_link(running.url))
-            await page.until(f"location.href.split('#')[0] === '{running.url}/'")
-            await page.until("document.querySelector('#page').childElementCount > 0")
-            assert [each for each in page.requests if not each.startswith(f"{running.url}/")] == []
-            assert [each for each in page.complaints if "policy" in each.lower()] == []
