@@ -14,10 +14,10 @@ FUZZ_EXAMPLES ?= 200
 AGENTS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help serve test check docs bench walk fuzz peers web page agents fix clean
+.PHONY: help serve test check docs bench walk fuzz peers web page screenshots agents fix clean
 
 help: ## list the commands
-	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 13
 
 # What serving needs, and no more: the first `make serve` is short.
 $(SERVING): requirements.lock pyproject.toml
@@ -86,6 +86,9 @@ web: $(MODULES) ## install the tools of web/ and build the TypeScript client
 
 page: $(MODULES) ## build the page into the package, where it is kept: serving needs no Node
 	npm --prefix web run --silent page
+
+screenshots: $(STAMP) ## draw the pictures of the page in docs/images; needs chromium
+	$(BIN)/python -m scripts.screenshots
 
 agents: $(STAMP) ## run the known agents of npm and PyPI behind a daemon, or some: make agents AGENTS=claude,codex
 	$(BIN)/python -m realagents $(AGENTS)

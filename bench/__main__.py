@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from bench import acp_turn, daemon, first_start, loop, stdio
+from bench import acp_turn, daemon, first_start, loop, page, stdio
 
 
 def main() -> None:
@@ -17,6 +17,8 @@ def main() -> None:
     daemon.main()
     print()
     acp_turn.main()
+    print()
+    page.main()
     print()
     first_start.main()
 

@@ -12,7 +12,7 @@ import gzip
 import shutil
 import sys
 import time
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from typing import Any, NamedTuple
 
@@ -52,15 +52,16 @@ PAINTED = "performance.getEntriesByName('first-contentful-paint')[0]?.startTime"
 
 
 class PageOf(NamedTuple):
-    """A daemon's page: how one gets in, and where a session is shown."""
+    """A daemon's page, and where it shows sessions."""
 
     target: Target
-    shown_at: Callable[[str], str]
+    sessions: str
+    """Before the id of the session that is shown."""
 
 
 PAGES = (
-    PageOf(TURNWIRE, lambda session_id: f"/#/session/{session_id}"),
-    PageOf(QWEN_PAGE, lambda session_id: f"/session/{session_id}"),
+    PageOf(TURNWIRE, "/#/session/"),
+    PageOf(QWEN_PAGE, "/session/"),
 )
 
 
@@ -118,7 +119,7 @@ class Visit:
             (await http.post(path, json=body)).raise_for_status()
 
     def address(self, session_id: str) -> str:
-        return self.url + self._page_of.shown_at(session_id)
+        return f"{self.url}{self._page_of.sessions}{session_id}"
 
 
 async def value(page: Page, expression: str) -> float:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from playwright.async_api import Browser, expect
+from playwright.async_api import Browser, ViewportSize, expect
 from tests.page.rig import House, visiting
 from tests.page.talk import Talk
 from tests.support.browser import DESKTOP, PHONE
@@ -41,7 +41,7 @@ def long_session(house: House) -> str:
 
 @pytest.mark.parametrize("viewport", [DESKTOP, PHONE], ids=["desk", "phone"])
 async def test_a_long_session_opens_at_its_newest_words_at_once(
-    browser: Browser, house: House, long_session: str, viewport: dict[str, int]
+    browser: Browser, house: House, long_session: str, viewport: ViewportSize
 ) -> None:
     assert house.served.ask("GET", f"/session/{long_session}")["lastEventId"] > TURNS * 95
     async with visiting(browser, house, viewport=viewport) as visitor:

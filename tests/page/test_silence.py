@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from playwright.async_api import Browser, expect
+from playwright.async_api import Browser, ViewportSize, expect
 from tests.page.rig import PROFILES, House, visiting
 from tests.page.talk import Talk
 from tests.support.browser import DESKTOP, PHONE
@@ -14,7 +14,7 @@ pytestmark = pytest.mark.anyio
 @pytest.mark.parametrize("profile", PROFILES)
 @pytest.mark.parametrize("viewport", [DESKTOP, PHONE], ids=["desk", "phone"])
 async def test_a_turn_that_is_silent_for_two_minutes_still_runs_and_then_goes_on(
-    browser: Browser, house: House, profile: str, viewport: dict[str, int]
+    browser: Browser, house: House, profile: str, viewport: ViewportSize
 ) -> None:
     session_id = house.session(profile)
     gate = house.gate(session_id)
