@@ -40,6 +40,7 @@ BESIDE_LITERAL = {
     "R70": "raw HTTP requests in tests/server/acp/test_http_routing.py",
     "R72": "seen from both surfaces at once: tests/fan",
     "R73": "spellings that we read and no text has",
+    **dict.fromkeys(("R86", "R87"), "a browser shows our page: tests/page"),
     "R88": "the suite is ours",
     "R96": "our schemas against all that is sent: tests/interop/test_schema.py",
 }

@@ -11,6 +11,7 @@ from tests.support.browser import DESKTOP, PHONE
 pytestmark = pytest.mark.anyio
 
 
+@pytest.mark.requirement("R86")
 @pytest.mark.parametrize("profile", PROFILES)
 @pytest.mark.parametrize("viewport", [DESKTOP, PHONE], ids=["desk", "phone"])
 async def test_a_turn_that_is_silent_for_two_minutes_still_runs_and_then_goes_on(

@@ -13,7 +13,7 @@ VERSIONS = pytest.mark.parametrize("profile", PROFILES)
 
 
 @VERSIONS
-@pytest.mark.requirement("R86")
+@pytest.mark.requirement("R87")
 async def test_a_prompt_is_told_once_streams_and_ends_alike_everywhere(
     browser: Browser, house: House, profile: str
 ) -> None:
