@@ -25,6 +25,9 @@ PROFILES = ("v1", "v2")
 OFFERED = ("--before", "commands plan,review", "--before", "usage 12000 200000")
 """What every scripted agent tells of a session before anything else."""
 
+OFFLINE = r"net::ERR_(CONNECTION|INTERNET|NETWORK|INCOMPLETE|EMPTY|SOCKET|FAILED)"
+"""What a browser says of a server that is not there."""
+
 
 def scripted(profile: str, *options: str) -> str:
     """An agent for `--agent`, named like its version of ACP."""

@@ -7,7 +7,7 @@ from pathlib import Path
 import anyio
 import pytest
 from playwright.async_api import Browser, expect
-from tests.page.rig import PROFILES, House, both, housed, visiting
+from tests.page.rig import OFFLINE, PROFILES, House, both, housed, visiting
 from tests.page.talk import Talk
 from tests.patience import LONG_S
 from tests.support.browser import PHONE
@@ -15,8 +15,6 @@ from tests.support.cut_proxy import cutting
 
 pytestmark = pytest.mark.anyio
 
-OFFLINE = r"net::ERR_(CONNECTION|INTERNET|NETWORK|INCOMPLETE|EMPTY|SOCKET|FAILED)"
-"""What a browser says of a server that is not there."""
 MARK = "Reconnecting"
 TABS = 12
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from playwright.async_api import Browser
-from tests.page.rig import housed, visiting
+from tests.page.rig import OFFLINE, housed, visiting
 from tests.support.browser import PHONE
 
 pytestmark = pytest.mark.anyio
@@ -15,6 +15,8 @@ pytestmark = pytest.mark.anyio
 async def test_a_browser_stays_logged_in_over_a_kill_of_the_daemon(browser: Browser, tmp_path: Path) -> None:
     with housed(tmp_path) as house:
         async with visiting(browser, house) as desk, visiting(browser, house, viewport=PHONE) as phone:
+            for visitor in (desk, phone):
+                visitor.watch.expect(OFFLINE)
             house.kill()
             house.come_back()
             for visitor in (desk, phone):

@@ -177,7 +177,7 @@ export function Composer(props: ComposerProps) {
             >
               Steer
             </button>
-            <button class="button danger" type="button" title="Stop the turn (Escape)" onClick={stop}>
+            <button class="button danger" type="button" onClick={stop}>
               Stop
             </button>
           </>

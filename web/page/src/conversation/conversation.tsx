@@ -189,7 +189,14 @@ function Prompt({
   };
   useEffect(() => {
     if (!isBusy) return;
-    return offer([{ words: "Stop the turn", group: "Session", run: () => void stop() }]);
+    const settle = async () => {
+      const promptId = state.view?.activePromptId;
+      if (promptId !== undefined) await state.session.settle(promptId).catch(tellError);
+    };
+    return offer([
+      { words: "Stop the turn", group: "This session", run: () => void stop() },
+      { words: "Settle the turn: say that it is over", group: "This session", run: () => void settle() },
+    ]);
   }, [isBusy]);
   useEffect(
     () =>
