@@ -225,14 +225,13 @@ function Prompt({
 /** What the session's agent takes in a prompt, as it said when it started. */
 function useTakes(daemon: Daemon, state: ConversationState): Takes {
   const takes = useSignal<Takes>(takesOf(undefined));
+  const agent = state.agent.value;
   useEffect(() => {
-    void Promise.all([daemon.client.agents(), state.session.snapshot()]).then(
-      ([agents, snapshot]) => {
-        takes.value = takesOf(agents.find((each) => each.name === snapshot.agent)?.capabilities);
-      },
-      tellError,
-    );
-  }, [state]);
+    if (agent === undefined) return;
+    void daemon.client.agents().then((agents) => {
+      takes.value = takesOf(agents.find((each) => each.name === agent)?.capabilities);
+    }, tellError);
+  }, [state, agent]);
   return takes.value;
 }
 

@@ -5,7 +5,6 @@
  */
 
 import { type ReadonlySignal, computed, effect, signal } from "@preact/signals";
-import type { TurnStatus } from "@turnwire/client";
 
 import { hrefOf, route } from "../route.js";
 import { titleOf } from "../sessions/badge.js";
@@ -130,7 +129,6 @@ async function show(worker: ServiceWorkerRegistration, daemon: Daemon, list: Ses
 
 /** What the turn came to, in its own words if they can be had. */
 async function resultOf(daemon: Daemon, { sessionId, id }: Note): Promise<string> {
-  const path = `/session/${encodeURIComponent(sessionId)}/turns/${encodeURIComponent(id)}`;
-  const turn = await daemon.client.request<TurnStatus>("GET", path).catch(() => undefined);
+  const turn = await daemon.client.session(sessionId).turn(id).catch(() => undefined);
   return turn?.resultText?.trim() || "The turn has ended.";
 }

@@ -6,6 +6,7 @@ import type { Transcript } from "@turnwire/client";
 import { tellError } from "../frame/toasts.js";
 import { CopyButton } from "./event_pane.js";
 import { Disclosure } from "./filters.js";
+import { assembled, markdownOf } from "./markdown.js";
 
 export interface ExportMenuProps {
   readonly sessionId: string;
@@ -19,9 +20,7 @@ export function ExportMenu({ sessionId, readTranscript }: ExportMenuProps) {
   const markdown = async () => {
     isMaking.value = true;
     try {
-      // Its code comes with the first that is made.
-      const [{ assembled, markdownOf }, pages] = await Promise.all([import("./markdown.js"), readTranscript()]);
-      return markdownOf(assembled(pages), { thoughts: thoughts.value });
+      return markdownOf(assembled(await readTranscript()), { thoughts: thoughts.value });
     } finally {
       isMaking.value = false;
     }

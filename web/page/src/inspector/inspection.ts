@@ -1,7 +1,7 @@
 /** One session under inspection: its log, its turns, why it waits; loaded when asked for, kept true by the feed. */
 
 import { batch, signal } from "@preact/signals";
-import type { AnyEvent, LogPart, Transcript, TurnStatus } from "@turnwire/client";
+import type { AnyEvent, Transcript, TurnStatus } from "@turnwire/client";
 
 import { type Daemon, type Hearing, mayControl } from "../state/daemon.js";
 import { PerFrame } from "../state/frames.js";
@@ -38,7 +38,7 @@ export class Inspection {
     this.#path = `/session/${encodeURIComponent(sessionId)}`;
     this.mayExplain = mayControl(daemon.caller);
     this.log = new EventLog((after, limit) =>
-      this.#get<LogPart>(`/log?acp=agent&after=${after}&limit=${limit}`),
+      daemon.client.log(sessionId, { after, limit }),
     );
     this.#hearing = daemon.feed.session(sessionId, (events) => {
       this.#heard.push(...events);

@@ -15,11 +15,6 @@ import { ShareDialog } from "./share.js";
 /** Whose title is being changed, and where it is shown as a field. */
 export const renaming = signal<{ readonly sessionId: string; readonly where: "list" | "head" } | undefined>(undefined);
 
-/** The path of a session at the daemon. */
-export function pathOf(sessionId: string): string {
-  return `/session/${encodeURIComponent(sessionId)}`;
-}
-
 /** All that the caller may do with a session. */
 export function sessionActions(daemon: Daemon, listed: ListedSession, where: "list" | "head"): MenuItem[] {
   const { entry } = listed;
@@ -50,12 +45,12 @@ export function sessionActions(daemon: Daemon, listed: ListedSession, where: "li
 
 export async function rename(daemon: Daemon, sessionId: string, title: string): Promise<void> {
   renaming.value = undefined;
-  await done(daemon.client.request("PATCH", pathOf(sessionId), { title: title.trim() || null }, { repeatable: true }));
+  await done(daemon.client.session(sessionId).rename(title.trim() || null));
 }
 
 async function archive(daemon: Daemon, { entry }: ListedSession, away: boolean): Promise<void> {
-  const path = `${pathOf(entry.sessionId)}/${away ? "archive" : "unarchive"}`;
-  const isDone = await done(daemon.client.request("POST", path, undefined, { repeatable: true }));
+  const { client } = daemon;
+  const isDone = await done(away ? client.archive(entry.sessionId) : client.unarchive(entry.sessionId));
   if (isDone) tell(away ? `“${titleOf(entry)}” is archived.` : `“${titleOf(entry)}” is back in the list.`);
 }
 
@@ -66,7 +61,7 @@ function close(daemon: Daemon, { entry }: ListedSession): void {
     title: `Close “${titleOf(entry)}”`,
     text: `${running}It takes no prompts any more, and this cannot be undone. What was said stays readable.`,
     act: "Close session",
-    run: () => void done(daemon.client.request("DELETE", pathOf(entry.sessionId), undefined, { repeatable: true })),
+    run: () => void done(daemon.client.session(entry.sessionId).close()),
   });
 }
 

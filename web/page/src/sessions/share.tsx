@@ -1,7 +1,7 @@
 /** Share links of a session: make one in two clicks, see those that are good, revoke them. */
 
 import { useSignal } from "@preact/signals";
-import type { SessionEntry } from "@turnwire/client";
+import type { NewShare, SessionEntry, Share } from "@turnwire/client";
 import { useEffect } from "preact/hooks";
 
 import { copy } from "../frame/copy.js";
@@ -13,12 +13,6 @@ import { wordsOf } from "../frame/toasts.js";
 import type { Daemon } from "../state/daemon.js";
 import { titleOf } from "./badge.js";
 
-interface Share {
-  readonly tokenId: string;
-  readonly createdAt: number;
-  readonly expiresAt: number;
-}
-
 const HOUR_S = 3_600;
 const LIFETIMES = [
   { words: "An hour", seconds: HOUR_S },
@@ -28,9 +22,10 @@ const LIFETIMES = [
 ];
 
 export function ShareDialog({ daemon, entry }: { readonly daemon: Daemon; readonly entry: SessionEntry }) {
-  const path = `/session/${encodeURIComponent(entry.sessionId)}`;
+  const { client } = daemon;
+  const { sessionId } = entry;
   const lifetime = useSignal(Number(keptText("share-for")) || 24 * HOUR_S);
-  const made = useSignal<(Share & { readonly url: string }) | undefined>(undefined);
+  const made = useSignal<NewShare | undefined>(undefined);
   const shares = useSignal<readonly Share[]>([]);
   const problem = useSignal("");
 
@@ -44,19 +39,19 @@ export function ShareDialog({ daemon, entry }: { readonly daemon: Daemon; readon
   };
   const list = () =>
     attempt(async () => {
-      shares.value = (await daemon.client.request<{ shares: Share[] }>("GET", `${path}/shares`)).shares;
+      shares.value = await client.shares(sessionId);
     });
   useEffect(() => void list(), []);
 
   const make = () =>
     attempt(async () => {
       keepText("share-for", String(lifetime.value));
-      made.value = await daemon.client.request("POST", `${path}/share`, { expiresInS: lifetime.value });
+      made.value = await client.share(sessionId, { expiresInS: lifetime.value });
       await list();
     });
   const revoke = (share: Share) =>
     attempt(async () => {
-      await daemon.client.request("DELETE", `${path}/shares/${encodeURIComponent(share.tokenId)}`);
+      await client.unshare(sessionId, share.tokenId);
       if (made.value?.tokenId === share.tokenId) made.value = undefined;
       await list();
     });

@@ -2,16 +2,17 @@
  * One session as the page shows it: the newest page of its transcript, and every event behind that. What is shown is a
  * fold of what the daemon says; nothing is assumed, and no time ends anything.
  *
- *   C1  The events are heard before the page is asked for, and each is applied once, by its number.
+ *   C1  What was read before the events were heard is brought to where they begin, and each event is applied once, by its
+ *       number. So the page is shown as soon as it is here, and nothing is missed.
  *   C2  When events were missed, all is read anew.
  *   C3  The end of a turn is its terminal event.
  */
 
 import { type ReadonlySignal, batch, signal } from "@preact/signals";
-import { type AnyEvent, type PermissionMembers, type SessionCalls, SessionNotFound } from "@turnwire/client";
+import { type AnyEvent, DaemonUnreachable, type PermissionMembers, type SessionCalls, SessionNotFound } from "@turnwire/client";
 import { type Answered, type Item, SessionView } from "@turnwire/client/view";
 
-import type { Daemon, Hearing } from "./daemon.js";
+import { type Daemon, type Hearing, whenOpen } from "./daemon.js";
 import { PerFrame } from "./frames.js";
 import { Rows } from "./rows.js";
 
@@ -23,6 +24,7 @@ export interface ClosedRequest {
 
 export type Loading = "loading" | "ready" | "missing" | { readonly failed: string };
 
+const AGAIN_MS = 500;
 /** Items in a page: some screens. */
 const PAGE = 60;
 
@@ -35,6 +37,9 @@ export class ConversationState {
   readonly #growing = signal(-1);
   /** The place of the item that the agent may be adding to; -1 if there is none. */
   readonly growing: ReadonlySignal<number> = this.#growing;
+  readonly #agent = signal<string | undefined>(undefined);
+  /** The name of its agent, once that is known. */
+  readonly agent: ReadonlySignal<string | undefined> = this.#agent;
   readonly #askedCalls = signal<ReadonlySet<string>>(new Set());
   /** The tool calls that open requests are about. */
   readonly askedCalls: ReadonlySignal<ReadonlySet<string>> = this.#askedCalls;
@@ -53,6 +58,10 @@ export class ConversationState {
   #waiting: AnyEvent[] = [];
   /** Counts readings, so that one that was overtaken is dropped. */
   #reading = 0;
+  /** Every event from now on is heard. */
+  #isHeard = false;
+  /** The view is where the events that are heard go on. */
+  #isLive = false;
   #isClosed = false;
 
   constructor(
@@ -61,6 +70,7 @@ export class ConversationState {
   ) {
     this.session = daemon.client.session(sessionId);
     this.#hearing = daemon.feed.session(sessionId, (events) => this.#hear(events));
+    void this.#hearing.begun.then(() => (this.#isHeard = true));
     this.#stopMissed = daemon.feed.missed((missed) => {
       if (missed === undefined || missed === sessionId) void this.#read();
     });
@@ -122,35 +132,61 @@ export class ConversationState {
 
   #hear(events: readonly AnyEvent[]): void {
     this.#waiting.push(...events);
-    if (this.#view) this.#frame.due();
+    if (this.#isLive) this.#frame.due();
   }
 
   async #read(): Promise<void> {
     const reading = ++this.#reading;
     const isOvertaken = () => this.#isClosed || reading !== this.#reading;
-    await this.#hearing.begun;
+    const wasHeard = this.#isHeard;
+    this.#isLive = false;
     try {
-      const { client } = this.daemon;
-      const page = await client.transcript(this.sessionId, { limit: PAGE });
-      const snapshot = await client.snapshot(this.sessionId);
+      const page = await this.daemon.client.transcript(this.sessionId, { limit: PAGE });
       if (isOvertaken()) return;
       const view = new SessionView(page);
-      // Read later than the page, so it is never too old for it.
+      this.#begin(view);
+      await this.#hearing.begun;
+      if (!wasHeard) await this.#catchUp(view, isOvertaken);
+      const snapshot = await this.daemon.client.snapshot(this.sessionId);
+      if (isOvertaken()) return;
+      this.#isLive = true;
+      this.#agent.value = snapshot.agent;
+      // It may be ahead of the events here, and is never far behind: it was asked for after them.
       view.takeSnapshot(snapshot);
-      this.#view = view;
-      this.#seen(view);
-      batch(() => {
-        this.rows.begin(view.first, view.items, (each) => this.#hasEnded(each));
-        this.#show(view);
-        this.#hasOlder.value = view.hasOlder;
-        this.#loading.value = "ready";
-        this.#version.value++;
-      });
-      this.#frame.due();
+      this.#apply();
     } catch (error) {
       if (isOvertaken()) return;
       if (error instanceof SessionNotFound) this.#loading.value = "missing";
+      else if (error instanceof DaemonUnreachable) await this.#readAgain();
       else this.#loading.value = { failed: error instanceof Error ? error.message : String(error) };
+    }
+  }
+
+  /** The daemon went away in the middle of it. What is here is shown until it is back. */
+  async #readAgain(): Promise<void> {
+    await new Promise((resolve) => setTimeout(resolve, AGAIN_MS));
+    await whenOpen(this.daemon.feed.link);
+    if (!this.#isClosed) await this.#read();
+  }
+
+  #begin(view: SessionView): void {
+    this.#view = view;
+    batch(() => {
+      this.rows.begin(view.first, view.items, (each) => this.#hasEnded(each));
+      this.#show(view);
+      this.#hasOlder.value = view.hasOlder;
+      this.#loading.value = "ready";
+      this.#version.value++;
+    });
+  }
+
+  /** The events between the page and the first that was heard. */
+  async #catchUp(view: SessionView, isOvertaken: () => boolean): Promise<void> {
+    for (;;) {
+      const part = await this.daemon.client.log(this.sessionId, { after: view.lastEventId });
+      if (isOvertaken()) return;
+      this.#take(view, part.events);
+      if (part.nextAfter >= part.lastEventId) return;
     }
   }
 
@@ -163,6 +199,10 @@ export class ConversationState {
     if (!view || this.#isClosed) return;
     const events = this.#waiting;
     this.#waiting = [];
+    this.#take(view, events);
+  }
+
+  #take(view: SessionView, events: readonly AnyEvent[]): void {
     batch(() => {
       try {
         for (const each of events) {

@@ -1,6 +1,6 @@
 /** The daemon as every part of the page has it: its client, who we are there, and the one stream of all events. */
 
-import type { ReadonlySignal } from "@preact/signals";
+import { type ReadonlySignal, effect } from "@preact/signals";
 import type { AnyEvent, Caller, DaemonCalls } from "@turnwire/client";
 
 /** Whether news arrives; `refused` if the login is over. */
@@ -41,4 +41,15 @@ export function mayControl(caller: Caller): boolean {
 /** Whether the caller may share sessions. */
 export function mayOwn(caller: Caller): boolean {
   return caller.role === "owner";
+}
+
+/** When news arrives, now or later. */
+export function whenOpen(link: ReadonlySignal<Link>): Promise<void> {
+  return new Promise((resolve) => {
+    const stop = effect(() => {
+      if (link.value !== "open") return;
+      resolve();
+      queueMicrotask(() => stop());
+    });
+  });
 }

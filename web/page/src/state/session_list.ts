@@ -3,11 +3,11 @@
  * it. Badges are derived from the entries alone.
  */
 
-import { type ReadonlySignal, computed, effect, signal } from "@preact/signals";
+import { type ReadonlySignal, computed, signal } from "@preact/signals";
 import type { AnyEvent, SessionEntry } from "@turnwire/client";
 import { foldEntry } from "@turnwire/client/view";
 
-import type { Daemon, Link } from "./daemon.js";
+import { type Daemon, whenOpen } from "./daemon.js";
 import { sessionOf } from "./feed_words.js";
 import { PerFrame } from "./frames.js";
 
@@ -103,7 +103,7 @@ export class SessionList {
       } catch {
         // The daemon is away or the login is over. Asked again when events come again, but not in a hurry.
         await new Promise((resolve) => setTimeout(resolve, AGAIN_MS));
-        await opened(this.daemon.feed.link);
+        await whenOpen(this.daemon.feed.link);
         if (reading !== this.#reading) return;
       }
     }
@@ -142,15 +142,4 @@ export class SessionList {
 
 export function openSessionList(daemon: Daemon): SessionList {
   return new SessionList(daemon);
-}
-
-/** When a link is open. */
-function opened(link: ReadonlySignal<Link>): Promise<void> {
-  return new Promise((resolve) => {
-    const stop = effect(() => {
-      if (link.value !== "open") return;
-      resolve();
-      queueMicrotask(() => stop());
-    });
-  });
 }
