@@ -136,3 +136,42 @@ async def test_a_dozen_tabs_of_one_browser_are_live_over_http_1(browser: Browser
             for each in talks:
                 await each.has_ended("end_turn")
                 await expect(each.said("ko ko ko li li li")).to_have_count(1)
+
+
+async def test_a_reload_without_a_daemon_says_so_and_goes_on_by_itself(browser: Browser, tmp_path: Path) -> None:
+    with housed(tmp_path) as house:
+        session_id = house.session()
+        async with visiting(browser, house) as visitor:
+            visitor.watch.expect(f"{OFFLINE}|503")
+            page = await visitor.session(session_id)
+            talk = Talk(page)
+            await talk.send('say 3 "ko "')
+            await talk.has_ended("end_turn")
+            await page.evaluate("navigator.serviceWorker.ready.then(() => true)")
+            house.kill()
+            await page.reload()
+            # Never what was known before: that may be wrong by now.
+            await expect(page.get_by_role("heading", name="The daemon is not reachable")).to_be_visible()
+            await expect(talk.said("ko ko ko")).to_have_count(0)
+            house.come_back()
+            await expect(talk.said("ko ko ko")).to_have_count(1)
+            await talk.send('say 3 "li "')
+            await talk.has_ended("end_turn", "end_turn")
+
+
+async def test_a_page_that_slept_shows_what_came_meanwhile_without_an_alarm(browser: Browser, house: House) -> None:
+    session_id = house.session()
+    gate = house.gate(session_id)
+    async with visiting(browser, house) as visitor:
+        page = await visitor.session(session_id)
+        talk = Talk(page)
+        await talk.send(f'say 3 "ko "\ngate {gate}\nsay 3 "li "')
+        await expect(talk.said("ko ko ko")).to_be_visible()
+        tools = await visitor.context.new_cdp_session(page)
+        await tools.send("Page.setWebLifecycleState", {"state": "frozen"})
+        gate.touch()
+        house.served.until(session_id, "turn_complete")
+        await tools.send("Page.setWebLifecycleState", {"state": "active"})
+        await talk.has_ended("end_turn")
+        await expect(talk.said("ko ko ko li li li")).to_have_count(1)
+        await expect(page.get_by_text(MARK)).to_have_count(0)

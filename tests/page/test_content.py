@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 import pytest
 from playwright.async_api import Browser, FilePayload, expect
-from tests.page.rig import PROFILES, House, both, visiting
+from tests.page.rig import PROFILES, House, both, housed, scripted, visiting
 from tests.page.talk import Talk
 
 pytestmark = pytest.mark.anyio
@@ -123,3 +123,38 @@ async def test_a_picture_that_is_pasted_is_shown_or_refused_with_the_reason(brow
         )
         parts = talk.form.get_by_role("list", name="Goes with the prompt")
         await expect(parts.get_by_text("pixel.png").or_(talk.form.get_by_text("takes no images"))).to_be_visible()
+
+
+async def test_a_child_session_is_nested_where_it_was_announced(browser: Browser, house: House) -> None:
+    session_id = house.session("v2")
+    async with both(browser, house, f"session/{session_id}") as pages:
+        talks = [Talk(each) for each in pages]
+        await talks[0].send('say 2 "mu "\nchild helper say 3 "ko "\nchild-rests helper\nsay 2 "li "')
+        for each in talks:
+            await each.has_ended("end_turn")
+            child = each.log.get_by_role("region", name="Child session")
+            await expect(child).to_contain_text("done")
+            await expect(each.said("ko ko ko")).to_have_count(0)
+            await child.get_by_role("button").first.click()
+            await expect(child.get_by_text("ko ko ko")).to_have_count(1)
+
+
+async def test_a_word_is_put_into_the_running_turn(browser: Browser, tmp_path: Path) -> None:
+    with housed(tmp_path, "--agent", scripted("v1", "--steering")) as house:
+        session_id = house.session("v1")
+        gate = house.gate("steered")
+        async with both(browser, house, f"session/{session_id}") as pages:
+            desk, phone = talks = [Talk(each) for each in pages]
+            await desk.send(f"gate {gate}")
+            await phone.is_running()
+            await phone.field.fill("mind the gap")
+            await phone.form.get_by_role("button", name="Steer").click()
+            await expect(phone.field).to_have_value("")
+            for each in talks:
+                await expect(each.log.get_by_text("mind the gap", exact=True)).to_have_count(1)
+                await expect(each.said("steered mind the gap")).to_have_count(1)
+                await expect(each.queue).to_have_count(0)
+            gate.touch()
+            for each in talks:
+                await expect(each.stop).to_have_count(0)
+                await expect(each.ends.last).to_have_attribute("data-end", "end_turn")
