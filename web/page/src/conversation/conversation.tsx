@@ -1,8 +1,8 @@
 /** A session in the page: what was said and done, what it asks, what waits, and where to prompt. */
 
-import { computed, useSignal } from "@preact/signals";
-import type { ContentBlock, WhenBusy } from "@turnwire/client";
-import type { Item, SessionView, Usage } from "@turnwire/client/view";
+import { useComputed, useSignal } from "@preact/signals";
+import type { AvailableCommand, ContentBlock, WhenBusy } from "@turnwire/client";
+import type { Item, Latest, SessionView, Usage } from "@turnwire/client/view";
 import { useCallback, useEffect, useMemo } from "preact/hooks";
 
 import type { DiffLayout, LineComment } from "../content/diff.js";
@@ -90,21 +90,29 @@ function End({ state, promptId }: { readonly state: ConversationState; readonly 
   return turn ? <TurnEnd turn={turn} /> : null;
 }
 
+/** One thing of what is known. A component that reads it is drawn anew when it changes, and not with every word. */
+function useKnown<Value>(state: ConversationState, pick: (view: SessionView) => Value): Value | undefined {
+  return useComputed(() => {
+    const view = state.view;
+    return view && pick(view);
+  }).value;
+}
+
 /** The plan, and what the session does now. */
 function Now({ daemon, list, state }: Parts) {
-  const view = state.view;
-  const entry = list.byId.value.get(state.sessionId);
-  if (!view) return null;
-  const active = activeOf(view);
+  const entry = useComputed(() => list.byId.value.get(state.sessionId)).value;
+  const standing = useKnown(state, (view) => view.state);
+  const plans = useKnown(state, (view) => view.latest.plans);
+  const active = useKnown(state, activeOf);
   const settle = async () => {
     if (active) await state.session.settle(active.promptId);
   };
   const background = (entry?.backgroundCount ?? 0) + (entry?.runningChildCount ?? 0);
   return (
     <>
-      <Plans view={view} />
+      <Plans plans={plans ?? {}} isWorking={active !== undefined} />
       <Standing
-        state={view.state}
+        state={standing ?? "idle"}
         startedAt={active?.startedAt}
         isSuspected={entry?.suspectedComplete ?? false}
         background={background}
@@ -115,13 +123,13 @@ function Now({ daemon, list, state }: Parts) {
 }
 
 /** The agent's plans, while something of them is left to do. */
-function Plans({ view }: { readonly view: SessionView }) {
-  const plans = Object.entries(view.latest.plans ?? {}).filter(([, plan]) => isLeft(plan));
-  if (plans.length === 0) return null;
+function Plans({ plans, isWorking }: { readonly plans: NonNullable<Latest["plans"]>; readonly isWorking: boolean }) {
+  const left = Object.entries(plans).filter(([, plan]) => isLeft(plan));
+  if (left.length === 0) return null;
   return (
     <div class="plans">
-      {plans.map(([id, plan]) => (
-        <details key={id} open={view.activePromptId !== undefined}>
+      {left.map(([id, plan]) => (
+        <details key={id} open={isWorking}>
           <summary class="small">
             Plan {Array.isArray(plan["entries"]) ? <PlanProgress entries={plan["entries"]} /> : null}
           </summary>
@@ -144,8 +152,8 @@ function activeOf(view: SessionView) {
 }
 
 function Waiting({ daemon, state }: { readonly daemon: Daemon; readonly state: ConversationState }) {
-  const view = state.view;
-  if (!view) return null;
+  const prompts = useKnown(state, (view) => view.queue);
+  const held = useKnown(state, (view) => view.queueHeld);
   const { session } = state;
   const acts = {
     edit: (promptId: string, text: string) => session.edit(promptId, text).catch(tellError),
@@ -154,14 +162,11 @@ function Waiting({ daemon, state }: { readonly daemon: Daemon; readonly state: C
     hold: (held: boolean) => (held ? session.hold() : session.release()).catch(tellError),
   };
   return (
-    <QueuePanel
-      prompts={view.queue}
-      held={view.queueHeld}
-      acts={mayControl(daemon.caller) ? acts : undefined}
-    />
+    <QueuePanel prompts={prompts ?? []} held={held} acts={mayControl(daemon.caller) ? acts : undefined} />
   );
 }
 
+const NO_COMMANDS: readonly AvailableCommand[] = [];
 const NOT_STEERED: Readonly<Record<string, string>> = {
   not_offered: "The agent takes nothing into a running turn; the prompt is the next.",
   declined: "The agent did not take it into the running turn; the prompt is the next.",
@@ -176,9 +181,10 @@ function Prompt({
   readonly state: ConversationState;
   readonly comments: Parameters<typeof Composer>[0]["comments"];
 }) {
-  const view = state.view;
+  const standing = useKnown(state, (view) => view.state) ?? "idle";
+  const commands = useKnown(state, (view) => view.latest.commands);
   const takes = useTakes(daemon, state);
-  const isBusy = view !== undefined && view.state !== "idle" && view.state !== "closed";
+  const isBusy = standing !== "idle" && standing !== "closed";
   const stop = async () => {
     const promptId = state.view?.activePromptId;
     try {
@@ -203,7 +209,7 @@ function Prompt({
       onShortcut("compose", () => document.querySelector<HTMLTextAreaElement>(".composer-field")?.focus()),
     [],
   );
-  if (!view || view.state === "closed") return <p class="standing soft small">The session is closed; it takes no prompts.</p>;
+  if (standing === "closed") return <p class="standing soft small">The session is closed; it takes no prompts.</p>;
   const send = async (content: readonly ContentBlock[], whenBusy: WhenBusy | undefined) => {
     const receipt = await state.session.submit(content, whenBusy === undefined ? {} : { whenBusy });
     return whenBusy === "steer" ? NOT_STEERED[receipt.reason ?? ""] : undefined;
@@ -212,7 +218,7 @@ function Prompt({
     <Composer
       key={state.sessionId}
       sessionId={state.sessionId}
-      commands={view.latest.commands ?? []}
+      commands={commands ?? NO_COMMANDS}
       takes={takes}
       isBusy={isBusy}
       comments={comments}
@@ -237,16 +243,16 @@ function useTakes(daemon: Daemon, state: ConversationState): Takes {
 
 /** What the agent is set to, and how full its context is. */
 function Below({ daemon, state }: { readonly daemon: Daemon; readonly state: ConversationState }) {
-  const view = state.view;
-  if (!view) return null;
+  const latest = useKnown(state, (view) => view.latest) ?? {};
+  const isClosed = useKnown(state, (view) => view.state === "closed") ?? false;
   return (
     <div class="below">
       <Options
-        choices={choicesOf(view.latest)}
-        canChange={mayControl(daemon.caller) && view.state !== "closed"}
+        choices={choicesOf(latest)}
+        canChange={mayControl(daemon.caller) && !isClosed}
         onChoose={(choice, value) => void choice.set(state.session, value).catch(tellError)}
       />
-      {view.latest.usage ? <UsageMeter {...usageOf(view.latest.usage)} /> : null}
+      {latest.usage ? <UsageMeter {...usageOf(latest.usage)} /> : null}
     </div>
   );
 }
@@ -257,18 +263,12 @@ function usageOf({ used, size, cost }: Usage): Parameters<typeof UsageMeter>[0] 
 
 /** What changes by itself, said to those who do not see it. */
 function Spoken({ state }: { readonly state: ConversationState }) {
-  const words = useMemo(
-    () =>
-      computed(() => {
-        const view = state.view;
-        if (!view) return "";
-        if (view.state === "requires_action") return "The agent asks for an answer";
-        if (view.state === "running") return "The agent works";
-        const last = [...view.turns.values()].findLast((each) => each.state === "ended");
-        return last ? `Turn over: ${endOf(last)}` : "";
-      }),
-    [state],
-  );
+  const words = useKnown(state, (view) => {
+    if (view.state === "requires_action") return "The agent asks for an answer";
+    if (view.state === "running") return "The agent works";
+    const last = [...view.turns.values()].findLast((each) => each.state === "ended");
+    return last ? `Turn over: ${endOf(last)}` : "";
+  });
   return (
     <p class="unseen" role="status">
       {words}

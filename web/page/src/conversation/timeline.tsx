@@ -57,6 +57,8 @@ export function Timeline<Row>({
     const element = box.current;
     if (!element || isLoading.current || !hasOlder.peek() || element.scrollTop > OLDER_AT) return;
     isLoading.current = true;
+    // At the very top a browser anchors nothing: what is read would be pushed down by what is put above it.
+    if (element.scrollTop === 0) element.scrollTop = 1;
     try {
       await loadOlder();
     } finally {
