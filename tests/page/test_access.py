@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncGenerator, Generator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -138,10 +139,15 @@ async def test_the_keyboard_alone_is_enough(browser: Browser, tmp_path: Path) ->
             await keys.type("inspector")
             await keys.press("Enter")
             await expect(page.get_by_role("grid", name="Events")).to_be_visible()
+            # A dialog that a command opens takes the place of the palette, and stays.
             await keys.press("Control+k")
-            await expect(page.get_by_role("dialog")).to_be_visible()
-            await keys.press("Escape")
-            await expect(page.get_by_role("dialog")).to_have_count(0)
+            await keys.type("share this")
+            await keys.press("Enter")
+            shares = page.get_by_role("dialog", name="Share")
+            await expect(shares.get_by_role("button", name="Make link")).to_be_focused()
+            await keys.press("Enter")
+            await expect(shares.get_by_role("textbox", name="Link")).to_have_value(re.compile("/login#"))
+            await leave(page)
 
 
 async def reach(page: Page, role: Literal["group", "textbox", "button"], name: str) -> None:

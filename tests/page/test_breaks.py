@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import anyio
 import pytest
@@ -167,7 +168,8 @@ async def test_a_page_that_slept_shows_what_came_meanwhile_without_an_alarm(brow
         talk = Talk(page)
         await talk.send(f'say 3 "ko "\ngate {gate}\nsay 3 "li "')
         await expect(talk.said("ko ko ko")).to_be_visible()
-        tools = await visitor.context.new_cdp_session(page)
+        # Playwright leaves open what its answers are.
+        tools: Any = await visitor.context.new_cdp_session(page)
         await tools.send("Page.setWebLifecycleState", {"state": "frozen"})
         gate.touch()
         house.served.until(session_id, "turn_complete")

@@ -1,17 +1,18 @@
 /** Dialogs: one at a time, over everything. Escape closes, and the focus goes back to where it was. */
 
 import { signal } from "@preact/signals";
-import type { ComponentChildren } from "preact";
+import { type ComponentChildren, Fragment } from "preact";
 import { useId, useLayoutEffect, useRef } from "preact/hooks";
 
 import { Icon } from "./icon.js";
 import { Toasts } from "./toasts.js";
 
-const shown = signal<(() => ComponentChildren) | undefined>(undefined);
+const shown = signal<{ readonly key: number; render(): ComponentChildren } | undefined>(undefined);
+let count = 0;
 
 /** Show a dialog instead of any other. `render` gives a `Dialog`. */
 export function openDialog(render: () => ComponentChildren): void {
-  shown.value = render;
+  shown.value = { key: ++count, render };
 }
 
 export function closeDialog(): void {
@@ -20,8 +21,8 @@ export function closeDialog(): void {
 
 /** Where dialogs are in the page, and toasts: those are inside of a dialog while there is one, for all else is inert. */
 export function OverPage() {
-  const render = shown.value;
-  return render ? <>{render()}</> : <Toasts />;
+  const dialog = shown.value;
+  return dialog ? <Fragment key={dialog.key}>{dialog.render()}</Fragment> : <Toasts />;
 }
 
 interface DialogProps {
@@ -36,6 +37,11 @@ interface DialogProps {
 export function Dialog({ title, kind = "", isBare = false, children }: DialogProps) {
   const dialog = useRef<HTMLDialogElement>(null);
   const id = useId();
+  const own = useRef(shown.peek());
+  // A browser tells that a dialog was closed when it has time: another may be shown by then.
+  const closed = () => {
+    if (shown.peek() === own.current) closeDialog();
+  };
   useLayoutEffect(() => {
     const before = document.activeElement;
     const element = dialog.current!;
@@ -51,7 +57,7 @@ export function Dialog({ title, kind = "", isBare = false, children }: DialogPro
       ref={dialog}
       class={`dialog ${kind}`}
       aria-labelledby={id}
-      onClose={closeDialog}
+      onClose={closed}
       onClick={(event) => {
         // The dialog itself is hit only where nothing of it is: behind it.
         if (event.target === dialog.current) closeDialog();

@@ -93,9 +93,19 @@ export class ConversationState {
 
   /** Answer a request, as the daemon takes it. Gives whether this answer counts. */
   async answer(request: PermissionMembers, body: object): Promise<boolean> {
-    const receipt = await this.session.reply(request.requestId, body);
-    if (receipt.won) this.answeredHere.add(request.requestId);
-    return receipt.won;
+    const { requestId } = request;
+    // Before it is sent: the event of an answer that counts may be here before the reply to it.
+    this.answeredHere.add(requestId);
+    let isWon = false;
+    try {
+      isWon = (await this.session.reply(requestId, body)).won;
+    } finally {
+      if (!isWon) {
+        this.answeredHere.delete(requestId);
+        this.#version.value++;
+      }
+    }
+    return isWon;
   }
 
   close(): void {
