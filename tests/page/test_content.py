@@ -153,3 +153,54 @@ async def test_a_word_is_put_into_the_running_turn(browser: Browser, tmp_path: P
             for each in talks:
                 await expect(each.stop).to_have_count(0)
                 await expect(each.ends.last).to_have_attribute("data-end", "end_turn")
+
+
+async def test_a_file_that_is_dropped_anywhere_goes_with_the_prompt(browser: Browser, house: House) -> None:
+    session_id = house.session()
+    async with visiting(browser, house) as visitor:
+        talk = Talk(await visitor.session(session_id))
+        await expect(talk.field).to_be_visible()
+        dropped = await talk.page.evaluate_handle(
+            """() => {
+                const files = new DataTransfer();
+                files.items.add(new File(["a heron stands"], "heron.txt", { type: "text/plain" }));
+                return files;
+            }"""
+        )
+        await talk.log.dispatch_event("dragover", {"dataTransfer": dropped})
+        await talk.log.dispatch_event("drop", {"dataTransfer": dropped})
+        parts = talk.form.get_by_role("list", name="Goes with the prompt")
+        await expect(parts.get_by_role("listitem")).to_contain_text(["heron.txt"])
+        await talk.send("hello")
+        await talk.has_ended("end_turn")
+        await expect(parts).to_have_count(0)
+        prompt = house.served.ask("GET", f"/session/{session_id}/transcript")["items"][0]["content"]
+        assert "a heron stands" in json.dumps(prompt)
+
+
+async def test_the_output_of_a_terminal_is_shown_as_a_terminal_would(browser: Browser, house: House) -> None:
+    session_id = house.session("v2")
+    output = base64.b64encode(b"\x1b[31mred\x1b[0m rest\r\nover\rOVER\r\n").decode()
+    for told in (
+        {
+            "sessionUpdate": "tool_call_update",
+            "toolCallId": "t1",
+            "title": "run it",
+            "kind": "execute",
+            "status": "in_progress",
+            "content": [{"type": "terminal", "terminalId": "x1"}],
+        },
+        {"sessionUpdate": "terminal_update", "terminalId": "x1", "command": "make it"},
+        {"sessionUpdate": "terminal_output_chunk", "terminalId": "x1", "data": output},
+    ):
+        house.served.ended(session_id, house.served.prompt(session_id, f"update {json.dumps(told)}"))
+    async with both(browser, house, f"session/{session_id}") as pages:
+        for talk in map(Talk, pages):
+            await expect(talk.said("red rest")).to_be_visible()
+            await expect(talk.said("OVER")).to_be_visible()
+            coloured = talk.log.get_by_text("red", exact=True)
+            colours = [
+                await each.evaluate("each => getComputedStyle(each).color")
+                for each in (coloured, talk.said("OVER"))
+            ]
+            assert colours[0] != colours[1]

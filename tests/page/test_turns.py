@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from playwright.async_api import Browser, expect
 from tests.page.rig import PROFILES, House, both
@@ -116,3 +118,17 @@ async def test_the_queue_is_seen_edited_moved_and_removed_in_both(browser: Brows
             await expect(each.said("Removed from the queue")).to_have_count(0)
             await expect(each.said("ko ko ko")).to_have_count(1)
             await expect(each.queue).to_have_count(0)
+
+
+async def test_a_turn_whose_agent_never_ends_it_is_settled_by_a_person(browser: Browser, house: House) -> None:
+    session_id = house.session()
+    async with both(browser, house, f"session/{session_id}") as pages:
+        desk, phone = (Talk(each) for each in pages)
+        await desk.send("never")
+        await desk.is_running()
+        await desk.page.keyboard.press("Control+k")
+        await desk.page.keyboard.type("settle")
+        await desk.page.keyboard.press("Enter")
+        for each in (desk, phone):
+            await expect(each.ends).to_have_text(re.compile("^Settled"))
+            await expect(each.stop).to_have_count(0)
