@@ -116,8 +116,10 @@ async def test_what_an_older_version_wrote_reads_as_it_did(data: Path, older: Js
         assert as_then(now, shown["events"]) == shown["events"]
         check_people(now)
         transcript = await read(running, f"/session/{settled}/transcript?acp=agent")
-        # Later versions tell besides where a page begins, and of what they fold themselves, its events.
+        # Later versions tell besides where a page begins, who speaks, and of what they fold themselves, its events.
         assert transcript.pop("first") == 0
+        assert transcript.pop("speaker").get("protocolVersion", 1) == int(version.removeprefix("v"))
+        transcript.pop("named", None)
         for each in transcript["items"]:
             assert 0 <= each.pop("firstEventId", 0) <= each.pop("lastEventId", 0) <= count
         # The log has grown by what the new daemon noted: that the agent of the old one is gone.

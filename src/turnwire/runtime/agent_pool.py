@@ -327,14 +327,18 @@ class AgentPool:
     async def _tell_silence(self, place: _Place, silence: anyio.CancelScope) -> None:
         with silence:
             await self._clock.sleep(self._limits.initialize_silent_s)
-            if (words := self._waits(place)) is not None:
+            # A sleep may end a hair too early, so that it was long enough is not asked again.
+            if place.starting is not None:
+                words = place.starting.waits(self._since_s(place))
                 logger.warning("%s", words, extra={"event": "agent_silent", "agent": self.name})
 
     def _waits(self, place: _Place) -> str | None:
-        if place.starting is None:
+        if place.starting is None or self._since_s(place) < self._limits.initialize_silent_s:
             return None
-        since_s = self._clock.monotonic() - place.started_at
-        return place.starting.waits(since_s) if since_s >= self._limits.initialize_silent_s else None
+        return place.starting.waits(self._since_s(place))
+
+    def _since_s(self, place: _Place) -> float:
+        return self._clock.monotonic() - place.started_at
 
     def waits_for(self, session_id: SessionId) -> str | None:
         """What the session's agent is waited for, if it has been for a while and the agent is not there yet."""
