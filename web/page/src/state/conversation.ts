@@ -25,7 +25,9 @@ export interface ClosedRequest {
 export type Loading = "loading" | "ready" | "missing" | { readonly failed: string };
 
 const AGAIN_MS = 500;
-/** Items in a page: some screens. */
+/** Items of the first page: the newest screen and a little more, so that it is drawn soon. */
+const FIRST = 20;
+/** Items of those before: some screens. */
 const PAGE = 60;
 
 export class ConversationState {
@@ -151,7 +153,7 @@ export class ConversationState {
     const wasHeard = this.#isHeard;
     this.#isLive = false;
     try {
-      const page = await this.daemon.client.transcript(this.sessionId, { limit: PAGE });
+      const page = await this.daemon.client.transcript(this.sessionId, { limit: FIRST });
       if (isOvertaken()) return;
       const view = new SessionView(page);
       this.#begin(view);

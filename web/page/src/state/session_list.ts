@@ -5,7 +5,7 @@
 
 import { type ReadonlySignal, computed, signal } from "@preact/signals";
 import type { AnyEvent, SessionEntry } from "@turnwire/client";
-import { foldEntry } from "@turnwire/client/view";
+import { concernsEntry, foldEntry } from "@turnwire/client/view";
 
 import { type Daemon, whenOpen } from "./daemon.js";
 import { sessionOf } from "./feed_words.js";
@@ -110,7 +110,10 @@ export class SessionList {
   }
 
   #apply(events: readonly AnyEvent[]): void {
-    for (const each of events) {
+    // What is said in a turn changes nothing of the list, and comes hundreds of times a second.
+    const telling = events.filter(concernsEntry);
+    if (telling.length === 0) return;
+    for (const each of telling) {
       const sessionId = sessionOf(each);
       const entry = foldEntry(this.#entries.get(sessionId), each);
       if (entry) this.#entries.set(sessionId, entry);
