@@ -104,9 +104,6 @@ function Now({ daemon, list, state }: Parts) {
   const standing = useKnown(state, (view) => view.state);
   const plans = useKnown(state, (view) => view.latest.plans);
   const active = useKnown(state, activeOf);
-  const settle = async () => {
-    if (active) await state.session.settle(active.promptId);
-  };
   const background = (entry?.backgroundCount ?? 0) + (entry?.runningChildCount ?? 0);
   return (
     <>
@@ -116,7 +113,7 @@ function Now({ daemon, list, state }: Parts) {
         startedAt={active?.startedAt}
         isSuspected={entry?.suspectedComplete ?? false}
         background={background}
-        settle={mayControl(daemon.caller) && active ? () => void settle().catch(tellError) : undefined}
+        settle={mayControl(daemon.caller) && active ? () => void settle(state) : undefined}
       />
     </>
   );
@@ -145,6 +142,12 @@ const DONE = new Set(["completed", "cancelled"]);
 function isLeft(plan: Readonly<Record<string, unknown>>): boolean {
   const { entries } = plan as { readonly entries?: readonly { readonly status?: string }[] };
   return !Array.isArray(entries) || entries.some((each) => !DONE.has(each.status ?? ""));
+}
+
+/** Say that the turn that runs is over. */
+async function settle(state: ConversationState): Promise<void> {
+  const promptId = state.view?.activePromptId;
+  if (promptId !== undefined) await state.session.settle(promptId).catch(tellError);
 }
 
 function activeOf(view: SessionView) {
@@ -195,13 +198,9 @@ function Prompt({
   };
   useEffect(() => {
     if (!isBusy) return;
-    const settle = async () => {
-      const promptId = state.view?.activePromptId;
-      if (promptId !== undefined) await state.session.settle(promptId).catch(tellError);
-    };
     return offer([
       { words: "Stop the turn", group: "This session", run: () => void stop() },
-      { words: "Settle the turn: say that it is over", group: "This session", run: () => void settle() },
+      { words: "Settle the turn: say that it is over", group: "This session", run: () => void settle(state) },
     ]);
   }, [isBusy]);
   useEffect(

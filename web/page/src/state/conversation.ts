@@ -176,8 +176,7 @@ export class ConversationState {
 
   /** The daemon went away in the middle of it. What is here is shown until it is back. */
   async #readAgain(): Promise<void> {
-    await new Promise((resolve) => setTimeout(resolve, AGAIN_MS));
-    await whenOpen(this.daemon.feed.link);
+    await whenOpen(this.daemon.feed.link, AGAIN_MS);
     if (!this.#isClosed) await this.#read();
   }
 

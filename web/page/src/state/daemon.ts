@@ -43,9 +43,10 @@ export function mayOwn(caller: Caller): boolean {
   return caller.role === "owner";
 }
 
-/** When news arrives, now or later. */
-export function whenOpen(link: ReadonlySignal<Link>): Promise<void> {
-  return new Promise((resolve) => {
+/** After a pause, when news arrives: to ask again what a daemon that was away did not answer. */
+export async function whenOpen(link: ReadonlySignal<Link>, pauseMs: number): Promise<void> {
+  await new Promise((resolve) => setTimeout(resolve, pauseMs));
+  await new Promise<void>((resolve) => {
     const stop = effect(() => {
       if (link.value !== "open") return;
       resolve();

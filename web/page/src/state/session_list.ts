@@ -102,8 +102,7 @@ export class SessionList {
         return;
       } catch {
         // The daemon is away or the login is over. Asked again when events come again, but not in a hurry.
-        await new Promise((resolve) => setTimeout(resolve, AGAIN_MS));
-        await whenOpen(this.daemon.feed.link);
+        await whenOpen(this.daemon.feed.link, AGAIN_MS);
         if (reading !== this.#reading) return;
       }
     }
