@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import stat
+import subprocess
 import sys
 from pathlib import Path
 
@@ -198,3 +199,10 @@ def test_a_folder_outside_is_refused_with_those_that_are_allowed_and_how_to_allo
     assert "--cwd DIR" in ran.err
     assert status == 403
     assert str(allowed) in str(refusal)
+
+
+def test_a_daemon_starts_without_what_only_others_need() -> None:
+    heavy = ("httpx", "rich", "pygments", "websockets.asyncio.client", "turnwire.client", "turnwire.builtin", "mcp")
+    code = f"import sys, turnwire.cli.daemon; print([each for each in {heavy!r} if each in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=WAIT_S, check=True)
+    assert done.stdout.strip() == "[]"

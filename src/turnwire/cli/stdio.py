@@ -51,7 +51,7 @@ def stdio(
     if daemon is None:
         if session is not None or token_file is not None:
             raise click.UsageError("--session and --token-file are for --daemon URL; give that, too", ctx)
-        from turnwire.cli.daemon import run_host
+        from turnwire.cli.stdio_host import run_host
 
         run_host(flags, agent)
         return

@@ -46,10 +46,9 @@ from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from enum import Enum, StrEnum, auto
 from pathlib import Path
-from typing import Final, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 import anyio
-import httpx
 import msgspec
 from anyio.abc import TaskGroup
 from msgspec.structs import replace
@@ -70,6 +69,9 @@ from turnwire.runtime.clock import Clock
 from turnwire.server.access.tokens import write_private
 from turnwire.server.settings.webhooks import EVENTS, WebhookEntry
 from turnwire.server.telemetry.metrics import WebhookLevel
+
+if TYPE_CHECKING:
+    import httpx
 
 logger = logging.getLogger(__name__)
 
@@ -483,6 +485,8 @@ async def open_post(entries: Iterable[WebhookEntry]) -> AsyncGenerator[Post]:
         clients = {each.name: await stack.enter_async_context(_client(each.url)) for each in entries}
 
         async def post(entry: WebhookEntry, headers: Mapping[str, str], body: bytes) -> Answer | None:
+            import httpx
+
             try:
                 with anyio.fail_after(ANSWER_S):
                     return await _ask(clients[entry.name], entry.url, headers, body)
@@ -494,6 +498,9 @@ async def open_post(entries: Iterable[WebhookEntry]) -> AsyncGenerator[Post]:
 
 
 def _client(url: str) -> httpx.AsyncClient:
+    # Imported here: most daemons have no receiver, and all would start later for it.
+    import httpx
+
     return httpx.AsyncClient(
         # No certificates are read for plain HTTP: that takes longer than the request.
         verify=httpx.create_ssl_context() if url.startswith("https:") else False,
