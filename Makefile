@@ -10,14 +10,17 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 WORKERS ?= 3
 TESTS ?=
 FUZZ_S ?= 60
+REV ?= main
+PHASES ?=
+ROUNDS ?= 5
 FUZZ_EXAMPLES ?= 200
 AGENTS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help serve test check docs bench walk fuzz peers web page screenshots agents fix clean
+.PHONY: help serve test check docs bench bench-compare flame walk fuzz peers web page screenshots agents fix clean
 
 help: ## list the commands
-	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 13
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 15
 
 # What serving needs, and no more: the first `make serve` is short.
 $(SERVING): requirements.lock pyproject.toml
@@ -95,6 +98,13 @@ agents: $(STAMP) ## run the known agents of npm and PyPI behind a daemon, or som
 
 bench: $(STAMP) ## measure against baselines and against other SDKs, in one run
 	$(BIN)/python -m bench
+
+bench-compare: $(STAMP) ## measure the code here against another revision, in turns: make bench-compare REV=main PHASES="turns bursts"
+	$(BIN)/python -m bench.compare $(REV) $(PHASES) --rounds $(ROUNDS)
+
+flame: $(STAMP) ## draw where the daemon's time goes, as flame graphs in build/flame: a burst, and 1,000 turns
+	$(PIP) py-spy==0.4.3
+	$(BIN)/python -m bench.flame
 
 walk: $(STAMP) ## count the modules that one request passes through
 	$(BIN)/python scripts/walk.py

@@ -9,21 +9,19 @@ installed is skipped, and its row says why.
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 import sysconfig
 import tempfile
 from collections.abc import Callable, Coroutine, Generator, Mapping
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import uvloop
 
 from bench.acp_client import Server, Turn, over_http, over_websocket
 from bench.daemon_http import HOST
-from bench.daemon_targets import TURNWIRE, running
+from bench.daemon_targets import TURNWIRE, Running, cpu_s, running
 from bench.stdio import CHUNKS, PEERS, PROGRAMS, ROUNDS, Client
 
 STOP_S = 10
@@ -66,7 +64,12 @@ class Found(NamedTuple):
 @contextmanager
 def ours() -> Generator[tuple[Server, int]]:
     with running(TURNWIRE) as daemon:
-        yield Server(daemon.port, "/acp", daemon.headers, daemon.cwd), daemon.pid
+        yield served(daemon), daemon.pid
+
+
+def served(daemon: Running) -> Server:
+    """The `/acp` of a daemon."""
+    return Server(daemon.port, "/acp", daemon.headers, daemon.cwd)
 
 
 @contextmanager
@@ -82,20 +85,19 @@ def sdk(client: Client) -> Generator[tuple[Server, int]]:
             process.communicate(timeout=STOP_S)
 
 
-def cpu_s(pid: int) -> float:
-    """What a process has used of the processors, with all its threads and without its children."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-
 def measured(name: str, transport: str, chunks: int) -> Found:
     print(f"… {transport}: {name}", file=sys.stderr, flush=True)
     client = next((each for each in SDKS if each.name == name), None)
     with ours() if client is None else sdk(client) as (server, pid):
-        before = cpu_s(pid)
-        turn = uvloop.run(TRANSPORTS[transport](server, chunks))
-        used = cpu_s(pid) - before
-    assert turn.chunks == chunks, f"{name} sent {turn.chunks} of {chunks} over {transport}"
+        return turn_of(server, pid, transport, chunks)
+
+
+def turn_of(server: Server, pid: int, transport: str, chunks: int) -> Found:
+    """One turn with a server that runs as this process."""
+    before = cpu_s(pid)
+    turn = uvloop.run(TRANSPORTS[transport](server, chunks))
+    used = cpu_s(pid) - before
+    assert turn.chunks == chunks, f"{turn.chunks} of {chunks} came over {transport}"
     return Found(chunks / turn.seconds, used / chunks * 1e6)
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from itertools import cycle, islice
 
-from bench.daemon_http import WAIT_S, Connection, Stream
+from bench.daemon_http import WAIT_S, Connection, Stream, pause
 from bench.daemon_table import Found
 from bench.daemon_targets import Running
 from bench.daemon_turns import create, prompt, spread
@@ -59,9 +59,7 @@ def _ignore(came: bytes, at: float) -> None:
 
 async def settled_kb(daemon: Running) -> int:
     """Its memory, a moment later."""
-    settled = asyncio.Event()
-    asyncio.get_running_loop().call_later(SETTLE_S, settled.set)
-    await settled.wait()
+    await pause(SETTLE_S)
     return daemon.rss_kb()
 
 

@@ -40,6 +40,13 @@ def request(method: str, path: str, headers: dict[str, str], body: Any = None) -
     return "\r\n".join(lines).encode() + _HEAD_END + sent
 
 
+async def pause(seconds: float) -> None:
+    """Let some time pass: between two questions, never to wait for something."""
+    passed = asyncio.Event()
+    asyncio.get_running_loop().call_later(seconds, passed.set)
+    await passed.wait()
+
+
 class Connection(asyncio.Protocol):
     """A connection that is kept, with one request at a time."""
 

@@ -15,7 +15,7 @@ from functools import partial
 from typing import cast
 
 from bench.daemon_crowd import settled_kb
-from bench.daemon_http import HOST, WAIT_S, Connection, Stream, request
+from bench.daemon_http import HOST, WAIT_S, Connection, Stream, pause, request
 from bench.daemon_table import Found
 from bench.daemon_targets import Running
 from bench.daemon_turns import create, spread
@@ -118,7 +118,7 @@ async def _drip(bodies: Sequence[SlowBody]) -> None:
     while True:
         for each in bodies:
             each.drip()
-        await _pause(DRIP_S)
+        await pause(DRIP_S)
 
 
 async def _ask(daemon: Running) -> list[float]:
@@ -132,14 +132,8 @@ async def _ask(daemon: Running) -> list[float]:
         assert reply.status == 200, reply
         waited.append(reply.at - begun)
         connection.close()
-        await _pause(EVERY_S)
+        await pause(EVERY_S)
     return waited
-
-
-async def _pause(seconds: float) -> None:
-    passed = asyncio.Event()
-    asyncio.get_running_loop().call_later(seconds, passed.set)
-    await passed.wait()
 
 
 def _ignore(came: bytes, at: float) -> None:

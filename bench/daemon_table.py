@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 Found = Mapping[str, float | str]
 """Rows by name."""
-WIDTH = 46
+WIDTH = 50
 COLUMN = 20
 
 
@@ -37,9 +37,9 @@ class Table:
         head = "".join(f"{column:>{COLUMN}}" for column in self._columns)
         print(f"{'':{WIDTH}}{head}{'':4}{ours} is better than")
         for row, cells in self._cells.items():
-            shown = "".join(f"{_shown(row, cells.get(column)):>{COLUMN}}" for column in self._columns)
+            values = "".join(f"{shown(row, cells.get(column)):>{COLUMN}}" for column in self._columns)
             ratios = [_ratio(row, cells.get(ours), cells.get(column), column) for column in self._compared]
-            print(f"{row:{WIDTH}}{shown}{'':4}{', '.join(each for each in ratios if each)}")
+            print(f"{row:{WIDTH}}{values}{'':4}{', '.join(each for each in ratios if each)}")
 
 
 def _better(row: str, kept: float | str | None, value: float | str) -> float | str:
@@ -50,7 +50,8 @@ def _better(row: str, kept: float | str | None, value: float | str) -> float | s
     return max(kept, value) if is_rate(row) else min(kept, value)
 
 
-def _shown(row: str, value: float | str | None) -> str:
+def shown(row: str, value: float | str | None) -> str:
+    """A value as the table has it."""
     if value is None:
         return "-"
     if isinstance(value, str):

@@ -20,14 +20,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import msgspec
-
 from bench.daemon_http import HOST, WAIT_S, request
 
 ROOT = Path(__file__).resolve().parents[1]
 PROGRAMS = Path(__file__).parent / "peers"
 AGENT = PROGRAMS / "daemon_agent.py"
 QWEN = ROOT / ".peers" / "qwen-serve"
+TOKEN = "the-owner-of-what-is-measured"
 STOP_S = 20.0
 POLL_S = 0.002
 
@@ -37,8 +36,10 @@ class Target(NamedTuple):
 
     name: str
     command: Callable[[int, Path], list[str]]
-    says_token: bool = False
-    """Its first line on stdout is JSON with a token."""
+    source: Path = ROOT / "src"
+    """Where turnwire's own code is taken from: another revision's, to compare with it."""
+    is_ours: bool = False
+    """It takes our token, and says on stdout when it serves."""
     needs: Path | None = None
     stream_query: str = ""
     most_subscribers: int = 1_000_000
@@ -49,6 +50,12 @@ class Target(NamedTuple):
         if self.needs is not None and not self.needs.exists():
             return "skipped; to have it here, run: bench/peers/install_qwen_serve.sh"
         return None
+
+
+def cpu_s(pid: int) -> float:
+    """What a process has used of the processors, with all threads that it has and without its children."""
+    threads = Path(f"/proc/{pid}/task").iterdir()
+    return sum(int((each / "schedstat").read_text().split()[0]) for each in threads) / 1e9
 
 
 class Running(NamedTuple):
@@ -78,9 +85,8 @@ class Running(NamedTuple):
         return self.get(f"/session/{session_id}/events{self.target.stream_query}")
 
     def cpu_s(self) -> float:
-        """What the daemon's own process has used of the processors."""
-        fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+        """What the daemon's own process has used of the processors, all its threads."""
+        return cpu_s(self.pid)
 
     def rss_kb(self) -> int:
         """The resident memory of the daemon's own process."""
@@ -99,6 +105,7 @@ def _in_memory(port: int, folder: Path) -> list[str]:
 def _serve(port: int, folder: Path, *log: str) -> list[str]:
     # One client asks here as fast as hundreds would.
     options = ["--json", "--port", str(port), "--cwd", str(folder), "--limit", "request_rate=1000000"]
+    options += ["--token", TOKEN]
     return [sys.executable, "-m", "turnwire", "serve", *options, *log, "--", sys.executable, str(AGENT)]
 
 
@@ -116,8 +123,8 @@ def _bare(port: int, folder: Path) -> list[str]:
     return [sys.executable, str(PROGRAMS / "bare_sse.py"), str(port)]
 
 
-TURNWIRE = Target("turnwire", _turnwire, says_token=True)
-IN_MEMORY = Target("with --log memory", _in_memory, says_token=True)
+TURNWIRE = Target("turnwire", _turnwire, is_ours=True)
+IN_MEMORY = Target("with --log memory", _in_memory, is_ours=True)
 BARE = Target("bare", _bare)
 QWEN_SERVE = Target(
     "qwen serve 0.24.4",
@@ -134,11 +141,11 @@ def free_port() -> int:
         return listener.getsockname()[1]
 
 
-def _environment(folder: Path) -> dict[str, str]:
+def _environment(folder: Path, source: Path) -> dict[str, str]:
     return {
         "PATH": os.environ["PATH"],
         "HOME": str(folder),
-        "PYTHONPATH": str(ROOT / "src"),
+        "PYTHONPATH": str(source),
         "QWEN_CLI_ENTRY": str(PROGRAMS / "qwen_entry.mjs"),
         "QWEN_USAGE_STATISTICS_ENABLED": "false",
         "BENCH_PYTHON": sys.executable,
@@ -147,17 +154,33 @@ def _environment(folder: Path) -> dict[str, str]:
 
 
 @contextmanager
+def empty_folder() -> Generator[Path]:
+    """What a daemon needs, gone after it."""
+    folder = Path(tempfile.mkdtemp(prefix="bench-"))
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextmanager
 def running(target: Target) -> Generator[Running]:
     """A daemon of its own in a folder of its own, until the end of the block."""
-    folder = Path(tempfile.mkdtemp(prefix="bench-"))
+    with empty_folder() as folder, running_in(folder, target) as daemon:
+        yield daemon
+
+
+@contextmanager
+def running_in(folder: Path, target: Target) -> Generator[Running]:
+    """A daemon in a folder that may have the data of one before it, until the end of the block."""
     port = free_port()
     begun = time.perf_counter()
     with (folder / "stderr").open("wb") as stderr:
         process = subprocess.Popen(
             target.command(port, folder),
             cwd=folder,
-            env=_environment(folder),
-            stdout=subprocess.PIPE if target.says_token else subprocess.DEVNULL,
+            env=_environment(folder, target.source),
+            stdout=subprocess.PIPE if target.is_ours else subprocess.DEVNULL,
             stderr=stderr,
             start_new_session=True,
         )
@@ -170,14 +193,13 @@ def running(target: Target) -> Generator[Running]:
         yield Running(target, port, process.pid, headers | _credential(process), str(folder), healthy_s)
     finally:
         _stop(process)
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _credential(process: subprocess.Popen[bytes]) -> dict[str, str]:
     if process.stdout is None:
         return {}
-    token = msgspec.json.decode(process.stdout.readline())["token"]
-    return {"Authorization": f"Bearer {token}"}
+    process.stdout.readline()
+    return {"Authorization": f"Bearer {TOKEN}"}
 
 
 def _await_health(process: subprocess.Popen[bytes], port: int, asked: bytes, stderr: Path) -> None:

@@ -86,7 +86,7 @@ class Visit:
             await context.close()
 
     async def _log_in(self, context: BrowserContext) -> None:
-        if not self._daemon.target.says_token:
+        if not self._daemon.target.is_ours:
             return
         made = await context.request.post(f"{self.url}/login-link", headers=self._credential)
         code = (await made.json())["url"].partition("#")[2]

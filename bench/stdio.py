@@ -8,9 +8,11 @@ why.
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -70,10 +72,16 @@ CLIENTS = (
 )
 
 
-def run(client: Client, chunks: int) -> Numbers:
+def run(client: Client, chunks: int, env: Mapping[str, str] = {}) -> Numbers:
+    """What one client says of itself; `env` is what it gets beside our own environment."""
     agent = [sys.executable, str(PROGRAMS / "agent.py"), str(chunks)]
     done = subprocess.run(
-        [*client.command, *agent], cwd=ROOT, stdout=subprocess.PIPE, timeout=TIMEOUT_S, check=True
+        [*client.command, *agent],
+        cwd=ROOT,
+        env={**os.environ, **env},
+        stdout=subprocess.PIPE,
+        timeout=TIMEOUT_S,
+        check=True,
     )
     numbers = msgspec.json.decode(done.stdout, type=Numbers)
     assert numbers.heard == chunks, f"{client.name} heard {numbers.heard} of {chunks}"

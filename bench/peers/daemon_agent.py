@@ -2,8 +2,8 @@
 
 Runs as a program. `one` is one chunk; `burst N` is N chunks, written 64 KB at a time; `stamp N` is N chunks a few
 milliseconds apart, each with the time at which it was written; `stream N` is N pieces of an answer in markdown, 500
-a second, and a last one that says so. Every session has an id of its own. What it does not know it refuses, as any
-agent does. Needs nothing but the standard library.
+a second, and a last one that says so; `wait` is one chunk, and no end. Every session has an id of its own. What it
+does not know it refuses, as any agent does. Needs nothing but the standard library.
 """
 
 from __future__ import annotations
@@ -89,16 +89,17 @@ def take_turn(session_id: str, text: str) -> None:
         write(chunk(session_id, "one piece"))
 
 
-def answer(asked: dict[str, Any], sessions: int) -> dict[str, Any]:
-    """The result or the error of a request, after whatever comes before it."""
+def answer(asked: dict[str, Any], sessions: int) -> dict[str, Any] | None:
+    """The result or the error of a request, after whatever comes before it; none if there is to be no end."""
     match asked["method"]:
         case "initialize":
             return {"result": INITIALIZED}
         case "session/new":
             return {"result": {"sessionId": f"bench-{sessions}"}}
         case "session/prompt":
-            take_turn(asked["params"]["sessionId"], asked["params"]["prompt"][0]["text"])
-            return {"result": {"stopReason": "end_turn"}}
+            text = asked["params"]["prompt"][0]["text"]
+            take_turn(asked["params"]["sessionId"], text)
+            return None if text == "wait" else {"result": {"stopReason": "end_turn"}}
         case _:
             return {"error": {"code": METHOD_NOT_FOUND, "message": "this agent does not do that"}}
 
@@ -108,7 +109,8 @@ def main() -> None:
     for asked in map(json.loads, sys.stdin.buffer):
         if "id" in asked and "method" in asked:
             sessions += asked["method"] == "session/new"
-            write(line({"id": asked["id"], **answer(asked, sessions)}))
+            if (answered := answer(asked, sessions)) is not None:
+                write(line({"id": asked["id"], **answered}))
 
 
 if __name__ == "__main__":
