@@ -228,7 +228,7 @@ def runs(draw: st.DrawFn) -> list[ev.AnyEvent]:
         at = draw(st.sampled_from([0, 7, 1_700_000_000_000, 1_700_000_000_001]))
         kind = draw(st.sampled_from(["agent_message_chunk", "plan", "state_update", "turn_complete", 'o"d%d', "é"]))
         turn = draw(st.sampled_from([PromptId("p1"), None, PromptId('q"%b')]))
-        more: dict[str, Any] = draw(st.just({}) | ODD)
+        more: dict[str, Any] = draw(ODD) if draw(st.booleans()) else {}
         events += [
             ev.SessionUpdated(at=at, kind=kind, update=msgspec.Raw(draw(PAYLOADS)), prompt_id=turn, **more)
             for _ in range(length)
