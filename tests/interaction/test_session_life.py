@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager, aclosing
 from typing import TypeAlias
 
 import anyio
+import anyio.lowlevel
 import pytest
 from tests.support.driving import World, check_ends, events_of, of, open_world, prompt, stored, texts
 
@@ -163,6 +165,34 @@ async def test_a_cancel_is_heard_in_the_middle_of_a_flood(world: OpenWorld) -> N
         assert end.stop_reason == "cancelled"
         said = texts(await w.events())
     assert said[:1000] == [str(number % 100) for number in range(min(1000, len(said)))]
+
+
+@pytest.mark.requirement("R9", "G8")
+async def test_a_session_that_floods_keeps_no_other_waiting(world: OpenWorld) -> None:
+    """The bound is generous: what holds the loop is a few milliseconds of work on a machine that others use too."""
+    async with world() as w:
+        other = await w.node.create("/work", session_id=SessionId("s2"))
+        await w.until_kind(ev.AgentStarted, other)
+        longest, flooding = 0.0, True
+
+        async def watch() -> None:
+            nonlocal longest
+            while flooding:
+                begun = time.perf_counter()
+                await anyio.lowlevel.checkpoint()
+                longest = max(longest, time.perf_counter() - begun)
+
+        async with anyio.create_task_group() as tasks:
+            await w.prompt("flood 60000")
+            await w.until_update('"99"')
+            tasks.start_soon(watch)
+            with anyio.fail_after(WAIT_S):
+                await w.node.submit(other, prompt("say 1 hi", "p2"))
+            assert len(texts(await w.events())) < 60_000, "it was answered in the middle of the flood"
+            await w.end()
+            flooding = False
+        await w.end("p2", other)
+    assert longest < 0.5
 
 
 # -- readers -------------------------------------------------------------------------------------------------

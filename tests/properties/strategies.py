@@ -64,6 +64,7 @@ kinds = st.sampled_from(
         "made_up_kind",
     ]
 )
+PIECE_KINDS = ("agent_message_chunk", "agent_thought_chunk")
 tools = st.sampled_from(["t1", "t2", "t3"])
 statuses = st.sampled_from(["pending", "in_progress", "completed", None])
 markers = st.sampled_from(["turn_complete", "_turn_complete"])
@@ -104,6 +105,12 @@ _WEIGHTED: list[tuple[int, st.SearchStrategy[Happening]]] = [
     (1, _happening("agent_was_told_the_choices", lost=st.sets(st.sampled_from(["effort", "mode"])))),
     (1, _happening("agent_starts", turn_end=turn_ends, steering=steering)),
     (4, _happening("agent_speaks", kind=kinds, tool=tools, status=statuses, message=message_ids)),
+    (
+        4,
+        _happening(
+            "agent_says_pieces", kind=st.sampled_from(PIECE_KINDS), message=message_ids, count=st.integers(1, 4)
+        ),
+    ),
     (3, _happening("agent_marks_the_end", kind=markers, reason=stop_reasons, named=st.booleans(), pick=_pick)),
     (7, _happening("agent_reports_its_state", state=agent_states, reason=state_reasons, background=backgrounds)),
     (1, _happening("agent_has_the_prompt", which=which, pick=_pick, agent_id=request_ids)),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, cast
 
 import anyio
@@ -71,6 +71,8 @@ def mutated(draw: st.DrawFn) -> bytes:
 lines = st.lists(
     st.one_of(st.sampled_from(PROPER), mutated(), st.binary(max_size=30), st.just(b"x" * 70_000)), max_size=20
 )
+bursts = st.lists(st.tuples(st.integers(1, 9), st.sampled_from([*PROPER, b"x" * 70_000]) | mutated()), max_size=9)
+"""Lines, each so many times: what is written many times is read together."""
 
 
 class Room:
@@ -85,6 +87,9 @@ class Room:
 
     def updated(self, update: Raw, child: str | None = None, beside: Raw | UnsetType = UNSET) -> None:
         self.heard.append(bytes(update))
+
+    def said(self, kind: str, updates: Sequence[Raw]) -> None:
+        self.heard += map(bytes, updates)
 
     def asked_users(self, request: Request, child: str | None = None) -> None: ...
 
@@ -187,7 +192,8 @@ class Play:
         except LinkBroken:
             return
 
-    async def run(self, written: list[bytes]) -> None:
+    async def run(self, written: list[bytes], *, apart: bool = True) -> None:
+        """`apart`: a line of the other session stands behind each."""
         with anyio.fail_after(WAIT_S):
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(self.connection.run)
@@ -195,7 +201,8 @@ class Play:
                 tasks.start_soon(self.read_answers)
                 for number, line in enumerate(written):
                     await self.theirs.send(line)
-                    await self.theirs.send(update(SOUND, str(number)))
+                    if apart:
+                        await self.theirs.send(update(SOUND, str(number)))
                 self.theirs.end_output()
         await self.theirs.aclose()
 
@@ -209,13 +216,32 @@ def test_every_line_is_accounted_for_and_the_other_session_hears_exactly_its_own
         await play.run(written)
         return play
 
-    play, account = anyio.run(main), Account()
-    for each in b"\n".join(written).split(b"\n"):
-        if each.strip():
-            account.take(each.removesuffix(b"\r"))
+    play = anyio.run(main)
+    check(play, written)
     texts = [msgspec.json.decode(each)["content"]["text"] for each in play.sound.heard]
     assert texts == [str(number) for number in range(len(written))]
     assert (play.broken.ends, play.sound.ends) == (1, 1), "both hear of the end, once, and not before it"
+
+
+@settings(deadline=None, max_examples=80)
+@given(bursts)
+@example([(9, update(BROKEN, "words")), (1, b"{"), (9, update(BROKEN, "words")), (5, update("nobody", "words"))])
+def test_every_line_of_a_burst_is_accounted_for(written: list[tuple[int, bytes]]) -> None:
+    everything = [line for count, line in written for _ in range(count)]
+
+    async def main() -> Play:
+        play = Play()
+        await play.run(everything, apart=False)
+        return play
+
+    check(anyio.run(main), everything)
+
+
+def check(play: Play, written: list[bytes]) -> None:
+    account = Account()
+    for each in b"\n".join(written).split(b"\n"):
+        if each.strip():
+            account.take(each.removesuffix(b"\r"))
     assert play.broken.heard == account.updates
     assert play.ours.breaches.total() + play.connection.peer.breaches.total() == account.breaches
     assert play.connection.strays.total() == account.strays

@@ -41,7 +41,7 @@ PROFILE = settings.get_profile(f"turnwire-{os.environ.get('TURNWIRE_HYPOTHESIS',
 LIMITS = Limits(queue_length=3)
 CONTENT = Raw(b'[{"type":"text","text":"x"}]')
 NEVER_REFUSED = (
-    *(i.AgentUpdate, i.AgentAnswered, i.AgentRefused, i.AgentWithdraws, i.SteerAnswered),
+    *(i.AgentUpdate, i.AgentPieces, i.AgentAnswered, i.AgentRefused, i.AgentWithdraws, i.SteerAnswered),
     *(
         i.ChoicesTold,
         i.AgentHasPrompt,
@@ -277,6 +277,22 @@ class SessionMachine(RuleBasedStateMachine):
                 "messageId": message,
             }
         )
+
+    def agent_says_pieces(self, kind: str, message: str | None, count: int) -> None:
+        """In one input they come to what they come to one by one."""
+        at, alone = self.now(), Draft(self.state, len(self.stored), LIMITS)
+        updates = [
+            Raw(msgspec.json.encode({"sessionUpdate": kind, "messageId": message, "number": self.updates + number}))
+            for number in range(1, count + 1)
+        ]
+        self.updates += count
+        for each in updates:
+            take(alone, i.AgentUpdate(at=at, update=each, peek=peek_update(each)))
+        plan = self.give(i.AgentPieces(at=at, kind=kind, updates=updates))
+        assert plan is not None
+        assert [encode(each) for each in plan.events] == [encode(each) for each in alone.events]
+        assert plan.effects == tuple(alone.effects)
+        assert encode_state(plan.state) == encode_state(alone.state)
 
     def agent_marks_the_end(self, kind: str, reason: str | None, named: bool, pick: int) -> None:
         asked = [each for each in self.ledger.begun if each not in self.ledger.by_agent]

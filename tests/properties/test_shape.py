@@ -8,6 +8,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -195,3 +196,56 @@ def is_of_another_version(events: Sequence[ev.AnyEvent], place: int, shape: Shap
 def test_in_the_agents_own_words_every_event_reads_back(events: list[ev.AnyEvent]) -> None:
     for offset, line in enumerate(whole(events, Shape.AGENT, Form.LINE), 1):
         assert read_envelope(line) == (offset, events[offset - 1])
+
+
+PAYLOADS = st.sampled_from(
+    [
+        b'{"sessionUpdate":"agent_message_chunk","content":{"type":"text","text":"hi"}}',
+        '{"sessionUpdate":"agent_message_chunk","content":{"type":"text","text":"é😀"}}'.encode(),
+        b'{"sessionUpdate":"agent_message_chunk",\r\n"content":null}',
+        b'{"x":",\\"promptId\\":\\"p1\\",\\"at\\":1700000000000}"}',
+        b'{"update":{},"promptId":"p1","at":1700000000000}',
+    ]
+)
+ODD = st.fixed_dictionaries(
+    {},
+    optional={
+        "after": st.just(PromptId("p1")),
+        "echo": st.just(True),
+        "beside": st.sampled_from([raw({"promptId": "p1"}), raw({}), raw(None)]),
+        "child": st.just("c1"),
+        "names": st.just({"a": "b"}),
+    },
+)
+
+
+@st.composite
+def runs(draw: st.DrawFn) -> list[ev.AnyEvent]:
+    """Updates as agents write them, many of one turn, kind and time, with what is unlike them in between."""
+    start = ev.PromptAccepted(at=1, prompt_id=PromptId("p1"), after_offset=0, author=draw(st.sampled_from("aé")))
+    events: list[ev.AnyEvent] = [started(draw(st.sampled_from([1, 2]))), start]
+    for length in draw(st.lists(st.integers(1, 9), max_size=5)):
+        at = draw(st.sampled_from([0, 7, 1_700_000_000_000, 1_700_000_000_001]))
+        kind = draw(st.sampled_from(["agent_message_chunk", "plan", "state_update", "turn_complete", 'o"d%d', "é"]))
+        turn = draw(st.sampled_from([PromptId("p1"), None, PromptId('q"%b')]))
+        more: dict[str, Any] = draw(ODD) if draw(st.booleans()) else {}
+        events += [
+            ev.SessionUpdated(at=at, kind=kind, update=msgspec.Raw(draw(PAYLOADS)), prompt_id=turn, **more)
+            for _ in range(length)
+        ]
+        if draw(st.booleans()):
+            events.append(ev.ModeChanged(at=at, mode="code"))
+    return events
+
+
+@pytest.mark.requirement("G11")
+@settings(max_examples=300, deadline=None)
+@given(events=runs())
+def test_updates_that_are_alike_are_told_together_byte_for_byte_as_each_alone(events: list[ev.AnyEvent]) -> None:
+    bodies = encode_all(events)
+    for shape in SHAPES:
+        for form in Form:
+            together, alone = ShapeFold(S1, shape), ShapeFold(S1, shape)
+            frames = together.take(bodies, form)
+            assert frames == [frame for body in bodies for frame in alone.take((body,), form)]
+            assert together.offset == alone.offset == len(bodies)

@@ -17,6 +17,7 @@ from turnwire.core.events import AnyEvent, Event, SessionUpdated
 from turnwire.core.inputs import Asked
 from turnwire.core.state import STATE_VERSION, SessionState, Setup
 from turnwire.errors import LocalProtocolError, LogCorrupt, LogTooNew
+from turnwire.ids import PromptId
 from turnwire.wire.jsonrpc import UNREADABLE
 
 Upcaster: TypeAlias = Callable[[dict[str, Any]], dict[str, Any]]
@@ -41,6 +42,17 @@ def stored_prefix(kind: type[Event], *, any_version: bool = False) -> bytes:
 
 STORED_UPDATE: Final = stored_prefix(SessionUpdated)
 """Nearly every event of a session begins so."""
+
+
+def around_update(kind: str, prompt_id: PromptId | None, at: int | msgspec.Raw) -> tuple[bytes, bytes]:
+    """What is before and behind the payload in the stored form of an update of which there is no more to tell.
+
+    What begins and ends so holds nothing else: the end closes the whole, so the members that it names are the
+    event's own, and they follow the payload directly unless there is more to tell.
+    """
+    head = b'%b"kind":%b,"update":' % (STORED_UPDATE, _encoder.encode(kind))
+    turn = b"" if prompt_id is None else b',"promptId":%b' % _encoder.encode(prompt_id)
+    return head, b'%b,"at":%b}' % (turn, _encoder.encode(at))
 
 
 def encode(event: AnyEvent) -> bytes:

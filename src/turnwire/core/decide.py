@@ -57,6 +57,7 @@ _TO_A_CLOSED_SESSION = (
     inputs.Cancel,
     inputs.Recover,
     inputs.AgentUpdate,
+    inputs.AgentPieces,
     inputs.AgentHasPrompt,
     inputs.AgentReplayed,
     inputs.AgentAnswered,
@@ -74,6 +75,7 @@ _TO_A_CLOSED_SESSION = (
 
 _BEHIND_A_MARK = (
     inputs.AgentUpdate,
+    inputs.AgentPieces,
     inputs.AgentAsks,
     inputs.AgentGone,
     inputs.Cancel,
@@ -228,6 +230,7 @@ _DECISIONS: dict[type[inputs.Input], Callable[[Draft, Any], object]] = {
     inputs.Close: _close,
     inputs.AgentReady: speech.started,
     inputs.AgentUpdate: speech.update,
+    inputs.AgentPieces: speech.pieces,
     inputs.AgentHasPrompt: speech.asked,
     inputs.AgentReplayed: speech.replayed,
     inputs.AgentAnswered: speech.answered,

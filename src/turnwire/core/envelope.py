@@ -44,6 +44,9 @@ OMITTED: Final = "session_update_omitted"
 OPTION_IDS: Final = "optionIds"
 """The stored `options` of a permission request; `options` is the agent's list of them."""
 
+_ID: Final = b'{"id":'
+_SSE_HEAD: Final = b"id: "
+_SSE_DATA: Final = b'\nevent: session_update\ndata: {"id":'
 _LINE_ENDS: Final = bytes.maketrans(b"\r\n", b"  ")
 _LF: Final = 10
 _CR: Final = 13
@@ -204,12 +207,24 @@ class Envelopes:
         )
 
     def update_frame(self, offset: int, stored: StoredUpdate, facts: bytes, form: Form) -> bytes:
-        """The frame of an update as it is stored, without a look at its payload. The hottest line of fan-out."""
+        """The frame of an update as it is stored, without a look at its payload."""
         update_head, update, at = self._update_head, stored.update, stored.at
         if form is Form.SSE:
             head = b'id: %d\nevent: session_update\ndata: {"id":%d,' % (offset, offset)
             return b"".join((head, update_head, update, facts, at, b"}}\n\n"))
         return b"".join((b'{"id":%d,' % offset, update_head, update, facts, at, b"}}\n"))
+
+    def update_frames(
+        self, offset: int, updates: Sequence[bytes], facts: bytes, at: Raw, form: Form
+    ) -> list[bytes]:
+        """The same of several, the first at `offset`. They are of one turn and time, so what is around their number
+        and payload is made once: the hottest line of fan-out."""
+        middle, tail = b"," + self._update_head, b"%b%b}}\n" % (facts, at)
+        numbered = zip([b"%d" % each for each in range(offset, offset + len(updates))], updates, strict=True)
+        if form is Form.SSE:
+            tail += b"\n"
+            return [b"".join((_SSE_HEAD, each, _SSE_DATA, each, middle, update, tail)) for each, update in numbered]
+        return [b"".join((_ID, each, middle, update, tail)) for each, update in numbered]
 
     def updates(
         self, offset: int, updates: Sequence[Raw], facts: bytes, at: Raw, form: Form, *, meta: bytes = b""

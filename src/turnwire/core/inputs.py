@@ -7,6 +7,7 @@ frozen struct per kind of happening. Never says what follows from it: that is `c
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import StrEnum
 from typing import TypeAlias
 
@@ -200,6 +201,13 @@ class AgentUpdate(Input, frozen=True):
     """The agent's id of the child session that it is of."""
 
 
+class AgentPieces(Input, frozen=True):
+    """Pieces of text that the agent wrote in one go: the same as an `AgentUpdate` for each."""
+
+    kind: str
+    updates: Sequence[Raw]
+
+
 class AgentHasPrompt(Input, frozen=True):
     """`session/prompt` was handed to the agent's link."""
 
@@ -339,6 +347,7 @@ AnyInput: TypeAlias = (
     | Close
     | AgentReady
     | AgentUpdate
+    | AgentPieces
     | AgentHasPrompt
     | AgentReplayed
     | AgentAnswered

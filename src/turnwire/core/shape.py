@@ -30,7 +30,7 @@ from msgspec.structs import replace
 
 from turnwire.core import events as ev
 from turnwire.core.child_sessions import renamed
-from turnwire.core.codec import STORED_UPDATE, decode, encode
+from turnwire.core.codec import STORED_UPDATE, around_update, decode, encode
 from turnwire.core.envelope import (
     MESSAGE,
     MESSAGE_PIECE,
@@ -59,6 +59,12 @@ _OF_THE_TURN: Final = MARKERS | STATES
 _PARTS: Final = (ev.UserMessage, ev.TurnCompleted, ev.TurnFailed)
 """Events before which nothing may be held back."""
 _MESSAGE_META: Final = b',"event":"user_message"'
+
+
+_TIME: Final = len(b"1700000000000}")
+"""As many bytes at the end of a stored update are its time."""
+_FEW: Final = 3
+"""So many updates of one time are not worth a look at what they have in common."""
 
 
 class Shape(StrEnum):
@@ -137,24 +143,60 @@ class ShapeFold:
         Raises `LogCorrupt`, `LogTooNew`.
         """
         taken: list[bytes] = []
-        facts, looked_at, write = self._facts, self._looked_at, self._envelopes.update_frame
-        for offset, body in enumerate(bodies, self.offset + 1):
-            if body.startswith(STORED_UPDATE):
-                stored = read_stored_update(body)
-                if self._passes_on and not (stored.kind in looked_at or _is_special(stored)):
-                    # Nearly every event comes here, and nothing is slower than what is done for each of them.
-                    told = facts.get(stored.prompt_id) or self._facts_of(stored)
-                    frame = write(offset, stored, told, form)
-                else:
-                    frame = self._update(offset, stored, form)
-            else:
-                frame = self._event(offset, decode(one_line(body)), form)
+        count = len(bodies)
+        while (place := len(taken)) < count:
+            body = bodies[place]
+            if self._passes_on and place + _FEW < count and body[-_TIME:] == bodies[place + _FEW][-_TIME:]:
+                frames = self._alike(bodies, place, form)
+                if frames:
+                    taken += frames
+                    continue
+            frame = self._one(body, form)
             if frame is None:
                 self.is_stuck = True
                 break
             taken.append(in_ascii(frame) if form is Form.SSE else frame)
-            self.offset = offset
+            self.offset += 1
         return taken
+
+    def _one(self, body: bytes, form: Form) -> bytes | None:
+        """The frames of the next event; none if it needs more than is known."""
+        offset = self.offset + 1
+        if not body.startswith(STORED_UPDATE):
+            return self._event(offset, decode(one_line(body)), form)
+        stored = read_stored_update(body)
+        if self._is_plain(stored):
+            told = self._facts.get(stored.prompt_id) or self._facts_of(stored)
+            return self._envelopes.update_frame(offset, stored, told, form)
+        return self._update(offset, stored, form)
+
+    def _is_plain(self, stored: StoredUpdate) -> bool:
+        """Whether it is told as it is stored. Nearly every event is."""
+        return self._passes_on and not (stored.kind in self._looked_at or _is_special(stored))
+
+    def _alike(self, bodies: Sequence[bytes], first: int, form: Form) -> list[bytes]:
+        """The frames of a plain update and of those behind it that differ from it in their payload alone.
+
+        What an agent writes in one go has one turn and time, so there are many, and only the first need be decoded.
+        None if it is not plain, or holds a line end, which is kept out of a frame one by one.
+        """
+        body = bodies[first]
+        stored = read_stored_update(body) if body.startswith(STORED_UPDATE) else None
+        if stored is None or not self._is_plain(stored):
+            return []
+        head, tail = around_update(stored.kind, stored.prompt_id, stored.at)
+        end = first
+        while end < len(bodies) and bodies[end].endswith(tail) and bodies[end].startswith(head):
+            end += 1
+        before, behind = len(head), -len(tail)
+        updates = [body[before:behind] for body in bodies[first:end]]
+        if one_line(joined := b"".join(updates)) is not joined:
+            return []
+        told = self._facts.get(stored.prompt_id) or self._facts_of(stored)
+        frames = self._envelopes.update_frames(self.offset + 1, updates, told, stored.at, form)
+        self.offset += len(frames)
+        is_ascii = form is Form.LINE or (joined.isascii() and frames[0].isascii())
+        return frames if is_ascii else list(map(in_ascii, frames))
 
     def pass_over(self, bodies: Sequence[bytes]) -> None:
         """The next events, told to nobody: cheap where nothing is translated. Stops where it gets stuck."""

@@ -20,6 +20,7 @@ from turnwire.core.evolve import MARKERS, TOOL_KINDS
 from turnwire.core.inputs import (
     AgentAnswered,
     AgentHasPrompt,
+    AgentPieces,
     AgentReady,
     AgentRefused,
     AgentReplayed,
@@ -31,7 +32,7 @@ from turnwire.core.state import Agent, Ended, SessionState, Turn, echoed, find_t
 from turnwire.core.turn import TurnState, step
 from turnwire.errors import ContentRefused
 from turnwire.ids import PromptId
-from turnwire.wire.peek import UpdatePeek, beside
+from turnwire.wire.peek import UpdatePeek, beside, peek_update
 from turnwire.wire.schema.update import STATES
 
 USER_MESSAGES = frozenset({"user_message", "user_message_chunk"})
@@ -70,7 +71,7 @@ def update(draft: Draft, input: AgentUpdate) -> None:
         is_at_it = turn is not None and turn.content is UNSET and not _is_unsent(turn, state.last)
         children.said(draft, input, input.child, turn.prompt_id if turn is not None and is_at_it else None)
         return
-    if turn is not None and turn.content is UNSET and kind not in _SPECIAL and not _is_unsent(turn, state.last):
+    if turn is not None and _is_output(turn, state.last, kind):
         # It changes nothing in the state, so it is only checked for being legal.
         step(turn.state, ev.SessionUpdated)
         draft.events.append(
@@ -96,6 +97,27 @@ def update(draft: Draft, input: AgentUpdate) -> None:
         _agent_state(draft, input, was_busy=was_busy)
     elif kind in MARKERS:
         _marker(draft, input)
+
+
+def pieces(draft: Draft, input: AgentPieces) -> None:
+    """What `update` does for each, in one go while they are output of the running turn.
+
+    Then one changes nothing that the next depends on: neither the session's state, which is not touched, nor the
+    turn's, which by the table is the same after a `SessionUpdated`. So what holds for the first holds for all.
+    """
+    state, turn, updates = draft.state, draft.state.turn, input.updates
+    if turn is not None and _is_output(turn, state.last, input.kind):
+        assert step(turn.state, ev.SessionUpdated) is turn.state, "output does not change a turn"
+        at, kind, prompt_id = input.at, input.kind, turn.prompt_id
+        draft.events += [ev.SessionUpdated(at=at, kind=kind, update=each, prompt_id=prompt_id) for each in updates]
+        return
+    for each in updates:
+        update(draft, AgentUpdate(at=input.at, update=each, peek=peek_update(each)))
+
+
+def _is_output(turn: Turn, last: Ended | None, kind: str) -> bool:
+    """Whether an update of this kind is output of the running turn, and nothing else."""
+    return turn.content is UNSET and kind not in _SPECIAL and not _is_unsent(turn, last)
 
 
 _SPECIAL = (

@@ -16,11 +16,13 @@ from contextlib import suppress
 from typing import Any, NamedTuple, TypeAlias
 
 import anyio
+from anyio.lowlevel import checkpoint
 from msgspec import Raw
 
 from turnwire.core.correlation import Correlation
 from turnwire.errors import LimitExceeded, LinkBroken, LinkError, RemoteProtocolError
 from turnwire.ids import RequestId
+from turnwire.limits import MiB
 from turnwire.link.base import FrameLink
 from turnwire.wire.jsonrpc import (
     INTERNAL_ERROR,
@@ -37,20 +39,25 @@ from turnwire.wire.jsonrpc import (
     encode,
 )
 from turnwire.wire.peek import UpdateParams, read_update_line
+from turnwire.wire.pieces import PieceReader, Pieces
 
 Answer: TypeAlias = Callable[[Result | Failure | None], None]
 """Hears the answer to one request; `None` when the peer is gone and there will be none."""
 
 Incoming: TypeAlias = Callable[[Request | Notification], None]
 
-Updated: TypeAlias = Callable[[UpdateParams], None]
-"""Hears what most frames are, a `session/update` as it should be. Without it, `incoming` hears these too."""
+Updated: TypeAlias = Callable[[UpdateParams | Pieces], None]
+"""Hears what most frames are, a proper `session/update`, or many. Without it, `incoming` hears these too."""
 
 UNKNOWN_METHOD = ErrorObject(METHOD_NOT_FOUND, "method not found")
 BAD_ANSWER = ErrorObject(INTERNAL_ERROR, "the agent's answer was malformed")
 """For who asked: the fault is not in the request."""
 NO_BATCHES = ErrorObject(INVALID_REQUEST, "ACP has no batches; send one message at a time")
 
+AT_ONCE = 1024
+"""Lines that are taken before others get a turn, and before a full inbox holds the peer back: some milliseconds."""
+AT_ONCE_BYTES = 2 * MiB
+"""Fewer lines, if they are long on average."""
 KEPT_BREACHES = 64
 KEPT_BYTES = 256
 
@@ -61,6 +68,11 @@ class Breach(NamedTuple):
     reason: str
     head: bytes
     """Its first bytes, for inspection."""
+
+
+def _at_once(lines: list[bytes]) -> int:
+    size = sum(map(len, lines))
+    return AT_ONCE if size <= AT_ONCE_BYTES else max(1, min(AT_ONCE, AT_ONCE_BYTES * len(lines) // size))
 
 
 class Peer:
@@ -76,6 +88,7 @@ class Peer:
         self._link = link
         self._incoming = incoming
         self._updated = updated
+        self._pieces = PieceReader()
         self._settled = settled
         self._correlation: Correlation[Answer, str] = Correlation()
         self.breaches: Counter[str] = Counter()
@@ -88,14 +101,12 @@ class Peer:
         try:
             while True:
                 lines = await self._link.receive()
-                updated = self._updated
-                for line in lines:
-                    update = read_update_line(line) if updated is not None else None
-                    if updated is not None and update is not None:
-                        updated(update)
-                    else:
-                        self._receive(line)
-                await self._settled()
+                at_once = _at_once(lines)
+                for start in range(0, len(lines), at_once):
+                    if start:
+                        await checkpoint()
+                    self._hear(lines[start : start + at_once])
+                    await self._settled()
         except LinkBroken as broken:
             self._lost = str(broken)
         except LinkError:
@@ -103,6 +114,19 @@ class Peer:
         finally:
             for answer in self._correlation.end():
                 answer(None)
+
+    def _hear(self, lines: list[bytes]) -> None:
+        updated = self._updated
+        if updated is None:
+            for line in lines:
+                self._receive(line)
+            return
+        for each in self._pieces.read(lines):
+            update = each if isinstance(each, Pieces) else read_update_line(each)
+            if update is not None:
+                updated(update)
+            elif isinstance(each, bytes):
+                self._receive(each)
 
     def _receive(self, line: bytes) -> None:
         try:

@@ -52,6 +52,7 @@ from turnwire.wire.methods import (
     is_foreign,
 )
 from turnwire.wire.peek import UpdateParams, peek_session_id, peek_update_params
+from turnwire.wire.pieces import Pieces
 
 logger = logging.getLogger(__name__)
 
@@ -130,7 +131,7 @@ class AgentConnection:
         """Frames of sessions that may be about to exist, in their order."""
         self.listeners: dict[AgentSessionId, list[Listener]] = {}
         """The clients of each session."""
-        self.peer = Peer(agent.link, self._incoming, self._settled, self._update)
+        self.peer = Peer(agent.link, self._incoming, self._settled, self._updated)
         self.profile: AgentProfile | None = None
         self._handshake = anyio.CancelScope()
         self._is_echo = False
@@ -475,6 +476,19 @@ class AgentConnection:
             self.strays[SESSION_UPDATE] += 1
             return
         self._update(params)
+
+    def _updated(self, said: UpdateParams | Pieces) -> None:
+        if isinstance(said, UpdateParams):
+            self._update(said)
+            return
+        inbound = self._sessions.get(said.session_id)
+        if inbound is not None:
+            inbound.said(said.kind, said.updates)
+            self._touch(inbound)
+            return
+        # Of a child, or of a session that may be about to exist.
+        for each in said.updates:
+            self._update(UpdateParams(said.session_id, each))
 
     def _update(self, params: UpdateParams) -> None:
         inbound, child = self._sessions.get(params.session_id), None

@@ -6,7 +6,7 @@ History that an agent replays on `session/load` is folded aside and not told as 
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from enum import Enum, auto
 from typing import NamedTuple
 
@@ -18,7 +18,7 @@ from turnwire.core.correlation import names
 from turnwire.core.dialect import read_permission_request
 from turnwire.core.events import SessionUpdated
 from turnwire.core.evolve import MARKERS
-from turnwire.core.inputs import AgentGone, AgentReplayed, AgentUpdate, AgentWithdraws, AnyInput
+from turnwire.core.inputs import AgentGone, AgentPieces, AgentReplayed, AgentUpdate, AgentWithdraws, AnyInput
 from turnwire.core.repeats import Repeats, Said
 from turnwire.core.view import View
 from turnwire.errors import RemoteProtocolError
@@ -28,7 +28,7 @@ from turnwire.runtime import new_ids
 from turnwire.runtime.agent_exit import agent_gone, manner
 from turnwire.runtime.client_requests import ClientRequests
 from turnwire.runtime.clock import Clock
-from turnwire.runtime.last_frames import LastFrames
+from turnwire.runtime.last_frames import KEPT_FRAMES, LastFrames
 from turnwire.runtime.session import Place
 from turnwire.wire.jsonrpc import Failure, Request, Result
 from turnwire.wire.peek import UpdatePeek, peek_update
@@ -135,6 +135,18 @@ class AgentInbound:
         else:
             self._tell(said, peek)
         return read_announcement(update).session_id if peek.kind == ANNOUNCES else None
+
+    def said(self, kind: str, updates: Sequence[Raw]) -> None:
+        """Pieces of text, one `session/update` each, of the session itself."""
+        if self.is_over:
+            return
+        if self.repeats is not None or (self.agent_session_id is None and self.how in {"load", "resume"}):
+            for each in updates:
+                self.updated(each)
+            return
+        for each in updates[-KEPT_FRAMES:]:
+            self.frames.updated(each)
+        self._put(AgentPieces(at=self._clock.now_ms(), kind=kind, updates=updates))
 
     def tell(self, said: Said) -> None:
         """An update that has been read once, and is news."""

@@ -29,13 +29,14 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple, TypeAlias
 
 import anyio
+from anyio.lowlevel import checkpoint
 
 from turnwire.core.codec import encode_all, encode_state
 from turnwire.core.decide import take
 from turnwire.core.draft import Draft
 from turnwire.core.effects import OF_A_TURN, AnyEffect
 from turnwire.core.events import RELAXED, AnyEvent
-from turnwire.core.inputs import AnyInput
+from turnwire.core.inputs import AgentPieces, AnyInput
 from turnwire.core.state import STATE_VERSION, Phase, SessionState, find_turn
 from turnwire.errors import (
     AppendConflict,
@@ -77,13 +78,16 @@ class Inbox:
     """Everything that happens to one session, oldest first. What it took it never drops.
 
     Bounded twice: the agent's reader waits for room, so a flood fills the pipe and not our memory; clients have
-    room of their own and are refused beyond it, so a flood cannot keep a cancel out either.
+    room of their own and are refused beyond it, so a flood cannot keep a cancel out either. Pieces that came in one
+    input count as that many, and are not taken apart: a bound may be passed by what one of these has too many.
     """
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
         self._entries: deque[Entry] = deque()
         self._replies = 0
+        self._said = 0
+        """What of it nobody waits for, pieces one by one."""
         self._wanted: asyncio.Future[None] | None = None
         self._room: asyncio.Future[None] | None = None
         self.is_closed = False
@@ -94,6 +98,7 @@ class Inbox:
     def put(self, input: AnyInput | Place) -> None:
         """Take an input that nobody waits for: the agent's words, deadlines. The caller then awaits `room`."""
         self._entries.append((input, None))
+        self._said += len(input.updates) if isinstance(input, AgentPieces) else 1
         self._wake()
 
     def ask(self, input: AnyInput) -> Reply:
@@ -110,7 +115,7 @@ class Inbox:
 
     async def room(self) -> None:
         """Return once the agent's share is below its bound. Cancel-safe."""
-        while len(self._entries) - self._replies >= self._limits.agent_inputs and not self.is_closed:
+        while self._said >= self._limits.agent_inputs and not self.is_closed:
             if self._room is None or self._room.done():
                 self._room = asyncio.get_running_loop().create_future()
             await asyncio.shield(self._room)
@@ -124,14 +129,22 @@ class Inbox:
 
     def take_nowait(self) -> list[Entry]:
         """What waits now, up to one batch; may be nothing."""
-        entries = self._entries
-        if len(entries) <= self._limits.batch_inputs:
+        entries, most = self._entries, self._limits.batch_inputs
+        if self._said + self._replies <= most:
             batch = list(entries)
             entries.clear()
+            self._said = self._replies = 0
         else:
-            batch = [entries.popleft() for _ in range(self._limits.batch_inputs)]
-        if self._replies:
-            self._replies -= sum(1 for _, reply in batch if reply is not None)
+            batch = list[Entry]()
+            while most > 0 and entries:
+                input, reply = entry = entries.popleft()
+                batch.append(entry)
+                count = len(input.updates) if isinstance(input, AgentPieces) else 1
+                most -= count
+                if reply is None:
+                    self._said -= count
+                else:
+                    self._replies -= 1
         if self._room is not None and not self._room.done():
             self._room.set_result(None)
         return batch
@@ -221,6 +234,9 @@ class Session:
                     self._is_working = True
                     await self._settle(batch)
                     self._is_working, batch = False, []
+                    if len(self.inbox):
+                        # A log may have stored it without a pause, and there is no other here.
+                        await checkpoint()
         finally:
             self.inbox.close()
             while batch or len(self.inbox):

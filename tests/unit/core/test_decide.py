@@ -64,6 +64,7 @@ OPTION_CHOSEN = i.OptionChosen(at=AT, config_id="effort", value="high", author="
 ARCHIVE = i.Archive(at=AT, archived=True, author="ann")
 CHOICES_TOLD = i.ChoicesTold(at=AT, lost=(ev.LostChoice(name="mode", wanted="plan", why="refused"),))
 
+PIECES = i.AgentPieces(at=AT, kind="agent_message_chunk", updates=[chunk("a").update, chunk("b").update])
 INPUTS: tuple[i.AnyInput, ...] = (
     CREATE,
     prompt(),
@@ -87,6 +88,7 @@ INPUTS: tuple[i.AnyInput, ...] = (
     close(),
     ready(),
     chunk(),
+    PIECES,
     has_prompt(),
     REPLAYED,
     answered(),
@@ -101,7 +103,17 @@ INPUTS: tuple[i.AnyInput, ...] = (
     RECOVER,
 )
 STILL_TAKEN = {
-    *(i.Archive, i.Close, i.Detach, i.Cancel, i.Recover, i.AgentUpdate, i.AgentAnswered, i.AgentRefused),
+    *(
+        i.Archive,
+        i.Close,
+        i.Detach,
+        i.Cancel,
+        i.Recover,
+        i.AgentUpdate,
+        i.AgentPieces,
+        i.AgentAnswered,
+        i.AgentRefused,
+    ),
     *(i.AgentHasPrompt, i.AgentReplayed, i.AgentGone, i.AgentWithdraws, i.SteerAnswered, i.DeadlinePassed),
     *(i.TimeLimitPassed, i.AnswerOverdue, i.ChoicesTold),
 }
@@ -141,6 +153,7 @@ def test_a_closed_session_takes_repeats_and_last_words_only(given: i.AnyInput) -
     kept: dict[type[i.Input], list[str]] = {
         i.Archive: ["session_archived"],
         i.AgentUpdate: ["session_update"],
+        i.AgentPieces: ["session_update", "session_update"],
         i.AgentReplayed: ["history_compared"],
     }
     assert types(plan.events) == kept.get(type(given), [])

@@ -5,15 +5,19 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator
 
 import anyio
+import anyio.lowlevel
 import pytest
 from msgspec import Raw
 
 from turnwire.errors import LimitExceeded, LinkBroken, LocalProtocolError
+from turnwire.limits import KiB
 from turnwire.link.memory import memory_pair
-from turnwire.link.peer import KEPT_BREACHES, KEPT_BYTES, Peer
+from turnwire.link.peer import AT_ONCE, AT_ONCE_BYTES, KEPT_BREACHES, KEPT_BYTES, Peer
 from turnwire.testing.faults import Duplicate, FaultyLink
 from turnwire.testing.patience import WAIT_S, quiet
 from turnwire.wire.jsonrpc import Failure, Notification, Request, Result, decode, raw
+from turnwire.wire.peek import UpdateParams
+from turnwire.wire.pieces import Pieces
 
 pytestmark = pytest.mark.anyio
 
@@ -269,3 +273,71 @@ async def test_the_reader_is_held_back_until_there_is_room() -> None:
             await quiet()
             assert heard == ["a", "b"]
             tasks.cancel_scope.cancel()
+
+
+# -- bursts --------------------------------------------------------------------------------------------------
+
+
+def piece(text: str) -> bytes:
+    update = b'{"sessionUpdate":"agent_message_chunk","content":{"type":"text","text":"%b"}}' % text.encode()
+    return b'{"jsonrpc":"2.0","method":"session/update","params":{"sessionId":"a","update":%b}}' % update
+
+
+class Listening:
+    """A peer whose updates are heard by somebody who has no room at first."""
+
+    def __init__(self, *lines: bytes) -> None:
+        ours, other = memory_pair(len(lines))
+        for line in lines:
+            other.send_nowait(line)
+        self.heard: list[bytes] = []
+        self.others: list[str] = []
+        self.freed = anyio.Event()
+        self.peer = Peer(ours, self._incoming, self._settled, self._updated)
+
+    def _incoming(self, frame: Request | Notification) -> None:
+        self.others.append(f"{frame.method} behind {len(self.heard)}")
+
+    def _updated(self, said: UpdateParams | Pieces) -> None:
+        self.heard += map(bytes, said.updates if isinstance(said, Pieces) else [said.update])
+
+    async def _settled(self) -> None:
+        await self.freed.wait()
+
+
+@pytest.mark.requirement("R9", "G8")
+@pytest.mark.parametrize(("size", "most"), [(1, AT_ONCE), (64 * KiB, AT_ONCE_BYTES // (64 * KiB))])
+async def test_a_long_burst_is_taken_in_parts_and_a_full_inbox_holds_it_back_between_them(
+    size: int, most: int
+) -> None:
+    lines = [piece(f"{number:0{size}}") for number in range(2 * most + 7)]
+    lines.insert(most // 2, note("one"))
+    desk = Listening(*lines)
+    with anyio.fail_after(WAIT_S):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(desk.peer.run)
+            await quiet()
+            assert most // 2 < len(desk.heard) < most, "a part, and not the burst"
+            desk.freed.set()
+            await quiet()
+            tasks.cancel_scope.cancel()
+    updates = [line.partition(b'"update":')[2][:-2] for line in lines]
+    assert desk.heard == [each for each in updates if each]
+    assert desk.others == [f"one behind {most // 2}"]
+
+
+async def test_others_get_a_turn_between_the_parts_of_a_burst() -> None:
+    desk, seen = Listening(*[piece("x")] * 4 * AT_ONCE), list[int]()
+    desk.freed.set()
+
+    async def look() -> None:
+        while len(desk.heard) < 4 * AT_ONCE:
+            await anyio.lowlevel.checkpoint()
+            seen.append(len(desk.heard))
+
+    with anyio.fail_after(WAIT_S):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(desk.peer.run)
+            await look()
+            tasks.cancel_scope.cancel()
+    assert {AT_ONCE, 2 * AT_ONCE, 3 * AT_ONCE} <= set(seen)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
 
 import anyio
@@ -62,6 +62,10 @@ class Room(AgentInbound):
         text = f"announced {said['sessionId']}" if "sessionId" in said else said["content"]["text"]
         self.heard.append(text if child is None else f"{child}: {text}")
         return said.get("sessionId")
+
+    def said(self, kind: str, updates: Sequence[Raw]) -> None:
+        for each in updates:
+            self.updated(each)
 
     def asked_users(self, request: Request, child: str | None = None) -> None:
         self.heard.append(f"asked {request.id!r}" if child is None else f"{child} asked {request.id!r}")

@@ -6,13 +6,14 @@ from collections.abc import AsyncGenerator
 from typing import cast
 
 import anyio
+import anyio.lowlevel
 import pytest
 from tests.support.driving import check_ends, of, prompt, texts
 from tests.support.loop import CREATE, SESSION, Rigs, answered, chunk, ready
 
 from turnwire.core import effects as fx
 from turnwire.core import events as ev
-from turnwire.core.inputs import AnyInput, Attach, Cancel, RemovePrompt
+from turnwire.core.inputs import AgentPieces, AnyInput, Attach, Cancel, RemovePrompt
 from turnwire.core.queue import Accepted
 from turnwire.errors import AppendConflict, LogCorrupt, LogFull, LogUnavailable, PromptNotFound, SessionClosed
 from turnwire.ids import ClientId, PromptId
@@ -338,6 +339,32 @@ async def test_a_cancel_is_decided_while_thousands_of_updates_wait(rigs: Rigs) -
     assert texts(events) == [str(number) for number in range(6000)]
     assert len(texts(events[:place])) == 3000
     assert fx.CancelAgent(PromptId("p1"), ev.CancelRung.NOTIFY) in rig.effects
+
+
+@pytest.mark.requirement("R9")
+async def test_others_get_a_turn_between_batches_also_when_the_log_stores_without_a_pause(rigs: Rigs) -> None:
+    rig = await rigs.open(limits=Limits(batch_inputs=16))
+    rig.session.inbox.put(ready())
+    await rig.submit(prompt("hello"))
+    first, seen = rig.session.head, set[int]()
+    rig.says(*map(str, range(160)))
+    while rig.session.head < first + 160:
+        seen.add(rig.session.head)
+        await anyio.lowlevel.checkpoint()
+    assert {first + count for count in range(16, 160, 16)} <= seen
+
+
+async def test_pieces_in_one_input_are_stored_and_shown_as_one_event_each(rigs: Rigs) -> None:
+    rig = await rigs.open()
+    rig.session.inbox.put(ready())
+    await rig.submit(prompt("hello"))
+    updates = [chunk(str(number)).update for number in range(5)]
+    rig.says("before")
+    rig.session.inbox.put(AgentPieces(at=1, kind="agent_message_chunk", updates=updates))
+    rig.says("behind")
+    await rig.quiet()
+    assert texts(await rig.events()) == ["before", *map(str, range(5)), "behind"]
+    assert rig.session.tail.head == len(await rig.events())
 
 
 # -- S6: a place ---------------------------------------------------------------------------------------------

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import anyio
 import pytest
+from msgspec import Raw
 
 from turnwire.core.events import CancelRung
-from turnwire.core.inputs import Attach, Cancel, DeadlinePassed, Detach
+from turnwire.core.inputs import AgentPieces, Attach, Cancel, DeadlinePassed, Detach
 from turnwire.errors import LimitExceeded, SessionClosed
 from turnwire.ids import ClientId, PromptId
 from turnwire.limits import Limits
@@ -47,6 +48,36 @@ async def test_a_batch_is_bounded_and_the_rest_waits_in_order() -> None:
         inbox.put(fact(number))
     assert [times(await inbox.take()) for _ in range(3)] == [[*range(8)], [*range(8, 16)], [*range(16, 20)]]
     assert inbox.take_nowait() == []
+
+
+def pieces(count: int) -> AgentPieces:
+    return AgentPieces(at=0, kind="agent_message_chunk", updates=[Raw(b"{}")] * count)
+
+
+async def test_pieces_count_one_by_one_and_pass_a_bound_by_less_than_one_input_of_them() -> None:
+    inbox = Inbox(LIMITS)
+    for count in (3, 3, 3, 1, 8, 1):
+        inbox.put(pieces(count))
+    inbox.ask(wish(1))
+    taken = [[type(given) for given, _ in inbox.take_nowait()] for _ in range(3)]
+    assert taken == [[AgentPieces] * 3, [AgentPieces] * 2, [AgentPieces, Attach]]
+    assert inbox.take_nowait() == []
+
+
+@pytest.mark.parametrize("counts", [(15, 1), (16,), (30,)])
+async def test_pieces_hold_the_agent_back_as_single_updates_do(counts: tuple[int, ...]) -> None:
+    inbox = Inbox(LIMITS)
+    for count in counts:
+        with anyio.fail_after(WAIT_S):
+            await inbox.room()
+        inbox.put(pieces(count))
+    with anyio.move_on_after(0) as full:
+        await inbox.room()
+    assert full.cancelled_caught
+    while inbox.take_nowait():
+        pass
+    with anyio.fail_after(WAIT_S):
+        await inbox.room()
 
 
 async def test_take_waits_for_the_first_input() -> None:
