@@ -22,7 +22,8 @@ import sys
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Sequence
 from contextlib import contextmanager, suppress
 from enum import Enum, auto
-from functools import partial
+from functools import lru_cache, partial
+from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -597,9 +598,11 @@ class _Socket(WebSocketsSansIOProtocol):
         await self.writable.wait()
         if self.disconnected or self.conn.state is not State.OPEN:
             raise ClientDisconnected
-        self.transport.write(b"".join([part for text in texts for part in (_text_head(len(text)), text)]))
+        heads = map(_text_head, map(len, texts))
+        self.transport.write(b"".join(chain.from_iterable(zip(heads, texts, strict=True))))
 
 
+@lru_cache(2048)
 def _text_head(size: int) -> bytes:
     """What comes before a message of text: it is whole, and neither masked nor compressed."""
     if size < _SIZE_IN_2:

@@ -16,7 +16,7 @@ from tests.interop.schema_check import SCHEMAS, Json, SchemaCheck
 
 from turnwire.ids import SessionId
 from turnwire.log.base import Position
-from turnwire.server.acp.connection import AcpConnection, SessionFrame
+from turnwire.server.acp.connection import AcpConnection, FramePage
 
 
 class _Watch:
@@ -79,10 +79,10 @@ def watched(monkeypatch: pytest.MonkeyPatch) -> _Watch:
 
     async def told_of_session(
         self: AcpConnection, session_id: SessionId, after: Position | None
-    ) -> AsyncGenerator[list[SessionFrame]]:
+    ) -> AsyncGenerator[FramePage]:
         async for page in session_frames(self, session_id, after):
-            for each in page:
-                watch.received(self, each.frame)
+            for frame in page.frames:
+                watch.received(self, frame)
             yield page
 
     names: dict[str, Any] = {

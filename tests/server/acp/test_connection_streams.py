@@ -16,7 +16,6 @@ from turnwire.errors import PositionLost
 from turnwire.ids import Epoch, SessionId
 from turnwire.log import Position
 from turnwire.server.access.identity import ANYBODY
-from turnwire.server.acp.connection import SessionFrame
 from turnwire.testing.patience import quiet
 
 pytestmark = pytest.mark.anyio
@@ -38,7 +37,7 @@ class Stream:
 
     def __init__(self, client: Client, session_id: str, after: Position | None = None) -> None:
         self._pages = client.connection.session_frames(SessionId(session_id), after)
-        self._page: deque[SessionFrame] = deque()
+        self._page: deque[tuple[int | None, bytes]] = deque()
         self.got: list[tuple[int | None, Json]] = []
 
     async def until(self, fits: Callable[[Json], Any]) -> Json:
@@ -52,7 +51,8 @@ class Stream:
                     self.got.append((offset, msgspec.json.decode(frame)))
                     if fits(self.got[-1][1]):
                         return self.got[-1][1]
-                self._page.extend(await anext(self._pages))
+                page = await anext(self._pages)
+                self._page.extend(zip(page.offsets, page.frames, strict=True))
 
     async def aclose(self) -> None:
         """Stop reading. What was read to the end of its page was given."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import msgspec
@@ -16,11 +17,12 @@ from tests.support.daemons import running_daemon
 from turnwire.core import events as ev
 from turnwire.core.codec import encode
 from turnwire.core.encoder import SessionEncoder, Tell
+from turnwire.core.encoder.encoder import Dialect
 from turnwire.core.translate.handshake import ClientProfile
-from turnwire.ids import PromptId, SessionId
+from turnwire.ids import AgentSessionId, ChildId, MessageId, PromptId, SessionId
 from turnwire.server.access.identity import ANYBODY
 from turnwire.server.acp.client_state import ClientState
-from turnwire.server.acp.frame_writer import Fold, FrameWriter, WriterMode
+from turnwire.server.acp.frame_writer import AT_ONCE, Fold, FramePage, FrameWriter, WriterMode
 from turnwire.server.acp.subscription import Subscription
 from turnwire.testing.patience import quiet
 from turnwire.wire.jsonrpc import raw
@@ -67,6 +69,10 @@ def writer(place: Place, **agreed: Any) -> FrameWriter:
     return FrameWriter(client, Subscription(SESSION, 64), Fold(0, SessionEncoder(client.dialect, SESSION), {}))
 
 
+def told(page: FramePage) -> list[tuple[int | None, bytes]]:
+    return list(zip(page.offsets, page.frames, strict=True))
+
+
 def expected(offset: int, event: ev.AnyEvent, face: SessionEncoder) -> list[tuple[int, Json]]:
     """What the fold says of an event, without anything that makes it fast."""
     told = [each.update for each in face.take(event, own=False) if isinstance(each, Tell)]
@@ -85,7 +91,7 @@ async def test_a_page_tells_what_the_fold_says_of_each_event(size: int) -> None:
         got = [
             (offset, msgspec.json.decode(frame)["params"])
             for start in range(0, len(bodies), size)
-            for offset, frame in paged.take(start + 1, bodies[start : start + size], WriterMode.LIVE)
+            for offset, frame in told(paged.take(start + 1, bodies[start : start + size], WriterMode.LIVE))
         ]
         assert got == wanted
         assert [offset for offset, _ in got] == [1, 2, 6, 7, 9, 11]
@@ -95,15 +101,130 @@ async def test_an_update_that_is_passed_on_keeps_its_bytes() -> None:
     async with acp_daemon() as place:
         odd = b'{"sessionUpdate" : "agent_message_chunk","x":1.0e2,"content":{"type":"text","text":"\\u0041"}}'
         body = b'{"type":"session_update","at":1,"kind":"agent_message_chunk","update":%b}' % odd
-        (given,) = writer(place).take(7, [body], WriterMode.LIVE)
-        assert odd in given.frame
-        (shown,) = writer(place, shows_offsets=True).take(7, [body], WriterMode.LIVE)
-        assert msgspec.json.decode(shown.frame)["params"]["_meta"] == {"turnwire": {"eventId": 7}}
+        (given,) = writer(place).take(7, [body], WriterMode.LIVE).frames
+        assert odd in given
+        (shown,) = writer(place, shows_offsets=True).take(7, [body], WriterMode.LIVE).frames
+        assert msgspec.json.decode(shown)["params"]["_meta"] == {"turnwire": {"eventId": 7}}
 
 
 async def test_what_the_client_knows_is_not_told_again() -> None:
     async with acp_daemon() as place:
-        assert writer(place).take(1, [encode(each) for each in EVENTS], WriterMode.QUIET) == []
+        assert writer(place).take(1, [encode(each) for each in EVENTS], WriterMode.QUIET).frames == []
+
+
+class Folding(SessionEncoder):
+    """A fold that is asked of every event."""
+
+    @property
+    def passes_on(self) -> bool:
+        return False
+
+
+WORDS = (
+    raw(
+        {"sessionUpdate": "agent_message_chunk", "content": {"type": "text", "text": 'x","promptId":"p-1","at":5}'}}
+    ),
+    raw({"sessionUpdate": "agent_message_chunk", "messageId": "m", "content": {"type": "text", "text": "\u2028é"}}),
+    raw({"sessionUpdate": "agent_thought_chunk", "content": {"type": "text", "text": "{}"}, "promptId": "p-1"}),
+    raw({"sessionUpdate": "tool_call", "toolCallId": "t", "title": "T"}),
+    raw({"sessionUpdate": "tool_call_update", "toolCallId": "t", "status": "completed"}),
+    raw({"sessionUpdate": "usage_update", "used": 1, "size": 2}),
+    raw({"sessionUpdate": "state_update", "state": "running"}),
+    raw({"sessionUpdate": "config_option_update", "configOptions": []}),
+    raw({"sessionUpdate": "notice", "text": "now"}),
+    raw({"sessionUpdate": "_theirs", "about": "usage_update"}),
+)
+
+
+def said(chance: Random) -> ev.SessionUpdated:
+    """Anything that an agent may say, most of it in a turn and in one of two moments."""
+    told = chance.choice(WORDS[:2] if chance.random() < 0.7 else WORDS)
+    odd = chance.random() < 0.2
+    return ev.SessionUpdated(
+        at=chance.choice((5, 5, 5, 6)),
+        kind=msgspec.json.decode(told)["sessionUpdate"],
+        update=told,
+        prompt_id=None if odd and chance.random() < 0.5 else chance.choice((TURN, TURN, PromptId("p-2"))),
+        after=TURN if odd and chance.random() < 0.3 else None,
+        echo=odd and chance.random() < 0.3,
+        beside=raw({"_meta": {"x": [1]}}) if odd and chance.random() < 0.3 else msgspec.UNSET,
+        child=ChildId("c-1") if odd and chance.random() < 0.3 else None,
+    )
+
+
+def happened(chance: Random) -> ev.AnyEvent:
+    """Anything that a session's log may hold."""
+    if chance.random() < 0.9:
+        return said(chance)
+    return chance.choice(
+        [
+            ev.PromptAccepted(at=1, prompt_id=TURN, after_offset=0),
+            ev.TurnStarted(at=1, prompt_id=TURN),
+            ev.UserMessage(at=1, prompt_id=TURN, message_id=MessageId("u-1"), content=raw([])),
+            ev.TurnCompleted(at=1, prompt_id=TURN, stop_reason="end_turn", ending=ev.Ending.RESPONSE),
+            ev.AgentStarted(
+                at=1,
+                agent_session_id=AgentSessionId("a-1"),
+                protocol_version=chance.choice((1, 2)),
+                turn_end=ev.TurnEnd.RESPONSE,
+            ),
+        ]
+    )
+
+
+@pytest.mark.parametrize("version", [1, 2])
+@pytest.mark.parametrize("agent_version", [1, 2])
+@pytest.mark.parametrize("mode", WriterMode)
+async def test_what_is_passed_on_is_byte_for_byte_what_the_fold_says(
+    version: int, agent_version: int, mode: WriterMode
+) -> None:
+    """Readers of all kinds, each with pages of its own, against one that folds each event by itself."""
+    chance = Random(f"{version} {agent_version} {mode}")
+    async with acp_daemon() as place:
+        for _ in range(40):
+            started = ev.AgentStarted(
+                at=1,
+                agent_session_id=AgentSessionId("a-1"),
+                protocol_version=agent_version,
+                turn_end=ev.TurnEnd.RESPONSE,
+            )
+            events = [started, *(happened(chance) for _ in range(chance.randrange(60)))]
+            bodies = [encode(each) for each in events]
+            client = ClientState(place.daemon, ANYBODY, place.tasks)
+            client.dialect = Dialect(version=version)
+            client.shows_offsets = chance.random() < 0.3
+            client.profile = ClientProfile(
+                version=version, withheld=frozenset({"usage_update"} if chance.random() < 0.5 else ())
+            )
+            folded, wanted = over(client, Folding), list[tuple[int | None, bytes]]()
+            for offset, body in enumerate(bodies, 1):
+                wanted += told(folded.take(offset, [body], mode))
+            for _ in range(3):
+                paged, got, start = over(client, SessionEncoder), list[tuple[int | None, bytes]](), 0
+                while start < len(bodies):
+                    end = start + chance.choice((1, 2, 7, 100))
+                    got += told(paged.take(start + 1, bodies[start:end], mode))
+                    assert paged.offset == min(end, len(bodies))
+                    start = end
+                assert got == wanted
+
+
+def over(client: ClientState, face: type[SessionEncoder]) -> FrameWriter:
+    return FrameWriter(client, Subscription(SESSION, 64), Fold(0, face(client.dialect, SESSION), {}))
+
+
+async def test_what_is_folded_is_taken_some_at_a_time() -> None:
+    async with acp_daemon() as place:
+        one, page = writer(place), [encode(update("usage_update", used=1))] * (AT_ONCE + 1)
+        one.take(1, page, WriterMode.LIVE)
+        assert one.offset == AT_ONCE
+        one.take(1, [encode(chunk("x"))] * (AT_ONCE + 1), WriterMode.LIVE)
+        assert one.offset == AT_ONCE + 1
+
+
+def test_the_codec_writes_the_turn_right_behind_the_payload() -> None:
+    names = ev.SessionUpdated.__struct_fields__
+    assert names[:3] == ("kind", "update", "prompt_id")
 
 
 async def test_a_refusal_comes_between_the_events_of_a_page_where_it_belongs() -> None:

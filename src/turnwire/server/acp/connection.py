@@ -34,7 +34,7 @@ from turnwire.log import Position
 from turnwire.server.access.identity import Identity
 from turnwire.server.acp import methods, prompt_methods
 from turnwire.server.acp.client_state import ClientState, logger
-from turnwire.server.acp.frame_writer import SessionFrame
+from turnwire.server.acp.frame_writer import FramePage
 from turnwire.server.acp.passthrough import lend
 from turnwire.server.acp.reader import Reader
 from turnwire.server.acp.rpc import failed, failure_of, refusal
@@ -57,7 +57,7 @@ from turnwire.wire.jsonrpc import (
 from turnwire.wire.methods import INITIALIZE, VENDOR
 from turnwire.wire.peek import peek_session_id
 
-__all__ = ["AcpConnection", "SessionFrame"]
+__all__ = ["AcpConnection", "FramePage"]
 
 EMPTY_BATCH = "empty_batch"
 """Why the codec refuses a batch with nothing in it."""
@@ -278,9 +278,7 @@ class AcpConnection:
         finally:
             self._tend_all()
 
-    async def session_frames(
-        self, session_id: SessionId, after: Position | None
-    ) -> AsyncGenerator[list[SessionFrame]]:
+    async def session_frames(self, session_id: SessionId, after: Position | None) -> AsyncGenerator[FramePage]:
         """One reader's stream of one session, from a cursor or from where the client's last reader stood.
 
         Gives some frames at a time, which count as given when the next are asked for. Waits for the session if the
@@ -339,13 +337,10 @@ class AcpConnection:
         try:
             async with aclosing(Reader(self._client, subscription, None, is_stream=False).pages()) as pages:
                 async for page in pages:
-                    frames, generation = [each.frame for each in page], subscription.generation
-                    while frames:
-                        room = await queue.room()
-                        if generation < subscription.paused_generation:
-                            break
-                        queue.put_all(frames[:room])
-                        frames = frames[room:]
+                    generation = subscription.generation
+                    await queue.room()
+                    if generation >= subscription.paused_generation:
+                        queue.put_all(page.frames)
             is_done = True
         finally:
             subscription.carrier = None

@@ -10,12 +10,13 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Iterator, Sequence
-from itertools import islice
+from itertools import chain, islice
 from types import TracebackType
 from typing import NamedTuple, Self
 
-ROOM = 64
-"""Frames of sessions that wait for a reader at most; whoever puts more waits. The log has the rest."""
+BEHIND = 4
+"""Pages of the log that wait at most for a reader, if another is faster. For the fastest one waits: the log has the
+rest."""
 
 
 class Wake:
@@ -34,13 +35,13 @@ class Wake:
         self._event.clear()
 
 
-class QueuedFrame(NamedTuple):
-    """A frame, and the offset of the event that it must not overtake; 0 if there is none."""
+class Queued(NamedTuple):
+    """A frame or a page of the log, and the offset of the event that it must not overtake; 0 if there is none."""
 
     after: int
-    frame: bytes
+    frames: Sequence[bytes]
     is_logged: bool = False
-    """The log has it, so whoever comes back can have it again."""
+    """It is a page of the log, so whoever comes back can have it again."""
 
 
 class FrameQueue:
@@ -48,11 +49,11 @@ class FrameQueue:
 
     def __init__(self, most: int) -> None:
         self._most = most
-        self._held: deque[QueuedFrame] = deque()
+        self._held: deque[Queued] = deque()
         self._first = 0
-        """How many frames were dropped from `_held`: the number of its first one."""
+        """How many were dropped from `_held`: the number of its first one."""
         self._read = 0
-        """The first frame that no reader has taken."""
+        """The first that no reader has taken."""
         self._readers: set[QueueReader] = set()
         self._room: set[Wake] = set()
         self.is_lost = False
@@ -60,7 +61,7 @@ class FrameQueue:
 
     @property
     def end(self) -> int:
-        """The number of the next frame."""
+        """The number of the next one. A page has one number."""
         return self._first + len(self._held)
 
     @property
@@ -75,16 +76,17 @@ class FrameQueue:
 
     def put(self, frame: bytes, after: int = 0) -> None:
         """Give a frame to all readers, or hold it for the first."""
-        self._put([QueuedFrame(after, frame)])
+        self._put(Queued(after, (frame,)))
 
     def put_all(self, frames: Sequence[bytes]) -> None:
-        """Give some frames that the log has to all readers, or hold them for the first."""
-        self._put([QueuedFrame(0, each, is_logged=True) for each in frames])
+        """Give a page of frames that the log has to all readers, or hold it for the first. Wait for room before."""
+        self._put(Queued(0, frames, is_logged=True))
 
-    def _put(self, frames: Sequence[QueuedFrame]) -> None:
-        self._held.extend(frames)
+    def _put(self, queued: Queued) -> None:
+        self._held.append(queued)
         for each in list(self._readers):
-            if self.end - each.position > self._most:
+            is_far = queued.is_logged and self._pages_from(each.position) > BEHIND
+            if is_far or self.end - each.position > self._most:
                 each.is_late = True
             each.wake.set()
         self._trim()
@@ -93,21 +95,17 @@ class FrameQueue:
 
     def forget_logged(self) -> None:
         """Frames that the log has are not given any more."""
-        self._held = deque(each._replace(frame=b"") if each.is_logged else each for each in self._held)
+        self._held = deque(each._replace(frames=()) if each.is_logged else each for each in self._held)
 
-    async def room(self) -> int:
-        """Wait until the fastest reader has taken some; how many there is room for. For frames that the log has.
-
-        Cancel-safe.
-        """
-        if (waiting := self.end - self._fastest()) < ROOM:
-            return ROOM - waiting
+    async def room(self) -> None:
+        """Wait until the fastest reader has taken all pages of the log. Cancel-safe."""
+        if not self._pages_from(self._fastest()):
+            return
         wake = Wake()
         self._room.add(wake)
         try:
-            while (waiting := self.end - self._fastest()) >= ROOM:
+            while self._pages_from(self._fastest()):
                 await wake.wait()
-            return ROOM - waiting
         finally:
             self._room.discard(wake)
 
@@ -115,12 +113,12 @@ class FrameQueue:
         """A reader: the first one gets what was held, another what comes from now on."""
         return QueueReader(self, self.end if self._readers else self._read, wake or Wake())
 
-    def since(self, position: int) -> Iterator[QueuedFrame]:
-        """The frames from this number on."""
+    def since(self, position: int) -> Iterator[Queued]:
+        """What is held from this number on."""
         return islice(self._held, max(position - self._first, 0), None)
 
     def taken(self, position: int) -> None:
-        """A reader has taken the frame with this number."""
+        """A reader has taken what has this number."""
         self._read = max(self._read, position + 1)
         self._trim()
         self._look_for_room()
@@ -139,6 +137,9 @@ class FrameQueue:
     def _look_for_room(self) -> None:
         for each in self._room:
             each.set()
+
+    def _pages_from(self, position: int) -> int:
+        return sum(each.is_logged for each in self.since(position))
 
     def _fastest(self) -> int:
         return max((each.position for each in self._readers), default=self._read)
@@ -162,21 +163,25 @@ class QueueReader:
         """It fell too far behind, and gets nothing more."""
 
     def next(self, upto: int | None = None) -> bytes | None:
-        """The next frame, if there is one that may follow the event `upto`; any may if that is none."""
+        """The next frame, if there is one that may follow the event `upto`; any may if that is none.
+
+        Only for queues without pages of the log.
+        """
         queued = None if self.is_late else next(self._queue.since(self.position), None)
         if queued is None or (upto is not None and queued.after > upto):
             return None
         self.position += 1
         self._queue.taken(self.position - 1)
-        return queued.frame
+        (frame,) = queued.frames
+        return frame
 
     def rest(self) -> list[bytes]:
-        """All frames that there are."""
-        frames = [] if self.is_late else [each.frame for each in self._queue.since(self.position)]
-        if frames:
-            self.position += len(frames)
+        """All frames that there are; may be none although something was taken."""
+        queued = [] if self.is_late else list(self._queue.since(self.position))
+        if queued:
+            self.position += len(queued)
             self._queue.taken(self.position - 1)
-        return [each for each in frames if each]
+        return list(chain.from_iterable([each.frames for each in queued]))
 
     @property
     def next_after(self) -> int | None:

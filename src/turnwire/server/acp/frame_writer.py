@@ -13,11 +13,11 @@ from enum import Enum, auto
 from typing import NamedTuple
 from weakref import WeakKeyDictionary
 
-from msgspec import UNSET, DecodeError, Raw, Struct, UnsetType, json
+from msgspec import UNSET, Raw, UnsetType
 from msgspec.structs import replace
 
 from turnwire.core import events as ev
-from turnwire.core.codec import STORED_UPDATE, decode
+from turnwire.core.codec import decode
 from turnwire.core.correlation import spellings
 from turnwire.core.encoder import FOLDED, Answer, Ask, Fail, Outgoing, SessionEncoder, Tell, TellBlocked, Withdraw
 from turnwire.core.encoder.encoder import Dialect
@@ -27,6 +27,7 @@ from turnwire.ids import ChildId, PermissionId
 from turnwire.runtime.session import Session
 from turnwire.server.access.identity import Role
 from turnwire.server.acp.client_state import ELICITATION_ID, ClientState
+from turnwire.server.acp.plain_updates import END, find_splice, read_update
 from turnwire.server.acp.rpc import failed
 from turnwire.server.acp.subscription import Subscription
 from turnwire.wire.jsonrpc import Notification, Request, Result, encode, raw
@@ -37,11 +38,16 @@ from turnwire.wire.schema.update import update_head
 _EVENT_ID = b',"_meta":{"%b":{"eventId":%%d}}}}' % VENDOR.encode()
 """How the params of a numbered frame end."""
 
+_CALLS = frozenset({"tool_call", "tool_call_update"})
+
 _LIVE_ONLY = frozenset({"notice"})
 """Updates that are no part of the history: who was not there does not hear of them."""
 
 _NUMBERED = (Tell, TellBlocked, Ask)
 """What has params, and so a place for the number of its event."""
+
+AT_ONCE = 256
+"""Events that the fold takes in one go: it takes some milliseconds. What is passed on costs next to nothing."""
 
 WORTH = 1024
 """Events that are folded again rather than kept: they take some milliseconds."""
@@ -92,28 +98,26 @@ _kept: WeakKeyDictionary[Session, dict[Dialect, Fold]] = WeakKeyDictionary()
 # -- what a client is written --------------------------------------------------------------------------------
 
 
-class SessionFrame(NamedTuple):
-    """A frame of a session. `offset` only on the last frame of an event: a cursor stands behind it.
+class FramePage(NamedTuple):
+    """Frames of a session. An offset only with the last frame of an event: a cursor stands behind it.
 
-    An empty frame is none: it says, on a stream of the session's own, that everything up to `offset` was given.
+    An empty frame is none: it says, on a stream of the session's own, that everything up to its offset was given.
     """
 
-    offset: int | None
-    frame: bytes
+    frames: list[bytes]
+    offsets: list[int | None]
+    """One for each frame."""
 
+    @classmethod
+    def of(cls, frames: list[bytes]) -> FramePage:
+        """Frames of no event."""
+        return cls(frames, [None] * len(frames))
 
-class _Stored(Struct, gc=False):
-    """What there is to know of a stored update to pass it on."""
-
-    kind: str
-    update: Raw
-    echo: bool = False
-    beside: Raw | UnsetType = UNSET
-    child: str | None = None
-    names: dict[str, str] = {}
-
-
-_read_stored = json.Decoder(_Stored).decode
+    def add(self, offset: int, frames: Sequence[bytes]) -> None:
+        """All frames of an event, which may be none."""
+        if frames:
+            self.frames.extend(frames)
+            self.offsets.extend([*[None] * (len(frames) - 1), offset])
 
 
 class WriterMode(Enum):
@@ -141,42 +145,57 @@ class FrameWriter:
         self._looked_at = FOLDED | client.profile.withheld
         self._open = fold.open
         """Permission requests that nobody has answered, as the log stands here."""
-        self._offset = fold.offset
+        self.offset = fold.offset
         """Where the log stands here."""
         self._asked: set[str] = set()
         """Those that this reader has asked the client."""
         self._calls = ReplayedCalls() if client.dialect.version == 1 else None
         self._head = update_head(subscription.session_id)
 
-    def take(self, first: int, bodies: Sequence[bytes], mode: WriterMode) -> list[SessionFrame]:
-        """The frames of some events that follow each other."""
-        page: list[SessionFrame] = []
-        shows = self._client.shows_offsets
-        for offset, body in enumerate(bodies, first):
-            self._offset = offset
-            plain = self._plain(body)
-            if plain is None:
-                page += _marked(offset, self._take(offset, body, mode))
-            elif not (mode is WriterMode.QUIET or plain.echo or _is_past(plain.kind, mode)):
-                update, shown = plain.update, offset if shows else None
-                if mode is WriterMode.REPLAY and self._calls is not None:
-                    update = self._calls.told(plain.kind, update)
-                page.append(SessionFrame(offset, self._update(update, shown, plain.beside)))
+    def take(self, first: int, bodies: Sequence[bytes], mode: WriterMode) -> FramePage:
+        """The frames of events that follow each other: of all, or of those up to `offset` if that takes long."""
+        page, place, folded = FramePage([], []), 0, 0
+        while place < len(bodies) and folded < AT_ONCE:
+            splice = find_splice(bodies[place]) if self._encoder.passes_on else None
+            if splice is not None and self._passes(splice.kind, mode):
+                end = splice.end(bodies, place)
+                if mode is not WriterMode.QUIET:
+                    self._pass_on(page, first + place, splice.frames(self._head, bodies[place:end]))
+                place = end
+            else:
+                page.add(first + place, self._one(first + place, bodies[place], mode))
+                place, folded = place + 1, folded + 1
+        self.offset = first + place - 1
         return page
 
-    def _plain(self, body: bytes) -> _Stored | None:
-        """The event, if it is an update that is passed on as it is."""
-        if not body.startswith(STORED_UPDATE) or not self._encoder.passes_on:
-            return None
-        try:
-            stored = _read_stored(body)
-        except (DecodeError, UnicodeDecodeError):
-            # The codec says what is wrong with it.
-            return None
-        return None if stored.kind in self._looked_at or stored.child or stored.names else stored
+    def _passes(self, kind: str, mode: WriterMode) -> bool:
+        """Whether plain updates of this kind are passed on as they are."""
+        is_retold = mode is WriterMode.REPLAY and (kind in _LIVE_ONLY or kind in _CALLS)
+        return not (is_retold or kind in self._looked_at)
+
+    def _pass_on(self, page: FramePage, first: int, frames: list[bytes]) -> None:
+        offsets = range(first, first + len(frames))
+        if self._client.shows_offsets:
+            numbered = zip(offsets, frames, strict=True)
+            frames = [frame[: -len(END)] + _EVENT_ID % offset for offset, frame in numbered]
+        page.frames.extend(frames)
+        page.offsets.extend(offsets)
+
+    def _one(self, offset: int, body: bytes, mode: WriterMode) -> list[bytes]:
+        """The frames of one event of any kind."""
+        self.offset = offset
+        stored = read_update(body) if self._encoder.passes_on else None
+        if stored is None or stored.kind in self._looked_at or stored.child or stored.names:
+            return self._take(offset, body, mode)
+        if mode is WriterMode.QUIET or stored.echo or _is_past(stored.kind, mode):
+            return []
+        update, shown = stored.update, offset if self._client.shows_offsets else None
+        if mode is WriterMode.REPLAY and self._calls is not None:
+            update = self._calls.told(stored.kind, update)
+        return [self._update(update, shown, stored.beside)]
 
     def _take(self, offset: int, body: bytes, mode: WriterMode) -> list[bytes]:
-        """The frames of one event of any kind."""
+        """The frames of one event, as the fold has them."""
         event = decode(body)
         if isinstance(event, ev.AgentStarted):
             self._subscription.agent_wake.set()
@@ -213,9 +232,9 @@ class FrameWriter:
             return replace(event, prompt_request_id=None), False
         return event, own
 
-    def fold(self, offset: int) -> Fold:
-        """What it knows, behind this event."""
-        return Fold(offset, self._encoder, self._open)
+    def fold(self) -> Fold:
+        """What it knows, behind the last event."""
+        return Fold(self.offset, self._encoder, self._open)
 
     def state(self) -> list[bytes]:
         """Where the session stands."""
@@ -242,7 +261,7 @@ class FrameWriter:
 
         `still_open`: what the session waits for now. The events that asked may be forgotten here.
         """
-        asked = self._client.outgoing.unsettled(self._subscription.session_id, self._offset)
+        asked = self._client.outgoing.unsettled(self._subscription.session_id, self.offset)
         return self._write_all([Withdraw(each) for each in asked if each not in {*self._open, *still_open}])
 
     def _write_all(self, outgoing: Sequence[Outgoing]) -> list[bytes]:
@@ -309,7 +328,7 @@ class FrameWriter:
             return b""
         elicitation_id = named(ask.params, ELICITATION_ID) if ask.method == ELICITATION_CREATE else None
         request_id = self._client.outgoing.ask(
-            ask.request_id, self._subscription.session_id, ask.method, self._offset, elicitation_id
+            ask.request_id, self._subscription.session_id, ask.method, self.offset, elicitation_id
         )
         if request_id is None:
             return b""
@@ -341,7 +360,7 @@ class ReplayedCalls:
 
     def told(self, kind: str, update: Raw) -> Raw:
         """An update, as an announcement if it is the first of its call."""
-        if kind not in {"tool_call", "tool_call_update"}:
+        if kind not in _CALLS:
             return update
         fields = members(update)
         tool_call_id = text_of(fields, "toolCallId")
@@ -357,11 +376,6 @@ class ReplayedCalls:
 def _is_past(kind: str, mode: WriterMode) -> bool:
     """Whether an update was for those who were there."""
     return mode is WriterMode.REPLAY and kind in _LIVE_ONLY
-
-
-def _marked(offset: int, frames: Sequence[bytes]) -> list[SessionFrame]:
-    """The frames of one event: a cursor stands behind the last."""
-    return [SessionFrame(offset if place == len(frames) else None, each) for place, each in enumerate(frames, 1)]
 
 
 def _cancel(request_id: int) -> Notification:

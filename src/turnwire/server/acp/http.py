@@ -26,7 +26,7 @@ from turnwire.ids import Epoch, SessionId
 from turnwire.log.base import Position
 from turnwire.server.access.identity import Role
 from turnwire.server.acp.client_state import AGENT, AGENT_PATH, PATH
-from turnwire.server.acp.connection import EMPTY_BATCH, NO_BATCHES, AcpConnection
+from turnwire.server.acp.connection import EMPTY_BATCH, NO_BATCHES, AcpConnection, FramePage
 from turnwire.server.acp.reader import resync
 from turnwire.server.acp.registry import AcpConnections, KeptConnection
 from turnwire.server.acp.rpc import failure_of, refusal
@@ -183,10 +183,10 @@ class _SessionStream:
             await writer.write(self._begin())
             async with aclosing(self._connection.session_frames(self._session_id, after)) as pages:
                 async for page in pages:
-                    await writer.write(in_ascii(b"".join([_event(offset, frame) for offset, frame in page])))
-                    if (offset := next((each.offset for each in reversed(page) if each.offset), None)) is not None:
+                    await writer.write(in_ascii(_events(page)))
+                    if (offset := next(filter(None, reversed(page.offsets)), None)) is not None:
                         subscriber.offset = offset
-                    await pace.step(len(page))
+                    await pace.step(len(page.frames))
 
     def _begin(self) -> bytes:
         _, after, lost = self._start
@@ -197,6 +197,14 @@ class _SessionStream:
             # The id alone is no event, but a client that is cut before the first one comes back with it.
             parts.append(b"id: %d\n\n" % after.offset)
         return b"".join(parts)
+
+
+def _events(page: FramePage) -> bytes:
+    pairs = zip(page.offsets, page.frames, strict=True)
+    if None in page.offsets or b"" in page.frames:
+        return b"".join([_event(offset, frame) for offset, frame in pairs])
+    # Nearly every page is of updates alone.
+    return b"".join([b"id: %d\ndata: %b\n\n" % each for each in pairs])
 
 
 def _event(offset: int | None, frame: bytes) -> bytes:

@@ -41,7 +41,7 @@ from turnwire.runtime.node import Node
 from turnwire.runtime.session import Session
 from turnwire.server.acp.client_state import ClientState
 from turnwire.server.acp.frame_queue import QueueReader, Wake
-from turnwire.server.acp.frame_writer import Fold, FrameWriter, SessionFrame, WriterMode
+from turnwire.server.acp.frame_writer import Fold, FramePage, FrameWriter, WriterMode
 from turnwire.server.acp.subscription import READABLE, Signal, Start, Subscription, SubscriptionState, ToldOn, step
 from turnwire.server.streams.session_stream import Lost
 from turnwire.wire.jsonrpc import Notification, encode, raw
@@ -49,9 +49,6 @@ from turnwire.wire.methods import STATE_RESYNC_REQUIRED
 
 HARMLESS = raw({"sessionUpdate": "session_info_update"})
 """Changes nothing. Some clients open a session's stream only when something names the session."""
-
-AT_ONCE = 256
-"""Events that are told in one go: enough to make one write of many, and few enough to keep nobody waiting."""
 
 
 class Feed:
@@ -83,16 +80,17 @@ class Feed:
         """The offset of the next event; none if there is none yet."""
         return self._first if self._bodies else None
 
-    def take(self, upto: int) -> tuple[int, list[bytes]]:
+    def look(self, upto: int) -> tuple[int, list[bytes]]:
         """The offset of the next event, and all that are here up to `upto`. Call it if `next_offset` is one."""
-        first, taken = self._first, self._bodies
-        if upto < first + len(taken) - 1:
-            taken, self._bodies = taken[: upto + 1 - first], taken[upto + 1 - first :]
-        else:
-            self._bodies = []
+        first = self._first
+        return first, self._bodies[: upto + 1 - first]
+
+    def take(self, upto: int) -> None:
+        """All up to `upto` are taken."""
+        del self._bodies[: upto + 1 - self._first]
+        self._first = upto + 1
+        if not self._bodies:
             self._taken.set()
-        self._first += len(taken)
-        return first, taken
 
     async def run(self) -> None:
         """Follow until the scope is cancelled or the session ends."""
@@ -123,7 +121,7 @@ class Reader:
         self._is_stream = is_stream
         self._wake = Wake()
 
-    async def pages(self) -> AsyncGenerator[list[SessionFrame]]:
+    async def pages(self) -> AsyncGenerator[FramePage]:
         """All that the client is sent, until the session or the connection ends. Raises `PositionLost`."""
         subscription = self._subscription
         with self._present() as queued:
@@ -134,7 +132,7 @@ class Reader:
                         while not run.is_stale() and not self._gives_way():
                             page = run.step()
                             if page is not None:
-                                if page:
+                                if page.frames:
                                     yield page
                                 run.page_delivered()
                             elif run.has_lost_its_place():
@@ -146,7 +144,7 @@ class Reader:
                     self._after = None
                 elif subscription.state is SubscriptionState.DETACHED and (frame := queued.next()) is not None:
                     # A client that left is still owed its answers.
-                    yield [SessionFrame(None, frame)]
+                    yield FramePage.of([frame])
                 else:
                     await self._wake.wait()
 
@@ -262,19 +260,19 @@ class _Run:
             raise error
         return isinstance(error, PositionLost)
 
-    def step(self) -> list[SessionFrame] | None:
+    def step(self) -> FramePage | None:
         """What to give next; none if there is nothing now."""
         # What waits behind an event that will never come waits for nothing.
         has_ended = self.feed.is_over and self.feed.next_offset is None
         frame = self._queued.next(upto=None if has_ended else self._offset)
         if frame is not None:
-            return [SessionFrame(None, frame)]
+            return FramePage.of([frame])
         if self._state is SubscriptionState.HISTORY and self._offset >= self._start.head:
             return self._end_history()
         if self._state is SubscriptionState.ANSWER:
             self._subscription.answer()
             self._state = step(self._state, Signal.ANSWERED)
-            return []
+            return FramePage([], [])
         if self._state is SubscriptionState.GATE and self._is_gate_open():
             return self._greet()
         offset = self.feed.next_offset
@@ -292,7 +290,7 @@ class _Run:
 
     def _take_upto(self, offset: int) -> int:
         """The last event that can be told in one go with the next, before there is something else to do."""
-        ends = [offset + AT_ONCE - 1]
+        ends = [offset + self._client.daemon.limits.page_events]
         if self._state is SubscriptionState.HISTORY:
             ends.append(self._start.head)
         elif self._state is SubscriptionState.GATE:
@@ -306,32 +304,32 @@ class _Run:
         # What the log has forgotten meanwhile may lie behind.
         return max(offset, min(ends))
 
-    def _events(self, upto: int) -> list[SessionFrame]:
-        first, bodies = self.feed.take(upto)
+    def _events(self, upto: int) -> FramePage:
+        first, bodies = self.feed.look(upto)
         mode = WriterMode.LIVE
         if first <= self._told:
             mode = WriterMode.QUIET
         elif self._state is SubscriptionState.HISTORY:
             mode = WriterMode.RESUME if self._start.resumes else WriterMode.REPLAY
         page = self._writer.take(first, bodies, mode)
-        self._offset = first + len(bodies) - 1
+        self._offset = self._writer.offset
+        self.feed.take(self._offset)
         if mode is WriterMode.QUIET and self._offset == self._told:
-            self._writer.fold(self._offset).keep(self._session, self._client.dialect)
-        self._is_silent = self._is_silent and not page
+            self._writer.fold().keep(self._session, self._client.dialect)
+        self._is_silent = self._is_silent and not page.frames
         return page
 
-    def _end_history(self) -> list[SessionFrame]:
+    def _end_history(self) -> FramePage:
         self._state = step(self._state, Signal.TOLD)
-        frames = self._writer.state() if self._start.tells_state else []
-        page = [SessionFrame(None, each) for each in frames]
+        page = FramePage.of(self._writer.state() if self._start.tells_state else [])
         if self._is_stream and self._offset > 0:
             # Events that are told to nobody have no frame, so the end of the history is marked by itself.
-            page.append(SessionFrame(self._offset, b""))
-        if not frames and self._is_silent and not self._is_stream and not self._client.is_merged:
-            page += [SessionFrame(None, each) for each in self._writer.greet([HARMLESS])]
+            page.add(self._offset, [b""])
+        elif not (page.frames or self._is_stream or self._client.is_merged) and self._is_silent:
+            return FramePage.of(self._writer.greet([HARMLESS]))
         return page
 
-    def _greet(self) -> list[SessionFrame]:
+    def _greet(self) -> FramePage:
         self._state = step(self._state, Signal.GREETED)
         # Who has not heard the history must know the children before it hears them.
         frames = self._writer.children() if self._start.after > 0 and not self._start.resumes else []
@@ -339,4 +337,4 @@ class _Run:
         frames += self._writer.settled_requests({each.request_id for each in self._session.state.permissions})
         if self._start.asks:
             frames += self._writer.open_requests()
-        return [SessionFrame(None, each) for each in frames]
+        return FramePage.of(frames)

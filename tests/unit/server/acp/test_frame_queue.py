@@ -5,7 +5,7 @@ from __future__ import annotations
 import anyio
 import pytest
 
-from turnwire.server.acp.frame_queue import FrameQueue
+from turnwire.server.acp.frame_queue import BEHIND, FrameQueue
 from turnwire.testing.patience import WAIT_S, quiet
 
 pytestmark = pytest.mark.anyio
@@ -35,7 +35,6 @@ async def test_a_reader_that_falls_behind_is_let_go_and_delays_nobody() -> None:
     queue = FrameQueue(64)
     with queue.open() as slow, queue.open() as fast:
         for number in range(200):
-            await queue.room()
             queue.put(b"%d" % number)
             assert fast.next() == b"%d" % number
         assert slow.is_late
@@ -43,23 +42,50 @@ async def test_a_reader_that_falls_behind_is_let_go_and_delays_nobody() -> None:
         assert not queue.is_lost
 
 
-async def test_whoever_puts_frames_of_the_log_waits_for_room() -> None:
+async def test_a_reader_that_falls_behind_the_log_is_let_go_sooner() -> None:
+    queue = FrameQueue(1000)
+    with queue.open() as slow, queue.open() as fast:
+        for number in range(BEHIND):
+            await queue.room()
+            queue.put_all([b"%d" % number])
+            assert fast.rest() == [b"%d" % number]
+        assert not slow.is_late
+        queue.put_all([b"more"])
+        assert slow.is_late
+        assert slow.rest() == []
+        assert fast.rest() == [b"more"]
+
+
+async def test_whoever_puts_a_page_of_the_log_waits_until_the_one_before_it_is_taken() -> None:
     queue = FrameQueue(1000)
     put = 0
 
     async def fill() -> None:
         nonlocal put
-        for number in range(200):
+        for number in range(20):
             await queue.room()
-            queue.put(b"%d" % number)
+            queue.put_all([b"%d" % number, b"and"])
             put += 1
 
+    got: list[bytes] = []
     with anyio.fail_after(WAIT_S), queue.open() as reader:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(fill)
             await quiet()
-            assert put == 64
-            while reader.position < 200:
-                if reader.next() is None:
-                    await reader.wake.wait()
-    assert put == 200
+            assert put == 1
+            queue.put(b"answer")
+            while len(got) < 41:
+                got += reader.rest()
+                await quiet()
+    assert put == 20
+    assert got[:4] == [b"0", b"and", b"answer", b"1"]
+
+
+async def test_pages_of_the_log_can_be_forgotten_while_they_wait() -> None:
+    queue = FrameQueue(1000)
+    with queue.open() as reader:
+        queue.put(b"answer")
+        queue.put_all([b"page"])
+        queue.forget_logged()
+        assert reader.rest() == [b"answer"]
+        await queue.room()

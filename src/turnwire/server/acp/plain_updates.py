@@ -1,0 +1,84 @@
+"""Updates that are passed on as they are: found among stored events, and framed, without decoding them.
+
+Takes the stored forms of events that follow each other; gives runs of them in which nothing differs but the
+payload, and their frames, which are the same for every client of the session. Who may be given them is for each
+client's writer to say. Never decides what an event means: what is in no run is left to the fold.
+
+Theory of operation
+-------------------
+Pieces of a message come many in a millisecond, and what is stored of them begins alike (the kind) and ends alike
+(the turn and the time). So one of them is decoded, and its neighbours are held against its beginning and its end.
+
+    U1  The codec writes the turn right behind the payload, and all that makes an update special behind the turn. So
+        between the beginning and an end that starts with the turn lies a payload and nothing else.
+    U2  A run holds no echo, nothing beside the update, no child session and no names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+from msgspec import UNSET, DecodeError, Raw, Struct, UnsetType, json
+
+from turnwire.core.codec import STORED_UPDATE
+
+_TURN: Final = b',"promptId":"'
+"""What the codec writes behind the payload of an update of a turn."""
+END: Final = b"}}"
+"""How the frame of a plain update ends."""
+
+
+class Stored(Struct, gc=False):
+    """What there is to know of a stored update to pass it on."""
+
+    kind: str
+    update: Raw
+    echo: bool = False
+    beside: Raw | UnsetType = UNSET
+    child: str | None = None
+    names: dict[str, str] = {}
+
+
+_read_stored = json.Decoder(Stored).decode
+
+
+def read_update(body: bytes) -> Stored | None:
+    """The update that is stored so; none if it is another event, or one of which the codec says what is wrong."""
+    if not body.startswith(STORED_UPDATE):
+        return None
+    try:
+        return _read_stored(body)
+    except (DecodeError, UnicodeDecodeError):
+        return None
+
+
+class Splice(NamedTuple):
+    """What is stored around the payload of a plain update."""
+
+    kind: str
+    before: bytes
+    behind: bytes
+
+    def end(self, bodies: Sequence[bytes], start: int) -> int:
+        """Where the run of those ends that are stored alike. The first of them is."""
+        before, behind, end = self.before, self.behind, start + 1
+        while end < len(bodies) and bodies[end].endswith(behind) and bodies[end].startswith(before):
+            end += 1
+        return end
+
+    def frames(self, head: bytes, bodies: Sequence[bytes]) -> list[bytes]:
+        """The frames of a run. `head`: how an update of the session begins."""
+        before, behind, end = len(self.before), -len(self.behind), END
+        return [head + body[before:behind] + end for body in bodies]
+
+
+def find_splice(body: bytes) -> Splice | None:
+    """What is around the payload, if it is a plain update."""
+    stored = read_update(body)
+    if stored is None or stored.echo or stored.child or stored.names or stored.beside is not UNSET:
+        return None
+    before = b'%b"kind":%b,"update":' % (STORED_UPDATE, json.encode(stored.kind))
+    if not body.startswith(b"%b%b%b" % (before, stored.update, _TURN)):
+        return None
+    return Splice(stored.kind, before, body[len(before) + len(bytes(stored.update)) :])
