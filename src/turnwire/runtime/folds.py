@@ -28,10 +28,20 @@ FOLDED_AT_ONCE: Final = 256
 """Events that are folded into a kept view before others get a turn: two or three milliseconds."""
 
 
-async def open_state(log: EventLog, session_id: SessionId, limits: Limits) -> Opened:
-    """The session's state at its head. Raises `SessionNotFound`, `LogCorrupt`, `LogTooNew`."""
-    head = await log.head(session_id)
-    snapshot = await log.load_snapshot(session_id, STATE)
+SHORT: Final = 128
+"""Events that are folded in less time than the log needs for an answer."""
+
+
+async def open_state(
+    log: EventLog, session_id: SessionId, limits: Limits, head: SessionHead | None = None
+) -> Opened:
+    """The session's state at its head. Raises `SessionNotFound`, `LogCorrupt`, `LogTooNew`.
+
+    `head`: where a session stands that was left open. It was in use, so a short log of it has no snapshot.
+    """
+    is_short = head is not None and head.first == 1 and head.head <= SHORT
+    head = head or await log.head(session_id)
+    snapshot = None if is_short else await log.load_snapshot(session_id, STATE)
     state, offset = NOTHING, 0
     if snapshot is not None and (known := decode_state(snapshot.body, snapshot.version)) is not None:
         state, offset = known, snapshot.offset

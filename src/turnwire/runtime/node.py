@@ -1,18 +1,19 @@
 """A node: the sessions of one process, assembled. No rules of its own.
 
 A session is opened from the log when it is first touched, and put away when nobody has touched it for a while. On
-start the node opens what the log marks as unsettled, so that what a crash left open gets its end without anybody
-asking. One session's failure is its own.
+start the node opens what the log marks as unsettled, some side by side, so that what a crash left open gets its end
+without anybody asking. It works meanwhile: whoever wants a session that is not recovered yet waits for that one, so
+nobody sees what is owed. One session's failure is its own.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager, suppress
 from functools import partial
 from types import MappingProxyType
-from typing import NamedTuple, cast
+from typing import Final, NamedTuple, cast
 from weakref import WeakValueDictionary
 
 import anyio
@@ -35,7 +36,7 @@ from turnwire.errors import (
     SessionClosed,
     TurnwireError,
 )
-from turnwire.ids import AgentName, AgentSessionId, SessionId
+from turnwire.ids import AgentName, AgentSessionId, Epoch, SessionId
 from turnwire.limits import Limits
 from turnwire.log.base import EventLog, Position, SessionHead
 from turnwire.runtime import new_ids
@@ -56,6 +57,8 @@ logger = logging.getLogger(__name__)
 
 
 STOPPED = "daemon_stopped"
+RECOVERED_AT_ONCE: Final = 64
+"""Sessions that are recovered side by side: as many as share one commit of the log."""
 
 
 class Fork(NamedTuple):
@@ -91,6 +94,9 @@ class Node:
         self._opening: dict[SessionId, anyio.Lock] = {}
         self._owned: set[SessionId] = set()
         """Sessions that this process has opened before: what was owed to them has been paid."""
+        self._owed: dict[SessionId, SessionHead] = {}
+        """Sessions that an earlier process left open and that are not recovered yet, as the log knows them."""
+        self._recovered = anyio.Event()
         self.agents = NodeAgents(self._driver, self._pools, clock, limits)
         """What can be asked of and for a session's agent."""
         self.views = KeptViews(log, limits)
@@ -108,6 +114,20 @@ class Node:
     @property
     def limits(self) -> Limits:
         return self._limits
+
+    @property
+    def is_recovering(self) -> bool:
+        """Whether sessions that a crash left open wait for their end."""
+        return not self._recovered.is_set()
+
+    async def recovered(self) -> None:
+        """Return once every session that was left open has been looked at."""
+        await self._recovered.wait()
+
+    async def settle(self, session_id: SessionId) -> None:
+        """Let a session that was left open get its end first. For whoever reads the log past the session."""
+        if session_id in self._owed:
+            await self.session(session_id)
 
     # -- for clients ---------------------------------------------------------------------------------------
 
@@ -214,7 +234,13 @@ class Node:
 
     async def view_at(self, session_id: SessionId) -> tuple[View, int]:
         """The view, and the offset up to which it is folded: what follows it starts there."""
+        await self.settle(session_id)
         return await open_view(self._log, session_id, self._limits)
+
+    async def newest(self, session_id: SessionId) -> tuple[View, Epoch]:
+        """The view that is kept in memory (`KeptViews`), and the life of the log it is of."""
+        await self.settle(session_id)
+        return await self.views.newest(session_id)
 
     def still_running(self, state: SessionState) -> AllWork:
         """What of a session's background work counts as running now."""
@@ -222,6 +248,7 @@ class Node:
 
     async def head(self, session_id: SessionId) -> SessionHead:
         """Where the session's log stands. Raises `SessionNotFound`."""
+        await self.settle(session_id)
         return await self._log.head(session_id)
 
     async def retain(self, session_id: SessionId, *, keep_events: int) -> int:
@@ -256,15 +283,16 @@ class Node:
     async def session(self, session_id: SessionId) -> Session:
         """The session, opened from the log if need be. Raises `SessionNotFound`."""
         session = self._loaded.get(session_id)
-        if session is not None:
+        if session is not None and session_id not in self._owed:
             return session
         async with self._alone(session_id):
             session = self._loaded.get(session_id)
             if session is None:
-                opened = await open_state(self._log, session_id, self._limits)
+                opened = await open_state(self._log, session_id, self._limits, self._owed.get(session_id))
                 session = self._load(opened, opened.state.agent_name)
                 if session_id not in self._owned:
                     await self._own(session)
+            self._owed.pop(session_id, None)
         return session
 
     @asynccontextmanager
@@ -368,19 +396,32 @@ class Node:
 
     # -- the node's own tasks ------------------------------------------------------------------------------
 
-    async def _recover(self) -> None:
-        """Open every session that the log marks as unsettled; opening pays what is owed."""
+    async def _list_owed(self) -> None:
+        """Note every session that the log marks as unsettled."""
         after: SessionId | None = None
         while heads := await self._log.sessions(unsettled_only=True, after=after):
-            for head in heads:
-                after = head.session_id
-                try:
-                    await self.session(head.session_id)
-                except LogUnavailable:
-                    self._tasks.start_soon(self._bring_back, head.session_id)
-                except TurnwireError as error:
-                    extra = {"event": "recovery_failed", "session": head.session_id, "code": error.code}
-                    logger.exception("a session could not be recovered", extra=extra)
+            after = heads[-1].session_id
+            self._owed.update((head.session_id, head) for head in heads)
+
+    async def _recover(self) -> None:
+        """Open all of them; opening pays what is owed."""
+        waiting = iter(list(self._owed))
+        async with anyio.create_task_group() as tasks:
+            for _ in range(min(RECOVERED_AT_ONCE, len(self._owed))):
+                tasks.start_soon(self._recover_each, waiting)
+        self._recovered.set()
+
+    async def _recover_each(self, waiting: Iterator[SessionId]) -> None:
+        for session_id in waiting:
+            try:
+                await self.session(session_id)
+            except LogUnavailable:
+                self._tasks.start_soon(self._bring_back, session_id)
+            except TurnwireError as error:
+                extra = {"event": "recovery_failed", "session": session_id, "code": error.code}
+                logger.exception("a session could not be recovered", extra=extra)
+                # It is read as it was left: nothing better will come.
+                self._owed.pop(session_id, None)
 
     async def _sweep(self) -> None:
         """Put away what nobody has touched for a while, for ever."""
@@ -409,8 +450,12 @@ class Node:
 
     @asynccontextmanager
     async def running(self) -> AsyncGenerator[None]:
-        """Recover, then keep house until the end."""
-        await self._recover()
+        """Recover and keep house until the end."""
+        await self._list_owed()
+        if self._owed:
+            self._tasks.start_soon(self._recover)
+        else:
+            self._recovered.set()
         self._tasks.start_soon(self._sweep)
         try:
             yield
@@ -433,7 +478,7 @@ async def open_node(
     rules: Rules | None = None,
     watch: Watch | None = None,
 ) -> AsyncGenerator[Node]:
-    """A running node over a log, recovered. On exit its tasks end; the log stays the caller's to close.
+    """A running node over a log, which it recovers. On exit its tasks end; the log stays the caller's to close.
 
     `agents`: those it hosts, the default one first; or the source of the only one, for which `policy` is.
     `rules` answer permission requests of agents before users are asked; `watch` hears every batch of events once it

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import cast
+from typing import Any, cast
 
 import anyio
 import pytest
@@ -31,7 +31,7 @@ from turnwire.errors import (
     SessionExists,
     SessionNotFound,
 )
-from turnwire.ids import ClientId, SessionId
+from turnwire.ids import ClientId, PromptId, SessionId
 from turnwire.limits import Limits
 from turnwire.log import MemoryEventLog
 from turnwire.runtime.follow import start_of
@@ -40,7 +40,7 @@ from turnwire.runtime.session import STATE
 from turnwire.runtime.source import LinkedAgent
 from turnwire.testing import ManualClock
 from turnwire.testing.faults import Delay, Fail, FaultyLog
-from turnwire.testing.patience import quiet
+from turnwire.testing.patience import WAIT_S, quiet
 
 pytestmark = pytest.mark.anyio
 
@@ -113,6 +113,7 @@ async def test_an_unsettled_session_is_recovered_at_start_without_anybody_asking
         await world.prompt("second", "p2")
         await world.create("s2")
     async with open_world(log, created=False) as world:
+        await world.node.recovered()
         assert world.node.loaded.keys() == {S1}, "what owes nothing is not opened"
         assert [each.code for each in of(await world.events(), ev.TurnFailed)] == ["daemon_restarted"]
         assert await world.end("p2")
@@ -158,6 +159,39 @@ async def test_who_leaves_while_a_session_is_opened_leaves_it_whole() -> None:
     check_ends(events)
 
 
+async def test_whoever_reads_a_session_that_was_left_open_waits_for_its_end_and_others_do_not_wait() -> None:
+    inner = MemoryEventLog()
+    async with open_world(inner) as world:
+        await world.prompt("never")
+        await world.create("s2")
+        await world.prompt("never", "p2")
+    gate, read = anyio.Event(), anyio.Event()
+
+    class Slow(FaultyLog):
+        async def append(self, session_id: SessionId, *args: Any, **kwargs: Any) -> int:
+            if session_id == S1:
+                await gate.wait()
+            return await super().append(session_id, *args, **kwargs)
+
+    async with open_world(Slow(inner, []), created=False) as world, anyio.create_task_group() as tasks:
+
+        async def look() -> None:
+            assert (await world.node.view(S1)).turns[PromptId("p1")].outcome is not None
+            read.set()
+
+        assert world.node.is_recovering
+        tasks.start_soon(look)
+        with anyio.fail_after(WAIT_S):
+            assert (await world.node.view(S2)).turns[PromptId("p2")].outcome is not None
+        await quiet()
+        assert (read.is_set(), world.node.is_recovering) == (False, True)
+        gate.set()
+        with anyio.fail_after(WAIT_S):
+            await world.node.recovered()
+            await read.wait()
+        assert not world.node.is_recovering
+
+
 async def test_a_session_that_cannot_be_recovered_does_not_keep_the_others_from_it(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -169,6 +203,7 @@ async def test_a_session_that_cannot_be_recovered_does_not_keep_the_others_from_
     head = (await log.head(S1)).head
     await log.append(S1, [b"damaged"], expected=head, unsettled=True, durable=True)
     async with open_world(log, created=False) as world:
+        await world.node.recovered()
         assert world.node.loaded.keys() == {S2}
         assert "could not be recovered" in caplog.text
         with pytest.raises(LogCorrupt):

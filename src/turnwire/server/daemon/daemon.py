@@ -36,6 +36,7 @@ from turnwire.server.daemon.search import Search, open_search
 from turnwire.server.daemon.session_list import SessionList
 from turnwire.server.settings.agents import AgentEntry
 from turnwire.server.settings.declared import Settings
+from turnwire.server.telemetry.loop_stall import watched_loop
 from turnwire.server.telemetry.metrics import AgentLevel, Metrics
 from turnwire.server.telemetry.tracing import TurnTraces
 from turnwire.server.webhooks import Webhooks, open_webhooks
@@ -202,6 +203,7 @@ async def open_daemon(
         stack.push_async_callback(log.aclose)
         tokens, first_token = Tokens.open(data / "tokens.json" if data else None, clock, settings.token)
         metrics, traces, activity = Metrics(clock), TurnTraces(), Activity()
+        stack.enter_context(watched_loop(metrics.loop_stall_s.observe))
         log = metrics.timed(log)
         rules = Rules(settings.permission)
         webhooks = await stack.enter_async_context(
@@ -231,7 +233,7 @@ async def open_daemon(
         stack.callback(tasks.cancel_scope.cancel)
         tasks.start_soon(tokens.keep_stored)
         tasks.start_soon(webhooks.run)
-        tasks.start_soon(search.run, node.views)
+        tasks.start_soon(_index, search, node)
         yield Daemon(
             node=node,
             log=log,
@@ -254,6 +256,12 @@ async def open_daemon(
             tasks=tasks,
             first_token=first_token,
         )
+
+
+async def _index(search: Search, node: Node) -> None:
+    """First turns that were left open get their end, then what was said is made searchable."""
+    await node.recovered()
+    await search.run(node.views)
 
 
 def agent_policy(settings: Settings, entry: AgentEntry) -> AgentPolicy:

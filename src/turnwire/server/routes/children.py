@@ -67,7 +67,7 @@ async def list_children(call: Call) -> Reply:
 
 
 async def show(call: Call) -> Reply:
-    view, _ = await call.daemon.node.views.newest(call.session_id)
+    view, _ = await call.daemon.node.newest(call.session_id)
     child = _found(view, _named(call))
     page = page_of(child.view, call.query, call.daemon.limits.page_bytes)
     return Reply(

@@ -40,6 +40,8 @@ class HealthQuery(Struct, frozen=True):
 class Health(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
     status: Literal["ok", "degraded"]
     reason: str | None = None
+    recovering: bool = False
+    """Sessions that a crash left open still get their end; whoever asks for one of them waits for that."""
     append_ms: float | None = None
     """How long the log took to write; only told by a deep look at a log with sessions in it."""
 
@@ -47,17 +49,20 @@ class Health(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=Tr
 class Readiness(Struct, frozen=True, kw_only=True, omit_defaults=True):
     status: Literal["ready", "stopping", "degraded"]
     reason: str | None = None
+    recovering: bool = False
+    """As in `health`: new work is welcome all the same."""
 
 
 async def health(call: Call) -> Reply:
+    recovering = call.daemon.node.is_recovering
     if not call.query.deep:
-        return Reply(Health(status="ok"))
+        return Reply(Health(status="ok", recovering=recovering))
     began = call.daemon.clock.monotonic()
     reason, wrote = await _ask_log(call.daemon)
     if reason is not None:
         return Reply(Health(status="degraded", reason=reason), 503)
     took_ms = round((call.daemon.clock.monotonic() - began) * 1000, 3)
-    return Reply(Health(status="ok", append_ms=took_ms if wrote else None))
+    return Reply(Health(status="ok", recovering=recovering, append_ms=took_ms if wrote else None))
 
 
 async def ready(call: Call) -> Reply:
@@ -66,7 +71,7 @@ async def ready(call: Call) -> Reply:
     reason, _ = await _ask_log(call.daemon)
     if reason is not None:
         return Reply(Readiness(status="degraded", reason=reason), 503)
-    return Reply(Readiness(status="ready"))
+    return Reply(Readiness(status="ready", recovering=call.daemon.node.is_recovering))
 
 
 async def _ask_log(daemon: Daemon) -> tuple[str | None, bool]:

@@ -116,7 +116,7 @@ class SessionExplanation(Explanation, frozen=True, kw_only=True, rename="camel",
 
 
 async def show(call: Call) -> Reply:
-    view, epoch = await call.daemon.node.views.newest(call.session_id)
+    view, epoch = await call.daemon.node.newest(call.session_id)
     # The view is shared: nothing waits from here until the reply is encoded.
     return Reply(transcript_of(call.session_id, view, epoch, call.query, call.daemon.limits.page_bytes))
 

@@ -39,6 +39,7 @@ from turnwire.ids import PermissionId, PromptId, SessionId
 from turnwire.log.base import EventLog, SessionHead
 from turnwire.runtime.clock import Clock
 from turnwire.runtime.session import Session
+from turnwire.server.telemetry.loop_stall import STALL_S
 from turnwire.wire.schema.common import STOP_REASONS
 
 CONTENT_TYPE = CONTENT_TYPE_PLAIN_0_0_4
@@ -64,6 +65,7 @@ HELP: Mapping[str, str] = {
     "turnwire_subscriber_lag_events_max": "Events that the slowest open stream has not been given yet.",
     "turnwire_subscribers_stalled_total": "Readers that took nothing for too long and were let go.",
     "turnwire_log_append_seconds": "From handing events to the log to its acknowledgement.",
+    "turnwire_loop_stall_seconds": "How late the event loop was, looked at every 20 ms: what everybody waits.",
     "turnwire_http_requests_total": "Requests, by method, route and status.",
     "turnwire_sessions_loaded": "Sessions in memory.",
     "turnwire_prompts_queued": "Accepted prompts that have not started.",
@@ -138,6 +140,7 @@ class Metrics:
         self.webhooks: Callable[[], Collection[WebhookLevel]] = tuple
         """Gives where each webhook stands, likewise."""
         self.log = LogMeter(clock)
+        self.loop_stall_s = Distribution(STALL_S)
         self._requests: Counter[tuple[str, str, str]] = Counter()
         self._stalled = 0
         self._subscribers: set[Subscriber] = set()
@@ -194,6 +197,7 @@ class Metrics:
             _gauge("turnwire_subscriber_lag_events_max", max(levels.lags, default=0)),
             _counter("turnwire_subscribers_stalled_total", (), {(): self._stalled}),
             _histogram("turnwire_log_append_seconds", self.log.append_s),
+            _histogram("turnwire_loop_stall_seconds", self.loop_stall_s),
             _counter("turnwire_http_requests_total", ("method", "route", "status"), requests),
             _gauge("turnwire_sessions_loaded", levels.sessions),
             _gauge("turnwire_prompts_queued", levels.queued),
