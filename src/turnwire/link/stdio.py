@@ -15,6 +15,7 @@ received to its end. Frames hold no line end; `turnwire.wire.jsonrpc.encode` see
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import os
 import select
 import stat
@@ -34,7 +35,7 @@ OVERSIZED = "oversized"
 """The reason under which a dropped line is counted."""
 
 READ_BYTES = 256 * 1024
-"""One read: four times a pipe's usual buffer, so that one call empties it."""
+"""One read, and what a pipe to us may hold: four times the usual."""
 
 LAST_READS = 16
 """Reads at most before an input is given up: many times a pipe's buffer, in case somebody keeps writing."""
@@ -156,6 +157,7 @@ class _Input:
         self.breaches: Counter[str] = Counter()
         self.last_breaches: deque[Breach] = deque(maxlen=KEPT_BREACHES)
         self._was_blocking = _make_nonblocking(fd)
+        _widen(fd)
         self._watch()
 
     def take(self) -> list[bytes]:
@@ -317,6 +319,16 @@ def _make_nonblocking(fd: int) -> bool:
         return False
     os.set_blocking(fd, False)
     return True
+
+
+def _widen(fd: int) -> None:
+    """Let a pipe hold what one read takes, so that its writer waits less for us. Only Linux can, and not always.
+
+    Not more: what a user's pipes may hold together is little, and beyond it new ones are made very small.
+    """
+    if sys.platform == "linux":
+        with suppress(OSError):
+            fcntl.fcntl(fd, fcntl.F_SETPIPE_SZ, max(READ_BYTES, fcntl.fcntl(fd, fcntl.F_GETPIPE_SZ)))
 
 
 def _is_readable(fd: int) -> bool:

@@ -82,7 +82,9 @@ class Tail(Ring):
         self.parties = parties or Parties()
         """Who took part in the session before the first event that is kept here."""
         self.is_over = False
-        self._more: asyncio.Future[None] | None = None
+        self._waiting: dict[asyncio.Future[None], None] = {}
+        """Whoever has read all and waits for more, each with a future of its own: a shared one takes a shield
+        around it, and with that each wake-up another turn of the loop."""
 
     def publish(self, bodies: Sequence[bytes]) -> None:
         """Show events that are in the log. Only the session's loop calls this, right after the commit."""
@@ -106,12 +108,17 @@ class Tail(Ring):
         while self.head <= after:
             if self.is_over:
                 return False
-            if self._more is None or self._more.done():
-                self._more = asyncio.get_running_loop().create_future()
-            # One future wakes all; shielded, so that one reader's cancellation is not the others'.
-            await asyncio.shield(self._more)
+            more = asyncio.get_running_loop().create_future()
+            self._waiting[more] = None
+            try:
+                await more
+            except BaseException:
+                self._waiting.pop(more, None)
+                raise
         return True
 
     def _wake(self) -> None:
-        if self._more is not None and not self._more.done():
-            self._more.set_result(None)
+        waiting, self._waiting = self._waiting, {}
+        for more in waiting:
+            if not more.done():
+                more.set_result(None)

@@ -9,6 +9,9 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
+_CR: Final = 13
+_FIRST: Final = b"!"
+"""What begins with less may be blank."""
 HEAD_BYTES: Final = 256
 """How much of a dropped line is kept, enough to see what kind of message it was."""
 
@@ -44,11 +47,15 @@ class LineReader:
             found += self.end()
             del lines[0]
         limit = self._max_bytes
+        if len(chunk) <= limit and _CR not in chunk and min(lines, default=_FIRST) >= _FIRST:
+            # Nearly every chunk: no line of it is too long, blank, or ended by more than a line feed.
+            found += lines
+            lines = []
         for line in lines:
             if len(line) > limit:
                 found.append(Oversized(len(line), line[:HEAD_BYTES]))
             elif line and not line.isspace():
-                found.append(line[:-1] if line[-1] == 13 else line)
+                found.append(line[:-1] if line[-1] == _CR else line)
         if rest:
             self._keep(rest)
         return found

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
+import sys
 from collections.abc import Iterator
+from contextlib import aclosing
 from pathlib import Path
 
 import anyio
@@ -258,3 +261,22 @@ async def test_a_file_is_read_and_another_is_written_as_the_streams_of_a_program
 async def collect(link: StdioLink, received: list[bytes]) -> None:
     while True:
         received += await link.receive()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux has pipes of more than one size")
+async def test_a_pipe_holds_what_one_read_takes_unless_that_is_refused(
+    wires: Wires, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with aclosing(wires.link()):
+        assert fcntl.fcntl(wires.peer_writes, fcntl.F_GETPIPE_SZ) >= READ_BYTES
+
+    def refused(fd: int, command: int, size: int = 0) -> int:
+        raise PermissionError("there are too many pipes of this size")
+
+    monkeypatch.setattr(fcntl, "fcntl", refused)
+    others = Wires()
+    async with aclosing(others.link()) as link:
+        os.write(others.peer_writes, b"a\n")
+        with fail_after(WAIT_S):
+            assert await link.receive() == [b"a"]
+    others.close()
