@@ -106,11 +106,15 @@ class Tail(Ring):
         while self.head <= after:
             if self.is_over:
                 return False
-            if self._more is None or self._more.done():
-                self._more = asyncio.get_running_loop().create_future()
             # One future wakes all; shielded, so that one reader's cancellation is not the others'.
-            await asyncio.shield(self._more)
+            await asyncio.shield(self.more())
         return True
+
+    def more(self) -> asyncio.Future[None]:
+        """Done with the next events, or with the end. It is everybody's: never cancel it."""
+        if self._more is None or self._more.done():
+            self._more = asyncio.get_running_loop().create_future()
+        return self._more
 
     def _wake(self) -> None:
         if self._more is not None and not self._more.done():
