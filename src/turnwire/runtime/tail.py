@@ -85,6 +85,8 @@ class Tail(Ring):
         self._waiting: dict[asyncio.Future[None], None] = {}
         """Whoever has read all and waits for more, each with a future of its own: a shared one takes a shield
         around it, and with that each wake-up another turn of the loop."""
+        self._more: asyncio.Future[None] | None = None
+        """One of them, for those who never cancel it."""
 
     def publish(self, bodies: Sequence[bytes]) -> None:
         """Show events that are in the log. Only the session's loop calls this, right after the commit."""
@@ -116,6 +118,13 @@ class Tail(Ring):
                 self._waiting.pop(more, None)
                 raise
         return True
+
+    def more(self) -> asyncio.Future[None]:
+        """Done with the next events, or with the end. It is everybody's: never cancel it."""
+        if self._more is None or self._more.done():
+            self._more = asyncio.get_running_loop().create_future()
+            self._waiting[self._more] = None
+        return self._more
 
     def _wake(self) -> None:
         waiting, self._waiting = self._waiting, {}

@@ -4,7 +4,8 @@ uvicorn serves HTTP/1.1 and WebSockets, and learns by pings that a client is gon
 over that begins as HTTP/2: by ALPN over TLS, or in the clear on the same port. Never handles a signal and ends no
 stream: streams end themselves when the daemon stops, and `stop` is set after that. To stop at once, cancel it.
 
-What the servers can do beside ASGI is offered to the application as extensions, named in `server.endpoint`.
+What the servers can do beside ASGI is offered to the application as extensions, named in `server.endpoint` and
+`server.open_answer`.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from enum import Enum, auto
 from functools import lru_cache, partial
 from itertools import chain
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar, cast
 
 import anyio
 import httptools
@@ -44,6 +45,7 @@ from turnwire.limits import Limits
 from turnwire.server import http2
 from turnwire.server.bodies import HeldBytes
 from turnwire.server.endpoint import ABORT, LINGERS, SEND_ALL
+from turnwire.server.open_answer import DETACH, Holder
 
 Result = TypeVar("Result")
 
@@ -78,6 +80,7 @@ TOLD_S = 60.0
 
 logger = logging.getLogger(__name__)
 
+_LAST_CHUNK = b"0\r\n\r\n"
 _TOO_LARGE = b"HTTP/1.1 431 Request Header Fields Too Large\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
 
 
@@ -311,6 +314,13 @@ class _Place(Enum):
     BODY = auto()
 
 
+class _Nobody:
+    """Where uvicorn tells a request that something has come, for an answer that has none."""
+
+    def set(self) -> None:
+        pass
+
+
 class _Connection(HttpToolsProtocol):
     """uvicorn's HTTP/1.1 with the bounds that it lacks; gives a connection to HTTP/2 that begins so.
 
@@ -328,6 +338,8 @@ class _Connection(HttpToolsProtocol):
         self._is_refused = False
         self._timer: asyncio.TimerHandle | None = None
         self._held = shared.heads.holder(self._abort)
+        self._open: _OpenAnswer | None = None
+        """The answer that is written without a task, if one is."""
         self._begun: bytes | None = b""
         """What came, while it may become the preface of HTTP/2; none once it cannot."""
 
@@ -346,6 +358,17 @@ class _Connection(HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._let_go()
         super().connection_lost(exc)
+        if self._open is not None:
+            # A request that came behind it has taken its place.
+            self._open.disconnected = True
+            if self._open.holder is not None:
+                self._open.holder.left()
+            self._open = None
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        if self._open is not None and self._open.holder is not None:
+            self._open.holder.has_room()
 
     def data_received(self, data: bytes) -> None:
         if self._begun is not None:
@@ -394,7 +417,7 @@ class _Connection(HttpToolsProtocol):
         super().on_message_begin()
         self._place, self._head_bytes = _Place.HEAD, 0
         self._end_after(HEAD_S)
-        self.scope["extensions"] = {ABORT: {"call": self._abort}, LINGERS: {}}
+        self.scope["extensions"] = {ABORT: {"call": self._abort}, LINGERS: {}, DETACH: {"call": self._detach}}
 
     def on_header(self, name: bytes, value: bytes) -> None:
         if self._place is _Place.HEAD:
@@ -432,6 +455,24 @@ class _Connection(HttpToolsProtocol):
         elif self._place is _Place.BETWEEN:
             self._rest()
 
+    def _detach(self) -> _OpenAnswer | None:
+        """Let the answer go on without its request, whose head and cycle are forgotten."""
+        cycle = self.cycle
+        if self._place is not _Place.BETWEEN or self.pipeline or cycle.disconnected or not cycle.chunked_encoding:
+            return None
+        # The request's task ends without having ended the answer, and uvicorn takes that for a fault unless so.
+        cycle.disconnected = True
+        self._open = _OpenAnswer(self, keep_alive=cycle.keep_alive)
+        self.cycle = cast("Any", self._open)
+        self.scope = cast("Any", None)
+        self.headers = []
+        return self._open
+
+    def answered(self) -> None:
+        """The answer that is written without a task has ended."""
+        self._open = None
+        self.on_response_complete()
+
     def _rest(self) -> None:
         """Nothing is under way."""
         self._shared.waits(self, self._abort)
@@ -456,6 +497,40 @@ class _Connection(HttpToolsProtocol):
                 self.transport.close()
             else:
                 self._abort()
+
+
+class _OpenAnswer:
+    """An answer that goes on without its request. Implements `OpenAnswer`; uvicorn has it as a request's cycle."""
+
+    __slots__ = ("_connection", "disconnected", "holder", "keep_alive", "response_complete")
+
+    message_event = _Nobody()
+    response_started = True
+
+    def __init__(self, connection: _Connection, *, keep_alive: bool) -> None:
+        self._connection = connection
+        self.holder: Holder | None = None
+        self.keep_alive = keep_alive
+        self.disconnected = False
+        self.response_complete = False
+
+    @property
+    def is_full(self) -> bool:
+        return self._connection.flow.write_paused
+
+    def write(self, chunk: bytes) -> None:
+        self._connection.transport.write(chunk)
+
+    def end(self, chunk: bytes) -> None:
+        connection = self._connection
+        connection.transport.write(chunk + _LAST_CHUNK)
+        self.response_complete = True
+        if not self.keep_alive:
+            connection.transport.close()
+        connection.answered()
+
+    def drop(self) -> None:
+        self._connection.transport.abort()
 
 
 class _Acceptor:

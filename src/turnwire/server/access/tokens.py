@@ -13,6 +13,7 @@ others may read or write is refused, with what to do.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import errno
 import hashlib
@@ -26,7 +27,7 @@ import tempfile
 from collections.abc import Generator, Iterable
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Protocol
 
 import anyio
 import msgspec
@@ -83,6 +84,36 @@ class TokenRecord(Struct, frozen=True, kw_only=True, rename="camel", omit_defaul
     """The credential that asked for this login or share link; it ends with that one."""
 
 
+class Running(Protocol):
+    """What runs under a credential, as a cancel scope does."""
+
+    def cancel(self) -> None:
+        """The credential has ended."""
+        ...
+
+
+class _Under:
+    """All that runs under one credential, with one timer for its expiry."""
+
+    def __init__(self) -> None:
+        self.running: set[Running] = set()
+        self._timer: asyncio.TimerHandle | None = None
+
+    def end_at(self, moment: float) -> None:
+        """Cancel all of it then, on the event loop's clock, or when that was to happen before; `inf` is never."""
+        if self._timer is not None:
+            if self._timer.when() <= moment < math.inf:
+                return
+            self._timer.cancel()
+        loop = asyncio.get_running_loop()
+        self._timer = None if moment == math.inf else loop.call_at(moment, self.cancel)
+
+    def cancel(self, spare: Running | None = None) -> None:
+        """Cancel all of it now, but for `spare`."""
+        for each in [each for each in self.running if each is not spare]:
+            each.cancel()
+
+
 class Tokens:
     """All credentials. `Tokens.open` makes it."""
 
@@ -93,7 +124,7 @@ class Tokens:
         self._clock = clock
         self._operator_digest = None if own_token is None else _digest(own_token)
         self._records = {each.id: each for each in records}
-        self._scopes: dict[str, set[anyio.CancelScope]] = {}
+        self._under: dict[str, _Under] = {}
         self._unstored: set[str] = set()
         """Credentials that have ended, and the disk has not taken it."""
         self._trouble = anyio.Event()
@@ -179,8 +210,8 @@ class Tokens:
             raise NotFound("there is no such token; it was revoked, has expired, or was never made here")
         self._records = {each.id: each for each in self._records.values() if each.id not in gone}
         self._unstored |= gone
-        for scope in [scope for each in gone for scope in self._scopes.get(each, ()) if scope is not spare]:
-            scope.cancel()
+        for under in [self._under[each] for each in gone if each in self._under]:
+            under.cancel(spare)
         self._store()
 
     def _with_granted(self, token_id: str) -> set[str]:
@@ -234,28 +265,33 @@ class Tokens:
         `scope.cancelled_caught` tells afterwards that this is why it ended.
         """
         with anyio.CancelScope() as scope:
-            token_id = identity.token_id
-            if token_id is None or token_id == OPERATOR_TOKEN_ID:
-                yield scope
-                return
-            scope.deadline = self._deadline(token_id)
-            scopes = self._scopes.setdefault(token_id, set())
-            scopes.add(scope)
+            self.enter(identity, scope)
             try:
                 yield scope
             finally:
-                scopes.discard(scope)
-                if not scopes:
-                    self._scopes.pop(token_id, None)
+                self.leave(identity, scope)
 
-    def _deadline(self, token_id: str) -> float:
-        """On the event loop's clock. A token that has gone meanwhile is due at once."""
+    def enter(self, identity: Identity, running: Running) -> None:
+        """From now on something runs under its credential: it is cancelled when that ends, at once if it has."""
+        token_id = identity.token_id
+        if token_id is None or token_id == OPERATOR_TOKEN_ID:
+            return
+        under = self._under.setdefault(token_id, _Under())
+        under.running.add(running)
         record = self.find(token_id)
         if record is None:
-            return -math.inf
-        if record.expires_at is None:
-            return math.inf
-        return anyio.current_time() + (record.expires_at - self._clock.now_ms()) / 1000
+            running.cancel()
+        elif record.expires_at is not None:
+            under.end_at(anyio.current_time() + (record.expires_at - self._clock.now_ms()) / 1000)
+
+    def leave(self, identity: Identity, running: Running) -> None:
+        """It runs no more."""
+        under = self._under.get(identity.token_id or "")
+        if under is not None:
+            under.running.discard(running)
+            if not under.running:
+                under.end_at(math.inf)
+                del self._under[identity.token_id or ""]
 
     def _store(self) -> None:
         """Bring what holds to the disk. Raises `CredentialsNotStored`; then it is tried again."""

@@ -179,18 +179,25 @@ class Clients:
     @contextmanager
     def streaming(self, session_id: SessionId, who: Identity, client_id: ClientId | None = None) -> Generator[None]:
         """Meanwhile somebody reads the session; a controller who does is there to answer."""
-        counts = who.role is not Role.OBSERVER
-        self._streams[session_id] += counts
-        if client_id is not None:
-            self._connected[session_id, client_id] += 1
+        self.stream_opened(session_id, who, client_id)
         try:
             yield
         finally:
-            if client_id is not None:
-                self._disconnect(session_id, client_id)
-            self._streams[session_id] -= counts
-            if not self._streams[session_id]:
-                del self._streams[session_id]
+            self.stream_ended(session_id, who, client_id)
+
+    def stream_opened(self, session_id: SessionId, who: Identity, client_id: ClientId | None) -> None:
+        """Somebody reads the session from now on."""
+        self._streams[session_id] += who.role is not Role.OBSERVER
+        if client_id is not None:
+            self._connected[session_id, client_id] += 1
+
+    def stream_ended(self, session_id: SessionId, who: Identity, client_id: ClientId | None) -> None:
+        """What `stream_opened` was told is over."""
+        if client_id is not None:
+            self._disconnect(session_id, client_id)
+        self._streams[session_id] -= who.role is not Role.OBSERVER
+        if not self._streams[session_id]:
+            del self._streams[session_id]
 
     def _disconnect(self, session_id: SessionId, client_id: ClientId) -> None:
         """One of its streams has ended. It may be detached already."""

@@ -32,6 +32,7 @@ from turnwire.server.access.rates import Buckets, Failures, request_buckets
 from turnwire.server.access.tokens import Tokens
 from turnwire.server.bodies import Bodies
 from turnwire.server.daemon.clients import Clients
+from turnwire.server.daemon.deadlines import Deadlines
 from turnwire.server.daemon.search import Search, open_search
 from turnwire.server.daemon.session_list import SessionList
 from turnwire.server.settings.agents import AgentEntry
@@ -69,13 +70,21 @@ class StopSignal:
     @contextmanager
     def calling(self, callback: Callable[[], None]) -> Generator[None]:
         """Meanwhile `callback` is called when it is said; at once if it has been."""
-        self._callbacks.add(callback)
+        self.add(callback)
         try:
-            if self._said.is_set():
-                callback()
             yield
         finally:
-            self._callbacks.discard(callback)
+            self.discard(callback)
+
+    def add(self, callback: Callable[[], None]) -> None:
+        """From now on `callback` is called when it is said; at once if it has been."""
+        self._callbacks.add(callback)
+        if self._said.is_set():
+            callback()
+
+    def discard(self, callback: Callable[[], None]) -> None:
+        """Whoever wanted to hear it wants no more."""
+        self._callbacks.discard(callback)
 
 
 class News:
@@ -154,6 +163,8 @@ class Daemon:
 
     metrics: Metrics
     traces: TurnTraces
+    deadlines: Deadlines
+    """When something is due at each of the open streams."""
 
     stopping: StopSignal
     """Given when the daemon begins to stop: streams end, and nothing new is taken."""
@@ -248,6 +259,7 @@ async def open_daemon(
             clients=clients,
             metrics=metrics,
             traces=traces,
+            deadlines=Deadlines(min(limits.heartbeat_s, limits.write_timeout_s)),
             activity=activity,
             webhooks=webhooks,
             search=search,

@@ -19,9 +19,10 @@ from turnwire.log.base import Position
 from turnwire.runtime.session import Session
 from turnwire.server.access.identity import Role
 from turnwire.server.endpoint import Call, Endpoint, Reply, ShapeQuery
+from turnwire.server.streams.audience import tell_session
 from turnwire.server.streams.history import snapshot_of
 from turnwire.server.streams.many_stream import ManyStream, read_cursor
-from turnwire.server.streams.session_stream import EPOCH_HEADERS, SessionStream, oldest, read_offset, why_lost
+from turnwire.server.streams.session_stream import EPOCH_HEADERS, PATH, SessionStream, oldest, read_offset, why_lost
 from turnwire.server.streams.shaped import shaped_ring
 from turnwire.server.streams.stream import run_stream
 from turnwire.wire.jsonrpc import raw
@@ -88,8 +89,8 @@ async def session_events(call: Call, send: Send) -> None:
         opening.append(frame)
         position = position if offset is not None else Position(head.epoch, folded)
     headers: dict[str, str] = dict.fromkeys(EPOCH_HEADERS, head.epoch)
-    stream = SessionStream(call, head, position, query.shape, opening, replays=offset is not None)
-    await run_stream(call, send, headers, stream.run)
+    stream = SessionStream(head, position, query.shape, opening, replays=offset is not None)
+    await tell_session(call, send, headers, stream)
 
 
 async def _snapshot(call: Call, session: Session) -> tuple[bytes, int]:
@@ -167,7 +168,7 @@ def _wanted(call: Call) -> list[SessionId]:
 ENDPOINTS = (
     Endpoint(
         method="GET",
-        path="/session/{session_id}/events",
+        path=PATH,
         stream=session_events,
         summary="Follow a session as server-sent events",
         role=Role.OBSERVER,

@@ -1,7 +1,7 @@
 """One session as a stream: what is after a cursor, then what comes; one word if the cursor cannot be honoured.
 
-`SessionStream` is the pump of `GET /session/{session_id}/events`. It skips nothing without saying so, and says it
-once.
+`SessionStream` is what `GET /session/{session_id}/events` is answered with. It skips nothing without saying so, and
+says it once. It is written by readers without tasks (`audience`), or by its pump where the server has no way to.
 """
 
 from __future__ import annotations
@@ -22,6 +22,8 @@ from turnwire.server.endpoint import Call
 from turnwire.server.streams.shaped import follow_shaped
 from turnwire.server.streams.stream import RETRY, Writer
 
+PATH = "/session/{session_id}/events"
+"""The route of these streams."""
 EPOCH_HEADERS = ("Turnwire-Epoch", "X-Qwen-Event-Epoch")
 """What names the life of the log that a cursor is of."""
 
@@ -110,50 +112,58 @@ async def follow_kept(
 
 
 class SessionStream:
-    """The stream of one session."""
+    """What the stream of one session is made of."""
+
+    __slots__ = ("_opening", "_replay_to", "_replayed", "after", "session_id", "shape")
 
     def __init__(
-        self, call: Call, head: SessionHead, after: Position, shape: Shape, opening: list[bytes], *, replays: bool
+        self, head: SessionHead, after: Position, shape: Shape, opening: list[bytes], *, replays: bool
     ) -> None:
-        self._call = call
-        self._shape = shape
-        self._session_id = head.session_id
-        self._after = after
+        self.session_id = head.session_id
+        self.shape = shape
+        self.after = after
+        """Where it begins."""
         self._opening = opening
         self._replayed = 0
         self._replay_to = head.head if replays else None
         """Where the replay is complete; none once that was said, or if there is none."""
 
-    async def run(self, writer: Writer) -> None:
+    async def run(self, call: Call, writer: Writer) -> None:
         """Write all there is and will be. Returns when the session is over."""
-        daemon, session_id = self._call.daemon, self._session_id
+        daemon, session_id = call.daemon, self.session_id
         with (
             daemon.metrics.subscriber(session_id) as subscriber,
-            daemon.clients.streaming(session_id, self._call.who, self._call.client_id),
+            daemon.clients.streaming(session_id, call.who, call.client_id),
         ):
-            subscriber.offset = self._after.offset
-            await writer.write(self._begin())
-            async with aclosing(follow_kept(daemon.node, session_id, self._after, self._shape)) as pages:
+            subscriber.offset = self.after.offset
+            await writer.write(self.begin())
+            async with aclosing(follow_kept(daemon.node, session_id, self.after, self.shape)) as pages:
                 async for page in pages:
-                    frames = self._frames(page)
-                    await writer.write(frames[0] if len(frames) == 1 else b"".join(frames))
+                    await writer.write(self.frames(page))
                     if isinstance(page, Page):
                         subscriber.offset = page.offset
 
-    def _begin(self) -> bytes:
+    @property
+    def replays(self) -> bool:
+        """Whether the end of the replay is still to be said."""
+        return self._replay_to is not None
+
+    def begin(self) -> bytes:
+        """What it begins with."""
         # The id alone is no event, but a client that is cut before the first one comes back with it.
-        after = self._after.offset
+        after = self.after.offset
         return b"".join([RETRY, *self._opening, b"id: %d\n\n" % after, *self._replay_end(after)])
 
-    def _frames(self, page: Page | Lost) -> list[bytes]:
+    def frames(self, page: Page | Lost) -> bytes:
         """What to write for a page, with the end of the replay in its place if that is in it."""
         if isinstance(page, Lost):
-            return [page.frame(self._session_id), *self._replay_end((page.earliest or 1) - 1)]
-        if self._replay_to is None:
-            return page.frames
-        place = max(len(page.frames) - max(page.offset - self._replay_to, 0), 0)
-        self._replayed += place
-        return [*page.frames[:place], *self._replay_end(page.offset), *page.frames[place:]]
+            return b"".join([page.frame(self.session_id), *self._replay_end((page.earliest or 1) - 1)])
+        frames = page.frames
+        if self._replay_to is not None:
+            place = max(len(frames) - max(page.offset - self._replay_to, 0), 0)
+            self._replayed += place
+            frames = [*frames[:place], *self._replay_end(page.offset), *frames[place:]]
+        return frames[0] if len(frames) == 1 else b"".join(frames)
 
     def _replay_end(self, reached: int) -> list[bytes]:
         """`replay_complete` if the reader has now reached where the log stood when it came."""
@@ -161,7 +171,7 @@ class SessionStream:
         if last is None or reached < last:
             return []
         self._replay_to = None
-        data: dict[str, Any] = {"sessionId": self._session_id, "replayedCount": self._replayed}
+        data: dict[str, Any] = {"sessionId": self.session_id, "replayedCount": self._replayed}
         if self._replayed:
             data["lastReplayedEventId"] = last
         return [stream_frame("replay_complete", data)]

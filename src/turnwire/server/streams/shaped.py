@@ -162,6 +162,11 @@ class ShapedRing:
         self._turn = anyio.Lock()
         """Held by who reads the log for all."""
 
+    @property
+    def head(self) -> int:
+        """The newest event whose frames are made."""
+        return self._ring.head
+
     def frames(self, after: int) -> list[bytes] | None:
         """Frames after an offset, as far as they are made; none if that is behind the ring."""
         return self._ring.frames(after, self.log.limits.page_events, self.log.limits.page_bytes)
@@ -174,10 +179,10 @@ class ShapedRing:
         shared = self._fold
         if own is not None and (own.offset, own.translates) > (shared.offset, shared.translates):
             self._adopt(shared, own)
-        if not self._advance(tail):
+        if not self.advance(tail):
             async with self._turn:
                 # Somebody else may have done it meanwhile.
-                if not self._advance(tail):
+                if not self.advance(tail):
                     await self._catch_up(tail)
         if self._ring.head <= cursor:
             await checkpoint()
@@ -194,8 +199,8 @@ class ShapedRing:
             if new.offset != self._ring.head:
                 self._ring.skip_to(new.offset)
 
-    def _advance(self, tail: Tail) -> bool:
-        """Fold what the tail has. False if that needs the log, or there is nothing."""
+    def advance(self, tail: Tail) -> bool:
+        """Fold what the tail has, a page at most. False if that needs the log, or there is nothing."""
         fold, limits = self._fold, self.log.limits
         bodies = tail.frames(fold.offset, self.log.at_once(fold), limits.ring_bytes)
         frames = fold.take(bodies) if bodies and not fold.is_stuck else []
@@ -233,14 +238,19 @@ def shaped_ring(node: Node, tail: Tail, session_id: SessionId, shape: Shape) -> 
     return rings[shape]
 
 
-async def follow_shaped(node: Node, session_id: SessionId, after: Position, shape: Shape) -> AsyncGenerator[Page]:
-    """Pages of frames after `after`; ends when the session is over. Raises `SessionNotFound`, `PositionLost`."""
+async def follow_shaped(
+    node: Node, session_id: SessionId, after: Position, shape: Shape, *, waits: bool = True
+) -> AsyncGenerator[Page]:
+    """Pages of frames after `after`; ends when the session is over. Raises `SessionNotFound`, `PositionLost`.
+
+    Without `waits` it ends as well where there is nothing more now.
+    """
     tail = await node.tail(session_id)
-    async for page in follow_ring(shaped_ring(node, tail, session_id, shape), tail, after):
+    async for page in follow_ring(shaped_ring(node, tail, session_id, shape), tail, after, waits=waits):
         yield page
 
 
-async def follow_ring(ring: ShapedRing, tail: Tail, after: Position) -> AsyncGenerator[Page]:
+async def follow_ring(ring: ShapedRing, tail: Tail, after: Position, *, waits: bool = True) -> AsyncGenerator[Page]:
     """The same for a ring that is known."""
     check_shown(tail, after)
     cursor = after.offset
@@ -256,7 +266,7 @@ async def follow_ring(ring: ShapedRing, tail: Tail, after: Position) -> AsyncGen
         elif not frames and cursor < tail.head:
             await ring.go_on(tail, cursor, own)
             own = None
-        elif not frames and not await tail.wait(cursor):
+        elif not frames and not (waits and await tail.wait(cursor)):
             return
         if frames:
             cursor += len(frames)

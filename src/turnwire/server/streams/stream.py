@@ -31,6 +31,7 @@ from starlette.types import Send
 
 from turnwire.errors import SessionNotFound, TurnwireError
 from turnwire.limits import Limits
+from turnwire.server.daemon import Daemon
 from turnwire.server.endpoint import Call, hang_up
 from turnwire.wire.sse import encode_comment
 
@@ -100,10 +101,20 @@ class Writer:
 Pump: TypeAlias = Callable[[Writer], Awaitable[None]]
 
 
-async def run_stream(call: Call, send: Send, headers: Mapping[str, str], pump: Pump) -> None:
-    """Answer with an event stream that `pump` fills, until one of the two has an end."""
+async def send_head(send: Send, headers: Mapping[str, str]) -> None:
+    """Begin to answer with an event stream."""
     raw = [*_HEADERS, *((name.lower().encode(), value.encode()) for name, value in headers.items())]
     await send({"type": "http.response.start", "status": 200, "headers": raw})
+
+
+async def run_stream(call: Call, send: Send, headers: Mapping[str, str], pump: Pump) -> None:
+    """Answer with an event stream that `pump` fills, until one of the two has an end."""
+    await send_head(send, headers)
+    await fill_stream(call, send, pump)
+
+
+async def fill_stream(call: Call, send: Send, pump: Pump) -> None:
+    """The same for an answer that has begun."""
     try:
         end = await _Watch(call, Writer(send, call.daemon.limits)).run(pump)
     except anyio.get_cancelled_exc_class():
@@ -114,9 +125,7 @@ async def run_stream(call: Call, send: Send, headers: Mapping[str, str], pump: P
     if end is End.LEFT:
         return
     if end is End.STALLED:
-        call.daemon.metrics.subscriber_stalled()
-        extra = {"event": "reader_stalled", "route": call.endpoint.path}
-        logger.info("a reader took nothing for too long and was let go", extra=extra)
+        note_stalled(call.daemon, call.endpoint.path)
     elif await _finish(send, STOPPING if end is End.STOPPING else b""):
         return
     await hang_up(call.request)
@@ -180,7 +189,19 @@ async def _fill(pump: Pump, writer: Writer) -> None:
     except* TurnwireError as errors:
         # The client comes back from its cursor; there is no other way to tell it than to end.
         codes = [each.code for each in errors.exceptions if isinstance(each, TurnwireError)]
-        logger.warning("a stream ended early", extra={"event": "stream_ended_early", "code": ",".join(codes)})
+        note_early_end(",".join(codes))
+
+
+def note_stalled(daemon: Daemon, route: str) -> None:
+    """A reader is given up."""
+    daemon.metrics.subscriber_stalled()
+    extra = {"event": "reader_stalled", "route": route}
+    logger.info("a reader took nothing for too long and was let go", extra=extra)
+
+
+def note_early_end(code: str) -> None:
+    """A stream ends because the log cannot go on."""
+    logger.warning("a stream ended early", extra={"event": "stream_ended_early", "code": code})
 
 
 async def _finish(send: Send, last: bytes) -> bool:

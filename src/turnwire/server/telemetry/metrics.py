@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import accumulate
-from typing import Any, NamedTuple, cast, get_args
+from typing import Any, NamedTuple, Protocol, cast, get_args
 
 from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
@@ -93,13 +93,24 @@ SICK = (LogUnavailable, LogCorrupt)
 """What the log itself suffers from. Other refusals are about one append and say nothing of the next."""
 
 
-class Subscriber:
+class OpenStream(Protocol):
     """One open stream: how far its reader has been given events."""
+
+    @property
+    def session_id(self) -> SessionId | None: ...
+
+    @property
+    def offset(self) -> int | None:
+        """Everything up to this one was written."""
+        ...
+
+
+class Subscriber:
+    """An open stream that is written by a task."""
 
     def __init__(self, session_id: SessionId | None) -> None:
         self.session_id = session_id
         self.offset: int | None = None
-        """Everything up to this one was written."""
 
 
 class _Levels(NamedTuple):
@@ -143,7 +154,8 @@ class Metrics:
         self.loop_stall_s = Distribution(STALL_S)
         self._requests: Counter[tuple[str, str, str]] = Counter()
         self._stalled = 0
-        self._subscribers: set[Subscriber] = set()
+        self.subscribers: set[OpenStream] = set()
+        """The streams that are open."""
         self._registry = CollectorRegistry()
         self._registry.register(_Scrape(self._collect))
         ProcessCollector(registry=self._registry)
@@ -164,11 +176,11 @@ class Metrics:
     def subscriber(self, session_id: SessionId | None) -> Generator[Subscriber]:
         """Count an open stream meanwhile. One of several sessions names none, and has no lag."""
         subscriber = Subscriber(session_id)
-        self._subscribers.add(subscriber)
+        self.subscribers.add(subscriber)
         try:
             yield subscriber
         finally:
-            self._subscribers.remove(subscriber)
+            self.subscribers.remove(subscriber)
 
     def subscriber_stalled(self) -> None:
         """A reader took nothing for too long and was let go."""
@@ -192,7 +204,7 @@ class Metrics:
             _counter("turnwire_agent_opened_total", ("how",), _by_one(turns.agent_opened)),
             _counter("turnwire_agent_exits_total", ("reason",), _by_one(turns.agent_exits)),
             *self._agent_levels(),
-            _gauge("turnwire_subscribers", len(self._subscribers)),
+            _gauge("turnwire_subscribers", len(self.subscribers)),
             _gauge("turnwire_subscriber_lag_events", sum(levels.lags)),
             _gauge("turnwire_subscriber_lag_events_max", max(levels.lags, default=0)),
             _counter("turnwire_subscribers_stalled_total", (), {(): self._stalled}),
@@ -228,7 +240,7 @@ class Metrics:
         # A session that is not in memory gets no events, so nobody falls behind there.
         lags = [
             max(heads[each.session_id] - each.offset, 0)
-            for each in self._subscribers
+            for each in self.subscribers
             if each.offset is not None and each.session_id is not None and each.session_id in heads
         ]
         return _Levels(len(sessions), sum(len(each.state.queue) for each in sessions), lags)
