@@ -20,7 +20,8 @@ from turnwire.runtime.last_frames import KEPT_BYTES, LastFrames
 from turnwire.wire.jsonrpc import Batch, Frame, Notification, Request, decode, encode
 from turnwire.wire.methods import SESSION_REQUEST_PERMISSION
 from turnwire.wire.ndjson import LineReader
-from turnwire.wire.peek import peek_session_id, peek_update, peek_update_params
+from turnwire.wire.peek import UpdateParams, peek_session_id, peek_update, peek_update_params, read_update_line
+from turnwire.wire.pieces import PieceReader, Pieces
 
 MAX_BYTES = 64
 """A line may have so many bytes here, so that short inputs reach the bound."""
@@ -56,6 +57,22 @@ def peek(data: bytes) -> None:
         peek_session_id(frame.params)
         kind = _kind(frame.params)
         assert isinstance(kind, str) or kind.context["reason"]
+
+
+def pieces(data: bytes) -> None:
+    """Lines that are read together are what each is alone."""
+    lines = data.split(b"\n")
+    alone = [
+        line if update is None else update for line, update in zip(lines, map(read_update_line, lines), strict=True)
+    ]
+    together: list[bytes | UpdateParams] = []
+    for each in PieceReader().read(lines):
+        if isinstance(each, Pieces):
+            together += [UpdateParams(each.session_id, update) for update in each.updates]
+            assert all(peek_update(update).kind == each.kind for update in each.updates)
+        else:
+            together.append(read_update_line(each) or each)
+    assert together == alone
 
 
 def _decoded(data: bytes) -> Frame | Batch | RemoteProtocolError:
@@ -111,6 +128,17 @@ JSON_SEEDS = (
     b'{"jsonrpc":"2.0","id":null,"error":{"code":-32700,"message":"\\ud800"}}',
     b'[{"jsonrpc":"2.0","method":"m"}]\n\r\n{}\n',
 )
+_HEAD = b'{"jsonrpc":"2.0","method":"session/update","params":{"sessionId":"a","update":'
+_SAID = [
+    _HEAD + update + b"}}"
+    for update in (
+        b'{"sessionUpdate":"agent_message_chunk","content":{"type":"text","text":"hi"}}',
+        b'{"sessionUpdate":"agent_thought_chunk","x":[{},{"a":"}"}]}',
+        b'{"sessionUpdate":"tool_call","toolCallId":"t"}',
+        b'{"sessionUpdate":"agent_message_chunk"} {"sessionUpdate":"agent_message_chunk"}',
+    )
+]
+PIECE_SEEDS = (b"\n".join(_SAID[:1] * 6), b"\n".join(_SAID[:2] * 3), b"\n".join(_SAID[:1] * 5 + _SAID))
 FRAME_SEEDS = (
     b'{"jsonrpc":"2.0","id":1,"method":"session/new","params":{"mcpServers":[{"env":[{"value":"x"}]}]}}',
     b'{"jsonrpc":"2.0","id":1,"method":"terminal/create","params":{"command":"x","env":[{"name":"a","value":"b"}]}}',
@@ -134,6 +162,7 @@ TARGETS: dict[str, Callable[[bytes], None]] = {
     "jsonrpc": jsonrpc,
     "ndjson": ndjson,
     "peek": peek,
+    "pieces": pieces,
     "frames": frames,
     "shell": shell,
     "policy": policy,
@@ -143,6 +172,7 @@ TARGETS: dict[str, Callable[[bytes], None]] = {
 }
 SEEDS: dict[str, Sequence[bytes]] = {
     **dict.fromkeys(("jsonrpc", "ndjson", "peek"), JSON_SEEDS),
+    "pieces": PIECE_SEEDS,
     "frames": FRAME_SEEDS,
     "shell": SHELL_SEEDS,
     "policy": POLICY_SEEDS,

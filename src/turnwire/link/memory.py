@@ -5,10 +5,10 @@ Tests and embedded agents use it; it keeps the obligations of `turnwire.link.bas
 
 from __future__ import annotations
 
-import anyio
+import asyncio
 
 from turnwire.errors import LimitExceeded, LinkBroken, LinkClosed, LocalProtocolError
-from turnwire.link.queues import Senders, next_frames
+from turnwire.link.queues import Senders, next_frames, tell_arrived
 
 
 class _Lane:
@@ -20,7 +20,7 @@ class _Lane:
         self.max_frames = max_frames
         self.frames: list[bytes] = []
         self.senders = Senders()
-        self.arrived: anyio.Event | None = None
+        self.arrived: asyncio.Future[None] | None = None
         self.reader_gone = False
         self.writer_gone = False
 
@@ -42,8 +42,7 @@ class _Lane:
         return taken
 
     def wake_reader(self) -> None:
-        if self.arrived is not None:
-            self.arrived.set()
+        tell_arrived(self)
 
     def end(self) -> None:
         """Wake everybody; each finds out for itself which side is gone."""

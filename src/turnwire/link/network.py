@@ -8,6 +8,7 @@ Room comes back when half of what waited is gone, so that a sender is woken once
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from abc import ABC, abstractmethod
 from collections import deque
@@ -16,7 +17,7 @@ import anyio
 
 from turnwire.errors import LimitExceeded, LinkBroken, LinkClosed
 from turnwire.limits import Limits
-from turnwire.link.queues import Senders, next_frames
+from turnwire.link.queues import Senders, next_frames, tell_arrived
 
 logger = logging.getLogger("turnwire.agent")
 
@@ -29,7 +30,7 @@ class Inbound:
         self._frames: list[bytes] = []
         self._bytes = 0
         self._taken = anyio.Event()
-        self.arrived: anyio.Event | None = None
+        self.arrived: asyncio.Future[None] | None = None
         """Set while a reader waits."""
         self.is_ended = False
 
@@ -67,8 +68,7 @@ class Inbound:
         self._frames.clear()
 
     def _wake(self) -> None:
-        if self.arrived is not None:
-            self.arrived.set()
+        tell_arrived(self)
 
 
 class Outbound:

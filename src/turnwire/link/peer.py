@@ -39,7 +39,7 @@ from turnwire.wire.jsonrpc import (
     encode,
 )
 from turnwire.wire.peek import UpdateParams, read_update_line
-from turnwire.wire.pieces import PieceReader, Pieces
+from turnwire.wire.pieces import FEW, PieceReader, Pieces
 
 Answer: TypeAlias = Callable[[Result | Failure | None], None]
 """Hears the answer to one request; `None` when the peer is gone and there will be none."""
@@ -121,7 +121,7 @@ class Peer:
             for line in lines:
                 self._receive(line)
             return
-        for each in self._pieces.read(lines):
+        for each in self._pieces.read(lines) if len(lines) >= FEW else lines:
             update = each if isinstance(each, Pieces) else read_update_line(each)
             if update is not None:
                 updated(update)

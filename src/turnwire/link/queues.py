@@ -7,6 +7,7 @@ nothing. These are K1, K3, K6 and K7 of `turnwire.link.base`.
 
 from __future__ import annotations
 
+import asyncio
 from collections import deque
 from collections.abc import Callable
 from typing import Protocol
@@ -63,15 +64,21 @@ class Senders:
 
 
 class Arriving(Protocol):
-    """Where frames of the peer arrive. Sets `arrived` when there is something new to see, also the end."""
+    """Where frames of the peer arrive. Calls `tell_arrived` when there is something new to see, also the end."""
 
-    arrived: anyio.Event | None
-    """Somebody waits here."""
+    arrived: asyncio.Future[None] | None
+    """Somebody waits here. A bare future: this is waited for before each burst, and most bursts are one frame."""
 
     @property
     def is_ended(self) -> bool: ...
 
     def take(self) -> list[bytes]: ...
+
+
+def tell_arrived(source: Arriving) -> None:
+    """Wake who waits there."""
+    if source.arrived is not None and not source.arrived.done():
+        source.arrived.set_result(None)
 
 
 async def next_frames(source: Arriving, is_closed: Callable[[], bool], ended: Callable[[], str]) -> list[bytes]:
@@ -85,8 +92,8 @@ async def next_frames(source: Arriving, is_closed: Callable[[], bool], ended: Ca
             return frames
         if source.is_ended:
             raise LinkBroken(ended())
-        source.arrived = anyio.Event()
+        source.arrived = asyncio.get_running_loop().create_future()
         try:
-            await source.arrived.wait()
+            await source.arrived
         finally:
             source.arrived = None

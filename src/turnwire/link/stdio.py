@@ -28,7 +28,7 @@ import anyio
 from turnwire.errors import LimitExceeded, LinkBroken, LinkClosed
 from turnwire.limits import Limits
 from turnwire.link.peer import KEPT_BREACHES, Breach
-from turnwire.link.queues import Senders, next_frames
+from turnwire.link.queues import Senders, next_frames, tell_arrived
 from turnwire.wire.ndjson import LineReader, Oversized
 
 OVERSIZED = "oversized"
@@ -151,7 +151,7 @@ class _Input:
         self._frames: list[bytes] = []
         self._unreceived = 0
         self._is_watched = False
-        self.arrived: anyio.Event | None = None
+        self.arrived: asyncio.Future[None] | None = None
         """Set while a reader waits."""
         self.is_ended = False
         self.breaches: Counter[str] = Counter()
@@ -172,8 +172,7 @@ class _Input:
             self.is_ended = True
             self._unwatch()
             _close(self._fd, self._was_blocking)
-            if self.arrived is not None:
-                self.arrived.set()
+            tell_arrived(self)
 
     def end(self) -> None:
         """Take what there is, then close, although others may hold the far end open."""
@@ -232,8 +231,8 @@ class _Input:
             self.breaches[OVERSIZED] += len(dropped)
             self.last_breaches.extend(Breach(OVERSIZED, each.head) for each in dropped)
         self._frames += frames
-        if self._frames and self.arrived is not None:
-            self.arrived.set()
+        if self._frames:
+            tell_arrived(self)
 
 
 class StdioLink:
