@@ -133,7 +133,7 @@ class Client:
 
     def on_update(self, function: Callable[[Update], _Any]) -> Callable[[Update], _Any]:
         """Call `function(update)` for every update of every session, after the session's own functions."""
-        self._listeners.own_updates += (function,)
+        self._listeners.add_update(function)
         self._start_all()
         return function
 
@@ -141,7 +141,7 @@ class Client:
         self, function: Callable[[PermissionRequest], _Answer]
     ) -> Callable[[PermissionRequest], _Answer]:
         """Ask `function(request)` when no function of the session itself has answered."""
-        self._listeners.own_permissions += (function,)
+        self._listeners.add_permission(function)
         self._start_all()
         return function
 

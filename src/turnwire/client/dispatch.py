@@ -27,7 +27,9 @@ import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator
 from inspect import isawaitable
-from typing import NamedTuple, TypeAlias
+from itertools import count, islice, repeat
+from typing import TypeAlias
+from weakref import WeakSet
 
 import anyio
 from anyio.abc import TaskGroup
@@ -38,7 +40,7 @@ from turnwire.client.progress import Progress, Terminal, Turns, UnfinishedCall, 
 from turnwire.client.update import Update, UpdateOrigin
 from turnwire.core import events as ev
 from turnwire.errors import LocalProtocolError, SessionClosed, TurnwireError
-from turnwire.ids import PermissionId
+from turnwire.ids import PermissionId, PromptId
 from turnwire.runtime.cancellation import is_cancelled
 
 OnUpdate: TypeAlias = Callable[[Update], Awaitable[object] | object]
@@ -50,30 +52,76 @@ logger = logging.getLogger(__name__)
 class Listeners:
     """Functions that want to hear, in the order in which they came. Those of `beyond` come after our own."""
 
-    __slots__ = ("_beyond", "own_permissions", "own_updates")
+    __slots__ = ("__weakref__", "_beyond", "_own_permissions", "_own_updates", "_within", "permissions", "updates")
 
     def __init__(self, beyond: Listeners | None = None) -> None:
         self._beyond = beyond
+        self._within: WeakSet[Listeners] = WeakSet()
+        if beyond is not None:
+            beyond._within.add(self)
+        self._own_updates: tuple[OnUpdate, ...] = ()
+        self._own_permissions: tuple[OnPermission, ...] = ()
         # Tuples, so that whoever walks one is not disturbed by a newcomer.
-        self.own_updates: tuple[OnUpdate, ...] = ()
-        self.own_permissions: tuple[OnPermission, ...] = ()
+        self.updates: tuple[OnUpdate, ...] = ()
+        self.permissions: tuple[OnPermission, ...] = ()
+        self._gather()
 
-    @property
-    def updates(self) -> tuple[OnUpdate, ...]:
-        beyond = () if self._beyond is None else self._beyond.updates
-        return self.own_updates + beyond if beyond else self.own_updates
+    def add_update(self, function: OnUpdate) -> None:
+        """It hears every update from the next one on."""
+        self._own_updates += (function,)
+        self._gather()
 
-    @property
-    def permissions(self) -> tuple[OnPermission, ...]:
-        return self.own_permissions if self._beyond is None else self.own_permissions + self._beyond.permissions
+    def add_permission(self, function: OnPermission) -> None:
+        """It is asked from the next permission request on."""
+        self._own_permissions += (function,)
+        self._gather()
+
+    def _gather(self) -> None:
+        beyond = self._beyond
+        self.updates = self._own_updates + (() if beyond is None else beyond.updates)
+        self.permissions = self._own_permissions + (() if beyond is None else beyond.permissions)
+        for each in self._within:
+            each._gather()
 
 
-class _Calls(NamedTuple):
-    """What is left to call for the update where the walk stands."""
+class _Calls:
+    """What is left to call for updates of one turn that follow each other in a page.
 
-    update: Update | None
-    progress: Progress | None
-    functions: Iterator[OnUpdate]
+    The turn hears of them together, whenever the walk stops: nobody looks at it before.
+    """
+
+    __slots__ = ("_events", "functions", "passed", "progress", "update", "updates")
+
+    def __init__(
+        self,
+        events: list[ev.SessionUpdated],
+        updates: Iterator[Update],
+        functions: Iterator[OnUpdate],
+        progress: Progress | None,
+        passed: int,
+    ) -> None:
+        self._events = events
+        """Those that the turn has not heard of."""
+        self.update = next(updates, None)
+        """The one that is told; none behind the last."""
+        self.functions = functions
+        """Those that are yet to be called for it."""
+        self.updates = updates
+        """Those behind it."""
+        self.progress = progress
+        """The turn; none if it is not known, or there is none."""
+        self.passed = passed
+        """The offset of the last event that the turn has heard of."""
+
+    def stop(self, update: Update | None, functions: Iterator[OnUpdate]) -> int:
+        """The walk stops where these functions are left to call for this update. Gives the offset there."""
+        self.update, self.functions = update, functions
+        count = len(self._events) if update is None else update.offset - self.passed
+        heard, self._events = self._events[:count], self._events[count:]
+        self.passed += count
+        if self.progress is not None:
+            self.progress.apply_updates(heard)
+        return self.passed
 
 
 class Dispatch:
@@ -96,8 +144,12 @@ class Dispatch:
         self.failure: TurnwireError | None = None
         """Why the walk is over."""
         self._pages = port.follow(port.start)
-        self._events: Iterator[ev.AnyEvent] = iter(())
-        self._interrupted = _Calls(None, None, iter(()))
+        self._events: list[ev.AnyEvent] = []
+        """The page."""
+        self._place = 0
+        """How many of them are passed, or in hand."""
+        self._calls: _Calls | None = None
+        """What is in hand."""
         self._asking: dict[PermissionId, anyio.CancelScope] = {}
         self._is_started = False
         self.is_closed = False
@@ -143,50 +195,59 @@ class Dispatch:
         upto = self._forget()
         if upto:
             await self._port.forget(upto)
-        self._events = iter(page.events)
+        self._events, self._place = page.events, 0
         self.offset = page.offset - len(page.events)
 
     def _walk(self) -> Awaitable[object] | None:
         """Go on to the next handler call that waits; none at the end of the page."""
-        waiting = self._call(*self._interrupted)
-        if waiting is not None:
-            return waiting
-        listeners, opened, origin = self._listeners, self._turns.opened, self.origin
-        for event in self._events:
-            self.offset += 1
+        events = self._events
+        while True:
+            waiting = None if self._calls is None else self._call(self._calls)
+            if waiting is not None or self._place == len(events):
+                return waiting
+            event = events[self._place]
             # Nearly all events are updates, so these take the short way.
-            if type(event) is not ev.SessionUpdated:
+            if type(event) is ev.SessionUpdated:
+                self._calls = self._next_calls(event.prompt_id)
+            else:
+                self._place += 1
+                self.offset += 1
                 self._learn(event)
-                continue
-            progress = opened.get(event.prompt_id)
-            if progress is not None:
-                progress.apply(event)
-            functions = listeners.updates
-            if functions:
-                waiting = self._call(Update(event, self.offset, origin), progress, iter(functions))
-                if waiting is not None:
-                    return waiting
-        return None
 
-    def _call(
-        self, update: Update | None, progress: Progress | None, functions: Iterator[OnUpdate]
-    ) -> Awaitable[object] | None:
-        """Call one function after the other, up to the first that waits; the rest is called when it is finished."""
-        if update is not None:
+    def _next_calls(self, prompt_id: PromptId | None) -> _Calls:
+        """For the updates of this turn that are next in the page."""
+        run: list[ev.SessionUpdated] = []
+        for event in islice(self._events, self._place, None):
+            if type(event) is not ev.SessionUpdated or event.prompt_id != prompt_id:
+                break
+            run.append(event)
+        self._place += len(run)
+        functions, passed = self._listeners.updates, self.offset
+        # Made when they are told, and not if nobody listens.
+        updates = map(Update, run, count(passed + 1), repeat(self.origin)) if functions else iter(())
+        return _Calls(run, updates, iter(functions), self._turns.opened.get(prompt_id), passed)
+
+    def _call(self, calls: _Calls) -> Awaitable[object] | None:
+        """Call one function after the other for one update after the other, up to the first call that waits."""
+        update, functions, listeners = calls.update, calls.functions, self._listeners
+        while update is not None:
             for function in functions:
                 try:
                     outcome = function(update)
                 except (Exception, anyio.get_cancelled_exc_class()) as error:  # noqa: BLE001 anything is theirs
-                    self._note(_theirs(error), progress)
+                    self._note(_theirs(error), calls.progress)
                 else:
                     if outcome is not None and isawaitable(outcome):
-                        self._interrupted = _Calls(update, progress, functions)
+                        self.offset = calls.stop(update, functions)
                         return outcome
+            update, functions = next(calls.updates, None), iter(listeners.updates)
+        self.offset = calls.stop(None, functions)
+        self._calls = None
         return None
 
     async def _finish(self, waiting: Awaitable[object]) -> bool:
         """See one call to its end. False if the walk was taken over meanwhile."""
-        progress = self._interrupted.progress
+        progress = None if self._calls is None else self._calls.progress
         call = UnfinishedCall(progress, self._go_on)
         token = handler_call.set(call)
         try:

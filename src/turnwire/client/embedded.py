@@ -8,7 +8,7 @@ gives is the caller's.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import AsyncGenerator, Generator
+from collections.abc import AsyncGenerator, Generator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from typing import cast
 
@@ -17,6 +17,7 @@ from msgspec import Raw
 
 from turnwire.client.port import Accepted, EventPage, NewPrompt
 from turnwire.core.codec import decode_all
+from turnwire.core.events import AnyEvent
 from turnwire.core.inputs import (
     AnswerPermission,
     AnyInput,
@@ -39,11 +40,59 @@ from turnwire.log import EventLog, MemoryEventLog
 from turnwire.log.base import Position, SessionHead
 from turnwire.runtime import new_ids
 from turnwire.runtime.clock import Clock, SystemClock
+from turnwire.runtime.follow import Page
 from turnwire.runtime.node import Node, open_node, opening_failure
 from turnwire.runtime.source import AgentSource
 
+KEPT = 4096
+"""Events that a follower may be behind before it reads the log."""
+
 _US = ClientId("sdk")
 """Who answers and cancels, as the log tells it: a node of this kind has one client."""
+
+
+class Newest:
+    """The newest events of a session, as they were before they were stored: who follows it here decodes none.
+
+    What is not here any more is in the log, so little is kept, and nothing once all have it.
+    """
+
+    def __init__(self) -> None:
+        self.followers = 0
+        self._head = 0
+        """The offset of the newest."""
+        self._events: list[AnyEvent] = []
+
+    def publish(self, head: int, events: Sequence[AnyEvent]) -> None:
+        """Events that are in the log now, the last at `head`."""
+        if self._head + len(events) != head or not self.followers:
+            self._events.clear()
+        self._head = head
+        if self.followers:
+            self._events += events
+            if len(self._events) > 2 * KEPT:
+                del self._events[:-KEPT]
+
+    def read(self, page: Page) -> list[AnyEvent]:
+        """The events of a page of the log. Raises `LogCorrupt`, `LogTooNew`."""
+        end = len(self._events) - (self._head - page.offset)
+        start = end - len(page.frames)
+        if not 0 <= start < end <= len(self._events):
+            return decode_all(page.frames)
+        read = self._events[start:end]
+        if self.followers == 1:
+            del self._events[:end]
+        return read
+
+    @contextmanager
+    def followed(self) -> Generator[None]:
+        """Somebody follows the session meanwhile."""
+        self.followers += 1
+        try:
+            yield
+        finally:
+            self.followers -= 1
+            self._events.clear()
 
 
 class EmbeddedSession:
@@ -105,8 +154,11 @@ class EmbeddedSession:
 
     async def follow(self, after: int) -> AsyncGenerator[EventPage]:
         # Readers have scopes of their own (`Attachment.next_page`): one cannot be held across a `yield`.
-        async for page in self._daemon.node.follow(self.session_id, Position(self.epoch, after)):
-            yield EventPage(page.offset, decode_all(page.frames))
+        newest = self._daemon.newest.setdefault(self.session_id, Newest())
+        pages = self._daemon.node.follow(self.session_id, Position(self.epoch, after))
+        with newest.followed():
+            async for page in pages:
+                yield EventPage(page.offset, newest.read(page))
 
     async def forget(self, upto: int) -> None:
         """Give memory back. Nothing between the two calls waits, so the head is still the same in the second."""
@@ -128,6 +180,8 @@ class EmbeddedDaemon:
         self._log = log
         self._clock = clock
         self.forgets = forgets
+        self.newest: dict[SessionId, Newest] = {}
+        """Of each session that is followed, or was."""
         self._is_closed = False
         self._calls: set[anyio.CancelScope] = set()
         """Calls that wait for an answer."""
@@ -151,6 +205,12 @@ class EmbeddedDaemon:
         if self._is_closed:
             raise _closed()
         return self._node
+
+    def published(self, session_id: SessionId, events: Sequence[AnyEvent]) -> None:
+        """A session has new events. A node's `watch`."""
+        newest = self.newest.get(session_id)
+        if newest is not None:
+            newest.publish(self._node.loaded[session_id].head, events)
 
     def close(self) -> None:
         """The node ends: whoever waits for an answer of it hears so, and whoever asks from now on."""
@@ -199,8 +259,14 @@ async def open_embedded(
 ) -> AsyncGenerator[EmbeddedDaemon]:
     """A running node with its agent. On exit the agent is stopped, and a log of our own is gone."""
     kept, clock = log or MemoryEventLog(), clock or SystemClock()
+    daemon: EmbeddedDaemon | None = None
+
+    def watch(session_id: SessionId, events: Sequence[AnyEvent]) -> None:
+        if daemon is not None:
+            daemon.published(session_id, events)
+
     try:
-        async with open_node(kept, source, clock=clock, limits=limits) as node:
+        async with open_node(kept, source, clock=clock, limits=limits, watch=watch) as node:
             daemon = EmbeddedDaemon(node, kept, clock, forgets=log is None)
             try:
                 yield daemon

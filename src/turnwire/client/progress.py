@@ -18,7 +18,7 @@ from contextvars import ContextVar
 from copy import copy
 from itertools import chain, groupby, islice
 from operator import attrgetter
-from typing import Any
+from typing import Any, Final
 from weakref import WeakValueDictionary
 
 import anyio
@@ -70,6 +70,10 @@ class _Chunk(Struct, frozen=True, rename="camel", gc=False):
 
 
 _read_chunks = msgspec.json.Decoder(list[_Chunk]).decode
+_PIECE: Final = "agent_message_chunk"
+_KIND: Final = attrgetter("kind")
+_MESSAGE_ID: Final = attrgetter("message_id")
+_CHILD: Final = attrgetter("child")
 
 
 class Progress:
@@ -101,7 +105,7 @@ class Progress:
 
     def apply(self, event: ev.AnyEvent) -> None:
         """Fold an event of the turn."""
-        if type(event) is ev.SessionUpdated and event.kind == "agent_message_chunk" and not _is_inner(event):
+        if type(event) is ev.SessionUpdated and event.kind == _PIECE:
             self._pieces.append(event)
             if len(self._pieces) >= FOLDED_AT_ONCE:
                 self._fold_pieces()
@@ -109,18 +113,35 @@ class Progress:
             self._fold_pieces()
             self._view.apply(event)
 
+    def apply_updates(self, events: list[ev.SessionUpdated]) -> None:
+        """Fold updates of the turn that follow each other."""
+        for kind, alike in groupby(events, _KIND):
+            if kind == _PIECE:
+                self._pieces.extend(alike)
+            else:
+                self._fold_pieces()
+                for each in alike:
+                    self._view.apply(each)
+        if len(self._pieces) >= FOLDED_AT_ONCE:
+            self._fold_pieces()
+
     def _fold_pieces(self) -> None:
         """Fold neighbouring pieces of a message as one: the same text for a third of the work."""
         pieces, self._pieces = self._pieces, []
+        joined = b",".join([each.update for each in pieces])
+        # What was said in a child session, or inside of a tool call, is no piece of the agent's message.
+        is_inner = NESTS in joined or any(map(_CHILD, pieces))
         try:
-            chunks = _read_chunks(b"[%b]" % b",".join(each.update for each in pieces))
+            chunks = None if is_inner else _read_chunks(b"[%b]" % joined)
         except UNREADABLE:
+            chunks = None
+        if chunks is None:
             for each in pieces:
                 self._view.apply(each)
             return
-        for message_id, said in groupby(chunks, attrgetter("message_id")):
-            joined = _Chunk(PlainText("text", "".join([each.content.text for each in said])), message_id)
-            self._view.apply(replace(pieces[0], update=raw(joined)))
+        for message_id, said in groupby(chunks, _MESSAGE_ID):
+            text = PlainText("text", "".join([each.content.text for each in said]))
+            self._view.apply(replace(pieces[0], update=raw(_Chunk(text, message_id))))
 
     def known_of(self, tool_call_id: str | None) -> tuple[ToolCall | None, dict[str, TerminalView]]:
         """What the agent has told of a tool call in this turn, and of its terminals."""
@@ -203,11 +224,6 @@ class Progress:
                 )
             case None:
                 raise AssertionError("who waits is woken by an end or by a failure")
-
-
-def _is_inner(event: ev.SessionUpdated) -> bool:
-    """Whether it was said in a child session, or inside of a tool call."""
-    return event.child is not None or NESTS in bytes(event.update)
 
 
 def progress_from_view(view: View, prompt_id: PromptId) -> Progress:

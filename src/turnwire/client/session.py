@@ -74,7 +74,7 @@ class Session:
 
     def on_update(self, function: Callable[[Update], _Any]) -> Callable[[Update], _Any]:
         """Call `function(update)` for every update of the session, in order. Usable as a decorator."""
-        self._attachment.listeners.own_updates += (function,)
+        self._attachment.listeners.add_update(function)
         self._attachment.dispatch.start()
         return function
 
@@ -85,7 +85,7 @@ class Session:
 
         With `None` the next function is asked, and after the last the permission request stays open for `answer`.
         """
-        self._attachment.listeners.own_permissions += (function,)
+        self._attachment.listeners.add_permission(function)
         self._attachment.dispatch.start()
         return function
 

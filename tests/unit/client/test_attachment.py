@@ -5,11 +5,14 @@ from __future__ import annotations
 import gc
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from random import Random
 
 import anyio
 import msgspec
 import pytest
+from anyio.lowlevel import checkpoint
 from msgspec import Raw
+from msgspec.structs import replace
 
 from turnwire.client import Session, Update
 from turnwire.client.attachment import Attachment
@@ -40,11 +43,11 @@ class PlayedSession:
         self.accepts = [anyio.Event(), anyio.Event()]
         self.is_broken = False
         self.fault: Exception | None = None
-        self._events: list[ev.AnyEvent] = []
+        self.log: list[ev.AnyEvent] = []
         self._changed = Wakeup()
 
     def tell(self, *events: ev.AnyEvent) -> None:
-        self._events.extend(events)
+        self.log.extend(events)
         self._changed.wake()
 
     async def prompt(self, new_prompt: NewPrompt) -> Accepted:
@@ -53,7 +56,7 @@ class PlayedSession:
         await self.accepts[number].wait()
         if self.fault is not None:
             raise self.fault
-        after = len(self._events)
+        after = len(self.log)
         prompt_id = PromptId(f"p{number}")
         self.tell(
             ev.PromptAccepted(at=1, prompt_id=prompt_id, after_offset=after),
@@ -66,11 +69,11 @@ class PlayedSession:
 
     async def follow(self, after: int) -> AsyncGenerator[EventPage]:
         while True:
-            while len(self._events) <= after:
+            while len(self.log) <= after:
                 await self._changed.wait()
             if self.is_broken:
                 raise LogCorrupt("the log is broken")
-            events = self._events[after:]
+            events = self.log[after:]
             after += len(events)
             yield EventPage(after, events)
 
@@ -168,7 +171,7 @@ class HastySession(PlayedSession):
 
     async def prompt(self, new_prompt: NewPrompt) -> Accepted:
         for prompt_id in ("p0", "another"):
-            accepted = ev.PromptAccepted(at=1, prompt_id=PromptId(prompt_id), after_offset=len(self._events))
+            accepted = ev.PromptAccepted(at=1, prompt_id=PromptId(prompt_id), after_offset=len(self.log))
             self.tell(accepted, said(prompt_id, prompt_id), ended(prompt_id))
         await self.accepts[0].wait()
         return Accepted(PromptId("p0"), 0)
@@ -206,3 +209,98 @@ async def test_whatever_a_prompt_is_refused_with_is_told_to_who_waits_and_ends_n
         second = session.prompt("two")
         played.tell(said((await second.accepted).prompt_id, "b"), ended((await second.accepted).prompt_id))
         assert (await second).text == "b"
+
+
+class Audience:
+    """Handlers of any kind: plain and waiting ones, one that raises and one that comes later."""
+
+    def __init__(self, session: Session, coming: int) -> None:
+        self.heard: list[tuple[str, int]] = []
+        self._session = session
+        self._coming = coming
+
+    def plain(self, update: Update) -> None:
+        self.heard.append(("plain", update.offset))
+        if update.offset == self._coming:
+            self._session.on_update(self.later)
+
+    async def waiting(self, update: Update) -> None:
+        self.heard.append(("waiting", update.offset))
+        if update.offset % 3 == 0:
+            await checkpoint()
+
+    def raising(self, update: Update) -> None:
+        self.heard.append(("raising", update.offset))
+        if update.offset % 7 == 0:
+            raise ValueError(update.offset)
+
+    def later(self, update: Update) -> None:
+        self.heard.append(("later", update.offset))
+
+
+def anything(chance: Random, number: int) -> ev.AnyEvent:
+    """An update of one of two turns or of none, or no update."""
+    kind = chance.choice(["p0", "p0", "p0", "p1", "nobody's", "tool", "fact"])
+    if kind == "fact":
+        return ev.QueueReleased(at=1)
+    if kind == "tool":
+        update = raw({"sessionUpdate": "tool_call", "toolCallId": f"t{number}", "title": "T"})
+        return ev.SessionUpdated(at=1, kind="tool_call", update=update, prompt_id=PromptId("p0"))
+    return replace(said(kind, f"{number} "), prompt_id=None if kind == "nobody's" else PromptId(kind))
+
+
+@pytest.mark.requirement("G9")
+@pytest.mark.parametrize("seed", range(20))
+async def test_handlers_of_any_kind_hear_every_update_in_order(seed: int) -> None:
+    chance, played = Random(seed), PlayedSession()
+    coming, names = chance.randrange(7, 60), ["plain", *chance.sample(["waiting", "raising"], chance.randrange(3))]
+    async with attached(played) as (session, _):
+        audience = Audience(session, coming)
+        for name in names:
+            session.on_update(getattr(audience, name))
+        for each in played.accepts:
+            each.set()
+        turns = [session.prompt("one"), session.prompt("two")]
+        for each in turns:
+            await each.accepted
+        begun = len(played.log)
+        for _ in range(chance.randrange(8, 15)):
+            played.tell(*(anything(chance, len(played.log)) for _ in range(chance.randrange(1, 12))))
+            if chance.random() < 0.5:
+                await quiet()
+        updates = [offset for offset, each in enumerate(played.log, 1) if isinstance(each, ev.SessionUpdated)]
+        played.tell(ended("p0"), ended("p1"))
+        texts = [(await each).text for each in turns]
+    assert begun < updates[0]
+    later = coming if coming in updates else len(played.log)
+    wanted = [(name, offset) for offset in updates for name in (*names, *(["later"] if offset > later else []))]
+    assert audience.heard == wanted
+    assert texts == [text_of(played.log, PromptId(each)) for each in ("p0", "p1")]
+
+
+def text_of(log: list[ev.AnyEvent], prompt_id: PromptId) -> str:
+    """The last message of a turn, by a view of its events one by one."""
+    view = View()
+    for event in log:
+        if getattr(event, "prompt_id", None) == prompt_id:
+            view.apply(event)
+    return view.result_text(prompt_id) or ""
+
+
+async def test_while_a_handler_waits_the_walk_stands_at_its_update() -> None:
+    stood: list[tuple[int, int]] = []
+    with anyio.fail_after(WAIT_S):
+        async with anyio.create_task_group() as tasks:
+            played, listeners = PlayedSession(), Listeners()
+            attachment = Attachment(played, tasks, Wakeup(), listeners, Limits())
+
+            async def waiting(update: Update) -> None:
+                await checkpoint()
+                stood.append((update.offset, attachment.dispatch.offset))
+
+            listeners.add_update(waiting)
+            played.tell(said("p0", "a"), said("p0", "b"), ev.QueueReleased(at=1), said("p0", "c"))
+            attachment.dispatch.start()
+            await quiet()
+            tasks.cancel_scope.cancel()
+    assert stood == [(1, 1), (2, 2), (4, 4)]
