@@ -43,6 +43,7 @@ from turnwire.wire.schema.common import STOP_REASONS
 
 CONTENT_TYPE = CONTENT_TYPE_PLAIN_0_0_4
 APPEND_S = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1, 5)
+PAUSE_S = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1)
 METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 OTHER = "other"
 """The label of what an agent or a client made up: the set of labels has to be bounded."""
@@ -64,6 +65,7 @@ HELP: Mapping[str, str] = {
     "turnwire_subscriber_lag_events_max": "Events that the slowest open stream has not been given yet.",
     "turnwire_subscribers_stalled_total": "Readers that took nothing for too long and were let go.",
     "turnwire_log_append_seconds": "From handing events to the log to its acknowledgement.",
+    "turnwire_gc_pause_seconds": "For how long garbage collection held everything up, each time.",
     "turnwire_http_requests_total": "Requests, by method, route and status.",
     "turnwire_sessions_loaded": "Sessions in memory.",
     "turnwire_prompts_queued": "Accepted prompts that have not started.",
@@ -149,6 +151,7 @@ class Metrics:
         self.webhooks: Callable[[], Collection[WebhookLevel]] = tuple
         """Gives where each webhook stands, likewise."""
         self.log = LogMeter(clock)
+        self.gc_pause_s = Distribution(PAUSE_S)
         self._requests: Counter[tuple[str, str, str]] = Counter()
         self._stalled = 0
         self.subscribers: set[OpenStream] = set()
@@ -206,6 +209,7 @@ class Metrics:
             _gauge("turnwire_subscriber_lag_events_max", max(levels.lags, default=0)),
             _counter("turnwire_subscribers_stalled_total", (), {(): self._stalled}),
             _histogram("turnwire_log_append_seconds", self.log.append_s),
+            _histogram("turnwire_gc_pause_seconds", self.gc_pause_s),
             _counter("turnwire_http_requests_total", ("method", "route", "status"), requests),
             _gauge("turnwire_sessions_loaded", levels.sessions),
             _gauge("turnwire_prompts_queued", levels.queued),
