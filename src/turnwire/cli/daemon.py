@@ -44,6 +44,7 @@ from turnwire.server.daemon import Daemon, open_daemon
 from turnwire.server.listener import Tls, check_tls, listen, open_listener, run
 from turnwire.server.settings.declared import Settings
 from turnwire.server.settings.sources import Loaded
+from turnwire.server.telemetry.garbage import rare_collection
 from turnwire.server.telemetry.logs import configure_logging
 from turnwire.server.telemetry.tracing import configure_tracing
 
@@ -135,6 +136,7 @@ async def _serve(loaded: Loaded, as_json: bool, is_opened: bool) -> None:
             def ready(url: str) -> None:
                 meanwhile.enter_context(recorded(_record(daemon, url), os.environ))
                 announce(loaded, daemon, url, as_json=as_json)
+                meanwhile.enter_context(rare_collection(daemon.metrics.gc_pause_s.observe))
                 if is_opened:
                     open_meanwhile(_page(daemon, url))
 

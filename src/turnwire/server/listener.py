@@ -380,6 +380,9 @@ class _Connection(HttpToolsProtocol):
             data, self._begun = self._begun, None
         if self._is_refused:
             return
+        if self.parser is None:
+            self.parser = httptools.HttpRequestParser(self)
+            self.parser.set_dangerous_leniencies(lenient_data_after_close=True)
         before, self._had_body = self._place, False
         super().data_received(data)
         # A head that begins behind a body in one piece is counted from its second piece on.
@@ -464,8 +467,8 @@ class _Connection(HttpToolsProtocol):
         cycle.disconnected = True
         self._open = _OpenAnswer(self, keep_alive=cycle.keep_alive)
         self.cycle = cast("Any", self._open)
-        self.scope = cast("Any", None)
-        self.headers = []
+        # Between two requests a parser has nothing to remember. It has nine objects, and a stream is open for long.
+        self.scope = self.headers = self.parser = cast("Any", None)
         return self._open
 
     def answered(self) -> None:

@@ -330,6 +330,8 @@ class Reader:
         daemon.clients.stream_ended(self.session_id, self._who, self._client_id)
         daemon.metrics.subscribers.discard(self)
         self._audience.leave(self)
+        # Its next deadline still knows it, and is not to keep a connection.
+        del self._answer
 
 
 class _SharedPage(NamedTuple):

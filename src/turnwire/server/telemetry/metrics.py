@@ -44,6 +44,7 @@ from turnwire.wire.schema.common import STOP_REASONS
 
 CONTENT_TYPE = CONTENT_TYPE_PLAIN_0_0_4
 APPEND_S = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1, 5)
+PAUSE_S = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1)
 METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 OTHER = "other"
 """The label of what an agent or a client made up: the set of labels has to be bounded."""
@@ -66,6 +67,7 @@ HELP: Mapping[str, str] = {
     "turnwire_subscribers_stalled_total": "Readers that took nothing for too long and were let go.",
     "turnwire_log_append_seconds": "From handing events to the log to its acknowledgement.",
     "turnwire_loop_stall_seconds": "How late the event loop was, looked at every 20 ms: what everybody waits.",
+    "turnwire_gc_pause_seconds": "For how long garbage collection held everything up, each time.",
     "turnwire_http_requests_total": "Requests, by method, route and status.",
     "turnwire_sessions_loaded": "Sessions in memory.",
     "turnwire_prompts_queued": "Accepted prompts that have not started.",
@@ -152,6 +154,7 @@ class Metrics:
         """Gives where each webhook stands, likewise."""
         self.log = LogMeter(clock)
         self.loop_stall_s = Distribution(STALL_S)
+        self.gc_pause_s = Distribution(PAUSE_S)
         self._requests: Counter[tuple[str, str, str]] = Counter()
         self._stalled = 0
         self.subscribers: set[OpenStream] = set()
@@ -210,6 +213,7 @@ class Metrics:
             _counter("turnwire_subscribers_stalled_total", (), {(): self._stalled}),
             _histogram("turnwire_log_append_seconds", self.log.append_s),
             _histogram("turnwire_loop_stall_seconds", self.loop_stall_s),
+            _histogram("turnwire_gc_pause_seconds", self.gc_pause_s),
             _counter("turnwire_http_requests_total", ("method", "route", "status"), requests),
             _gauge("turnwire_sessions_loaded", levels.sessions),
             _gauge("turnwire_prompts_queued", levels.queued),
