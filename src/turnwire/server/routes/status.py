@@ -1,7 +1,7 @@
 """How a session is doing: who is there, whether a turn runs, what it waits for, and how the last one failed.
 
-It is cheap to ask for: the transcript is folded only when there is a permission request, a failure or background
-work to tell of.
+It is cheap to ask for: the view is looked at only when there is a permission request, a failure or background work
+to tell of.
 """
 
 from __future__ import annotations

@@ -51,7 +51,7 @@ PageSize = Annotated[int, Meta(ge=1, le=LARGEST_PAGE, description="the newest it
 
 
 class TranscriptQuery(ShapeQuery, frozen=True):
-    """All of it, or a page."""
+    """All of it, or a page; of one that is longer than a page may be, the newest."""
 
     limit: PageSize | None = None
     before: Place | None = None
@@ -269,7 +269,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         method="GET",
         path="/session/{session_id}/transcript",
         act=show,
-        summary="What was said and done, folded from the log: all of it, or a page",
+        summary="What was said and done, folded from the log: all of it up to 1,000 items, or a page",
         role=Role.OBSERVER,
         query=TranscriptQuery,
         gives=Transcript,
