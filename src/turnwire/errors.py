@@ -33,6 +33,7 @@ in the drawing.
     │  │  ├─ LogLocked
     │  │  └─ LogFull
     │  ├─ LogCorrupt
+    │  ├─ PartNeeded               what is asked for is in the log and not in memory: load it and ask again
     │  └─ LogTooNew                written by a newer turnwire
     ├─ LinkError
     │  ├─ LinkClosed               we closed it
@@ -76,7 +77,7 @@ shown to anyone. Stop reasons and cancellation are results, not errors.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import ClassVar, TypeAlias, cast
 
 Shown: TypeAlias = str | int | float | bool | tuple[str, ...] | None
@@ -298,6 +299,20 @@ class LogFull(LogUnavailable):
 
 class LogCorrupt(LogError):
     code = "log_corrupt"
+
+
+class PartNeeded(LogError):
+    """A part of a view is not in memory. Load the snapshot of this name, hand it to `take`, and begin again.
+
+    Between `core`, which knows what it needs, and `runtime`, which can wait for it. Nobody else hears of it.
+    """
+
+    code = "part_needed"
+
+    def __init__(self, name: str, take: Callable[[bytes], None]) -> None:
+        super().__init__("a part of the session's view is not in memory; load it and ask again")
+        self.name = name
+        self.take = take
 
 
 class LogTooNew(LogError):

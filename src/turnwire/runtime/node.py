@@ -13,7 +13,7 @@ from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequenc
 from contextlib import aclosing, asynccontextmanager, suppress
 from functools import partial
 from types import MappingProxyType
-from typing import Final, NamedTuple, cast
+from typing import Final, NamedTuple, TypeVar, cast
 from weakref import WeakValueDictionary
 
 import anyio
@@ -45,7 +45,7 @@ from turnwire.runtime.agent_exit import failure_of
 from turnwire.runtime.agent_pool import AgentPolicy, AgentPools, HostedAgent
 from turnwire.runtime.client_requests import ClientRequests
 from turnwire.runtime.clock import Clock, SystemClock
-from turnwire.runtime.folds import KeptViews, keep_view, open_state, open_view
+from turnwire.runtime.folds import KeptViews, open_state
 from turnwire.runtime.follow import Page, follow, start_of
 from turnwire.runtime.node_agents import NodeAgents
 from turnwire.runtime.permission_rules import Rules
@@ -55,6 +55,7 @@ from turnwire.runtime.tail import Tail
 
 logger = logging.getLogger(__name__)
 
+T = TypeVar("T")
 
 STOPPED = "daemon_stopped"
 RECOVERED_AT_ONCE: Final = 64
@@ -229,18 +230,22 @@ class Node:
         return (await self.session(session_id)).tail if tail is None else tail
 
     async def view(self, session_id: SessionId) -> View:
-        """The session's transcript and latest values. Raises `SessionNotFound`."""
-        return (await self.view_at(session_id))[0]
-
-    async def view_at(self, session_id: SessionId) -> tuple[View, int]:
-        """The view, and the offset up to which it is folded: what follows it starts there."""
+        """The session's transcript and latest values, all of it: `look` is quicker. Raises `SessionNotFound`."""
         await self.settle(session_id)
-        return await open_view(self._log, session_id, self._limits)
+        return await self.views.whole(session_id)
 
     async def newest(self, session_id: SessionId) -> tuple[View, Epoch]:
-        """The view that is kept in memory (`KeptViews`), and the life of the log it is of."""
+        """The view that is kept in memory, and the life of the log it is of; old turns and items are put away.
+
+        It is shared and grows: what is taken of it is taken before the next await.
+        """
         await self.settle(session_id)
         return await self.views.newest(session_id)
+
+    async def look(self, session_id: SessionId, look: Callable[[View], T]) -> T:
+        """What a function finds in the same view, also among what is put away. Raises `SessionNotFound`."""
+        await self.settle(session_id)
+        return await self.views.read(session_id, look)
 
     def still_running(self, state: SessionState) -> AllWork:
         """What of a session's background work counts as running now."""
@@ -255,7 +260,7 @@ class Node:
         """Forget all but the newest events; what they folded to is kept. Returns the oldest kept offset."""
         session = await self.session(session_id)
         await session.save_snapshot()
-        folded = await keep_view(self._log, session_id, self._limits)
+        folded = await self.views.keep(session_id)
         # The session goes on meanwhile, and a snapshot may not have been kept: only what the log holds counts.
         kept = await self._log.load_snapshot(session_id, STATE)
         upto = min(session.head - keep_events, folded, 0 if kept is None else kept.offset)

@@ -27,6 +27,7 @@ from turnwire.core.translate.tools import (
     patch_to_v2,
 )
 from turnwire.core.view import AnyItem, Compaction, Latest, Message, ToolCall, View
+from turnwire.core.view.transcript import Transcript, unnamed_key
 from turnwire.ids import PromptId
 
 # -- what can be chosen, and what is asked -------------------------------------------------------------------
@@ -58,7 +59,7 @@ def latest_in(view: View, version: int | None) -> Latest:
 
 def can_cancel(view: View, item_id: str, *, is_tool: bool) -> bool:
     """Whether the agent says of the tool call or terminal that has this id that it can be cancelled."""
-    item = view.transcript.tools.get(item_id) if is_tool else view.terminals.get(item_id)
+    item = view.transcript.tool(item_id) if is_tool else view.terminals.get(item_id)
     offered = UNSET if item is None else item.capabilities
     return offered is not UNSET and is_offered(as_object(offered), "cancel")
 
@@ -79,16 +80,14 @@ def permission_request_in(view: View, asked: PermissionRequested, version: int |
 
 def items_in(view: View, version: int | None, first: int = 0, end: int | None = None) -> list[AnyItem]:
     """The items of the transcript from the `first` to before the `end`."""
-    speaker, items = view.transcript.speaker, view.items
+    transcript, speaker = view.transcript, view.transcript.speaker
+    items = transcript.span(first, transcript.count if end is None else end)
     if version is None or (version == speaker.protocol_version and speaker.life <= 1):
-        return items[first:end]
+        return items
     terminals = Terminals(view.terminals)
-    names_all = version == 2 and speaker.protocol_version == 1
-    names = _Names(names_all=names_all)
-    if names_all:
-        for each in items[:first]:
-            names.named(each)  # names count what came before
-    return [_item_in(names.named(each), version, terminals) for each in items[first:end]]
+    names = _Names(names_all=version == 2 and speaker.protocol_version == 1)
+    names.begin(transcript, first, items)
+    return [_item_in(names.named(each), version, terminals) for each in items]
 
 
 class _Names:
@@ -98,6 +97,23 @@ class _Names:
         self._names_all = names_all
         self._made: Counter[tuple[int, PromptId | None]] = Counter()
 
+    def begin(self, transcript: Transcript, first: int, items: list[AnyItem]) -> None:
+        """Names count what came before: where `items`, which begin at this place, go on."""
+        if not self._names_all or not first:
+            return
+        wanted = {(each.life, each.prompt_id or each.after) for each in items if _is_unnamed(each)}
+        before = transcript.past.end
+        for each in transcript.span(before, first):
+            self._count(each)
+        for number in {page for pair in wanted for page in transcript.past.pages_with(unnamed_key(*pair))}:
+            start = transcript.past.known.firsts[number]
+            for each in transcript.past.page(number)[: max(first - start, 0)]:
+                self._count(each)
+
+    def _count(self, item: AnyItem) -> None:
+        if _is_unnamed(item):
+            self._made[item.life, item.prompt_id or item.after] += 1
+
     def named(self, item: AnyItem) -> AnyItem:
         if not self._names_all or not isinstance(item, Message) or item.is_prompt:
             return item
@@ -106,6 +122,10 @@ class _Names:
             self._made[item.life, turn] += 1
             name = f"{turn or 'session'}.{self._made[item.life, turn]}"
         return replace(item, message_id=lived(name, item.life))
+
+
+def _is_unnamed(item: AnyItem) -> bool:
+    return isinstance(item, Message) and not item.is_prompt and item.message_id is None
 
 
 def _item_in(item: AnyItem, version: int, terminals: Terminals) -> AnyItem:

@@ -15,10 +15,11 @@ from turnwire.core.view.transcript import (
     Unknown,
 )
 from turnwire.core.view.turns import Outcome, TurnError, TurnRecord
-from turnwire.core.view.view import VIEW_VERSION, Session, View, decode_view, encode_view
+from turnwire.core.view.view import PAGED_VERSION, VIEW_VERSION, Session, View, decode_view, encode_view
 
 __all__ = [
     "MAIN_PLAN",
+    "PAGED_VERSION",
     "VIEW_VERSION",
     "AnyItem",
     "ChildRecord",

@@ -123,7 +123,7 @@ def _continued(
     `nested`: the tool call in which it is said.
     """
     if message_id is not None:
-        message = transcript.messages.get((role, message_id))
+        message = transcript.message(role, message_id)
     else:
         message = _last(transcript, event, role)
         message = message if message is None or message.nested == nested else None
@@ -230,7 +230,7 @@ def _compaction(transcript: Transcript, event: SessionUpdated, members: dict[str
     compaction_id = read_text(members.get("compactionId")) if members is not None else None
     if compaction_id is None:
         return None
-    compaction = transcript.compactions.get(compaction_id)
+    compaction = transcript.compaction(compaction_id)
     if compaction is None:
         compaction = Compaction(
             at=event.at, prompt_id=event.prompt_id, after=event.after, compaction_id=compaction_id

@@ -77,7 +77,7 @@ def _tool_call(transcript: Transcript, event: SessionUpdated, members: dict[str,
     tool_call_id = read_text(members.get("toolCallId")) if members is not None else None
     if tool_call_id is None:
         return None
-    call = transcript.tools.get(tool_call_id)
+    call = transcript.tool(tool_call_id)
     if call is None:
         call = ToolCall(at=event.at, prompt_id=event.prompt_id, after=event.after, tool_call_id=tool_call_id)
         transcript.add(call)
@@ -119,7 +119,8 @@ def mark_open(transcript: Transcript, first: int | None, prompt_id: PromptId, ba
 
 
 def _unfinished(transcript: Transcript, first: int | None, prompt_id: PromptId) -> Iterator[ToolCall]:
-    for item in transcript.stored[first:]:
+    # What an open turn did is in memory.
+    for item in transcript.stored[max((first or 0) - transcript.past.end, 0) :]:
         if isinstance(item, ToolCall) and item.prompt_id == prompt_id and item.status not in FINAL_TOOL_STATUS:
             yield item
 

@@ -15,13 +15,18 @@ earlier life are not found any more, so that an agent that counts from one again
 
 from __future__ import annotations
 
+from bisect import bisect_right
+from collections.abc import Iterator
 from enum import StrEnum
-from typing import Literal, NamedTuple, TypeAlias
+from operator import attrgetter
+from typing import Literal, NamedTuple, TypeAlias, TypeVar
 
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
 from turnwire.core.events import AgentStarted, SessionUpdated
+from turnwire.core.evolve import FINAL_TOOL_STATUS
+from turnwire.core.view.paged import Key, Paged, StoredPages
 from turnwire.ids import AgentSessionId, ChildId, ClientId, PromptId
 from turnwire.wire.jsonrpc import UNREADABLE
 
@@ -143,6 +148,51 @@ class Speaker(Struct, omit_defaults=True, rename="camel"):
     life: int = 0
 
 
+_read_items = msgspec.json.Decoder(list[AnyItem]).decode
+_Kind = TypeVar("_Kind", Message, ToolCall, Compaction)
+
+
+def pages_of_items(name: str, known: StoredPages | None = None) -> Paged[AnyItem]:
+    """Where the items of a session, or of a child of this name, are put away."""
+    return Paged(f"view.items.{name}" if name else "view.items", _read_items, _keys_of, known)
+
+
+def _keys_of(item: AnyItem) -> list[Key]:
+    """By what an item that is put away is found: the agent's ids; and, of a message without, whose it is."""
+    life = item.life
+    if isinstance(item, Message):
+        named = item.agent_message_id if item.is_prompt else item.message_id
+        if named is not None:
+            return [("m", life, item.role, named)]
+        return [] if item.is_prompt else [unnamed_key(life, item.prompt_id or item.after)]
+    if isinstance(item, ToolCall):
+        return [("t", life, item.tool_call_id)]
+    return [("c", life, item.compaction_id)] if isinstance(item, Compaction) else []
+
+
+def unnamed_key(life: int, turn: PromptId | None) -> Key:
+    """The key of messages without a name in a turn, or after it."""
+    return ("n", life, turn)
+
+
+def is_unfinished(item: AnyItem) -> bool:
+    """Whether the agent has yet to say how it ends."""
+    if isinstance(item, ToolCall):
+        return item.status not in FINAL_TOOL_STATUS
+    return isinstance(item, Compaction) and item.status == "in_progress"
+
+
+def _unfinished_of(items: list[AnyItem], first: int) -> Iterator[Unfinished]:
+    """Those of items, which begin at this place, that may still change."""
+    for place, item in enumerate(items, first):
+        if isinstance(item, ToolCall | Compaction) and is_unfinished(item):
+            named = item.tool_call_id if isinstance(item, ToolCall) else item.compaction_id
+            yield Unfinished(place, item.life, isinstance(item, ToolCall), named)
+
+
+_PLACE = attrgetter("place")
+
+
 class Current(NamedTuple):
     """The message that the last text chunk went to, and what the next one must match to follow it."""
 
@@ -154,15 +204,37 @@ class Current(NamedTuple):
     buffer: bytearray
 
 
+class Unfinished(Struct, array_like=True, frozen=True):
+    """An item that is put away and may still change by what the agent says."""
+
+    place: int
+    life: int
+    is_call: bool
+    id: str
+
+
 class Transcript:
     """Items in order, found by the agent's ids."""
 
-    __slots__ = ("compactions", "current", "messages", "offset", "speaker", "stored", "text", "tools")
+    __slots__ = (
+        *("compactions", "current", "messages", "offset", "past", "speaker", "stored", "text", "tools"),
+        "unfinished",
+    )
 
-    def __init__(self, speaker: Speaker | None = None, items: list[AnyItem] | None = None) -> None:
+    def __init__(
+        self,
+        speaker: Speaker | None = None,
+        items: list[AnyItem] | None = None,
+        past: Paged[AnyItem] | None = None,
+        unfinished: list[Unfinished] | None = None,
+    ) -> None:
         self.speaker = speaker or Speaker()
         self.stored: list[AnyItem] = items or []
-        """The items; the text of the newest may still be growing."""
+        """The items that are in memory; the text of the newest may still be growing."""
+        self.past = past or pages_of_items("")
+        """Those before them, which are put away."""
+        self.unfinished = unfinished or []
+        """What of these was not finished when it was put away, in order."""
         self.text = GrowingText()
         self.current: Current | None = None
         self.offset = 0
@@ -178,6 +250,105 @@ class Transcript:
         """The items with all of their text."""
         self.settle()
         return self.stored
+
+    @property
+    def count(self) -> int:
+        """How many items there are, in memory or not."""
+        return self.past.end + len(self.stored)
+
+    def at(self, place: int) -> AnyItem:
+        """The item at a place, with all of its text. Raises `PartNeeded`, as all that looks for an item."""
+        self.settle()
+        end = self.past.end
+        return self.stored[place - end] if place >= end else self.past.at(place)
+
+    def span(self, first: int, end: int) -> list[AnyItem]:
+        """The items from a place to before another, with all of their text."""
+        self.settle()
+        start = self.past.end
+        return [*self.past.between(first, end), *self.stored[max(first - start, 0) : max(end - start, 0)]]
+
+    def message(self, role: MessageRole, message_id: str) -> Message | None:
+        """By the agent's id, in its present life; the same below."""
+        known = self.messages.get((role, message_id))
+        return known if known is not None else self._recall(("m", self.speaker.life, role, message_id), Message)
+
+    def tool(self, tool_call_id: str) -> ToolCall | None:
+        known = self.tools.get(tool_call_id)
+        return known if known is not None else self._recall(("t", self.speaker.life, tool_call_id), ToolCall)
+
+    def compaction(self, compaction_id: str) -> Compaction | None:
+        known = self.compactions.get(compaction_id)
+        return known if known is not None else self._recall(("c", self.speaker.life, compaction_id), Compaction)
+
+    def _recall(self, key: Key, kind: type[_Kind]) -> _Kind | None:
+        """An item that is put away: from here on it is found like the others, until its page is let go."""
+        found = self.past.find(key) if self.past.end else None
+        if found is None or not isinstance(found[1], kind):
+            return None
+        self._index(found[1])
+        return found[1]
+
+    def still_unfinished(self) -> list[Unfinished]:
+        """What is put away and may still change, as it is now: a page in memory knows better than the notes."""
+        firsts, loaded = self.past.known.firsts, self.past.loaded()
+        in_memory = {number for number, _ in loaded}
+        found = [each for each in self.unfinished if bisect_right(firsts, each.place) - 1 not in in_memory]
+        for number, page in loaded:
+            found += _unfinished_of(page, firsts[number])
+        return sorted((each for each in found if each.life == self.speaker.life), key=_PLACE)
+
+    # What follows is for the keeping of views: see `paged`.
+
+    def put_away(self, count: int, offset: int) -> None:
+        """The first items in memory are a page of their own in the log now."""
+        entries, first = self.stored[:count], self.past.end
+        self.past.put_away(entries, offset)
+        del self.stored[:count]
+        self.unfinished += _unfinished_of(entries, first)
+        for item in entries:
+            self._forget(item)
+
+    def changed_pages(self) -> list[tuple[int, list[AnyItem]]]:
+        """Pages that are not in the log as they are."""
+        offsets = self.past.known.offsets
+        return [
+            (number, page)
+            for number, page in self.past.loaded()
+            if any(each.last_event_id > offsets[number] for each in page)
+        ]
+
+    def let_go(self, numbers: list[int]) -> None:
+        """Keep these pages no longer in memory, unless they have changed."""
+        if not numbers:
+            return
+        self.unfinished = self.still_unfinished()
+        changed = {number for number, _ in self.changed_pages()}
+        for number in numbers:
+            if number not in changed:
+                for item in self.past.page(number):
+                    self._forget(item)
+                self.past.let_go(number)
+
+    def make_whole(self) -> None:
+        """All pages are loaded: keep all items in memory from here on."""
+        items = list(self.past.between(0, self.past.end))
+        self.past = pages_of_items("")
+        self.unfinished = []
+        self.stored[:0] = items
+        for item in self.stored:
+            self._index(item)
+
+    def _forget(self, item: AnyItem) -> None:
+        if isinstance(item, Message):
+            named = item.agent_message_id if item.is_prompt else item.message_id
+            if named is not None and self.messages.get((item.role, named)) is item:
+                del self.messages[item.role, named]
+        elif isinstance(item, ToolCall):
+            if self.tools.get(item.tool_call_id) is item:
+                del self.tools[item.tool_call_id]
+        elif isinstance(item, Compaction) and self.compactions.get(item.compaction_id) is item:
+            del self.compactions[item.compaction_id]
 
     @property
     def null_clears(self) -> bool:
@@ -197,7 +368,7 @@ class Transcript:
         self.current = None
         self.stored.append(item)
         self._index(item)
-        return len(self.stored) - 1
+        return self.count - 1
 
     def keep_unknown(self, event: SessionUpdated) -> None:
         """Keep an update that cannot be understood."""
@@ -213,7 +384,7 @@ class Transcript:
 
     def bind(self, prompt: Message, agent_message_id: str) -> None:
         """Learn the agent's id for a prompt, unless the id means something else already."""
-        if (MessageRole.USER, agent_message_id) in self.messages or prompt.agent_message_id is not None:
+        if self.message(MessageRole.USER, agent_message_id) is not None or prompt.agent_message_id is not None:
             return
         prompt.agent_message_id = agent_message_id
         prompt.last_event_id = self.offset

@@ -10,10 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
+import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType, field
 
 from turnwire.core import events as ev
 from turnwire.core.turn import NEXT, TurnState
+from turnwire.core.view.paged import Key, Paged, StoredPages
 from turnwire.ids import ClientId, PromptId, RequestId
 
 
@@ -78,10 +80,23 @@ Turns: TypeAlias = dict[PromptId, TurnRecord]
 """In the order in which the turns came into the log."""
 
 
-def take(turns: Turns, event: ev.TurnEvent) -> TurnRecord | None:
-    """Step a turn; gives its record, none if the table does not allow the event."""
+_read_records = msgspec.json.Decoder(list[TurnRecord]).decode
+
+
+def pages_of_turns(known: StoredPages | None = None) -> Paged[TurnRecord]:
+    """Where turns that have ended are put away; they never change again."""
+    return Paged("view.turns", _read_records, lambda record: (turn_key(record.prompt_id),), known)
+
+
+def turn_key(prompt_id: PromptId) -> Key:
+    """By what a turn that is put away is found."""
+    return (prompt_id,)
+
+
+def take(turns: Turns, known: TurnRecord | None, event: ev.TurnEvent) -> TurnRecord | None:
+    """Step a turn, of which this is known; gives its record, none if the table does not allow the event."""
     kind = type(event)
-    record = turns.get(event.prompt_id) or TurnRecord(prompt_id=event.prompt_id)
+    record = known or TurnRecord(prompt_id=event.prompt_id)
     following = NEXT[record.state].get(kind)
     if following is None:
         return None

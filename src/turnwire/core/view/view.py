@@ -13,9 +13,10 @@ the agent, whose meaning the turn's own events carry.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from copy import copy
-from typing import Any, Literal, TypeAlias
+from itertools import islice
+from typing import Any, Final, Literal, TypeAlias
 
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
@@ -30,6 +31,7 @@ from turnwire.core.turn import TurnState
 from turnwire.core.view import messages, tools, turns
 from turnwire.core.view.children import ChildRecord
 from turnwire.core.view.latest import LATEST_FOLDS, Latest, take_offers
+from turnwire.core.view.paged import StoredPages
 from turnwire.core.view.patch import read_entries, read_members
 from turnwire.core.view.tools import Terminal
 from turnwire.core.view.transcript import (
@@ -39,15 +41,23 @@ from turnwire.core.view.transcript import (
     MessageRole,
     Speaker,
     Transcript,
+    Unfinished,
     join_text,
+    pages_of_items,
 )
 from turnwire.core.view.turns import Place, TurnRecord
+from turnwire.errors import PartNeeded
 from turnwire.ids import AgentName, ChildId, ClientId, PermissionId, PromptId, SessionId
 from turnwire.limits import REMEMBERED_CLIENTS
 from turnwire.wire.peek import peek_update
 from turnwire.wire.schema.update import STATES
 
 Foreground: TypeAlias = Literal["idle", "running", "requires_action", "cancelling"]
+
+KEPT_ITEMS: Final = 64
+"""Items at the end of a transcript that stay in memory, so that most of what goes on needs no page."""
+KEPT_TURNS: Final = 64
+"""Turns likewise."""
 
 _FOREGROUND: Mapping[TurnState, Foreground] = {
     TurnState.RUNNING: "running",
@@ -90,6 +100,10 @@ class StoredView(Struct, omit_defaults=True, rename="camel"):
     clients: dict[ClientId, ev.ClientAttached] = {}
     children: dict[ChildId, StoredChild] = {}
     offset: int = 0
+    item_pages: StoredPages | None = None
+    """Where the items before these are; none if these are all."""
+    turn_pages: StoredPages | None = None
+    unfinished: list[Unfinished] = []
 
 
 class StoredChild(Struct, omit_defaults=True, rename="camel"):
@@ -116,6 +130,7 @@ class View:
         "clients",
         "latest",
         "offset",
+        "past",
         "permissions",
         "session",
         "terminals",
@@ -123,12 +138,17 @@ class View:
         "turns",
     )
 
-    def __init__(self, stored: StoredView | None = None) -> None:
+    def __init__(self, stored: StoredView | None = None, child_id: ChildId | None = None) -> None:
+        """`child_id`: it is the view of this child."""
         stored = stored or StoredView(Session(), Speaker(), Latest())
         self.session = stored.session
-        self.transcript = Transcript(stored.speaker, stored.items)
+        past = pages_of_items(child_id or "", stored.item_pages)
+        self.transcript = Transcript(stored.speaker, stored.items, past, stored.unfinished)
         self.latest = stored.latest
         self.turns = stored.turns
+        """Those in memory: all that have not ended, and the newest."""
+        self.past = turns.pages_of_turns(stored.turn_pages)
+        """The turns before them."""
         self.active = stored.active
         """The turn that the agent works on."""
         self.terminals = stored.terminals
@@ -137,21 +157,55 @@ class View:
         self.permissions = stored.permissions
         """Open permission requests, in the order in which they were asked."""
         self.clients = stored.clients
-        self.children = {name: ChildView(each.record, View(each.view)) for name, each in stored.children.items()}
+        children = stored.children.items()
+        self.children = {name: ChildView(each.record, View(each.view, name)) for name, each in children}
         """The child sessions, also those of children, in the order in which they were announced."""
         self.offset = stored.offset
         """The event up to which it is folded, if it began with the first one or was told where it begins."""
 
     def apply(self, event: ev.AnyEvent) -> None:
-        """Fold the next event of the log."""
+        """Fold the next event of the log. Raises `PartNeeded` if it is about what is put away."""
         self.offset += 1
         self.transcript.offset = self.offset
-        _FOLDS[type(event)](self, event)
+        try:
+            _FOLDS[type(event)](self, event)
+        except PartNeeded:
+            self.offset -= 1
+            raise
 
     @property
     def items(self) -> list[AnyItem]:
-        """The transcript. Reading it completes text that is still growing, so keep the view, not the list."""
+        """The transcript as far as it is in memory: all of it, unless the view comes from `KeptViews`.
+
+        Reading it completes text that is still growing, so keep the view, not the list.
+        """
         return self.transcript.items
+
+    def turn(self, prompt_id: PromptId) -> TurnRecord | None:
+        """One turn. Raises `PartNeeded` if it is put away, as all that looks for a turn or an item."""
+        record = self.turns.get(prompt_id)
+        if record is not None or not self.past.end:
+            return record
+        found = self.past.find(turns.turn_key(prompt_id))
+        return None if found is None else found[1]
+
+    def turns_between(self, first: int, end: int) -> list[TurnRecord]:
+        """The turns from a place to before another, in the order in which they came."""
+        start = self.past.end
+        newer = islice(self.turns.values(), max(first - start, 0), max(end - start, 0))
+        return [*self.past.between(first, end), *newer]
+
+    @property
+    def turn_count(self) -> int:
+        """How many turns there are, in memory or not."""
+        return self.past.end + len(self.turns)
+
+    def place_of_turn(self, prompt_id: PromptId) -> int | None:
+        """The place of a turn among all."""
+        if prompt_id in self.turns:
+            return self.past.end + next(n for n, each in enumerate(self.turns) if each == prompt_id)
+        found = self.past.find(turns.turn_key(prompt_id))
+        return None if found is None else found[0]
 
     @property
     def state(self) -> Foreground:
@@ -174,11 +228,69 @@ class View:
             self.clients,
             {name: StoredChild(each.record, each.view.stored()) for name, each in self.children.items()},
             self.offset,
+            self.transcript.past.stored(),
+            self.past.stored(),
+            self.transcript.still_unfinished(),
         )
+
+    # -- for the keeping of views: see `paged` --
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether nothing of it is put away."""
+        return not self.past.end and not any(each.past.end for each in self.transcripts())
+
+    def transcripts(self) -> Iterator[Transcript]:
+        """Its own, and those of its children."""
+        yield self.transcript
+        yield from (each.view.transcript for each in self.children.values())
+
+    def items_to_put_away(self, transcript: Transcript) -> int:
+        """How many of the first items in memory no open turn needs. Raises `PartNeeded`."""
+        most = max(len(transcript.stored) - KEPT_ITEMS, 0)
+        for count, item in enumerate(islice(transcript.stored, most)):
+            if item.prompt_id is not None and not self._has_ended(item.prompt_id):
+                return count
+        return most
+
+    def turns_to_put_away(self) -> int:
+        """How many of the first turns in memory have ended and are not among the newest."""
+        most = max(len(self.turns) - KEPT_TURNS, 0)
+        for count, record in enumerate(islice(self.turns.values(), most)):
+            if record.state is not TurnState.ENDED:
+                return count
+        return most
+
+    def _has_ended(self, prompt_id: PromptId) -> bool:
+        record = self.turns.get(prompt_id)
+        if record is None:
+            # Of turns that nobody has heard of yet anything may come.
+            return self.past.has(turns.turn_key(prompt_id))
+        return record.state is TurnState.ENDED
+
+    def put_turns_away(self, count: int) -> None:
+        """The first turns in memory are a page of their own in the log now."""
+        self.past.put_away(list(islice(self.turns.values(), count)), self.offset)
+        for prompt_id in list(islice(self.turns, count)):
+            del self.turns[prompt_id]
+
+    def missing(self) -> Iterator[PartNeeded]:
+        """What has to be loaded before `make_whole`."""
+        yield from self.past.missing()
+        for each in self.transcripts():
+            yield from each.past.missing()
+
+    def make_whole(self) -> None:
+        """Everything is loaded: keep it in memory from here on."""
+        older = {each.prompt_id: each for each in self.past.between(0, self.past.end)}
+        self.turns = older | self.turns
+        self.past = turns.pages_of_turns()
+        for each in self.transcripts():
+            each.make_whole()
 
     def user_text(self, prompt_id: PromptId) -> str | None:
         """What was asked; none if an agent began the turn or the turn is unknown."""
-        record = self.turns.get(prompt_id)
+        record = self.turn(prompt_id)
         prompt = self._item_at(record.place.prompt) if record is not None else None
         if prompt is not None:
             return join_text(prompt.content)
@@ -188,31 +300,32 @@ class View:
 
     def result_text(self, prompt_id: PromptId) -> str | None:
         """The agent's last message of the turn, as it was at the end of the turn; none if it said nothing."""
-        record = self.turns.get(prompt_id)
+        record = self.turn(prompt_id)
         if record is None:
             return None
         ended = record.state is TurnState.ENDED
-        index = record.place.answer if ended else find_answer(self.items, prompt_id, record.place)
+        index = record.place.answer if ended else find_answer(self.transcript, prompt_id, record.place)
         answer = self._item_at(index)
         if answer is None:
             return None
         return join_text(answer.content if answer.in_time is None else answer.in_time)
 
     def _item_at(self, index: int | None) -> Message | None:
-        item = self.items[index] if index is not None else None
+        item = self.transcript.at(index) if index is not None else None
         return item if isinstance(item, Message) else None
 
 
-def find_answer(items: list[AnyItem], prompt_id: PromptId, place: Place) -> int | None:
-    """The index of the last message of the agent in a turn."""
+def find_answer(transcript: Transcript, prompt_id: PromptId, place: Place) -> int | None:
+    """The index of the last message of the agent in a turn that has not ended: all it said is in memory."""
     if place.first is None:
         return None
-    for index in range(len(items) - 1, place.first - 1, -1):
+    items, end = transcript.items, transcript.past.end
+    for index in range(len(items) - 1, max(place.first - end, 0) - 1, -1):
         item = items[index]
         if not isinstance(item, Message) or item.role is not MessageRole.AGENT or item.prompt_id != prompt_id:
             continue
         if item.nested is None:
-            return index
+            return index + end
     return None
 
 
@@ -378,7 +491,7 @@ def _child(view: View, child_id: ChildId, at: int) -> ChildView:
     known = view.children.get(child_id)
     if known is None:
         record = ChildRecord(child_id=child_id, announced_at=at)
-        known = view.children[child_id] = ChildView(record, View(StoredView(Session(), Speaker(), Latest())))
+        known = view.children[child_id] = ChildView(record, View(None, child_id))
         known.view.transcript.speaker = copy(view.transcript.speaker)
     known.view.transcript.offset = view.offset
     return known
@@ -420,55 +533,61 @@ def _hear_echo(view: View, event: ev.SessionUpdated) -> None:
 
 
 def _find_prompt(view: View, prompt_id: PromptId | None) -> Message | None:
-    record = view.turns.get(prompt_id) if prompt_id is not None else None
+    record = view.turn(prompt_id) if prompt_id is not None else None
     if record is None or record.place.prompt is None:
         return None
-    prompt = view.transcript.stored[record.place.prompt]
+    prompt = view.transcript.at(record.place.prompt)
     return prompt if isinstance(prompt, Message) else None
 
 
 # -- turns ---------------------------------------------------------------------------------------------------
 
 
+def _take(view: View, event: ev.TurnEvent) -> TurnRecord | None:
+    return turns.take(view.turns, view.turn(event.prompt_id), event)
+
+
 def _turn_event(view: View, event: ev.TurnEvent) -> None:
     """An event that changes nothing but its turn's record."""
-    turns.take(view.turns, event)
+    _take(view, event)
 
 
 def _user_message(view: View, event: ev.UserMessage) -> None:
-    record = turns.take(view.turns, event)
+    record = _take(view, event)
     if record is not None:
         record.place.prompt = messages.add_prompt(view.transcript, event)
 
 
 def _prompt_inserted(view: View, event: ev.PromptInserted) -> None:
     prompt = _find_prompt(view, event.prompt_id)
-    if turns.take(view.turns, event) is not None and prompt is not None:
+    if prompt is not None:
+        view.transcript.message(MessageRole.USER, event.agent_message_id)  # needed below, when there is no way back
+    if _take(view, event) is not None and prompt is not None:
         view.transcript.bind(prompt, event.agent_message_id)
 
 
 def _turn_started(view: View, event: ev.TurnStarted) -> None:
-    record = turns.take(view.turns, event)
+    record = _take(view, event)
     if record is not None:
-        record.place.first = len(view.transcript.stored)
+        record.place.first = view.transcript.count
         view.active = event.prompt_id
 
 
 def _cancel_asked(view: View, event: ev.CancelAsked) -> None:
-    record = turns.take(view.turns, event)
+    record = _take(view, event)
     if record is not None:
         tools.mark_cancelled(view.transcript, record.place.first, event.prompt_id)
 
 
 def _turn_ended(view: View, event: ev.TurnCompleted | ev.TurnFailed) -> None:
-    record = turns.take(view.turns, event)
+    record = _take(view, event)
     if record is None or view.active != event.prompt_id:
         return
     view.active = None
-    items, place = view.items, record.place
+    place = record.place
     background = ids(read_list(view.background) or ()) if view.background is not None else frozenset[str]()
     tools.mark_open(view.transcript, place.first, event.prompt_id, background)
-    place.answer = find_answer(items, event.prompt_id, place)
+    place.answer = find_answer(view.transcript, event.prompt_id, place)
 
 
 _FOLDS: dict[type[ev.Event], Callable[[View, Any], None]] = {
@@ -524,6 +643,8 @@ VIEW_VERSION = 1
 """Version of the encoded view. It rises with every change of the shape, and of what a fold makes of an event.
 
 Members that came later and may be missing need no new one: the log behind an older view may be trimmed."""
+PAGED_VERSION = 2
+"""Of a view of which a part is put away, so that an older reader does not take the rest for the whole."""
 
 _encoder = msgspec.json.Encoder()
 _decoder = msgspec.json.Decoder(StoredView)
@@ -539,7 +660,7 @@ def decode_view(body: bytes, version: int) -> View | None:
 
     None if it is of another version or not readable: then the log is folded anew.
     """
-    if version != VIEW_VERSION:
+    if version not in (VIEW_VERSION, PAGED_VERSION):
         return None
     try:
         return View(_decoder.decode(body))

@@ -116,7 +116,11 @@ async def cancel_item(client: ClientState, request: Request) -> Raw | None:
     node = client.daemon.node
     agent = (await node.session(wanted.session_id)).state.agent
     is_v2 = agent is not None and agent.protocol_version == 2
-    if item_id is None or not is_v2 or not can_cancel(await node.view(wanted.session_id), item_id, is_tool=is_tool):
+    if (
+        item_id is None
+        or not is_v2
+        or not await node.look(wanted.session_id, lambda view: can_cancel(view, item_id, is_tool=is_tool))
+    ):
         raise invalid("the agent does not offer to cancel this now; `session/cancel` ends the whole turn")
     params = {("toolCallId" if is_tool else "terminalId"): raw(item_id)}
     return await _ask_agent(client, request, wanted.session_id, params)

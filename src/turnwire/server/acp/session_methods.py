@@ -182,8 +182,7 @@ async def _create(
     await hear_agent(daemon, session_id)
     subscription = client.subscription(session_id)
     client_id = await daemon.clients.attach(session_id, client.who, connected=True)
-    view = await daemon.node.view(session_id)
-    epoch = (await daemon.node.head(session_id)).epoch
+    view, epoch = await daemon.node.newest(session_id)
     client.answer(request.id, await _result(client, session_id, view, named=True))
     client.open(subscription, Start(client_id, epoch, 0, 0))
 
@@ -265,7 +264,8 @@ async def _enter(
         now = daemon.clock.now_ms()
         changed = ChangeSetup(at=now, author=client.who.name, client_id=client_id, setup=setup)
         await daemon.node.submit(session_id, changed)
-    view, head = await daemon.node.view_at(session_id)
+    view, _ = await daemon.node.newest(session_id)
+    head = view.offset
     after = head if history.after is None else history.after
     result = await _result(client, session_id, view, named=named, head=head)
     is_whole = history.after == 0 and log.first <= 1
@@ -359,7 +359,7 @@ async def set_option(client: ClientState, request: Request) -> Raw:
     session_id = read_params(request.params, Named).session_id
     who = await _chooser(client, session_id)
     agent = await client.agent_version(session_id)
-    offers = current_offers((await daemon.node.view(session_id)).latest)
+    offers = current_offers((await daemon.node.newest(session_id))[0].latest)
     wanted = translate_setting(request.method, request.params, version, agent, offers)
     result = EMPTY
     if wanted.method == SESSION_SET_MODE:
@@ -368,7 +368,7 @@ async def set_option(client: ClientState, request: Request) -> Raw:
         option = read_params(wanted.params, _Option)
         options = await configuration.set_option(daemon, session_id, option.config_id, option.value, who)
         result = raw({"configOptions": options})
-    offers = current_offers((await daemon.node.view(session_id)).latest)
+    offers = current_offers((await daemon.node.newest(session_id))[0].latest)
     takes = client.profile.boolean_options
     return translate_setting_result(
         request.method, request.params, result, agent, version, offers, boolean_options=takes

@@ -139,7 +139,7 @@ class Clients:
         known = self._holders.get((session_id, client_id))
         if known is None:
             # A daemon before this one gave it out: the log has the name and the role, and not which token it was.
-            attached = (await self._node.view(session_id)).clients.get(client_id)
+            attached = (await self._node.newest(session_id))[0].clients.get(client_id)
             if attached is None:
                 return None
             known = _Holder(attached.author, attached.role)

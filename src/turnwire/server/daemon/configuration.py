@@ -55,7 +55,7 @@ async def set_option(daemon: Daemon, session_id: SessionId, config_id: str, valu
 
     Raises `InvalidOption`, and what `NodeAgents.configure` raises.
     """
-    options = read_options((await daemon.node.view(session_id)).latest.config_options)
+    options = read_options((await daemon.node.newest(session_id))[0].latest.config_options)
     option = next((each for each in options if each.config_id == config_id), None)
     if option is None:
         allowed = tuple(each.config_id for each in options)
@@ -71,7 +71,7 @@ async def set_option(daemon: Daemon, session_id: SessionId, config_id: str, valu
 
 async def set_mode(daemon: Daemon, session_id: SessionId, mode: str, who: Chooser) -> str | None:
     """Choose a mode; gives the one before. Raises `InvalidMode`, and what `NodeAgents.configure` raises."""
-    latest = (await daemon.node.view(session_id)).latest
+    latest = (await daemon.node.newest(session_id))[0].latest
     option = _of_category(latest.config_options, "mode")
     allowed = option.allowed if option is not None else _ids(latest.modes, "id")
     if mode not in allowed:
@@ -96,7 +96,7 @@ async def set_mode(daemon: Daemon, session_id: SessionId, mode: str, who: Choose
 
 async def set_model(daemon: Daemon, session_id: SessionId, model_id: str, who: Chooser) -> str | None:
     """Choose a model; gives the one before. Raises `InvalidOption`, and what `NodeAgents.configure` raises."""
-    latest = (await daemon.node.view(session_id)).latest
+    latest = (await daemon.node.newest(session_id))[0].latest
     option = _of_category(latest.config_options, "model")
     allowed = option.allowed if option is not None else _ids(latest.models, "modelId")
     if model_id not in allowed:

@@ -155,7 +155,8 @@ async def _is_waiting(node: Node, session_id: SessionId, prompt_id: PromptId) ->
     turn = find_turn((await node.session(session_id)).state, prompt_id)
     if turn is not None:
         return turn.state is TurnState.QUEUED
-    return (await node.view(session_id)).turns[prompt_id].started_at is None
+    record = await node.look(session_id, lambda view: view.turn(prompt_id))
+    return record is None or record.started_at is None
 
 
 def digest(prompt: Any, meta: dict[str, Any] | None, when_busy: WhenBusy) -> str:

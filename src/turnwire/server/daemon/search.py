@@ -26,8 +26,9 @@ import logging
 import re
 import sqlite3
 import unicodedata
-from collections.abc import AsyncGenerator, Collection, Iterator, Sequence
+from collections.abc import AsyncGenerator, Collection, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Final, Literal, NamedTuple, TypeAlias
@@ -38,13 +39,13 @@ from msgspec import Struct
 from turnwire.core import events as ev
 from turnwire.core.codec import STORED_UPDATE, stored_prefix
 from turnwire.core.view import AnyItem, Message, MessageRole, ToolCall, View
-from turnwire.core.view.transcript import join_text
+from turnwire.core.view.transcript import Transcript, join_text
 from turnwire.errors import PositionLost, SessionNotFound, TurnwireError
 from turnwire.ids import ChildId, Epoch, PromptId, SessionId
 from turnwire.limits import Limits
 from turnwire.log.base import EventLog, Position, SessionHead
 from turnwire.runtime.clock import Clock
-from turnwire.runtime.folds import KeptViews, open_view
+from turnwire.runtime.folds import KeptViews
 from turnwire.server.daemon.text_index import Cursor, Text, TextIndex
 
 logger = logging.getLogger(__name__)
@@ -65,6 +66,11 @@ _SLICE: Final = 256
 """Items that are looked at before others get a turn: a millisecond or two."""
 _UNNUMBERED: Final = 1 << 31
 """Places of items that do not know their event, because an older version kept their view."""
+
+_CHILD_PLACES: Final = 22
+"""Bits of such a place in a child session."""
+SPOKEN: Final = 8192
+"""Updates of a running turn after which it is read although nothing else happens: its view is to be near."""
 
 Role: TypeAlias = Literal["user", "agent", "tool"]
 
@@ -105,6 +111,8 @@ class Search:
         self._limits = limits
         self._behind: dict[SessionId, int] = {}
         """Sessions of which something may not be in the index, and how often that was noted."""
+        self._spoken: dict[SessionId, int] = {}
+        """Updates of running turns since something was noted."""
         self._news = anyio.Event()
         self._settled = anyio.Event()
 
@@ -115,8 +123,13 @@ class Search:
 
     def take(self, session_id: SessionId, events: Sequence[ev.AnyEvent]) -> None:
         """A session has new events. A node's `watch`; what a running turn says waits for anything else."""
-        if self._index is not None and not all(map(_is_speech, events)):
+        if self._index is None:
+            return
+        spoken = self._spoken.pop(session_id, 0) + len(events)
+        if spoken >= SPOKEN or not all(map(_is_speech, events)):
             self._note(session_id)
+        else:
+            self._spoken[session_id] = spoken
 
     async def begin(self) -> None:
         """Forget what the log does not have, and note what the index does not. Raises `LogError`."""
@@ -233,14 +246,15 @@ class Search:
         if cursor is not None and not await self._tells(cursor, head):
             await index.write(session_id, head.epoch, head.head, cursor.names, ())
             return
-        if cursor is None:
-            # Not kept in memory: a log that had no index would push out what people read.
-            view, epoch = (await open_view(self._log, session_id, self._limits))[0], head.epoch
-        else:
-            view, epoch = await views.newest(session_id)
+        view, epoch = await views.newest(session_id)
         offset, names = view.offset, _names(view)
-        texts = await _texts(view, 0 if cursor is None else cursor.offset)
-        await index.write(session_id, epoch, offset, names, texts)
+        after = 0 if cursor is None else cursor.offset
+        # Others fold the view on meanwhile: what is in memory now is taken, and what they change comes again.
+        newest, pages = list(_in_memory(view)), list(_pages(view, after))
+        for each in pages:
+            found = await views.read(session_id, partial(_on_page, each))
+            await index.write(session_id, epoch, after, names, await _texts(found, after))
+        await index.write(session_id, epoch, offset, names, await _texts(newest, after))
 
     async def _tells(self, cursor: Cursor, head: SessionHead) -> bool:
         """Whether an event behind the cursor may change a text or a name."""
@@ -311,25 +325,57 @@ def _names(view: View) -> str:
     return f"{view.session.title or ''}\n{view.session.cwd}".casefold()
 
 
-async def _texts(view: View, after: int) -> list[Text]:
-    """What is text in a view and changed after an event; after none it is all of it."""
+class _Placed(NamedTuple):
+    """An item of a session, or of one of its children."""
+
+    place: int
+    item: AnyItem
+    child_id: ChildId | None
+
+
+async def _texts(items: Iterable[_Placed], after: int) -> list[Text]:
+    """What is text among items and changed after an event; after none it is all of it."""
     found: list[Text] = []
-    for number, (child_id, item) in enumerate(_items(view), 1):
+    for number, (place, item, child_id) in enumerate(items, 1):
         if number % _SLICE == 0:
-            # Others fold the view on meanwhile. What they change is behind the cursor, and comes again.
             await anyio.lowlevel.checkpoint()
         if not after or item.last_event_id > after:
             role, text = _text(item)
             if role is not None:
-                place = item.first_event_id or _UNNUMBERED + number
-                found.append(Text(place, text, role, item.prompt_id, child_id))
+                found.append(Text(item.first_event_id or _UNNUMBERED + place, text, role, item.prompt_id, child_id))
     return found
 
 
-def _items(view: View) -> Iterator[tuple[ChildId | None, AnyItem]]:
-    yield from ((None, item) for item in view.items)
-    for child_id, child in list(view.children.items()):
-        yield from ((child_id, item) for item in child.view.items)
+def _transcripts(view: View) -> Iterator[tuple[ChildId | None, Transcript, int]]:
+    """Each transcript, and the place of its first item among all of those without a number."""
+    yield None, view.transcript, 1
+    for number, (child_id, child) in enumerate(view.children.items(), 1):
+        yield child_id, child.view.transcript, number << _CHILD_PLACES
+
+
+def _in_memory(view: View) -> Iterator[_Placed]:
+    for child_id, transcript, start in _transcripts(view):
+        for place, item in enumerate(transcript.items, start + transcript.past.end):
+            yield _Placed(place, item, child_id)
+
+
+def _pages(view: View, after: int) -> Iterator[tuple[ChildId | None, int]]:
+    """The pages on which something may have changed after an event."""
+    for child_id, transcript, _ in _transcripts(view):
+        for number, offset in enumerate(transcript.past.known.offsets):
+            if offset > after:
+                yield child_id, number
+
+
+def _on_page(wanted: tuple[ChildId | None, int], view: View) -> list[_Placed]:
+    for child_id, transcript, start in _transcripts(view):
+        if child_id == wanted[0]:
+            first = transcript.past.known.firsts[wanted[1]] + start
+            transcript.settle()
+            return [
+                _Placed(place, item, child_id) for place, item in enumerate(transcript.past.page(wanted[1]), first)
+            ]
+    return []
 
 
 def _text(item: AnyItem) -> tuple[Role | None, str]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable, Collection, Iterable
 from contextlib import aclosing
+from copy import copy
 from datetime import UTC, datetime
 from typing import Literal, NamedTuple, TypeAlias
 
@@ -20,14 +21,14 @@ from msgspec.structs import replace
 from turnwire.core import events as ev
 from turnwire.core.codec import STORED_UPDATE, decode, stored_prefix
 from turnwire.core.state import NOTHING, Phase, SessionState
-from turnwire.core.view import VIEW_VERSION, Latest, Session, View
+from turnwire.core.view import PAGED_VERSION, VIEW_VERSION, Latest, Session, View
 from turnwire.core.view.transcript import Speaker
 from turnwire.core.view.view import StoredView
 from turnwire.errors import PositionLost, SessionNotFound
 from turnwire.ids import AgentName, ClientId, Epoch, PromptId, SessionId
 from turnwire.limits import Limits
 from turnwire.log.base import EventLog, Position, SessionHead
-from turnwire.runtime.folds import VIEW, open_view
+from turnwire.runtime.folds import VIEW, KeptViews
 from turnwire.runtime.node import Node
 from turnwire.server.access.identity import Identity
 from turnwire.server.daemon.search import Candidates, Match, Search
@@ -144,7 +145,7 @@ class SessionList:
         self._node = node
         self._search = search
         self._listed = listed
-        self._summaries = _Summaries(log, limits)
+        self._summaries = _Summaries(log, node.views, limits)
         self.sharing = anyio.Lock()
         """Held while somebody looks for a session to share, and makes one if there is none."""
 
@@ -302,8 +303,9 @@ class _Summaries:
     names and clients is skipped.
     """
 
-    def __init__(self, log: EventLog, limits: Limits) -> None:
+    def __init__(self, log: EventLog, views: KeptViews, limits: Limits) -> None:
         self._log = log
+        self._views = views
         self._limits = limits
         self._known: dict[SessionId, _Known] = {}
 
@@ -331,13 +333,14 @@ class _Summaries:
         if head.first == 1 and head.head < self._limits.snapshot_events:
             return _Known(head.epoch, 0, View())  # too short for a view to be kept of it
         kept = await self._log.load_snapshot(head.session_id, VIEW)
-        if kept is not None and kept.version == VIEW_VERSION:
+        if kept is not None and kept.version in (VIEW_VERSION, PAGED_VERSION):
             try:
                 return _Known(head.epoch, kept.offset, _short(_read_kept(kept.body)))
             except msgspec.DecodeError:
                 pass  # the log is folded anew
-        view, offset = await open_view(self._log, head.session_id, self._limits)
-        return _Known(head.epoch, offset, _short(_Kept(view.session, _Title(view.latest.title), view.clients)))
+        view, epoch = await self._views.newest(head.session_id)
+        session, clients = copy(view.session), dict(view.clients)
+        return _Known(epoch, view.offset, _short(_Kept(session, _Title(view.latest.title), clients)))
 
     async def _go_on(self, known: _Known, head: SessionHead) -> None:
         """Fold the next page. Whoever else asks folds the same summary, so only what still follows is taken."""

@@ -54,7 +54,7 @@ def _title(view: View, work: Work) -> str | None:
     if work.kind == TERMINAL:
         terminal = view.terminals.get(work.id or "")
         return None if terminal is None else terminal.command
-    call = view.transcript.tools.get(work.id or "")
+    call = view.transcript.tool(work.id or "")
     return None if call is None else call.title
 
 
@@ -73,7 +73,7 @@ async def cancel(call: Call) -> Reply:
     work = next((each for each in daemon.node.still_running(state) if each.id == named), None)
     if work is None:
         raise NotFound("nothing with this id runs in the background of this session; GET …/status lists what does")
-    if not _is_cancellable(await daemon.node.view(session_id), state.agent_version, work):
+    if not await daemon.node.look(session_id, lambda view: _is_cancellable(view, state.agent_version, work)):
         raise LocalProtocolError("the agent does not offer to stop this by itself; close the session to stop all")
     method, member = _CANCELS[work.kind]
     answer = await daemon.node.agents.call(session_id, method, {member: raw(named)})

@@ -6,6 +6,8 @@ requests are answered where the session's are. What a client may do to a child i
 
 from __future__ import annotations
 
+from functools import partial
+
 from msgspec import UNSET, Raw, Struct, UnsetType
 
 from turnwire.core.inputs import CancelChild
@@ -62,25 +64,26 @@ class ChildTranscript(Struct, frozen=True, kw_only=True, rename="camel", omit_de
 
 
 async def list_children(call: Call) -> Reply:
-    view = await call.daemon.node.view(call.session_id)
+    view, _ = await call.daemon.node.newest(call.session_id)
     return Reply(ChildList([_status(call.session_id, view, each.record) for each in view.children.values()]))
 
 
 async def show(call: Call) -> Reply:
-    view, _ = await call.daemon.node.newest(call.session_id)
+    return Reply(await call.daemon.node.look(call.session_id, partial(_transcript, call)))
+
+
+def _transcript(call: Call, view: View) -> ChildTranscript:
     child = _found(view, _named(call))
     page = page_of(child.view, call.query, call.daemon.limits.page_bytes)
-    return Reply(
-        ChildTranscript(
-            child=_status(call.session_id, view, child.record),
-            last_event_id=view.offset,
-            first=page.first,
-            before=page.first or None,
-            items=page.items,
-            terminals=page.terminals,
-            background=UNSET if child.view.background is None else child.view.background,
-            earlier=earlier_of(child.view, page),
-        )
+    return ChildTranscript(
+        child=_status(call.session_id, view, child.record),
+        last_event_id=view.offset,
+        first=page.first,
+        before=page.first or None,
+        items=page.items,
+        terminals=page.terminals,
+        background=UNSET if child.view.background is None else child.view.background,
+        earlier=earlier_of(child.view, page),
     )
 
 

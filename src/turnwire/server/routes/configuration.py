@@ -71,13 +71,13 @@ async def set_option(call: Call) -> Reply:
     daemon, session_id, version = call.daemon, call.session_id, call.query.shape.version
     who = await _chooser(call)
     choice: ConfigChoice = call.body
-    offers = current_offers((await daemon.node.view(session_id)).latest)
+    offers = current_offers((await daemon.node.newest(session_id))[0].latest)
     if version == 2 and choice.config_id == Modes(Counter(), offers).standing_id:
         # To a reader of v2 the modes of a v1 agent are one of its options.
         await configuration.set_mode(daemon, session_id, str(choice.value), who)
     else:
         await configuration.set_option(daemon, session_id, choice.config_id, choice.value, who)
-    return Reply({"configOptions": latest_in(await daemon.node.view(session_id), version).config_options})
+    return Reply({"configOptions": latest_in((await daemon.node.newest(session_id))[0], version).config_options})
 
 
 async def set_mode(call: Call) -> Reply:

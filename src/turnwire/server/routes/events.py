@@ -95,9 +95,9 @@ async def session_events(call: Call, send: Send) -> None:
 
 async def _snapshot(call: Call, session: Session) -> tuple[bytes, int]:
     """The snapshot as a frame, and the offset it stands at: the stream goes on from there."""
-    view, offset = await call.daemon.node.view_at(call.session_id)
-    data = snapshot_of(call.session_id, view, session.epoch, offset, session.state.queue, call.query.shape)
-    return stream_frame("session_snapshot", data), offset
+    view, epoch = await call.daemon.node.newest(call.session_id)
+    data = snapshot_of(call.session_id, view, epoch, view.offset, session.state.queue, call.query.shape)
+    return stream_frame("session_snapshot", data), view.offset
 
 
 def _epoch(call: Call) -> Epoch | None:

@@ -119,7 +119,7 @@ async def list_requests(call: Call) -> Reply:
     state = (await call.daemon.node.session(call.session_id)).state
     if not state.permissions:
         return Reply(PermissionRequestList([]))
-    view = await call.daemon.node.view(call.session_id)
+    view, _ = await call.daemon.node.newest(call.session_id)
     shown = (permission_request_in(view, each, call.query.shape.version) for each in view.permissions.values())
     return Reply(PermissionRequestList([_shown(call.session_id, each) for each in shown]))
 

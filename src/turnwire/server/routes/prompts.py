@@ -12,10 +12,12 @@ import re
 from typing import Annotated, Any
 
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType, field
+from msgspec.structs import replace
 
 from turnwire.core.events import TurnCompleted, TurnFailed
 from turnwire.core.inputs import Cancel, Prompt, Settle, WhenBusy
 from turnwire.core.turn import TurnState
+from turnwire.core.view import View
 from turnwire.errors import (
     BadRequest,
     ContentRefused,
@@ -30,7 +32,7 @@ from turnwire.errors import (
     TurnwireError,
     UnknownClient,
 )
-from turnwire.ids import PromptId, RequestId
+from turnwire.ids import PromptId, RequestId, SessionId
 from turnwire.runtime import new_ids
 from turnwire.server.access.identity import Role
 from turnwire.server.bodies import BodyKind
@@ -263,7 +265,8 @@ async def settle(call: Call) -> Reply:
         await call.daemon.node.submit(call.session_id, settled)
     except PromptNotFound:
         # Asked again long after: the session's state only remembers its last turn, the log all of them.
-        if find_record(await call.daemon.node.view(call.session_id), body.prompt_id).ended_at is None:
+        record = await call.daemon.node.look(call.session_id, lambda view: find_record(view, body.prompt_id))
+        if record.ended_at is None:
             raise
     return Reply()
 
@@ -278,28 +281,34 @@ async def steer(call: Call) -> Reply:
 
 async def prompt_status(call: Call) -> Reply:
     query: PromptStatusQuery = call.query
-    view, offset = await call.daemon.node.view_at(call.session_id)
-    prompt_id = query.prompt_id or view.active or next(reversed(view.turns), None)
+    status, is_active = await call.daemon.node.look(
+        call.session_id, lambda view: _status(call.session_id, view, query.prompt_id)
+    )
+    if not is_active:
+        return Reply(status)
+    is_suspected, reasons = await _suspicion(call, status.prompt_id)
+    return Reply(replace(status, suspected_complete=is_suspected, reasons=reasons))
+
+
+def _status(session_id: SessionId, view: View, named: str | None) -> tuple[PromptStatus, bool]:
+    """Where a prompt stands, else the one that runs, else the last; and whether the agent works on it."""
+    prompt_id = named or view.active or next(reversed(view.turns), None)
     if prompt_id is None:
         raise PromptNotFound("the session has had no prompt yet")
     record = find_record(view, prompt_id)
-    is_suspected, reasons = await _suspicion(call, record.prompt_id) if view.active == prompt_id else (False, [])
     outcome = record.outcome
-    return Reply(
-        PromptStatus(
-            session_id=call.session_id,
-            prompt_id=record.prompt_id,
-            state=detail_state(record),
-            stop_reason=None if outcome is None else outcome.stop_reason,
-            error=None if outcome is None else outcome.error,
-            last_event_id=offset,
-            queued_at=queued_at(record),
-            started_at=record.started_at,
-            ended_at=record.ended_at,
-            suspected_complete=is_suspected,
-            reasons=reasons,
-        )
+    status = PromptStatus(
+        session_id=session_id,
+        prompt_id=record.prompt_id,
+        state=detail_state(record),
+        stop_reason=None if outcome is None else outcome.stop_reason,
+        error=None if outcome is None else outcome.error,
+        last_event_id=view.offset,
+        queued_at=queued_at(record),
+        started_at=record.started_at,
+        ended_at=record.ended_at,
     )
+    return status, view.active == prompt_id
 
 
 async def _suspicion(call: Call, prompt_id: PromptId) -> tuple[bool, list[str]]:

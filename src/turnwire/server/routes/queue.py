@@ -25,7 +25,7 @@ from turnwire.server.access.identity import Role
 from turnwire.server.bodies import BodyKind
 from turnwire.server.endpoint import Call, Endpoint, Reply
 from turnwire.server.routes.prompts import Content
-from turnwire.server.routes.turns import ACTS, READS, queued_at
+from turnwire.server.routes.turns import ACTS, READS, find_record, queued_at
 from turnwire.wire.jsonrpc import raw
 
 
@@ -95,8 +95,9 @@ async def show_queue(call: Call) -> Reply:
     prompts: list[QueuedPrompt] = []
     if state.queue:
         # Read after the state, the view knows every prompt of it.
-        view = await call.daemon.node.view(call.session_id)
-        prompts = [_queued(view, each, place) for place, each in enumerate(state.queue)]
+        prompts = await call.daemon.node.look(
+            call.session_id, lambda view: [_queued(view, each, place) for place, each in enumerate(state.queue)]
+        )
     return Reply(Queue(prompts=prompts, held=state.held is not None, held_reason=state.held))
 
 
@@ -131,7 +132,7 @@ async def change_prompt(call: Call) -> Reply:
     place, turn = _waiting((await node.session(call.session_id)).state, prompt_id) or before or (None, None)
     if turn is None:
         raise PromptNotFound("no prompt with this id waits in the session", prompt_id=prompt_id)
-    return Reply(_queued(await node.view(call.session_id), turn, place))
+    return Reply(await node.look(call.session_id, lambda view: _queued(view, turn, place)))
 
 
 async def remove_prompt(call: Call) -> Reply:
@@ -159,7 +160,7 @@ def _queued(view: View, turn: Turn, place: int | None) -> QueuedPrompt:
         prompt_id=turn.prompt_id,
         content=Raw(b"[]") if turn.content is UNSET else turn.content,
         text=view.user_text(turn.prompt_id) or "",
-        queued_at=queued_at(view.turns[turn.prompt_id]) or 0,
+        queued_at=queued_at(find_record(view, turn.prompt_id)) or 0,
         position=place,
         author=turn.author,
         originator_client_id=turn.client_id,
@@ -176,16 +177,19 @@ async def list_pending(call: Call) -> Reply:
     waiting = (*state.offered, *state.queue)
     if not running and not waiting:
         return Reply(PendingPrompts([]))
-    view = await call.daemon.node.view(call.session_id)
-    shown = [_pending(view, each, "running") for each in running]
-    return Reply(PendingPrompts(shown + [_pending(view, each, "queued") for each in waiting]))
+
+    def shown(view: View) -> PendingPrompts:
+        prompts = [_pending(view, each, "running") for each in running]
+        return PendingPrompts(prompts + [_pending(view, each, "queued") for each in waiting])
+
+    return Reply(await call.daemon.node.look(call.session_id, shown))
 
 
 def _pending(view: View, turn: Turn, state: Literal["queued", "running"]) -> PendingPrompt:
     return PendingPrompt(
         prompt_id=turn.prompt_id,
         text=view.user_text(turn.prompt_id) or "",
-        queued_at=queued_at(view.turns[turn.prompt_id]) or 0,
+        queued_at=queued_at(find_record(view, turn.prompt_id)) or 0,
         state=state,
         originator_client_id=turn.client_id,
     )

@@ -190,7 +190,6 @@ class Entered(NamedTuple):
     """A session as a client finds it."""
 
     opened: SessionOpened
-    view: View
     offset: int
 
 
@@ -290,8 +289,8 @@ async def enter(call: Call, session_id: SessionId, *, attached: bool) -> Entered
     """Attach the caller. Raises `SessionNotFound`, `SessionClosed`."""
     node = call.daemon.node
     client_id = await call.daemon.clients.attach(session_id, call.who)
-    epoch = (await node.head(session_id)).epoch
-    view, offset = await node.view_at(session_id)
+    view, epoch = await node.newest(session_id)
+    offset = view.offset
     opened = SessionOpened(
         session_id=session_id,
         workspace_cwd=view.session.cwd,
@@ -304,7 +303,7 @@ async def enter(call: Call, session_id: SessionId, *, attached: bool) -> Entered
         event_epoch=epoch,
         state=_agent_state(latest_in(view, call.query.shape.version)),
     )
-    return Entered(opened, view, offset)
+    return Entered(opened, offset)
 
 
 def _agent_state(latest: Latest) -> AgentState:
@@ -350,7 +349,7 @@ def checked_title(title: str | None) -> str | None:
 async def resume(call: Call) -> Reply:
     call.daemon.check_open()
     entered = await enter(call, call.session_id, attached=True)
-    return Reply(_members(entered.opened) | {"promptTerminals": _terminals(entered.view)})
+    return Reply(_members(entered.opened) | await _ends(call))
 
 
 async def load(call: Call) -> Reply:
@@ -359,7 +358,7 @@ async def load(call: Call) -> Reply:
     entered = await enter(call, call.session_id, attached=True)
     history = await replay(daemon.node, call.session_id, entered.offset, call.query.shape)
     told = {"compactedReplay": history.compacted, "liveJournal": history.journal}
-    return Reply(_members(entered.opened) | {"promptTerminals": _terminals(entered.view)} | told)
+    return Reply(_members(entered.opened) | await _ends(call) | told)
 
 
 async def fork(call: Call) -> Reply:
@@ -400,9 +399,15 @@ def _members(opened: SessionOpened) -> dict[str, Any]:
     return {names[name]: value for name, value in asdict(opened).items()}
 
 
+async def _ends(call: Call) -> dict[str, Any]:
+    return {"promptTerminals": await call.daemon.node.look(call.session_id, _terminals)}
+
+
 def _terminals(view: View) -> list[PromptTerminal]:
-    ended = [each for each in view.turns.values() if each.outcome is not None]
-    return [_terminal(each) for each in ended[-TERMINALS:]]
+    count = view.turn_count
+    # All that have not ended are in memory.
+    newest = view.turns_between(max(count - len(view.turns) - TERMINALS, 0), count)
+    return [_terminal(each) for each in newest if each.outcome is not None][-TERMINALS:]
 
 
 def _terminal(record: TurnRecord) -> PromptTerminal:
@@ -465,12 +470,12 @@ async def _page(call: Call, wanted: Wanted, size: int, cursor: str | None) -> Re
 async def show(call: Call) -> Reply:
     node, session_id = call.daemon.node, call.session_id
     queue = (await node.session(session_id)).state.queue
-    view, offset = await node.view_at(session_id)
-    epoch = (await node.head(session_id)).epoch
+    view, epoch = await node.newest(session_id)
+    offset = view.offset
+    snapshot = snapshot_of(session_id, view, epoch, offset, queue, call.query.shape)
     entry = await call.daemon.sessions.entry(session_id)
     shown = {each.encode_name: getattr(entry, each.name) for each in fields(entry)}
     known = {name: value for name, value in shown.items() if value is not None}
-    snapshot = snapshot_of(session_id, view, epoch, offset, queue, call.query.shape)
     # The entry was looked up later: the values of the snapshot are of this event.
     return Reply(snapshot | known | {"lastEventId": offset, "eventEpoch": epoch})
 

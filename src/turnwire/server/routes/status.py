@@ -1,12 +1,12 @@
 """How a session is doing: who is there, whether a turn runs, what it waits for, and how the last one failed.
 
-It is cheap to ask for: the transcript is folded only when there is a permission request, a failure or background
-work to tell of.
+It is cheap to ask for: the view is looked at only when there is a permission request, a failure or background work
+to tell of.
 """
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from msgspec import UNSET, Raw, Struct, UnsetType, json
 
@@ -76,13 +76,31 @@ class SessionStatus(Struct, frozen=True, kw_only=True, rename="camel", omit_defa
     """The child sessions that are at work, or wait for users."""
 
 
+class _Told(NamedTuple):
+    """What the view says of it."""
+
+    interactions: list[PendingInteraction]
+    error: LastTurnError | None
+    background: list[BackgroundWork]
+
+
 async def show(call: Call) -> Reply:
     daemon, session_id = call.daemon, call.session_id
     state = (await daemon.node.session(session_id)).state
     entry = await daemon.sessions.entry(session_id)
     has_error = state.last is not None and state.last.stop_reason is None
     work = daemon.node.still_running(state)
-    view = await daemon.node.view(session_id) if has_error or state.permissions or work else View()
+    last = None if state.last is None else state.last.prompt_id
+    told = _Told([], None, [])
+    if has_error or state.permissions or work:
+        told = await daemon.node.look(
+            session_id,
+            lambda view: _Told(
+                [_interaction(permission_request_in(view, each, 1)) for each in view.permissions.values()],
+                _error(view, last),
+                shown(view, state.agent_version, work),
+            ),
+        )
     return Reply(
         SessionStatus(
             session_id=session_id,
@@ -91,14 +109,12 @@ async def show(call: Call) -> Reply:
             client_count=entry.client_count,
             has_active_prompt=entry.has_active_prompt,
             is_waiting_for_permission=bool(state.permissions),
-            pending_interactions=[
-                _interaction(permission_request_in(view, each, 1)) for each in view.permissions.values()
-            ],
+            pending_interactions=told.interactions,
             has_turn_error=has_error,
-            turn_error=_error(view, None if state.last is None else state.last.prompt_id),
+            turn_error=told.error,
             created_at=entry.created_at,
             updated_at=entry.updated_at,
-            background=shown(view, state.agent_version, work),
+            background=told.background,
             queue_held=state.held,
             attended=daemon.clients.attended(session_id),
             running_children=list(state.running_children),
@@ -107,7 +123,7 @@ async def show(call: Call) -> Reply:
 
 
 def _error(view: View, prompt_id: PromptId | None) -> LastTurnError | None:
-    record = view.turns.get(prompt_id) if prompt_id is not None else None
+    record = view.turn(prompt_id) if prompt_id is not None else None
     if record is None or record.outcome is None or record.outcome.error is None:
         return None
     error = record.outcome.error

@@ -19,7 +19,6 @@ from msgspec.structs import asdict
 from starlette.types import Send
 
 from turnwire.core.envelope import Form
-from turnwire.core.evolve import FINAL_TOOL_STATUS
 from turnwire.core.state import AT_WORK, Phase
 from turnwire.core.translate.views import items_in, latest_in
 from turnwire.core.view import (
@@ -34,7 +33,7 @@ from turnwire.core.view import (
     View,
     terminal_ids,
 )
-from turnwire.core.view.transcript import Speaker
+from turnwire.core.view.transcript import Speaker, is_unfinished
 from turnwire.errors import PositionLost
 from turnwire.ids import ChildId, ClientId, Epoch, SessionId
 from turnwire.runtime.evidence import Explanation
@@ -52,7 +51,7 @@ PageSize = Annotated[int, Meta(ge=1, le=LARGEST_PAGE, description="the newest it
 
 
 class TranscriptQuery(ShapeQuery, frozen=True):
-    """All of it, or a page."""
+    """All of it, or a page; of one that is longer than a page may be, the newest."""
 
     limit: PageSize | None = None
     before: Place | None = None
@@ -116,9 +115,14 @@ class SessionExplanation(Explanation, frozen=True, kw_only=True, rename="camel",
 
 
 async def show(call: Call) -> Reply:
-    view, epoch = await call.daemon.node.newest(call.session_id)
+    session_id, query, page_bytes = call.session_id, call.query, call.daemon.limits.page_bytes
+    epoch = (await call.daemon.node.head(session_id)).epoch
     # The view is shared: nothing waits from here until the reply is encoded.
-    return Reply(transcript_of(call.session_id, view, epoch, call.query, call.daemon.limits.page_bytes))
+    return Reply(
+        await call.daemon.node.look(
+            session_id, lambda view: transcript_of(session_id, view, epoch, query, page_bytes)
+        )
+    )
 
 
 def transcript_of(
@@ -161,18 +165,19 @@ class Page(NamedTuple):
 
 def page_of(view: View, query: TranscriptQuery, page_bytes: int) -> Page:
     """The part of a transcript that is asked for; fewer items than wanted if they are large."""
-    items, version = view.items, query.shape.version
-    if query.limit is None and query.before is None:
+    transcript, version = view.transcript, query.shape.version
+    count = transcript.count
+    if query.limit is None and query.before is None and count <= LARGEST_PAGE:
         return Page(0, items_in(view, version), view.terminals, is_whole=True, is_newest=True)
-    end = len(items) if query.before is None else min(query.before, len(items))
+    end = count if query.before is None else min(query.before, count)
     first, size = end, 0
     for place in range(end - 1, max(end - (query.limit or LARGEST_PAGE), 0) - 1, -1):
-        size += len(json.encode(items[place]))
+        size += len(json.encode(transcript.at(place)))
         if size > page_bytes and first < end:
             break
         first = place
-    is_newest = end == len(items)
-    calls = [each for each in items[first:end] if isinstance(each, ToolCall)]
+    is_newest = end == count
+    calls = [each for each in transcript.span(first, end) if isinstance(each, ToolCall)]
     named = {terminal_id for each in calls for terminal_id in terminal_ids(each)}
     terminals = {
         name: each
@@ -183,12 +188,15 @@ def page_of(view: View, query: TranscriptQuery, page_bytes: int) -> Page:
 
 
 def _turns(view: View, page: Page) -> list[TurnRecord]:
-    named = {turn for each in page.items for turn in (each.prompt_id, each.after)}
-    return [
-        each
-        for each in view.turns.values()
-        if page.is_whole or each.prompt_id in named or (page.is_newest and each.outcome is None)
+    if page.is_whole:
+        return view.turns_between(0, view.turn_count)
+    named = {turn for each in page.items for turn in (each.prompt_id, each.after) if turn is not None}
+    # Those that are put away are older than all others.
+    older = sorted(place for turn in named - view.turns.keys() if (place := view.place_of_turn(turn)) is not None)
+    newer = [
+        each for each in view.turns.values() if each.prompt_id in named or (page.is_newest and each.outcome is None)
     ]
+    return [*map(view.past.at, older), *newer]
 
 
 def _children(view: View, page: Page) -> list[ChildRecord]:
@@ -204,12 +212,15 @@ def earlier_of(view: View, page: Page, children: Sequence[ChildRecord] = ()) -> 
     """What is not on the newest page and may still change."""
     if not page.is_newest or page.is_whole:
         return None
-    life, shown = view.transcript.speaker.life, {each.child_id for each in children}
-    before = [each for each in view.items[: page.first] if each.life == life]
-    calls = [each for each in before if isinstance(each, ToolCall)]
+    transcript, shown = view.transcript, {each.child_id for each in children}
+    life, start = transcript.speaker.life, transcript.past.end
+    old = [each for each in transcript.still_unfinished() if each.place < page.first]
+    newer = [each for each in transcript.span(start, page.first) if each.life == life and is_unfinished(each)]
     return Earlier(
-        [each.tool_call_id for each in calls if each.status not in FINAL_TOOL_STATUS],
-        [each.compaction_id for each in before if isinstance(each, Compaction) and each.status == "in_progress"],
+        [each.id for each in old if each.is_call]
+        + [each.tool_call_id for each in newer if isinstance(each, ToolCall)],
+        [each.id for each in old if not each.is_call]
+        + [each.compaction_id for each in newer if isinstance(each, Compaction)],
         [each for each in view.children if each not in shown],
     )
 
@@ -258,7 +269,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         method="GET",
         path="/session/{session_id}/transcript",
         act=show,
-        summary="What was said and done, folded from the log: all of it, or a page",
+        summary="What was said and done, folded from the log: all of it up to 1,000 items, or a page",
         role=Role.OBSERVER,
         query=TranscriptQuery,
         gives=Transcript,

@@ -6,7 +6,7 @@ prompts answer with the same shapes.
 
 from __future__ import annotations
 
-from itertools import islice
+from functools import partial
 from typing import Annotated, Literal, TypeAlias
 
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType
@@ -34,6 +34,9 @@ READS: tuple[type[TurnwireError], ...] = (SessionNotFound, LogUnavailable)
 """What every route that reads a session may be refused with."""
 ACTS: tuple[type[TurnwireError], ...] = (*READS, SessionClosed, UnknownClient, LimitExceeded, LogFull)
 """What every route that acts on a session may be refused with."""
+
+AT_ONCE = 10
+"""Turns whose words are put together before others get their turn: those of many are on many pages, and long."""
 
 CompatState: TypeAlias = Literal["idle", "queued", "running", "completed", "cancelled", "error"]
 DetailState: TypeAlias = Literal[
@@ -126,10 +129,14 @@ class TurnStatus(TurnTimes, frozen=True, kw_only=True, rename="camel", omit_defa
 
 def find_record(view: View, prompt_id: str) -> TurnRecord:
     """Raises `PromptNotFound`."""
-    record = view.turns.get(PromptId(prompt_id))
+    record = view.turn(PromptId(prompt_id))
     if record is None:
-        raise PromptNotFound("the session has no prompt with this id; GET …/turns lists them all")
+        raise no_such_prompt()
     return record
+
+
+def no_such_prompt() -> PromptNotFound:
+    return PromptNotFound("the session has no prompt with this id; GET …/turns lists them all")
 
 
 def detail_state(record: TurnRecord) -> DetailState:
@@ -194,35 +201,50 @@ class TurnList(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=
 
 async def list_turns(call: Call) -> Reply:
     query: TurnsQuery = call.query
-    view = await call.daemon.node.view(call.session_id)
+    node, session_id = call.daemon.node, call.session_id
+    records, is_last = await node.look(session_id, lambda view: _page(view, query))
+    turns: list[TurnStatus] = []
+    for start in range(0, len(records), AT_ONCE):
+        few = [each.prompt_id for each in records[start : start + AT_ONCE]]
+        turns += await node.look(session_id, lambda view, few=few: [_shown(session_id, each, view) for each in few])
+    return Reply(TurnList(turns=turns, next_cursor=None if is_last else records[-1].prompt_id))
+
+
+def _page(view: View, query: TurnsQuery) -> tuple[list[TurnRecord], bool]:
+    """The turns that are asked for, and whether they are the last."""
     start = 0
     if query.after is not None:
-        start = list(view.turns).index(find_record(view, query.after).prompt_id) + 1
-    records = list(islice(view.turns.values(), start, start + query.limit))
-    is_last = start + len(records) >= len(view.turns)
-    turns = [turn_status(call.session_id, view, each) for each in records]
-    return Reply(TurnList(turns=turns, next_cursor=None if is_last else records[-1].prompt_id))
+        place = view.place_of_turn(PromptId(query.after))
+        if place is None:
+            raise no_such_prompt()
+        start = place + 1
+    records = view.turns_between(start, start + query.limit)
+    return records, start + len(records) >= view.turn_count
+
+
+def _shown(session_id: SessionId, prompt_id: str, view: View) -> TurnStatus:
+    return turn_status(session_id, view, find_record(view, prompt_id))
 
 
 async def current_turn(call: Call) -> Reply:
     state = (await call.daemon.node.session(call.session_id)).state
     if state.turn is None and not state.queue:
         return Reply(idle_status(call.session_id))
-    view = await call.daemon.node.view(call.session_id)
-    record = _current(view, state.queue[0].prompt_id if state.queue else None)
-    return Reply(idle_status(call.session_id) if record is None else turn_status(call.session_id, view, record))
+    first = state.queue[0].prompt_id if state.queue else None
+    return Reply(await call.daemon.node.look(call.session_id, partial(_current, call.session_id, first)))
 
 
-def _current(view: View, first: PromptId | None) -> TurnRecord | None:
+def _current(session_id: SessionId, first: PromptId | None, view: View) -> TurnStatus:
     """The turn that runs, else the one that is next; the view may know that this one has ended since."""
     record = view.turns.get(view.active or first or PromptId(""))
-    return None if record is None or record.state is TurnState.ENDED else record
+    if record is None or record.state is TurnState.ENDED:
+        return idle_status(session_id)
+    return turn_status(session_id, view, record)
 
 
 async def one_turn(call: Call) -> Reply:
-    view = await call.daemon.node.view(call.session_id)
-    record = find_record(view, call.request.path_params["prompt_id"])
-    return Reply(turn_status(call.session_id, view, record))
+    prompt_id = call.request.path_params["prompt_id"]
+    return Reply(await call.daemon.node.look(call.session_id, partial(_shown, call.session_id, prompt_id)))
 
 
 ENDPOINTS: tuple[Endpoint, ...] = (

@@ -33,18 +33,20 @@ from turnwire.core.view import (
     ToolCall,
     Unknown,
     View,
-    decode_view,
 )
 from turnwire.ids import ChildId, Epoch, SessionId
 from turnwire.limits import Limits
 from turnwire.log.base import EventLog, Position
-from turnwire.runtime.folds import VIEW
+from turnwire.runtime.folds import stored_view
 from turnwire.runtime.node import Node
 from turnwire.server.streams.shaped import ShapedLog, shaped_ring
 from turnwire.wire.jsonrpc import raw
 
 JOURNAL_EVENTS = 2000
 """Events that are told one by one; a client that wants all of them reads the stream from the start."""
+
+FOLDED_EVENTS = 10_000
+"""Of a log that is not longer than this the journal is as long as it may be."""
 
 _CHUNKS = {
     MessageRole.USER: "user_message_chunk",
@@ -131,15 +133,10 @@ async def replay(node: Node, session_id: SessionId, upto: int, shape: Shape) -> 
     """The history up to an offset. Raises `SessionNotFound`, `PositionLost` if it is trimmed meanwhile."""
     log, limits = node.log, node.limits
     head = await log.head(session_id)
-    kept = await log.load_snapshot(session_id, VIEW)
-    view, folded = View(), 0
-    cut = max(upto - JOURNAL_EVENTS, 0)
-    if kept is not None and (kept.offset <= cut or head.first > 1):
-        known = decode_view(kept.body, kept.version)
-        if known is not None:
-            view, folded = known, kept.offset
-            view.offset = folded
-    # Of a trimmed log only the kept view knows the beginning, so the journal cannot reach behind it.
+    view = await stored_view(log, session_id) if head.first > 1 or upto > FOLDED_EVENTS else None
+    view = view if view is not None and view.offset <= upto else View()
+    folded, cut = view.offset, max(upto - JOURNAL_EVENTS, 0)
+    # Of a long log nobody folds all, and of a trimmed one nobody can: the journal does not reach behind the view.
     cut = max(cut, folded)
     shaped = shaped_ring(node, await node.tail(session_id), session_id, shape).log
     journal, cut = await _journal(shaped, cut, upto)

@@ -33,12 +33,11 @@ from turnwire.core.envelope import Form
 from turnwire.core.parties import Parties, Prompter
 from turnwire.core.shape import Shape, ShapeFold
 from turnwire.core.translate.sessions import current_offers
-from turnwire.core.view import decode_view
 from turnwire.errors import PositionLost
 from turnwire.ids import AgentSessionId, Epoch, SessionId
 from turnwire.limits import Limits
 from turnwire.log.base import EventLog, Position
-from turnwire.runtime.folds import VIEW
+from turnwire.runtime.folds import stored_view
 from turnwire.runtime.follow import Page, check_shown
 from turnwire.runtime.node import Node
 from turnwire.runtime.tail import Ring, Tail
@@ -113,8 +112,7 @@ class ShapedLog:
 
     async def _first(self, oldest: int) -> ShapeFold:
         """A fold at the start of the log. Of what was trimmed, the view that was kept of it knows the parties."""
-        snapshot = await self._log.load_snapshot(self.session_id, VIEW) if oldest else None
-        view = None if snapshot is None else decode_view(snapshot.body, snapshot.version)
+        view = await stored_view(self._log, self.session_id) if oldest else None
         if view is None:
             return ShapeFold(self.session_id, self.shape, oldest)
         prompters = {each.prompt_id: Prompter(each.author, each.client_id) for each in view.turns.values()}

@@ -2,8 +2,8 @@
 
 A timer of the loop is due every `EVERY_S`; how late it comes is what others have waited. Of a computation that
 holds the loop for a while it sees all but at most `EVERY_S`. It costs 50 calls a second, some microseconds each,
-and as many wake-ups of a daemon that rests. It looks at real time and not at the clock port: a stall is no part of
-the daemon's own time.
+and as many wake-ups of a daemon that rests. It looks at real time and not at the clock port: a stall is no part
+of the daemon's own time.
 """
 
 from __future__ import annotations
