@@ -28,8 +28,8 @@ from turnwire.core.effects import AnyEffect, AskAgent
 from turnwire.ids import SessionId
 from turnwire.limits import KiB, Limits
 from turnwire.log.sqlite import SqliteEventLog
-from turnwire.log.sqlite_wal import Durability, WalGate
-from turnwire.log.sqlite_writer import Transaction
+from turnwire.log.sqlite_jobs import Transaction
+from turnwire.log.sqlite_wal import Durability, WalFile, WalGate
 from turnwire.runtime.agent_driver import AgentDriver
 from turnwire.runtime.node import open_node
 from turnwire.runtime.tail import Tail
@@ -104,15 +104,21 @@ class FusedLog(SqliteEventLog):
 
 def wrap(fuse: Fuse) -> None:
     """Put the other points around the product, in this process only."""
-    flush, committed, publish, perform = Transaction.flush, WalGate.committed, Tail.publish, AgentDriver.perform
+    flush, committed, sync = Transaction.flush, WalGate.committed, WalFile.sync
+    publish, perform = Tail.publish, AgentDriver.perform
 
     def fused_flush(self: Transaction) -> None:
         flush(self)
         fuse.passes("flush")
 
-    def fused_committed(self: WalGate, *, synced: bool) -> None:
+    def fused_committed(self: WalGate) -> None:
         fuse.passes("commit")
-        committed(self, synced=synced)
+        committed(self)
+
+    def fused_sync(self: WalFile) -> None:
+        fuse.passes("sync")
+        sync(self)
+        fuse.passes("synced")
 
     def fused_publish(self: Tail, bodies: Sequence[bytes]) -> None:
         publish(self, bodies)
@@ -127,6 +133,7 @@ def wrap(fuse: Fuse) -> None:
 
     Transaction.flush = fused_flush
     WalGate.committed = fused_committed
+    WalFile.sync = fused_sync
     Tail.publish = fused_publish
     AgentDriver.perform = fused_perform
 

@@ -13,6 +13,8 @@ POINTS = {
     "hand": "while the log has them, after a few steps of the event loop",
     "flush": "they are written and not committed",
     "commit": "they are committed, and nobody has been told",
+    "sync": "they are committed, and about to be synced",
+    "synced": "they are synced, and nobody has been told",
     "stored": "the session knows it, and has shown nothing",
     "publish": "followers may see them, and nobody has been answered",
     "perform": "before an effect",

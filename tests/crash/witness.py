@@ -129,6 +129,23 @@ class SessionRecord:
         self.handed.add(prompt_id)
 
 
+def copied(path: Path) -> sqlite3.Connection:
+    """The file as it is now, on a copy: a look changes nothing for the next owner. Empty if there is none."""
+    copy = path.with_name(f"{path.name}.copy")
+    for suffix in ("", "-wal"):
+        source, target = Path(f"{path}{suffix}"), Path(f"{copy}{suffix}")
+        target.unlink(missing_ok=True)
+        if source.exists():
+            shutil.copyfile(source, target)
+    Path(f"{copy}-shm").unlink(missing_ok=True)
+    return sqlite3.connect(copy)
+
+
+def events_of(connection: sqlite3.Connection, key: int) -> list[tuple[int, bytes]]:
+    """A session's events, in the order of their offsets."""
+    return connection.execute("SELECT offset, body FROM events WHERE session = ? ORDER BY offset", [key]).fetchall()
+
+
 class Witness:
     """Everything ever seen of one log file."""
 
@@ -148,17 +165,8 @@ class Witness:
     # -- the file ------------------------------------------------------------------------------------------
 
     def look(self) -> list[str]:
-        """Read the file as it is now, on a copy: a look changes nothing for the next owner."""
-        copy = self.path.with_name(f"{self.path.name}.copy")
-        for suffix in ("", "-wal"):
-            source, target = Path(f"{self.path}{suffix}"), Path(f"{copy}{suffix}")
-            target.unlink(missing_ok=True)
-            if source.exists():
-                shutil.copyfile(source, target)
-        Path(f"{copy}-shm").unlink(missing_ok=True)
-        if not copy.exists():
-            return [f"G1 session {name} is gone" for name in self.sessions]
-        with closing(sqlite3.connect(copy)) as connection:
+        """Read the file as it is now."""
+        with closing(copied(self.path)) as connection:
             if not connection.execute("SELECT count(*) FROM sqlite_schema WHERE name = 'sessions'").fetchone()[0]:
                 return [f"G1 session {name} is gone" for name in self.sessions]
             return list(self._compare(connection))
@@ -170,10 +178,8 @@ class Witness:
             yield f"G1 session {name} is gone"
         for head in heads.values():
             record = self.sessions.setdefault(head.name, SessionRecord(head.name, head.epoch))
-            events = connection.execute(
-                "SELECT offset, body FROM events WHERE session = ? ORDER BY offset", [head.key]
-            )
-            yield from (f"{head.name}: {problem}" for problem in _read(record, head, events.fetchall()))
+            events = events_of(connection, head.key)
+            yield from (f"{head.name}: {problem}" for problem in _read(record, head, events))
 
     # -- what the dead process said --------------------------------------------------------------------------
 

@@ -1,8 +1,8 @@
 """The event log in one SQLite file: the engine for everything that must outlive the process.
 
 Takes and gives what `turnwire.log.base` says. One process owns a file; others may read it with any SQLite
-tool. Changes go to the writer's thread, reads to worker threads, checkpoints happen in a third; heads are
-answered from memory. Nothing here blocks the event loop.
+tool. Heads are answered from memory; small appends are committed on the event loop while the disk is quick, every
+other change, every sync and every checkpoint in threads of their own (`sqlite_writer`), reads in worker threads.
 
 Each read has a read-only connection of its own, and no transaction between two calls: a reader that stays would
 keep the write-ahead log from being used again.
@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
+import time
 from bisect import bisect_right, insort
 from collections.abc import Callable, Sequence
 from itertools import islice
@@ -27,18 +28,9 @@ from turnwire.limits import Limits
 from turnwire.log import rules
 from turnwire.log.base import Position, SessionHead, Snapshot, Stored
 from turnwire.log.sqlite_file import FIND_SESSION, FIND_SNAPSHOT, PAGE_OF_EVENTS, SqliteFile, log_error
-from turnwire.log.sqlite_wal import Checkpointer, Durability
-from turnwire.log.sqlite_writer import (
-    Append,
-    Changes,
-    Create,
-    Delete,
-    Look,
-    SaveSnapshot,
-    SqliteWriter,
-    Sweep,
-    Trim,
-)
+from turnwire.log.sqlite_jobs import Append, Create, Delete, Look, SaveSnapshot, Sweep, Trim
+from turnwire.log.sqlite_wal import Checkpointer, Durability, sync_file
+from turnwire.log.sqlite_writer import Changes, Lane, SqliteWriter
 
 _T = TypeVar("_T")
 
@@ -54,25 +46,35 @@ class LogStatistics(NamedTuple):
     commits: int
     """Transactions that changed the file since it was opened."""
     waiting: int
-    """Changes that are not yet committed."""
+    """Changes that are not yet committed, or not yet synced though they must be."""
+    lane: Lane
+    """Who commits."""
 
 
 class SqliteEventLog:
     """An `EventLog` in a SQLite file. Made by `open`, ended by `aclose` or as an async context."""
 
-    def __init__(self, file: SqliteFile, limits: Limits, durability: Durability, epochs: Callable[[], Epoch]):
+    def __init__(
+        self,
+        file: SqliteFile,
+        limits: Limits,
+        durability: Durability,
+        epochs: Callable[[], Epoch],
+        timer: Callable[[], float],
+    ) -> None:
         self._file = file
         self._epochs = epochs
         self._heads = {session_id: row.head for session_id, row in file.rows.items()}
         self._order = sorted(self._heads)
         self._reader = SqliteReader(file.connect_reader)
-        self._checkpointer = Checkpointer(file.checkpoints, file.wal_path, file.gate, limits.checkpoint_bytes)
+        self._checkpointer = Checkpointer(file.checkpoints, file.wal, file.gate, limits.checkpoint_bytes)
         self._writer = SqliteWriter(
             file,
             self._checkpointer,
             durability=durability,
             queue_limit=limits.append_queue,
             on_commit=self._moved,
+            timer=timer,
         )
         self._closing = anyio.Lock()
         self._is_closed = False
@@ -86,8 +88,12 @@ class SqliteEventLog:
         limits: Limits,
         durability: Durability,
         epochs: Callable[[], Epoch] = rules.random_epoch,
+        sync: Callable[[int], None] = sync_file,
+        timer: Callable[[], float] = time.monotonic,
     ) -> Self:
         """Own the file at `path`; it and its directories are made if they are not there.
+
+        `sync` is how the descriptor of the write-ahead log is synced, `timer` tells how long a commit took.
 
         Raises:
             ConfigError: no file can be there.
@@ -95,8 +101,8 @@ class SqliteEventLog:
             LogTooNew: a newer turnwire wrote it. It was not touched.
             LogCorrupt: it is damaged or something else. It was not touched.
         """
-        file = await to_thread.run_sync(SqliteFile.open, Path(path), limits)
-        return cls(file, limits, durability, epochs)
+        file = await to_thread.run_sync(SqliteFile.open, Path(path), limits, sync)
+        return cls(file, limits, durability, epochs, timer)
 
     async def __aenter__(self) -> Self:
         return self
@@ -188,7 +194,7 @@ class SqliteEventLog:
 
     def statistics(self) -> LogStatistics:
         """For metrics and tests."""
-        return LogStatistics(len(self._heads), self._file.gate.commits, self._writer.waiting)
+        return LogStatistics(len(self._heads), self._file.gate.commits, self._writer.waiting, self._writer.lane)
 
     async def _sweep(self, session_id: SessionId) -> None:
         # What is left when this is cancelled goes with the next sweep or when the file is opened again.

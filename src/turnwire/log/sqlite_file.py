@@ -31,7 +31,7 @@ from __future__ import annotations
 import fcntl
 import os
 import sqlite3
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -42,7 +42,7 @@ from turnwire.errors import ConfigError, LogCorrupt, LogError, LogFull, LogLocke
 from turnwire.ids import Epoch, SessionId
 from turnwire.limits import Limits
 from turnwire.log.base import SessionHead
-from turnwire.log.sqlite_wal import PAUSE_S, WalGate
+from turnwire.log.sqlite_wal import PAUSE_S, WalFile, WalGate, sync_file
 
 _MAGIC = b"SQLite format 3\0"
 _SWEEP_EVENTS = 1000
@@ -192,6 +192,11 @@ def log_error(error: Exception) -> LogError:
     return ours
 
 
+def is_held(error: Exception) -> bool:
+    """Whether another program's lock was in the way; whoever may wait can try again."""
+    return _kind(error) == sqlite3.SQLITE_BUSY
+
+
 def may_be_one_jobs_fault(error: Exception) -> bool:
     """Whether the jobs of a failed group may fare better one by one.
 
@@ -220,19 +225,16 @@ class SqliteFile:
     lock: int
     """Descriptor of the owner's lock."""
     writes: sqlite3.Connection
-    """For the writer. Opened in one thread and used in another, never in two at a time."""
+    """For the writer. Opened in one thread and used in others, never in two at a time."""
     checkpoints: sqlite3.Connection
     """For the checkpointer, likewise."""
+    wal: WalFile
     rows: dict[SessionId, Row]
     busy_timeout_s: float
     gate: WalGate = field(default_factory=WalGate)
 
-    @property
-    def wal_path(self) -> str:
-        return f"{self.path}-wal"
-
     @classmethod
-    def open(cls, path: Path, limits: Limits) -> SqliteFile:
+    def open(cls, path: Path, limits: Limits, sync: Callable[[int], None] = sync_file) -> SqliteFile:
         """Raises `LogError` or `ConfigError`; then nothing is left open."""
         path = _make_directories(path)
         with ExitStack() as undo:
@@ -248,10 +250,11 @@ class SqliteFile:
                     pass
                 rows = _load(writes)
                 checkpoints = undo.enter_context(closing(_connect_checkpointer(path)))
-            except sqlite3.Error as error:
+                wal = WalFile(f"{path}-wal", sync)
+            except (sqlite3.Error, OSError) as error:
                 raise log_error(error) from error
             undo.pop_all()
-        return cls(path, lock, writes, checkpoints, rows, limits.busy_timeout_s)
+        return cls(path, lock, writes, checkpoints, wal, rows, limits.busy_timeout_s)
 
     def connect_reader(self) -> sqlite3.Connection:
         """A connection that cannot write."""
@@ -259,6 +262,7 @@ class SqliteFile:
 
     def release(self) -> None:
         """Let another owner in."""
+        self.wal.close()
         os.close(self.lock)
 
 
@@ -367,9 +371,9 @@ def _connect_writer(path: Path, limits: Limits) -> sqlite3.Connection:
         if mode != "wal":
             raise LogUnavailable("the event log needs a write-ahead log; put it on a local disk")
         connection.execute("PRAGMA wal_autocheckpoint = 0")
-        # The checkpointer reads the length of the content from the length of the file.
         connection.execute(f"PRAGMA journal_size_limit = {limits.checkpoint_bytes}")
-        connection.execute("PRAGMA synchronous = FULL")
+        # Only the header of a WAL that starts again is synced by SQLite; the rest is `WalFile.sync`.
+        connection.execute("PRAGMA synchronous = NORMAL")
         _fold_leftovers(connection)
     except BaseException:
         connection.close()

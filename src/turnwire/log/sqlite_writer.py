@@ -1,11 +1,29 @@
-"""The one thread that changes the file: it takes everything that waits and commits it as one transaction.
+"""Who changes the file: the event loop itself while the disk is quick, else a thread; and who syncs it, the thread.
 
-Takes jobs from the event loop; gives each its result, or the error that stopped it, back on the loop. Never
-reports a job done before its commit returned, never lets one refused job fail another, and never keeps a lone
-job waiting for company: the group is what has gathered while the last commit ran.
+Takes jobs on the event loop; gives each its result, or the error that stopped it. Never reports a job done before
+its commit returned, and a durable one not before it is synced; never lets one refused job fail another; never keeps
+a lone job waiting for company.
 
-The loop hears of a group in one call. In that call the heads change first and the waiting callers wake
-second, so nobody on the loop sees an acknowledged append without its head.
+Theory of operation
+-------------------
+A commit that is not synced is some dozen microseconds of work, less than a trip through a thread. So the loop does
+it (`Lane.INLINE`), and only syncs are the thread's: a sync covers every commit before it, so those that gather
+while one runs share the next. Whatever could hold the loop up is handed to the thread instead: large appends,
+changes that are no appends, the commit after a checkpoint (`sqlite_wal`, W2), one for which the checkpointer or a
+foreign program would have to be waited for, and everything for a while after a commit that was slow. The thread
+takes all that waits and commits it as one transaction, then syncs it if one of them asks for that.
+
+The connection, and what is known of its commits (`_rows`), is used by the loop in `Lane.INLINE` and by the thread
+in the other lanes, and changes hands by the queue towards the thread and by the outcome of the last job towards the
+loop.
+
+I1  Jobs are done in the order of the calls: while the thread has one, later ones queue behind it.
+I2  Who waits is answered in the order of the calls: before the thread commits, it syncs what the loop committed.
+I3  A head moves when all that is behind it is answered: an append to a session of which another waits for its sync
+    waits with it.
+I4  The heads change first and the waiting callers wake second, in one step of the loop, so nobody sees an
+    acknowledged append without its head.
+I5  After a failed sync nothing more is written or synced: a later sync that succeeds would prove nothing.
 """
 
 from __future__ import annotations
@@ -13,54 +31,105 @@ from __future__ import annotations
 import asyncio
 import logging
 import sqlite3
+import sys
 import threading
+import time
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing, suppress
-from dataclasses import dataclass
+from enum import Enum
 from queue import SimpleQueue
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from anyio import to_thread
 
-from turnwire.errors import LogUnavailable, TurnwireError
-from turnwire.ids import Epoch, SessionId
+from turnwire.errors import LogError, LogUnavailable, TurnwireError
+from turnwire.ids import SessionId
 from turnwire.log import rules
-from turnwire.log.base import SessionHead, Snapshot
-from turnwire.log.sqlite_file import (
-    ADD_EVENT,
-    ADD_EVENTS,
-    ADD_SESSION,
-    DELETE_SESSION,
-    DELETE_SNAPSHOTS,
-    EVENTS_AT_ONCE,
-    FORGET,
-    MOVE_SESSION,
-    SAVE_SNAPSHOT,
-    Row,
-    SqliteFile,
-    log_error,
-    may_be_one_jobs_fault,
-    sweep,
-)
-from turnwire.log.sqlite_wal import SYNC_OFF, Checkpointer, Durability, is_failed_sync, sync_for
+from turnwire.log.sqlite_file import Row, SqliteFile, is_held, log_error, may_be_one_jobs_fault
+from turnwire.log.sqlite_jobs import Job, Transaction
+from turnwire.log.sqlite_wal import Checkpointer, Durability, is_failed_sync
 
 _T = TypeVar("_T")
-T_co = TypeVar("T_co", covariant=True)
 _log = logging.getLogger(__name__)
 
 Changes = Mapping[SessionId, Row | None]
 """Sessions that a commit moved; `None` is a deleted one."""
 
+SLOW_S = 0.005
+"""A commit on the loop that took longer is the last one there for a while. A hundred times what one takes when
+nothing is wrong, and half of what anything may hold the loop."""
 
-class _Waiting(NamedTuple):
+REST_S, LONGEST_REST_S = 0.05, 2.0
+"""For how long the disk must have been quick before the loop commits again. It doubles when a commit is slow again
+within as long as the last rest was. So a machine that was busy for a moment costs a few trips through the thread,
+and a disk that stays slow holds the loop every two seconds at most."""
+
+_NUDGE_EVERY = 8
+"""So many commits of the loop are less than a checkpoint waits for; looking costs a tenth of a commit."""
+
+
+class Lane(Enum):
+    """Whose the connection is."""
+
+    INLINE = "the loop's; the thread only syncs"
+    THREAD = "the thread's, until it has done all that it was given"
+    SLOW = "the thread's, until the disk was quick for a while"
+
+
+class _Sign(Enum):
+    GIVEN = "the thread was given a job"
+    DONE = "the thread has done all its jobs"
+    SLOW = "a commit was slow"
+    QUICK = "the thread has no job, and the last slow commit is long ago"
+
+
+_NEXT = {
+    (Lane.INLINE, _Sign.GIVEN): Lane.THREAD,
+    (Lane.INLINE, _Sign.SLOW): Lane.SLOW,
+    (Lane.THREAD, _Sign.DONE): Lane.INLINE,
+    (Lane.THREAD, _Sign.SLOW): Lane.SLOW,
+    (Lane.SLOW, _Sign.QUICK): Lane.INLINE,
+}
+"""What is not here leaves the lane as it is."""
+
+
+class _Given(NamedTuple):
+    """A job that the thread does."""
+
     job: Job[Any]
     future: asyncio.Future[Any]
 
 
-class _Outcome(NamedTuple):
+class _Unsynced(NamedTuple):
+    """A job that the loop has committed and that waits for a sync."""
+
+    number: int
+    session_id: SessionId
     future: asyncio.Future[Any]
     result: Any
+    changes: Changes
+
+
+class _Outcome(NamedTuple):
+    result: Any
     error: Exception | None
+
+
+class _Group(NamedTuple):
+    """Jobs that the thread has done."""
+
+    futures: Sequence[asyncio.Future[Any]]
+    outcomes: Sequence[_Outcome]
+    changes: Changes
+    is_slow: bool = False
+
+
+class _Call(Enum):
+    """What else the thread is told."""
+
+    SYNC = "there is something to sync"
+    END = "nothing more comes"
 
 
 class SqliteWriter:
@@ -74,18 +143,29 @@ class SqliteWriter:
         durability: Durability,
         queue_limit: int,
         on_commit: Callable[[Changes], None],
+        timer: Callable[[], float] = time.monotonic,
     ) -> None:
         self._connection = file.writes
         self._rows = dict(file.rows)
+        self._busy_timeout_s = self._set_timeout_s = file.busy_timeout_s
+        self._wal = file.wal
         self._gate = file.gate
         self._checkpointer = checkpointer
-        self._durability = durability
+        self._is_full = durability is Durability.FULL
         self._queue_limit = queue_limit
         self._on_commit = on_commit
-        self._sync = ""
+        self._timer = timer
         self._loop = asyncio.get_running_loop()
-        self._queue: SimpleQueue[_Waiting | None] = SimpleQueue()
+        self.lane = Lane.INLINE
+        self._rest_s = 0.0
+        self._quick_at = 0.0
+        self._queue: SimpleQueue[_Given | _Call] = SimpleQueue()
         self._submitted = self._delivered = 0
+        """Jobs that had to wait, and those of them that have an outcome."""
+        self._last_given = self._last_unsynced = 0
+        """Numbers of such jobs: the last that the thread was given, and the last that the loop committed."""
+        self._unsynced: deque[_Unsynced] = deque()
+        self._unsynced_sessions: dict[SessionId, int] = {}
         self._abandoned: dict[SessionId, int] = {}
         self._is_closing = False
         self._thread = threading.Thread(target=self._run, name="turnwire-log-writer", daemon=True)
@@ -100,21 +180,21 @@ class SqliteWriter:
         """Do a job in the order of the calls. When cancelled, the job may still be done (L6)."""
         if self._is_closing:
             raise rules.closed()
-        if self.waiting >= self._queue_limit:
-            raise LogUnavailable(
-                "the disk does not keep up with the event log; try again, or give it a faster disk",
-                waiting=self.waiting,
-            )
-        self._submitted += 1
-        number = self._submitted
-        future: asyncio.Future[_T] = self._loop.create_future()
-        self._queue.put(_Waiting(job, future))
-        try:
-            return await future
-        except asyncio.CancelledError:
-            # It may still be done, so until then nobody can say from memory where the session's head is.
-            self._abandoned[job.session_id] = number
-            raise
+        if self.lane is Lane.SLOW and self._delivered >= self._last_given and self._timer() >= self._quick_at:
+            self._step(_Sign.QUICK)
+        if self.lane is Lane.INLINE and job.is_small and self._enter():
+            try:
+                outcome, changes = self._commit_inline(job)
+            finally:
+                self._gate.leave()
+            if outcome is not None:
+                if outcome.error is not None:
+                    raise outcome.error
+                if not self._waits_for_sync(job):
+                    self._on_commit(changes)
+                    return outcome.result
+                return await self._synced(job, outcome.result, changes)
+        return await self._given(job)
 
     def is_unsure(self, session_id: SessionId) -> bool:
         """Whether a job that nobody waits for any more may still change this session."""
@@ -123,91 +203,150 @@ class SqliteWriter:
     async def aclose(self) -> None:
         """Finish the jobs that were accepted, then end the thread."""
         self._is_closing = True
-        self._queue.put(None)
+        self._queue.put(_Call.END)
         await to_thread.run_sync(self._thread.join)
 
-    def _deliver(self, outcomes: list[_Outcome], changes: Changes) -> None:
-        self._delivered += len(outcomes)
+    def _step(self, sign: _Sign) -> None:
+        if sign is _Sign.SLOW:
+            now = self._timer()
+            again = now < self._quick_at + self._rest_s
+            self._rest_s = min(2 * self._rest_s, LONGEST_REST_S) if again else REST_S
+            self._quick_at = now + self._rest_s
+        self.lane = _NEXT.get((self.lane, sign), self.lane)
+
+    # -- on the loop ---------------------------------------------------------------------------------------------
+
+    def _enter(self) -> bool:
+        """Whether a commit of the loop may begin; if so, the gate is held."""
+        if not self._gate.enter():
+            return False
+        if self._gate.may_restart or self._checkpointer.is_far_behind:
+            self._gate.leave()
+            return False
+        return True
+
+    def _commit_inline(self, job: Job[Any]) -> tuple[_Outcome | None, Changes]:
+        """What became of a job; nothing if the file is held by another, then nothing was done."""
+        transaction = Transaction(self._connection, self._rows)
+        started = self._timer()
+        try:
+            outcomes, _ = self._transact([job], transaction, timeout_s=0.0)
+        except Exception as error:  # noqa: BLE001  Whatever it is, it becomes an error of the log.
+            if is_held(error):
+                return None, {}
+            return _Outcome(None, self._failure(error)), {}
+        if self._timer() - started > SLOW_S:
+            self._step(_Sign.SLOW)
+        if self._gate.commits % _NUDGE_EVERY == 0:
+            self._checkpointer.nudge()
+        return outcomes[0], transaction.changes
+
+    def _waits_for_sync(self, job: Job[Any]) -> bool:
+        return job.durable or self._is_full or job.session_id in self._unsynced_sessions
+
+    async def _synced(self, job: Job[_T], result: _T, changes: Changes) -> _T:
+        number, future = self._number_and_future()
+        # If there were some already, the thread is at it, and `_deliver` wakes it for what came meanwhile.
+        is_first = not self._unsynced
+        self._unsynced.append(_Unsynced(number, job.session_id, future, result, changes))
+        self._unsynced_sessions[job.session_id] = self._last_unsynced = number
+        if is_first:
+            self._queue.put(_Call.SYNC)
+        return await self._outcome(job, number, future)
+
+    async def _given(self, job: Job[_T]) -> _T:
+        if self.waiting >= self._queue_limit:
+            raise LogUnavailable(
+                "the disk does not keep up with the event log; try again, or give it a faster disk",
+                waiting=self.waiting,
+            )
+        number, future = self._number_and_future()
+        self._last_given = number
+        self._step(_Sign.GIVEN)
+        self._queue.put(_Given(job, future))
+        return await self._outcome(job, number, future)
+
+    def _number_and_future(self) -> tuple[int, asyncio.Future[Any]]:
+        self._submitted += 1
+        return self._submitted, self._loop.create_future()
+
+    async def _outcome(self, job: Job[_T], number: int, future: asyncio.Future[_T]) -> _T:
+        try:
+            return await future
+        except asyncio.CancelledError:
+            # It may still be done, so until then nobody can say from memory where the session's head is.
+            self._abandoned[job.session_id] = number
+            raise
+
+    def _deliver_synced(self, upto: int, error: LogError | None) -> None:
+        """What the loop had committed, up to a number, is on the disk; or it never will be, and all of it
+        failed."""
+        covered: list[_Unsynced] = []
+        while self._unsynced and (error is not None or self._unsynced[0].number <= upto):
+            covered.append(self._unsynced.popleft())
+        if self._unsynced:
+            self._queue.put(_Call.SYNC)
+        self._delivered += len(covered)
+        for each in covered:
+            if self._unsynced_sessions[each.session_id] == each.number:
+                del self._unsynced_sessions[each.session_id]
+        if error is None:
+            for each in covered:
+                self._on_commit(each.changes)
+        for each in covered:
+            _answer(each.future, _Outcome(each.result, error))
+        self._forget_abandoned()
+
+    def _deliver(self, group: _Group) -> None:
+        self._delivered += len(group.futures)
+        if group.is_slow:
+            self._step(_Sign.SLOW)
+        if self._delivered >= self._last_given:
+            self._step(_Sign.DONE)
+        self._on_commit(group.changes)
+        for future, outcome in zip(group.futures, group.outcomes, strict=True):
+            _answer(future, outcome)
+        self._forget_abandoned()
+
+    def _forget_abandoned(self) -> None:
         if not self.waiting:
             self._abandoned.clear()
-        self._on_commit(changes)
-        for future, result, error in outcomes:
-            if future.done():
-                continue
-            if error is None:
-                future.set_result(result)
-            else:
-                future.set_exception(error)
 
-    # What follows runs in the thread.
+    # -- wherever the connection is used -------------------------------------------------------------------------
 
-    def _run(self) -> None:
-        is_open = True
-        with closing(self._connection):
-            while is_open:
-                group = self._gather()
-                is_open = group[-1] is not None
-                jobs = [waiting for waiting in group if waiting is not None]
-                if jobs:
-                    self._commit(jobs)
-
-    def _gather(self) -> list[_Waiting | None]:
-        group = [self._queue.get()]
-        # Nobody else takes from the queue, so what is counted is there; and it is bounded by `run`.
-        group.extend(self._queue.get() for _ in range(self._queue.qsize()))
-        return group
-
-    def _commit(self, group: list[_Waiting]) -> None:
-        transaction = Transaction(self._connection, self._rows)
+    def _transact(
+        self, jobs: Sequence[Job[Any]], transaction: Transaction, *, timeout_s: float
+    ) -> tuple[list[_Outcome], float]:
+        """The outcomes of jobs that are committed together, and how long COMMIT took. Called inside the gate."""
+        self._gate.check_syncs()
+        connection = self._connection
+        if timeout_s != self._set_timeout_s:
+            connection.execute(f"PRAGMA busy_timeout = {timeout_s * 1000:.0f}")
+            self._set_timeout_s = timeout_s
+        before = connection.total_changes
+        connection.execute("BEGIN IMMEDIATE")
         try:
-            with self._gate.transaction():
-                outcomes = self._transact(group, transaction)
-        except Exception as error:  # noqa: BLE001  Nothing may leave the thread: whatever it is, callers must hear of it.
-            self._fail(group, error)
-            return
+            outcomes = [_apply(job, transaction) for job in jobs]
+            transaction.flush()
+            started = self._timer()
+            connection.execute("COMMIT")
+            seconds = self._timer() - started
+        except BaseException:
+            # SQLite ends the transaction itself on some errors. If a rollback fails, the next BEGIN says so.
+            with suppress(sqlite3.Error):
+                connection.rollback()
+            raise
+        if connection.total_changes != before:
+            self._gate.committed()
         for session_id, row in transaction.changes.items():
             if row is None:
                 self._rows.pop(session_id, None)
             else:
                 self._rows[session_id] = row
-        self._send(outcomes, transaction.changes)
-        self._checkpointer.nudge()
+        return outcomes, seconds
 
-    def _transact(self, group: list[_Waiting], transaction: Transaction) -> list[_Outcome]:
-        self._gate.check_syncs()
-        durable = any(waiting.job.durable for waiting in group)
-        sync = sync_for(self._durability, durable=durable, may_restart=self._gate.may_restart)
-        if sync != self._sync:
-            # Only legal between transactions; holds from the next one on.
-            self._connection.execute(f"PRAGMA synchronous = {sync}")
-            self._sync = sync
-        before = self._connection.total_changes
-        self._connection.execute("BEGIN IMMEDIATE")
-        try:
-            outcomes = [self._apply(waiting, transaction) for waiting in group]
-            transaction.flush()
-            self._connection.execute("COMMIT")
-        except BaseException:
-            # SQLite ends the transaction itself on some errors. If a rollback fails, the next BEGIN says so.
-            with suppress(sqlite3.Error):
-                self._connection.rollback()
-            raise
-        if self._connection.total_changes != before:
-            self._gate.committed(synced=sync != SYNC_OFF)
-        return outcomes
-
-    def _apply(self, waiting: _Waiting, transaction: Transaction) -> _Outcome:
-        try:
-            return _Outcome(waiting.future, waiting.job.apply(transaction), None)
-        except TurnwireError as refusal:
-            return _Outcome(waiting.future, None, refusal)
-
-    def _fail(self, group: list[_Waiting], error: Exception) -> None:
-        if len(group) > 1 and may_be_one_jobs_fault(error):
-            # Whose fault it was shows when each is committed alone, and the others are stored.
-            for waiting in group:
-                self._commit([waiting])
-            return
+    def _failure(self, error: Exception) -> LogError:
+        """The error for those whose commit or sync failed."""
         if is_failed_sync(error):
             self._gate.sync_failed = True
         _log.error(
@@ -215,164 +354,90 @@ class SqliteWriter:
             exc_info=error,
             extra={"event": "append_failed", "sqlite_code": getattr(error, "sqlite_errorcode", None)},
         )
-        # A refusal within the group fails with it: what refused it may have been rolled back.
-        self._send([_Outcome(each.future, None, log_error(error)) for each in group], {})
+        return log_error(error)
 
-    def _send(self, outcomes: list[_Outcome], changes: Changes) -> None:
+    # -- in the thread -------------------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        synced = 0
+        is_open = True
+        with closing(self._connection):
+            while is_open:
+                given = [self._queue.get()]
+                # Nobody else takes from the queue, so what is counted is there; and it is bounded by `run`.
+                given.extend(self._queue.get() for _ in range(self._queue.qsize()))
+                is_open = _Call.END not in given
+                unsynced = self._last_unsynced
+                if unsynced > synced:
+                    self._sync_inline(unsynced)
+                    synced = unsynced
+                group = [each for each in given if isinstance(each, _Given)]
+                if group:
+                    self._commit(group)
+
+    def _sync_inline(self, upto: int) -> None:
+        """Sync what the loop has committed: all of it that was when this begins (I2)."""
+        error = None
+        try:
+            self._gate.check_syncs()
+            self._sync()
+        except Exception as failure:  # noqa: BLE001  Nothing may leave the thread: callers must hear of it.
+            error = self._failure(failure)
+        self._send(self._deliver_synced, upto, error)
+
+    def _sync(self) -> None:
+        try:
+            self._wal.sync()
+        except BaseException:
+            self._gate.sync_failed = True
+            raise
+
+    def _commit(self, group: list[_Given]) -> None:
+        transaction = Transaction(self._connection, self._rows)
+        jobs = [each.job for each in group]
+        try:
+            with self._gate.transaction():
+                # A header that is synced inside of a commit says nothing about other commits.
+                has_header = self._gate.may_restart
+                outcomes, seconds = self._transact(jobs, transaction, timeout_s=self._busy_timeout_s)
+            if self._is_full or any(job.durable for job in jobs):
+                self._sync()
+        except Exception as error:  # noqa: BLE001  Nothing may leave the thread: callers must hear of it.
+            self._fail(group, error)
+            return
+        # The thread also waits for its turn in the interpreter, which says nothing about the disk.
+        is_slow = not has_header and seconds > SLOW_S + sys.getswitchinterval()
+        self._send(self._deliver, _Group([each.future for each in group], outcomes, transaction.changes, is_slow))
+        self._checkpointer.nudge()
+        self._checkpointer.wait_if_far_behind()
+
+    def _fail(self, group: list[_Given], error: Exception) -> None:
+        if len(group) > 1 and may_be_one_jobs_fault(error) and not self._gate.sync_failed:
+            # Whose fault it was shows when each is committed alone, and the others are stored.
+            for each in group:
+                self._commit([each])
+            return
+        # A refusal within the group fails with it: what refused it may have been rolled back.
+        failed = [_Outcome(None, self._failure(error))] * len(group)
+        self._send(self._deliver, _Group([each.future for each in group], failed, {}))
+
+    def _send(self, deliver: Callable[..., None], *what: object) -> None:
         # A loop that is closed has nobody left who waits.
         with suppress(RuntimeError):
-            self._loop.call_soon_threadsafe(self._deliver, outcomes, changes)
+            self._loop.call_soon_threadsafe(deliver, *what)
 
 
-# -- the jobs: each change of the log inside a transaction that several share ----------------------------------
+def _apply(job: Job[Any], transaction: Transaction) -> _Outcome:
+    try:
+        return _Outcome(job.apply(transaction), None)
+    except TurnwireError as refusal:
+        return _Outcome(None, refusal)
 
 
-class Transaction:
-    """The sessions as they will be if this transaction commits."""
-
-    def __init__(self, connection: sqlite3.Connection, committed: Mapping[SessionId, Row]) -> None:
-        self.connection = connection
-        self._committed = committed
-        self.changes: dict[SessionId, Row | None] = {}
-        """What the commit changes; `None` is a deleted session."""
-
-    def find(self, session_id: SessionId) -> Row | None:
-        if session_id in self.changes:
-            return self.changes[session_id]
-        return self._committed.get(session_id)
-
-    def get(self, session_id: SessionId) -> Row:
-        row = self.find(session_id)
-        if row is None:
-            raise rules.not_found(session_id)
-        return row
-
-    def flush(self) -> None:
-        """Write the moved heads: once per session, however many appends moved it."""
-        moved = [
-            (row.head.first, row.head.head, row.head.unsettled, row.key)
-            for row in self.changes.values()
-            if row is not None
-        ]
-        self.connection.executemany(MOVE_SESSION, moved)
-
-
-class Job(Protocol[T_co]):
-    """One change: it checks the rules of the contract, then writes. `durable` asks for a synced commit."""
-
-    @property
-    def session_id(self) -> SessionId: ...
-    @property
-    def durable(self) -> bool: ...
-
-    def apply(self, transaction: Transaction) -> T_co:
-        """Do it, or raise before anything is written."""
-        ...
-
-
-@dataclass(frozen=True)
-class Create:
-    session_id: SessionId
-    epoch: Epoch
-    durable: bool = False
-
-    def apply(self, transaction: Transaction) -> SessionHead:
-        if transaction.find(self.session_id) is not None:
-            raise rules.exists(self.session_id)
-        key = transaction.connection.execute(ADD_SESSION, (self.session_id, self.epoch)).lastrowid
-        assert key is not None, "an INSERT gives a row id"
-        head = SessionHead(self.session_id, self.epoch, first=1, head=0, unsettled=False)
-        transaction.changes[self.session_id] = Row(key, head)
-        return head
-
-
-@dataclass(frozen=True)
-class Append:
-    session_id: SessionId
-    bodies: Sequence[bytes]
-    expected: int
-    unsettled: bool
-    durable: bool
-
-    def apply(self, transaction: Transaction) -> int:
-        key, current = transaction.get(self.session_id)
-        rules.check_append(current, self.expected)
-        bodies, connection = self.bodies, transaction.connection
-        whole = len(bodies) - len(bodies) % EVENTS_AT_ONCE
-        for start in range(0, whole, EVENTS_AT_ONCE):
-            first = self.expected + 1 + start
-            connection.execute(ADD_EVENTS, (key, first, *bodies[start : start + EVENTS_AT_ONCE]))
-        rest = [(key, offset, body) for offset, body in enumerate(bodies[whole:], self.expected + 1 + whole)]
-        connection.executemany(ADD_EVENT, rest)
-        head = self.expected + len(bodies)
-        moved = SessionHead(self.session_id, current.epoch, current.first, head, self.unsettled)
-        transaction.changes[self.session_id] = Row(key, moved)
-        return head
-
-
-@dataclass(frozen=True)
-class Look:
-    """Nothing but the head, after everything that was asked before."""
-
-    session_id: SessionId
-    durable: bool = False
-
-    def apply(self, transaction: Transaction) -> SessionHead:
-        return transaction.get(self.session_id).head
-
-
-@dataclass(frozen=True)
-class SaveSnapshot:
-    session_id: SessionId
-    snapshot: Snapshot
-    durable: bool = False
-
-    def apply(self, transaction: Transaction) -> None:
-        key, current = transaction.get(self.session_id)
-        rules.check_snapshot(current, self.snapshot)
-        transaction.connection.execute(SAVE_SNAPSHOT, (key, *self.snapshot))
-
-
-@dataclass(frozen=True)
-class Trim:
-    """Takes events out of the log; `Sweep` removes them."""
-
-    session_id: SessionId
-    upto: int
-    durable: bool = False
-
-    def apply(self, transaction: Transaction) -> int:
-        key, current = transaction.get(self.session_id)
-        first = max(current.first, min(self.upto, current.head) + 1)
-        if first > current.first:
-            transaction.connection.execute(FORGET, (key, first - 1))
-            transaction.changes[self.session_id] = Row(key, current._replace(first=first))
-        return first
-
-
-@dataclass(frozen=True)
-class Delete:
-    """Takes a session out of the log; `Sweep` removes its events."""
-
-    session_id: SessionId
-    durable: bool = True
-    """Who deletes a session wants it gone, also after a power cut."""
-
-    def apply(self, transaction: Transaction) -> None:
-        key, current = transaction.get(self.session_id)
-        transaction.connection.execute(FORGET, (key, current.head))
-        transaction.connection.execute(DELETE_SNAPSHOTS, (key,))
-        transaction.connection.execute(DELETE_SESSION, (key,))
-        transaction.changes[self.session_id] = None
-
-
-@dataclass(frozen=True)
-class Sweep:
-    """Removes some forgotten events, so few that the appends of other sessions hardly wait."""
-
-    session_id: SessionId
-    durable: bool = False
-
-    def apply(self, transaction: Transaction) -> bool:
-        """Whether there may be more."""
-        return sweep(transaction.connection)
+def _answer(future: asyncio.Future[Any], outcome: _Outcome) -> None:
+    if future.done():
+        return
+    if outcome.error is None:
+        future.set_result(outcome.result)
+    else:
+        future.set_exception(outcome.error)

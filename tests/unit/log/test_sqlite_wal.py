@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import logging
+import os
+import resource
+import shutil
 import sqlite3
 from contextlib import closing, suppress
 from pathlib import Path
@@ -12,9 +15,9 @@ import pytest
 
 from turnwire.errors import LogUnavailable
 from turnwire.ids import SessionId
-from turnwire.limits import KiB, Limits
+from turnwire.limits import KiB, Limits, MiB
 from turnwire.log import Durability, Position, SqliteEventLog
-from turnwire.log.sqlite_wal import WalGate
+from turnwire.log.sqlite_wal import WalFile, WalGate
 from turnwire.testing.faults import WAIT_S, SqliteFaults
 
 pytestmark = pytest.mark.anyio
@@ -40,31 +43,42 @@ async def append(log: SqliteEventLog, head: int) -> int:
 def test_a_checkpoint_waits_for_a_commit_after_a_complete_one() -> None:
     gate = WalGate()
     assert not gate.begin()
-    gate.committed(synced=True)
+    gate.committed()
     assert gate.begin()
     gate.end(complete=False)
     assert gate.begin()
     gate.end(complete=True)
     assert not gate.begin()
-    gate.committed(synced=True)
+    gate.committed()
     assert gate.begin()
 
 
-def test_a_commit_may_restart_until_one_was_synced_after_the_last_checkpoint() -> None:
+def test_the_commit_after_a_checkpoint_may_restart_the_wal() -> None:
     gate = WalGate()
     assert gate.may_restart
-    gate.committed(synced=False)
-    assert gate.may_restart
-    gate.committed(synced=True)
+    gate.committed()
     assert not gate.may_restart
-    gate.begin()
-    assert gate.may_restart
-    gate.committed(synced=True)
-    assert gate.may_restart, "the checkpoint may complete after this commit"
-    gate.end(complete=True)
-    assert gate.may_restart
-    gate.committed(synced=True)
-    assert not gate.may_restart
+    for complete in (False, True):
+        gate.begin()
+        gate.committed()
+        assert not gate.may_restart
+        gate.end(complete=complete)
+        assert gate.may_restart
+        gate.committed()
+        assert not gate.may_restart
+
+
+def test_the_loop_is_never_kept_waiting_at_the_gate() -> None:
+    gate = WalGate()
+    assert gate.enter()
+    assert not gate.enter()
+    gate.leave()
+    with gate.pause():
+        assert not gate.enter()
+    with gate.transaction():
+        assert not gate.enter()
+    assert gate.enter()
+    gate.leave()
 
 
 def test_a_failed_sync_refuses_all_that_follows() -> None:
@@ -158,3 +172,72 @@ async def test_a_checkpoint_whose_sync_failed_stops_the_log(
     async with await opened(tmp_path) as log:
         assert (await log.head(A)).head == head
         assert await append(log, head) == head + len(BATCH)
+
+
+# -- the file -------------------------------------------------------------------------------------------------
+
+
+def test_the_content_of_a_wal_is_measured_whatever_lies_behind_it(tmp_path: Path) -> None:
+    path, length = tmp_path / "any.db", 0
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute("PRAGMA wal_autocheckpoint = 0")
+        connection.execute("CREATE TABLE t (x)")
+        wal = WalFile(f"{path}-wal")
+        for number in range(40):
+            connection.execute("INSERT INTO t VALUES (?)", [b"x" * 3000])
+            length = Path(wal.path).stat().st_size
+            with Path(wal.path).open("ab") as file:
+                file.write(bytes(number * 1000))
+            assert wal.content_bytes() == length
+            assert wal.is_longer_than(length - 4120)
+            assert not wal.is_longer_than(length)
+            os.truncate(wal.path, length)
+        # A new round, in front of what is left of the old one.
+        assert connection.execute("PRAGMA wal_checkpoint(RESTART)").fetchone()[0] == 0
+        connection.execute("INSERT INTO t VALUES (1)")
+        assert 0 < wal.content_bytes() < length // 10
+        wal.close()
+
+
+def test_an_empty_wal_has_no_content(tmp_path: Path) -> None:
+    for content in (b"", bytes(100_000)):
+        (tmp_path / "wal").write_bytes(content)
+        wal = WalFile(str(tmp_path / "wal"))
+        assert wal.content_bytes() == 0
+        assert not wal.is_longer_than(0)
+        wal.close()
+
+
+async def test_the_wal_is_longer_than_its_content_and_read_without_that(tmp_path: Path) -> None:
+    path = tmp_path / "log.db"
+    async with await SqliteEventLog.open(path, limits=Limits(), durability=Durability.NORMAL) as log:
+        await log.create(A)
+        head = 0
+        with anyio.fail_after(WAIT_S):
+            while wal_bytes(tmp_path) < MiB:
+                head = await append(log, head)
+        wal = WalFile(f"{path}-wal")
+        assert wal.content_bytes() < wal_bytes(tmp_path)
+        wal.close()
+        head = await append(log, head)
+        copy = tmp_path / "copy.db"
+        for suffix in ("", "-wal"):
+            shutil.copyfile(f"{path}{suffix}", f"{copy}{suffix}")
+        async with await SqliteEventLog.open(copy, limits=Limits(), durability=Durability.NORMAL) as again:
+            assert (await again.head(A)).head == head
+
+
+async def test_without_room_for_zeros_appends_go_on(tmp_path: Path) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    async with await SqliteEventLog.open(tmp_path / "log.db", limits=Limits(), durability=Durability.NORMAL) as log:
+        await log.create(A)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (1500 * KiB, hard))
+        try:
+            head = 0
+            for _ in range(6):
+                head = await append(log, head)
+                await log.append(A, [], expected=head, unsettled=False, durable=True)
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+        assert (await log.head(A)).head == head

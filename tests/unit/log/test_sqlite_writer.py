@@ -18,6 +18,7 @@ from turnwire.errors import AppendConflict, LogError, LogFull, LogLocked, LogUna
 from turnwire.ids import SessionId
 from turnwire.limits import Limits
 from turnwire.log import Durability, Position, SqliteEventLog
+from turnwire.log.sqlite_writer import SLOW_S, Lane
 from turnwire.testing.faults import WAIT_S, SqliteFaults
 
 pytestmark = pytest.mark.anyio
@@ -31,6 +32,31 @@ async def opened(
     return await SqliteEventLog.open(path / "log.db", limits=limits or Limits(), durability=durability)
 
 
+class Timer:
+    """A timer that moves by `step` whenever it is looked at, so that each commit takes as long."""
+
+    now = step = 0.0
+
+    def __call__(self) -> float:
+        self.now += self.step
+        return self.now
+
+
+async def opened_on_a_slow_disk(path: Path, limits: Limits | None = None) -> SqliteEventLog:
+    """A log whose writer's thread does all; the timer then stands still, so it stays so."""
+    timer = Timer()
+    log = await SqliteEventLog.open(
+        path / "log.db", limits=limits or Limits(), durability=Durability.NORMAL, timer=timer
+    )
+    timer.step = 2 * SLOW_S
+    for _ in range(2):
+        await log.create(A)
+        await log.delete(A)
+    timer.step = 0.0
+    assert log.statistics().lane is Lane.SLOW
+    return log
+
+
 async def append(log: SqliteEventLog, session_id: SessionId, count: int = 1, size: int = 100) -> int:
     head = (await log.head(session_id)).head
     return await log.append(session_id, [b"x" * size] * count, expected=head, unsettled=False, durable=False)
@@ -38,7 +64,7 @@ async def append(log: SqliteEventLog, session_id: SessionId, count: int = 1, siz
 
 async def test_what_gathers_during_a_commit_is_the_next_commit(tmp_path: Path, faults: SqliteFaults) -> None:
     names = [SessionId(f"s{number:03}") for number in range(100)]
-    async with await opened(tmp_path) as log:
+    async with await opened_on_a_slow_disk(tmp_path) as log:
         for name in names:
             await log.create(name)
         before = log.statistics().commits
@@ -58,7 +84,7 @@ async def test_what_gathers_during_a_commit_is_the_next_commit(tmp_path: Path, f
 
 async def test_a_refused_job_does_not_fail_its_group(tmp_path: Path, faults: SqliteFaults) -> None:
     results: dict[str, object] = {}
-    async with await opened(tmp_path) as log:
+    async with await opened_on_a_slow_disk(tmp_path) as log:
         await log.create(A)
         await log.create(B)
         before = log.statistics().commits
@@ -93,7 +119,7 @@ async def test_a_full_disk_loses_nothing_and_works_again_with_room(tmp_path: Pat
         if sql == "BEGIN IMMEDIATE":
             sqlite3.Connection.execute(connection, f"PRAGMA max_page_count = {pages[0]}")
 
-    async with await opened(tmp_path) as log:
+    async with await opened_on_a_slow_disk(tmp_path) as log:
         epoch = (await log.create(A)).epoch
         await log.create(B)
         faults.before = bound
@@ -183,7 +209,7 @@ async def test_after_a_failed_sync_nothing_is_called_durable(tmp_path: Path, fau
 
 
 async def test_an_event_that_cannot_be_stored_fails_alone(tmp_path: Path) -> None:
-    async with await opened(tmp_path) as log:
+    async with await opened_on_a_slow_disk(tmp_path) as log:
         await log.create(A)
         await log.create(B)
         outcomes: dict[SessionId, object] = {}
@@ -205,7 +231,7 @@ async def test_an_event_that_cannot_be_stored_fails_alone(tmp_path: Path) -> Non
 
 async def test_a_stalled_disk_is_heard_when_the_queue_is_full(tmp_path: Path, faults: SqliteFaults) -> None:
     names = [SessionId(f"s{number}") for number in range(16)]
-    async with await opened(tmp_path, Limits(append_queue=16)) as log:
+    async with await opened_on_a_slow_disk(tmp_path, Limits(append_queue=16)) as log:
         faults.hold("COMMIT")
         async with anyio.create_task_group() as tasks:
             for name in names:
@@ -222,7 +248,7 @@ async def test_a_stalled_disk_is_heard_when_the_queue_is_full(tmp_path: Path, fa
 async def test_a_cancelled_append_is_finished_and_nobody_complains(tmp_path: Path, faults: SqliteFaults) -> None:
     complaints: list[object] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: complaints.append(context))
-    async with await opened(tmp_path) as log:
+    async with await opened_on_a_slow_disk(tmp_path) as log:
         await log.create(A)
         faults.hold("COMMIT")
         async with anyio.create_task_group() as tasks:
@@ -254,7 +280,7 @@ async def test_closing_ends_the_threads_and_refuses_what_comes_later(tmp_path: P
 
 def test_the_writer_survives_a_loop_that_is_gone(tmp_path: Path, faults: SqliteFaults) -> None:
     async def leave() -> SqliteEventLog:
-        log = await opened(tmp_path)
+        log = await opened_on_a_slow_disk(tmp_path)
         await log.create(A)
         faults.hold("COMMIT")
         async with anyio.create_task_group() as tasks:

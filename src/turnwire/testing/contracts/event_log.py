@@ -260,6 +260,27 @@ async def nothing_is_read_that_the_head_does_not_know(open_log: OpenLog) -> None
             await anyio.lowlevel.checkpoint()
 
 
+@check("L5")
+async def durable_and_other_appends_are_seen_in_the_order_of_the_calls(open_log: OpenLog) -> None:
+    names = [SessionId(f"s{number}") for number in range(5)]
+    async with log_with(open_log, *names) as log, anyio.create_task_group() as tasks:
+
+        async def write(session_id: SessionId, every: int) -> None:
+            for head in range(60):
+                moved = await log.append(
+                    session_id,
+                    bodies(head + 1, head + 1),
+                    expected=head,
+                    unsettled=False,
+                    durable=head % every == 0,
+                )
+                assert (await log.head(session_id)).head == moved == head + 1
+                assert (await read(log, session_id, head))[0].offset == moved
+
+        for every, name in enumerate(names, 1):
+            tasks.start_soon(write, name, every)
+
+
 @check("L6")
 async def after_a_cancelled_append_the_head_is_where_to_go_on(open_log: OpenLog) -> None:
     async with log_with(open_log, A) as log:
@@ -274,6 +295,28 @@ async def after_a_cancelled_append_the_head_is_where_to_go_on(open_log: OpenLog)
             assert found in (head, head + 3), f"an append of 3 moved the head from {head} to {found}"
             head = await append(log, A, bodies(found + 1, found + 1), expected=found)
         await expect(log, A, 1, head)
+
+
+@check("L6")
+async def after_a_cancelled_durable_append_the_head_is_where_to_go_on(open_log: OpenLog) -> None:
+    async with log_with(open_log, A, B) as log:
+        head = other = 0
+        for _ in range(30):
+            async with anyio.create_task_group() as tasks:
+                batch = bodies(head + 1, head + 3)
+                tasks.start_soon(
+                    lambda batch=batch, head=head: log.append(
+                        A, batch, expected=head, unsettled=False, durable=True
+                    )
+                )
+                await anyio.lowlevel.checkpoint()
+                other = await append(log, B, bodies(other + 1, other + 1), expected=other)
+                tasks.cancel_scope.cancel()
+            found = (await log.head(A)).head
+            assert found in (head, head + 3), f"an append of 3 moved the head from {head} to {found}"
+            head = await append(log, A, bodies(found + 1, found + 1), expected=found)
+        await expect(log, A, 1, head)
+        await expect(log, B, 1, other)
 
 
 @check("L7")
