@@ -26,7 +26,7 @@ import tempfile
 from collections.abc import Generator, Iterable
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Protocol
 
 import anyio
 import msgspec
@@ -83,6 +83,15 @@ class TokenRecord(Struct, frozen=True, kw_only=True, rename="camel", omit_defaul
     """The credential that asked for this login or share link; it ends with that one."""
 
 
+class Ending(Protocol):
+    """What runs under a credential: a scope, or whoever else can be told that it is over."""
+
+    @property
+    def cancel_called(self) -> bool: ...
+
+    def cancel(self) -> None: ...
+
+
 class Tokens:
     """All credentials. `Tokens.open` makes it."""
 
@@ -93,7 +102,7 @@ class Tokens:
         self._clock = clock
         self._operator_digest = None if own_token is None else _digest(own_token)
         self._records = {each.id: each for each in records}
-        self._scopes: dict[str, set[anyio.CancelScope]] = {}
+        self._scopes: dict[str, set[Ending]] = {}
         self._unstored: set[str] = set()
         """Credentials that have ended, and the disk has not taken it."""
         self._trouble = anyio.Event()
@@ -167,7 +176,7 @@ class Tokens:
         self._records = kept
         return record, f"{PREFIX}_{token_id}_{secret}"
 
-    def revoke(self, token_id: str, spare: anyio.CancelScope | None = None) -> None:
+    def revoke(self, token_id: str, spare: Ending | None = None) -> None:
         """End a credential and all that it granted, and whatever runs under them, but for `spare`.
 
         Raises:
@@ -234,19 +243,35 @@ class Tokens:
         `scope.cancelled_caught` tells afterwards that this is why it ended.
         """
         with anyio.CancelScope() as scope:
-            token_id = identity.token_id
-            if token_id is None or token_id == OPERATOR_TOKEN_ID:
-                yield scope
-                return
-            scope.deadline = self._deadline(token_id)
-            scopes = self._scopes.setdefault(token_id, set())
-            scopes.add(scope)
+            if identity.token_id is not None and identity.token_id != OPERATOR_TOKEN_ID:
+                scope.deadline = self._deadline(identity.token_id)
+            self.begin(identity, scope)
             try:
                 yield scope
             finally:
-                scopes.discard(scope)
-                if not scopes:
-                    self._scopes.pop(token_id, None)
+                self.end(identity, scope)
+
+    def begin(self, identity: Identity, ending: Ending) -> None:
+        """Something runs under its credential: it is cancelled when that is revoked. See to its `deadline` too."""
+        token_id = identity.token_id
+        if token_id is not None and token_id != OPERATOR_TOKEN_ID:
+            self._scopes.setdefault(token_id, set()).add(ending)
+
+    def end(self, identity: Identity, ending: Ending) -> None:
+        """It is over. Called once for each `begin`."""
+        token_id = identity.token_id
+        scopes = None if token_id is None else self._scopes.get(token_id)
+        if token_id is not None and scopes is not None:
+            scopes.discard(ending)
+            if not scopes:
+                del self._scopes[token_id]
+
+    def expires_in(self, identity: Identity) -> float | None:
+        """Seconds until the credential is over by itself; none if it never is."""
+        record = None if identity.token_id is None else self._records.get(identity.token_id)
+        if record is None or record.expires_at is None:
+            return None
+        return (record.expires_at - self._clock.now_ms()) / 1000
 
     def _deadline(self, token_id: str) -> float:
         """On the event loop's clock. A token that has gone meanwhile is due at once."""

@@ -6,6 +6,7 @@ once.
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import Any, NamedTuple
@@ -13,7 +14,7 @@ from typing import Any, NamedTuple
 from turnwire.core.envelope import stream_frame
 from turnwire.core.shape import Shape
 from turnwire.errors import BadRequest, PositionLost
-from turnwire.ids import SessionId
+from turnwire.ids import PromptId, SessionId
 from turnwire.log import rules
 from turnwire.log.base import Position, SessionHead
 from turnwire.runtime.follow import Page
@@ -30,6 +31,8 @@ REASONS = {"trimmed": "ring_evicted", "epoch": "epoch_reset", "ahead": "epoch_re
 
 RESYNC = "state_resync_required"
 _OFFSET_DIGITS = 18
+_IS_END = re.compile(rb"(?:id: \d+\n)?event: turn_(?:complete|error)\n")
+"""The first lines of the frame that tells of a turn's end."""
 
 
 def read_offset(text: str | None) -> int | None:
@@ -136,9 +139,23 @@ class SessionStream:
             async with aclosing(follow_kept(daemon.node, session_id, self._after, self._shape)) as pages:
                 async for page in pages:
                     frames = self._frames(page)
+                    for prompt_id in daemon.clients.unread(session_id, self._call.client_id):
+                        frames = await self._held_back(frames, prompt_id, writer)
                     await writer.write(frames[0] if len(frames) == 1 else b"".join(frames))
                     if isinstance(page, Page):
                         subscriber.offset = page.offset
+
+    async def _held_back(self, frames: list[bytes], prompt_id: PromptId, writer: Writer) -> list[bytes]:
+        """The end of a prompt and what is behind it, once its client has read the answer; the rest is written."""
+        named = prompt_id.encode()
+        ends = (at for at, each in enumerate(frames) if named in each and _IS_END.match(each))
+        place = next(ends, None)
+        if place is None:
+            return frames
+        if place:
+            await writer.write(b"".join(frames[:place]))
+        await self._call.daemon.clients.heard(prompt_id)
+        return frames[place:]
 
     def _begin(self) -> bytes:
         # The id alone is no event, but a client that is cut before the first one comes back with it.
