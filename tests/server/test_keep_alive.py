@@ -124,7 +124,7 @@ def writes(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
     made = HttpToolsProtocol.connection_made
 
     def counted(self: Any, transport: Any) -> None:
-        made(self, _Counted(transport, found))
+        made(self, cast("asyncio.Transport", _Counted(transport, found)))
 
     monkeypatch.setattr(HttpToolsProtocol, "connection_made", counted)
     return found
