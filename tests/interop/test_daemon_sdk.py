@@ -9,18 +9,13 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from pathlib import Path
 from typing import Any, TypeAlias
-from urllib.parse import urlsplit
 
-import anyio
 import pytest
 from tests.interop.node_session import Talk
 from tests.interop.programs import cable, need_sdk, outcome, program
 from tests.support.daemons import SCRIPTED, Running, running_daemon
 
-from turnwire.core import events as ev
 from turnwire.ids import PromptId, SessionId
-from turnwire.server import endpoint
-from turnwire.testing.patience import WAIT_S
 
 pytestmark = pytest.mark.anyio
 
@@ -344,43 +339,17 @@ async def test_after_a_restart_the_sdk_goes_on_where_it_was(tmp_path: Path) -> N
 # -- many at once --------------------------------------------------------------------------------------------
 
 
-@pytest.mark.requirement("R57")
-async def test_the_agent_is_asked_when_the_client_has_read_the_answer(
-    running: Running, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(endpoint, "CLOSED_S", 60.0)
-    async with running.client() as other:
-        opened = (await other.post("/session", json={})).json()
-        talk = Talk(running.daemon.node, running.daemon.log, SessionId(opened["sessionId"]))
-        path, address = f"/session/{talk.session_id}/prompt", urlsplit(running.url)
-        body = b'{"prompt":[{"type":"text","text":"stop end_turn"}]}'
-        head = (
-            f"POST {path} HTTP/1.1\r\nhost: {address.netloc}\r\nauthorization: Bearer {running.token}\r\n"
-            f"x-qwen-client-id: {opened['clientId']}\r\ncontent-type: application/json\r\n"
-            f"content-length: {len(body)}\r\n\r\n"
-        )
-        async with await anyio.connect_tcp("127.0.0.1", address.port or 0) as connection:
-            await connection.send(head.encode() + body)
-            with anyio.fail_after(WAIT_S):
-                assert (await connection.receive()).startswith(b"HTTP/1.1 202 ")
-            # What any other client sees meanwhile: the prompt is accepted, and waits.
-            await other.patch(f"/session/{talk.session_id}", json={"title": "meanwhile"})
-    await talk.until(lambda event: isinstance(event, ev.TurnCompleted))
-    kinds = [type(event) for event in await talk.events()]
-    assert kinds.index(ev.PromptAccepted) < kinds.index(ev.SessionRenamed) < kinds.index(ev.PromptSent)
-
-
 @AGENTS
 @pytest.mark.requirement("R57", "R61")
 async def test_no_instantaneous_turn_ends_before_its_prompt_is_known(scenario: Scenario) -> None:
-    found = await scenario("crowds", "inTurn", 300)
-    assert found == {"ends": {"end_turn": 300}, "seen": 301}
+    found = await scenario("crowds", "inTurn", 1000)
+    assert found == {"ends": {"end_turn": 1000}, "seen": 1001}
 
 
 @pytest.mark.requirement("R57", "R61")
 async def test_nor_does_one_of_many_that_were_sent_at_once(scenario: Scenario) -> None:
-    found = await scenario("crowds", "atOnce", 300, QUEUE)
-    assert found == {"ends": {"end_turn": 300}, "seen": 301}
+    found = await scenario("crowds", "atOnce", 1000, QUEUE)
+    assert found == {"ends": {"end_turn": 1000}, "seen": 1001}
 
 
 async def test_what_is_too_much_for_the_queue_is_refused_as_the_sdk_types_it_and_the_rest_ends(

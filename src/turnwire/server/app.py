@@ -5,7 +5,9 @@ Each of them can be off; what tells the daemon's health is always there. Whoever
 
 from __future__ import annotations
 
-from starlette.routing import BaseRoute, Route, Router, WebSocketRoute
+from collections.abc import Iterable, Mapping
+
+from starlette.routing import Router
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from turnwire.errors import NotFound
@@ -17,14 +19,47 @@ from turnwire.server.acp.http import StreamableHttp
 from turnwire.server.acp.registry import AcpConnections
 from turnwire.server.acp.websocket import Sockets
 from turnwire.server.daemon import Daemon
-from turnwire.server.endpoint import Endpoint, PathOfEndpoints
+from turnwire.server.endpoint import Endpoint, serve_path
+from turnwire.server.paths import PathTable, own_path
 from turnwire.server.refusals import refuse_entry
 from turnwire.server.routes import page
 from turnwire.server.routes.table import ALWAYS, ENDPOINTS
 
 
-async def _nowhere(scope: Scope, receive: Receive, send: Send) -> None:
-    await refuse_entry(scope, receive, send, NotFound("there is no such route; /openapi.json lists them all"))
+class _Routes:
+    """Every route, by its path. What is at none is refused."""
+
+    def __init__(self, daemon: Daemon, endpoints: Iterable[Endpoint], sockets: Mapping[str, ASGIApp]) -> None:
+        self._daemon = daemon
+        self._endpoints = PathTable[Mapping[str, Endpoint]]()
+        self._sockets = PathTable[ASGIApp]()
+        self._others = Router()
+        """A server that tells its applications when it starts and stops gets its answer."""
+        paths: dict[str, dict[str, Endpoint]] = {}
+        for each in endpoints:
+            paths.setdefault(each.path, {})[each.method] = each
+        for path, methods in paths.items():
+            self._endpoints.add(path, methods)
+        for path, app in sockets.items():
+            self._sockets.add(path, app)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http":
+            found = self._endpoints.find(own_path(scope))
+            if found is not None:
+                scope["path_params"] = found.params
+                await serve_path(self._daemon, found.value, scope, receive, send)
+                return
+        elif scope["type"] == "websocket":
+            socket = self._sockets.find(own_path(scope))
+            if socket is not None:
+                scope["path_params"] = socket.params
+                await socket.value(scope, receive, send)
+                return
+        else:
+            await self._others(scope, receive, send)
+            return
+        await refuse_entry(scope, receive, send, NotFound("there is no such route; /openapi.json lists them all"))
 
 
 def create_app(daemon: Daemon) -> ASGIApp:
@@ -33,18 +68,13 @@ def create_app(daemon: Daemon) -> ASGIApp:
     endpoints = list(ENDPOINTS if settings.rest else ALWAYS)
     if not settings.page:
         endpoints = [each for each in endpoints if each not in page.ENDPOINTS]
-    routes: list[BaseRoute] = []
+    sockets: dict[str, ASGIApp] = {}
     if settings.acp:
         connections = AcpConnections(daemon)
         endpoints += StreamableHttp(connections).endpoints
-        routes += [WebSocketRoute(path, Sockets(daemon, connections)) for path in (PATH, AGENT_PATH)]
-    paths: dict[str, dict[str, Endpoint]] = {}
-    for each in endpoints:
-        paths.setdefault(each.path, {})[each.method] = each
-    routes += [Route(path, PathOfEndpoints(daemon, methods)) for path, methods in paths.items()]
-    router = Router(routes, default=_nowhere, redirect_slashes=False)
+        sockets = dict.fromkeys((PATH, AGENT_PATH), Sockets(daemon, connections))
     return AccessMiddleware(
-        router,
+        _Routes(daemon, endpoints, sockets),
         tokens=daemon.tokens,
         policy=BrowserPolicy.of(
             settings.host, hosts=settings.allow_host, origins=settings.allow_origin, no_auth=settings.no_auth

@@ -118,9 +118,14 @@ class Bodies:
         self._most_each = limits.credential_body_bytes
 
     async def read(
-        self, parts: AsyncIterator[bytes], bound: BodyBound, who: Identity, *, is_stranger: bool
+        self, parts: AsyncIterator[bytes] | bytes, bound: BodyBound, who: Identity, *, is_stranger: bool
     ) -> bytes:
-        """The whole body. Raises `LimitExceeded`, `BodyTooSlow`, `TooManyRequests`."""
+        """The whole body, of its parts or as it came. Raises `LimitExceeded`, `BodyTooSlow`, `TooManyRequests`."""
+        if isinstance(parts, bytes):
+            bound.check(len(parts))
+            if not is_stranger:
+                self._check_known(who.token_id or "", len(parts), len(parts))
+            return parts
         with anyio.move_on_after(bound.seconds) as waiting:
             if is_stranger:
                 return await self._read_strangers(parts, bound, waiting)
@@ -143,12 +148,7 @@ class Bodies:
             nonlocal own
             own += size
             self._each[credential] += size
-            # One alone is bounded by its own size.
-            if self._each[credential] > max(self._most_each, own):
-                raise TooManyRequests(
-                    "too much is on its way in with this credential; send less at a time",
-                    limit="credential_body_bytes",
-                )
+            self._check_known(credential, 0, own)
 
         try:
             return await _gather(parts, bound, add)
@@ -156,6 +156,14 @@ class Bodies:
             self._each[credential] -= own
             if not self._each[credential]:
                 del self._each[credential]
+
+    def _check_known(self, credential: str, more: int, own: int) -> None:
+        """See that what one credential holds, and so much more, is not too much. One alone has its own bound."""
+        if self._each[credential] + more > max(self._most_each, own):
+            raise TooManyRequests(
+                "too much is on its way in with this credential; send less at a time",
+                limit="credential_body_bytes",
+            )
 
 
 async def _gather(parts: AsyncIterator[bytes], bound: BodyBound, add: Callable[[int], None]) -> bytes:

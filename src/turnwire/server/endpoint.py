@@ -10,11 +10,12 @@ change is done to its end.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from functools import partial
-from typing import Annotated, Any, Literal, NamedTuple, TypeAlias
+from functools import cached_property
+from typing import Annotated, Any, Literal, NamedTuple, Protocol, TypeAlias
 
 import anyio
 import msgspec
@@ -27,26 +28,26 @@ from turnwire.errors import (
     BadRequest,
     Forbidden,
     MethodNotAllowed,
-    ShuttingDown,
     TurnwireError,
     Unauthenticated,
     UnsupportedMedia,
 )
 from turnwire.ids import ClientId, SessionId
 from turnwire.server.access.identity import ANYBODY, IDENTITY, READING, Identity, Role, audit
+from turnwire.server.access.tokens import Running
 from turnwire.server.bodies import BodyBound, BodyKind
 from turnwire.server.daemon import Daemon
 from turnwire.server.refusals import problem_of
 from turnwire.wire.jsonrpc import UNREADABLE
 
-LINGERS = "turnwire.lingers"
-"""The ASGI extension of a server that leaves it to the client to close a connection that ends."""
 ABORT = "turnwire.abort"
 """The ASGI extension by which our server drops an answer with all that it has not sent."""
 SEND_ALL = "turnwire.send_all"
 """The ASGI extension by which our HTTP/1.1 server writes many messages to a WebSocket in one go."""
-CLOSED_S = 1.0
-"""What a client gets to close a connection that ends. Most do so as soon as they have read the reply."""
+WHOLE_BODY = "turnwire.whole_body"
+"""The ASGI extension by which our HTTP/1.1 server gives a body that has come with its head."""
+REACHED = "turnwire.reached"
+"""The ASGI extension by which our HTTP/1.1 server tells how far an answer has come (`Reached`)."""
 
 CLIENT_ID_HEADERS = ("turnwire-client-id", "x-qwen-client-id")
 
@@ -62,8 +63,6 @@ class Reply(NamedTuple):
     headers: Mapping[str, str] = {}
     then: Callable[[], None] | None = None
     """Called once the reply is written, or cannot be."""
-    is_last: bool = False
-    """Where `LINGERS`: the connection ends with the reply, and `then` waits until the client has closed it."""
 
 
 Act = Callable[["Call"], Awaitable["Reply"]]
@@ -105,7 +104,12 @@ class Endpoint:
     """Whether its requests are audited here; one that carries messages has them audited one by one."""
     tag: str = field(default="session")
 
-    @property
+    @cached_property
+    def decoder(self) -> msgspec.json.Decoder[Any]:
+        """Reads what it takes."""
+        return msgspec.json.Decoder(self.takes)
+
+    @cached_property
     def optional_body(self) -> bool:
         """Whether a missing body says as much as `{}`: nothing in it is required."""
         try:
@@ -132,30 +136,27 @@ class ShapeQuery(Struct, frozen=True):
 
 
 class Call:
-    """One request to an endpoint, checked."""
+    """One request to an endpoint. What acts on it finds it checked."""
 
-    def __init__(
-        self,
-        endpoint: Endpoint,
-        daemon: Daemon,
-        request: Request,
-        credential: anyio.CancelScope,
-        body: Any,
-        query: Any,
-    ) -> None:
+    def __init__(self, endpoint: Endpoint, daemon: Daemon, scope: Scope, receive: Receive) -> None:
         self.endpoint = endpoint
         self.daemon = daemon
-        self.request = request
-        self.credential = credential
+        self.request = Request(scope, receive)
+        self.who: Identity = scope.get(IDENTITY, ANYBODY)
+        self.headers: dict[str, str] = {}
+        """By name, in lower case. Of those that came more than once, the first."""
+        for name, value in scope["headers"]:
+            self.headers.setdefault(name.decode("latin-1"), value.decode("latin-1"))
+        self.extensions: Mapping[str, Any] = scope.get("extensions") or {}
+        self.credential: RunningRequest = _NOTHING_RUNS
         """What the request runs under; cancelled when its credential ends."""
-        self.body = body
+        self.body: Any = None
         """Of the type that the endpoint takes."""
-        self.query = query
+        self.query: Any = None
         """Of the struct that the endpoint names."""
-        self.who = _who(request)
-        self.session_id = SessionId(request.path_params.get("session_id", ""))
+        self.session_id = SessionId(scope["path_params"].get("session_id", ""))
         """Empty for a route that names none."""
-        named = (request.headers.get(name) for name in CLIENT_ID_HEADERS)
+        named = (self.headers.get(name) for name in CLIENT_ID_HEADERS)
         client_id = next((each for each in named if each is not None), None)
         self.client_id = None if client_id is None else ClientId(client_id)
         """The client id that the caller names, not yet known to be the session's. See `Clients.known`."""
@@ -163,7 +164,8 @@ class Call:
     @property
     def address(self) -> str | None:
         """Where it comes from, behind the proxies that are trusted."""
-        return None if self.request.client is None else self.request.client.host
+        client = self.request.scope.get("client")
+        return None if client is None else client[0]
 
     async def left(self) -> None:
         """Return once the client is gone. What it sends meanwhile means nothing."""
@@ -171,20 +173,37 @@ class Call:
             pass
 
 
-class PathOfEndpoints:
-    """The endpoints of one path as ASGI, in a class because Starlette takes a function for something of its own."""
+class RunningRequest(Running, Protocol):
+    """What a request is to its credential."""
 
-    def __init__(self, daemon: Daemon, endpoints: Mapping[str, Endpoint]) -> None:
-        self._daemon = daemon
-        self._endpoints = endpoints
+    @property
+    def cancel_called(self) -> bool:
+        """Whether the credential has ended."""
+        ...
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        endpoint = self._endpoints.get("GET" if scope["method"] == "HEAD" else scope["method"])
-        if endpoint is not None:
-            await _serve(endpoint, self._daemon, scope, receive, send)
-        else:
-            allowed = ", ".join(sorted(self._endpoints))
-            await refuse(send, MethodNotAllowed(f"this path takes {allowed}"), {"Allow": allowed})
+
+class _NothingRuns:
+    """What a request runs under while it is looked at: nothing waits then, so nothing can end."""
+
+    cancel_called = False
+
+    def cancel(self) -> None: ...
+
+
+_NOTHING_RUNS = _NothingRuns()
+
+
+async def serve_path(
+    daemon: Daemon, endpoints: Mapping[str, Endpoint], scope: Scope, receive: Receive, send: Send
+) -> None:
+    """Answer a request to a path with these endpoints, by their methods."""
+    method = scope["method"]
+    endpoint = endpoints.get("GET" if method == "HEAD" else method)
+    if endpoint is not None:
+        await _serve(Call(endpoint, daemon, scope, receive), _Answer(send))
+    else:
+        allowed = ", ".join(sorted(endpoints))
+        await refuse(send, MethodNotAllowed(f"this path takes {allowed}"), {"Allow": allowed})
 
 
 class _Answer:
@@ -193,7 +212,7 @@ class _Answer:
     def __init__(self, send: Send) -> None:
         self._send = send
         self.status: int | None = None
-        """None if nothing was written."""
+        """None if nothing was written, or is about to be."""
         self.is_whole = False
 
     async def send(self, message: Any) -> None:
@@ -202,53 +221,49 @@ class _Answer:
         self.is_whole = message["type"] == "http.response.body" and not message.get("more_body", False)
 
 
-async def _serve(endpoint: Endpoint, daemon: Daemon, scope: Scope, receive: Receive, send: Send) -> None:
+async def _serve(call: Call, answer: _Answer) -> None:
     """Answer one request: check, act, write. What is refused is written as a problem; nothing escapes."""
-    request, answer = Request(scope, receive), _Answer(send)
     try:
-        with daemon.tokens.closing(_who(request)) as credential:
-            await _answer(endpoint, daemon, request, credential, answer)
-        if credential.cancelled_caught and answer.status is None:
-            await refuse(answer.send, _ended(), {"WWW-Authenticate": "Bearer"})
-        elif credential.cancelled_caught and not answer.is_whole:
-            await hang_up(request)
-    finally:
-        if answer.status is not None:
-            _record(endpoint, daemon, request, answer.status)
-
-
-def _ended() -> Unauthenticated:
-    return Unauthenticated("this credential was revoked or has expired meanwhile; use another one")
-
-
-async def _answer(
-    endpoint: Endpoint, daemon: Daemon, request: Request, credential: anyio.CancelScope, answer: _Answer
-) -> None:
-    try:
-        call = await _checked(endpoint, daemon, request, credential)
-        if endpoint.stream is not None:
-            await endpoint.stream(call, answer.send)
-            return
-        reply = await _act(call)
-        lingers = reply.is_last and LINGERS in (request.scope.get("extensions") or {})
-        until = partial(_until_closed, call) if lingers else None
-        try:
-            await _write(
-                answer.send, reply.status or endpoint.status, reply.headers, _encode(reply.body), until=until
-            )
-        finally:
-            if reply.then is not None:
-                reply.then()
+        await _answer(call, answer)
     except ClientDisconnect:
         return
     except TurnwireError as error:
         if answer.status is None:
             await refuse(answer.send, error)
     except Exception:  # whatever it is, the request must be answered
-        extra = {"event": "request_failed", "method": endpoint.method, "route": endpoint.path}
+        extra = {"event": "request_failed", "method": call.endpoint.method, "route": call.endpoint.path}
         logger.exception("a request failed", extra=extra)
         if answer.status is None:
             await refuse(answer.send, TurnwireError("something went wrong here; the daemon's log says what"))
+    finally:
+        if answer.status is not None:
+            _record(call, answer.status)
+
+
+async def _answer(call: Call, answer: _Answer) -> None:
+    endpoint = call.endpoint
+    _check_role(endpoint, call)
+    call.query = _query(endpoint, call.request)
+    if endpoint.takes is not None:
+        call.body = await _body(call)
+    if endpoint.act is not None and endpoint.method not in READING:
+        await _Change(call, answer).run(endpoint.act)
+        return
+    with call.daemon.tokens.closing(call.who) as credential:
+        call.credential = credential
+        if endpoint.stream is not None:
+            await endpoint.stream(call, answer.send)
+        else:
+            assert endpoint.act is not None, "an endpoint acts or streams"
+            await _reply(answer, endpoint, await endpoint.act(call))
+    if credential.cancelled_caught and answer.status is None:
+        raise _ended()
+    if credential.cancelled_caught and not answer.is_whole:
+        await hang_up(call.request)
+
+
+def _ended() -> Unauthenticated:
+    return Unauthenticated("this credential was revoked or has expired meanwhile; use another one")
 
 
 async def hang_up(request: Request) -> None:
@@ -265,116 +280,133 @@ async def hang_up(request: Request) -> None:
             pass
 
 
-async def _act(call: Call) -> Reply:
-    """What the endpoint says to the call."""
-    assert call.endpoint.act is not None, "an endpoint acts or streams"
-    if call.endpoint.method in READING:
-        return await call.endpoint.act(call)
-    acting = _Acting()
-    call.daemon.tasks.start_soon(acting.run, call.endpoint.act, call)
-    return await acting.reply()
+class _Change:
+    """A change under way. It is made to its end; if its credential ends meanwhile, its caller is told at once.
 
+    It runs in the request's own task, which no server of ours cancels while the daemon serves.
+    """
 
-class _Acting:
-    """A change under way. It is made to its end, also if nobody may hear of it any more."""
+    def __init__(self, call: Call, answer: _Answer) -> None:
+        self._call = call
+        self._answer = answer
+        self._told: anyio.Event | None = None
+        """Set when the caller has heard that its credential has ended."""
 
-    def __init__(self) -> None:
-        self._outcome: Reply | Exception = ShuttingDown("the daemon is about to stop; try again in a moment")
-        self._over = anyio.Event()
-        self._is_awaited = True
+    @property
+    def cancel_called(self) -> bool:
+        return self._told is not None
 
-    async def run(self, act: Act, call: Call) -> None:
+    def cancel(self) -> None:
+        """The credential has ended."""
+        if self._told is None and not self._answer.is_whole:
+            self._told = anyio.Event()
+            self._call.daemon.tasks.start_soon(self._tell, self._told, self._answer.status is None)
+            # Nothing else is written from here on.
+            self._answer.status = self._answer.status or Unauthenticated.http_status
+
+    async def run(self, act: Act) -> None:
+        """Make the change and answer the request."""
+        call, tokens = self._call, self._call.daemon.tokens
+        call.credential = self
+        tokens.enter(call.who, self)
         try:
-            self._outcome = await act(call)
-        except Exception as error:  # noqa: BLE001 it is raised again to whoever waits
-            self._outcome = error
+            reply = await act(call)
+            try:
+                if self._told is None:
+                    await _reply(self._answer, call.endpoint, reply)
+            finally:
+                # A reply that nobody writes is as good as written.
+                if reply.then is not None:
+                    reply.then()
         finally:
-            self._over.set()
-            self._let_go()
+            tokens.leave(call.who, self)
+            if self._told is not None:
+                await self._told.wait()
 
-    async def reply(self) -> Reply:
-        """What came of it. Whoever is cancelled meanwhile is not told."""
+    async def _tell(self, told: anyio.Event, is_unanswered: bool) -> None:
         try:
-            await self._over.wait()
-        except BaseException:
-            self._is_awaited = False
-            self._let_go()
-            raise
-        if isinstance(self._outcome, Reply):
-            return self._outcome
-        raise self._outcome
-
-    def _let_go(self) -> None:
-        """A reply that nobody writes is as good as written."""
-        is_lost = self._over.is_set() and not self._is_awaited
-        if is_lost and isinstance(self._outcome, Reply) and self._outcome.then is not None:
-            self._outcome.then()
+            if is_unanswered:
+                await refuse(self._answer.send, _ended())
+            else:
+                await hang_up(self._call.request)
+        finally:
+            told.set()
 
 
-def _record(endpoint: Endpoint, daemon: Daemon, request: Request, status: int) -> None:
-    daemon.metrics.request(endpoint.method, endpoint.path, status)
-    if not endpoint.tells_who:
+async def _reply(answer: _Answer, endpoint: Endpoint, reply: Reply) -> None:
+    await _write(answer.send, reply.status or endpoint.status, reply.headers, _encode(reply.body))
+
+
+def _record(call: Call, status: int) -> None:
+    endpoint = call.endpoint
+    call.daemon.metrics.request(endpoint.method, endpoint.path, status)
+    if endpoint.tells_who and endpoint.method not in READING:
+        # In the next round of the loop, in the order of the answers. What waits in this one goes first: the answer
+        # goes out, and the agent is asked.
+        told = (call.who, endpoint.method, endpoint.path, status, call.address, call.session_id or None)
+        asyncio.get_running_loop().call_soon(audit, *told)
+
+
+def _check_role(endpoint: Endpoint, call: Call) -> None:
+    who = call.who
+    if endpoint.role is None:
         return
-    session_id = request.path_params.get("session_id")
-    address = request.client.host if request.client is not None else None
-    audit(_who(request), endpoint.method, endpoint.path, status, address, session_id and SessionId(session_id))
-
-
-def _who(request: Request) -> Identity:
-    return request.scope.get(IDENTITY, ANYBODY)
-
-
-async def _checked(endpoint: Endpoint, daemon: Daemon, request: Request, credential: anyio.CancelScope) -> Call:
-    who = _who(request)
-    if endpoint.role is not None:
-        if not who.role.covers(endpoint.role):
-            raise Forbidden(f"this needs the role {endpoint.role.value!r}; the token has {who.role.value!r}")
-        session_id = request.path_params.get("session_id")
-        if session_id is None:
-            if who.session_id is not None and not endpoint.narrows:
-                raise Forbidden("this token is for one session only")
-        elif not who.may_touch(SessionId(session_id)):
-            raise Forbidden("this token is for another session")
-    query = _query(endpoint, request)
-    body = None
-    if endpoint.takes is not None:
-        body = await _body(endpoint, daemon, request)
-        # The body may have taken its time, and the credential may have ended in the very moment in which it was in.
-        if not daemon.tokens.is_valid(who):
-            raise _ended()
-    return Call(endpoint, daemon, request, credential, body, query)
+    if not who.role.covers(endpoint.role):
+        raise Forbidden(f"this needs the role {endpoint.role.value!r}; the token has {who.role.value!r}")
+    if who.session_id is None:
+        return
+    if "session_id" not in call.request.path_params:
+        if not endpoint.narrows:
+            raise Forbidden("this token is for one session only")
+    elif not who.may_touch(call.session_id):
+        raise Forbidden("this token is for another session")
 
 
 def _query(endpoint: Endpoint, request: Request) -> Any:
     if endpoint.query is None:
         return None
+    if not request.scope.get("query_string"):
+        return endpoint.query()
     try:
         return msgspec.convert(dict(request.query_params), type=endpoint.query, strict=False)
     except msgspec.ValidationError as error:
         raise BadRequest(f"a query parameter is not as documented: {error}") from None
 
 
-async def _body(endpoint: Endpoint, daemon: Daemon, request: Request) -> Any:
-    bound = BodyBound.of(BodyKind.STRANGERS if endpoint.role is None else endpoint.body, daemon.limits)
-    declared = request.headers.get("content-length", "")
+async def _body(call: Call) -> Any:
+    endpoint, daemon, who = call.endpoint, call.daemon, call.who
+    is_stranger = endpoint.role is None
+    bound = BodyBound.of(BodyKind.STRANGERS if is_stranger else endpoint.body, daemon.limits)
+    declared = call.headers.get("content-length", "")
     bound.check(int(declared) if declared.isdigit() else 0)
-    who, is_stranger = _who(request), endpoint.role is None
-    body = await daemon.bodies.read(request.stream(), bound, who, is_stranger=is_stranger)
-    return body if endpoint.takes is bytes else _decoded(endpoint, request, body)
+    is_here = call.extensions.get(WHOLE_BODY)
+    whole: bytes | None = None if is_here is None else is_here["call"]()
+    if whole is not None:
+        body = await daemon.bodies.read(whole, bound, who, is_stranger=is_stranger)
+    else:
+        body = b""
+        with daemon.tokens.closing(who) as credential:
+            body = await daemon.bodies.read(call.request.stream(), bound, who, is_stranger=is_stranger)
+        if credential.cancelled_caught:
+            raise _ended()
+    # The body may have taken its time, and the credential may have ended in the very moment in which it was in.
+    if not daemon.tokens.is_valid(who):
+        raise _ended()
+    return body if endpoint.takes is bytes else _decoded(endpoint, call.headers, body)
 
 
-def _decoded(endpoint: Endpoint, request: Request, body: bytes) -> Any:
+def _decoded(endpoint: Endpoint, headers: Mapping[str, str], body: bytes) -> Any:
     if not body and endpoint.optional_body:
         body = b"{}"
     elif not body:
         raise BadRequest("the request has no body; send a JSON object")
     else:
-        media = request.headers.get("content-type", "").split(";")[0].strip().lower()
+        media = headers.get("content-type", "").split(";")[0].strip().lower()
         # A page of another origin can send a form or plain text without asking; JSON it cannot.
         if media != "application/json" and not media.endswith("+json"):
             raise UnsupportedMedia("send the body as application/json", media_type=media or None)
     try:
-        return msgspec.json.decode(body, type=endpoint.takes)
+        return endpoint.decoder.decode(body)
     except msgspec.ValidationError as error:
         # The text names a path and types of our own; no value of the caller is in it.
         raise BadRequest(f"the body is not as documented: {error}; /openapi.json has its shape") from None
@@ -389,8 +421,14 @@ def _encode(body: Struct | Mapping[str, Any] | None) -> bytes:
 async def refuse(send: Send, error: TurnwireError, more: Mapping[str, str] = {}) -> None:
     """Write a refusal as the whole answer, with `more` headers."""
     status, headers, body = problem_of(error)
+    if isinstance(error, Unauthenticated):
+        headers["WWW-Authenticate"] = "Bearer"
     headers |= more
-    await _write(send, status, headers, msgspec.json.encode(body), media_type="application/problem+json")
+    await _write(send, status, headers, msgspec.json.encode(body), _PROBLEM)
+
+
+_JSON, _PROBLEM = (b"content-type", b"application/json"), (b"content-type", b"application/problem+json")
+_NOT_STORED = (b"cache-control", b"no-store")
 
 
 async def _write(
@@ -398,25 +436,13 @@ async def _write(
     status: int,
     headers: Mapping[str, str],
     body: bytes,
-    media_type: str = "application/json",
-    until: Callable[[], Awaitable[None]] | None = None,
+    media: tuple[bytes, bytes] = _JSON,
 ) -> None:
     raw = [(name.lower().encode(), value.encode()) for name, value in headers.items()]
-    if until is not None:
-        raw.append((b"connection", b"close"))
     if body:
-        raw.append((b"content-type", media_type.encode()))
+        raw.append(media)
     if status != 204:
-        raw.append((b"content-length", str(len(body)).encode()))
-    raw.append((b"cache-control", b"no-store"))
+        raw.append((b"content-length", b"%d" % len(body)))
+    raw.append(_NOT_STORED)
     await send({"type": "http.response.start", "status": status, "headers": raw})
-    await send({"type": "http.response.body", "body": body, "more_body": until is not None})
-    if until is not None:
-        await until()
-        await send({"type": "http.response.body", "body": b""})
-
-
-async def _until_closed(call: Call) -> None:
-    """Wait until the client has closed the connection: it has read the reply, whose last byte it has by then."""
-    with anyio.move_on_after(CLOSED_S):
-        await call.left()
+    await send({"type": "http.response.body", "body": body, "more_body": False})

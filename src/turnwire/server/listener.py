@@ -15,25 +15,27 @@ import errno
 import ipaddress
 import logging
 import math
+import re
 import resource
 import socket
 import ssl
 import struct
 import sys
-from collections.abc import Awaitable, Callable, Coroutine, Generator, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable, Sequence
 from contextlib import contextmanager, suppress
 from enum import Enum, auto
 from functools import lru_cache, partial
 from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar, cast
+from urllib.parse import unquote
 
 import anyio
 import httptools
 import uvicorn
 from anyio.abc import TaskGroup
-from starlette.types import ASGIApp
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from starlette.types import ASGIApp, Message
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 from uvicorn.protocols.utils import ClientDisconnected
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 from uvicorn.server import ServerState
@@ -44,8 +46,9 @@ from turnwire.errors import ConfigError, TurnwireError
 from turnwire.limits import Limits
 from turnwire.server import http2
 from turnwire.server.bodies import HeldBytes
-from turnwire.server.endpoint import ABORT, LINGERS, SEND_ALL
+from turnwire.server.endpoint import ABORT, REACHED, SEND_ALL, WHOLE_BODY
 from turnwire.server.open_answer import DETACH, Holder
+from turnwire.server.reached import Reached, reached
 
 Result = TypeVar("Result")
 
@@ -81,6 +84,11 @@ TOLD_S = 60.0
 logger = logging.getLogger(__name__)
 
 _LAST_CHUNK = b"0\r\n\r\n"
+_JOINED = 65_536
+"""A body up to this size is copied to be behind its head; that costs less than another buffer for the kernel."""
+_NO_VALUE = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]")
+"""What would end a header, or make it another one."""
+
 _TOO_LARGE = b"HTTP/1.1 431 Request Header Fields Too Large\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
 
 
@@ -321,6 +329,98 @@ class _Nobody:
         pass
 
 
+class _Exchange(RequestResponseCycle):
+    """uvicorn's request with its answer: the head is written with what comes first of the body, in one write.
+
+    ASGI wants it so: a head alone tells a client nothing. A whole answer is one piece for the kernel and the peer.
+    """
+
+    _head: bytes | None = None
+    """What the next piece of the body is written behind."""
+
+    def whole_body(self) -> bytes | None:
+        """All of the body if it has come; then `receive` gives none of it any more."""
+        if self.more_body or self.disconnected:
+            return None
+        self.waiting_for_100_continue = False
+        body, self.body = bytes(self.body), bytearray()
+        return body
+
+    def unwritten_head(self) -> bytes:
+        """The head, if it waits for the first of the body: whoever asks writes it."""
+        head, self._head = self._head or b"", None
+        return head
+
+    def reached(self) -> Reached:
+        """How far the answer has come. Nobody waits for one whose client is gone."""
+        if self.disconnected or self.transport.is_closing():
+            return Reached.PROGRAM
+        if not self.response_complete or self.transport.get_write_buffer_size():
+            return Reached.WAY
+        return reached(self.transport.get_extra_info("socket"))
+
+    async def send(self, message: Message) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
+        if self.flow.write_paused and not self.disconnected:
+            await self.flow.drain()
+        if self.disconnected:
+            return
+        if message["type"] == "http.response.start":
+            self._begin(message["status"], message.get("headers", ()))
+        else:
+            self._go_on(message.get("body", b""), is_last=not message.get("more_body", False))
+
+    def _begin(self, status: int, headers: Iterable[tuple[bytes, bytes]]) -> None:
+        assert not self.response_started, "an answer begins once"
+        lines = [STATUS_LINE[status]]
+        says_close = False
+        for name, value in (*self.default_headers, *headers):
+            if _NO_VALUE.search(value):
+                raise ValueError("a header has a character that no header may have")
+            if name == b"content-length":
+                self.chunked_encoding, self.expected_content_length = False, int(value)
+            elif name == b"connection" and b"close" in value.lower():
+                self.keep_alive, says_close = False, True
+            lines += (name, b": ", value, b"\r\n")
+        if not self.keep_alive and not says_close:
+            lines.append(b"connection: close\r\n")
+        has_body = self.scope["method"] != "HEAD" and status not in (204, 304)
+        if self.chunked_encoding is None and has_body:
+            self.chunked_encoding = True
+            lines.append(b"transfer-encoding: chunked\r\n")
+        lines.append(b"\r\n")
+        self._head = b"".join(lines)
+        self.response_started, self.waiting_for_100_continue = True, False
+
+    def _go_on(self, body: bytes, *, is_last: bool) -> None:
+        assert self.response_started, "a body has a head"
+        assert not self.response_complete, "an answer ends once"
+        if self.scope["method"] == "HEAD":
+            self.expected_content_length, body = 0, b""
+        elif self.chunked_encoding:
+            piece = b"%x\r\n%b\r\n" % (len(body), body) if body else b""
+            body = piece + _LAST_CHUNK if is_last else piece
+        else:
+            self.expected_content_length -= len(body)
+            if self.expected_content_length < 0 or (is_last and self.expected_content_length):
+                raise ValueError("a body is as long as its head says")
+        self._write(body)
+        if is_last:
+            self.response_complete = True
+            self.message_event.set()
+            if not self.keep_alive:
+                self.transport.close()
+            self.on_response()
+
+    def _write(self, body: bytes) -> None:
+        head, self._head = self._head, None
+        if head is not None and len(body) > _JOINED:
+            self.transport.write(head)
+        elif head is not None:
+            body = head + body
+        if body:
+            self.transport.write(body)
+
+
 class _Connection(HttpToolsProtocol):
     """uvicorn's HTTP/1.1 with the bounds that it lacks; gives a connection to HTTP/2 that begins so.
 
@@ -336,7 +436,10 @@ class _Connection(HttpToolsProtocol):
         self._head_bytes = 0
         self._had_body = False
         self._is_refused = False
+        self._end_at: float | None = None
+        """When it ends unless something happens before; none if it does not."""
         self._timer: asyncio.TimerHandle | None = None
+        """Looks at `_end_at`, no later than that. It is not moved with every request."""
         self._held = shared.heads.holder(self._abort)
         self._open: _OpenAnswer | None = None
         """The answer that is written without a task, if one is."""
@@ -356,7 +459,7 @@ class _Connection(HttpToolsProtocol):
             self._begun = None
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._let_go()
+        self._leave()
         super().connection_lost(exc)
         if self._open is not None:
             # A request that came behind it has taken its place.
@@ -385,13 +488,15 @@ class _Connection(HttpToolsProtocol):
             self.parser.set_dangerous_leniencies(lenient_data_after_close=True)
         before, self._had_body = self._place, False
         super().data_received(data)
+        if self._place is _Place.HEAD and self._end_at is None:
+            self._end_after(HEAD_S)
         # A head that begins behind a body in one piece is counted from its second piece on.
         if self._place is not _Place.BETWEEN and before in (self._place, _Place.BETWEEN) and not self._had_body:
             self._count(len(data))
 
     def _hand_over(self, data: bytes) -> None:
         """HTTP/2 goes on with the connection."""
-        self._let_go()
+        self._leave()
         self.connections.discard(self)
         held = self._shared.heads.holder(self._abort)
         following = http2.Http2Connection(self._shared, held, first_s=HEAD_S, idle_s=KEEP_ALIVE_S)
@@ -401,26 +506,45 @@ class _Connection(HttpToolsProtocol):
             following.data_received(data)
 
     def _let_go(self) -> None:
-        self._end_after(None)
-        self._held.release()
+        """It may take as long as it likes, and nobody takes it for one that only waits."""
+        self._end_at = None
+        if self._held.size:
+            self._held.release()
         self._shared.works(self)
+
+    def _leave(self) -> None:
+        self._let_go()
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
 
     def _abort(self) -> None:
         self.transport.abort()
 
-    def _end_after(self, seconds: float | None) -> None:
-        """When it ends unless something happens before; none if it does not."""
+    def _end_after(self, seconds: float) -> None:
+        """End it then, unless something happens before."""
+        self._end_at = self.loop.time() + seconds
         if self._timer is not None:
+            if self._timer.when() <= self._end_at:
+                return
             self._timer.cancel()
-        self._timer = None if seconds is None else self.loop.call_later(seconds, self._abort)
+        self._timer = self.loop.call_at(self._end_at, self._look)
+
+    def _look(self) -> None:
+        self._timer = None
+        if self._end_at is None:
+            return
+        if self.loop.time() < self._end_at:
+            self._timer = self.loop.call_at(self._end_at, self._look)
+        else:
+            self._abort()
 
     # -- the parser ----------------------------------------------------------------------------------------
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
-        self._place, self._head_bytes = _Place.HEAD, 0
-        self._end_after(HEAD_S)
-        self.scope["extensions"] = {ABORT: {"call": self._abort}, LINGERS: {}, DETACH: {"call": self._detach}}
+        # A head that is not whole with the piece that it begins in has its time from there.
+        self._place, self._head_bytes, self._end_at = _Place.HEAD, 0, None
 
     def on_header(self, name: bytes, value: bytes) -> None:
         if self._place is _Place.HEAD:
@@ -433,7 +557,49 @@ class _Connection(HttpToolsProtocol):
         self._let_go()
         if not self.url.startswith(b"/"):
             self._name_host()
-        super().on_headers_complete()
+        assert self.parser is not None, "it is what calls this"
+        if self.parser.should_upgrade():
+            self.scope["extensions"] = {ABORT: {"call": self._abort}}
+            super().on_headers_complete()
+        else:
+            self._ask(self.parser)
+
+    def _ask(self, parser: httptools.HttpRequestParser) -> None:
+        """Let the application have the request, behind those that came before it."""
+        scope, app = self.scope, cast("Any", self._shared.app)
+        url = httptools.parse_url(self.url)
+        path = url.path.decode("ascii")
+        http_version = parser.get_http_version()
+        before = self.cycle
+        self.cycle = exchange = _Exchange(
+            scope=scope,
+            transport=self.transport,
+            flow=self.flow,
+            logger=self.logger,
+            access_logger=self.access_logger,
+            access_log=False,
+            default_headers=self.server_state.default_headers,
+            message_event=asyncio.Event(),
+            expect_100_continue=self.expect_100_continue,
+            keep_alive=http_version != "1.0" and parser.should_keep_alive(),
+            on_response=self.on_response_complete,
+        )
+        scope["method"] = parser.get_method().decode("ascii")
+        scope["http_version"] = http_version
+        scope["path"] = unquote(path) if "%" in path else path
+        scope["raw_path"] = url.path
+        scope["query_string"] = url.query or b""
+        scope["extensions"] = {
+            ABORT: {"call": self._abort},
+            WHOLE_BODY: {"call": exchange.whole_body},
+            REACHED: {"call": exchange.reached},
+            DETACH: {"call": self._detach},
+        }
+        if not before or before.response_complete:
+            self._start_asgi_task(exchange, app)
+        else:
+            self.flow.pause_reading()
+            self.pipeline.appendleft((exchange, app))
 
     def on_body(self, body: bytes) -> None:
         self._had_body = True
@@ -449,7 +615,11 @@ class _Connection(HttpToolsProtocol):
             self._rest()
 
     def on_response_complete(self) -> None:
-        super().on_response_complete()
+        self.server_state.total_requests += 1
+        if not self.transport.is_closing():
+            self.flow.resume_reading()
+            if self.pipeline:
+                self._start_asgi_task(*self.pipeline.pop())
         # Another request may have come behind this one, and is under way now.
         if not self.cycle.response_complete:
             return
@@ -460,12 +630,12 @@ class _Connection(HttpToolsProtocol):
 
     def _detach(self) -> _OpenAnswer | None:
         """Let the answer go on without its request, whose head and cycle are forgotten."""
-        cycle = self.cycle
+        cycle = cast("_Exchange", self.cycle)
         if self._place is not _Place.BETWEEN or self.pipeline or cycle.disconnected or not cycle.chunked_encoding:
             return None
         # The request's task ends without having ended the answer, and uvicorn takes that for a fault unless so.
         cycle.disconnected = True
-        self._open = _OpenAnswer(self, keep_alive=cycle.keep_alive)
+        self._open = _OpenAnswer(self, cycle.unwritten_head(), keep_alive=cycle.keep_alive)
         self.cycle = cast("Any", self._open)
         # Between two requests a parser has nothing to remember. It has nine objects, and a stream is open for long.
         self.scope = self.headers = self.parser = cast("Any", None)
@@ -505,13 +675,15 @@ class _Connection(HttpToolsProtocol):
 class _OpenAnswer:
     """An answer that goes on without its request. Implements `OpenAnswer`; uvicorn has it as a request's cycle."""
 
-    __slots__ = ("_connection", "disconnected", "holder", "keep_alive", "response_complete")
+    __slots__ = ("_connection", "_head", "disconnected", "holder", "keep_alive", "response_complete")
 
     message_event = _Nobody()
     response_started = True
 
-    def __init__(self, connection: _Connection, *, keep_alive: bool) -> None:
+    def __init__(self, connection: _Connection, head: bytes, *, keep_alive: bool) -> None:
         self._connection = connection
+        self._head = head
+        """What the first chunks are written behind."""
         self.holder: Holder | None = None
         self.keep_alive = keep_alive
         self.disconnected = False
@@ -522,11 +694,13 @@ class _OpenAnswer:
         return self._connection.flow.write_paused
 
     def write(self, chunk: bytes) -> None:
+        if self._head:
+            chunk, self._head = self._head + chunk, b""
         self._connection.transport.write(chunk)
 
     def end(self, chunk: bytes) -> None:
         connection = self._connection
-        connection.transport.write(chunk + _LAST_CHUNK)
+        self.write(chunk + _LAST_CHUNK)
         self.response_complete = True
         if not self.keep_alive:
             connection.transport.close()

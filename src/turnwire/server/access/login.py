@@ -16,14 +16,12 @@ import secrets
 from collections import OrderedDict
 from typing import NamedTuple
 
-import anyio
-
 from turnwire.errors import Unauthenticated
 from turnwire.ids import SessionId
 from turnwire.runtime.clock import Clock
 from turnwire.server.access.identity import Identity, Role
 from turnwire.server.access.origins import Host, page_headers
-from turnwire.server.access.tokens import OPERATOR_TOKEN_ID, TokenRecord, Tokens
+from turnwire.server.access.tokens import OPERATOR_TOKEN_ID, Running, TokenRecord, Tokens
 
 CODE_BYTES = 32
 LINK_S = 600.0
@@ -82,7 +80,7 @@ class Login:
         del self._links[digest]
         return secret
 
-    def leave(self, who: Identity, spare: anyio.CancelScope | None = None) -> bool:
+    def leave(self, who: Identity, spare: Running | None = None) -> bool:
         """End the login of `who`, and all under it but `spare`. Gives whether it was one: a token does not log out.
 
         A share link is not ended: the browser forgets it, and others go on with it.

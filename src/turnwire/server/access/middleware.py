@@ -17,7 +17,6 @@ from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 from urllib.parse import parse_qsl
 
-from starlette.routing import compile_path
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from turnwire.errors import BadRequest, Forbidden, HeadersTooLarge, TooManyRequests, TurnwireError, Unauthenticated
@@ -28,6 +27,7 @@ from turnwire.server.access.login import cookie_name
 from turnwire.server.access.origins import BrowserPolicy, Host, origin_of, parse_host, parse_origin
 from turnwire.server.access.rates import Buckets, Failures, caller_of
 from turnwire.server.access.tokens import Tokens
+from turnwire.server.paths import PathTable, own_path
 from turnwire.server.refusals import answer_entry, raw_headers, refuse_entry
 
 STRANGER = Identity("stranger", Role.OBSERVER, SessionId(""))
@@ -85,7 +85,9 @@ class AccessMiddleware:
         self._tokens = tokens
         self._policy = policy
         self._proxies = proxies
-        self._public = [(each, compile_path(each.path)[0]) for each in public]
+        self._public: dict[str, PathTable[PublicRoute]] = {}
+        for each in public:
+            self._public.setdefault(each.method, PathTable()).add(each.path, each)
         self._header_bytes = header_bytes
         self._requests = requests
         self._failures = failures
@@ -134,9 +136,9 @@ class AccessMiddleware:
         return {}
 
     def _public_route(self, asked: RequestOrigin) -> PublicRoute | None:
-        method = "GET" if asked.method == "HEAD" else asked.method
-        found = (each for each, pattern in self._public if method == each.method and pattern.match(asked.path))
-        return next(found, None)
+        public = self._public.get("GET" if asked.method == "HEAD" else asked.method)
+        found = None if public is None else public.find(asked.path)
+        return None if found is None else found.value
 
     def _is_opened(self, asked: RequestOrigin) -> bool:
         """A link on some page leads to a page of ours that says nothing to strangers: the login, for example."""
@@ -227,10 +229,7 @@ def read_asked(scope: Any, most_bytes: int, proxies: Proxies) -> RequestOrigin:
     """
     headers: list[tuple[bytes, bytes]] = scope["headers"]
     query: bytes = scope.get("query_string", b"")
-    size = len(query) + len(scope["path"]) + sum(len(name) + len(value) + _HEADER_EXTRA for name, value in headers)
-    if size > most_bytes:
-        raise HeadersTooLarge("the headers are too large; send fewer or shorter ones", limit="header_bytes")
-    once, cookies = _pick(headers)
+    once, cookies = _pick(headers, most_bytes - len(query) - len(scope["path"]))
     host = parse_host(once.get(b"host", ""))
     if host is None:
         raise BadRequest("the request names no host; send one Host header with a name or an address")
@@ -240,8 +239,7 @@ def read_asked(scope: Any, most_bytes: int, proxies: Proxies) -> RequestOrigin:
     return RequestOrigin(
         # A socket is opened with GET, but what it is for is more than reading.
         scope.get("method", "CONNECT"),
-        # Inside another application the path begins with where that one put us.
-        scope["path"].removeprefix(scope.get("root_path", "")),
+        own_path(scope),
         scope.get("scheme", "http"),
         host,
         once.get(b"origin"),
@@ -263,16 +261,22 @@ def cookie_of(cookies: str, name: str) -> str | None:
     return None
 
 
-def _pick(headers: list[tuple[bytes, bytes]]) -> tuple[dict[bytes, str], str]:
+def _pick(headers: list[tuple[bytes, bytes]], left: int) -> tuple[dict[bytes, str], str]:
+    """What is read of them, if they have no more bytes than are left."""
     once: dict[bytes, str] = {}
     cookies: list[str] = []
+    twice = None
     for name, value in headers:
-        if name == b"cookie":
-            cookies.append(value.decode("latin-1"))
-        elif name in _ONCE:
-            if name in once:
-                raise BadRequest(f"the header {name.decode()} comes more than once; send it once")
+        left -= len(name) + len(value) + _HEADER_EXTRA
+        if name in _ONCE:
+            twice = name if name in once else twice
             once[name] = value.decode("latin-1").strip()
+        elif name == b"cookie":
+            cookies.append(value.decode("latin-1"))
+    if left < 0:
+        raise HeadersTooLarge("the headers are too large; send fewer or shorter ones", limit="header_bytes")
+    if twice is not None:
+        raise BadRequest(f"the header {twice.decode()} comes more than once; send it once")
     return once, "; ".join(cookies)
 
 

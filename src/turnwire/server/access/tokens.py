@@ -198,7 +198,7 @@ class Tokens:
         self._records = kept
         return record, f"{PREFIX}_{token_id}_{secret}"
 
-    def revoke(self, token_id: str, spare: anyio.CancelScope | None = None) -> None:
+    def revoke(self, token_id: str, spare: Running | None = None) -> None:
         """End a credential and all that it granted, and whatever runs under them, but for `spare`.
 
         Raises:

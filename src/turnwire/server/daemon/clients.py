@@ -16,7 +16,7 @@ import hmac
 import math
 import secrets
 from collections import Counter
-from collections.abc import Generator, Iterable
+from collections.abc import Callable, Generator, Iterable
 from contextlib import contextmanager
 from hashlib import blake2b
 from typing import NamedTuple
@@ -28,11 +28,12 @@ from turnwire.core.envelope import stream_frame
 from turnwire.core.inputs import Attach, Detach
 from turnwire.core.state import Phase
 from turnwire.errors import Forbidden, NotFound, RequestRefused, SessionClosed, UnknownClient
-from turnwire.ids import ClientId, SessionId
+from turnwire.ids import ClientId, PromptId, SessionId
 from turnwire.runtime import new_ids
 from turnwire.runtime.clock import Clock
 from turnwire.runtime.node import Node
 from turnwire.server.access.identity import Identity, Role
+from turnwire.server.reached import Reached
 from turnwire.wire.jsonrpc import INTERNAL_ERROR
 
 PRESENT_S = 60.0
@@ -44,6 +45,14 @@ KEPT_BEATS = 4096
 KEPT_HOLDERS = 4096
 """Holders of client ids that are remembered, newest kept; of the others the log is asked."""
 
+
+HELD_S = 1.0
+"""The end of a turn is held back this long at most for a client that has not read the answer to its prompt."""
+SETTLED_S = 0.05
+"""An answer that is on the other machine counts as read so long after its prompt came: a program that has been busy
+for as long is a rare one, and turns take longer."""
+FIRST_LOOK_S, LONGEST_LOOK_S = 0.001, 0.02
+"""Between two looks at how far an answer has come."""
 
 _MARK = "-"
 """Between the two parts of an observer's client id."""
@@ -62,6 +71,16 @@ class _Holder(NamedTuple):
     role: str
 
 
+class _Unread(NamedTuple):
+    """A prompt whose answer its client may not have read."""
+
+    session_id: SessionId
+    client_id: ClientId
+    since: float
+    reached: Callable[[], Reached]
+    """How far the answer has come."""
+
+
 class Clients:
     """Who is attached to which session."""
 
@@ -75,6 +94,8 @@ class Clients:
         self._connected: Counter[tuple[SessionId, ClientId]] = Counter()
         """Connections and streams of each that are open."""
         self._holders: dict[tuple[SessionId, ClientId], _Holder] = {}
+        self._unread: dict[PromptId, _Unread] = {}
+        """Of the last second."""
         self._key = secrets.token_bytes(32)
         """By which observers' ids are known."""
         self.offers = Offers()
@@ -206,6 +227,32 @@ class Clients:
             self._sign(session_id, client_id)
         if left > 0:
             self._connected[session_id, client_id] = left
+
+    def answering(
+        self, session_id: SessionId, client_id: ClientId, prompt_id: PromptId, reached: Callable[[], Reached]
+    ) -> None:
+        """The client is about to be answered. It is told of the prompt's end when it has read that (`heard`)."""
+        now = self._clock.monotonic()
+        while self._unread and next(iter(self._unread.values())).since < now - HELD_S:
+            del self._unread[next(iter(self._unread))]
+        self._unread[prompt_id] = _Unread(session_id, client_id, now, reached)
+
+    def unread(self, session_id: SessionId, client_id: ClientId | None) -> list[PromptId]:
+        """The prompts whose answers this client may not have read."""
+        if client_id is None or not self._unread:
+            return []
+        return [key for key, each in self._unread.items() if each[:2] == (session_id, client_id)]
+
+    async def heard(self, prompt_id: PromptId) -> None:
+        """Return once its client has read the answer to the prompt, as far as one can know, or has had time."""
+        look_s = FIRST_LOOK_S
+        while (each := self._unread.get(prompt_id)) is not None:
+            age, at = self._clock.monotonic() - each.since, each.reached()
+            if at is Reached.PROGRAM or age >= HELD_S or (at is Reached.MACHINE and age >= SETTLED_S):
+                self._unread.pop(prompt_id, None)
+                return
+            await self._clock.sleep(look_s)
+            look_s = min(2 * look_s, LONGEST_LOOK_S)
 
     def attended(self, session_id: SessionId) -> bool:
         """Whether a controller is at the session now."""

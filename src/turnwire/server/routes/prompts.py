@@ -46,7 +46,7 @@ from turnwire.server.daemon.prompts import (
     take_prompt,
     wait_for,
 )
-from turnwire.server.endpoint import Call, Endpoint, Reply
+from turnwire.server.endpoint import REACHED, Call, Endpoint, Reply
 from turnwire.server.routes.turns import (
     ACTS,
     READS,
@@ -61,7 +61,7 @@ from turnwire.wire.jsonrpc import raw
 COMPAT_CLIENT_ID = "x-qwen-client-id"
 """Clients that send it learn a prompt's id from the answer, and wait for its end on an open stream. An end
 that they read first is lost to them. The two come on two sockets, and a busy client reads those in any order,
-in whatever order they were written: so the agent is asked when the client has read the answer."""
+in whatever order they were written: so its streams show the end when it has read the answer (ADR 26)."""
 
 APPLIED = {"Preference-Applied": "wait"}
 
@@ -144,7 +144,7 @@ async def prompt(call: Call) -> Reply:
         if body.when_busy is WhenBusy.STEER:
             # Not waited for: the answer comes before the agent is asked.
             became = await steered(call.daemon, call.session_id, taken, 0, call.left)
-        return receipt(taken, became)._replace(is_last=COMPAT_CLIENT_ID in call.request.headers)
+        return receipt(taken, became)
     # The answer waits for the agent, so the agent does not wait for the answer.
     taken.told()
     end = await wait_for(call.daemon, call.session_id, taken, (TurnCompleted, TurnFailed), seconds, call.left)
@@ -169,16 +169,19 @@ async def take(call: Call, body: SteerBody, when_busy: WhenBusy | None) -> Taken
     """Have the prompt accepted, as its request says or the operator. Raises one of `REFUSALS`; then no turn is."""
     daemon = call.daemon
     daemon.check_open()
-    key = call.request.headers.get("idempotency-key")
+    key = call.headers.get("idempotency-key")
     if key is not None and not 0 < len(key) <= KEY_LENGTH:
         raise BadRequest(f"an Idempotency-Key has 1 to {KEY_LENGTH} characters")
     client_id = await daemon.clients.known(call.session_id, call.client_id, call.who)
+    prompt_id = new_ids.prompt_id()
+    if client_id is not None and COMPAT_CLIENT_ID in call.headers and REACHED in call.extensions:
+        daemon.clients.answering(call.session_id, client_id, prompt_id, call.extensions[REACHED]["call"])
     now = daemon.clock.now_ms()
     wanted = Prompt(
         at=now,
         author=call.who.name,
         client_id=client_id,
-        prompt_id=new_ids.prompt_id(),
+        prompt_id=prompt_id,
         content=raw(body.prompt),
         when_busy=when_busy or WhenBusy(daemon.settings.when_busy),
         prompt_request_id=body.prompt_request_id,
@@ -187,7 +190,7 @@ async def take(call: Call, body: SteerBody, when_busy: WhenBusy | None) -> Taken
         digest=None if key is None else digest(body.prompt, body.meta, when_busy or WhenBusy.QUEUE),
         deadline_at=None if body.deadline_ms is None else now + body.deadline_ms,
     )
-    return await take_prompt(daemon, call.session_id, wanted, body.meta or {}, call.request.headers)
+    return await take_prompt(daemon, call.session_id, wanted, body.meta or {}, call.headers)
 
 
 def receipt(taken: Taken, became: Steered | None = None) -> Reply:
@@ -219,7 +222,7 @@ def _asked_wait(call: Call) -> float | None:
     query: PromptQuery = call.query
     if query.wait is not None:
         return None if query.wait in {"false", "0"} else _most(query.wait)
-    for header in call.request.headers.getlist("prefer"):
+    for header in call.request.headers.getlist("prefer") if "prefer" in call.headers else ():
         for preference in header.split(","):
             # What cannot be read is no preference of ours, and is ignored.
             found = _SECONDS.fullmatch(preference.partition(";")[0])

@@ -10,7 +10,8 @@ A reader that has all there is rests. When the session has more, its audience wa
 is behind a reader's cursor from the shared ring and writes it, the same bytes for all at the same place. It lets
 others run after every few writes, and takes the newest there is when it goes on, so that the more readers there
 are, the fewer writes each of them costs. A reader whose client takes nothing waits for room, outside of the walk.
-One that is behind the ring, or whose place is lost, catches up in a task of its own, until it can rest again.
+One that is behind the ring, or whose place is lost, catches up in a task of its own, until it can rest again; so
+does one whose client may not have read the answer to the prompt that ended.
 
 What a reader does is one of five:
 
@@ -49,7 +50,7 @@ from turnwire.runtime.tail import Tail
 from turnwire.server.daemon import Daemon
 from turnwire.server.endpoint import Call
 from turnwire.server.open_answer import OpenAnswer, chunk, detached
-from turnwire.server.streams.session_stream import PATH, Lost, SessionStream, oldest
+from turnwire.server.streams.session_stream import PATH, Lost, SessionStream, held_end, in_parts, oldest
 from turnwire.server.streams.shaped import ShapedRing, follow_shaped, shaped_ring
 from turnwire.server.streams.stream import (
     FAREWELL_S,
@@ -114,20 +115,20 @@ class Reader:
         "_answer",
         "_audience",
         "_catching",
-        "_client_id",
         "_doing",
         "_full_since",
         "_last_words",
         "_stream",
         "_who",
         "_written_at",
+        "client_id",
         "epoch",
         "offset",
     )
 
     def __init__(self, call: Call, answer: OpenAnswer, stream: SessionStream, audience: Audience) -> None:
         self._who = call.who
-        self._client_id = call.client_id
+        self.client_id = call.client_id
         self._answer = answer
         self._audience = audience
         self._stream: SessionStream | None = stream
@@ -161,7 +162,7 @@ class Reader:
         assert stream is not None, "it begins once"
         self._answer.holder = self
         daemon.metrics.subscribers.add(self)
-        daemon.clients.stream_opened(self.session_id, self._who, self._client_id)
+        daemon.clients.stream_opened(self.session_id, self._who, self.client_id)
         daemon.tokens.enter(self._who, self)
         self._write(chunk(stream.begin()))
         if not stream.replays:
@@ -255,8 +256,9 @@ class Reader:
             pages = follow_shaped(daemon.node, session_id, Position(self.epoch, self.offset), shape, waits=False)
             async with aclosing(pages):
                 async for page in pages:
-                    await self._give(page, room)
-                    self.offset = page.offset
+                    async for part in in_parts(page, daemon.clients, session_id, self.client_id):
+                        await self._give(part, room)
+                        self.offset = part.offset
         except PositionLost as error:
             why = str(error.context.get("why"))
             if why != "ahead":
@@ -327,7 +329,7 @@ class Reader:
         self._doing = _Doing.OVER
         self._answer.holder = None
         daemon.tokens.leave(self._who, self)
-        daemon.clients.stream_ended(self.session_id, self._who, self._client_id)
+        daemon.clients.stream_ended(self.session_id, self._who, self.client_id)
         daemon.metrics.subscribers.discard(self)
         self._audience.leave(self)
         # Its next deadline still knows it, and is not to keep a connection.
@@ -488,6 +490,10 @@ class Audience:
                 return WRITE
             shared = _SharedPage(after, head, Page(after + len(frames), frames), chunk(b"".join(frames)))
             self._page = shared
+        if held_end(shared.page, self.daemon.clients, self.session_id, reader.client_id) is not None:
+            # It has to wait for its own client, and nobody else for it.
+            reader.catch_up()
+            return WRITE
         reader.tell(shared.page, shared.chunked)
         if reader.is_resting and (shared.page.offset < head or self.tail.is_over):
             # There is another page, or its end.

@@ -6,6 +6,7 @@ says it once. It is written by readers without tasks (`audience`), or by its pum
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import Any, NamedTuple
@@ -13,11 +14,12 @@ from typing import Any, NamedTuple
 from turnwire.core.envelope import stream_frame
 from turnwire.core.shape import Shape
 from turnwire.errors import BadRequest, PositionLost
-from turnwire.ids import SessionId
+from turnwire.ids import ClientId, PromptId, SessionId
 from turnwire.log import rules
 from turnwire.log.base import Position, SessionHead
 from turnwire.runtime.follow import Page
 from turnwire.runtime.node import Node
+from turnwire.server.daemon.clients import Clients
 from turnwire.server.endpoint import Call
 from turnwire.server.streams.shaped import follow_shaped
 from turnwire.server.streams.stream import RETRY, Writer
@@ -32,6 +34,8 @@ REASONS = {"trimmed": "ring_evicted", "epoch": "epoch_reset", "ahead": "epoch_re
 
 RESYNC = "state_resync_required"
 _OFFSET_DIGITS = 18
+_IS_END = re.compile(rb"(?:id: \d+\n)?event: turn_(?:complete|error)\n")
+"""The first lines of the frame that tells of a turn's end."""
 
 
 def read_offset(text: str | None) -> int | None:
@@ -111,6 +115,34 @@ async def follow_kept(
             start = after = oldest(head)
 
 
+def held_end(
+    page: Page, clients: Clients, session_id: SessionId, client_id: ClientId | None
+) -> tuple[int, PromptId] | None:
+    """Where in a page the end of a prompt is whose answer this client may not have read, and of which (ADR 26)."""
+    unread = clients.unread(session_id, client_id)
+    if unread:
+        for place, frame in enumerate(page.frames):
+            if _IS_END.match(frame):
+                ended = next((each for each in unread if each.encode() in frame), None)
+                if ended is not None:
+                    return place, ended
+    return None
+
+
+async def in_parts(
+    page: Page, clients: Clients, session_id: SessionId, client_id: ClientId | None
+) -> AsyncGenerator[Page]:
+    """A page, whole but for such an end: that, and what is behind it, comes when the client has read the answer."""
+    while (held := held_end(page, clients, session_id, client_id)) is not None:
+        place, prompt_id = held
+        offset, frames = page
+        if place:
+            yield Page(offset - len(frames) + place, frames[:place])
+            page = Page(offset, frames[place:])
+        await clients.heard(prompt_id)
+    yield page
+
+
 class SessionStream:
     """What the stream of one session is made of."""
 
@@ -139,9 +171,12 @@ class SessionStream:
             await writer.write(self.begin())
             async with aclosing(follow_kept(daemon.node, session_id, self.after, self.shape)) as pages:
                 async for page in pages:
-                    await writer.write(self.frames(page))
-                    if isinstance(page, Page):
-                        subscriber.offset = page.offset
+                    if isinstance(page, Lost):
+                        await writer.write(self.frames(page))
+                        continue
+                    async for part in in_parts(page, daemon.clients, session_id, call.client_id):
+                        await writer.write(self.frames(part))
+                        subscriber.offset = part.offset
 
     @property
     def replays(self) -> bool:

@@ -13,6 +13,7 @@ import traceback
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
+from functools import lru_cache
 from itertools import islice
 from typing import Any, Literal, TextIO, cast
 
@@ -59,12 +60,19 @@ class Redaction:
     def text(self, value: str) -> str:
         for secret in self._secrets:
             value = value.replace(secret, MASK)
+        if value.isascii():
+            # One of these is in whatever the search finds. Most texts have none, and a look is much cheaper.
+            plain = value.lower()
+            if not ("tw_" in plain or "bearer" in plain or "authorization" in plain or "cookie" in plain):
+                return value
         return _SECRETS.sub(_masked, value)
 
     def field(self, name: str, value: object) -> object:
         """A field as it may be written: plain values, masked."""
         if name.lower() in _SECRET_NAMES and value is not None:
             return MASK
+        if type(value) is str:
+            return self.text(value)
         if value is None or isinstance(value, bool | int | float):
             return value
         if isinstance(value, Mapping):
@@ -107,9 +115,12 @@ class TextLines(logging.Formatter):
         self._redaction = redaction
 
     def format(self, record: logging.LogRecord) -> str:
-        words = [_time(record), f"{record.levelname.lower():<7}", f"{record.name}:", self._shown(_message(record))]
+        message = _escaped(self._redaction.text(_message(record)))
+        words = [_time(record), f"{record.levelname.lower():<7}", f"{record.name}:", message]
         for name, value in _fields(record).items():
-            shown = self._shown(self._redaction.field(name, value))
+            field = self._redaction.field(name, value)
+            # What is made of several was masked piece by piece, and may be a secret only as a whole.
+            shown = _escaped(field if isinstance(field, str) else self._redaction.text(str(field)))
             words.append(f"{name}={shown!r}" if " " in shown or not shown else f"{name}={shown}")
         error = _error(record)
         if error is None:
@@ -121,7 +132,7 @@ class TextLines(logging.Formatter):
         return "\n".join(lines)
 
     def _shown(self, value: object) -> str:
-        return self._redaction.text(str(value)).translate(_CONTROL)
+        return _escaped(self._redaction.text(str(value)))
 
 
 def configure_logging(
@@ -132,6 +143,9 @@ def configure_logging(
     stream: TextIO | None = None,
 ) -> None:
     """Write every record of this process to stderr, in one way. Call it once, before anything is served."""
+    # What is not written is not found out: where in the code a record was made, in which thread and process.
+    logging._srcfile = None  # pyright: ignore[reportPrivateUsage, reportAttributeAccessIssue] its documented switch
+    logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
     redaction = Redaction(secrets)
     lines = logging.StreamHandler(stream or sys.stderr)
     lines.setFormatter(JsonLines(redaction) if format == "json" else TextLines(redaction))
@@ -145,6 +159,10 @@ def configure_logging(
         logger.setLevel(level.upper())
     for name in ACCESS:
         logging.getLogger(name).disabled = True
+
+
+def _escaped(text: str) -> str:
+    return text if text.isprintable() else text.translate(_CONTROL)
 
 
 def _masked(match: re.Match[str]) -> str:
@@ -164,13 +182,17 @@ def _message(record: logging.LogRecord) -> str:
 
 
 def _fields(record: logging.LogRecord) -> dict[str, Any]:
-    extra = {name: value for name, value in vars(record).items() if name not in _OWN_FIELDS}
-    return {name: value for name, value in extra.items() if value is not None}
+    return {name: value for name, value in vars(record).items() if name not in _OWN_FIELDS and value is not None}
 
 
 def _time(record: logging.LogRecord) -> str:
-    moment = datetime.fromtimestamp(record.created, UTC)
-    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    seconds, micros = divmod(round(record.created * 1_000_000), 1_000_000)
+    return f"{_second(seconds)}.{micros // 1000:03d}Z"
+
+
+@lru_cache(maxsize=1)
+def _second(seconds: int) -> str:
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S")
 
 
 def _error(record: logging.LogRecord) -> dict[str, Any] | None:
