@@ -39,6 +39,7 @@ pieces = st.builds(
     piece, texts, st.sampled_from(KINDS), st.sampled_from(["a1", "a1", "a2", 'q"é']), spaces=st.booleans()
 )
 ANSWER = b'{"jsonrpc":"2.0","id":1,"result":{"stopReason":"end_turn"}}'
+CALL = frame({"sessionUpdate": "tool_call", "toolCallId": "t"})
 ODD = [
     b"",
     b"{",
@@ -70,7 +71,7 @@ ODD = [
     PIECE[:-2] + b',"_meta":{}}}',
     PIECE.replace(b'"update":', b'"update":{},"update":'),
     PIECE[:-1] + b',"params":{"sessionId":"a2","update":{"sessionUpdate":"plan"}}}',
-    frame({"sessionUpdate": "tool_call", "toolCallId": "t"}),
+    CALL,
     frame({"sessionUpdate": "state_update", "state": "idle"}),
     frame({"sessionUpdate": "turn_complete", "stopReason": "end_turn"}),
     frame({"sessionUpdate": "user_message_chunk"}),
@@ -136,6 +137,11 @@ def test_a_thought_and_what_is_said_then_are_apart_and_what_is_none_of_both_is_a
     thought = [piece("so", KINDS[1])] * 4
     found = read(*thought, *[PIECE] * 4, ANSWER)
     assert [each.kind if isinstance(each, Pieces) else each for each in found] == [*reversed(KINDS), ANSWER]
+
+
+def test_what_is_said_around_a_tool_call_comes_together_on_both_sides_of_it() -> None:
+    found = read(*[PIECE] * 4, CALL, CALL, *[PIECE] * 4)
+    assert [len(each.updates) if isinstance(each, Pieces) else each for each in found] == [4, CALL, CALL, 4]
 
 
 def test_lines_of_another_session_are_not_taken_for_those_of_the_first() -> None:

@@ -79,7 +79,8 @@ class Inbox:
 
     Bounded twice: the agent's reader waits for room, so a flood fills the pipe and not our memory; clients have
     room of their own and are refused beyond it, so a flood cannot keep a cancel out either. Pieces that came in one
-    input count as that many, and are not taken apart: a bound may be passed by what one of these has too many.
+    input count as that many, and are not taken apart: a bound may be passed by what one of these has too many. The
+    agent's reader looks for room behind each part of a burst, so what waits is less than its bound and one part.
     """
 
     def __init__(self, limits: Limits) -> None:

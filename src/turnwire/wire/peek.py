@@ -21,7 +21,7 @@ _T = TypeVar("_T")
 
 _LF: Final = 10
 _CR: Final = 13
-_PIECES: Final = frozenset({"agent_message_chunk", "agent_thought_chunk"})
+PIECES: Final = frozenset({"agent_message_chunk", "agent_thought_chunk"})
 """Most of all updates. There is nothing to know of them but whose they are."""
 _SHORT: Final = 64 * 1024
 """A longer line goes the long way, where its encoding is checked in pieces."""
@@ -153,7 +153,7 @@ def peek_update(update: Raw) -> UpdatePeek:
         fields = _read_tolerantly(update)
     except (msgspec.DecodeError, RecursionError):
         raise _unroutable("an update must be a JSON object", "bad_update") from None
-    if fields.session_update in _PIECES:
+    if fields.session_update in PIECES:
         return UpdatePeek(fields.session_update, fields.message_id)
     if not fields.session_update:
         raise _unroutable("an update must name its kind in `sessionUpdate`", "no_update_kind")

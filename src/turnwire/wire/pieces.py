@@ -24,12 +24,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 from operator import attrgetter
-from typing import Final, Literal, NamedTuple
+from typing import Final, NamedTuple
 
 import msgspec
 from msgspec import Raw, Struct
 
-from turnwire.wire.peek import read_update_line
+from turnwire.wire.peek import PIECES, read_update_line
 
 TOGETHER: Final = 128
 """Lines that are decoded in one go: more gain nothing, and one that is unlike them costs all the short way."""
@@ -51,11 +51,11 @@ class Pieces(NamedTuple):
     updates: Sequence[Raw]
 
 
-class _Piece(Struct, rename="camel", gc=False):
-    session_update: Literal["agent_message_chunk", "agent_thought_chunk"]
+class _Kind(Struct, rename="camel", gc=False):
+    session_update: str = ""
 
 
-_read_all = msgspec.json.Decoder(_Piece).decode_lines
+_read_all = msgspec.json.Decoder(_Kind).decode_lines
 _KIND: Final = attrgetter("session_update")
 
 
@@ -104,29 +104,31 @@ class PieceReader:
         """The lines in their order, pieces together."""
         for start in range(0, len(lines), TOGETHER):
             some = lines[start : start + TOGETHER]
-            found = self._find(some) if len(some) >= FEW and sum(map(len, some)) <= TOGETHER_BYTES else []
-            yield from found
-            yield from some[sum(len(each.updates) for each in found) :]
+            yield from self._find(some) if len(some) >= FEW and sum(map(len, some)) <= TOGETHER_BYTES else some
 
-    def _find(self, lines: Sequence[bytes]) -> list[Pieces]:
-        """The pieces that the first of these lines are."""
+    def _find(self, lines: Sequence[bytes]) -> Sequence[Pieces | bytes]:
+        """The same for a few."""
         around, first = self._around, lines[0]
         if around is None or not (first.startswith(around.head) and first.endswith(around.tail)):
             around = self._around = _Around.learn(first)
         count = 0 if around is None else around.count(lines)
         if around is None or count < FEW:
-            return []
+            return lines
         before, behind = len(around.head), -len(around.tail)
         updates = [line[before:behind] for line in lines[:count]]
-        kinds = _kinds(updates)
-        if len(set(kinds)) == 1:
-            return [Pieces(around.session_id, kinds[0], list(map(Raw, updates)))]
-        runs = groupby(zip(kinds, updates, strict=True), key=lambda each: each[0]) if kinds else ()
-        return [Pieces(around.session_id, kind, [Raw(each) for _, each in run]) for kind, run in runs]
+        found: list[Pieces | bytes] = []
+        place = 0
+        for kind, run in groupby(_kinds(updates)):
+            begun, place = place, place + len(list(run))
+            if kind in PIECES:
+                found.append(Pieces(around.session_id, kind, list(map(Raw, updates[begun:place]))))
+            else:
+                found += lines[begun:place]
+        return [*found, *lines[place:]]
 
 
 def _kinds(updates: list[bytes]) -> list[str]:
-    """The kind of each update; none at all if one is not a piece."""
+    """The kind of each update; none at all if one is not as it should be."""
     try:
         kinds = list(map(_KIND, _read_all(b"\n".join(updates))))
     except (msgspec.DecodeError, RecursionError):
