@@ -49,6 +49,31 @@ async def test_a_batch_is_bounded_and_the_rest_waits_in_order() -> None:
     assert inbox.take_nowait() == []
 
 
+async def test_what_goes_along_is_taken_with_the_next_input_before_it() -> None:
+    inbox, batches = Inbox(LIMITS), list[list[int]]()
+
+    async def take() -> None:
+        batches.append(times(await inbox.take()))
+
+    with anyio.fail_after(WAIT_S):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(take)
+            await quiet()
+            inbox.put_along(fact(1))
+            inbox.put(fact(2))
+    assert batches == [[1, 2]]
+
+
+async def test_what_goes_along_goes_alone_if_nothing_comes() -> None:
+    inbox = Inbox(LIMITS)
+    with anyio.fail_after(WAIT_S):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(inbox.take)
+            await quiet()
+            inbox.put_along(fact(1))
+    assert len(inbox) == 0
+
+
 async def test_take_waits_for_the_first_input() -> None:
     inbox, taken = Inbox(LIMITS), list[int]()
 
