@@ -56,6 +56,9 @@ from turnwire.runtime.tail import Tail
 STATE = "state"
 """Name of the snapshot that holds a session's state."""
 
+ALONG_S = 0.003
+"""How long an input may wait for company. An agent that has something to say at once says it within this time."""
+
 Watch: TypeAlias = Callable[[SessionId, Sequence[AnyEvent]], None]
 """Hears what was published. Must not wait and must not raise."""
 
@@ -101,6 +104,11 @@ class Inbox:
         self._entries.append((input, None))
         self._said += len(input.updates) if isinstance(input, AgentPieces) else 1
         self._wake()
+
+    def put_along(self, input: AnyInput) -> None:
+        """Take an input that nobody is eager to see: it goes with the next one, or alone after a moment."""
+        self._entries.append((input, None))
+        asyncio.get_running_loop().call_later(ALONG_S, self._wake)
 
     def ask(self, input: AnyInput) -> Reply:
         """Take a client's input; its reply holds the answer or refusal. Raises `LimitExceeded`, `SessionClosed`."""
