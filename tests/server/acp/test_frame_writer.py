@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from pathlib import Path
 from random import Random
-from typing import Any
+from typing import Any, TypeAlias
 
 import msgspec
 import pytest
@@ -23,11 +24,14 @@ from turnwire.ids import AgentSessionId, ChildId, MessageId, PromptId, SessionId
 from turnwire.server.access.identity import ANYBODY
 from turnwire.server.acp.client_state import ClientState
 from turnwire.server.acp.frame_writer import AT_ONCE, Fold, FramePage, FrameWriter, WriterMode
+from turnwire.server.acp.plain_updates import KEPT, PlainRun, PlainRuns
 from turnwire.server.acp.subscription import Subscription
 from turnwire.testing.patience import quiet
 from turnwire.wire.jsonrpc import raw
 
 pytestmark = pytest.mark.anyio
+
+Told: TypeAlias = tuple[int | None, bytes]
 
 SESSION = SessionId("s-1")
 TURN = PromptId("p-1")
@@ -69,7 +73,7 @@ def writer(place: Place, **agreed: Any) -> FrameWriter:
     return FrameWriter(client, Subscription(SESSION, 64), Fold(0, SessionEncoder(client.dialect, SESSION), {}))
 
 
-def told(page: FramePage) -> list[tuple[int | None, bytes]]:
+def told(page: FramePage) -> list[Told]:
     return list(zip(page.offsets, page.frames, strict=True))
 
 
@@ -162,14 +166,24 @@ def happened(chance: Random) -> ev.AnyEvent:
             ev.TurnStarted(at=1, prompt_id=TURN),
             ev.UserMessage(at=1, prompt_id=TURN, message_id=MessageId("u-1"), content=raw([])),
             ev.TurnCompleted(at=1, prompt_id=TURN, stop_reason="end_turn", ending=ev.Ending.RESPONSE),
-            ev.AgentStarted(
-                at=1,
-                agent_session_id=AgentSessionId("a-1"),
-                protocol_version=chance.choice((1, 2)),
-                turn_end=ev.TurnEnd.RESPONSE,
-            ),
+            started(chance.choice((1, 2))),
         ]
     )
+
+
+def started(version: int) -> ev.AgentStarted:
+    """An agent of that version."""
+    named = AgentSessionId("a-1")
+    return ev.AgentStarted(at=1, agent_session_id=named, protocol_version=version, turn_end=ev.TurnEnd.RESPONSE)
+
+
+def any_client(place: Place, version: int, chance: Random) -> ClientState:
+    client = ClientState(place.daemon, ANYBODY, place.tasks)
+    client.dialect = Dialect(version=version)
+    client.shows_offsets = chance.random() < 0.3
+    withheld = frozenset({"usage_update"} if chance.random() < 0.5 else ())
+    client.profile = ClientProfile(version=version, withheld=withheld)
+    return client
 
 
 @pytest.mark.parametrize("version", [1, 2])
@@ -182,35 +196,64 @@ async def test_what_is_passed_on_is_byte_for_byte_what_the_fold_says(
     chance = Random(f"{version} {agent_version} {mode}")
     async with acp_daemon() as place:
         for _ in range(40):
-            started = ev.AgentStarted(
-                at=1,
-                agent_session_id=AgentSessionId("a-1"),
-                protocol_version=agent_version,
-                turn_end=ev.TurnEnd.RESPONSE,
-            )
-            events = [started, *(happened(chance) for _ in range(chance.randrange(60)))]
+            events = [started(agent_version), *(happened(chance) for _ in range(chance.randrange(60)))]
             bodies = [encode(each) for each in events]
-            client = ClientState(place.daemon, ANYBODY, place.tasks)
-            client.dialect = Dialect(version=version)
-            client.shows_offsets = chance.random() < 0.3
-            client.profile = ClientProfile(
-                version=version, withheld=frozenset({"usage_update"} if chance.random() < 0.5 else ())
-            )
-            folded, wanted = over(client, Folding), list[tuple[int | None, bytes]]()
+            client = any_client(place, version, chance)
+            folded, wanted = over(client, Folding), list[Told]()
             for offset, body in enumerate(bodies, 1):
                 wanted += told(folded.take(offset, [body], mode))
             for _ in range(3):
-                paged, got, start = over(client, SessionEncoder), list[tuple[int | None, bytes]](), 0
-                while start < len(bodies):
-                    end = start + chance.choice((1, 2, 7, 100))
-                    got += told(paged.take(start + 1, bodies[start:end], mode))
-                    assert paged.offset == min(end, len(bodies))
-                    start = end
-                assert got == wanted
+                assert in_pages(over(client, SessionEncoder), bodies, mode, chance) == wanted
 
 
-def over(client: ClientState, face: type[SessionEncoder]) -> FrameWriter:
-    return FrameWriter(client, Subscription(SESSION, 64), Fold(0, face(client.dialect, SESSION), {}))
+@pytest.mark.parametrize("seed", range(20))
+async def test_readers_that_share_runs_are_told_what_each_would_be_told_alone(seed: int) -> None:
+    """Of both versions, with and without offsets, withheld kinds and history, each at a pace of its own."""
+    chance = Random(seed)
+    async with acp_daemon() as place:
+        bodies = [encode(started(1)), *(encode(happened(chance)) for _ in range(80))]
+        shared, readers = PlainRuns(), list[tuple[FrameWriter, FrameWriter, WriterMode]]()
+        with ExitStack() as reading:
+            for _ in range(chance.randrange(2, 6)):
+                client, mode = any_client(place, chance.choice((1, 1, 2)), chance), chance.choice([*WriterMode])
+                reading.enter_context(shared.reading())
+                alone, sharing = over(client, SessionEncoder), over(client, SessionEncoder, shared)
+                readers.append((alone, sharing, mode))
+            for _ in range(12):
+                for alone, sharing, mode in readers:
+                    start = sharing.offset
+                    page = bodies[start : start + chance.choice((2, 3, 4, 8, 12))]
+                    if page:
+                        assert told(sharing.take(start + 1, page, mode)) == told(alone.take(start + 1, page, mode))
+
+
+def test_one_reader_alone_keeps_no_runs() -> None:
+    shared, run = PlainRuns(), PlainRun("agent_message_chunk", [b"x"])
+    with shared.reading():
+        shared.keep(1, run)
+        assert shared.get(1) is None
+        with shared.reading():
+            shared.keep(0, PlainRun("agent_message_chunk", [b"x"] * (KEPT - 1)))
+            shared.keep(1, run)
+            assert shared.get(0) is not None
+            shared.keep(2, run)
+            assert shared.get(0) is None
+            assert shared.get(1) is run
+        assert shared.get(1) is None
+
+
+def in_pages(paged: FrameWriter, bodies: list[bytes], mode: WriterMode, chance: Random) -> list[Told]:
+    got, start = list[Told](), 0
+    while start < len(bodies):
+        end = start + chance.choice((1, 2, 7, 100))
+        got += told(paged.take(start + 1, bodies[start:end], mode))
+        assert paged.offset == min(end, len(bodies))
+        start = end
+    return got
+
+
+def over(client: ClientState, face: type[SessionEncoder], runs: PlainRuns | None = None) -> FrameWriter:
+    return FrameWriter(client, Subscription(SESSION, 64), Fold(0, face(client.dialect, SESSION), {}), runs)
 
 
 async def test_what_is_folded_is_taken_some_at_a_time() -> None:

@@ -27,7 +27,7 @@ from turnwire.ids import ChildId, PermissionId
 from turnwire.runtime.session import Session
 from turnwire.server.access.identity import Role
 from turnwire.server.acp.client_state import ELICITATION_ID, ClientState
-from turnwire.server.acp.plain_updates import END, find_splice, read_update
+from turnwire.server.acp.plain_updates import END, PlainRun, PlainRuns, find_splice, read_update
 from turnwire.server.acp.rpc import failed
 from turnwire.server.acp.subscription import Subscription
 from turnwire.wire.jsonrpc import Notification, Request, Result, encode, raw
@@ -135,9 +135,13 @@ class WriterMode(Enum):
 class FrameWriter:
     """Writes the frames of one reader, and folds the log as it goes."""
 
-    def __init__(self, client: ClientState, subscription: Subscription, fold: Fold) -> None:
+    def __init__(
+        self, client: ClientState, subscription: Subscription, fold: Fold, runs: PlainRuns | None = None
+    ) -> None:
+        """`runs`: what all readers of the session share."""
         self._client = client
         self._subscription = subscription
+        self._runs = runs or PlainRuns()
         self._encoder = fold.encoder
         self._is_asked = client.who.role is not Role.OBSERVER
         kinds = sorted(client.profile.withheld)
@@ -156,24 +160,40 @@ class FrameWriter:
         """The frames of events that follow each other: of all, or of those up to `offset` if that takes long."""
         page, place, folded = FramePage([], []), 0, 0
         while place < len(bodies) and folded < AT_ONCE:
-            splice = find_splice(bodies[place]) if self._encoder.passes_on else None
-            if splice is not None and self._passes(splice.kind, mode):
-                end = splice.end(bodies, place)
-                if mode is not WriterMode.QUIET:
-                    self._pass_on(page, first + place, splice.frames(self._head, bodies[place:end]))
-                place = end
-            else:
+            end = self._pass_on(page, first, bodies, place, mode) if self._encoder.passes_on else place
+            if end == place:
                 page.add(first + place, self._one(first + place, bodies[place], mode))
-                place, folded = place + 1, folded + 1
+                end, folded = place + 1, folded + 1
+            place = end
         self.offset = first + place - 1
         return page
+
+    def _pass_on(self, page: FramePage, first: int, bodies: Sequence[bytes], place: int, mode: WriterMode) -> int:
+        """Add what is passed on as it is, from this place on. Gives where that ends."""
+        run = self._runs.get(first + place)
+        if run is None:
+            splice = find_splice(bodies[place])
+            if splice is None or not self._passes(splice.kind, mode):
+                return place
+            end = splice.end(bodies, place)
+            if mode is WriterMode.QUIET:
+                return end
+            run = PlainRun(splice.kind, splice.frames(self._head, bodies[place:end]))
+            self._runs.keep(first + place, run)
+        elif not self._passes(run.kind, mode):
+            return place
+        frames = run.frames[: len(bodies) - place]
+        if mode is not WriterMode.QUIET:
+            self._add(page, first + place, frames)
+        return place + len(frames)
 
     def _passes(self, kind: str, mode: WriterMode) -> bool:
         """Whether plain updates of this kind are passed on as they are."""
         is_retold = mode is WriterMode.REPLAY and (kind in _LIVE_ONLY or kind in _CALLS)
         return not (is_retold or kind in self._looked_at)
 
-    def _pass_on(self, page: FramePage, first: int, frames: list[bytes]) -> None:
+    def _add(self, page: FramePage, first: int, frames: list[bytes]) -> None:
+        """Frames of updates that follow each other."""
         offsets = range(first, first + len(frames))
         if self._client.shows_offsets:
             numbered = zip(offsets, frames, strict=True)

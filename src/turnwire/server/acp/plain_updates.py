@@ -16,7 +16,10 @@ Pieces of a message come many in a millisecond, and what is stored of them begin
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import OrderedDict
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
+from itertools import islice
 from typing import Final, NamedTuple
 
 from msgspec import UNSET, DecodeError, Raw, Struct, UnsetType, json
@@ -25,6 +28,8 @@ from turnwire.core.codec import STORED_UPDATE
 
 _TURN: Final = b',"promptId":"'
 """What the codec writes behind the payload of an update of a turn."""
+KEPT: Final = 4096
+"""Frames of a session that are kept for its other readers: some pages of the log."""
 END: Final = b"}}"
 """How the frame of a plain update ends."""
 
@@ -62,10 +67,11 @@ class Splice(NamedTuple):
 
     def end(self, bodies: Sequence[bytes], start: int) -> int:
         """Where the run of those ends that are stored alike. The first of them is."""
-        before, behind, end = self.before, self.behind, start + 1
-        while end < len(bodies) and bodies[end].endswith(behind) and bodies[end].startswith(before):
-            end += 1
-        return end
+        before, behind = self.before, self.behind
+        for end, body in enumerate(islice(bodies, start + 1, None), start + 1):
+            if not (body.endswith(behind) and body.startswith(before)):
+                return end
+        return len(bodies)
 
     def frames(self, head: bytes, bodies: Sequence[bytes]) -> list[bytes]:
         """The frames of a run. `head`: how an update of the session begins."""
@@ -82,3 +88,48 @@ def find_splice(body: bytes) -> Splice | None:
     if not body.startswith(b"%b%b%b" % (before, stored.update, _TURN)):
         return None
     return Splice(stored.kind, before, body[len(before) + len(bytes(stored.update)) :])
+
+
+class PlainRun(NamedTuple):
+    """A run of updates of one kind."""
+
+    kind: str
+    frames: list[bytes]
+
+
+class PlainRuns:
+    """The newest runs of one session, made by the first reader that comes to them and taken by all others.
+
+    Readers in the present come to the same places, whatever they speak. One reader alone keeps nothing.
+    """
+
+    def __init__(self) -> None:
+        self._readers = 0
+        self._kept: OrderedDict[int, PlainRun] = OrderedDict()
+        """By the offset of the first update."""
+        self._size = 0
+        """How many frames they have."""
+
+    def get(self, offset: int) -> PlainRun | None:
+        """The run that begins with this event, as far as it was known then."""
+        return self._kept.get(offset)
+
+    def keep(self, offset: int, run: PlainRun) -> None:
+        """A run that begins with this event and is not kept, for the other readers."""
+        if self._readers > 1:
+            self._kept[offset] = run
+            self._size += len(run.frames)
+            while self._size > KEPT:
+                self._size -= len(self._kept.popitem(last=False)[1].frames)
+
+    @contextmanager
+    def reading(self) -> Generator[None]:
+        """One reader more, meanwhile."""
+        self._readers += 1
+        try:
+            yield
+        finally:
+            self._readers -= 1
+            if self._readers <= 1:
+                self._kept.clear()
+                self._size = 0

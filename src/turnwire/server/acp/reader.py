@@ -30,6 +30,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Generator
 from contextlib import aclosing, contextmanager
 from typing import NamedTuple
+from weakref import WeakKeyDictionary
 
 import anyio
 
@@ -42,6 +43,7 @@ from turnwire.runtime.session import Session
 from turnwire.server.acp.client_state import ClientState
 from turnwire.server.acp.frame_queue import QueueReader, Wake
 from turnwire.server.acp.frame_writer import Fold, FramePage, FrameWriter, WriterMode
+from turnwire.server.acp.plain_updates import PlainRuns
 from turnwire.server.acp.subscription import READABLE, Signal, Start, Subscription, SubscriptionState, ToldOn, step
 from turnwire.server.streams.session_stream import Lost
 from turnwire.wire.jsonrpc import Notification, encode, raw
@@ -128,7 +130,7 @@ class Reader:
             while not (subscription.state is SubscriptionState.OVER or queued.is_late or self._gives_way()):
                 if subscription.state in READABLE and not self._waits_its_turn():
                     run = await self._begin(queued)
-                    try:
+                    with run.reading():
                         while not run.is_stale() and not self._gives_way():
                             page = run.step()
                             if page is not None:
@@ -139,8 +141,6 @@ class Reader:
                                 break
                             else:
                                 await self._wake.wait()
-                    finally:
-                        run.feed.scope.cancel()
                     self._after = None
                 elif subscription.state is SubscriptionState.DETACHED and (frame := queued.next()) is not None:
                     # A client that left is still owed its answers.
@@ -184,7 +184,7 @@ class Reader:
         self._client.start(feed.run)
         # The start of its agent may lie before this place.
         subscription.agent_wake.set()
-        source = _Source(session, fold, feed, queued)
+        source = _Source(session, fold, feed, queued, _runs.setdefault(session, PlainRuns()))
         return _Run(
             self._client, subscription, _Opening(start, generation, told), source, is_stream=self._is_stream
         )
@@ -220,6 +220,10 @@ class _Source(NamedTuple):
     fold: Fold
     feed: Feed
     queued: QueueReader
+    runs: PlainRuns
+
+
+_runs: WeakKeyDictionary[Session, PlainRuns] = WeakKeyDictionary()
 
 
 class _Run:
@@ -237,14 +241,23 @@ class _Run:
         self._client = client
         self._subscription = subscription
         self._start, self._generation, self._told = opening
-        self._session, fold, self.feed, self._queued = source
+        self._session, fold, self.feed, self._queued, self._runs = source
         self._is_stream = is_stream
-        self._writer = FrameWriter(client, subscription, fold)
+        self._writer = FrameWriter(client, subscription, fold, self._runs)
         self._offset = fold.offset
         self._is_silent = True
         """Nothing was given yet."""
         self._state = subscription.state
         """What other readers have left behind is not done again. If the opening is stale, no step is made."""
+
+    @contextmanager
+    def reading(self) -> Generator[None]:
+        """It is read meanwhile, and followed no longer."""
+        try:
+            with self._runs.reading():
+                yield
+        finally:
+            self.feed.scope.cancel()
 
     def is_stale(self) -> bool:
         """The session was opened anew, or closed."""
