@@ -824,12 +824,70 @@ class _Uvicorn(uvicorn.Server):
         self._ready()
 
 
+class _Messages:
+    """What has come on a socket, for one who takes it: as much of `asyncio.Queue` as uvicorn uses."""
+
+    __slots__ = ("_messages", "_more")
+
+    def __init__(self) -> None:
+        self._messages: list[Any] = []
+        self._more: asyncio.Future[None] | None = None
+
+    def put_nowait(self, message: Any) -> None:
+        self._messages.append(message)
+        if self._more is not None and not self._more.done():
+            self._more.set_result(None)
+
+    async def get(self) -> Any:
+        while not self._messages:
+            self._more = asyncio.get_running_loop().create_future()
+            await self._more
+        return self._messages.pop(0)
+
+    def empty(self) -> bool:
+        return not self._messages
+
+
+class _Gate:
+    """Open or closed: as much of `asyncio.Event` as uvicorn uses."""
+
+    __slots__ = ("_opening",)
+
+    def __init__(self) -> None:
+        self._opening: asyncio.Future[None] | None = None
+        """Done when it opens; none while it is open."""
+
+    def set(self) -> None:
+        if self._opening is not None:
+            self._opening.set_result(None)
+            self._opening = None
+
+    def clear(self) -> None:
+        if self._opening is None:
+            self._opening = asyncio.get_running_loop().create_future()
+
+    async def wait(self) -> None:
+        while self._opening is not None:
+            # Several wait for it, and one that gives up is not to keep the others.
+            await asyncio.shield(self._opening)
+
+
 class _Socket(WebSocketsSansIOProtocol):
     """uvicorn's WebSocket, which the application can drop, and which takes many messages at once."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
         self.logger = self.conn.logger = _sockets
+        # There are thousands of sockets, and most of them are silent: asyncio's own take four kilobytes.
+        self.queue = cast("Any", _Messages())
+        self.writable = cast("Any", _Gate())
+
+    async def send(self, message: Any) -> None:
+        await super().send(message)
+        if message["type"] == "websocket.accept":
+            # The heads of both sides are read and written. The parser has the request as long as it lives.
+            self.request.headers.clear()
+            self.request = self.response = self.scope = cast("Any", None)
 
     def handle_connect(self, event: Request) -> None:
         super().handle_connect(event)

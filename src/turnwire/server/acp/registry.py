@@ -13,11 +13,13 @@ runs in a task group of its keeper, so a fault in there costs this connection an
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import math
 from collections import Counter
 from collections.abc import Generator
 from contextlib import contextmanager
+from typing import Protocol
 
 import anyio
 from anyio.abc import TaskStatus
@@ -36,6 +38,14 @@ REMEMBERED = 1024
 logger = logging.getLogger(__name__)
 
 
+class CarryingSocket(Protocol):
+    """The socket that carries a connection."""
+
+    def give_way(self) -> None:
+        """Another one of the same client goes on with the connection."""
+        ...
+
+
 class KeptConnection:
     """A connection, and what keeps it."""
 
@@ -44,34 +54,40 @@ class KeptConnection:
         self._life = life
         self._grace_s = grace_s
         self._uses = 0
-        self._socket: anyio.CancelScope | None = None
+        self._socket: CarryingSocket | None = None
         self.ends_work = False
         """The client wanted its waiting prompts taken back when it ended the connection."""
 
     @contextmanager
     def in_use(self) -> Generator[None]:
         """Meanwhile the client is there: a stream or a socket is open, or a message is taken."""
-        self._uses += 1
-        self._life.deadline = math.inf
+        self._begin_use()
         try:
             yield
         finally:
-            self._uses -= 1
-            if not self._uses:
-                self._life.deadline = anyio.current_time() + self._grace_s
+            self._end_use()
 
-    @contextmanager
-    def in_use_by_socket(self) -> Generator[anyio.CancelScope]:
-        """The same for a socket. There is one: a newer one cancels the scope of the older, whose client is lost."""
+    def enter(self, socket: CarryingSocket) -> None:
+        """A socket carries it now, until it leaves. There is one: a newer one replaces the older, which is lost."""
         if self._socket is not None:
-            self._socket.cancel()
-        with anyio.CancelScope() as scope, self.in_use():
-            self._socket = scope
-            try:
-                yield scope
-            finally:
-                if self._socket is scope:
-                    self._socket = None
+            self._socket.give_way()
+        self._socket = socket
+        self._begin_use()
+
+    def leave(self, socket: CarryingSocket) -> None:
+        """The socket is gone."""
+        self._end_use()
+        if self._socket is socket:
+            self._socket = None
+
+    def _begin_use(self) -> None:
+        self._uses += 1
+        self._life.deadline = math.inf
+
+    def _end_use(self) -> None:
+        self._uses -= 1
+        if not self._uses:
+            self._life.deadline = anyio.current_time() + self._grace_s
 
     def end(self, *, ends_work: bool = False) -> None:
         """The client wants no more of it; with `ends_work` nor of its prompts that have not started."""
@@ -139,18 +155,18 @@ class AcpConnections:
     async def _keep(
         self, who: Identity, agent_name: AgentName | None, *, task_status: TaskStatus[KeptConnection]
     ) -> None:
-        grace_s = self._daemon.limits.connection_grace_s
+        grace_s, tokens = self._daemon.limits.connection_grace_s, self._daemon.tokens
+        life = anyio.CancelScope(deadline=anyio.current_time() + grace_s)
         try:
-            with (
-                self._daemon.tokens.closing(who),
-                anyio.CancelScope(deadline=anyio.current_time() + grace_s) as life,
-            ):
+            with life:
+                tokens.enter(who, life)
                 async with anyio.create_task_group() as tasks:
                     connection = AcpConnection(self._daemon, who, tasks, agent_name=agent_name)
                     kept = self._kept[connection.connection_id] = KeptConnection(connection, life, grace_s)
                     try:
                         task_status.started(kept)
-                        await anyio.sleep_forever()
+                        # For ever, with less than anyio needs for it: most connections do nothing else.
+                        await asyncio.get_running_loop().create_future()
                     finally:
                         self._forget(connection)
                         with anyio.move_on_after(CLOSE_S, shield=True):
@@ -158,6 +174,7 @@ class AcpConnections:
         except Exception:  # whatever it is, other connections go on
             logger.exception("an ACP connection failed", extra={"event": "acp_connection_failed"})
         finally:
+            tokens.leave(who, life)
             self._each[who.token_id] -= 1
             if not self._each[who.token_id]:
                 del self._each[who.token_id]

@@ -11,7 +11,6 @@ from __future__ import annotations
 import logging
 from contextlib import aclosing, suppress
 from enum import IntEnum
-from functools import partial
 from typing import Any, cast
 from urllib.parse import parse_qs
 
@@ -71,6 +70,8 @@ class Sockets:
         await receive()
         named = [(CONNECTION_ID.encode(), kept.connection.connection_id.encode())]
         await send({"type": "websocket.accept", "headers": named})
+        # Who is let in has nothing more to say in headers, and a socket is open for long.
+        scope["headers"] = []
         await _Socket(daemon, kept, scope, receive, send).run()
 
     async def _kept(self, scope: Scope, who: Identity) -> KeptConnection:
@@ -115,25 +116,35 @@ class _Socket:
 
     async def run(self) -> None:
         """Carry the connection until one side has an end."""
-        end = None
-        with (
-            self._daemon.tokens.closing(self._kept.connection.who) as credential,
-            self._kept.in_use_by_socket() as place,
-        ):
+        daemon, kept = self._daemon, self._kept
+        kept.enter(self)
+        daemon.tokens.enter(kept.connection.who, self)
+        daemon.stopping.add(self._stop)
+        try:
             end = await self._carry()
-        if credential.cancelled_caught:
-            end = Close.REVOKED
-        elif place.cancelled_caught:
-            end = Close.REPLACED
+        finally:
+            daemon.stopping.discard(self._stop)
+            daemon.tokens.leave(kept.connection.who, self)
+            kept.leave(self)
         if end is not None:
             await self._say(end)
+
+    def cancel(self) -> None:
+        """The credential has ended."""
+        self._over(Close.REVOKED)
+
+    def give_way(self) -> None:
+        """Another socket goes on with the connection."""
+        self._over(Close.REPLACED)
+
+    def _stop(self) -> None:
+        self._over(Close.STOPPING)
 
     async def _carry(self) -> Close | None:
         try:
             async with self._tasks as tasks:
                 tasks.start_soon(self._hear)
-                with self._daemon.stopping.calling(partial(self._over, Close.STOPPING)):
-                    await self._tell()
+                await self._tell()
                 tasks.cancel_scope.cancel()
         except Exception:  # whatever it is, the socket must be closed
             logger.exception("a socket failed", extra={"event": "socket_failed"})

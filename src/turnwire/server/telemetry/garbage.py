@@ -15,9 +15,9 @@ from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from typing import Final
 
-THRESHOLDS: Final = (25_000, 4, 10)
-"""How many objects more than before until the new ones are looked through, which takes 10 ms; how many such rounds
-until what they left is, 40 ms; how many of those until all are: a million objects, and a quarter of what there is.
+THRESHOLDS: Final = (10_000, 4, 20)
+"""How many objects more than before until the new ones are looked through, which takes 4 ms; how many such rounds
+until what they left is, 20 ms; how many of those until all are: a million objects, and a quarter of what there is.
 """
 
 
