@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import signal
 from collections import Counter
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
 
 import anyio
+import httpx
 from anyio import to_thread
 from anyio.abc import TaskGroup
 from tests.crash.daemon_clients import POINTS, DaemonClients, Fuse
@@ -127,7 +129,7 @@ class FolderRun:
         burials.start_soon(self._agents_gone, manner)
         found = [] if code == -signal.SIGKILL else [f"the daemon was not killed, but ended with {code}"]
         found += await self._examine()
-        if life.url is not None:
+        if life.has_recovered:
             found += self._witness.recovered(active)
         self._count(death, life)
         self._report.complaints += [f"{problem} [{self._folder.path}, {death}, {manner}]" for problem in found]
@@ -145,13 +147,16 @@ class FolderRun:
         most_s = LATE_S if death in POINTS else self._random.uniform(0, MOMENT_S)
         if death == ALONE:
             self._alone.add(manner.number)
+            # Nobody asks for a session of it: what it owes it pays by itself.
             with anyio.move_on_after(ALONE_S + most_s):
+                await _hear_recovery(life)
                 await life.ended()
             return
         fuse = Fuse(life, death, self._random.randint(1, POINTS.get(death, 1)))
         clients = DaemonClients(life, self._ledger, self._random, fuse, self._cursor)
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(clients.work)
+            tasks.start_soon(_hear_recovery, life)
             with anyio.move_on_after(most_s):
                 await life.ended()
             life.kill()
@@ -217,3 +222,12 @@ async def run_lane(folder: Path, seed: str, folders: int, report: Report) -> Non
             await FolderRun(daemons, folder / f"daemon-{number}", f"{seed}/{number}", report).run()
             if report.complaints:
                 break
+
+
+async def _hear_recovery(life: Life) -> None:
+    """Ask it, until it has recovered or is gone."""
+    async with httpx.AsyncClient(base_url=life.url or "", timeout=WAIT_S) as client:
+        with suppress(httpx.HTTPError):
+            while (await client.get("/health")).json().get("recovering"):
+                pass
+            life.has_recovered = True

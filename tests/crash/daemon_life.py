@@ -140,6 +140,8 @@ class Life:
     pid: int
     url: str | None = None
     """Set once it accepts requests."""
+    has_recovered: bool = False
+    """It said that whatever an earlier life left open has its end."""
     is_dead: bool = False
     """It has ended, by whatever; nobody has looked how."""
     exit_code: int | None = None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
+from typing import Any
 
 import anyio
 import msgspec
@@ -22,12 +23,12 @@ from turnwire.limits import Limits
 from turnwire.log import MemoryEventLog
 from turnwire.runtime import folds
 from turnwire.runtime.folds import KeptViews
-from turnwire.server.endpoint import ShapeQuery
+from turnwire.server.endpoint import ShapeName
 from turnwire.server.routes.transcripts import TranscriptQuery, earlier_of, page_of
 
 SESSION = SessionId("s1")
 PROMPTS = [PromptId(name) for name in ("p1", "p2", "p3", "t0", "t1", "t2", "t5", "t9", "none")]
-SAID = [
+SAID: list[dict[str, Any]] = [
     {"sessionUpdate": "agent_message_chunk", "content": {"type": "text", "text": "a"}},
     {"sessionUpdate": "agent_thought_chunk", "content": {"type": "text", "text": "b"}},
     {"sessionUpdate": "agent_message_chunk", "content": {"type": "text", "text": "c"}, "messageId": "@"},
@@ -144,15 +145,15 @@ def test_what_is_put_away_and_what_is_in_memory_are_the_fold_of_the_whole_log(
 def test_every_page_and_every_turn_is_as_in_a_view_that_is_all_in_memory(
     parts: list[list[ev.AnyEvent]], restarts: set[int], size: int, version: int | None
 ) -> None:
-    shape = ShapeQuery(acp="agent" if version is None else str(version))
+    words: ShapeName = "agent" if version is None else "1" if version == 1 else "2"
 
     def pages(view: View) -> list[Callable[[View], object]]:
         places = range(view.transcript.count, 0, -size)
-        queries = [TranscriptQuery(acp=shape.acp, limit=size, before=place) for place in places]
+        queries = [TranscriptQuery(acp=words, limit=size, before=place) for place in places]
         return [
             *(lambda view, query=query: page_of(view, query, 1 << 20) for query in queries),
             *(lambda view, query=query: earlier_of(view, page_of(view, query, 1 << 20)) for query in queries),
-            lambda view: earlier_of(view, page_of(view, TranscriptQuery(acp=shape.acp, limit=size), 1 << 20)),
+            lambda view: earlier_of(view, page_of(view, TranscriptQuery(acp=words, limit=size), 1 << 20)),
             lambda view: items_in(view, version),
             *(lambda view, each=each: (view.turn(each), view.place_of_turn(each)) for each in PROMPTS),
             *(lambda view, each=each: (view.user_text(each), view.result_text(each)) for each in PROMPTS),

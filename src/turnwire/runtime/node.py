@@ -34,6 +34,7 @@ from turnwire.errors import (
     LocalProtocolError,
     LogUnavailable,
     SessionClosed,
+    SessionExists,
     TurnwireError,
 )
 from turnwire.ids import AgentName, AgentSessionId, Epoch, SessionId
@@ -159,7 +160,7 @@ class Node:
             )
         session_id = session_id or new_ids.session_id()
         async with self._alone(session_id):
-            head = await self._log.create(session_id)
+            head = await self._begin_log(session_id)
             self._owned.add(session_id)
             session = self._load(Opened(session_id, head.epoch, NOTHING, 0), pool.recorded_name)
             now = self._clock.now_ms()
@@ -178,6 +179,19 @@ class Node:
             )
             self._drivers[session_id].open(parent)
         return session_id
+
+    async def _begin_log(self, session_id: SessionId) -> SessionHead:
+        """An empty log; also one that a crash left before its first event. Raises `SessionExists`."""
+        try:
+            return await self._log.create(session_id)
+        except SessionExists:
+            head = await self._log.head(session_id)
+            if head.head:
+                raise
+            session = self._loaded.get(session_id)
+            if session is not None:
+                self._put_away(session)
+            return head
 
     async def _known_as(self, session_id: SessionId) -> AgentSessionId:
         known_as = (await self.session(session_id)).state.known_as

@@ -159,6 +159,20 @@ async def test_who_leaves_while_a_session_is_opened_leaves_it_whole() -> None:
     check_ends(events)
 
 
+async def test_a_session_whose_creation_was_cut_off_before_its_first_event_can_be_created() -> None:
+    log = MemoryEventLog()
+    await log.create(S1)
+    async with open_world(log, created=False) as world:
+        with pytest.raises(SessionNotFound):
+            await world.node.submit(S1, prompt("too early"))
+        await world.create(S1)
+        with pytest.raises(SessionExists):
+            await world.create(S1)
+        await world.prompt("hello")
+        await world.end("p1")
+        check_ends(await world.events())
+
+
 async def test_whoever_reads_a_session_that_was_left_open_waits_for_its_end_and_others_do_not_wait() -> None:
     inner = MemoryEventLog()
     async with open_world(inner) as world:

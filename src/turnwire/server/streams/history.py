@@ -134,7 +134,8 @@ async def replay(node: Node, session_id: SessionId, upto: int, shape: Shape) -> 
     log, limits = node.log, node.limits
     head = await log.head(session_id)
     view = await stored_view(log, session_id) if head.first > 1 or upto > FOLDED_EVENTS else None
-    view = view if view is not None and view.offset <= upto else View()
+    if view is None or (view.offset > upto and head.first == 1):
+        view = View()
     folded, cut = view.offset, max(upto - JOURNAL_EVENTS, 0)
     # Of a long log nobody folds all, and of a trimmed one nobody can: the journal does not reach behind the view.
     cut = max(cut, folded)
