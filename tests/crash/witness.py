@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from zlib import crc32
 
+HEAD = "coalesce((SELECT max(offset) FROM events WHERE session = sessions.id), first - 1)"
 TERMINALS = frozenset({"turn_complete", "turn_error"})
 
 
@@ -172,7 +173,7 @@ class Witness:
             return list(self._compare(connection))
 
     def _compare(self, connection: sqlite3.Connection) -> Iterator[str]:
-        rows = connection.execute("SELECT id, name, epoch, first, head, unsettled FROM sessions")
+        rows = connection.execute(f"SELECT id, name, epoch, first, {HEAD}, unsettled FROM sessions")
         heads = {head.name: head for head in map(Head._make, rows)}
         for name in self.sessions.keys() - heads.keys():
             yield f"G1 session {name} is gone"

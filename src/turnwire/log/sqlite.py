@@ -27,7 +27,17 @@ from turnwire.ids import Epoch, SessionId
 from turnwire.limits import Limits
 from turnwire.log import rules
 from turnwire.log.base import Position, SessionHead, Snapshot, Stored
-from turnwire.log.sqlite_file import FIND_SESSION, FIND_SNAPSHOT, PAGE_OF_EVENTS, SqliteFile, log_error
+from turnwire.log.sqlite_file import (
+    FIND_SESSION,
+    FIND_SNAPSHOT,
+    OFFSET_BITS,
+    SEGMENTS,
+    Segment,
+    SqliteFile,
+    bodies_in,
+    head_of,
+    log_error,
+)
 from turnwire.log.sqlite_jobs import Append, Create, Delete, Look, SaveSnapshot, Sweep, Trim
 from turnwire.log.sqlite_wal import Checkpointer, Durability, sync_file
 from turnwire.log.sqlite_writer import Changes, Lane, SqliteWriter
@@ -277,18 +287,22 @@ class Page(NamedTuple):
         key, current = _find(connection, self.session_id)
         # Once more: the session may have been trimmed or deleted since the caller looked.
         rules.check_position(current, self.after)
-        rows = connection.execute(PAGE_OF_EVENTS, (key, self.after.offset, self.upto, max(self.max_events, 1)))
+        base = key << OFFSET_BITS
         page: list[Stored] = []
-        size = 0
-        for offset, body in rows:
-            size += len(body)
-            if page and size > self.max_bytes:
+        size, offset = 0, self.after.offset
+        for row in connection.execute(SEGMENTS, (base | offset, base | self.upto)):
+            first, bodies = bodies_in(Segment(*row), offset)
+            if first > offset + 1:
                 break
-            page.append(Stored(offset, body))
-        # Rows come in order and once each: without gaps if the last one is as far on as there are rows.
-        if not page or page[-1].offset != self.after.offset + len(page):
+            for body in bodies:
+                size += len(body)
+                if page and (size > self.max_bytes or len(page) >= self.max_events):
+                    return page
+                offset += 1
+                page.append(Stored(offset, body))
+        if offset != self.upto:
             raise LogCorrupt(
-                f"events of session {self.session_id!r} are missing after offset {self.after.offset};"
+                f"events of session {self.session_id!r} are missing after offset {offset};"
                 " stop and restore the file from a backup",
                 session=self.session_id,
             )
@@ -311,5 +325,5 @@ def _find(connection: sqlite3.Connection, session_id: SessionId) -> tuple[int, S
     row = connection.execute(FIND_SESSION, (session_id,)).fetchone()
     if row is None:
         raise rules.not_found(session_id)
-    key, epoch, first, head, unsettled = row
-    return key, SessionHead(session_id, Epoch(epoch), first, head, bool(unsettled))
+    key, epoch, first, unsettled, newest = row
+    return key, head_of(session_id, key, epoch, first, unsettled, newest)

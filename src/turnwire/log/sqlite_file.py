@@ -8,17 +8,20 @@ open it read-only while turnwire owns it.
         id         what the other tables call it; never used again after a delete
         name       the session's id as clients know it
         epoch      this life of the session's log
-        first      offset of the oldest kept event, head + 1 when none is kept
-        head       offset of the newest event, 0 when there was none
+        first      offset of the oldest kept event, one beyond the newest when none is kept
         unsettled  1 while a turn is open or prompts wait
-    events     one row per event, offsets first..head without gaps
-        session    sessions.id
-        offset     1, 2, 3 …
-        body       the event as it was given
+    segments   one row for the events of an append, or for a part of them; without gaps from `first` on
+        key        id of the session << 36 | offset of the last event
+        ends       where each event ends in `bodies`, as a JSON array
+        bodies     the events as they were given, one behind the other
     snapshots  one row per session and fold; a cache that may be emptied
         session, name, offset, version, body
     forgotten  events up to `upto` that a trim or delete has taken out of the log and is still removing
         session, upto
+    events     the segments as a view for others: session, offset, body
+
+The newest segment of a session has its head; so an append writes one row, and the table `sessions` only when
+something else changes.
 
 `PRAGMA user_version` is the number of migrations applied; `PRAGMA application_id` marks the file as ours.
 
@@ -31,27 +34,41 @@ from __future__ import annotations
 import fcntl
 import os
 import sqlite3
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, field
+from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import quote
 
+import msgspec
+
 from turnwire.errors import ConfigError, LogCorrupt, LogError, LogFull, LogLocked, LogTooNew, LogUnavailable
 from turnwire.ids import Epoch, SessionId
-from turnwire.limits import Limits
+from turnwire.limits import KiB, Limits, MiB
 from turnwire.log.base import SessionHead
 from turnwire.log.sqlite_wal import PAUSE_S, WalFile, WalGate, sync_file
 
 _MAGIC = b"SQLite format 3\0"
-_SWEEP_EVENTS = 1000
+_SWEEP_SEGMENTS = 16
 """Some milliseconds of work; a whole long session would stop every other one for seconds."""
 
 # -- tables and statements -------------------------------------------------------------------------------------
 
 APPLICATION_ID = 0x74776C67
 """`twlg`, where tools such as `file` look for it."""
+
+OFFSET_BITS = 36
+"""Of a segment's key: room for 134 million sessions with 68 billion events each."""
+LAST_OFFSET = (1 << OFFSET_BITS) - 1
+
+SEGMENT_EVENTS, SEGMENT_BYTES = 256, 256 * KiB
+"""A reader that begins inside of a segment has read all of it, so it is bounded; an event that is larger is
+alone."""
+
+_BEGIN = "CASE each.key WHEN 0 THEN 0 ELSE json_extract(ends, '$[' || (each.key - 1) || ']') END"
+"""Where an event begins in `bodies`, for the view."""
 
 MIGRATIONS: tuple[tuple[str, ...], ...] = (
     (
@@ -91,6 +108,30 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
         """,
         f"PRAGMA application_id = {APPLICATION_ID}",
     ),
+    (
+        "ALTER TABLE sessions RENAME TO sessions_1",
+        """
+        CREATE TABLE sessions (
+            id INTEGER PRIMARY KEY AUTOINCREMENT,
+            name TEXT NOT NULL UNIQUE,
+            epoch TEXT NOT NULL,
+            first INTEGER NOT NULL,
+            unsettled INTEGER NOT NULL
+        )
+        """,
+        "INSERT INTO sessions SELECT id, name, epoch, first, unsettled FROM sessions_1",
+        "DELETE FROM sqlite_sequence WHERE name = 'sessions'",
+        "INSERT INTO sqlite_sequence SELECT 'sessions', seq FROM sqlite_sequence WHERE name = 'sessions_1'",
+        "DROP TABLE sessions_1",
+        "DROP TABLE events",
+        f"""
+        CREATE VIEW events AS
+        SELECT segments.key >> {OFFSET_BITS} AS session,
+               (segments.key & {LAST_OFFSET}) - json_array_length(ends) + 1 + each.key AS offset,
+               coalesce(substr(bodies, 1 + {_BEGIN}, each.value - {_BEGIN}), zeroblob(0)) AS body
+        FROM segments, json_each(segments.ends) AS each
+        """,
+    ),
 )
 """Applied in order, one transaction each. A migration that was released is never changed."""
 
@@ -98,42 +139,37 @@ VERSION = len(MIGRATIONS)
 
 COUNT_TABLES = "SELECT count(*) FROM sqlite_schema"
 
-LIST_SESSIONS = """
-    SELECT id, name, epoch, first, head, unsettled,
-           (SELECT min(offset) FROM events WHERE session = sessions.id),
-           (SELECT max(offset) FROM events WHERE session = sessions.id)
-    FROM sessions
+# The keys of a session's segments are above its own number and up to that with the last offset.
+_NEWEST_KEY = f"""
+    (SELECT key FROM segments
+     WHERE key > sessions.id << {OFFSET_BITS} AND key <= sessions.id << {OFFSET_BITS} | {LAST_OFFSET}
+     ORDER BY key DESC LIMIT 1)
 """
-FIND_SESSION = "SELECT id, epoch, first, head, unsettled FROM sessions WHERE name = ?"
-ADD_SESSION = "INSERT INTO sessions (name, epoch, first, head, unsettled) VALUES (?, ?, 1, 0, 0)"
-MOVE_SESSION = "UPDATE sessions SET first = ?, head = ?, unsettled = ? WHERE id = ?"
+LIST_SESSIONS = f"SELECT id, name, epoch, first, unsettled, {_NEWEST_KEY} FROM sessions"
+FIND_SESSION = f"SELECT id, epoch, first, unsettled, {_NEWEST_KEY} FROM sessions WHERE name = ?"
+ADD_SESSION = "INSERT INTO sessions (name, epoch, first, unsettled) VALUES (?, ?, 1, 0)"
+MOVE_SESSION = "UPDATE sessions SET first = ?, unsettled = ? WHERE id = ?"
 DELETE_SESSION = "DELETE FROM sessions WHERE id = ?"
 
-ADD_EVENT = "INSERT INTO events (session, offset, body) VALUES (?, ?, ?)"
-
-EVENTS_AT_ONCE = 64
-"""Rows of one statement. The interpreter's lock is taken once per statement, so many rows in one keep the writer
-out of the event loop's way; measured, more rows gain nothing."""
-
-ADD_EVENTS = "INSERT INTO events (session, offset, body) VALUES " + ", ".join(
-    f"(?1, ?2 + {row}, ?{row + 3})" for row in range(EVENTS_AT_ONCE)
-)
-"""The session, the first offset, then as many bodies."""
-PAGE_OF_EVENTS = """
-    SELECT offset, body FROM events
-    WHERE session = ? AND offset > ? AND offset <= ? ORDER BY offset LIMIT ?
+MAKE_SEGMENTS = """
+    CREATE TABLE IF NOT EXISTS segments (key INTEGER PRIMARY KEY, ends TEXT NOT NULL, bodies BLOB NOT NULL)
 """
+ADD_SEGMENT = "INSERT INTO segments (key, ends, bodies) VALUES (?, ?, ?)"
+SEGMENTS = "SELECT key, ends, bodies FROM segments WHERE key > ? AND key <= ? ORDER BY key"
 
 FORGET = """
     INSERT INTO forgotten (session, upto) VALUES (?, ?)
     ON CONFLICT (session) DO UPDATE SET upto = max(upto, excluded.upto)
 """
-NEXT_FORGOTTEN = """
-    SELECT session, upto, (SELECT min(offset) FROM events WHERE session = forgotten.session)
-    FROM forgotten LIMIT 1
+NEXT_FORGOTTEN = "SELECT session, upto FROM forgotten LIMIT 1"
+DELETE_SEGMENTS = """
+    DELETE FROM segments
+    WHERE key IN (SELECT key FROM segments WHERE key > ? AND key <= ? ORDER BY key LIMIT ?)
 """
-DELETE_EVENTS = "DELETE FROM events WHERE session = ? AND offset <= ?"
 FORGOTTEN_IS_GONE = "DELETE FROM forgotten WHERE session = ?"
+
+OLD_EVENTS = "SELECT session, offset, body FROM events ORDER BY session, offset LIMIT ?"
+DELETE_OLD_EVENTS = "DELETE FROM events WHERE (session, offset) <= (?, ?)"
 
 FIND_SNAPSHOT = "SELECT name, offset, version, body FROM snapshots WHERE session = ? AND name = ?"
 SAVE_SNAPSHOT = """
@@ -143,6 +179,61 @@ SAVE_SNAPSHOT = """
     WHERE excluded.offset >= snapshots.offset
 """
 DELETE_SNAPSHOTS = "DELETE FROM snapshots WHERE session = ?"
+
+
+# -- segments --------------------------------------------------------------------------------------------------
+
+
+class Segment(NamedTuple):
+    """A row of the table."""
+
+    key: int
+    ends: str
+    bodies: bytes
+
+
+def segments_of(session: int, first: int, bodies: Sequence[bytes]) -> list[Segment]:
+    """Bodies that begin at an offset, as rows."""
+    base = session << OFFSET_BITS
+    ends = list(accumulate(map(len, bodies)))
+    if not ends:
+        return []
+    if len(ends) <= SEGMENT_EVENTS and ends[-1] <= SEGMENT_BYTES:
+        return [Segment(base | first + len(ends) - 1, _encode(ends), b"".join(bodies))]
+    segments: list[Segment] = []
+    start = begin = 0
+    for stop, end in enumerate(ends):
+        is_full = stop - start == SEGMENT_EVENTS or end - begin > SEGMENT_BYTES
+        if is_full and stop > start:
+            segments += segments_of_one(base | first + stop - 1, bodies[start:stop])
+            start, begin = stop, ends[stop - 1]
+    return segments + segments_of_one(base | first + len(ends) - 1, bodies[start:])
+
+
+def segments_of_one(key: int, bodies: Sequence[bytes]) -> list[Segment]:
+    return [Segment(key, _encode(list(accumulate(map(len, bodies)))), b"".join(bodies))]
+
+
+def _encode(ends: list[int]) -> str:
+    return msgspec.json.encode(ends).decode()
+
+
+_decode_ends = msgspec.json.Decoder(list[int]).decode
+
+
+def bodies_in(segment: Segment, after: int) -> tuple[int, list[bytes]]:
+    """The offset of the first event of a segment, and the bodies of those after an offset."""
+    bodies = segment.bodies
+    try:
+        ends = _decode_ends(segment.ends)
+    except msgspec.MsgspecError:
+        ends = []
+    if not ends or ends[-1] != len(bodies):
+        raise LogCorrupt("a segment's events are not as long as it says; stop and restore the file from a backup")
+    first = (segment.key & LAST_OFFSET) - len(ends) + 1
+    skipped = max(0, after + 1 - first)
+    begin = ends[skipped - 1] if skipped else 0
+    return first, [bodies[begin:end] for begin, end in pairwise([begin, *ends[skipped:]])]
 
 
 # -- what an error of SQLite is to our callers -----------------------------------------------------------------
@@ -409,6 +500,8 @@ def _connect_checkpointer(path: Path) -> sqlite3.Connection:
 def _migrate(connection: sqlite3.Connection) -> None:
     version: int = connection.execute("PRAGMA user_version").fetchone()[0]
     for number, statements in enumerate(MIGRATIONS[version:], version + 1):
+        if number == _SEGMENTS_VERSION:
+            _move_events(connection)
         connection.execute("BEGIN IMMEDIATE")
         try:
             for statement in statements:
@@ -418,16 +511,72 @@ def _migrate(connection: sqlite3.Connection) -> None:
         except BaseException:
             connection.rollback()
             raise
+    if version < len(MIGRATIONS):
+        # What was written once is not in the way of what is written now.
+        _fold_leftovers(connection)
+
+
+_SEGMENTS_VERSION = 2
+_MOVED_EVENTS, _MOVED_BYTES, _FOLD_EVERY = 2048, 2 * MiB, 16
+"""What one transaction of the move takes, and after how many of them the write-ahead log is folded back."""
+
+
+def _move_events(connection: sqlite3.Connection) -> None:
+    """Format 1 had a row for each event. Each transaction moves some, so one that is broken off is gone on with."""
+    connection.execute(MAKE_SEGMENTS)
+    moves = 0
+    while move_some(connection):
+        moves += 1
+        if moves % _FOLD_EVERY == 0:
+            _fold_leftovers(connection)
+
+
+def move_some(connection: sqlite3.Connection) -> bool:
+    """Whether there may be more events of format 1."""
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        session = offset = first = size = 0
+        bodies: list[bytes] = []
+        rows: list[Segment] = []
+        for row_session, row_offset, body in connection.execute(OLD_EVENTS, (_MOVED_EVENTS,)):
+            if row_session != session or row_offset != offset + 1:
+                rows += segments_of(session, first, bodies)
+                first, bodies = row_offset, []
+            session, offset = row_session, row_offset
+            bodies.append(body)
+            size += len(body)
+            if size > _MOVED_BYTES:
+                break
+        rows += segments_of(session, first, bodies)
+        connection.executemany(ADD_SEGMENT, rows)
+        connection.execute(DELETE_OLD_EVENTS, (session, offset))
+        connection.execute("COMMIT")
+    except BaseException:
+        connection.rollback()
+        raise
+    return bool(rows)
 
 
 def _load(connection: sqlite3.Connection) -> dict[SessionId, Row]:
     """The heads, checked against the events that are there."""
     rows: dict[SessionId, Row] = {}
-    for key, name, epoch, first, head, unsettled, oldest, newest in connection.execute(LIST_SESSIONS):
-        if (oldest, newest) != ((first, head) if first <= head else (None, None)):
-            raise _torn(name)
-        rows[name] = Row(key, SessionHead(SessionId(name), Epoch(epoch), first, head, bool(unsettled)))
+    for key, name, epoch, first, unsettled, newest in connection.execute(LIST_SESSIONS):
+        head = head_of(name, key, epoch, first, unsettled, newest)
+        if head.first <= head.head:
+            base = key << OFFSET_BITS
+            oldest = connection.execute(SEGMENTS, (base | first - 1, base | LAST_OFFSET)).fetchone()
+            if bodies_in(Segment(*oldest), first - 1)[0] > first:
+                raise _torn(name)
+        rows[name] = Row(key, head)
     return rows
+
+
+def head_of(name: str, key: int, epoch: str, first: int, unsettled: int, newest: int | None) -> SessionHead:
+    """A session as the tables have it."""
+    head = first - 1 if newest is None else newest & LAST_OFFSET
+    if head < first - 1:
+        raise _torn(name)
+    return SessionHead(SessionId(name), Epoch(epoch), first, head, bool(unsettled))
 
 
 def _torn(name: str) -> LogError:
@@ -438,13 +587,12 @@ def _torn(name: str) -> LogError:
 
 
 def sweep(connection: sqlite3.Connection) -> bool:
-    """Remove up to `_SWEEP_EVENTS` forgotten events of any session; whether there may be more."""
+    """Remove some forgotten segments of any session; whether there may be more. What a trim left of one stays."""
     row = connection.execute(NEXT_FORGOTTEN).fetchone()
     if row is None:
         return False
-    key, upto, oldest = row
-    last = upto if oldest is None else min(upto, oldest + _SWEEP_EVENTS - 1)
-    connection.execute(DELETE_EVENTS, (key, last))
-    if last == upto:
-        connection.execute(FORGOTTEN_IS_GONE, (key,))
+    session, upto = row
+    base = session << OFFSET_BITS
+    if connection.execute(DELETE_SEGMENTS, (base, base | upto, _SWEEP_SEGMENTS)).rowcount < _SWEEP_SEGMENTS:
+        connection.execute(FORGOTTEN_IS_GONE, (session,))
     return True

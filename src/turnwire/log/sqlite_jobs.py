@@ -15,16 +15,15 @@ from turnwire.limits import KiB
 from turnwire.log import rules
 from turnwire.log.base import SessionHead, Snapshot
 from turnwire.log.sqlite_file import (
-    ADD_EVENT,
-    ADD_EVENTS,
+    ADD_SEGMENT,
     ADD_SESSION,
     DELETE_SESSION,
     DELETE_SNAPSHOTS,
-    EVENTS_AT_ONCE,
     FORGET,
     MOVE_SESSION,
     SAVE_SNAPSHOT,
     Row,
+    segments_of,
     sweep,
 )
 
@@ -55,13 +54,16 @@ class Transaction:
         return row
 
     def flush(self) -> None:
-        """Write the moved heads: once per session, however many appends moved it."""
-        moved = [
-            (row.head.first, row.head.head, row.head.unsettled, row.key)
-            for row in self.changes.values()
-            if row is not None
-        ]
-        self.connection.executemany(MOVE_SESSION, moved)
+        """Write what the segments do not say of the sessions: once, however many jobs changed it."""
+        for session_id, row in self.changes.items():
+            if row is None:
+                continue
+            before = self._committed.get(session_id)
+            kept = (1, False)
+            if before is not None and before.key == row.key:
+                kept = (before.head.first, before.head.unsettled)
+            if kept != (row.head.first, row.head.unsettled):
+                self.connection.execute(MOVE_SESSION, (row.head.first, row.head.unsettled, row.key))
 
 
 class Job(Protocol[T_co]):
@@ -114,14 +116,9 @@ class Append(NamedTuple):
     def apply(self, transaction: Transaction) -> int:
         key, current = transaction.get(self.session_id)
         rules.check_append(current, self.expected)
-        bodies, connection = self.bodies, transaction.connection
-        whole = len(bodies) - len(bodies) % EVENTS_AT_ONCE
-        for start in range(0, whole, EVENTS_AT_ONCE):
-            first = self.expected + 1 + start
-            connection.execute(ADD_EVENTS, (key, first, *bodies[start : start + EVENTS_AT_ONCE]))
-        rest = [(key, offset, body) for offset, body in enumerate(bodies[whole:], self.expected + 1 + whole)]
-        connection.executemany(ADD_EVENT, rest)
-        head = self.expected + len(bodies)
+        for segment in segments_of(key, self.expected + 1, self.bodies):
+            transaction.connection.execute(ADD_SEGMENT, segment)
+        head = self.expected + len(self.bodies)
         moved = SessionHead(self.session_id, current.epoch, current.first, head, self.unsettled)
         transaction.changes[self.session_id] = Row(key, moved)
         return head

@@ -45,7 +45,10 @@ async def opened(path: Path) -> SqliteEventLog:
 async def filled(path: Path, events: int = 10) -> Epoch:
     async with await opened(path) as log:
         created = await log.create(A)
-        await log.append(A, [b"x" * 500] * events, expected=0, unsettled=False, durable=True)
+        # Each append is a row, and of a long one several.
+        for head in range(10):
+            await log.append(A, [b"x" * 500], expected=head, unsettled=False, durable=True)
+        await log.append(A, [b"x" * 500] * (events - 10), expected=10, unsettled=False, durable=True)
     return created.epoch
 
 
@@ -104,10 +107,43 @@ async def test_the_file_can_be_read_by_others_while_it_is_owned(tmp_path: Path) 
         await log.create(A)
         await log.append(A, [b"one", b"two"], expected=0, unsettled=True, durable=False)
         with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as connection:
-            sessions = connection.execute("SELECT name, first, head, unsettled FROM sessions").fetchall()
+            sessions = connection.execute("SELECT name, first, unsettled FROM sessions").fetchall()
             events = connection.execute("SELECT offset, body FROM events ORDER BY offset").fetchall()
-    assert sessions == [("a", 1, 2, 1)]
+    assert sessions == [("a", 1, 1)]
     assert events == [(1, b"one"), (2, b"two")]
+
+
+@pytest.mark.parametrize("ends", ["[]", "[1,2]", "no JSON", "{}"])
+async def test_a_segment_that_is_not_as_long_as_it_says_is_corrupt(tmp_path: Path, ends: str) -> None:
+    path = tmp_path / "log.db"
+    epoch = await filled(path)
+    changed(path, f"UPDATE segments SET ends = '{ends}' WHERE key & {sql.LAST_OFFSET} = 5")
+    async with await opened(path) as log:
+        with pytest.raises(LogCorrupt):
+            await log.read(A, Position(epoch, 0), max_events=100, max_bytes=10_000)
+
+
+async def test_the_events_are_a_view_for_others(tmp_path: Path) -> None:
+    path = tmp_path / "log.db"
+    given = [
+        b"",
+        b"\x00",
+        b'{"a":1}',
+        *(b"%d" % number * (number % 50) for number in range(600)),
+        b"z" * 300_000,
+        b"",
+    ]
+    async with await opened(path) as log:
+        for name in (A, SessionId("b")):
+            await log.create(name)
+            await log.append(name, given, expected=0, unsettled=True, durable=False)
+    with closing(sqlite3.connect(path)) as connection:
+        rows = connection.execute("SELECT session, offset, body FROM events ORDER BY session, offset").fetchall()
+        lengths = connection.execute("SELECT json_array_length(ends), length(bodies) FROM segments").fetchall()
+    assert rows == [(session, *event) for session in (1, 2) for event in enumerate(given, 1)]
+    assert all(
+        events <= sql.SEGMENT_EVENTS and (size <= sql.SEGMENT_BYTES or events == 1) for events, size in lengths
+    )
 
 
 @pytest.mark.parametrize("name", ["a?b#c%41.db", "mit Leerzeichen ü.db"])
@@ -175,17 +211,17 @@ async def test_a_log_of_a_newer_turnwire_is_refused_and_untouched(tmp_path: Path
     assert error.context == {"format": sql.VERSION + 1, "known": sql.VERSION}
 
 
-async def test_a_head_that_does_not_match_its_events_is_corrupt(tmp_path: Path) -> None:
+async def test_a_log_that_does_not_begin_where_it_says_is_corrupt(tmp_path: Path) -> None:
     path = tmp_path / "log.db"
     await filled(path)
-    changed(path, "DELETE FROM events WHERE offset = 10")
+    changed(path, f"DELETE FROM segments WHERE key & {sql.LAST_OFFSET} = 1")
     await expect_refused_untouched(path, LogCorrupt)
 
 
 async def test_missing_events_are_found_when_they_are_read(tmp_path: Path) -> None:
     path = tmp_path / "log.db"
     epoch = await filled(path)
-    changed(path, "DELETE FROM events WHERE offset = 5")
+    changed(path, f"DELETE FROM segments WHERE key & {sql.LAST_OFFSET} = 5")
     async with await opened(path) as log:
         with pytest.raises(LogCorrupt, match="missing"):
             await log.read(A, Position(epoch, 0), max_events=100, max_bytes=10_000)
@@ -246,12 +282,12 @@ async def test_migrations_are_applied_in_order_and_once(tmp_path: Path, monkeypa
     second = ("CREATE TABLE second (x)", "INSERT INTO second VALUES (2)")
     third = ("CREATE TABLE third AS SELECT x FROM second",)
     monkeypatch.setattr(sql, "MIGRATIONS", (*sql.MIGRATIONS, second, third))
-    monkeypatch.setattr(sql, "VERSION", 3)
+    monkeypatch.setattr(sql, "VERSION", sql.VERSION + 2)
     for _ in range(2):
         async with await opened(path) as log:
             assert (await log.head(A)).epoch == epoch
     with closing(sqlite3.connect(path)) as connection:
-        assert connection.execute("PRAGMA user_version").fetchone() == (3,)
+        assert connection.execute("PRAGMA user_version").fetchone() == (sql.VERSION,)
         assert connection.execute("SELECT x FROM third").fetchall() == [(2,)]
 
 

@@ -19,7 +19,7 @@ from turnwire.testing.faults import WAIT_S, SqliteFaults
 pytestmark = pytest.mark.anyio
 
 A = SessionId("a")
-READ = "SELECT offset, body FROM events"
+READ = "SELECT key, ends, bodies FROM segments"
 
 
 async def opened(folder: Path) -> SqliteEventLog:
