@@ -44,15 +44,15 @@ STORED_UPDATE: Final = stored_prefix(SessionUpdated)
 """Nearly every event of a session begins so."""
 
 
-def around_update(kind: str, prompt_id: PromptId | None, at: int | msgspec.Raw) -> tuple[bytes, bytes]:
+def around_update(kind: str, prompt_id: PromptId, at: int | msgspec.Raw) -> tuple[bytes, bytes]:
     """What is before and behind the payload in the stored form of an update of which there is no more to tell.
 
-    What begins and ends so holds nothing else: the end closes the whole, so the members that it names are the
-    event's own, and they follow the payload directly unless there is more to tell.
+    What begins and ends so holds nothing else: the turn is written right behind the payload, whatever else there is
+    to tell behind the turn, and the end closes the whole, so the members that it names are the event's own. Of an
+    update without a turn that is not so: its end would fit one that has a turn.
     """
     head = b'%b"kind":%b,"update":' % (STORED_UPDATE, _encoder.encode(kind))
-    turn = b"" if prompt_id is None else b',"promptId":%b' % _encoder.encode(prompt_id)
-    return head, b'%b,"at":%b}' % (turn, _encoder.encode(at))
+    return head, b',"promptId":%b,"at":%b}' % (_encoder.encode(prompt_id), _encoder.encode(at))
 
 
 def encode(event: AnyEvent) -> bytes:

@@ -178,11 +178,11 @@ class ShapeFold:
         """The frames of a plain update and of those behind it that differ from it in their payload alone.
 
         What an agent writes in one go has one turn and time, so there are many, and only the first need be decoded.
-        None if it is not plain, or holds a line end, which is kept out of a frame one by one.
+        None if it is not plain or of no turn, or holds a line end, which is kept out of a frame one by one.
         """
         body = bodies[first]
         stored = read_stored_update(body) if body.startswith(STORED_UPDATE) else None
-        if stored is None or not self._is_plain(stored):
+        if stored is None or stored.prompt_id is None or not self._is_plain(stored):
             return []
         head, tail = around_update(stored.kind, stored.prompt_id, stored.at)
         end = first

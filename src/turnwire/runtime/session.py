@@ -6,8 +6,9 @@ for a peer. Never shows or does what is not stored.
 Theory of operation
 -------------------
 Everything that waits in the inbox is decided as one batch over one draft, appended in one go and published in one
-go. So a burst costs a handful of commits, and a lone input is not delayed by any timer. The draft folds the state
-ahead of the log; the session adopts that state only after the append, so a failed append leaves it as it was.
+go. So a burst costs a handful of commits, and a lone input that anybody waits for is not delayed by any timer. The
+draft folds the state ahead of the log; the session adopts that state only after the append, so a failed append
+leaves it as it was.
 
     S1  Recorded before shown: `publish` and replies follow the append of the events they speak of.
     S2  Recorded before done: effects follow the append of the events that explain them.
@@ -108,6 +109,7 @@ class Inbox:
     def put_along(self, input: AnyInput) -> None:
         """Take an input that nobody is eager to see: it goes with the next one, or alone after a moment."""
         self._entries.append((input, None))
+        self._said += 1
         asyncio.get_running_loop().call_later(ALONG_S, self._wake)
 
     def ask(self, input: AnyInput) -> Reply:

@@ -9,6 +9,7 @@ import pytest
 from msgspec import Raw
 from msgspec.json import decode as plain
 from msgspec.json import encode as written
+from msgspec.structs import replace
 from tests.unit.core.translate.speaking import raw, text
 
 from turnwire.core import events as ev
@@ -75,6 +76,13 @@ def test_an_update_in_the_asked_version_is_passed_on_byte_for_byte() -> None:
         b'"data":{"sessionId":"s1","update":%b},'
         b'"promptId":"p1","author":"ann","originatorClientId":"c1","_meta":{"serverTimestamp":1}}\n\n' % odd
     )
+
+
+@pytest.mark.parametrize("shape", list(Shape))
+def test_an_update_of_no_turn_is_no_model_for_one_of_a_turn(shape: Shape) -> None:
+    bodies = [encode(replace(said(CHUNK), prompt_id=turn)) for turn in (None, P1, P1, None, None, P1)]
+    together, alone = fold(shape, p1=Prompter("ann", C1)), fold(shape, p1=Prompter("ann", C1))
+    assert together.take(bodies) == [frame for body in bodies for frame in alone.take([body])]
 
 
 def test_an_update_whose_fields_are_stored_in_another_order_is_told_the_same() -> None:

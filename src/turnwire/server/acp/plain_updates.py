@@ -9,8 +9,8 @@ Theory of operation
 Pieces of a message come many in a millisecond, and what is stored of them begins alike (the kind) and ends alike
 (the turn and the time). So one of them is decoded, and its neighbours are held against its beginning and its end.
 
-    U1  The codec writes the turn right behind the payload, and all that makes an update special behind the turn. So
-        between the beginning and an end that starts with the turn lies a payload and nothing else.
+    U1  Between such a beginning and an end that starts with the turn lies a payload and nothing else
+        (`codec.around_update`).
     U2  A run holds no echo, nothing beside the update, no child session and no names.
 """
 
@@ -24,21 +24,22 @@ from typing import Final, NamedTuple
 
 from msgspec import UNSET, DecodeError, Raw, Struct, UnsetType, json
 
-from turnwire.core.codec import STORED_UPDATE
+from turnwire.core.codec import STORED_UPDATE, around_update
+from turnwire.ids import PromptId
 
-_TURN: Final = b',"promptId":"'
-"""What the codec writes behind the payload of an update of a turn."""
 KEPT: Final = 4096
 """Frames of a session that are kept for its other readers: some pages of the log."""
 END: Final = b"}}"
 """How the frame of a plain update ends."""
 
 
-class Stored(Struct, gc=False):
+class Stored(Struct, gc=False, rename="camel"):
     """What there is to know of a stored update to pass it on."""
 
     kind: str
     update: Raw
+    at: Raw
+    prompt_id: PromptId | None = None
     echo: bool = False
     beside: Raw | UnsetType = UNSET
     child: str | None = None
@@ -82,12 +83,12 @@ class Splice(NamedTuple):
 def find_splice(body: bytes) -> Splice | None:
     """What is around the payload, if it is a plain update."""
     stored = read_update(body)
-    if stored is None or stored.echo or stored.child or stored.names or stored.beside is not UNSET:
+    if stored is None or stored.prompt_id is None:
         return None
-    before = b'%b"kind":%b,"update":' % (STORED_UPDATE, json.encode(stored.kind))
-    if not body.startswith(b"%b%b%b" % (before, stored.update, _TURN)):
-        return None
-    return Splice(stored.kind, before, body[len(before) + len(bytes(stored.update)) :])
+    before, behind = around_update(stored.kind, stored.prompt_id, stored.at)
+    # One with more to tell, or whose members are stored in another order, is longer or does not begin and end so.
+    is_plain = body == b"%b%b%b" % (before, stored.update, behind)
+    return Splice(stored.kind, before, behind) if is_plain else None
 
 
 class PlainRun(NamedTuple):
