@@ -7,7 +7,7 @@ The code of the revision is laid out under `build/bench` and runs on the package
 measured by the client of this folder, in turns: each round measures both, once this one first and once the other.
 So whatever else uses the machine meets both, and a round gives one ratio. Prints the medians, the median ratio, and
 the least and greatest ratio of the rounds, which is the spread: a row is better or worse only if it was so in every
-round, and by more than `SAME` in the middle.
+round, and by more than `SAME` in the middle. Where `qwen serve` is installed, it is measured in each round as well.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import os
 import subprocess
 import sys
 import tarfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from statistics import median
 from typing import NamedTuple
@@ -27,7 +27,7 @@ from typing import NamedTuple
 from bench import acp_turn, stdio
 from bench.daemon import PHASES, Phase, chosen
 from bench.daemon_table import WIDTH, Found, is_rate, shown
-from bench.daemon_targets import ROOT, TURNWIRE, Target, running
+from bench.daemon_targets import QWEN_SERVE, ROOT, TURNWIRE, Target, running
 
 ROUNDS = 5
 USUAL = ("start", "turns", "delay", "bursts", "stalls", "crowd", "stdio", "acp")
@@ -91,7 +91,7 @@ def over_acp(target: Target) -> Found:
     return found
 
 
-ALL = (*PHASES, Phase("stdio", over_stdio, 1), Phase("acp", over_acp, 1))
+ALL = (*PHASES, Phase("stdio", over_stdio, 1, others=False), Phase("acp", over_acp, 1, others=False))
 
 
 # -- the revision --------------------------------------------------------------------------------------------
@@ -121,29 +121,51 @@ def laid_out(revision: str) -> Path:
     return folder / "src"
 
 
-def rounds_of(
-    phases: Sequence[Phase], then: Target, now: Target, rounds: int
-) -> Mapping[str, list[tuple[float, float]]]:
-    """Pairs of values by row."""
-    pairs: dict[str, list[tuple[float, float]]] = {}
+class Rounds(NamedTuple):
+    """What all rounds have found, by row."""
+
+    pairs: dict[str, list[tuple[float, float]]]
+    peers: dict[str, list[tuple[float, float]]]
+    """The same with the peer's value in the place of the revision's; nothing where it is not measured."""
+
+
+def rounds_of(phases: Sequence[Phase], then: Target, now: Target, peer: Target | None, rounds: int) -> Rounds:
+    """Measure all of them in turns."""
+    found = Rounds({}, {})
     for number in range(rounds):
         for phase in phases:
-            order = (then, now) if number % 2 == 0 else (now, then)
-            found = {each.name: phase.run(each) for each in order}
-            for row, value in found[then.name].items():
-                other = found[now.name].get(row)
-                if isinstance(value, float) and isinstance(other, float) and value and other:
-                    pairs.setdefault(row, []).append((value, other))
-    return pairs
+            both = [then, now] if number % 2 == 0 else [now, then]
+            others = [peer] if peer is not None and phase.others else []
+            values = {each.name: phase.run(each) for each in (*both, *others)}
+            _pair(found.pairs, values[then.name], values[now.name])
+            if peer is not None and others:
+                _pair(found.peers, values[peer.name], values[now.name])
+    return found
 
 
-def show(pairs: Mapping[str, list[tuple[float, float]]], revision: str) -> None:
-    print(f"{'':{WIDTH}}{revision[:16]:>16}{'here':>16}{'better':>10}{'spread':>18}")
-    for name, each in pairs.items():
+def _pair(pairs: dict[str, list[tuple[float, float]]], first: Found, second: Found) -> None:
+    for row, value in first.items():
+        other = second.get(row)
+        if isinstance(value, float) and isinstance(other, float) and value and other:
+            pairs.setdefault(row, []).append((value, other))
+
+
+def show(found: Rounds, revision: str, peer: Target | None) -> None:
+    beside = "" if peer is None else f"{peer.name:>20}{'better':>10}{'spread':>18}"
+    print(f"{'':{WIDTH}}{revision[:16]:>16}{'here':>16}{'better':>10}{'spread':>18}{'':12}{beside}".rstrip())
+    for name, each in found.pairs.items():
         row = compared(name, each)
         values = f"{shown(name, row.then):>16}{shown(name, row.now):>16}"
-        spread = f"{row.least:.2f} … {row.greatest:.2f}"
-        print(f"{name:{WIDTH}}{values}{row.ratio:8.2f} x{spread:>18}  {row.verdict}")
+        line = f"{name:{WIDTH}}{values}{_ratio(row)}  {row.verdict:10}"
+        if name in found.peers:
+            other = compared(name, found.peers[name])
+            line += f"{shown(name, other.then):>20}{_ratio(other)}"
+        print(line.rstrip())
+
+
+def _ratio(row: Row) -> str:
+    spread = f"{row.least:.2f} … {row.greatest:.2f}"
+    return f"{row.ratio:8.2f} x{spread:>18}"
 
 
 def main() -> None:
@@ -160,7 +182,8 @@ def main() -> None:
     for each in (source, ROOT / "src"):
         compileall.compile_dir(each, quiet=2)
     then, now = TURNWIRE._replace(name=wanted.revision, source=source), TURNWIRE._replace(name="here")
-    show(rounds_of(phases, then, now, wanted.rounds), wanted.revision)
+    peer = QWEN_SERVE if QWEN_SERVE.missing is None else None
+    show(rounds_of(phases, then, now, peer, wanted.rounds), wanted.revision, peer)
     print(f"{wanted.rounds} rounds; better: the median of the rounds' ratios, spread: the least and the greatest")
 
 

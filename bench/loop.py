@@ -1,8 +1,8 @@
 """Events per second through the whole loop, against the least that decoding and storing them can cost.
 
 Takes a number of updates; prints one table. The baseline decodes the same lines with bare msgspec and inserts the
-same bodies into SQLite in large transactions, nothing else. The loop is everything: link, peer, routing, decide,
-encode, commit by the writer thread, publish, and 1, 10 or 100 followers that read every event. All in one run;
+same bodies into SQLite, many in a row and a transaction, nothing else. The loop is everything: link, peer, routing,
+decide, encode, commit, publish, and 1, 10 or 100 followers that read every event. All in one run;
 compare within it only.
 """
 
@@ -24,7 +24,7 @@ from turnwire.core.codec import encode_all
 from turnwire.core.decide import take
 from turnwire.core.draft import Draft
 from turnwire.core.events import AnyEvent, SessionUpdated, TurnEnd
-from turnwire.core.inputs import AgentReady, AgentUpdate, CreateSession, Prompt
+from turnwire.core.inputs import AgentPieces, AgentReady, CreateSession, Prompt
 from turnwire.core.state import NOTHING, SessionState
 from turnwire.ids import AgentSessionId, PromptId, SessionId
 from turnwire.limits import Limits
@@ -32,8 +32,8 @@ from turnwire.log.sqlite import SqliteEventLog
 from turnwire.log.sqlite_wal import Durability
 from turnwire.runtime.follow import start_of
 from turnwire.runtime.node import Node, open_node
-from turnwire.wire.jsonrpc import Notification, decode, raw
-from turnwire.wire.peek import peek_update, peek_update_params
+from turnwire.wire.jsonrpc import raw
+from turnwire.wire.pieces import PieceReader, Pieces
 
 _T = TypeVar("_T")
 
@@ -63,18 +63,15 @@ def baseline(lines: list[bytes], bodies: list[bytes], path: Path) -> float:
     connection = sqlite3.connect(path, isolation_level=None)
     connection.execute("PRAGMA journal_mode = WAL")
     connection.execute("PRAGMA synchronous = NORMAL")
-    connection.execute(
-        "CREATE TABLE events (session INTEGER NOT NULL, offset INTEGER NOT NULL, body BLOB NOT NULL,"
-        " PRIMARY KEY (session, offset)) WITHOUT ROWID"
-    )
+    connection.execute("CREATE TABLE segments (last INTEGER PRIMARY KEY, bodies BLOB NOT NULL)")
     decoder = msgspec.json.Decoder(_Line)
     begun = time.perf_counter()
     for start in range(0, len(lines), BATCH):
         for line in lines[start : start + BATCH]:
             decoder.decode(line)
         connection.execute("BEGIN IMMEDIATE")
-        rows = ((1, start + i, body) for i, body in enumerate(bodies[start : start + BATCH], 1))
-        connection.executemany("INSERT INTO events VALUES (?, ?, ?)", rows)
+        some = bodies[start : start + BATCH]
+        connection.execute("INSERT INTO segments VALUES (?, ?)", (start + len(some), b"".join(some)))
         connection.execute("COMMIT")
     spent = time.perf_counter() - begun
     connection.close()
@@ -132,10 +129,9 @@ def stages(lines: list[bytes]) -> tuple[dict[str, float], list[bytes]]:
         spent[name] = time.perf_counter() - begun
         return result
 
-    frames = timed("frame", lambda: [decode(line) for line in lines])
-    params = [each.params for each in frames if isinstance(each, Notification)]
-    updates = timed("route", lambda: [peek_update_params(each).update for each in params])
-    inputs = timed("peek", lambda: [AgentUpdate(at=0, update=each, peek=peek_update(each)) for each in updates])
+    reader, parts = PieceReader(), range(0, len(lines), BATCH)
+    found = timed("read", lambda: [each for at in parts for each in reader.read(lines[at : at + BATCH])])
+    inputs = [AgentPieces(at=0, kind=each.kind, updates=each.updates) for each in found if isinstance(each, Pieces)]
     draft = Draft(_running(), 4, Limits())
     timed("decide", lambda: [take(draft, each) for each in inputs])
     events: list[AnyEvent] = [each for each in draft.events if isinstance(each, SessionUpdated)]
@@ -161,7 +157,7 @@ def main(updates: int) -> None:
         _row(f"loop, {followers} follower{'s' if followers > 1 else ''}", min(spent), min(bases), updates)
     each = ", ".join(f"{name} {1e6 * spent / updates:.2f}" for name, spent in costs.items())
     print(f"pure stages of the loop alone, µs/event: {each}; together {1e6 * sum(costs.values()) / updates:.2f}")
-    print("the rest of the loop is the commit in the writer's thread, the hand-over to it, publish and followers")
+    print("the rest of the loop is the commit, publish and followers")
 
 
 def _row(name: str, spent: float, base: float, updates: int) -> None:
