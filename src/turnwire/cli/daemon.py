@@ -45,6 +45,7 @@ from turnwire.link.environment import SHORTEST_SECRET
 from turnwire.link.local_daemon import URL_VARIABLE, LocalDaemon, recorded, running
 from turnwire.link.process import adopt_orphans
 from turnwire.link.stdio import StdioLink, open_pipes
+from turnwire.log.address import password_of
 from turnwire.runtime.agent_pool import HostedAgent
 from turnwire.runtime.clock import SystemClock
 from turnwire.runtime.services.roots import close_directory, is_in_closed
@@ -90,6 +91,7 @@ def log_secrets(settings: Settings) -> list[str]:
     given = [each.partition("=")[2] for entry in hosted for each in entry.env_set]
     given += [os.environ.get(name, "") for entry in hosted for name in entry.env]
     given += [each.secret for each in settings.webhooks]
+    given += [password_of(settings.log) or ""]
     return tokens + [each for each in given if len(each) >= SHORTEST_SECRET]
 
 

@@ -26,13 +26,13 @@ def random_epoch() -> Epoch:
 
 
 def check_session_id(session_id: SessionId) -> None:
-    """Refuse an id that cannot be written as UTF-8 text, or is none."""
+    """Refuse an id that cannot be written as UTF-8 text, has a NUL, or is none. PostgreSQL keeps no NUL in text."""
     try:
         encoded = session_id.encode()
     except UnicodeEncodeError:
         encoded = b""
-    if not encoded:
-        raise LocalProtocolError("a session id is text that is not empty and has no lone surrogates")
+    if not encoded or b"\0" in encoded:
+        raise LocalProtocolError("a session id is text that is not empty and has no NUL and no lone surrogates")
 
 
 def check_append(current: SessionHead, expected: int) -> None:
