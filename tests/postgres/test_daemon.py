@@ -12,7 +12,7 @@ from typing import Any
 import anyio
 import httpx
 import pytest
-from tests.server.reading import ended, offsets, open_session, prompt, reading
+from tests.server.reading import after, ended, offsets, open_session, prompt, reading
 from tests.support.daemons import SCRIPTED, TOKEN, Running, running_daemon
 from tests.support.postgres import PostgresServer
 
@@ -51,7 +51,7 @@ async def until_accepted(client: httpx.AsyncClient, session_id: str, text: str) 
 
 
 async def whole(running: Running, session_id: str) -> list[int]:
-    async with running.client() as client, reading(client, f"/session/{session_id}/events?lastEventId=0") as reader:
+    async with running.client() as client, reading(client, f"/session/{session_id}/events", **after(0)) as reader:
         return offsets(await reader.until(lambda each: each.type == "replay_complete"))
 
 
