@@ -18,6 +18,7 @@ from turnwire.errors import (
     LogLocked,
     LogTooNew,
     LogUnavailable,
+    SessionNotFound,
 )
 from turnwire.ids import Epoch, SessionId
 from turnwire.limits import Limits
@@ -189,6 +190,22 @@ async def test_a_session_id_with_a_nul_is_refused_by_every_engine(postgres: Post
         for engine in (sqlite, log, MemoryEventLog()):
             with pytest.raises(LocalProtocolError, match="NUL"):
                 await engine.create(SessionId("a\0b"))
+
+
+async def test_what_is_no_session_id_is_not_found(postgres: PostgresServer) -> None:
+    async with opened(postgres.new_log()) as log:
+        await log.create(A)
+        for odd in map(SessionId, ("", "a\0b", "\ud800")):
+            for call in (
+                lambda odd=odd: log.head(odd),
+                lambda odd=odd: log.read(odd, Position(Epoch("e"), 0), max_events=1, max_bytes=1),
+                lambda odd=odd: log.append(odd, [b"x"], expected=0, unsettled=False, durable=True),
+                lambda odd=odd: log.delete(odd),
+            ):
+                with pytest.raises(SessionNotFound):
+                    await call()
+        assert await log.sessions(after=SessionId("a\0")) == []
+        assert len(await log.sessions(after=SessionId("\0"))) == 1
 
 
 # -- a server that is killed -----------------------------------------------------------------------------------

@@ -75,12 +75,13 @@ class PostgresEventLog:
 
     async def head(self, session_id: SessionId) -> SessionHead:
         """Where the session's log stands, after every append of ours that may still be stored (L6, L12)."""
-        self._check_open()
+        self._check_known(session_id)
         held = self._held.get(session_id)
         if held is not None:
-            if held.abandoned is not None:
-                await asyncio.wait([held.abandoned])
-                held.abandoned = None
+            while (abandoned := held.abandoned) is not None:
+                await asyncio.wait([abandoned])
+                if held.abandoned is abandoned:
+                    held.abandoned = None
             if held.standing is Standing.UNSURE:
                 await self._move_fence(held)
             if held.standing is Standing.HELD:
@@ -94,7 +95,7 @@ class PostgresEventLog:
 
         Raises `NotOwner` besides.
         """
-        self._check_open()
+        self._check_known(session_id)
         held = self._held.get(session_id)
         if held is None or held.standing is Standing.FREE:
             held = await self._hold(session_id)
@@ -111,7 +112,7 @@ class PostgresEventLog:
         self, session_id: SessionId, after: Position, *, max_events: int, max_bytes: int
     ) -> list[Stored]:
         """Events after a position, up to the head as of this call."""
-        self._check_open()
+        self._check_known(session_id)
         upto = _END
         known = self._known(session_id)
         if known is not None:
@@ -145,12 +146,12 @@ class PostgresEventLog:
         self._check_open()
         statement = sql.LIST_UNSETTLED if unsettled_only else sql.LIST
         async with self._database.lend() as connection:
-            rows = await connection.fetch(statement, after, limit)
+            rows = await connection.fetch(statement, None if after is None else _text(after), limit)
         return [self._known(SessionId(row[0])) or head_of(SessionId(row[0]), row[1:]) for row in rows]
 
     async def save_snapshot(self, session_id: SessionId, snapshot: Snapshot) -> None:
         """Keep a fold unless a newer one is kept. Losing it loses time, so it does not wait for the disk."""
-        self._check_open()
+        self._check_known(session_id)
         held = self._held.get(session_id)
         key = None if held is None or held.standing is Standing.FREE else held.key
         try:
@@ -166,7 +167,7 @@ class PostgresEventLog:
 
     async def load_snapshot(self, session_id: SessionId, name: str) -> Snapshot | None:
         """The newest kept snapshot of that name, if any."""
-        self._check_open()
+        self._check_known(session_id)
         row = await self._row(sql.FIND_SNAPSHOT, session_id, name)
         if row is None:
             raise rules.not_found(session_id)
@@ -174,7 +175,7 @@ class PostgresEventLog:
 
     async def trim(self, session_id: SessionId, *, upto: int) -> int:
         """Forget a prefix. When cancelled, what is left goes with the next sweep."""
-        self._check_open()
+        self._check_known(session_id)
         known = self._known(session_id)
         row = await self._row(sql.TRIM, session_id, upto if known is None else min(upto, known.head))
         if row is None:
@@ -188,7 +189,7 @@ class PostgresEventLog:
 
     async def delete(self, session_id: SessionId) -> None:
         """Remove the session with everything in it. When cancelled, see `trim`."""
-        self._check_open()
+        self._check_known(session_id)
         row = await self._row(sql.DELETE, session_id)
         self._held.pop(session_id, None)
         if row is None:
@@ -222,7 +223,7 @@ class PostgresEventLog:
 
     async def claim(self, session_id: SessionId) -> SessionHead:
         """Own the session from now on. Raises `NotOwner` if a node that lives owns it, `SessionNotFound`."""
-        self._check_open()
+        self._check_known(session_id)
         held = self._held.setdefault(session_id, Held(session_id))
         async with held.lock:
             await self._claim(held)
@@ -277,9 +278,20 @@ class PostgresEventLog:
             pass
         await self._row(sql.SWEPT, key, upto)
 
+    def _check_known(self, session_id: SessionId) -> None:
+        """What is no id is in no log, and the database could not be asked for it."""
+        self._check_open()
+        if not rules.is_session_id(session_id):
+            raise rules.not_found(session_id)
+
     def _check_open(self) -> None:
         if self._is_closed:
             raise rules.closed()
+
+
+def _text(after: SessionId) -> str:
+    """What ids are compared with as with this: the database has no text with a NUL in it, and neither has an id."""
+    return after.partition("\0")[0].encode(errors="ignore").decode()
 
 
 async def inspect_database(dsn: str, limits: Limits) -> tuple[sql.Facts, sql.Format]:
