@@ -36,7 +36,9 @@ EVERY = 50_000
 @click.option("--to", "target", metavar="LOG", required=True, help="The log to write; made if it is not there.")
 @click.option("--json", "as_json", is_flag=True, help="Print what was copied as one line of JSON.")
 def copy(source: str, target: str, as_json: bool) -> None:
-    """Copy a log into another one, with all epochs and offsets.
+    """Copy a log into another one: from a data folder to PostgreSQL.
+
+    Sessions keep their epochs and offsets, so that all cursors stay good.
 
     Stop the daemon first. A copy that was ended goes on where it was when it is begun again. At the end both logs
     are read and compared.
