@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+import os
+from collections.abc import AsyncGenerator, Generator
+from hashlib import sha256
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 if TYPE_CHECKING:
     from playwright.async_api import Browser
+    from tests.support.postgres import PostgresServer
 
 
 @pytest.fixture(scope="session")
@@ -32,3 +36,48 @@ async def browser(browser_program: str) -> AsyncGenerator[Browser]:
 
     async with running_browser(browser_program) as found:
         yield found
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Generator[PostgresServer]:
+    """One running PostgreSQL for all tests of a worker. Each log has a schema of its own in it."""
+    from tests.support.postgres import need_postgres, postgres_server
+
+    with postgres_server(need_postgres()) as server:
+        yield server
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """A test that is to hold on every log runs on each, whether it asks for it or not."""
+    if metafunc.definition.get_closest_marker("every_log") is not None:
+        metafunc.fixturenames.append("log_of_daemons")
+        metafunc.parametrize("log_of_daemons", ["sqlite", "postgresql"], indirect=True)
+
+
+@pytest.fixture
+def log_of_daemons(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Where daemons of the test keep their logs. One folder has one log, also after a restart."""
+    place: str = request.param
+    if place == "postgresql":
+        keep_in_postgres(request.getfixturevalue("postgres"), monkeypatch)
+    return place
+
+
+@pytest.fixture(autouse=True, scope="session")
+def every_daemon_on_postgres(request: pytest.FixtureRequest) -> Generator[None]:
+    """With `TURNWIRE_TEST_LOG=postgresql` all daemons of all tests are on it, for a look at the whole suite."""
+    if os.environ.get("TURNWIRE_TEST_LOG") != "postgresql":
+        yield
+        return
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        keep_in_postgres(request.getfixturevalue("postgres"), monkeypatch)
+        yield
+
+
+def keep_in_postgres(server: PostgresServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    from tests.support import daemons
+
+    def log_for(data: Path) -> str:
+        return server.log_in(f"d{sha256(str(data).encode()).hexdigest()[:16]}")
+
+    monkeypatch.setattr(daemons, "log_for", log_for)

@@ -28,6 +28,7 @@ in the drawing.
     │  └─ RequestRefused           the agent asked for a file or a terminal it cannot have: jsonrpc, uri
     ├─ LogError
     │  ├─ AppendConflict           somebody else wrote first
+    │  │  └─ NotOwner              another node owns the session
     │  ├─ PositionLost             the cursor cannot be honoured (epoch, trimmed, ahead)
     │  ├─ LogUnavailable           the log cannot take or give anything now
     │  │  ├─ LogLocked
@@ -270,6 +271,12 @@ class AppendConflict(LogError):
     http_status = 409
     exit_status = _TEMPORARY
     retryable = True
+
+
+class NotOwner(AppendConflict):
+    """Whoever gets this stops acting for the session."""
+
+    code = "not_owner"
 
 
 class PositionLost(LogError):

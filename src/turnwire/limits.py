@@ -308,6 +308,13 @@ class Limits:
     busy_timeout_s: float = _bound(
         5.0, "seconds", 0.0, 60, "another process may hold the file for a moment, for example a backup"
     )
+    database_s: float = _bound(
+        5.0,
+        "seconds",
+        0.1,
+        600,
+        "a statement takes milliseconds; a database that has not answered by then is away, and is asked again",
+    )
     checkpoint_bytes: int = _bound(
         16 * MiB,
         "bytes",

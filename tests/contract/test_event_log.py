@@ -1,4 +1,7 @@
-"""Every engine of the event log keeps the contract; SQLite at every durability level."""
+"""Every engine of the event log keeps the contract; SQLite at every durability level.
+
+What several owners add to it (L12) is in `test_fenced_log.py`.
+"""
 
 from __future__ import annotations
 
@@ -7,9 +10,11 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
+from tests.support.postgres import PostgresServer
 
 from turnwire.limits import Limits
 from turnwire.log import Durability, EventLog, MemoryEventLog, SqliteEventLog
+from turnwire.log.postgres import open_postgres_log
 from turnwire.testing.contracts.event_log import CHECKS, REOPEN_CHECKS, Check, OpenLog
 
 pytestmark = pytest.mark.anyio
@@ -45,6 +50,11 @@ def open_sqlite(durability: Durability) -> Callable[[Path], OpenLog]:
     return at
 
 
+def open_postgres(server: PostgresServer) -> OpenLog:
+    address = server.new_log()
+    return lambda: open_postgres_log(address, limits=Limits(), durability=Durability.FULL)
+
+
 SQLITE = {f"sqlite-{level}": open_sqlite(level) for level in Durability}
 ENGINES = {"memory": open_memory, **SQLITE}
 
@@ -61,6 +71,12 @@ async def test_engine_keeps_the_contract(engine: str, check: Check, tmp_path: Pa
 @pytest.mark.parametrize("check", REOPEN_CHECKS, ids=str)
 async def test_engine_keeps_the_contract_over_a_reopen(engine: str, check: Check, tmp_path: Path) -> None:
     await check(SQLITE[engine](tmp_path))
+
+
+@pytest.mark.requirement("G1", "G2")
+@pytest.mark.parametrize("check", [*CHECKS, *REOPEN_CHECKS], ids=str)
+async def test_postgresql_keeps_the_contract(check: Check, postgres: PostgresServer) -> None:
+    await check(open_postgres(postgres))
 
 
 def test_every_obligation_has_a_check() -> None:

@@ -20,7 +20,9 @@ from anyio.abc import TaskGroup
 from tests.crash.daemon_clients import POINTS, DaemonClients, Fuse
 from tests.crash.daemon_ledger import Ledger, session_of
 from tests.crash.daemon_life import WAIT_S, Daemons, Folder, Life, Manner, open_daemons
+from tests.crash.database_witness import DatabaseWitness
 from tests.crash.witness import Accepted, Witness
+from tests.support.postgres import PostgresServer
 
 AT_A_TIME = "time"
 """Killed at a random moment of its work."""
@@ -74,11 +76,17 @@ class Report:
 class FolderRun:
     """One folder from its first life to its last."""
 
-    def __init__(self, daemons: Daemons, path: Path, seed: str, report: Report) -> None:
+    def __init__(
+        self, daemons: Daemons, path: Path, seed: str, report: Report, server: PostgresServer | None
+    ) -> None:
         self._daemons = daemons
         self._random = Random(seed)
-        self._folder = Folder(path)
+        address = None if server is None else server.new_log()
+        self._folder = Folder(path, address)
         self._witness = Witness(self._folder.log)
+        if server is not None and address is not None:
+            self._witness = DatabaseWitness(server, address)
+        self._durabilities = ["full", "normal", *(["memory"] if server is None else [])]
         self._ledger = Ledger()
         self._report = report
         self._lives = 0
@@ -109,7 +117,7 @@ class FolderRun:
         return Manner(
             number=self._lives,
             cold=cold,
-            durability=self._random.choice(["full", "normal", "memory"]),
+            durability=self._random.choice(self._durabilities),
             agent_process=self._agent_process,
         )
 
@@ -215,11 +223,13 @@ class FolderRun:
         report.alone += sum(life in self._alone for _, life in tags)
 
 
-async def run_lane(folder: Path, seed: str, folders: int, report: Report) -> None:
+async def run_lane(
+    folder: Path, seed: str, folders: int, report: Report, server: PostgresServer | None = None
+) -> None:
     """Some folders, one after the other, until one is found to be wrong."""
     async with open_daemons() as daemons:
         for number in range(folders):
-            await FolderRun(daemons, folder / f"daemon-{number}", f"{seed}/{number}", report).run()
+            await FolderRun(daemons, folder / f"daemon-{number}", f"{seed}/{number}", report, server).run()
             if report.complaints:
                 break
 

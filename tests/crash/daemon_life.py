@@ -60,9 +60,10 @@ class Manner:
 class Folder:
     """What the lives of one daemon share: its log, its agents' record, its errors, its address."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, database: str | None = None) -> None:
         path.mkdir()
         self.path = path
+        self.database = database
         self.log = path / "data" / "turnwire.db"
         self.record = path / "record"
         self.errors = path / "errors"
@@ -86,6 +87,8 @@ class Folder:
             "--durability": manner.durability,
             "--agent-process": manner.agent_process,
         }
+        if self.database is not None:
+            options["--log"] = self.database
         limits = [word for name, value in SMALL.items() for word in ("--limit", f"{name}={value}")]
         words = [word for option in options.items() for word in option]
         agent = [sys.executable, "-I", "-S", str(AGENT), *self._mark(manner.number)]

@@ -21,6 +21,7 @@ from tests.crash.daemon_clients import POINTS
 from tests.crash.daemon_lane import ALONE, AT_A_TIME, KILLS, STARTING, Report, run_lane
 from tests.crash.daemon_life import TOKEN, WAIT_S, Folder, Manner, open_daemons
 from tests.process.starting import needs_linux
+from tests.support.postgres import PostgresServer
 
 from turnwire import connect
 from turnwire.client.daemon_client import DaemonClient, Envelope
@@ -50,6 +51,19 @@ async def test_whatever_a_client_holds_survives_a_kill_of_the_daemon_at_any_inst
     complaints = [problem for report in reports for problem in report.complaints]
     assert not complaints, f"TURNWIRE_CRASH_SEED={seed}, folders in {tmp_path}:\n" + "\n".join(complaints[:20])
     _check_the_run_was_worth_it(reports)
+
+
+@pytest.mark.requirement("R60", "R64", "R76", "G1", "G2", "G3", "G7", "G8", "G9", "G14")
+async def test_whatever_a_client_holds_survives_a_kill_of_a_daemon_whose_log_is_in_postgresql(
+    tmp_path: Path, postgres: PostgresServer
+) -> None:
+    """One folder's deaths, each daemon on the database of the one before; the witness reads that."""
+    seed = os.environ.get("TURNWIRE_CRASH_SEED") or secrets.token_hex(4)
+    report = Report()
+    await run_lane(tmp_path, f"{seed}/postgresql", 1, report, postgres)
+    assert not report.complaints, f"TURNWIRE_CRASH_SEED={seed}:\n" + "\n".join(report.complaints[:20])
+    assert report.deaths.total() == KILLS
+    assert min(report.receipts, report.read, report.interrupted) > 0
 
 
 def _check_the_run_was_worth_it(reports: list[Report]) -> None:

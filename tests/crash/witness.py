@@ -13,7 +13,7 @@ import json
 import shutil
 import sqlite3
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -170,17 +170,23 @@ class Witness:
         with closing(copied(self.path)) as connection:
             if not connection.execute("SELECT count(*) FROM sqlite_schema WHERE name = 'sessions'").fetchone()[0]:
                 return [f"G1 session {name} is gone" for name in self.sessions]
-            return list(self._compare(connection))
+            rows = connection.execute(f"SELECT id, name, epoch, first, {HEAD}, unsettled FROM sessions")
 
-    def _compare(self, connection: sqlite3.Connection) -> Iterator[str]:
-        rows = connection.execute(f"SELECT id, name, epoch, first, {HEAD}, unsettled FROM sessions")
-        heads = {head.name: head for head in map(Head._make, rows)}
+            def events(head: Head) -> Sequence[tuple[int, bytes]]:
+                return events_of(connection, head.key)
+
+            return list(self.compare([*map(Head._make, rows)], events))
+
+    def compare(
+        self, found: Sequence[Head], events: Callable[[Head], Sequence[tuple[int, bytes]]]
+    ) -> Iterator[str]:
+        """Hold the sessions of a log, and the events of each, against what was seen before."""
+        heads = {head.name: head for head in found}
         for name in self.sessions.keys() - heads.keys():
             yield f"G1 session {name} is gone"
         for head in heads.values():
             record = self.sessions.setdefault(head.name, SessionRecord(head.name, head.epoch))
-            events = events_of(connection, head.key)
-            yield from (f"{head.name}: {problem}" for problem in _read(record, head, events))
+            yield from (f"{head.name}: {problem}" for problem in _read(record, head, events(head)))
 
     # -- what the dead process said --------------------------------------------------------------------------
 

@@ -21,6 +21,7 @@ from turnwire.ids import Epoch, SessionId
 from turnwire.limits import KiB, Limits, MiB
 from turnwire.log import Durability, EventLog, MemoryEventLog, SqliteEventLog
 from turnwire.log.base import Position
+from turnwire.log.postgres import open_postgres_log
 from turnwire.runtime.follow import Page, follow
 from turnwire.runtime.tail import Tail
 from turnwire.testing.faults import FaultyLog
@@ -31,7 +32,7 @@ pytestmark = pytest.mark.anyio
 SESSION = SessionId("s")
 TINY = Limits(ring_events=16, ring_bytes=64 * KiB, page_events=16, page_bytes=16 * KiB)
 
-READERS = {"memory": 460, "sqlite": 60}
+READERS = {"memory": 460, "sqlite": 60, "postgresql": 12}
 """With the visits below: at least 10,000 attach points and as many cuts, counted by the test."""
 VISITS = 20
 
@@ -61,12 +62,17 @@ class Publisher:
 
 
 @asynccontextmanager
-async def publishing(engine: str, folder: Path, limits: Limits = TINY) -> AsyncGenerator[Publisher]:
+async def publishing(
+    engine: str, folder: Path, limits: Limits = TINY, address: str = ""
+) -> AsyncGenerator[Publisher]:
     async with AsyncExitStack() as stack:
         log: EventLog = MemoryEventLog()
         if engine == "sqlite":
             sqlite = await SqliteEventLog.open(folder / "log.db", limits=Limits(), durability=Durability.MEMORY)
             log = await stack.enter_async_context(sqlite)
+        elif engine == "postgresql":
+            database = open_postgres_log(address, limits=Limits(), durability=Durability.FULL)
+            log = await stack.enter_async_context(database)
         yield Publisher(log, (await log.create(SESSION)).epoch, limits)
 
 
@@ -107,10 +113,16 @@ class Reader:
             await anyio.lowlevel.checkpoint()
 
 
+@pytest.fixture
+def address(engine: str, request: pytest.FixtureRequest) -> str:
+    """Of an empty log in a database, if the engine wants one."""
+    return request.getfixturevalue("postgres").new_log() if engine == "postgresql" else ""
+
+
 @pytest.mark.requirement("G9", "G10", "R76", "R79")
 @pytest.mark.parametrize("engine", READERS)
-async def test_every_reader_sees_every_event_once_and_in_order(engine: str, tmp_path: Path) -> None:
-    async with publishing(engine, tmp_path) as publisher:
+async def test_every_reader_sees_every_event_once_and_in_order(engine: str, address: str, tmp_path: Path) -> None:
+    async with publishing(engine, tmp_path, address=address) as publisher:
         counting = publisher.log = FaultyLog(publisher.log, [])
         await publisher.say(100)
         readers = [Reader(publisher, seed) for seed in range(READERS[engine])]
@@ -142,9 +154,9 @@ def test_there_are_ten_thousand_attach_points_and_cuts() -> None:
 
 
 @pytest.mark.requirement("G9", "R76")
-@pytest.mark.parametrize("engine", ["memory", "sqlite"])
-async def test_replay_then_live_equals_live_alone(engine: str, tmp_path: Path) -> None:
-    async with publishing(engine, tmp_path) as publisher:
+@pytest.mark.parametrize("engine", ["memory", "sqlite", "postgresql"])
+async def test_replay_then_live_equals_live_alone(engine: str, address: str, tmp_path: Path) -> None:
+    async with publishing(engine, tmp_path, address=address) as publisher:
         seen: dict[int, list[bytes]] = {}
 
         async def read(after: int) -> None:

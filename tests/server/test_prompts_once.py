@@ -12,7 +12,7 @@ from tests.support.driving import check_ends, of
 
 from turnwire.core import events as ev
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.every_log]
 
 
 @pytest.mark.requirement("G7")

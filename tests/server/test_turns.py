@@ -12,7 +12,7 @@ from tests.support.daemons import SCRIPTED
 from turnwire.core import events as ev
 from turnwire.core.inputs import Close
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.every_log]
 
 
 @VERSIONS

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -25,6 +25,10 @@ from turnwire.testing.patience import WAIT_S
 
 TOKEN = "test-owner-token-0123456789"
 SCRIPTED = (sys.executable, "-m", "turnwire.testing.agent")
+
+
+log_for: Callable[[Path], str] | None = None
+"""Where the daemon of a data folder keeps its log, if not there: set by the fixture `log_of_daemons`."""
 
 
 class Running(NamedTuple):
@@ -63,6 +67,8 @@ async def running_daemon(
     """A daemon over the log in `data`, listening on a free port. On exit it is stopped without a drain."""
     limits = limits or Limits()
     usual: dict[str, Any] = {"token": TOKEN, "cwd": (data.parent,)}
+    if log_for is not None and settings.get("durability") != "memory":
+        usual["log"] = log_for(data)
     chosen = replace(Settings(), host="127.0.0.1", port=0, data=data, **usual | settings)
     source = ProcessSource(agent, limits=limits)
     stop = anyio.Event()

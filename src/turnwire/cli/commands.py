@@ -49,6 +49,7 @@ COMMANDS: dict[str, Row] = {
     "open": Row("tokens", "Open the page in the browser, logged in."),
     "share": Row("tokens", "Print a link by which others watch one session."),
     "doctor": Row("doctor", "Check this machine, the settings and the agent."),
+    "copy": Row("copy", "Copy a log into another one: from a data folder to PostgreSQL."),
     "config": Row("config", "Show every setting that is in force, and why."),
     "dialects": Row("about", "List what one version of ACP cannot say to the other."),
     "completion": Row("about", "Print the completion script of a shell."),

@@ -35,6 +35,7 @@ from turnwire.ids import UNNAMED
 from turnwire.link.environment import SHORTEST_SECRET
 from turnwire.link.local_daemon import URL_VARIABLE, LocalDaemon, recorded, running
 from turnwire.link.process import adopt_orphans
+from turnwire.log.address import password_of
 from turnwire.runtime.services.roots import is_in_closed
 from turnwire.server.access.identity import Role
 from turnwire.server.access.origins import check_bind
@@ -76,6 +77,7 @@ def log_secrets(settings: Settings) -> list[str]:
     given = [each.partition("=")[2] for entry in hosted for each in entry.env_set]
     given += [os.environ.get(name, "") for entry in hosted for name in entry.env]
     given += [each.secret for each in settings.webhooks]
+    given += [password_of(settings.log) or ""]
     return tokens + [each for each in given if len(each) >= SHORTEST_SECRET]
 
 

@@ -38,6 +38,7 @@ from turnwire.errors import ConfigError, TurnwireError
 from turnwire.ids import UNNAMED, AgentName
 from turnwire.limits import Limits
 from turnwire.link.local_daemon import TOKEN_FILE, URL_VARIABLE, read_token
+from turnwire.log.address import NO_DRIVER, is_database, shown
 from turnwire.runtime.agent_connection import AgentConnection
 from turnwire.runtime.clock import SystemClock
 from turnwire.runtime.source import AgentSource
@@ -135,6 +136,31 @@ def _check_clock(data: Path) -> Check:
             "warn", "clock", "it is earlier than the last write of the log", "set the clock; times would jump"
         )
     return Check("ok", "clock", "later than all that is recorded")
+
+
+async def check_database(settings: Settings, limits: Limits) -> AsyncGenerator[Check]:
+    """Whether a log in PostgreSQL could be used as it is."""
+    if not is_database(settings.log):
+        return
+    where = shown(settings.log)
+    try:
+        from turnwire.log.postgres import inspect_database
+    except ImportError:
+        yield Check("fail", "log", NO_DRIVER)
+        return
+    try:
+        with progress(f"asking {where}"):
+            facts, made = await inspect_database(settings.log, limits)
+    except TurnwireError as error:
+        yield Check("fail", "log", str(error))
+        return
+    tables = f"tables of format {made.version}" if made.version else "no tables yet; the first start makes them"
+    yield Check("ok", "log", f"{where}: PostgreSQL {facts.release}, {facts.encoding}, {tables}")
+    if facts.synchronous_commit not in ("on", "remote_apply"):
+        words = f"the database sets synchronous_commit to {facts.synchronous_commit}; turnwire commits with on"
+        yield Check("warn", "log", words, "nothing, unless other programs rely on it")
+    disks = f"its own disk and a standby of {facts.standbys}" if facts.standbys else "its own disk"
+    yield Check("ok", "log", f"a commit waits for {disks}")
 
 
 async def check_port(settings: Settings, limits: Limits, has_daemon: bool) -> Check:
@@ -279,6 +305,8 @@ async def _check(loaded: Loaded, url: str | None, as_json: bool) -> bool:
 async def _all(loaded: Loaded, url: str | None) -> AsyncGenerator[Check]:
     settings, limits = loaded.settings, loaded.limits
     for each in (*check_machine(), *check_folder(settings)):
+        yield each
+    async for each in check_database(settings, limits):
         yield each
     url = url or (usual_url(settings) if settings.port else None)
     reach = None if url is None else Reach(url, own_token(url, settings), settings.data)

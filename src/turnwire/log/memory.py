@@ -35,11 +35,15 @@ class MemoryEventLog:
 
     async def create(self, session_id: SessionId) -> SessionHead:
         """Begin an empty log. Raises `SessionExists`."""
+        return await self.restore(session_id, self._epochs(), 1)
+
+    async def restore(self, session_id: SessionId, epoch: Epoch, first: int) -> SessionHead:
+        """Begin a log that goes on another one: see `turnwire.log.copying`. Raises `SessionExists`."""
         self._check_open()
         rules.check_session_id(session_id)
         if session_id in self._sessions:
             raise rules.exists(session_id)
-        self._sessions[session_id] = _Session(self._epochs())
+        self._sessions[session_id] = _Session(epoch, first)
         return self._head(session_id)
 
     async def head(self, session_id: SessionId) -> SessionHead:

@@ -25,14 +25,19 @@ def random_epoch() -> Epoch:
     return Epoch(secrets.token_hex(8))
 
 
-def check_session_id(session_id: SessionId) -> None:
-    """Refuse an id that cannot be written as UTF-8 text, or is none."""
+def is_session_id(session_id: SessionId) -> bool:
+    """Whether an id can be written as UTF-8 text, has no NUL, and is one. PostgreSQL keeps no NUL in text."""
     try:
         encoded = session_id.encode()
     except UnicodeEncodeError:
-        encoded = b""
-    if not encoded:
-        raise LocalProtocolError("a session id is text that is not empty and has no lone surrogates")
+        return False
+    return bool(encoded) and b"\0" not in encoded
+
+
+def check_session_id(session_id: SessionId) -> None:
+    """Refuse what is no id."""
+    if not is_session_id(session_id):
+        raise LocalProtocolError("a session id is text that is not empty and has no NUL and no lone surrogates")
 
 
 def check_append(current: SessionHead, expected: int) -> None:

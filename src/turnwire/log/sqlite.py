@@ -122,9 +122,13 @@ class SqliteEventLog:
 
     async def create(self, session_id: SessionId) -> SessionHead:
         """Begin an empty log. Raises `SessionExists`. When cancelled, it may still be created."""
+        return await self.restore(session_id, self._epochs(), 1)
+
+    async def restore(self, session_id: SessionId, epoch: Epoch, first: int) -> SessionHead:
+        """Begin a log that goes on another one: see `turnwire.log.copying`. Raises `SessionExists`."""
         self._check_open()
         rules.check_session_id(session_id)
-        return await self._writer.run(Create(session_id, self._epochs()))
+        return await self._writer.run(Create(session_id, epoch, first))
 
     async def head(self, session_id: SessionId) -> SessionHead:
         """Where the session's log stands, after every change whose caller was cancelled (L6)."""

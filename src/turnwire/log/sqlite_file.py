@@ -147,7 +147,7 @@ _NEWEST_KEY = f"""
 """
 LIST_SESSIONS = f"SELECT id, name, epoch, first, unsettled, {_NEWEST_KEY} FROM sessions"
 FIND_SESSION = f"SELECT id, epoch, first, unsettled, {_NEWEST_KEY} FROM sessions WHERE name = ?"
-ADD_SESSION = "INSERT INTO sessions (name, epoch, first, unsettled) VALUES (?, ?, 1, 0)"
+ADD_SESSION = "INSERT INTO sessions (name, epoch, first, unsettled) VALUES (?, ?, ?, 0)"
 MOVE_SESSION = "UPDATE sessions SET first = ?, unsettled = ? WHERE id = ?"
 DELETE_SESSION = "DELETE FROM sessions WHERE id = ?"
 
@@ -329,7 +329,7 @@ class SqliteFile:
         """Raises `LogError` or `ConfigError`; then nothing is left open."""
         path = _make_directories(path)
         with ExitStack() as undo:
-            lock = _lock(path)
+            lock = lock_file(path)
             undo.callback(os.close, lock)
             try:
                 _make_file(path)
@@ -390,8 +390,8 @@ def _make_directories(path: Path) -> Path:
     return path
 
 
-def _lock(path: Path) -> int:
-    """Become the owner, or say who is."""
+def lock_file(path: Path) -> int:
+    """Become the owner of the log at `path`, or say who is; gives the descriptor of the lock."""
     with _placed(path):
         lock = os.open(f"{path}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:

@@ -89,15 +89,16 @@ class Job(Protocol[T_co]):
 class Create(NamedTuple):
     session_id: SessionId
     epoch: Epoch
+    first: int = 1
     durable: bool = False
     is_small: bool = True
 
     def apply(self, transaction: Transaction) -> SessionHead:
         if transaction.find(self.session_id) is not None:
             raise rules.exists(self.session_id)
-        key = transaction.connection.execute(ADD_SESSION, (self.session_id, self.epoch)).lastrowid
+        head = SessionHead(self.session_id, self.epoch, self.first, self.first - 1, unsettled=False)
+        key = transaction.connection.execute(ADD_SESSION, (head.session_id, head.epoch, head.first)).lastrowid
         assert key is not None, "an INSERT gives a row id"
-        head = SessionHead(self.session_id, self.epoch, first=1, head=0, unsettled=False)
         transaction.changes[self.session_id] = Row(key, head)
         return head
 

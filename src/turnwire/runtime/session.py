@@ -160,6 +160,13 @@ class Inbox:
             self._room.set_result(None)
         return batch
 
+    def refuse_clients(self, error: TurnwireError) -> None:
+        """Answer what clients wait for with an error. What the agent said stays."""
+        for _, reply in self._entries:
+            _refuse(reply, error)
+        self._entries = deque(each for each in self._entries if each[1] is None)
+        self._replies = 0
+
     def close(self) -> None:
         """Take no more from clients, and let nobody wait for room."""
         self.is_closed = True
@@ -332,7 +339,9 @@ class Session:
         while True:
             try:
                 return await self._holds(bodies, error)
-            except LogUnavailable:
+            except LogUnavailable as unavailable:
+                # The fate of this batch is not known. What came since is in no log, so nobody has to wait for it.
+                self.inbox.refuse_clients(unavailable)
                 await self._clock.sleep(self._limits.log_retry_s)
 
     async def _holds(self, bodies: list[bytes], error: LogError) -> bool:

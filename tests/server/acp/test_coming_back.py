@@ -16,7 +16,7 @@ from turnwire.errors import SessionNotFound
 from turnwire.ids import SessionId
 from turnwire.server.daemon import Daemon
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.every_log]
 
 RESYNC = "_turnwire/state_resync_required"
 

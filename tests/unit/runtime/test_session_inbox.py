@@ -8,7 +8,7 @@ from msgspec import Raw
 
 from turnwire.core.events import CancelRung
 from turnwire.core.inputs import AgentPieces, Attach, Cancel, DeadlinePassed, Detach
-from turnwire.errors import LimitExceeded, SessionClosed
+from turnwire.errors import LimitExceeded, LogUnavailable, SessionClosed
 from turnwire.ids import ClientId, PromptId
 from turnwire.limits import Limits
 from turnwire.runtime.session import Entry, Inbox, Place
@@ -219,3 +219,16 @@ async def test_closing_lets_nobody_wait_and_no_client_in() -> None:
     with pytest.raises(SessionClosed):
         inbox.ask(Detach(at=1, client_id=ClientId("c")))
     assert len(inbox) == 16
+
+
+async def test_clients_are_refused_at_once_and_what_the_agent_said_stays() -> None:
+    inbox = Inbox(LIMITS)
+    inbox.put(fact(1))
+    replies = [inbox.ask(wish(number)) for number in range(2, 6)]
+    inbox.put(fact(6))
+    inbox.refuse_clients(LogUnavailable("the log is away"))
+    for reply in replies:
+        with pytest.raises(LogUnavailable):
+            await reply
+    inbox.ask(wish(7))
+    assert times(await inbox.take()) == [1, 6, 7]

@@ -5,9 +5,10 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Generator, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -20,6 +21,8 @@ from turnwire.errors import ConfigError, ShuttingDown
 from turnwire.ids import AgentName, SessionId
 from turnwire.limits import Limits
 from turnwire.log import EventLog, MemoryEventLog, SqliteEventLog
+from turnwire.log.address import NO_DRIVER, is_database
+from turnwire.log.sqlite_file import lock_file
 from turnwire.log.sqlite_wal import Durability
 from turnwire.runtime.agent_pool import AgentPolicy, HostedAgent, Sharing
 from turnwire.runtime.clock import Clock, SystemClock
@@ -210,8 +213,7 @@ async def open_daemon(
     """
     clock = clock or SystemClock()
     async with AsyncExitStack() as stack:
-        log, data = await _open_log(settings, limits)
-        stack.push_async_callback(log.aclose)
+        log, data = await _open_log(stack, settings, limits)
         tokens, first_token = Tokens.open(data / "tokens.json" if data else None, clock, settings.token)
         metrics, traces, activity = Metrics(clock), TurnTraces(), Activity()
         stack.enter_context(watched_loop(metrics.loop_stall_s.observe))
@@ -300,7 +302,8 @@ def _agent_levels(node: Node) -> list[AgentLevel]:
     ]
 
 
-async def _open_log(settings: Settings, limits: Limits) -> tuple[EventLog, Path | None]:
+async def _open_log(stack: AsyncExitStack, settings: Settings, limits: Limits) -> tuple[EventLog, Path | None]:
+    """The log, closed with the stack, and the folder of everything else that is kept."""
     if settings.log == "memory":
         return MemoryEventLog(), None
     data = settings.data
@@ -308,4 +311,18 @@ async def _open_log(settings: Settings, limits: Limits) -> tuple[EventLog, Path 
         raise ConfigError("no data folder is given; set one, or keep the log in memory")
     close_directory(data)
     durability = Durability(settings.durability)
-    return await SqliteEventLog.open(data / "turnwire.db", limits=limits, durability=durability), data
+    if is_database(settings.log):
+        # Tokens, the index of words and the places of webhooks are in the folder, whose lock is the one of its log.
+        stack.callback(os.close, lock_file(data / "turnwire.db"))
+        return await stack.enter_async_context(_open_database(settings.log, limits, durability)), data
+    log = await SqliteEventLog.open(data / "turnwire.db", limits=limits, durability=durability)
+    stack.push_async_callback(log.aclose)
+    return log, data
+
+
+def _open_database(address: str, limits: Limits, durability: Durability) -> AbstractAsyncContextManager[EventLog]:
+    try:
+        from turnwire.log.postgres import open_postgres_log
+    except ImportError:
+        raise ConfigError(NO_DRIVER) from None
+    return open_postgres_log(address, limits=limits, durability=durability)

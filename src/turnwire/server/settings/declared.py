@@ -14,6 +14,7 @@ from turnwire.core.policy import Rule, read_rules
 from turnwire.errors import ConfigError
 from turnwire.ids import UNNAMED
 from turnwire.limits import Bound, catalogue
+from turnwire.log.address import is_database
 from turnwire.server.access.origins import check_bind
 from turnwire.server.settings import agents as named_agents
 from turnwire.server.settings import kinds
@@ -86,9 +87,13 @@ class Storing:
         ),
     ] = None
     log: Annotated[
-        Literal["sqlite", "memory"],
-        About(kinds.choice("sqlite", "memory"), "where events are kept; memory forgets all at the end"),
-    ] = "sqlite"
+        str,
+        About(
+            kinds.log_place(),
+            "where events are kept: sqlite, a file in the data folder; the address of a PostgreSQL database;"
+            " memory, which forgets all at the end",
+        ),
+    ] = field(default="sqlite", repr=False)
     durability: Annotated[
         Literal["full", "normal", "memory"],
         About(kinds.choice("full", "normal", "memory"), "what a commit survives"),
@@ -344,6 +349,10 @@ def _rest(settings: Settings, given: frozenset[str]) -> list[tuple[bool, str]]:
         (
             in_memory and "durability" in given,
             "a log in memory has no durability; leave durability out, or set log to sqlite",
+        ),
+        (
+            is_database(settings.log) and settings.durability == "memory",
+            "a log in PostgreSQL is durable with every append; leave durability out, or set it to full",
         ),
         (
             settings.cwd == (Path("/"),) and "cwd" not in given,

@@ -16,6 +16,7 @@ from typing import NamedTuple, cast
 
 from turnwire.link.address import checked_agent_url
 from turnwire.link.environment import is_variable
+from turnwire.log.address import HOW, check_database, shown
 from turnwire.server.access.addresses import parse_network
 from turnwire.server.access.origins import parse_host, parse_origin
 
@@ -38,6 +39,8 @@ class Kind(NamedTuple):
     is_many: bool = False
     """It is a list: its flag may be given several times, and its variable holds all of them."""
     is_switch: bool = False
+    shown: Callable[[str], str] = str
+    """A value that is text, without what is secret in it."""
 
 
 def text(allowed: str = "some text") -> Kind:
@@ -94,6 +97,20 @@ def choice(*names: str) -> Kind:
         return value
 
     return Kind("one of " + ", ".join(names), read, read)
+
+
+def log_place() -> Kind:
+    """Where a log is kept. Raises `ConfigError` for an address that is none, and never shows it."""
+
+    def read(value: object, base: Path) -> object:
+        if value in ("sqlite", "memory"):
+            return value
+        # Whatever looks like an address may hold a password, so it is not shown as other mistakes are.
+        if not isinstance(value, str) or ":" not in value:
+            raise ValueError
+        return check_database(value)
+
+    return Kind(f"one of sqlite, memory, {HOW}", read, read, shown=shown)
 
 
 def switch() -> Kind:

@@ -19,6 +19,7 @@ from typing import Any, NamedTuple, TypeAlias, cast
 
 from turnwire.errors import ConfigError
 from turnwire.limits import Limits
+from turnwire.log.address import password_of
 from turnwire.server.settings.agents import AgentEntry, merged
 from turnwire.server.settings.declared import LIMIT, LIMITS, PREFIX, SETTINGS, Setting, Settings, check_together
 from turnwire.server.settings.kinds import NEVER
@@ -41,7 +42,7 @@ _OF_AGENT = (
 )
 BUILT_IN = frozenset(f"{PREFIX}AGENT_{name}" for name in _OF_AGENT)
 """The variables of the built-in agent."""
-IGNORED = BUILT_IN | {PREFIX + name for name in ("CRASH_SEED", "HYPOTHESIS", "REQUIRE_ALL", "URL")}
+IGNORED = BUILT_IN | {PREFIX + name for name in ("CRASH_SEED", "HYPOTHESIS", "REQUIRE_ALL", "TEST_LOG", "URL")}
 """Variables that are not the daemon's: also those of its tests, and the address for the command line's client."""
 
 TABLE: Mapping[str, Setting] = {each.name: each for each in (*SETTINGS, *LIMITS)}
@@ -132,7 +133,7 @@ def _defaults(environ: Mapping[str, str], found: Mapping[str, _Found]) -> dict[s
     values: dict[str, object] = {row.name: row.default for row in TABLE.values()}
     values["cwd"] = (Path.cwd(),)
     log = found.get("log")
-    if "data" not in found and (log is None or log.value == "sqlite"):
+    if "data" not in found and (log is None or log.value != "memory"):
         values["data"] = _folder(environ, "XDG_STATE_HOME", ".local/state", "data")
     return {name: _Found(value, Source.DEFAULT, "") for name, value in values.items()}
 
@@ -184,6 +185,7 @@ def _check_secrecy(file: Path, found: Mapping[str, _Found]) -> None:
     secrets = [name for name in found if TABLE[name].is_secret]
     secrets += [f"secret of agents.{each.name}" for each in entries if each.has_secrets]
     secrets += ["secret of webhooks"] if "webhooks" in found else []
+    secrets += ["password of the log"] if "log" in found and password_of(str(found["log"].value)) else []
     if secrets and file.stat().st_mode & 0o077:
         raise ConfigError(
             f"{file} holds a {secrets[0]} and others can read it; run chmod 600 {shlex.quote(str(file))}"
@@ -262,4 +264,4 @@ def _shown(row: Setting, value: object) -> str:
     if isinstance(value, tuple):
         items = cast("tuple[object, ...]", value)
         return " ".join(shlex.quote(str(each)) for each in items) or "none"
-    return str(value)
+    return row.kind.shown(str(value))

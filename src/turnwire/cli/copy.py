@@ -1,0 +1,87 @@
+"""`turnwire copy`: the log of a data folder goes into a database, or any log into any other.
+
+It tells on stderr how far it is, may be ended and begun again, and says at the end by which hash both are the same.
+What else is in a data folder stays there: give the same folder to the daemon that uses the new log.
+"""
+
+from __future__ import annotations
+
+from contextlib import AsyncExitStack
+
+import anyio
+import click
+
+from turnwire.cli.commands import Command
+from turnwire.cli.output import print_json, progress, tell
+from turnwire.errors import ConfigError
+from turnwire.limits import Limits
+from turnwire.log import Durability, SqliteEventLog
+from turnwire.log.address import HOW, NO_DRIVER, check_database, is_database, shown, sqlite_file
+from turnwire.log.copying import Copied, Progress, RestorableLog, copy_log
+from turnwire.runtime.folds import VIEW
+from turnwire.runtime.session import STATE
+
+EXAMPLES = """
+turnwire copy --from sqlite:///home/me/.local/state/turnwire --to postgresql://turnwire@db.example/turnwire
+turnwire copy --from postgresql://turnwire@db.example/turnwire --to sqlite:///srv/turnwire/turnwire.db
+"""
+EVERY = 50_000
+"""Events after which a line tells how far it is, where no terminal is."""
+
+
+@click.command(cls=Command, examples=EXAMPLES)
+@click.option(
+    "--from", "source", metavar="LOG", required=True, help="The log to read: sqlite:///PATH or a database."
+)
+@click.option("--to", "target", metavar="LOG", required=True, help="The log to write; made if it is not there.")
+@click.option("--json", "as_json", is_flag=True, help="Print what was copied as one line of JSON.")
+def copy(source: str, target: str, as_json: bool) -> None:
+    """Copy a log into another one: from a data folder to PostgreSQL.
+
+    Sessions keep their epochs and offsets, so that all cursors stay good.
+
+    Stop the daemon first. A copy that was ended goes on where it was when it is begun again. At the end both logs
+    are read and compared.
+    """
+    copied = anyio.run(_copy, source, target, backend_options={"use_uvloop": True})
+    if as_json:
+        print_json({"sessions": copied.sessions, "copied": copied.events, "sha256": copied.digest})
+        return
+    click.echo(
+        f"{copied.sessions} sessions, {copied.events} events copied now; both logs have SHA-256 {copied.digest}"
+    )
+
+
+async def _copy(source: str, target: str) -> Copied:
+    async with AsyncExitStack() as stack:
+        read = await _open(stack, source, is_new=False)
+        write = await _open(stack, target, is_new=True)
+        told = 0
+        with progress(f"copying to {shown(target)}") as show:
+
+            def hear(now: Progress) -> None:
+                nonlocal told
+                show(f"{now.sessions} sessions and {now.events} events copied; now {now.session_id}")
+                if now.events - told >= EVERY:
+                    told = now.events
+                    tell(f"{now.sessions} sessions and {now.events} events copied")
+
+            return await copy_log(read, write, (STATE, VIEW), hear)
+
+
+async def _open(stack: AsyncExitStack, address: str, *, is_new: bool) -> RestorableLog:
+    path = sqlite_file(address)
+    if path is not None:
+        if not is_new and not path.is_file():
+            raise ConfigError(f"there is no log at {path}; name a data folder, or the file turnwire.db in it")
+        log = await SqliteEventLog.open(path, limits=Limits(), durability=Durability.FULL)
+        stack.push_async_callback(log.aclose)
+        return log
+    if not is_database(address):
+        raise ConfigError(f"a log is sqlite:///PATH or {HOW}; write one of them")
+    try:
+        from turnwire.log.postgres import open_postgres_log
+    except ImportError:
+        raise ConfigError(NO_DRIVER) from None
+    opened = open_postgres_log(check_database(address), limits=Limits(), durability=Durability.FULL)
+    return await stack.enter_async_context(opened)

@@ -1,0 +1,64 @@
+"""Where a log is, in words: `sqlite`, `memory`, `sqlite:///path` or the address of a database, safe to show.
+
+Knows nothing of the engines and imports none: whoever has no database needs no driver for one.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from urllib.parse import parse_qsl, unquote, urlencode, urlsplit
+
+from turnwire.errors import ConfigError
+
+DATABASES = ("postgresql", "postgres")
+"""Schemes of PostgreSQL's addresses."""
+HOW = "postgresql://USER@HOST/DATABASE"
+NO_DRIVER = "the package for PostgreSQL is missing; run `pip install turnwire[postgres]`, or set log to sqlite"
+
+
+def is_database(place: str) -> bool:
+    """Whether this is to be an address of a database."""
+    return place.partition(":")[0] in DATABASES
+
+
+def check_database(address: str) -> str:
+    """The address, if it names a database. Raises `ConfigError`, which never shows it: it may hold a password."""
+    try:
+        parts = urlsplit(address)
+        has_place = bool(parts.netloc) or "host=" in parts.query or "service=" in parts.query
+        # A port that is no number raises here; several hosts are the driver's to read.
+        _ = parts.port if "," not in parts.netloc else None
+    except ValueError:
+        has_place = False
+    if not is_database(address) or not has_place or not address.isprintable():
+        raise ConfigError(f"the address of the log cannot be read; write {HOW}, with %40 for an @ in a password")
+    return address
+
+
+def sqlite_file(address: str) -> Path | None:
+    """The file of `sqlite:///path`: what is named, or `turnwire.db` in the folder that is named."""
+    if not address.startswith("sqlite:///"):
+        return None
+    path = Path(unquote(address.removeprefix("sqlite://")))
+    return path / "turnwire.db" if path.is_dir() else path
+
+
+def password_of(address: str) -> str | None:
+    """What nobody may read of an address."""
+    if not is_database(address):
+        return None
+    parts = urlsplit(address)
+    given = dict(parse_qsl(parts.query)).get("password")
+    if given is None and parts.password is not None:
+        given = unquote(parts.password)
+    return given or None
+
+
+def shown(place: str) -> str:
+    """The place without its password."""
+    if not is_database(place):
+        return place
+    parts = urlsplit(place)
+    user, at, hosts = parts.netloc.rpartition("@")
+    query = urlencode([(name, value) for name, value in parse_qsl(parts.query) if "password" not in name])
+    return f"{parts.scheme}://{user.partition(':')[0]}{at}{hosts}{parts.path}{'?' if query else ''}{query}"

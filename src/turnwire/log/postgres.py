@@ -1,0 +1,353 @@
+"""The event log in PostgreSQL: for a daemon that may be restarted on any machine.
+
+Takes and gives what `turnwire.log.base` says. Appends go through the lanes of `postgres_writer`, everything else
+through a few connections that are shared. What this node holds it knows: heads of such sessions are answered from
+memory, also while the database is away. Nothing here blocks the event loop.
+
+L12 Owned. Only who claimed a session last appends to it: an append under an older fence is refused with `NotOwner`
+    and writes nothing, also when its `expected` is right. `head` of a session with an append of unknown end moves
+    the fence first, so that nothing that was sent before can still be stored after it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+import anyio
+
+from turnwire.errors import ConfigError, LogCorrupt, LogError, NotOwner
+from turnwire.ids import Epoch, SessionId
+from turnwire.limits import Limits
+from turnwire.log import postgres_schema as sql
+from turnwire.log import rules
+from turnwire.log.base import Position, SessionHead, Snapshot, Stored
+from turnwire.log.postgres_connection import BROKEN, Database, hang_up, sqlstate, start_error
+from turnwire.log.postgres_life import Life, begin_life
+from turnwire.log.postgres_writer import LANES, Append, Held, Lane, Queue, Standing, head_of
+from turnwire.log.sqlite_wal import Durability
+
+_END = (1 << 63) - 1
+_NO_PARENT = "23503"
+
+
+class PostgresEventLog:
+    """An `EventLog` in PostgreSQL. Made by `open_postgres_log`."""
+
+    def __init__(self, database: Database, life: Life, limits: Limits, epochs: Callable[[], Epoch]) -> None:
+        self._database = database
+        self._life = life
+        self._epochs = epochs
+        self._held: dict[SessionId, Held] = {}
+        self._queue = Queue(limits.append_queue)
+        self._lanes_ended = anyio.Event()
+        self._closing = anyio.Lock()
+        self._is_closed = self._is_released = False
+
+    @property
+    def life(self) -> int:
+        """The number of this run of the node, as the table of nodes has it."""
+        return self._life.number
+
+    async def run(self) -> None:
+        """Append what is asked for, until the log is closed."""
+        async with anyio.create_task_group() as lanes:
+            for _ in range(LANES):
+                lanes.start_soon(Lane(self._queue, self._database, self._life).run)
+        self._lanes_ended.set()
+
+    async def create(self, session_id: SessionId) -> SessionHead:
+        """Begin an empty log. Raises `SessionExists`. If the database does not answer, it may still be created."""
+        return await self.restore(session_id, self._epochs(), 1)
+
+    async def restore(self, session_id: SessionId, epoch: Epoch, first: int) -> SessionHead:
+        """Begin a log that goes on another one: see `turnwire.log.copying`. Raises `SessionExists`."""
+        self._check_open()
+        rules.check_session_id(session_id)
+        row = await self._row(sql.CREATE, session_id, epoch, first, self._life.number)
+        if row is None:
+            raise rules.exists(session_id)
+        held = self._held[session_id] = Held(session_id)
+        held.take(row)
+        return held.head
+
+    async def head(self, session_id: SessionId) -> SessionHead:
+        """Where the session's log stands, after every append of ours that may still be stored (L6, L12)."""
+        self._check_known(session_id)
+        held = self._held.get(session_id)
+        if held is not None:
+            while (abandoned := held.abandoned) is not None:
+                await asyncio.wait([abandoned])
+                if held.abandoned is abandoned:
+                    held.abandoned = None
+            if held.standing is Standing.UNSURE:
+                await self._move_fence(held)
+            if held.standing is Standing.HELD:
+                return held.head
+        return head_of(session_id, (await self._found(session_id))[1:5])
+
+    async def append(
+        self, session_id: SessionId, bodies: Sequence[bytes], *, expected: int, unsettled: bool, durable: bool
+    ) -> int:
+        """Store `bodies` after `expected`, in the order of the calls; each is durable. When cancelled, see L6.
+
+        Raises `NotOwner` besides.
+        """
+        self._check_known(session_id)
+        held = self._held.get(session_id)
+        if held is None or held.standing is Standing.FREE:
+            held = await self._hold(session_id)
+        # A copy: the caller may go on with its list while no lane has come to it.
+        append = Append(held, tuple(bodies), expected, unsettled)
+        self._queue.put(append)
+        try:
+            return await asyncio.shield(append.done)
+        except asyncio.CancelledError:
+            held.abandoned = append.done
+            raise
+
+    async def read(
+        self, session_id: SessionId, after: Position, *, max_events: int, max_bytes: int
+    ) -> list[Stored]:
+        """Events after a position, up to the head as of this call."""
+        self._check_known(session_id)
+        upto = _END
+        known = self._known(session_id)
+        if known is not None:
+            rules.check_position(known, after)
+            if after.offset == known.head:
+                return []
+            # The database may hold an append whose caller has not heard of it. Showing that would make a reader
+            # hold a position that `head` does not know yet.
+            upto = known.head
+        row = await self._row(sql.READ, session_id, after.offset, max(max_events, 1), max_bytes, upto)
+        if row is None:
+            raise rules.not_found(session_id)
+        *found, bodies, last = row
+        current = head_of(session_id, found)
+        current = current._replace(head=min(current.head, upto))
+        rules.check_position(current, after)
+        if bodies is None and after.offset == current.head:
+            return []
+        if bodies is None or last != after.offset + len(bodies):
+            raise LogCorrupt(
+                f"events of session {session_id!r} are missing after offset {after.offset};"
+                " stop and restore the database from a backup",
+                session=session_id,
+            )
+        return [Stored(offset, body) for offset, body in enumerate(bodies, after.offset + 1)]
+
+    async def sessions(
+        self, *, unsettled_only: bool = False, after: SessionId | None = None, limit: int = 1000
+    ) -> list[SessionHead]:
+        """Sessions in order of their id, a page at a time."""
+        self._check_open()
+        statement = sql.LIST_UNSETTLED if unsettled_only else sql.LIST
+        async with self._database.lend() as connection:
+            rows = await connection.fetch(statement, None if after is None else _text(after), limit)
+        return [self._known(SessionId(row[0])) or head_of(SessionId(row[0]), row[1:]) for row in rows]
+
+    async def save_snapshot(self, session_id: SessionId, snapshot: Snapshot) -> None:
+        """Keep a fold unless a newer one is kept. Losing it loses time, so it does not wait for the disk."""
+        self._check_known(session_id)
+        held = self._held.get(session_id)
+        key = None if held is None or held.standing is Standing.FREE else held.key
+        try:
+            row = await self._row(sql.SAVE_SNAPSHOT, session_id, *snapshot, key)
+        except LogError as error:
+            # It was deleted in this very moment.
+            if error.__cause__ is not None and sqlstate(error.__cause__) == _NO_PARENT:
+                raise rules.not_found(session_id) from None
+            raise
+        if row is None:
+            raise rules.not_found(session_id)
+        rules.check_snapshot(head_of(session_id, row[1:]), snapshot)
+
+    async def load_snapshot(self, session_id: SessionId, name: str) -> Snapshot | None:
+        """The newest kept snapshot of that name, if any."""
+        self._check_known(session_id)
+        row = await self._row(sql.FIND_SNAPSHOT, session_id, name)
+        if row is None:
+            raise rules.not_found(session_id)
+        return None if row[0] is None else Snapshot(*row)
+
+    async def trim(self, session_id: SessionId, *, upto: int) -> int:
+        """Forget a prefix. When cancelled, what is left goes with the next sweep."""
+        self._check_known(session_id)
+        known = self._known(session_id)
+        row = await self._row(sql.TRIM, session_id, upto if known is None else min(upto, known.head))
+        if row is None:
+            raise rules.not_found(session_id)
+        key, first = row
+        held = self._held.get(session_id)
+        if held is not None and held.key == key:
+            held.head = held.head._replace(first=first)
+        await self._sweep(key, first - 1)
+        return first
+
+    async def delete(self, session_id: SessionId) -> None:
+        """Remove the session with everything in it. When cancelled, see `trim`."""
+        self._check_known(session_id)
+        row = await self._row(sql.DELETE, session_id)
+        self._held.pop(session_id, None)
+        if row is None:
+            raise rules.not_found(session_id)
+        await self._sweep(*row)
+
+    async def aclose(self) -> None:
+        """Finish what was accepted, give up what is owned and let another node in. Idempotent."""
+        self._is_closed = True
+        self._queue.close()
+        with anyio.CancelScope(shield=True):
+            async with self._closing:
+                if self._is_released:
+                    return
+                await self._lanes_ended.wait()
+                await self._database.aclose()
+                await self._life.aclose()
+                self._is_released = True
+
+    async def sweep(self) -> None:
+        """Remove what an earlier life had forgotten and not removed; if the database is away, the next one does."""
+        try:
+            async with self._database.lend() as connection:
+                rows = await connection.fetch(sql.LIST_FORGOTTEN)
+            for key, upto in rows:
+                await self._sweep(key, upto)
+        except LogError:
+            return
+
+    # -- owners --------------------------------------------------------------------------------------------
+
+    async def claim(self, session_id: SessionId) -> SessionHead:
+        """Own the session from now on. Raises `NotOwner` if a node that lives owns it, `SessionNotFound`."""
+        self._check_known(session_id)
+        held = self._held.setdefault(session_id, Held(session_id))
+        async with held.lock:
+            await self._claim(held)
+        return held.head
+
+    async def _hold(self, session_id: SessionId) -> Held:
+        """The session, ours; claimed if it was not."""
+        held = self._held.setdefault(session_id, Held(session_id))
+        async with held.lock:
+            if held.standing is Standing.FREE:
+                await self._claim(held)
+        return held
+
+    async def _claim(self, held: Held) -> None:
+        await self._life.renew()
+        row = await self._row(sql.CLAIM, held.session_id, self._life.number)
+        if row is None:
+            # Raises if there is no such session.
+            await self._found(held.session_id)
+            raise NotOwner("another node owns this session", session=held.session_id)
+        held.take(row)
+
+    async def _move_fence(self, held: Held) -> None:
+        async with held.lock:
+            if held.standing is not Standing.UNSURE:
+                return
+            row = await self._row(sql.MOVE_FENCE, held.key, self._life.number)
+            if row is None:
+                held.standing = Standing.FREE
+            else:
+                held.take(row)
+
+    # -- asking --------------------------------------------------------------------------------------------
+
+    async def _row(self, statement: str, *given: object) -> Sequence[Any] | None:
+        async with self._database.lend() as connection:
+            return await connection.fetchrow(statement, *given)
+
+    async def _found(self, session_id: SessionId) -> Sequence[Any]:
+        row = await self._row(sql.FIND, session_id)
+        if row is None:
+            self._held.pop(session_id, None)
+            raise rules.not_found(session_id)
+        return row
+
+    def _known(self, session_id: SessionId) -> SessionHead | None:
+        held = self._held.get(session_id)
+        return None if held is None or held.standing is Standing.FREE else held.head
+
+    async def _sweep(self, key: int, upto: int) -> None:
+        while (row := await self._row(sql.SWEEP, key, upto)) is not None and row[-1]:
+            pass
+        await self._row(sql.SWEPT, key, upto)
+
+    def _check_known(self, session_id: SessionId) -> None:
+        """What is no id is in no log, and the database could not be asked for it."""
+        self._check_open()
+        if not rules.is_session_id(session_id):
+            raise rules.not_found(session_id)
+
+    def _check_open(self) -> None:
+        if self._is_closed:
+            raise rules.closed()
+
+
+def _text(after: SessionId) -> str:
+    """What ids are compared with as with this: the database has no text with a NUL in it, and neither has an id."""
+    return after.partition("\0")[0].encode(errors="ignore").decode()
+
+
+async def inspect_database(dsn: str, limits: Limits) -> tuple[sql.Facts, sql.Format]:
+    """What `open_postgres_log` would find there. Changes nothing. Raises what that raises."""
+    database = Database(dsn, limits)
+    try:
+        connection = await database.connect("doctor")
+        try:
+            with database.bounded(connection):
+                facts, made = await sql.read_facts(connection), await sql.read_format(connection)
+        finally:
+            await hang_up(connection)
+    except BROKEN as error:
+        raise start_error(error, database) from None
+    facts.check()
+    made.check()
+    return facts, made
+
+
+@asynccontextmanager
+async def open_postgres_log(
+    dsn: str,
+    *,
+    limits: Limits,
+    durability: Durability,
+    alone: bool = True,
+    epochs: Callable[[], Epoch] = rules.random_epoch,
+) -> AsyncGenerator[PostgresEventLog]:
+    """The log in the database at an address such as `postgresql://user@host/name`; its tables are made if need be.
+
+    `alone`: no other node may have it open, and what earlier ones owned is free. Otherwise nodes share it, and each
+    session is appended to by the node that claimed it.
+
+    Raises:
+        ConfigError: the address, the user or the database is wrong, or the durability is none that it has.
+        LogUnavailable: the server is away, starting or read-only.
+        LogLocked: another node uses it.
+        LogTooNew: a newer turnwire made its tables. They were not touched.
+    """
+    if durability is Durability.MEMORY:
+        raise ConfigError("a log in PostgreSQL has no durability `memory`; leave durability out, or set it to full")
+    database = Database(dsn, limits)
+    try:
+        life = await begin_life(database, limits, alone=alone)
+    except BROKEN as error:
+        raise start_error(error, database) from None
+    failure: Exception | None = None
+    async with anyio.create_task_group() as tasks:
+        log = PostgresEventLog(database, life, limits, epochs)
+        tasks.start_soon(log.run)
+        tasks.start_soon(log.sweep)
+        try:
+            yield log
+        except Exception as error:  # noqa: BLE001  Raised again below, as it is: the group would wrap it.
+            failure = error
+        finally:
+            await log.aclose()
+    if failure is not None:
+        raise failure

@@ -1,0 +1,233 @@
+"""Connections to the log's database: how one is made, how long a statement may take, what PostgreSQL's errors mean.
+
+A statement is never cancelled. One that takes too long is ended by dropping its connection: a cancelled wait for a
+standby would be reported as a success. Errors go by PostgreSQL's codes and never carry its text, and nothing here
+ever shows a password.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Generator, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
+from typing import Any, Protocol, cast
+
+import anyio
+import asyncpg  # pyright: ignore[reportMissingTypeStubs]
+
+from turnwire.errors import ConfigError, LogCorrupt, LogError, LogFull, LogUnavailable
+from turnwire.limits import Limits
+from turnwire.log import address, rules
+
+READERS = 4
+"""Connections for all but appends. A statement takes about a millisecond, so more would wait for the loop."""
+
+OLDEST_SERVER = 13
+"""The oldest release of PostgreSQL that its makers still mended when this was written."""
+
+
+class Message(Protocol):
+    """A notice of the server."""
+
+    severity_en: str
+
+
+class Connection(Protocol):
+    """What is used of asyncpg's connection."""
+
+    async def fetchrow(self, query: str, *given: object) -> Sequence[Any] | None: ...
+    async def fetchval(self, query: str, *given: object) -> Any: ...
+    async def fetch(self, query: str, *given: object) -> list[Any]: ...
+    async def execute(self, query: str, *given: object) -> str: ...
+    def transaction(self) -> AbstractAsyncContextManager[object]: ...
+    def add_log_listener(self, callback: Callable[[Connection, Message], None]) -> None: ...
+    def get_server_version(self) -> Any: ...
+    def is_closed(self) -> bool: ...
+    def terminate(self) -> None: ...
+    async def close(self, *, timeout: float | None = None) -> None: ...
+
+
+_asyncpg = cast("Any", asyncpg)
+BROKEN: tuple[type[Exception], ...] = (
+    OSError,
+    TimeoutError,
+    _asyncpg.PostgresError,
+    _asyncpg.InterfaceError,
+    _asyncpg.InternalClientError,
+)
+"""How a statement ends that was not answered as it should be."""
+
+# What is asked of every connection: nothing may end a statement but we ourselves; a commit waits for the disk, and
+# for more if the operator says so; a node that is gone without a word is noticed soon, and what it holds is let go.
+_PREPARE = """
+    select set_config('synchronous_commit', case current_setting('synchronous_commit')
+               when 'remote_apply' then 'remote_apply' else 'on' end, false),
+           set_config('statement_timeout', '0', false),
+           set_config('lock_timeout', '0', false),
+           set_config('default_transaction_isolation', 'read committed', false),
+           set_config('tcp_keepalives_idle', '5', false),
+           set_config('tcp_keepalives_interval', '2', false),
+           set_config('tcp_keepalives_count', '3', false),
+           current_setting('transaction_read_only') = 'on' as is_read_only
+"""
+
+
+class Database:
+    """Where the log is. `str` of it is safe to show."""
+
+    def __init__(self, dsn: str, limits: Limits) -> None:
+        self._dsn = dsn
+        self._shown = address.shown(dsn)
+        self.patience_s = limits.database_s
+        self._idle: list[Connection] = []
+        self._limiter = anyio.CapacityLimiter(READERS)
+        self._is_closed = False
+
+    def __str__(self) -> str:
+        return self._shown
+
+    async def connect(self, purpose: str) -> Connection:
+        """A connection of one's own. Raises one of `BROKEN`, `LogUnavailable`."""
+        connection: Connection = await _asyncpg.connect(
+            self._dsn, timeout=self.patience_s, server_settings={"application_name": f"turnwire {purpose}"}
+        )
+        try:
+            with self.bounded(connection):
+                row = await connection.fetchrow(_PREPARE)
+        except BaseException:
+            connection.terminate()
+            raise
+        if row is None or row[-1]:
+            connection.terminate()
+            raise _read_only()
+        return connection
+
+    @contextmanager
+    def bounded(self, connection: Connection, more_s: float = 0.0) -> Generator[None]:
+        """Drop the connection if the statement inside takes too long; that then raises one of `BROKEN`."""
+        timer = asyncio.get_running_loop().call_later(self.patience_s + more_s, connection.terminate)
+        try:
+            yield
+        finally:
+            timer.cancel()
+
+    @asynccontextmanager
+    async def lend(self) -> AsyncGenerator[Connection]:
+        """A connection for one short statement, shared with others in turn.
+
+        A cancelled caller ends when its statement has. Raises `LogError` for what the statement met.
+        """
+        if self._is_closed:
+            raise rules.closed()
+        async with self._limiter:
+            with anyio.CancelScope(shield=True):
+                async with self._usable() as connection:
+                    yield connection
+
+    @asynccontextmanager
+    async def _usable(self) -> AsyncGenerator[Connection]:
+        connection: Connection | None = None
+        try:
+            while self._idle and (connection is None or connection.is_closed()):
+                connection = self._idle.pop()
+            if connection is None or connection.is_closed():
+                connection = await self.connect("read")
+            with self.bounded(connection):
+                yield connection
+        except BROKEN as error:
+            raise log_error(error) from error
+        except BaseException:
+            # Cancelled from outside of our scopes in the middle of a statement: it may still be answered.
+            if connection is not None:
+                connection.terminate()
+            raise
+        finally:
+            if connection is not None and not connection.is_closed():
+                self._idle.append(connection)
+
+    async def aclose(self) -> None:
+        """Close the connections after the last statement."""
+        self._is_closed = True
+        for _ in range(READERS):
+            await self._limiter.acquire_on_behalf_of(object())
+        while self._idle:
+            await hang_up(self._idle.pop())
+
+
+async def hang_up(connection: Connection) -> None:
+    """End a connection that nobody uses, politely if the server hears it."""
+    try:
+        await connection.close(timeout=1.0)
+    except BROKEN:
+        connection.terminate()
+
+
+# -- what an error of PostgreSQL is to our callers -------------------------------------------------------------
+
+_BY_CODE: dict[str, tuple[type[LogError], str]] = {
+    "53100": (LogFull, "the database has no room left; free some on its server, then try again"),
+    "53300": (
+        LogUnavailable,
+        "the database takes no more connections; raise its max_connections, or end other programs",
+    ),
+    "57P03": (LogUnavailable, "the database is starting or stopping; it is tried again"),
+    "3D000": (LogUnavailable, "there is no such database; create it, or name another one"),
+    "42501": (LogUnavailable, "the database's user may not do this; grant it its tables and its schema"),
+    "42P07": (LogCorrupt, "the schema has tables of these names that are not turnwire's; use another one"),
+    "3F000": (LogUnavailable, "the schema of search_path is not there; create it, or name another one"),
+    "54000": (LogError, "an event is larger than PostgreSQL stores; lower the frame limit"),
+}
+_BY_CLASS: dict[str, tuple[type[LogError], str]] = {
+    "28": (LogUnavailable, "the database refuses this user or its password; check both (PGPASSWORD, ~/.pgpass)"),
+    "23": (LogCorrupt, "the database has events that its sessions do not know of; stop and restore a backup"),
+    "42": (LogCorrupt, "the database lacks a table or a column of the log; stop and restore a backup"),
+    "XX": (LogCorrupt, "the database says that it is damaged; stop and restore a backup"),
+}
+_READ_ONLY = "25006"
+_FAILED = (LogUnavailable, "the database did not do this; see its server's log. It is tried again")
+_AWAY = (LogUnavailable, "the database cannot be reached, or did not answer; it is tried again")
+SETTLED_AT_START = ("28", "3D", "3F", "42501")
+"""Codes of what no waiting mends: somebody has to change a setting."""
+
+
+def sqlstate(error: BaseException) -> str:
+    """PostgreSQL's code, or nothing if it did not come to that."""
+    if isinstance(error, _asyncpg.PostgresError):
+        return str(getattr(error, "sqlstate", None) or "")
+    return ""
+
+
+def is_refusal(error: BaseException) -> bool:
+    """Whether the server has answered that it did nothing; otherwise a statement may be done, or may yet be."""
+    code = sqlstate(error)
+    # 08 is a broken connection, and 57 that the server goes down or was told to stop waiting.
+    return bool(code) and code[:2] not in ("08", "57")
+
+
+def may_be_one_events_fault(error: BaseException) -> bool:
+    """Whether the appends of a group that was refused may fare better one by one (L10)."""
+    return is_refusal(error) and sqlstate(error) in ("53100", "53200", "54000")
+
+
+def log_error(error: BaseException) -> LogError:
+    """The error to raise instead of `error`."""
+    if isinstance(error, LogError):
+        return error
+    code = sqlstate(error)
+    if code == _READ_ONLY or isinstance(error, _asyncpg.TargetServerAttributeNotMatched):
+        return _read_only()
+    what, message = _BY_CODE.get(code) or _BY_CLASS.get(code[:2]) or (_FAILED if is_refusal(error) else _AWAY)
+    return what(message, sqlstate=code or None)
+
+
+def start_error(error: BaseException, database: Database) -> LogError | ConfigError:
+    """The same for who starts: it may hear where, and what no waiting mends is a wrong setting."""
+    ours = log_error(error)
+    words = f"{database}: {ours}"
+    if isinstance(error, _asyncpg.InterfaceError) or sqlstate(error).startswith(SETTLED_AT_START):
+        return ConfigError(words.replace("; it is tried again", "; check the address"))
+    return type(ours)(words.replace("; it is tried again", "; start it, or check the address"), **ours.context)
+
+
+def _read_only() -> LogUnavailable:
+    return LogUnavailable("the database is read-only; point the address at the primary server, or make it writable")

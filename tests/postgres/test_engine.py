@@ -1,0 +1,347 @@
+"""The log in PostgreSQL beyond the contract: who may use it, what its errors say, what a killed server costs."""
+
+from __future__ import annotations
+
+from contextlib import AbstractAsyncContextManager
+from pathlib import Path
+
+import anyio
+import pytest
+from tests.support.postgres import PostgresServer, schema_of
+
+from turnwire.errors import (
+    ConfigError,
+    LocalProtocolError,
+    LogCorrupt,
+    LogError,
+    LogFull,
+    LogLocked,
+    LogTooNew,
+    LogUnavailable,
+    SessionNotFound,
+)
+from turnwire.ids import Epoch, SessionId
+from turnwire.limits import Limits
+from turnwire.log import Durability, MemoryEventLog, SqliteEventLog
+from turnwire.log.base import Position, Snapshot
+from turnwire.log.copying import copy_log, every_session
+from turnwire.log.postgres import PostgresEventLog, inspect_database, open_postgres_log
+from turnwire.log.postgres_connection import log_error
+from turnwire.testing.patience import WAIT_S, quiet
+
+pytestmark = pytest.mark.anyio
+
+A, B = SessionId("a"), SessionId("b")
+CUT_LOCK = "select pg_terminate_backend(pid, 5000) from pg_stat_activity where application_name = 'turnwire node'"
+QUICK = Limits(busy_timeout_s=0.2)
+
+
+def opened(
+    address: str, limits: Limits = QUICK, durability: Durability = Durability.NORMAL
+) -> AbstractAsyncContextManager[PostgresEventLog]:
+    return open_postgres_log(address, limits=limits, durability=durability)
+
+
+async def put(log: PostgresEventLog, session_id: SessionId, *bodies: bytes) -> int:
+    head = (await log.head(session_id)).head
+    return await log.append(session_id, bodies, expected=head, unsettled=False, durable=True)
+
+
+# -- who may use it --------------------------------------------------------------------------------------------
+
+
+async def test_a_second_daemon_is_refused_while_the_first_one_runs(postgres: PostgresServer) -> None:
+    address = postgres.new_log()
+    async with opened(address) as log:
+        await log.create(A)
+        with pytest.raises(LogLocked, match="another daemon uses this database"):
+            async with opened(address):
+                pass
+        assert await put(log, A, b"1") == 1
+    async with opened(address) as log:
+        assert await put(log, A, b"2") == 2
+
+
+async def test_a_life_that_another_one_took_over_appends_no_more(postgres: PostgresServer) -> None:
+    address = postgres.new_log()
+    async with opened(address) as old:
+        await old.create(A)
+        postgres.ask(CUT_LOCK)
+        async with opened(address) as new:
+            assert await put(new, A, b"new") == 1
+            with pytest.raises(LogError):
+                await old.append(A, [b"old"], expected=0, unsettled=False, durable=True)
+            assert (await new.head(A)).head == 1
+
+
+async def test_a_lost_lock_is_taken_again_and_costs_nothing(postgres: PostgresServer) -> None:
+    address = postgres.new_log()
+    async with opened(address) as log:
+        await log.create(A)
+        assert await put(log, A, b"1") == 1
+        postgres.ask(CUT_LOCK)
+        assert await put(log, A, b"2") == 2
+        # By now it has heard of the cut.
+        assert await put(log, A, b"3") == 3
+        with pytest.raises(LogLocked):
+            async with opened(address):
+                pass
+
+
+async def test_what_a_life_that_is_gone_sent_is_stopped_by_the_next_one(postgres: PostgresServer) -> None:
+    address = postgres.new_log()
+    async with opened(address) as log:
+        await log.create(A)
+        await put(log, A, b"1")
+    postgres.ask("insert into tw_nodes (name, version) values ('lost', '0')", schema_of(address))
+    postgres.ask("update tw_sessions set owner = (select max(id) from tw_nodes), fence = 7", schema_of(address))
+    async with opened(address):
+        assert postgres.ask("select owner, fence from tw_sessions", schema_of(address)) == [["", "8"]]
+        assert postgres.ask("select gone from tw_nodes where name = 'lost'", schema_of(address)) == [["t"]]
+
+
+# -- what it says ----------------------------------------------------------------------------------------------
+
+
+async def test_a_database_that_is_not_there_says_what_to_do_and_shows_no_password(postgres: PostgresServer) -> None:
+    host = postgres.address.removeprefix("postgresql://postgres@")
+    for address, what, words in (
+        ("postgresql://u:hidden@127.0.0.1:1/db", LogUnavailable, "start it, or check the address"),
+        (f"postgresql://nobody:hidden@{host}", ConfigError, "refuses this user or its password"),
+        (f"postgresql://postgres:hidden@{host.removesuffix('postgres')}none", ConfigError, "no such database"),
+        (f"postgresql://postgres:hidden@{host}?search_path=none", ConfigError, "grant it usage and create"),
+    ):
+        with pytest.raises(what, match=words) as refusal:
+            async with opened(address):
+                pass
+        assert "hidden" not in str(refusal.value)
+        with pytest.raises(what, match=words):
+            await inspect_database(address, QUICK)
+
+
+async def test_durability_memory_is_refused(postgres: PostgresServer) -> None:
+    with pytest.raises(ConfigError, match="durability"):
+        async with opened(postgres.new_log(), durability=Durability.MEMORY):
+            pass
+
+
+async def test_tables_of_a_newer_turnwire_are_not_touched_and_those_of_the_next_one_work(
+    postgres: PostgresServer,
+) -> None:
+    address = postgres.new_log()
+    async with opened(address) as log:
+        await log.create(A)
+    postgres.ask("update tw_meta set value = '99' where name = 'format'", schema_of(address))
+    async with opened(address) as log:
+        assert await put(log, A, b"1") == 1
+    postgres.ask("update tw_meta set value = '99' where name = 'oldest'", schema_of(address))
+    with pytest.raises(LogTooNew, match="format 99"):
+        async with opened(address):
+            pass
+
+
+async def test_two_that_make_the_tables_at_once_do_not_meet(postgres: PostgresServer) -> None:
+    address = postgres.new_log()
+
+    async def open_and_leave() -> None:
+        async with opened(address, Limits()):
+            pass
+
+    async with anyio.create_task_group() as tasks:
+        for _ in range(3):
+            tasks.start_soon(open_and_leave)
+
+
+async def test_a_read_only_database_says_so(postgres: PostgresServer) -> None:
+    address = postgres.new_log()
+    async with opened(address):
+        pass
+    with pytest.raises(LogUnavailable, match="read-only"):
+        async with opened(f"{address}&default_transaction_read_only=on"):
+            pass
+
+
+async def test_another_encoding_is_refused(postgres: PostgresServer) -> None:
+    postgres.ask("create database ascii encoding 'SQL_ASCII' template template0")
+    with pytest.raises(ConfigError, match="UTF8"):
+        async with opened(postgres.address.removesuffix("postgres") + "ascii"):
+            pass
+
+
+def test_an_error_of_the_server_is_told_by_its_code() -> None:
+    import asyncpg.exceptions as raised  # pyright: ignore[reportMissingTypeStubs]
+
+    for error, what in (
+        (raised.DiskFullError("/secret/path"), LogFull),
+        (raised.DataCorruptedError("x"), LogCorrupt),
+        (raised.UniqueViolationError("x"), LogCorrupt),
+        (raised.TooManyConnectionsError("x"), LogUnavailable),
+        (raised.ReadOnlySQLTransactionError("x"), LogUnavailable),
+        (OSError("x"), LogUnavailable),
+    ):
+        ours = log_error(error)
+        assert type(ours) is what
+        assert "secret" not in str(ours)
+
+
+async def test_a_session_id_with_a_nul_is_refused_by_every_engine(postgres: PostgresServer, tmp_path: Path) -> None:
+    sqlite = await SqliteEventLog.open(tmp_path / "log.db", limits=Limits(), durability=Durability.FULL)
+    async with sqlite, opened(postgres.new_log()) as log:
+        for engine in (sqlite, log, MemoryEventLog()):
+            with pytest.raises(LocalProtocolError, match="NUL"):
+                await engine.create(SessionId("a\0b"))
+
+
+async def test_what_is_no_session_id_is_not_found(postgres: PostgresServer) -> None:
+    async with opened(postgres.new_log()) as log:
+        await log.create(A)
+        for odd in map(SessionId, ("", "a\0b", "\ud800")):
+            for call in (
+                lambda odd=odd: log.head(odd),
+                lambda odd=odd: log.read(odd, Position(Epoch("e"), 0), max_events=1, max_bytes=1),
+                lambda odd=odd: log.append(odd, [b"x"], expected=0, unsettled=False, durable=True),
+                lambda odd=odd: log.delete(odd),
+            ):
+                with pytest.raises(SessionNotFound):
+                    await call()
+        assert await log.sessions(after=SessionId("a\0")) == []
+        assert len(await log.sessions(after=SessionId("\0"))) == 1
+
+
+# -- a server that is killed -----------------------------------------------------------------------------------
+
+
+class Writer:
+    """Appends numbers to a session until it is told to stop, and asks the head after each failure."""
+
+    def __init__(self, log: PostgresEventLog, name: SessionId) -> None:
+        self.name = name
+        self.acknowledged = self.refusals = 0
+        self._log = log
+
+    async def run(self) -> None:
+        head = 0
+        while True:
+            try:
+                head = await self._log.append(
+                    self.name, [b"%d" % (head + 1)], expected=head, unsettled=False, durable=True
+                )
+                self.acknowledged = head
+            except LogUnavailable:
+                self.refusals += 1
+                head = await self._settled()
+
+    async def _settled(self) -> int:
+        while True:
+            try:
+                return (await self._log.head(self.name)).head
+            except LogUnavailable:
+                await quiet()
+
+    async def more(self) -> None:
+        """Return once it has got on."""
+        wanted = self.acknowledged + 20
+        with anyio.fail_after(WAIT_S):
+            while self.acknowledged < wanted:
+                await quiet()
+
+    async def check(self) -> None:
+        """All that was acknowledged is there, once and in order."""
+        head = await self._log.head(self.name)
+        assert head.head >= self.acknowledged
+        bodies: list[bytes] = []
+        while page := await self._log.read(
+            self.name, Position(head.epoch, len(bodies)), max_events=999, max_bytes=1 << 20
+        ):
+            bodies += [each.body for each in page]
+        assert bodies == [b"%d" % number for number in range(1, head.head + 1)]
+
+
+async def test_what_was_acknowledged_survives_a_kill_of_the_server_under_load(postgres: PostgresServer) -> None:
+    """Eight sessions append while it is killed three times. Each goes on by itself: the head says where."""
+    async with opened(postgres.new_log(), Limits(database_s=2)) as log:
+        writers = [Writer(log, SessionId(f"s{number}")) for number in range(8)]
+        for each in writers:
+            await log.create(each.name)
+        async with anyio.create_task_group() as tasks:
+            for each in writers:
+                tasks.start_soon(each.run)
+            for _ in range(3):
+                await writers[0].more()
+                postgres.kill()
+                await anyio.to_thread.run_sync(postgres.start)
+            for each in writers:
+                await each.more()
+            tasks.cancel_scope.cancel()
+        assert all(each.refusals for each in writers)
+        for each in writers:
+            await each.check()
+
+
+async def test_while_the_server_is_away_what_was_not_sent_is_known_not_to_be_stored(
+    postgres: PostgresServer,
+) -> None:
+    async with opened(postgres.new_log()) as log:
+        await log.create(A)
+        assert await put(log, A, b"1") == 1
+        await anyio.to_thread.run_sync(postgres.stop)
+        try:
+            for _ in range(3):
+                with pytest.raises(LogUnavailable):
+                    await log.append(A, [b"2"], expected=1, unsettled=False, durable=True)
+        finally:
+            await anyio.to_thread.run_sync(postgres.start)
+        assert (await log.head(A)).head == 1
+        assert await put(log, A, b"2") == 2
+
+
+# -- copying ---------------------------------------------------------------------------------------------------
+
+
+async def test_a_copy_keeps_epochs_offsets_and_folds_and_goes_on_where_it_was_ended(
+    postgres: PostgresServer, tmp_path: Path
+) -> None:
+    sqlite = await SqliteEventLog.open(tmp_path / "log.db", limits=Limits(), durability=Durability.MEMORY)
+    async with sqlite:
+        for name, count in ((A, 3000), (B, 40), (SessionId("empty"), 0)):
+            await sqlite.create(name)
+            bodies = [b"%s %d" % (name.encode(), number) for number in range(1, count + 1)]
+            await sqlite.append(name, bodies, expected=0, unsettled=name == B, durable=False)
+        await sqlite.save_snapshot(B, Snapshot("state", 20, 3, b"\0fold"))
+        await sqlite.trim(B, upto=20)
+        heads = [each async for each in every_session(sqlite)]
+
+        async with opened(postgres.new_log()) as log:
+
+            class Ended(Exception):
+                pass
+
+            def end(now: object) -> None:
+                ticks.append(now)
+                if len(ticks) == 3:
+                    raise Ended
+
+            ticks: list[object] = []
+            with pytest.raises(Ended):
+                await copy_log(sqlite, log, ("state", "view"), end)
+            assert 0 < (await log.head(A)).head < 3000
+            copied = await copy_log(sqlite, log, ("state", "view"), lambda now: None)
+            assert [each async for each in every_session(log)] == heads
+            assert 0 < copied.events < 3020
+            assert await log.load_snapshot(B, "state") == Snapshot("state", 20, 3, b"\0fold")
+            again = await copy_log(sqlite, log, ("state", "view"), lambda now: None)
+            assert (again.events, again.digest) == (0, copied.digest)
+            # And back.
+            memory = MemoryEventLog()
+            assert (await copy_log(log, memory, ("state",), lambda now: None)).digest == copied.digest
+            assert await put(log, B, b"41") == 41
+            with pytest.raises(LogError, match="has gone on"):
+                await copy_log(sqlite, log, (), lambda now: None)
+
+
+async def test_a_copy_into_a_log_with_another_session_of_that_name_is_refused() -> None:
+    source, target = MemoryEventLog(), MemoryEventLog()
+    await source.restore(A, Epoch("one"), 1)
+    await target.restore(A, Epoch("two"), 1)
+    with pytest.raises(LogError, match="not the source's"):
+        await copy_log(source, target, (), lambda now: None)

@@ -1,0 +1,186 @@
+"""A PostgreSQL server for tests: a process of its own on loopback, in a temporary folder, which can be killed.
+
+Runs as the user `postgres` if the tests run as root, because the server refuses root. Each log of a test has a
+schema of its own in one database. It does not sync: what is killed here is a process, and the kernel keeps what
+that wrote.
+"""
+
+from __future__ import annotations
+
+import os
+import pwd
+import secrets
+import select
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from turnwire.testing.patience import WAIT_S
+
+PLACES = ("/usr/lib/postgresql", "/usr/local/pgsql", "/opt/homebrew/opt/postgresql")
+SETTINGS = {
+    "fsync": "off",
+    "shared_buffers": "32MB",
+    "max_connections": "100",
+    "log_min_messages": "warning",
+    "autovacuum_naptime": "5s",
+}
+
+
+def _programs() -> Path | None:
+    """The folder with `initdb`; Debian keeps it off the PATH."""
+    on_path = shutil.which("initdb")
+    if on_path is not None:
+        return Path(on_path).resolve().parent
+    found = sorted(each.parent for place in PLACES for each in Path(place).glob("**/bin/initdb"))
+    return found[-1] if found else None
+
+
+def need_postgres() -> Path:
+    """The folder of PostgreSQL's programs; without them the test is skipped, or fails where all is required."""
+    found = _programs()
+    reason = "PostgreSQL is not installed (Debian: apt-get install postgresql)"
+    if found is None:
+        if os.environ.get("TURNWIRE_REQUIRE_ALL") == "1":
+            pytest.fail(f"{reason}, and TURNWIRE_REQUIRE_ALL=1 asks for every program", pytrace=False)
+        pytest.skip(reason)
+    return found
+
+
+class PostgresServer:
+    """One server. `start` and `kill` may alternate; its address stays."""
+
+    def __init__(self, programs: Path, folder: Path) -> None:
+        self.programs = programs
+        self.folder = folder
+        self._user = pwd.getpwnam("postgres") if os.geteuid() == 0 else None
+        if self._user is not None:
+            os.chown(folder, self._user.pw_uid, self._user.pw_gid)
+        # Held and never listened on, so that the port stays ours while the server is down.
+        self._port = socket.socket()
+        self._port.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        self._port.bind(("127.0.0.1", 0))
+        self.port: int = self._port.getsockname()[1]
+        self._run("initdb", "-D", "data", "-A", "trust", "-U", "postgres", "-E", "UTF8", "--locale=C", "--no-sync")
+
+    @property
+    def address(self) -> str:
+        return f"postgresql://postgres@127.0.0.1:{self.port}/postgres"
+
+    def start(self) -> None:
+        """Returns when it takes connections."""
+        settings = {
+            **SETTINGS,
+            "port": str(self.port),
+            "listen_addresses": "127.0.0.1",
+            "unix_socket_directories": "",
+        }
+        options = " ".join(f"-c {name}={value}" for name, value in settings.items())
+        self._run("pg_ctl", "-D", "data", "-w", "-l", "log", "-o", options, "start")
+
+    def stop(self) -> None:
+        """At once and cleanly."""
+        self._run("pg_ctl", "-D", "data", "-w", "-m", "fast", "stop")
+
+    def kill(self) -> None:
+        """All its processes, now, as if its machine were gone."""
+        listed = subprocess.run(["ps", "-eo", "pid=,ppid="], capture_output=True, text=True, check=True).stdout
+        parents = [tuple(map(int, line.split())) for line in listed.splitlines()]
+        main = self.pid
+        for pid in (main, *(pid for pid, parent in parents if parent == main)):
+            os.kill(pid, signal.SIGKILL)
+        for pid in (main, *(pid for pid, parent in parents if parent == main)):
+            _gone(pid)
+        # A server that finds its own number in use by somebody would not start.
+        (self.folder / "data" / "postmaster.pid").unlink(missing_ok=True)
+
+    @property
+    def pid(self) -> int:
+        return int((self.folder / "data" / "postmaster.pid").read_text().split()[0])
+
+    @property
+    def is_running(self) -> bool:
+        return (self.folder / "data" / "postmaster.pid").exists()
+
+    def ask(self, statement: str, schema: str = "public") -> list[list[str]]:
+        """The rows of a statement, by PostgreSQL's own client."""
+        command = [str(self.programs / "psql"), "-X", "-A", "-t", "-q", "-F", "\t", "-v", "ON_ERROR_STOP=1"]
+        environment = {**os.environ, "PGOPTIONS": f"-c search_path={schema}"}
+        answer = subprocess.run(
+            [*command, "-d", self.address, "-c", statement],
+            env=environment,
+            capture_output=True,
+            check=True,
+            timeout=WAIT_S,
+        )
+        return [line.split("\t") for line in answer.stdout.decode().splitlines()]
+
+    def new_log(self) -> str:
+        """The address of an empty log."""
+        schema = f"t{secrets.token_hex(6)}"
+        self.ask(f"create schema {schema}")
+        return self.log_in(schema)
+
+    def log_in(self, schema: str) -> str:
+        """The address of the log in a schema, which is made if need be."""
+        self.ask(f"create schema if not exists {schema}")
+        return f"{self.address}?search_path={schema}"
+
+    def close(self) -> None:
+        if self.is_running:
+            self._run("pg_ctl", "-D", "data", "-w", "-m", "immediate", "stop")
+        self._port.close()
+
+    def _run(self, program: str, *words: str) -> None:
+        # Not a pipe: the server inherits it, and nobody would see its end.
+        with (self.folder / f"{program}.out").open("wb") as out:
+            ran = subprocess.run(
+                [str(self.programs / program), *words],
+                cwd=self.folder,
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=subprocess.STDOUT,
+                timeout=60,
+                check=False,
+                user=self._user and self._user.pw_uid,
+                group=self._user and self._user.pw_gid,
+                extra_groups=self._user and [],
+            )
+        said = (self.folder / f"{program}.out").read_text(errors="replace")
+        assert ran.returncode == 0, f"{program}: {said}"
+
+
+def _gone(pid: int) -> None:
+    """Wait for the end of a process that is not our child."""
+    try:
+        handle = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return
+    try:
+        assert select.select([handle], [], [], WAIT_S)[0], f"process {pid} does not end"
+    finally:
+        os.close(handle)
+
+
+@contextmanager
+def postgres_server(programs: Path) -> Generator[PostgresServer]:
+    """A running server; it and its folder are gone at the end."""
+    # Not below pytest's folder, into which another user may not go.
+    with tempfile.TemporaryDirectory(prefix="turnwire-pg-", ignore_cleanup_errors=True) as folder:
+        server = PostgresServer(programs, Path(folder))
+        try:
+            server.start()
+            yield server
+        finally:
+            server.close()
+
+
+def schema_of(address: str) -> str:
+    return address.rpartition("search_path=")[2]
