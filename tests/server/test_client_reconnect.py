@@ -21,7 +21,7 @@ from turnwire.client.daemon_client import Envelope
 from turnwire.errors import DaemonUnreachable, TurnError
 from turnwire.limits import Limits
 
-pytestmark = [pytest.mark.anyio, pytest.mark.every_log]
+pytestmark = pytest.mark.anyio
 
 CHUNKS = 3000
 CUTS = 60
