@@ -31,7 +31,7 @@ from turnwire.log.sqlite import SqliteEventLog
 from turnwire.log.sqlite_jobs import Transaction
 from turnwire.log.sqlite_wal import Durability, WalFile, WalGate
 from turnwire.runtime.agent_driver import AgentDriver
-from turnwire.runtime.node import open_node
+from turnwire.runtime.node import Node, open_node
 from turnwire.runtime.tail import Tail
 from turnwire.testing.scripted.agent import ScriptedSource
 from turnwire.testing.scripted.options import AgentOptions, Profile
@@ -154,9 +154,16 @@ async def live(order: Order) -> None:
     async with await FusedLog.open(order.path, limits=LIMITS, durability=durability) as log:
         log.fuse = fuse
         async with source, open_node(log, source, limits=LIMITS) as node:
-            say("recovered")
             clients = Clients(node, log, order, say, fuse.passes)
-            await (clients.settle() if order.last else clients.work())
+            async with anyio.create_task_group() as tasks:
+                # Clients come meanwhile.
+                tasks.start_soon(_tell_recovery, node)
+                await (clients.settle() if order.last else clients.work())
+
+
+async def _tell_recovery(node: Node) -> None:
+    await node.recovered()
+    say("recovered")
 
 
 def run(order: Order) -> int:

@@ -18,7 +18,6 @@ from turnwire.core import effects as fx
 from turnwire.core.history import compare
 from turnwire.core.inputs import (
     AgentGone,
-    AgentHasPrompt,
     AgentRefused,
     AgentReplayed,
     AnswerOverdue,
@@ -295,11 +294,7 @@ class AgentDriver:
             cwd = self._cwd if self._session is None else self._session.state.cwd
             happened = self._rules.judged(happened, cwd)
         if self._session is not None:
-            if isinstance(happened, AgentHasPrompt):
-                # It is true already; what the agent says to it comes soon, and saves it a commit of its own.
-                self._session.inbox.put_along(happened)
-            else:
-                self._session.inbox.put(happened)
+            self._session.inbox.put(happened)
             return
         self._parked.append(happened)
         if len(self._parked) == 1:

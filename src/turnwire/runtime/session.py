@@ -6,9 +6,8 @@ for a peer. Never shows or does what is not stored.
 Theory of operation
 -------------------
 Everything that waits in the inbox is decided as one batch over one draft, appended in one go and published in one
-go. So a burst costs a handful of commits, and a lone input that anybody waits for is not delayed by any timer. The
-draft folds the state ahead of the log; the session adopts that state only after the append, so a failed append
-leaves it as it was.
+go. So a burst costs a handful of commits, and a lone input is not delayed by any timer. The draft folds the state
+ahead of the log; the session adopts that state only after the append, so a failed append leaves it as it was.
 
     S1  Recorded before shown: `publish` and replies follow the append of the events they speak of.
     S2  Recorded before done: effects follow the append of the events that explain them.
@@ -57,9 +56,6 @@ from turnwire.runtime.tail import Tail
 STATE = "state"
 """Name of the snapshot that holds a session's state."""
 
-ALONG_S = 0.003
-"""How long an input may wait for company. An agent that has something to say at once says it within this time."""
-
 Watch: TypeAlias = Callable[[SessionId, Sequence[AnyEvent]], None]
 """Hears what was published. Must not wait and must not raise."""
 
@@ -105,12 +101,6 @@ class Inbox:
         self._entries.append((input, None))
         self._said += len(input.updates) if isinstance(input, AgentPieces) else 1
         self._wake()
-
-    def put_along(self, input: AnyInput) -> None:
-        """Take an input that nobody is eager to see: it goes with the next one, or alone after a moment."""
-        self._entries.append((input, None))
-        self._said += 1
-        asyncio.get_running_loop().call_later(ALONG_S, self._wake)
 
     def ask(self, input: AnyInput) -> Reply:
         """Take a client's input; its reply holds the answer or refusal. Raises `LimitExceeded`, `SessionClosed`."""

@@ -80,31 +80,6 @@ async def test_pieces_hold_the_agent_back_as_single_updates_do(counts: tuple[int
         await inbox.room()
 
 
-async def test_what_goes_along_is_taken_with_the_next_input_before_it() -> None:
-    inbox, batches = Inbox(LIMITS), list[list[int]]()
-
-    async def take() -> None:
-        batches.append(times(await inbox.take()))
-
-    with anyio.fail_after(WAIT_S):
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(take)
-            await quiet()
-            inbox.put_along(fact(1))
-            inbox.put(fact(2))
-    assert batches == [[1, 2]]
-
-
-async def test_what_goes_along_goes_alone_if_nothing_comes() -> None:
-    inbox = Inbox(LIMITS)
-    with anyio.fail_after(WAIT_S):
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(inbox.take)
-            await quiet()
-            inbox.put_along(fact(1))
-    assert len(inbox) == 0
-
-
 async def test_take_waits_for_the_first_input() -> None:
     inbox, taken = Inbox(LIMITS), list[int]()
 

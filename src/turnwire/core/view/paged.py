@@ -21,8 +21,6 @@ from typing import Final, Generic, TypeAlias, TypeVar
 import msgspec
 from msgspec import Struct
 
-from turnwire.errors import PartNeeded
-
 Key: TypeAlias = tuple[str | int | None, ...]
 
 KEYS: Final = 4096
@@ -31,6 +29,18 @@ LOADED: Final = 32
 """Pages that stay in memory when a read is over."""
 
 _T = TypeVar("_T")
+
+
+class PartNeeded(Exception):
+    """A part of a view is not in memory. Load the snapshot of this name, hand it to `take`, and begin again.
+
+    From `core`, which knows what it needs, to `runtime`, which can wait for it.
+    """
+
+    def __init__(self, name: str, take: Callable[[bytes], None]) -> None:
+        super().__init__(name)
+        self.name = name
+        self.take = take
 
 
 class StoredPages(Struct, omit_defaults=True, rename="camel", array_like=True):
