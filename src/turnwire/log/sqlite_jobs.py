@@ -29,7 +29,7 @@ from turnwire.log.sqlite_file import (
 
 T_co = TypeVar("T_co", covariant=True)
 
-SMALL_EVENTS, SMALL_BYTES = 1024, 256 * KiB
+SMALL_EVENTS, SMALL_BYTES = 1024, 512 * KiB
 """What a disk that is quick takes in a millisecond or two; the event loop hands over more."""
 
 
