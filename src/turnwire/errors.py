@@ -78,7 +78,7 @@ shown to anyone. Stop reasons and cancellation are results, not errors.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import ClassVar, TypeAlias, cast
 
 Shown: TypeAlias = str | int | float | bool | tuple[str, ...] | None
@@ -306,6 +306,24 @@ class LogFull(LogUnavailable):
 
 class LogCorrupt(LogError):
     code = "log_corrupt"
+
+
+class PartNeeded(LogError):
+    """A part of a view is not in memory. Load the snapshot of this name, hand it to `take`, and begin again.
+
+    Between `core`, which knows what it needs, and `runtime`, which can wait for it. Nobody else hears of it.
+    """
+
+    code = "part_needed"
+    name: str
+    take: Callable[[bytes], None]
+
+    @classmethod
+    def of(cls, name: str, take: Callable[[bytes], None]) -> PartNeeded:
+        """The snapshot of this name is needed."""
+        needed = cls("a part of the session's view is not in memory; load it and ask again")
+        needed.name, needed.take = name, take
+        return needed
 
 
 class LogTooNew(LogError):

@@ -22,9 +22,9 @@ from turnwire.core.events import AnyEvent
 from turnwire.core.evolve import evolve
 from turnwire.core.state import NOTHING, STATE_VERSION
 from turnwire.core.view import PAGED_VERSION, VIEW_VERSION, View, decode_view, encode_view
-from turnwire.core.view.paged import Paged, PartNeeded
+from turnwire.core.view.paged import Paged
 from turnwire.core.view.transcript import Transcript
-from turnwire.errors import LogError, SessionNotFound, TurnwireError
+from turnwire.errors import LogError, PartNeeded, SessionNotFound, TurnwireError
 from turnwire.ids import Epoch, SessionId
 from turnwire.limits import Limits
 from turnwire.log.base import EventLog, Position, SessionHead, Snapshot

@@ -21,6 +21,8 @@ from typing import Final, Generic, TypeAlias, TypeVar
 import msgspec
 from msgspec import Struct
 
+from turnwire.errors import PartNeeded
+
 Key: TypeAlias = tuple[str | int | None, ...]
 
 KEYS: Final = 4096
@@ -29,18 +31,6 @@ LOADED: Final = 32
 """Pages that stay in memory when a read is over."""
 
 _T = TypeVar("_T")
-
-
-class PartNeeded(Exception):
-    """A part of a view is not in memory. Load the snapshot of this name, hand it to `take`, and begin again.
-
-    From `core`, which knows what it needs, to `runtime`, which can wait for it.
-    """
-
-    def __init__(self, name: str, take: Callable[[bytes], None]) -> None:
-        super().__init__(name)
-        self.name = name
-        self.take = take
 
 
 class StoredPages(Struct, omit_defaults=True, rename="camel", array_like=True):
@@ -110,7 +100,7 @@ class Paged(Generic[_T]):
         page = self._loaded.pop(number, None)
         if page is None:
             name = self.page_name(number, self.known.offsets[number])
-            raise PartNeeded(name, lambda body: self._loaded.__setitem__(number, self._read(body)))
+            raise PartNeeded.of(name, lambda body: self._loaded.__setitem__(number, self._read(body)))
         self._loaded[number] = page
         return page
 
@@ -153,7 +143,7 @@ class Paged(Generic[_T]):
     def _part(self, number: int) -> tuple[array[int], array[int]]:
         part = self._parts.get(number)
         if part is None:
-            raise PartNeeded(self._part_name(number), lambda body: self._take_part(number, body))
+            raise PartNeeded.of(self._part_name(number), lambda body: self._take_part(number, body))
         return part
 
     def _take_part(self, number: int, body: bytes) -> None:

@@ -31,7 +31,7 @@ from turnwire.core.turn import TurnState
 from turnwire.core.view import messages, tools, turns
 from turnwire.core.view.children import ChildRecord
 from turnwire.core.view.latest import LATEST_FOLDS, Latest, take_offers
-from turnwire.core.view.paged import PartNeeded, StoredPages
+from turnwire.core.view.paged import StoredPages
 from turnwire.core.view.patch import read_entries, read_members
 from turnwire.core.view.tools import Terminal
 from turnwire.core.view.transcript import (
@@ -46,6 +46,7 @@ from turnwire.core.view.transcript import (
     pages_of_items,
 )
 from turnwire.core.view.turns import Place, TurnRecord
+from turnwire.errors import PartNeeded
 from turnwire.ids import AgentName, ChildId, ClientId, PermissionId, PromptId, SessionId
 from turnwire.limits import REMEMBERED_CLIENTS
 from turnwire.wire.peek import peek_update
