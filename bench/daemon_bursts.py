@@ -10,6 +10,8 @@ import asyncio
 import subprocess
 import sys
 import time
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import asynccontextmanager
 
 import msgspec
 
@@ -43,6 +45,27 @@ async def bursts(daemon: Running) -> Found:
 async def _deliver(daemon: Running, subscribers: int, chunks: int) -> float | str:
     turns = 1 if chunks * subscribers > MOST_EVENTS else REPEATS
     session_id = await create(await Connection.open(daemon.port), daemon)
+    best = 0.0
+    async with reading(daemon, session_id, subscribers, turns) as next_turn:
+        for _ in range(turns):
+            # Servers close a connection that was quiet for some seconds.
+            connection = await Connection.open(daemon.port)
+            begun = time.perf_counter()
+            await prompt(connection, daemon.prompt(session_id, f"burst {chunks}"))
+            connection.close()
+            turn = await next_turn()
+            if turn.cut:
+                return f"cut off {turn.cut} of {subscribers}"
+            assert turn.events > chunks, f"{turn.events} of more than {chunks} events arrived"
+            best = max(best, turn.events * subscribers / (turn.at - begun))
+    return best
+
+
+@asynccontextmanager
+async def reading(
+    daemon: Running, session_id: str, subscribers: int, turns: int
+) -> AsyncGenerator[Callable[[], Awaitable[Turn]]]:
+    """Subscribers in a process of their own, which are all there; gives what waits for the end of a turn."""
     wanted = Wanted(daemon.port, daemon.events(session_id).decode(), subscribers, turns)
     readers = await asyncio.create_subprocess_exec(
         sys.executable,
@@ -50,23 +73,16 @@ async def _deliver(daemon: Running, subscribers: int, chunks: int) -> float | st
         cwd=ROOT,
         stdout=subprocess.PIPE,
     )
-    assert readers.stdout is not None
+    stdout = readers.stdout
+    assert stdout is not None
+
+    async def next_turn() -> Turn:
+        return msgspec.json.decode(await asyncio.wait_for(stdout.readline(), WAIT_S), type=Turn)
+
     try:
-        ready = await asyncio.wait_for(readers.stdout.readline(), WAIT_S)
+        ready = await asyncio.wait_for(stdout.readline(), WAIT_S)
         assert ready == b"ready\n", f"the subscribers could not begin: {ready!r}"
-        best = 0.0
-        for _ in range(turns):
-            # Servers close a connection that was quiet for some seconds.
-            connection = await Connection.open(daemon.port)
-            begun = time.perf_counter()
-            await prompt(connection, daemon.prompt(session_id, f"burst {chunks}"))
-            connection.close()
-            turn = msgspec.json.decode(await asyncio.wait_for(readers.stdout.readline(), WAIT_S), type=Turn)
-            if turn.cut:
-                return f"cut off {turn.cut} of {subscribers}"
-            assert turn.events > chunks, f"{turn.events} of more than {chunks} events arrived"
-            best = max(best, turn.events * subscribers / (turn.at - begun))
-        return best
+        yield next_turn
     finally:
         if readers.returncode is None:
             readers.kill()

@@ -12,8 +12,6 @@ import os
 import resource
 import shutil
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Coroutine
 from itertools import cycle, islice
@@ -25,11 +23,11 @@ import uvloop
 
 from bench.acp_client import INITIALIZE, UPGRADE, message, text_frame
 from bench.acp_client import Stream as Socket
+from bench.daemon_bursts import reading
 from bench.daemon_crowd import settled_kb
 from bench.daemon_http import WAIT_S, Connection, Stream, pause, request
-from bench.daemon_readers import Turn, Wanted
 from bench.daemon_table import Found
-from bench.daemon_targets import ROOT, Running, Target, empty_folder, running, running_in
+from bench.daemon_targets import Running, Target, empty_folder, running, running_in
 from bench.daemon_turns import END, create, prompt, spread
 
 T = TypeVar("T")
@@ -222,28 +220,14 @@ async def _readers(daemon: Running, size: int) -> Found:
     session_id = await create(connection, daemon)
     await _turn(daemon, connection, session_id, "one")
     before_kb = await settled_kb(daemon)
-    wanted = Wanted(daemon.port, daemon.events(session_id).decode(), size, 1)
-    process = await asyncio.create_subprocess_exec(
-        sys.executable,
-        *("-m", "bench.daemon_readers", msgspec.json.encode(wanted).decode()),
-        cwd=ROOT,
-        stdout=subprocess.PIPE,
-    )
-    assert process.stdout is not None
-    try:
-        assert await asyncio.wait_for(process.stdout.readline(), WAIT_S) == b"ready\n"
+    async with reading(daemon, session_id, size, 1) as next_turn:
         after_kb = await settled_kb(daemon)
         used_s, begun = daemon.cpu_s(), time.perf_counter()
         async with Neighbour(daemon) as neighbour:
             await prompt(await Connection.open(daemon.port), daemon.prompt(session_id, "one"))
-            line = await asyncio.wait_for(process.stdout.readline(), WAIT_S)
-        turn = msgspec.json.decode(line, type=Turn)
+            turn = await next_turn()
         used_s = daemon.cpu_s() - used_s
         assert not turn.cut, f"{turn.cut} readers were cut off"
-    finally:
-        if process.returncode is None:
-            process.kill()
-        await process.wait()
     connection.close()
     return {
         f"{size:,} readers: memory of one, KB": (after_kb - before_kb) / size,
