@@ -113,8 +113,9 @@ async def append(
 
 
 async def bodies_of(log: SqliteEventLog, name: SessionId) -> list[bytes]:
-    epoch = (await log.head(name)).epoch
-    return [each.body for each in await log.read(name, Position(epoch, 0), max_events=9999, max_bytes=1 << 30)]
+    head = await log.head(name)
+    page = await log.read(name, Position(head.epoch, 0), max_events=head.head + 1, max_bytes=1 << 30)
+    return [each.body for each in page]
 
 
 def at_once(call: Awaitable[int]) -> int:
