@@ -27,7 +27,7 @@ from turnwire.server.daemon.daemon import Daemon, StopSignal
 from turnwire.server.daemon.deadlines import Deadlines
 from turnwire.server.open_answer import Holder
 from turnwire.server.streams import audience
-from turnwire.server.streams.audience import AT_ONCE, WRITE, Audience, Reader, audience_of
+from turnwire.server.streams.audience import WRITE, Audience, Reader, audience_of
 from turnwire.server.streams.session_stream import SessionStream
 from turnwire.server.streams.shaped import shaped_ring
 from turnwire.server.telemetry.metrics import Metrics
@@ -170,7 +170,7 @@ async def test_many_readers_are_told_in_slices_and_each_event_is_written_to_each
     async with place(Shape.V1) as there:
         answers = [there.read(0) for _ in range(350)]
         await quiet()
-        slices = 0
+        slices, at_once = 0, 1000
         look = Audience._look_at_some  # pyright: ignore[reportPrivateUsage]
 
         def counting(self: Audience) -> None:
@@ -178,12 +178,13 @@ async def test_many_readers_are_told_in_slices_and_each_event_is_written_to_each
             slices += 1
             before = sum(len(each.wire) > len(HEAD) for each in answers)
             look(self)
-            assert sum(len(each.wire) > len(HEAD) for each in answers) - before <= AT_ONCE // WRITE
+            assert sum(len(each.wire) > len(HEAD) for each in answers) - before <= at_once // WRITE
 
         for each in answers:
             each.after, each.wire = 0, bytearray(HEAD)
         with pytest.MonkeyPatch.context() as patched:
             patched.setattr(Audience, "_look_at_some", counting)
+            patched.setattr(audience, "AT_ONCE", at_once)
             await there.publisher.say(3)
             while not all(len(each.wire) > len(HEAD) for each in answers):
                 await anyio.lowlevel.checkpoint()

@@ -56,6 +56,9 @@ from turnwire.runtime.tail import Tail
 STATE = "state"
 """Name of the snapshot that holds a session's state."""
 
+MOST_PAUSES = 64
+"""Rounds of the loop that a batch leaves to those who tell readers of it: the session waits for no reader."""
+
 Watch: TypeAlias = Callable[[SessionId, Sequence[AnyEvent]], None]
 """Hears what was published. Must not wait and must not raise."""
 
@@ -242,8 +245,11 @@ class Session:
                     self._is_working = True
                     await self._settle(batch)
                     self._is_working, batch = False, []
-                    if len(self.inbox):
-                        # A log may have stored it without a pause, and there is no other here.
+                    # A log may have stored it without a pause, and there is no other here. Whoever is just being
+                    # told of it is told first, or a burst would leave all its readers behind the ring.
+                    pauses = 0
+                    while pauses < MOST_PAUSES and (self.tail.walks or (len(self.inbox) and not pauses)):
+                        pauses += 1
                         await checkpoint()
         finally:
             self.inbox.close()

@@ -82,6 +82,8 @@ class Tail(Ring):
         self.parties = parties or Parties()
         """Who took part in the session before the first event that is kept here."""
         self.is_over = False
+        self.walks = 0
+        """How many are about to tell their readers what has come. Readers that take nothing do not count."""
         self._waiting: dict[asyncio.Future[None], None] = {}
         """Whoever has read all and waits for more, each with a future of its own: a shared one takes a shield
         around it, and with that each wake-up another turn of the loop."""
