@@ -38,7 +38,8 @@ EVENTS = (1_000, 100_000, 1_000_000)
 TURN = 1_000
 """Chunks of each turn of a long session."""
 READERS = (1_000, 10_000)
-SOCKETS = 1_000
+SOCKETS = 400
+"""Fewer than one credential may have open."""
 OPEN = (1_000, 3_000)
 STALLED = 20_000
 """Chunks of the turn beside which somebody else asks."""
