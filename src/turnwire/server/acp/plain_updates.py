@@ -22,10 +22,10 @@ from contextlib import contextmanager
 from itertools import islice
 from typing import Final, NamedTuple
 
-from msgspec import UNSET, DecodeError, Raw, Struct, UnsetType, json
+from msgspec import DecodeError, json
 
 from turnwire.core.codec import STORED_UPDATE, around_update
-from turnwire.ids import PromptId
+from turnwire.core.envelope import StoredUpdate
 
 KEPT: Final = 4096
 """Frames of a session that are kept for its other readers: some pages of the log."""
@@ -33,23 +33,10 @@ END: Final = b"}}"
 """How the frame of a plain update ends."""
 
 
-class Stored(Struct, gc=False, rename="camel"):
-    """What there is to know of a stored update to pass it on."""
-
-    kind: str
-    update: Raw
-    at: Raw
-    prompt_id: PromptId | None = None
-    echo: bool = False
-    beside: Raw | UnsetType = UNSET
-    child: str | None = None
-    names: dict[str, str] = {}
+_read_stored = json.Decoder(StoredUpdate).decode
 
 
-_read_stored = json.Decoder(Stored).decode
-
-
-def read_update(body: bytes) -> Stored | None:
+def read_update(body: bytes) -> StoredUpdate | None:
     """The update that is stored so; none if it is another event, or one of which the codec says what is wrong."""
     if not body.startswith(STORED_UPDATE):
         return None
