@@ -25,6 +25,7 @@ in the drawing.
     │  ├─ InvalidMode              the agent does not offer it; allowed
     │  ├─ InvalidMetadata          a title that is too long or cannot be shown
     │  ├─ SessionLimitReached      too many sessions are open
+    │  ├─ SessionMoving            its node is gone or does not answer, and no other one has it yet
     │  └─ RequestRefused           the agent asked for a file or a terminal it cannot have: jsonrpc, uri
     ├─ LogError
     │  ├─ AppendConflict           somebody else wrote first
@@ -33,12 +34,15 @@ in the drawing.
     │  ├─ LogUnavailable           the log cannot take or give anything now
     │  │  ├─ LogLocked
     │  │  └─ LogFull
+    │  ├─ LifeOver                 this run of the node was declared gone: it may not act any more
     │  ├─ LogCorrupt
     │  ├─ PartNeeded               what is asked for is in the log and not in memory: load it and ask again
     │  └─ LogTooNew                written by a newer turnwire
     ├─ LinkError
     │  ├─ LinkClosed               we closed it
-    │  └─ LinkBroken               the peer is gone
+    │  ├─ LinkBroken               the peer is gone
+    │  ├─ NodeUnreachable          another node of the same log was not asked
+    │  └─ AnswerLost               another node was asked, and may have done it
     ├─ AgentError
     │  ├─ AgentLaunchFailed        reason, definite
     │  ├─ AgentUnavailable         it keeps failing and is not started again for a while
@@ -67,6 +71,12 @@ in the drawing.
     │  ├─ TooManyRequests
     │  ├─ ConnectionLimitReached   too many ACP connections are open
     │  └─ ShuttingDown             the daemon is about to stop and takes nothing new
+    ├─ ConformanceError            what a case of `turnwire check` found
+    │  ├─ RuleBroken               the peer broke the rule of the case: frames
+    │  └─ NotScored                the case could not be judged at this peer
+    ├─ RecordingError
+    │  ├─ RecordingUnreadable      the file is no recording, or one of another version: path
+    │  └─ RecordingMismatch        what the client does is not in the recording that is played: frame
     ├─ CredentialsNotStored        a token or a login could not be written
     ├─ LimitExceeded               limit, value
     │  └─ FrameTooLarge
@@ -240,6 +250,15 @@ class SessionLimitReached(SessionError):
     retryable = True
 
 
+class SessionMoving(SessionError):
+    """Its node is gone or does not answer: another one takes it over within seconds."""
+
+    code = "session_moving"
+    http_status = 503
+    exit_status = _TEMPORARY
+    retryable = True
+
+
 class RequestRefused(SessionError):
     """The agent wanted a file or a terminal. `context` has `jsonrpc`, the code to answer with, and `reason`.
 
@@ -277,6 +296,14 @@ class NotOwner(AppendConflict):
     """Whoever gets this stops acting for the session."""
 
     code = "not_owner"
+
+
+class LifeOver(LogError):
+    """Whoever gets this stops its agents and its streams: another node may already act for its sessions."""
+
+    code = "life_over"
+    http_status = 503
+    exit_status = _TEMPORARY
 
 
 class PositionLost(LogError):
@@ -350,6 +377,24 @@ class LinkClosed(LinkError):
 
 class LinkBroken(LinkError):
     code = "link_broken"
+    retryable = True
+
+
+class NodeUnreachable(LinkError):
+    """There is no way to another node now. It was not asked."""
+
+    code = "node_unreachable"
+    http_status = 503
+    exit_status = _TEMPORARY
+    retryable = True
+
+
+class AnswerLost(LinkError):
+    """Another node was asked and did not answer: it may have done it."""
+
+    code = "answer_lost"
+    http_status = 503
+    exit_status = _TEMPORARY
     retryable = True
 
 
@@ -596,16 +641,61 @@ class ShuttingDown(RequestError):
     retryable = True
 
 
+# A case of the conformance suite: its outcome, where it is not that the rule holds.
+
+
+class ConformanceError(TurnwireError):
+    code = "conformance_error"
+    exit_status = _DATA
+
+
+class RuleBroken(ConformanceError):
+    """`frames` are those that prove it."""
+
+    code = "rule_broken"
+
+    def __init__(self, message: str, *, frames: tuple[object, ...] = (), **context: Shown) -> None:
+        super().__init__(message, **context)
+        self.frames = frames
+
+
+class NotScored(ConformanceError):
+    """The message is the reason."""
+
+    code = "not_scored"
+
+
 # Of any layer.
 
 
 class CredentialsNotStored(TurnwireError):
-    """The disk did not take a token, a login or the end of one."""
+    """The disk, or the database, did not take a token, a login or the end of one."""
 
     code = "credentials_not_stored"
     http_status = 507
     exit_status = _IO
     retryable = True
+
+
+class RecordingError(TurnwireError):
+    """A recording cannot be played."""
+
+    code = "recording_error"
+    http_status = 400
+    jsonrpc_code = _INVALID_REQUEST
+    exit_status = _DATA
+
+
+class RecordingUnreadable(RecordingError):
+    """The file is no recording, or one of another version."""
+
+    code = "recording_unreadable"
+
+
+class RecordingMismatch(RecordingError):
+    """What the client does is not what it did in the recording. `context` has the number of the frame."""
+
+    code = "recording_mismatch"
 
 
 class LimitExceeded(TurnwireError):

@@ -322,6 +322,31 @@ class Limits:
         GiB,
         "the write-ahead log is folded back when it is this long; reads slow down beyond it",
     )
+    # several nodes on one log
+    beat_s: float = _bound(
+        1.0, "seconds", 0.05, 60, "how often a node shows that it lives: one small update of its row in the log"
+    )
+    lease_s: float = _bound(
+        8.0,
+        "seconds",
+        0.2,
+        3600,
+        "a node that did not beat for this long is gone; then a client's repeated request meets the next owner",
+    )
+    self_s: float = _bound(
+        5.5,
+        "seconds",
+        0.1,
+        3600,
+        "a node that cannot beat for this long stops its agents; what `lease_s` has more is the time that takes",
+    )
+    outage_s: float = _bound(
+        300.0,
+        "seconds",
+        1.0,
+        86_400,
+        "nodes that all miss the log go on for this long; a managed database fails over in less",
+    )
     # server
     body_bytes: int = _bound(
         32 * MiB, "bytes", KiB, GiB, "a prompt with several images fits; more is better given by reference"
@@ -457,6 +482,12 @@ class Limits:
     def __post_init__(self) -> None:
         for each in fields(self):
             check(each.name, getattr(self, each.name), each.metadata["bound"], whole=each.type == "int")
+
+    def check_leases(self) -> None:
+        """For a node that is one of several. Raises `ConfigError` if it could act after it was declared gone."""
+        for less, more in (("beat_s", "self_s"), ("self_s", "lease_s"), ("lease_s", "outage_s")):
+            if getattr(self, less) >= getattr(self, more):
+                raise ConfigError(f"limit {less} must be less than {more}; the defaults are 1, 5.5, 8 and 300 s")
 
 
 def check(name: str, value: object, bound: Bound, *, whole: bool = False) -> None:

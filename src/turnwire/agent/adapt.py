@@ -22,7 +22,7 @@ from msgspec import Raw
 from turnwire.agent import official_sdk
 from turnwire.agent.agent import Agent
 from turnwire.agent.definition import AgentDefinition, Function
-from turnwire.agent.live_session import LiveSession
+from turnwire.agent.live_session import LiveSession, LiveSessions
 from turnwire.agent.methods import NOTIFICATIONS
 from turnwire.agent.official_sdk import OfficialPeer, abilities, agent_options, initialize_params, official
 from turnwire.agent.options import AgentOptions
@@ -32,8 +32,8 @@ from turnwire.agent.store import PAGE, Kept, Page, SessionStore
 from turnwire.agent.turn import Turn
 from turnwire.agent.v2_updates import Json
 from turnwire.core.dialect import PERMISSION_METHODS
+from turnwire.core.json_members import as_object, child
 from turnwire.core.translate.handshake import read_client
-from turnwire.core.translate.members import as_object, child
 from turnwire.core.translate.permissions import translate_answer, translate_permission_request
 from turnwire.core.translate.sessions import Opening
 from turnwire.errors import (
@@ -99,7 +99,7 @@ class _AdaptedAgent(Agent):
         super().__init__("adapted", store=store, options=options)
         self._to_agent = to_agent
         self._own_options = options
-        self._sessions = sessions = AdaptedSessions(self._definition)
+        self._sessions = sessions = AdaptedSessions(self._definition, self._live)
         self._watched = WatchedPrompts(sessions.turns)
         sessions.stop_with(self._watched.stop)
         self._serving = 0
@@ -170,8 +170,9 @@ class _AdaptedAgent(Agent):
 class AdaptedSessions:
     """Between one object and the runtime."""
 
-    def __init__(self, definition: AgentDefinition) -> None:
+    def __init__(self, definition: AgentDefinition, live: LiveSessions) -> None:
         self._definition = definition
+        self._live = live
         self.abilities = official_sdk.Abilities()
         self.turns: dict[str, Turn] = {}
         """The turn of each prompt that the object has, by session."""
@@ -206,7 +207,7 @@ class AdaptedSessions:
         else:
             raise AgentFailure("this agent cannot fork a session; open a new one", jsonrpc=METHOD_NOT_FOUND)
         session_id = str(answer["sessionId"])
-        if session_id not in self._definition.live:
+        if session_id not in self._live:
             # Otherwise the name is refused, and the session that has it stays as it is.
             self._known.add(session_id)
             self._answers[session_id] = answer
@@ -386,14 +387,14 @@ class AdaptedSessions:
 
     def _of(self, params: Json) -> tuple[str, LiveSession | None]:
         session_id = params.get("sessionId")
-        return (session_id, self._definition.live.get(session_id)) if isinstance(session_id, str) else ("", None)
+        return (session_id, self._live.get(session_id)) if isinstance(session_id, str) else ("", None)
 
     def _client_of(self, live: LiveSession | None) -> SessionClient | None:
         """The client to talk to: the one that prompted, the first that has the session, or any."""
         if live is not None:
             run = live.turns.running
             return run.asked_client if run is not None else next(iter(live.clients), None)
-        return next((client for each in self._definition.live.values() for client in each.clients), None)
+        return next((client for each in self._live.values() for client in each.clients), None)
 
 
 def _params(asked: Opening, meta: Json, **more: Any) -> Json:

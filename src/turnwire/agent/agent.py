@@ -23,6 +23,7 @@ import anyio
 
 from turnwire.agent.connection import Connection
 from turnwire.agent.definition import AgentDefinition
+from turnwire.agent.live_session import LiveSessions
 from turnwire.agent.options import AgentOptions, Command
 from turnwire.agent.session import Session
 from turnwire.agent.session_client import Readiness
@@ -78,6 +79,7 @@ class Agent:
         options: AgentOptions | None = None,
         clock: Clock | None = None,
     ) -> None:
+        self._live: LiveSessions = {}
         self._definition = AgentDefinition(
             name, title, version, store or MemoryStore(), options or AgentOptions(), clock or SystemClock()
         )
@@ -164,7 +166,7 @@ class Agent:
 
     @asynccontextmanager
     async def _own_turn(self, session: Session) -> AsyncGenerator[Turn]:
-        live = self._definition.live.get(session.id)
+        live = self._live.get(session.id)
         if live is None or live.is_ending:
             raise SessionNotFound("the session is closed; no turn can begin in it", session_id=session.id)
         async with live.turns.own() as turn:
@@ -175,7 +177,7 @@ class Agent:
     async def serve(self, link: FrameLink) -> None:
         """Serve one client until its link ends. Raises `ConfigError` if there is no function for prompts."""
         self._check()
-        await serve_client(self._definition, link)
+        await serve_client(self._definition, self._live, link)
 
     def run(self) -> None:
         """Serve the client that started this process, over standard input and output, until it leaves.
@@ -205,10 +207,10 @@ DRAIN_S = 2.0
 """How long the last frames may take to a client that has stopped talking."""
 
 
-async def serve_client(definition: AgentDefinition, link: FrameLink) -> None:
+async def serve_client(definition: AgentDefinition, live: LiveSessions, link: FrameLink) -> None:
     """Serve one client until its link ends. The link stays open."""
     async with anyio.create_task_group() as tasks:
-        connection = Connection(definition, link, tasks)
+        connection = Connection(definition, live, link, tasks)
         await connection.serve()
         with anyio.move_on_after(DRAIN_S):
             await connection.drained()

@@ -18,21 +18,19 @@ from msgspec import Raw
 
 from turnwire.agent.connected_client import ConnectedClient
 from turnwire.agent.definition import call
-from turnwire.agent.failures import invalid
-from turnwire.agent.live_session import LiveSession
+from turnwire.agent.live_session import LiveSession, LiveSessions
 from turnwire.agent.session_client import SessionClient
 from turnwire.agent.store import Kept
 from turnwire.agent.turn_run import TurnRun
 from turnwire.agent.turns import Turns
 from turnwire.agent.v2_updates import Json
 from turnwire.core.content import check_content
-from turnwire.core.translate.members import as_object, members, text_of
+from turnwire.core.json_members import as_object, members, read_entries, text_of
 from turnwire.core.translate.sessions import Opening, session_result, updates_after
-from turnwire.core.view.patch import read_entries
 from turnwire.errors import AgentFailure, AppendConflict, SessionNotFound
 from turnwire.ids import RequestId, SessionId
 from turnwire.runtime import new_ids
-from turnwire.wire.jsonrpc import Request, raw
+from turnwire.wire.jsonrpc import Request, invalid_params, raw
 
 
 class Answered(NamedTuple):
@@ -51,8 +49,10 @@ logger = logging.getLogger(__name__)
 class ClientSessions:
     """What one client has open."""
 
-    def __init__(self, client: ConnectedClient) -> None:
+    def __init__(self, client: ConnectedClient, live: LiveSessions) -> None:
+        """`live`: those of the agent, which all of its clients share."""
         self.connected = client
+        self.live = live
         self.definition = client.definition
         client.is_prompting = self.is_prompting
         self._open: dict[str, SessionClient] = {}
@@ -62,7 +62,7 @@ class ClientSessions:
 
     def find(self, session_id: str) -> tuple[LiveSession, SessionClient]:
         """A session that this client has open. Raises `SessionNotFound`."""
-        live, client = self.definition.live.get(session_id), self._open.get(session_id)
+        live, client = self.live.get(session_id), self._open.get(session_id)
         is_here = live is not None and live.is_opened and not live.is_ending
         if live is None or client is None or not is_here or client not in live.clients:
             raise SessionNotFound("there is no such session; open it first", session_id=session_id)
@@ -87,9 +87,7 @@ class ClientSessions:
     async def open_new(self, asked: Opening, meta: Json, kept: Kept | None = None) -> Answered:
         """A new session, or one that begins with the history of `kept`."""
         named: str | None = await call(self.definition.hooks.named, asked, meta, kept)
-        if named is not None and (
-            named in self.definition.live or await self.definition.store.load(named) is not None
-        ):
+        if named is not None and (named in self.live or await self.definition.store.load(named) is not None):
             raise _named_twice()
         record = Kept(
             id=named or new_ids.session_id(),
@@ -124,7 +122,7 @@ class ClientSessions:
 
     async def kept(self, session_id: str) -> Kept:
         """A session as it is now, with its history. Raises `SessionNotFound`."""
-        live = self.definition.live.get(session_id)
+        live = self.live.get(session_id)
         if live is not None:
             record = msgspec.json.decode(msgspec.json.encode(live.record()), type=Kept)
             return msgspec.structs.replace(record, history=live.history.updates)
@@ -135,11 +133,11 @@ class ClientSessions:
 
     async def _found(self, session_id: str, asked: Opening, meta: Json) -> LiveSession:
         while True:
-            live = self.definition.live.get(session_id)
+            live = self.live.get(session_id)
             if live is None:
                 kept = await self._kept_or_missing(session_id, asked, meta)
                 # Another client may have brought it back meanwhile.
-                live = self.definition.live.get(session_id) or self._bring(kept)
+                live = self.live.get(session_id) or self._bring(kept)
             if not live.is_ending:
                 return live
             await live.ended.wait()
@@ -161,7 +159,7 @@ class ClientSessions:
 
     def _bring(self, kept: Kept) -> LiveSession:
         live = LiveSession(self.definition, kept, self.connected.profile)
-        self.definition.live[kept.id] = live
+        self.live[kept.id] = live
         live.turns = Turns(live)
         return live
 
@@ -235,7 +233,7 @@ class ClientSessions:
     async def leave(self) -> None:
         """The client has left: end its turns, and the sessions that nobody else has."""
         for session_id, client in tuple(self._open.items()):
-            live = self.definition.live.get(session_id)
+            live = self.live.get(session_id)
             if live is None or client not in live.clients:
                 continue
             live.turns.leave(client)
@@ -269,7 +267,7 @@ class ClientSessions:
             if live.is_opened:
                 with anyio.CancelScope(shield=True):
                     await live.save()
-            self.definition.live.pop(live.id, None)
+            self.live.pop(live.id, None)
             live.ended.set()
 
     @property
@@ -283,7 +281,7 @@ class ClientSessions:
         fields = members(request.params)
         session_id = text_of(fields, "sessionId")
         if session_id is None:
-            raise invalid("`session/prompt` needs `sessionId`, a string")
+            raise invalid_params("`session/prompt` needs `sessionId`, a string")
         live, client = self.find(session_id)
         content = self.content(fields.get("prompt"))
         meta = as_object(fields["_meta"]) if "_meta" in fields else {}
@@ -294,7 +292,7 @@ class ClientSessions:
     def content(self, blocks: Raw | None) -> list[Json]:
         """The blocks of a prompt. Raises `RemoteProtocolError`, `ContentRefused`, which names the block."""
         if blocks is None:
-            raise invalid("`prompt` is a list of content blocks")
+            raise invalid_params("`prompt` is a list of content blocks")
         check_content(blocks, self.definition.options.block_types)
         return msgspec.json.decode(blocks, type=list[dict[str, Any]])
 
@@ -303,13 +301,13 @@ class ClientSessions:
         return any(
             live.turns.is_prompted_by(client, request_id)
             for session_id, client in self._open.items()
-            if (live := self.definition.live.get(session_id)) is not None
+            if (live := self.live.get(session_id)) is not None
         )
 
     def cancel_prompt(self, request_id: RequestId) -> None:
         """`$/cancel_request` for a prompt, wherever it is."""
         for session_id, client in self._open.items():
-            live = self.definition.live.get(session_id)
+            live = self.live.get(session_id)
             if live is not None:
                 live.turns.cancel_request(client, request_id)
 

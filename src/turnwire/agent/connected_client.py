@@ -23,7 +23,7 @@ from turnwire.core.translate.handshake import ClientProfile
 from turnwire.errors import LimitExceeded, LinkBroken, LinkError
 from turnwire.ids import RequestId
 from turnwire.link.base import FrameLink
-from turnwire.wire.jsonrpc import ErrorObject, Failure, Frame, Result, encode, raw
+from turnwire.wire.jsonrpc import ErrorObject, Failure, Frame, Result, encode, encode_failure, raw
 
 HARD = 4
 """Answers and ends are always taken. A client that asks and never reads is no longer read itself at this many times
@@ -61,16 +61,11 @@ class ConnectedClient:
 
     def fail(self, request_id: RequestId, error: Raw) -> None:
         """Refuse with an error object as it is."""
-        self.outbox.put(failure_frame(request_id, error))
+        self.outbox.put(encode_failure(request_id, error))
 
     async def drop(self) -> None:
         """It does not read: end its connection, so that it cannot hold up others."""
         await self.link.aclose()
-
-
-def failure_frame(request_id: RequestId, error: Raw) -> bytes:
-    """An error answer with its error object as it is."""
-    return b'{"jsonrpc":"2.0","id":%b,"error":%b}' % (bytes(raw(request_id)), bytes(error))
 
 
 class Outbox:

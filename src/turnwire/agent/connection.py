@@ -16,6 +16,7 @@ from turnwire.agent.client_sessions import Answered, ClientSessions
 from turnwire.agent.connected_client import ConnectedClient
 from turnwire.agent.definition import AgentDefinition, initialize_result
 from turnwire.agent.failures import CANCELLED, error_of
+from turnwire.agent.live_session import LiveSessions
 from turnwire.agent.methods import LOGIN, NOTIFICATIONS, REQUESTS, extension
 from turnwire.core.connection_stage import REFUSALS, Admittance, MessageKind, Step
 from turnwire.core.correlation import ExactId, exact
@@ -43,9 +44,9 @@ logger = logging.getLogger(__name__)
 class Connection:
     """One client."""
 
-    def __init__(self, definition: AgentDefinition, link: FrameLink, tasks: TaskGroup) -> None:
+    def __init__(self, definition: AgentDefinition, live: LiveSessions, link: FrameLink, tasks: TaskGroup) -> None:
         self._client = ConnectedClient(definition, link, tasks)
-        self._sessions = ClientSessions(self._client)
+        self._sessions = ClientSessions(self._client, live)
         self._open: dict[ExactId, anyio.CancelScope] = {}
         """Its requests that run, with what stops them."""
 

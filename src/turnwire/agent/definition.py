@@ -1,4 +1,4 @@
-"""What an agent is to all of its connections: its author's functions, its store, its settings, its live sessions.
+"""What an agent is to all of its connections: its author's functions, its store, its settings.
 
 Also what it says of itself to a client that initializes: every agent of this kit lists, loads, resumes, forks,
 closes and deletes sessions, and offers nothing that is switched off.
@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from inspect import isawaitable
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 from turnwire.agent.options import AgentOptions, AuthMethod, Command
 from turnwire.agent.store import SessionStore
@@ -20,10 +20,6 @@ from turnwire.errors import AgentFailure, LocalProtocolError
 from turnwire.runtime.cancellation import contained
 from turnwire.runtime.clock import Clock
 from turnwire.wire.methods import VENDOR
-
-if TYPE_CHECKING:
-    from turnwire.agent.live_session import LiveSession
-
 
 Function: TypeAlias = Callable[..., Any]
 
@@ -86,8 +82,6 @@ class AgentDefinition:
         self.options = options
         self.clock = clock
         self.hooks = Hooks()
-        self.live: dict[str, LiveSession] = {}
-        """Sessions that at least one client has open, by their ids."""
 
     def timestamp(self) -> str:
         """Now, in ISO 8601 and UTC, always with the same number of digits."""

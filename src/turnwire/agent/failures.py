@@ -25,6 +25,7 @@ from turnwire.wire.jsonrpc import (
     REQUEST_CANCELLED,
     RESOURCE_NOT_FOUND,
     ErrorObject,
+    code_of,
     raw,
 )
 
@@ -40,8 +41,7 @@ def error_of(error: BaseException) -> ErrorObject:
         case AgentFailure():
             return ErrorObject(told.jsonrpc, str(told), UNSET if told.data is None else Raw(told.data))
         case RemoteProtocolError() | RequestRefused():
-            code = told.context.get("jsonrpc")
-            return ErrorObject(code if isinstance(code, int) else INVALID_PARAMS, str(told))
+            return ErrorObject(code_of(told, INVALID_PARAMS), str(told))
         case SessionNotFound():
             named = told.context.get("session_id")
             return ErrorObject(RESOURCE_NOT_FOUND, GONE, raw({"sessionId": named}) if named else UNSET)
@@ -56,8 +56,3 @@ def error_of(error: BaseException) -> ErrorObject:
 def is_expected(error: BaseException) -> bool:
     """Whether the author meant it, so that no traceback is needed."""
     return any(isinstance(each, AgentFailure) for each in leaves(error))
-
-
-def invalid(message: str) -> RemoteProtocolError:
-    """What is wrong with the params of a request."""
-    return RemoteProtocolError(message, jsonrpc=INVALID_PARAMS, reason="bad_params")

@@ -15,16 +15,15 @@ from msgspec import Raw, Struct
 
 from turnwire.agent.v2_updates import Json, call_ended, text_block
 from turnwire.core.encoder.encoder import EndedTurn, idle_update
-from turnwire.core.translate.members import as_object, child
+from turnwire.core.json_members import as_object, child
 from turnwire.ids import RequestId
 from turnwire.wire.jsonrpc import raw
 from turnwire.wire.methods import VENDOR
-from turnwire.wire.schema.update import CURRENT_STATE
+from turnwire.wire.schema.update import CURRENT_STATE, TOOL_CALLS
 
 _OF_THE_MOMENT: Final = CURRENT_STATE - {"usage_update"} | {"notice"}
 _PIECE: Final = frozenset({"sessionUpdate", "messageId", "content"})
 _TEXT: Final = frozenset({"type", "text"})
-_CALL: Final = frozenset({"tool_call", "tool_call_update"})
 _UNFINISHED: Final = frozenset({"pending", "in_progress"})
 
 
@@ -80,7 +79,7 @@ class History:
             if b'"toolCallId"' not in each:
                 continue
             call = _read_call(each)
-            if call.session_update not in _CALL or (call.status is None and call.tool_call_id in is_open):
+            if call.session_update not in TOOL_CALLS or (call.status is None and call.tool_call_id in is_open):
                 continue
             # What is told now has somebody who can end it.
             is_unfinished = call.status is None or call.status in _UNFINISHED

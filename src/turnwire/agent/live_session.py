@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from functools import cached_property
 from itertools import count
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import anyio
 import msgspec
@@ -22,6 +23,7 @@ from turnwire.agent.connected_client import ConnectedClient, Sent
 from turnwire.agent.definition import AgentDefinition, Function, call
 from turnwire.agent.history import History
 from turnwire.agent.options import MODE, SessionOffers
+from turnwire.agent.own_workplace import OwnWorkplace
 from turnwire.agent.session import Session
 from turnwire.agent.session_client import Readiness, SessionClient
 from turnwire.agent.store import FIRST, Kept, OptionValue, encoded, unknown_session
@@ -90,6 +92,8 @@ class LiveSession:
         """The turn that runs, or the time between two turns, by name. No message goes on beyond it."""
         self.turns: Turns
         """Set by who brings the session up: turns know their session, not the other way round."""
+        # Two facts and no stage: one that its author refuses, or another client deletes, while it is being opened
+        # ends without ever having been open, and is not saved.
         self.is_ending = False
         self.ended = anyio.Event()
         self.is_opened = False
@@ -103,6 +107,14 @@ class LiveSession:
         self._is_save_due = False
         self._from_v1 = UpdatesV1ToV2()
         self._whole = count(1)
+
+    @cached_property
+    def own_workplace(self) -> OwnWorkplace:
+        """Files and commands of this machine. It fixes the session's directories when they are first used.
+
+        Raises `RequestRefused` if one is not an absolute path.
+        """
+        return OwnWorkplace(str(self.session.cwd), [str(each) for each in self.session.directories])
 
     # -- telling -------------------------------------------------------------------------------------------------
 
@@ -279,6 +291,10 @@ class LiveSession:
     async def _save_now(self) -> None:
         self._is_save_due = False
         await self.save()
+
+
+LiveSessions: TypeAlias = dict[str, LiveSession]
+"""The sessions of one agent that at least one of its clients has open, by their ids."""
 
 
 def _between() -> PromptId:

@@ -14,16 +14,14 @@ from msgspec import Raw
 
 from turnwire.agent.client_sessions import Answered, ClientSessions
 from turnwire.agent.definition import call
-from turnwire.agent.failures import invalid
 from turnwire.agent.options import MODE
 from turnwire.agent.store import Kept
 from turnwire.agent.v2_updates import Json, user_message
 from turnwire.core.connection_stage import Step
-from turnwire.core.translate.members import as_object, members, text_of
+from turnwire.core.json_members import as_object, is_null, members, read_entries, text_of
 from turnwire.core.translate.sessions import Opening, read_opening
-from turnwire.core.view.patch import is_null, read_entries
 from turnwire.errors import SessionNotFound
-from turnwire.wire.jsonrpc import raw
+from turnwire.wire.jsonrpc import invalid_params, raw
 from turnwire.wire.methods import (
     AUTH_LOGIN,
     AUTH_LOGOUT,
@@ -79,7 +77,7 @@ async def list_sessions(sessions: ClientSessions, params: Raw) -> Answered:
     fields = members(params)
     for name in ("cwd", "cursor"):
         if name in fields and not is_null(fields[name]) and text_of(fields, name) is None:
-            raise invalid(f"`{name}` is a string")
+            raise invalid_params(f"`{name}` is a string")
     page = await sessions.definition.store.list(text_of(fields, "cwd"), text_of(fields, "cursor"))
     result: Json = {"sessions": [_listed(each) for each in page.sessions]}
     return Answered(result if page.next_cursor is None else {**result, "nextCursor": page.next_cursor})
@@ -98,7 +96,7 @@ async def close_session(sessions: ClientSessions, params: Raw) -> Answered:
 
 async def delete_session(sessions: ClientSessions, params: Raw) -> Answered:
     session_id = _session_id(params)
-    live = sessions.definition.live.get(session_id)
+    live = sessions.live.get(session_id)
     if live is not None:
         live.is_kept = False
         await sessions.end(live)
@@ -111,13 +109,13 @@ def _opening(sessions: ClientSessions, method: str, params: Raw) -> Opening:
     asked = read_opening(method, params, sessions.connected.profile.version)
     for name, paths in (("cwd", (asked.cwd,)), ("additionalDirectories", asked.setup.additional_directories)):
         if not all(PurePath(each).is_absolute() for each in paths):
-            raise invalid(f"`{name}` takes absolute paths only")
+            raise invalid_params(f"`{name}` takes absolute paths only")
     options = sessions.definition.options
     taken = {"stdio", *(["http"] if options.mcp_http else []), *(["sse"] if options.mcp_sse else [])}
     for each in read_entries(asked.setup.mcp_servers) or ():
         kind = text_of(members(each), "type")
         if kind not in taken:
-            raise invalid(f"this agent takes no MCP servers of type `{kind}`; see its capabilities")
+            raise invalid_params(f"this agent takes no MCP servers of type `{kind}`; see its capabilities")
     return asked
 
 
@@ -141,11 +139,11 @@ async def set_config_option(sessions: ClientSessions, params: Raw) -> Answered:
     fields = as_object(params)
     option_id, value = fields.get("configId"), fields.get("value")
     if not isinstance(option_id, str):
-        raise invalid("`configId` is a string")
+        raise invalid_params("`configId` is a string")
     if sessions.connected.profile.version == 2 and fields.get("type") != (
         "boolean" if isinstance(value, bool) else "id"
     ):
-        raise invalid("`type` must be `id` for a value of a list and `boolean` for on and off")
+        raise invalid_params("`type` must be `id` for a value of a list and `boolean` for on and off")
     return await _set(sessions, _session_id(params), option_id, value)
 
 
@@ -171,7 +169,7 @@ async def authenticate(sessions: ClientSessions, params: Raw) -> Answered:
     method_id = text_of(members(params), "methodId")
     listed = {each.id for each in sessions.definition.options.auth_methods if each.type == "agent"}
     if method_id not in listed:
-        raise invalid("`methodId` must be one of the agent's authMethods that are not for a terminal")
+        raise invalid_params("`methodId` must be one of the agent's authMethods that are not for a terminal")
     await call(sessions.definition.hooks.authenticate, method_id)
     sessions.connected.admission.step(Step.LOG_IN)
     return Answered({})
@@ -213,7 +211,7 @@ def ready(sessions: ClientSessions, params: Raw) -> None:
 def _session_id(params: Raw) -> str:
     found = text_of(members(params), "sessionId")
     if found is None:
-        raise invalid("`sessionId` is a string")
+        raise invalid_params("`sessionId` is a string")
     return found
 
 

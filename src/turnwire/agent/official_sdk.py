@@ -21,13 +21,13 @@ from msgspec import Raw
 
 from turnwire.agent.options import AgentOptions, AuthMethod, Command, Mode, Option, Value
 from turnwire.agent.v2_updates import Json, from_v1
+from turnwire.core.json_members import as_object, child, entries, is_offered
 from turnwire.core.translate.handshake import ClientProfile
-from turnwire.core.translate.members import as_object, child, entries, is_offered
 from turnwire.core.translate.sessions import mcp_servers
 from turnwire.core.translate.tools import block_to_v1
 from turnwire.core.translate.updates import UpdatesV1ToV2
 from turnwire.errors import AgentFailure, ConfigError, LinkBroken, NotOffered, TurnwireError
-from turnwire.wire.jsonrpc import INTERNAL_ERROR, METHOD_NOT_FOUND, raw
+from turnwire.wire.jsonrpc import INTERNAL_ERROR, METHOD_NOT_FOUND, code_of, raw
 
 PACKAGE = "agent-client-protocol"
 MODE = "mode"
@@ -69,6 +69,7 @@ class OfficialPeer:
 
     async def aclose(self) -> None:
         """End it: its tasks are cancelled."""
+        # First: the object's tasks may take their time to stop, and nobody is to wait for an answer meanwhile.
         for waiting in self._waiting.values():
             waiting.give(None)
         if self._connection is not None:
@@ -124,8 +125,7 @@ class OfficialPeer:
         except NotOffered as error:
             return {"error": {"code": METHOD_NOT_FOUND, "message": str(error)}}
         except TurnwireError as error:
-            code = error.context.get("jsonrpc")
-            return {"error": {"code": code if isinstance(code, int) else INTERNAL_ERROR, "message": str(error)}}
+            return {"error": {"code": code_of(error, INTERNAL_ERROR), "message": str(error)}}
 
 
 class PendingResult:
@@ -260,6 +260,7 @@ def history(updates: Iterable[Json]) -> tuple[bytes, ...]:
     """A history as a v1 agent replays it, in the words of v2."""
     translator = UpdatesV1ToV2()
     told = [each for update in updates for each in translator.take(raw(from_v1(update)), turn=None)]
+    # At the end nothing follows for which the translator would hold something back.
     return tuple(bytes(each) for each in (*told, *translator.part()))
 
 

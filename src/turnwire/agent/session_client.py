@@ -17,7 +17,7 @@ import anyio
 import msgspec
 from msgspec import Raw
 
-from turnwire.agent.connected_client import BegunRequest, ConnectedClient, Outbox, failure_frame
+from turnwire.agent.connected_client import BegunRequest, ConnectedClient, Outbox
 from turnwire.agent.history import read_end
 from turnwire.agent.v2_updates import Json, for_v1, for_v2, marked_late
 from turnwire.core.correlation import spellings
@@ -27,7 +27,7 @@ from turnwire.core.translate.sessions import translate_setting_result
 from turnwire.core.translate.updates import NO_OFFERS, translator_for
 from turnwire.errors import LimitExceeded
 from turnwire.ids import PromptId, RequestId
-from turnwire.wire.jsonrpc import Failure, Notification, Request, Result, encode, raw
+from turnwire.wire.jsonrpc import Failure, Notification, Request, Result, encode, encode_failure, raw
 from turnwire.wire.methods import CANCEL_REQUEST, SESSION_SET_CONFIG_OPTION
 from turnwire.wire.schema.update import FULL_STATE, update_head
 
@@ -241,7 +241,7 @@ class SessionClient:
                     self._pass("", encode(Result(request_id, result)))
                 case Fail(_, error):
                     assert request_id is not None, "only a request is refused"
-                    self._pass("", failure_frame(request_id, error))
+                    self._pass("", encode_failure(request_id, error))
                 case _:
                     raise AssertionError("an agent asks its client by `request`")
 

@@ -19,15 +19,15 @@ from msgspec import Raw
 
 from turnwire.agent import workplace
 from turnwire.agent.connected_client import Sent
+from turnwire.agent.own_workplace import Ran
 from turnwire.agent.session import Session
 from turnwire.agent.session_client import SessionClient
 from turnwire.agent.tool_call import ToolCall, described
-from turnwire.agent.turn_run import TurnRun
+from turnwire.agent.turn_run import TurnRun, read_result
 from turnwire.agent.v2_updates import MESSAGE, THOUGHT, Json, as_block, for_v1, for_v2, shown
-from turnwire.agent.workplace import Ran
-from turnwire.core.translate.members import as_object, child
-from turnwire.errors import LocalProtocolError, NotOffered, RequestRefused
-from turnwire.wire.jsonrpc import METHOD_NOT_FOUND, Failure, Result, raw
+from turnwire.core.json_members import as_object, child
+from turnwire.errors import LocalProtocolError, NotOffered
+from turnwire.wire.jsonrpc import Failure, Result, raw
 from turnwire.wire.methods import ELICITATION_CREATE, SESSION_REQUEST_PERMISSION
 
 PLAN = "main"
@@ -256,7 +256,7 @@ class Turn:
 
     async def elicit(self, message: str, schema: Json) -> Json | None:
         """Have the user fill in a form; None if they did not. Raises `NotOffered`."""
-        client = self._asked()
+        client = self._run.client_to_ask()
         if not client.connected.profile.elicitation_form:
             raise NotOffered("the client shows no forms; ask in words instead", what="elicitation.form")
         answer = await self._elicit(client, {"message": message, "mode": "form", "requestedSchema": schema})
@@ -267,7 +267,7 @@ class Turn:
 
     async def elicit_url(self, message: str, url: str) -> bool:
         """Have the user visit a page; whether they agreed to. Raises `NotOffered`."""
-        client = self._asked()
+        client = self._run.client_to_ask()
         if not client.connected.profile.elicitation_url:
             raise NotOffered("the client opens no pages; ask in words instead", what="elicitation.url")
         named = {"elicitationId": self._run.new_id("e"), "url": url}
@@ -276,28 +276,21 @@ class Turn:
 
     async def _elicit(self, client: SessionClient, params: Json) -> Json:
         answer = await self._run.ask(client, ELICITATION_CREATE, {"sessionId": client.session_id, **params})
-        return _result(answer, ELICITATION_CREATE)
+        return read_result(answer, ELICITATION_CREATE)
 
     async def request(self, method: str, params: Json | None = None) -> Json:
         """Ask the client anything. `sessionId` is added. Raises `NotOffered` and `RequestRefused`."""
-        client = self._asked()
-        return _result(await client.request(method, {"sessionId": client.session_id, **(params or {})}), method)
-
-    def _asked(self) -> SessionClient:
-        client = self._run.asked_client
-        if client is None:
-            raise NotOffered("no client has this session open, so there is nobody to ask", what="client")
-        return client
+        return await self._run.request(method, params)
 
     # -- work ----------------------------------------------------------------------------------------------------
 
     async def read_file(self, path: str | Path, line: int | None = None, limit: int | None = None) -> str:
         """A text file, or `limit` lines of it from `line` on. The client's, if it offers that. `RequestRefused`."""
-        return await workplace.read_file(self, path, line, limit)
+        return await workplace.read_file(self._run, path, line, limit)
 
     async def write_file(self, path: str | Path, text: str) -> None:
         """Create or replace a text file. Raises `RequestRefused`."""
-        await workplace.write_file(self, path, text)
+        await workplace.write_file(self._run, path, text)
 
     async def run(
         self,
@@ -309,7 +302,7 @@ class Turn:
         limit: int | None = None,
     ) -> Ran:
         """Run a command to its end; with `call`, its output is shown there. Raises `RequestRefused`."""
-        return await workplace.run(self, command, args, cwd=cwd, env=env, call=call, limit=limit)
+        return await workplace.run(self._run, command, args, cwd=cwd, env=env, call=call, limit=limit)
 
 
 def _is_entry(given: object) -> bool:
@@ -330,11 +323,3 @@ def _read_choice(answer: Result | Failure | None, offered: Sequence[PermissionOp
     outcome = child(as_object(answer.result), "outcome")
     chosen = outcome.get("optionId") if outcome.get("outcome") == "selected" else None
     return next((Choice(each.id, each.kind) for each in offered if each.id == chosen), Choice())
-
-
-def _result(answer: Result | Failure, method: str) -> Json:
-    if isinstance(answer, Result):
-        return as_object(answer.result)
-    if answer.error.code == METHOD_NOT_FOUND:
-        raise NotOffered(f"the client does not know `{method}`", what=method)
-    raise RequestRefused(f"the client refused `{method}`", jsonrpc=answer.error.code, reason="client_refused")

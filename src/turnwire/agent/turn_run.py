@@ -21,16 +21,17 @@ from turnwire.agent.live_session import LiveSession, OpenPermissionRequest
 from turnwire.agent.session_client import SessionClient
 from turnwire.agent.v2_updates import MESSAGE, THOUGHT, Json, call_ended, called, marked_late, shown
 from turnwire.core.encoder import EndedTurn
-from turnwire.errors import AgentFailure, LocalProtocolError
+from turnwire.core.json_members import as_object
+from turnwire.errors import AgentFailure, LocalProtocolError, NotOffered, RequestRefused
 from turnwire.ids import PromptId, RequestId
 from turnwire.runtime import new_ids
-from turnwire.wire.jsonrpc import ErrorObject, Failure, Result
+from turnwire.wire.jsonrpc import METHOD_NOT_FOUND, ErrorObject, Failure, Result
 from turnwire.wire.methods import ELICITATION_CREATE, SESSION_REQUEST_PERMISSION
 from turnwire.wire.schema.common import STOP_REASONS
+from turnwire.wire.schema.update import FINAL_TOOL_STATUS
 
 _STOP_WORDS: Final = ", ".join(sorted(STOP_REASONS))
 _SPEECH = frozenset({MESSAGE, THOUGHT})
-_FINAL = frozenset({"completed", "failed", "cancelled"})
 _WAITED_FOR: Final = {SESSION_REQUEST_PERMISSION: "permission", ELICITATION_CREATE: "elicitation"}
 """What users answer, in a word."""
 
@@ -131,11 +132,6 @@ class TurnRun:
 
     # -- saying --------------------------------------------------------------------------------------------------
 
-    @property
-    def asked_client(self) -> SessionClient | None:
-        """The client that is asked: the one that prompted, else the first one there is."""
-        return self.client if self.client is not None else next(iter(self.live.clients), None)
-
     def publish(self, update: Json, *, must: bool = False) -> Sent:
         """Tell an update in this turn's name; in nobody's, and marked as late, once it is over.
 
@@ -154,7 +150,7 @@ class TurnRun:
 
     def _follow(self, call_id: str, status: Any, *, is_new: bool) -> None:
         """Something was told of a tool call. One that is new is pending if its status is not said."""
-        if status in _FINAL:
+        if status in FINAL_TOOL_STATUS:
             self._told_open.pop(call_id, None)
         elif call_id not in self.open_calls and (is_new or status is not None):
             self._told_open[call_id] = None
@@ -193,6 +189,26 @@ class TurnRun:
                 yield
             finally:
                 self._scopes.discard(scope)
+
+    # -- asking --------------------------------------------------------------------------------------------------
+
+    @property
+    def asked_client(self) -> SessionClient | None:
+        """The client that is asked: the one that prompted, else the first one there is."""
+        return self.client if self.client is not None else next(iter(self.live.clients), None)
+
+    def client_to_ask(self) -> SessionClient:
+        """The same. Raises `NotOffered` if nobody is there."""
+        client = self.asked_client
+        if client is None:
+            raise NotOffered("no client has this session open, so there is nobody to ask", what="client")
+        return client
+
+    async def request(self, method: str, params: Json | None = None) -> Json:
+        """Ask the client anything. `sessionId` is added. Raises `NotOffered` and `RequestRefused`."""
+        client = self.client_to_ask()
+        answer = await client.request(method, {"sessionId": client.session_id, **(params or {})})
+        return read_result(answer, method)
 
     async def ask(self, client: SessionClient, method: str, params: Json) -> Result | Failure:
         """Ask the user something: the turn waits for it, and says for what.
@@ -264,3 +280,12 @@ class TurnRun:
             return UNSET
         total = self.usage.get("inputTokens", 0) + self.usage.get("outputTokens", 0)
         return {"totalTokens": total, "inputTokens": 0, "outputTokens": 0, **self.usage}
+
+
+def read_result(answer: Result | Failure, method: str) -> Json:
+    """What a client answered. Raises `NotOffered` and `RequestRefused`."""
+    if isinstance(answer, Result):
+        return as_object(answer.result)
+    if answer.error.code == METHOD_NOT_FOUND:
+        raise NotOffered(f"the client does not know `{method}`", what=method)
+    raise RequestRefused(f"the client refused `{method}`", jsonrpc=answer.error.code, reason="client_refused")

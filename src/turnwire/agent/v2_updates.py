@@ -14,17 +14,17 @@ from typing import Any, Final, TypeAlias, cast
 import msgspec
 from msgspec import Raw
 
+from turnwire.core.json_members import child
 from turnwire.core.translate.diffs import git_patch
-from turnwire.core.translate.members import child
 from turnwire.wire.jsonrpc import raw
 from turnwire.wire.methods import VENDOR
+from turnwire.wire.schema.update import ABOUT_TOOL_CALLS
 
 Json: TypeAlias = dict[str, Any]
 
 MESSAGE: Final = "agent_message_chunk"
 THOUGHT: Final = "agent_thought_chunk"
 _OWN: Final = f'"{VENDOR}"'.encode()
-_SHOWING: Final = frozenset({"tool_call", "tool_call_update", "tool_call_content_chunk"})
 
 
 def text_block(text: str) -> Json:
@@ -76,7 +76,7 @@ def user_message(message_id: str, blocks: list[Any]) -> Json:
 def called(update: Json) -> str | None:
     """The tool call that an update is about."""
     call_id = update.get("toolCallId")
-    return call_id if update["sessionUpdate"] in _SHOWING and isinstance(call_id, str) else None
+    return call_id if update["sessionUpdate"] in ABOUT_TOOL_CALLS and isinstance(call_id, str) else None
 
 
 def call_ended(call_id: str, status: str) -> Json:
@@ -106,7 +106,7 @@ def for_v2(update: Raw) -> Raw:
 def from_v1(update: Json) -> Json:
     """A v1 update whose diffs and terminals keep their form, whatever is made of them."""
     items = update.get("content")
-    if update.get("sessionUpdate") not in _SHOWING or not isinstance(items, list):
+    if update.get("sessionUpdate") not in ABOUT_TOOL_CALLS or not isinstance(items, list):
         return update
     return {**update, "content": [_carrying(each) for each in cast("list[Any]", items)]}
 
@@ -122,7 +122,7 @@ def _carrying(item: Any) -> Any:
 def _with_items(update: Raw, change: Callable[[Json, Json], Json]) -> Raw:
     fields: Json = msgspec.json.decode(update)
     content = fields.get("content")
-    if fields.get("sessionUpdate") not in _SHOWING or content is None:
+    if fields.get("sessionUpdate") not in ABOUT_TOOL_CALLS or content is None:
         return update
     if isinstance(content, list):
         fields["content"] = [_changed(each, change) for each in cast("list[Any]", content)]

@@ -1,30 +1,31 @@
 """The built-in agent: an `Agent` of the SDK, put together from a model, tools and commands.
 
 What it remembers of a session is in that session's state. Without a model it is the offline one, and does all but
-think.
+think. Each slash command says something, and changes the session if that is its job; none asks the model but
+`/compact`, so they work also when the model does not.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple, TypeAlias
 
 from anyio import to_thread
 
 from turnwire import __version__
 from turnwire.agent import Agent, AgentOptions, FolderStore, MemoryStore, Option, Session, Turn
 from turnwire.agent.agent import serve_stdio
-from turnwire.builtin import slash_commands
-from turnwire.builtin.context import KEPT, compact, is_nearly_full
+from turnwire.builtin.context import KEPT, compact, forget_context, is_nearly_full, usage_words
 from turnwire.builtin.conversation import Conversation, title_of, user_message
 from turnwire.builtin.demo import DemoHost, play
-from turnwire.builtin.loop import StopReason, run_turn
+from turnwire.builtin.loop import StopReason, failure_of, run_turn
 from turnwire.builtin.mcp_servers import McpServers
 from turnwire.builtin.model import Model
-from turnwire.builtin.offline_model import offline_model
-from turnwire.builtin.permits import ASK, MODES
+from turnwire.builtin.offline_model import CAN, CONFIGURE, NO_MODEL, offline_model
+from turnwire.builtin.permits import ASK, MODE_IDS, MODES
+from turnwire.builtin.script_model import ScriptModel
 from turnwire.builtin.system_prompt import read_notes
 from turnwire.builtin.tools import Tool
 from turnwire.builtin.tools.files import Edit, Read, Write
@@ -32,16 +33,112 @@ from turnwire.builtin.tools.folders import List, Search
 from turnwire.builtin.tools.plan import UpdatePlan
 from turnwire.builtin.tools.run import Run
 from turnwire.builtin.tools.workplace import TurnWorkplace
-from turnwire.builtin.work import Bounds, Work
-from turnwire.errors import ModelFailed
+from turnwire.builtin.work import ALLOWED, Bounds, Work
+from turnwire.errors import AgentFailure, ModelFailed
 from turnwire.link.base import FrameLink
 from turnwire.runtime.clock import Clock, SystemClock
+
+Function: TypeAlias = Callable[[Turn, str], Awaitable[None]]
+MODEL = "model"
+"""The option that chooses among several models."""
+
+
+# -- slash commands ------------------------------------------------------------------------------------------
+
+
+class SlashCommand(NamedTuple):
+    """One command."""
+
+    name: str
+    about: str
+    hint: str | None
+    run: Callable[[Work, str, tuple[str, ...]], Awaitable[None]]
+    """Takes the turn's work, the words behind the command, and the names of all models."""
+
+
+async def _help(work: Work, arguments: str, models: tuple[str, ...]) -> None:
+    lines = [f"- `/{each.name}`: {each.about}" for each in COMMANDS]
+    lines.append("- `/demo`: Show what an agent can do")
+    tools = ", ".join(f"`{name}`" for name in work.tools)
+    parts = ["Commands:\n\n" + "\n".join(lines), f"Tools: {tools}", f"Mode: `{work.mode}`"]
+    if isinstance(work.model, ScriptModel):
+        parts += [NO_MODEL, CAN, CONFIGURE]
+    else:
+        parts.append(f"Model: `{work.model.name}`")
+    await work.turn.say("\n\n".join(parts))
+
+
+async def _model(work: Work, arguments: str, models: tuple[str, ...]) -> None:
+    if isinstance(work.model, ScriptModel):
+        await work.turn.say(f"{NO_MODEL}\n\n{CONFIGURE}")
+        return
+    if not arguments:
+        names = "\n".join(f"- `{each}`{' (in use)' if each == work.model.name else ''}" for each in models)
+        more = "\n\n`/model NAME` changes it." if len(models) > 1 else ""
+        await work.turn.say(f"Models:\n\n{names}{more}")
+        return
+    if arguments not in models:
+        raise AgentFailure(f"there is no model {arguments!r}; there are: {', '.join(models)}", jsonrpc=-32602)
+    if len(models) > 1:
+        work.turn.session.choose(MODEL, arguments)
+    await work.turn.say(f"The model is `{arguments}` now.")
+
+
+async def _mode(work: Work, arguments: str, models: tuple[str, ...]) -> None:
+    if not arguments:
+        lines = [f"- `{each.id}`: {each.description}" for each in MODES]
+        await work.turn.say(f"The mode is `{work.mode}`. There are:\n\n" + "\n".join(lines))
+        return
+    if arguments not in MODE_IDS:
+        raise AgentFailure(f"there is no mode {arguments!r}; there are: {', '.join(MODE_IDS)}", jsonrpc=-32602)
+    work.turn.session.mode = arguments
+    await work.turn.say(f"The mode is `{arguments}` now.")
+
+
+async def _clear(work: Work, arguments: str, models: tuple[str, ...]) -> None:
+    count = work.conversation.place()
+    work.conversation.replace(())
+    work.turn.session.state.pop(ALLOWED, None)
+    forget_context(work.turn.session.state)
+    await work.turn.say(
+        f"I have forgotten the conversation ({count} messages) and what you allowed for good. "
+        "What you see above is still in the session's log."
+    )
+
+
+async def _compact(work: Work, arguments: str, models: tuple[str, ...]) -> None:
+    before = work.conversation.place()
+    try:
+        is_done = await compact(work)
+    except ModelFailed as failed:
+        raise failure_of(work.model.name, failed) from None
+    now = f"The conversation had {before} messages; now it has {work.conversation.place()}."
+    await work.turn.say(now if is_done else KEPT)
+
+
+async def _usage(work: Work, arguments: str, models: tuple[str, ...]) -> None:
+    await work.turn.say(usage_words(work.turn.session.state, work.model.context_size))
+
+
+COMMANDS = (
+    SlashCommand("help", "Say what this agent can do", None, _help),
+    SlashCommand("model", "Show the models, or choose one", "a model's name, or nothing", _model),
+    SlashCommand("mode", "Show the modes, or choose one", "ask, accept_edits, plan, or nothing", _mode),
+    SlashCommand("clear", "Forget the conversation", None, _clear),
+    SlashCommand("compact", "Make the conversation shorter", None, _compact),
+    SlashCommand("usage", "Show the tokens that were used", None, _usage),
+)
+"""All but `/demo`, which is the agent's."""
+
 
 NAME = "turnwire-agent"
 LOST = "lost_servers"
 """In a session's state: the MCP servers that its user was told of."""
 BEGUN = "begun"
 """In a session's state once it was opened for the first time."""
+
+
+# -- the agent -----------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,7 +188,7 @@ class BuiltIn:
         agent.command("demo", "Show what an agent can do", hint="a demonstration, or nothing for the list")(
             self._demo
         )
-        for each in slash_commands.COMMANDS:
+        for each in COMMANDS:
             agent.command(each.name, each.about, hint=each.hint)(self._command(each))
 
     def run(self) -> None:
@@ -112,9 +209,7 @@ class BuiltIn:
         session.modes = MODES
         if len(self._models) > 1:
             names = tuple(self._models)
-            session.options = [
-                Option(slash_commands.MODEL, "Model", names[0], names, category=slash_commands.MODEL)
-            ]
+            session.options = [Option(MODEL, "Model", names[0], names, category=MODEL)]
         if not session.state.get(BEGUN):
             session.state[BEGUN] = True
             session.mode = self._settings.mode
@@ -162,7 +257,7 @@ class BuiltIn:
     async def _demo(self, turn: Turn, arguments: str) -> StopReason | None:
         return await play(self._demo_host, await self._work(turn), arguments)
 
-    def _command(self, row: slash_commands.Row) -> slash_commands.Function:
+    def _command(self, row: SlashCommand) -> Function:
         async def run(turn: Turn, arguments: str) -> None:
             await row.run(await self._work(turn), arguments.strip(), tuple(self._models))
 
@@ -204,7 +299,7 @@ class BuiltIn:
     def _model(self, session: Session) -> Model:
         if len(self._models) == 1:
             return next(iter(self._models.values()))
-        return self._models[str(session.option(slash_commands.MODEL))]
+        return self._models[str(session.option(MODEL))]
 
 
 async def _compact_by_itself(work: Work) -> None:

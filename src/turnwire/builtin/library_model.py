@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING
 import anyio
 from anyio import to_thread
 
-from turnwire.builtin.model import Message, OnRetry, Piece, ToolSpec
-from turnwire.builtin.model_choice import PROVIDERS, ModelChoice, read_choice
+from turnwire.builtin.model import PROVIDERS, Message, ModelChoice, OnRetry, Piece, ToolSpec, read_choice
 from turnwire.errors import ConfigError
 from turnwire.link.backoff import Backoff, Chance
 from turnwire.runtime.clock import Clock, SystemClock

@@ -66,7 +66,9 @@ from turnwire.builtin.model import (
     FinishReason,
     ImagePart,
     Message,
+    ModelChoice,
     Piece,
+    ProviderName,
     ResourcePart,
     Text,
     Thought,
@@ -79,7 +81,6 @@ from turnwire.builtin.model import (
     UserPart,
 )
 from turnwire.builtin.model import TextPart as SaidText
-from turnwire.builtin.model_choice import ModelChoice, ProviderName
 from turnwire.errors import ModelFailed
 
 CONNECT_S = 10.0

@@ -20,17 +20,18 @@ from turnwire.builtin.context import count, shortened
 from turnwire.builtin.conversation import Conversation, says, user_text
 from turnwire.builtin.model import (
     NAME_LENGTH,
+    PROVIDERS,
     AssistantMessage,
     Finished,
     Message,
     Piece,
+    ProviderName,
     Text,
     Thought,
     ToolUse,
     UserMessage,
     in_letters,
 )
-from turnwire.builtin.model_choice import PROVIDERS, ProviderName
 from turnwire.builtin.tool_calls import run_tools
 from turnwire.builtin.work import Work
 from turnwire.errors import AgentFailure, ModelFailed

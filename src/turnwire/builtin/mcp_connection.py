@@ -310,7 +310,7 @@ async def guarded_stdio(
         to_session, from_server = anyio.create_memory_object_stream[Incoming](0)
         to_server, from_session = anyio.create_memory_object_stream[SessionMessage](0)
         async with anyio.create_task_group() as tasks, from_server, to_server:
-            tasks.start_soon(_hear, process.link, to_session)
+            tasks.start_soon(_hear, process, to_session)
             tasks.start_soon(_tell, process.link, from_session)
             tasks.start_soon(_report, process, ended)
             try:
@@ -322,12 +322,12 @@ async def guarded_stdio(
             await process.aclose()
 
 
-async def _hear(link: FrameLink, session: MemoryObjectSendStream[Incoming]) -> None:
+async def _hear(process: AgentProcess, session: MemoryObjectSendStream[Incoming]) -> None:
     """What the server says, until it is gone. Then the session sees its stream end."""
     async with session:
         try:
             while True:
-                for frame in await link.receive():
+                for frame in await process.link.receive():
                     try:
                         message = jsonrpc_message_adapter.validate_json(frame, by_name=False)
                     except ValueError:
@@ -335,7 +335,11 @@ async def _hear(link: FrameLink, session: MemoryObjectSendStream[Incoming]) -> N
                         logger.debug("an MCP server printed a line that is no message: %d bytes", len(frame))
                         continue
                     await session.send(SessionMessage(message))
-        except (LinkError, anyio.BrokenResourceError, anyio.ClosedResourceError):
+        except LinkError:
+            # A process closes its output before it is gone. How it went says more than that it did, so it is first.
+            with anyio.move_on_after(LIMITS.stop_eof_s):
+                await process.exited()
+        except (anyio.BrokenResourceError, anyio.ClosedResourceError):
             return
 
 

@@ -23,7 +23,7 @@ from turnwire.builtin.permits import ToolPermit, always_words, is_run_by_others,
 from turnwire.builtin.tools.plan import UpdatePlan
 from turnwire.builtin.tools.tool import Tool
 from turnwire.builtin.work import Work
-from turnwire.errors import LimitExceeded, NotOffered, ProtocolError, RequestRefused
+from turnwire.errors import LimitExceeded, LinkBroken, NotOffered, ProtocolError, RequestRefused
 
 RESULT_CHARACTERS = 100_000
 """More of one result is not given to a model; tools have bounds of their own below this."""
@@ -32,8 +32,8 @@ SHOWN_CHARACTERS = 20_000
 DENIED = "The user did not allow this call. Do not try it again; ask what to do, or go on without it."
 REFUSED = "In the mode `plan` nothing is changed and nothing is run. Put it into the plan instead."
 BROKEN = "The tool failed in a way that nobody expected. Go on without it, or try another way."
-_TOLD = (RequestRefused, NotOffered, LimitExceeded, ProtocolError)
-"""What a tool may raise that is for the model to hear."""
+_TOLD = (RequestRefused, NotOffered, LimitExceeded, ProtocolError, LinkBroken)
+"""What a tool may raise that is for the model to hear: also that the client left while it was asked."""
 
 logger = logging.getLogger(__name__)
 

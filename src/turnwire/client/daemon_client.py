@@ -182,6 +182,7 @@ class DaemonClient:
         self, url: str, token: str | None = None, *, limits: Limits | None = None, clock: Clock | None = None
     ) -> None:
         """The token is `TURNWIRE_TOKEN` of the environment if none is given. Raises `ConfigError`."""
+        # Only here: whoever imports turnwire and reaches no daemon loads no HTTP client.
         from turnwire.client.http import Http, segment
         from turnwire.client.stream import EventStream
 
@@ -241,6 +242,7 @@ class DaemonClient:
         body = {name: value for name, value in members.items() if value is not None}
         answer = await self._submit(session_id, body, key, client_id)
         if answer.status != 202:
+            # An old daemon has waited for the end itself.
             old = answer.read(_Blocking)
             return PromptResult(stop_reason=old.stop_reason, prompt_id=old.prompt_id, usage=old.usage)
         return await self._end_of(session_id, answer.read(_Accepted))
@@ -265,6 +267,7 @@ class DaemonClient:
         """Ask for a turn to be stopped; without an id, for whichever runs. Its end tells of it."""
         body = {} if prompt_id is None else {"promptId": prompt_id}
         path = f"{self._path(session_id)}/cancel"
+        # Without an id a second try could stop the turn behind the one that was meant.
         await self._http.ask("POST", path, body, repeatable=prompt_id is not None)
 
     async def answer_permission(
@@ -366,6 +369,7 @@ class DaemonClient:
             try:
                 turn = await self.turn(session_id, prompt_id)
             except DaemonUnreachable:
+                # It may be starting again, and the turn is in its log.
                 if http.clock.monotonic() - heard_at > http.limits.reconnect_s:
                     raise
             else:

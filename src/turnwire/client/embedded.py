@@ -65,6 +65,7 @@ class Newest:
 
     def publish(self, head: int, events: Sequence[AnyEvent]) -> None:
         """Events that are in the log now, the last at `head`."""
+        # A page is found here by counting back from the head, so there must be no gap.
         if self._head + len(events) != head or not self.followers:
             self._events.clear()
         self._head = head
@@ -81,6 +82,7 @@ class Newest:
             return decode_all(page.frames)
         read = self._events[start:end]
         if self.followers == 1:
+            # Of several nobody knows here who is behind.
             del self._events[:end]
         return read
 
@@ -225,6 +227,7 @@ class EmbeddedDaemon:
             session = await self._session(created, 0)
             failure = await opening_failure(node, session.session_id)
             if failure is not None:
+                # As at a daemon: what no agent has taken does not stay.
                 await node.delete(session.session_id)
                 raise failure
             return session
@@ -262,6 +265,7 @@ async def open_embedded(
     daemon: EmbeddedDaemon | None = None
 
     def watch(session_id: SessionId, events: Sequence[AnyEvent]) -> None:
+        # A node that opens a kept log records what was left open before there is a client to tell.
         if daemon is not None:
             daemon.published(session_id, events)
 
@@ -273,6 +277,7 @@ async def open_embedded(
             finally:
                 daemon.close()
     finally:
+        # Also if the program was cancelled: its agent must not outlive it.
         with anyio.CancelScope(shield=True):
             aclose = getattr(source, "aclose", None)
             if aclose is not None:

@@ -13,7 +13,7 @@ from typing import Any, cast
 import msgspec
 from msgspec import Raw, Struct
 
-from turnwire.core.translate.members import entries, members, text_of
+from turnwire.core.json_members import entries, members, text_of
 from turnwire.wire.jsonrpc import UNREADABLE
 
 YES, NO = ("y", "yes", "true", "1", "on"), ("n", "no", "false", "0", "off")

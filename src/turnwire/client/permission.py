@@ -17,8 +17,8 @@ from turnwire.client.arguments import to_json
 from turnwire.client.form import Form, read_form
 from turnwire.client.tool_call import FileDiff, ToolCall, ToolCalls, asked_call
 from turnwire.core.events import PermissionRequested
+from turnwire.core.json_members import members, text_of
 from turnwire.core.permissions import ACTIONS
-from turnwire.core.translate.members import members, text_of
 from turnwire.core.view import Terminal
 from turnwire.core.view import ToolCall as FoldedCall
 from turnwire.errors import InvalidOption, LocalProtocolError

@@ -15,8 +15,8 @@ import msgspec
 from msgspec import UNSET, Raw, Struct
 
 from turnwire.core import events as ev
+from turnwire.core.json_members import entries, members, raw, text_of, without_nulls
 from turnwire.core.translate.diffs import git_patch
-from turnwire.core.translate.members import entries, members, raw, text_of, without_nulls
 from turnwire.core.translate.tools import sanitized
 from turnwire.core.view import Terminal, tools
 from turnwire.core.view import ToolCall as FoldedCall

@@ -91,6 +91,7 @@ class Turn:
     async def steered(self) -> Steered:
         """What became of a prompt with `when_busy="steer"`, once the agent has said. Raises what refused it."""
         accepted = await self._acceptance.wait()
+        # A handler that waits here waits for events that come only once it is no longer waited for.
         release_current_call()
         async with aclosing(self._attachment.port.follow(accepted.after_offset)) as pages:
             while True:

@@ -9,19 +9,18 @@ when the agent is gone.
 from __future__ import annotations
 
 from turnwire.core import events as ev
-from turnwire.core.child_sessions import ANNOUNCES, NAMING, child_id, ids_in, read_announcement
+from turnwire.core.child_names import ANNOUNCES, NAMING, child_id, ids_in, read_announcement
 from turnwire.core.draft import Draft
 from turnwire.core.effects import CancelChildWork
-from turnwire.core.evolve import TOOL_KINDS
 from turnwire.core.inputs import AgentUpdate, CancelChild
 from turnwire.core.permissions import resolve_of_child
 from turnwire.core.state import ChildState, SessionState
 from turnwire.core.turn import step
 from turnwire.errors import ChildNotFound, ChildRestricted
 from turnwire.ids import PromptId
-from turnwire.wire.schema.update import STATES
+from turnwire.wire.schema.update import STATES, TOOL_CALLS
 
-_REMEMBERED = STATES | TOOL_KINDS
+_REMEMBERED = STATES | TOOL_CALLS
 """What a child says that the state remembers."""
 
 

@@ -8,27 +8,37 @@ guesses: a line it cannot read is a corrupt log, a type it does not know was wri
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import islice
 from typing import Any, Final, TypeAlias
 
 import msgspec
 
 from turnwire.core.events import AnyEvent, Event, SessionUpdated
 from turnwire.core.inputs import Asked
+from turnwire.core.receipts import Chain, Mark
 from turnwire.core.state import STATE_VERSION, SessionState, Setup
 from turnwire.errors import LocalProtocolError, LogCorrupt, LogTooNew
 from turnwire.ids import PromptId
 from turnwire.wire.jsonrpc import UNREADABLE
+from turnwire.wire.peek import is_utf8
 
 Upcaster: TypeAlias = Callable[[dict[str, Any]], dict[str, Any]]
+
+EVENTS_VERSION: Final = 1
+"""Grows with each kind and shape that the last release cannot read: its nodes leave such sessions to newer ones."""
 
 UPCASTERS: Mapping[str, Upcaster] = {}
 """Old `type` → a function that gives the same fact in the next shape, its `type` included."""
 
 _encoder = msgspec.json.Encoder()
 _events: msgspec.json.Decoder[AnyEvent] = msgspec.json.Decoder(AnyEvent)
+_values = msgspec.json.Decoder(msgspec.Raw)
 _NOTHING = msgspec.Raw(b"null")
 _states = msgspec.json.Decoder(SessionState)
+_LINE_ENDS: Final = bytes.maketrans(b"\r\n", b"  ")
+_LF: Final = 10
+_CR: Final = 13
 
 
 def stored_prefix(kind: type[Event], *, any_version: bool = False) -> bytes:
@@ -53,6 +63,14 @@ def around_update(kind: str, prompt_id: PromptId, at: int | msgspec.Raw) -> tupl
     """
     head = b'%b"kind":%b,"update":' % (STORED_UPDATE, _encoder.encode(kind))
     return head, b',"promptId":%b,"at":%b}' % (_encoder.encode(prompt_id), _encoder.encode(at))
+
+
+def end_of_run(bodies: Sequence[bytes], start: int, head: bytes, tail: bytes) -> int:
+    """Where those end that are stored alike from `start` on: what is around the payload of each is this."""
+    for end, body in enumerate(islice(bodies, start, None), start):
+        if not (body.endswith(tail) and body.startswith(head)):
+            return end
+    return len(bodies)
 
 
 def encode(event: AnyEvent) -> bytes:
@@ -80,6 +98,11 @@ def check_asked(asked: Asked) -> None:
         ) from None
 
 
+def one_line(body: bytes) -> bytes:
+    """The same JSON without line ends. Outside of strings they say nothing, and no string of JSON has one."""
+    return body.translate(_LINE_ENDS) if _LF in body or _CR in body else body
+
+
 def decode(body: bytes, upcasters: Mapping[str, Upcaster] = UPCASTERS) -> AnyEvent:
     """The event of a stored form. Raises `LogCorrupt`, `LogTooNew`."""
     try:
@@ -94,6 +117,35 @@ def decode_all(bodies: list[bytes]) -> list[AnyEvent]:
         return list(map(_events.decode, bodies))
     except UNREADABLE:
         return [decode(body) for body in bodies]
+
+
+def check_readable(bodies: list[bytes]) -> None:
+    """Refuse events that are no JSON: for those who pass payloads on without decoding what was read from a disk.
+
+    Raises `LogCorrupt`.
+    """
+    # In one call, because nearly always all of them are.
+    if _are_json(bodies):
+        return
+    for body in bodies:
+        if not (is_utf8(body) and _is_json(body)):
+            raise LogCorrupt("an event in the log is not readable; restore the log from a backup")
+
+
+def _are_json(bodies: list[bytes]) -> bool:
+    text = b"\n".join(bodies)
+    try:
+        return is_utf8(text) and len(_values.decode_lines(text)) == len(bodies)
+    except UNREADABLE:
+        return False
+
+
+def _is_json(body: bytes) -> bool:
+    try:
+        _values.decode(body)
+    except UNREADABLE:
+        return False
+    return True
 
 
 def _decode_old(body: bytes, upcasters: Mapping[str, Upcaster], error: Exception) -> AnyEvent:
@@ -127,9 +179,15 @@ def _kind(fields: dict[str, Any]) -> str:
     return kind
 
 
-def encode_state(state: SessionState) -> bytes:
-    """A state as a snapshot keeps it."""
-    return _encoder.encode(state)
+def encode_state(state: SessionState, chain: Chain | None = None) -> bytes:
+    """A state as a snapshot keeps it, with the chain of its receipts.
+
+    An older turnwire reads over the chain, so its being there makes no other version of a state.
+    """
+    body = _encoder.encode(state)
+    if chain is None:
+        return body
+    return b'%b%b"chain":%b}' % (body[:-1], b"," if len(body) > 2 else b"", _encoder.encode(chain.mark))
 
 
 def decode_state(body: bytes, version: int) -> SessionState | None:
@@ -144,6 +202,20 @@ def decode_state(body: bytes, version: int) -> SessionState | None:
         return state
     except UNREADABLE:
         return None
+
+
+def decode_chain(body: bytes) -> Mark | None:
+    """The chain in a snapshot of a state; none in one that an older turnwire kept."""
+    try:
+        return msgspec.json.decode(body, type=_WithChain).chain
+    except UNREADABLE:
+        return None
+
+
+class _WithChain(msgspec.Struct):
+    """What a snapshot has beside the state."""
+
+    chain: Mark | None = None
 
 
 class _First(msgspec.Struct):

@@ -1,4 +1,4 @@
-"""Decide: a state and one input give a plan, or a refusal that changed nothing.
+"""Decide: a state and one input give a decision, or a refusal that changed nothing.
 
 Takes a `SessionState` and an input; gives events to store, effects to perform and the answer for whoever
 asked. Never stores, sends or waits. The table below is the whole dispatch; each rule lives in the module that
@@ -19,7 +19,7 @@ from turnwire.errors import SessionClosed, SessionNotFound, TurnwireError
 from turnwire.limits import Limits
 
 
-class Plan(NamedTuple):
+class Decision(NamedTuple):
     """What follows from an input."""
 
     events: tuple[ev.AnyEvent, ...]
@@ -29,11 +29,11 @@ class Plan(NamedTuple):
     """The state once the events are stored."""
 
 
-def decide(state: SessionState, input: inputs.AnyInput, *, offset: int, limits: Limits) -> Plan:
+def decide(state: SessionState, input: inputs.AnyInput, *, offset: int, limits: Limits) -> Decision:
     """What follows from `input`. Raises a `TurnwireError` for the asker; then nothing has changed."""
     draft = Draft(state, offset, limits)
     answer = take(draft, input)
-    return Plan(tuple(draft.events), tuple(draft.effects), answer, draft.state)
+    return Decision(tuple(draft.events), tuple(draft.effects), answer, draft.state)
 
 
 def take(draft: Draft, input: inputs.AnyInput) -> object:
@@ -42,6 +42,7 @@ def take(draft: Draft, input: inputs.AnyInput) -> object:
     try:
         if draft.state.phase is not Phase.OPEN:
             _check_phase(draft.state, input)
+        # Before the rule, which finds the turn ended; and in here, so that a refusal takes the end back as well.
         if draft.state.turn is not None and draft.state.turn.marked and isinstance(input, _BEHIND_A_MARK):
             speech.conclude(draft, input.at)
         return _DECISIONS[type(input)](draft, input)
@@ -152,6 +153,7 @@ def _mode_set(draft: Draft, input: inputs.ModeSet) -> None:
             config_id=input.config_id,
         )
     )
+    # Behind the event, here and below: it takes the choice off those that were lost, and what starts now has it.
     queue.release_if_chosen(draft, input)
 
 
@@ -194,8 +196,10 @@ def _detach(draft: Draft, input: inputs.Detach) -> None:
 
 
 def _prompt(draft: Draft, input: inputs.Prompt) -> queue.Accepted:
+    # Looked at first: what `admit` starts itself is not to be interrupted.
     running = draft.state.turn
     accepted = queue.admit(draft, input)
+    # Then: a prompt that is refused interrupts nothing, and one that is taken waits already when the turn ends.
     if input.when_busy is inputs.WhenBusy.INTERRUPT and running is not None and not accepted.repeated:
         ending.ask_cancel(draft, input, running)
     if draft.state.archived and not accepted.repeated:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from turnwire.core.effects import AnyEffect
 from turnwire.core.events import AnyEvent
 from turnwire.core.evolve import evolve
+from turnwire.core.receipts import Run
 from turnwire.core.state import SessionState
 from turnwire.limits import Limits
 
@@ -17,7 +18,7 @@ from turnwire.limits import Limits
 class Draft:
     """Events and effects of one or more inputs, not stored yet."""
 
-    __slots__ = ("effects", "events", "limits", "offset", "state")
+    __slots__ = ("effects", "events", "limits", "offset", "runs", "state")
 
     def __init__(self, state: SessionState, offset: int, limits: Limits) -> None:
         self.state = state
@@ -25,6 +26,8 @@ class Draft:
         """The log's head before this draft."""
         self.limits = limits
         self.events: list[AnyEvent] = []
+        self.runs: list[Run] = []
+        """Those of its events that are alike but for their payloads."""
         self.effects: list[AnyEffect] = []
 
     @property
@@ -45,4 +48,6 @@ class Draft:
         """Be again as the draft was with that state and so many events and effects."""
         self.state = state
         del self.events[events:]
+        while self.runs and self.runs[-1].begin >= events:
+            self.runs.pop()
         del self.effects[effects:]

@@ -18,7 +18,6 @@ from turnwire.core import events as ev
 from turnwire.core.background import TOOL_CALL, AllWork
 from turnwire.core.draft import Draft
 from turnwire.core.effects import ArmDeadline, CancelAgent, CloseAgentSession
-from turnwire.core.evolve import FINAL_TOOL_STATUS
 from turnwire.core.inputs import (
     AgentGone,
     AgentRefused,
@@ -33,13 +32,14 @@ from turnwire.core.inputs import (
 )
 from turnwire.core.insertion import place
 from turnwire.core.permissions import resolve_all
-from turnwire.core.queue import CHOICES_LOST, STOPPING, arm_time_limit, remove, start_next
+from turnwire.core.queue import CHOICES_LOST, PASSING, arm_time_limit, remove, start_next
 from turnwire.core.state import Phase, Turn, find_turn
 from turnwire.core.turn import TurnState
 from turnwire.errors import PromptNotFound
 from turnwire.ids import ChildId, PromptId
 from turnwire.wire.jsonrpc import REQUEST_CANCELLED, raw
 from turnwire.wire.methods import VENDOR
+from turnwire.wire.schema.update import FINAL_TOOL_STATUS
 
 CANCELLED = "cancelled"
 CLOSED = "closed"
@@ -57,6 +57,9 @@ LADDER: dict[ev.CancelRung, ev.CancelRung] = {
 
 RESTARTED = "daemon_restarted"
 """How the agent of a daemon that is gone was lost, and why a queue is held that its successor found."""
+NODE_LOST = "node_lost"
+"""The same, if the successor is another node."""
+_OWNER_GONE = {RESTARTED: "the daemon was restarted", NODE_LOST: "the node that had the session was lost"}
 
 NEVER_THERE = frozenset({"agent_launch_failed", "agent_unavailable", "auth_required"})
 """Ways to lose an agent that never served the session: told also when no turn waits for it."""
@@ -408,7 +411,7 @@ def lose_agent(draft: Draft, input: AgentGone) -> None:
 def _was_opening(draft: Draft, input: AgentGone) -> bool:
     """No agent has had the session yet, and one was to open it: whoever waits for that must hear of it."""
     state = draft.state
-    return state.phase is Phase.OPEN and state.known_as is None and input.code != RESTARTED
+    return state.phase is Phase.OPEN and state.known_as is None and input.code not in _OWNER_GONE
 
 
 def close(draft: Draft, input: Close) -> None:
@@ -430,16 +433,19 @@ def close(draft: Draft, input: Close) -> None:
 def recover(draft: Draft, input: Recover) -> None:
     """A new owner has the session: record what the death of the old one means; nothing if nothing is owed.
 
-    Its agent is gone, the open turn ends with `daemon_restarted`, and the queue goes on, also one that was held for
-    the stop; or it is held, if that is wanted. Clients keep their ids: they come back with them. How the old owner
-    died makes no difference, so a crash at any instant, also during an earlier recovery, ends in the same facts.
+    Its agent is gone, the open turn ends with `daemon_restarted` or `node_lost`, and the queue goes on, also one
+    that was held for the stop or for want of a place; or it is held, if that is wanted. Clients keep their ids:
+    they come back with them. How the old owner died makes no difference, so a crash at any instant, also during an
+    earlier recovery, ends in the same facts.
     """
-    if input.holds and draft.state.queue and draft.state.held in {None, STOPPING}:
-        draft.record(ev.QueueHeld(at=input.at, reason=RESTARTED))
-    elif draft.state.held == STOPPING:
+    held = draft.state.held
+    if input.holds is not None and draft.state.queue and (held is None or held in PASSING):
+        if held != input.holds:
+            draft.record(ev.QueueHeld(at=input.at, reason=input.holds))
+    elif held in PASSING:
         draft.record(ev.QueueReleased(at=input.at))
     during = "" if draft.state.turn is None else " while the turn ran"
-    lose_agent(draft, AgentGone(at=input.at, code=RESTARTED, message=f"the daemon was restarted{during}"))
+    lose_agent(draft, AgentGone(at=input.at, code=input.code, message=f"{_OWNER_GONE[input.code]}{during}"))
     for each in (draft.state.turn, *draft.state.queue):
         if each is not None:
             arm_time_limit(draft, input.at, each)

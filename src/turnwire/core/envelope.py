@@ -25,7 +25,7 @@ from msgspec import UNSET, Meta, Raw, Struct, UnsetType, field
 from msgspec.structs import fields
 
 from turnwire.core import events as ev
-from turnwire.core.codec import STORED_UPDATE, decode, encode
+from turnwire.core.codec import STORED_UPDATE, decode, encode, one_line
 from turnwire.core.parties import Prompter
 from turnwire.core.view.transcript import join_text
 from turnwire.errors import RemoteProtocolError
@@ -47,7 +47,6 @@ OPTION_IDS: Final = "optionIds"
 _ID: Final = b'{"id":'
 _SSE_HEAD: Final = b"id: "
 _SSE_DATA: Final = b'\nevent: session_update\ndata: {"id":'
-_LINE_ENDS: Final = bytes.maketrans(b"\r\n", b"  ")
 _LF: Final = 10
 _CR: Final = 13
 
@@ -179,11 +178,6 @@ _read_blocks = msgspec.json.Decoder(list[Raw]).decode
 _write = msgspec.json.Encoder().encode
 
 
-def one_line(body: bytes) -> bytes:
-    """The same JSON without line ends."""
-    return body.translate(_LINE_ENDS) if _LF in body or _CR in body else body
-
-
 def read_stored_update(body: bytes) -> StoredUpdate:
     """The stored form of an update, without line ends. Raises `LogCorrupt`, `LogTooNew`."""
     if _LF in body or _CR in body:
@@ -273,7 +267,8 @@ class Envelopes:
         if client_id is not None:
             envelope["originatorClientId"] = client_id
         envelope["_meta"] = meta
-        return one_line(_write(envelope))
+        written = _write(envelope)
+        return one_line(written) if _LF in written or _CR in written else written
 
     def frame(self, offset: int, event: ev.AnyEvent, prompter: Prompter | None, form: Form) -> bytes:
         """The same in a frame."""

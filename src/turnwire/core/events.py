@@ -470,7 +470,28 @@ class ChildCancelAsked(Event, frozen=True, tag="child_cancelled"):
     client_id: ClientId | None = None
 
 
-class TurnCompleted(TurnEvent, frozen=True, tag="turn_complete"):
+class Receipt(Struct, frozen=True, omit_defaults=True, gc=False):
+    """What the end of a turn proves of the events up to it (`core.receipts`)."""
+
+    hash: str
+    """SHA-256, in hexadecimal."""
+    events: int
+    first: int
+    """The offset of the first of them, which follows the end before."""
+    last: int
+    """The offset of the end itself."""
+    previous: str | None = None
+    """The hash of the receipt before; none if there is none."""
+
+
+class TerminalEvent(TurnEvent, frozen=True, kw_only=True):
+    """The end of a turn. Its receipt is last in the stored form: that is made before there is one."""
+
+    receipt: Receipt | None = None
+    """None before it is about to be stored, and in what was stored before there were receipts."""
+
+
+class TurnCompleted(TerminalEvent, frozen=True, tag="turn_complete"):
     stop_reason: str
     ending: Ending
     assumed: bool | None = None
@@ -487,7 +508,7 @@ class TurnCompleted(TurnEvent, frozen=True, tag="turn_complete"):
     """In what ended it: the agent's answer, or its state."""
 
 
-class TurnFailed(TurnEvent, frozen=True, tag="turn_error"):
+class TurnFailed(TerminalEvent, frozen=True, tag="turn_error"):
     code: str
     message: str
     prompt_request_id: RequestId | None = None

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from turnwire.core import background
 from turnwire.core import events as ev
-from turnwire.core.child_sessions import ANNOUNCES, number_of, read_announcement, read_state
+from turnwire.core.child_names import ANNOUNCES, number_of, read_announcement, read_state
 from turnwire.core.choices import CHANGING, MODE, MODEL, Choices, changed_by
 from turnwire.core.content import content_types
 from turnwire.core.state import (
@@ -47,13 +47,7 @@ from turnwire.limits import (
     REMEMBERED_TOOLS,
 )
 from turnwire.wire.peek import peek_update
-from turnwire.wire.schema.update import STATES
-
-TOOL_KINDS = frozenset({"tool_call", "tool_call_update"})
-MARKERS = frozenset({"turn_complete", "_turn_complete"})
-"""How an agent marks the end of a turn; the second is the spelling of an extension."""
-_ABOUT_TOOLS = TOOL_KINDS | {"tool_call_content_chunk"}
-FINAL_TOOL_STATUS = frozenset({"completed", "failed", "cancelled"})
+from turnwire.wire.schema.update import ABOUT_TOOL_CALLS, FINAL_TOOL_STATUS, MARKERS, STATES, TOOL_CALLS
 
 
 def evolve(state: SessionState, event: ev.AnyEvent) -> SessionState:
@@ -215,11 +209,11 @@ def _session_updated(state: SessionState, event: ev.SessionUpdated) -> SessionSt
 
 def _remember(state: SessionState, turn: Turn | None, event: ev.SessionUpdated) -> SessionState:
     kind = event.kind
-    if state.work and kind in _ABOUT_TOOLS:
+    if state.work and kind in ABOUT_TOOL_CALLS:
         state = _hear_of_work(state, event)
     if kind in CHANGING:
         return _remember_change(state, event)
-    if kind in TOOL_KINDS:
+    if kind in TOOL_CALLS:
         return _remember_tool(state, event)
     if kind in STATES:
         return _remember_agent_state(state, event)
@@ -311,7 +305,7 @@ def _with_room(children: dict[str, Child]) -> dict[str, Child]:
 def _remember_child_state(state: SessionState, event: ev.SessionUpdated) -> SessionState:
     """Of what a child says, decisions depend on what it does. Nothing that it says is of the session's own turn."""
     is_state = event.kind in STATES and state.agent is not None
-    if not is_state and event.kind not in TOOL_KINDS:
+    if not is_state and event.kind not in TOOL_CALLS:
         return state
     agent_id = next((name for name, each in state.children.items() if each.child_id == event.child), None)
     if agent_id is None:

@@ -206,6 +206,9 @@ class AgentPieces(Input, frozen=True):
 
     kind: str
     updates: Sequence[Raw]
+    """Objects without line ends."""
+    lines: bytes = b""
+    """The updates again, with a line end behind each, if somebody has joined them already."""
 
 
 class AgentHasPrompt(Input, frozen=True):
@@ -280,7 +283,8 @@ class AgentGone(Input, frozen=True):
     """The agent's process or connection ended, could not start, or does not take what we write."""
 
     code: str
-    """`agent_exited`, `agent_launch_failed`, `agent_unresponsive`, `auth_required`, `daemon_restarted`."""
+    """`agent_exited`, `agent_launch_failed`, `agent_unresponsive`, `auth_required`, `daemon_restarted`,
+    `node_lost`."""
     message: str
     exit_code: int | None = None
     signal: str | None = None
@@ -321,8 +325,10 @@ class ChoicesTold(Input, frozen=True):
 class Recover(Input, frozen=True):
     """The session was opened by a new owner; whatever the old one left open is now owed."""
 
-    holds: bool = False
-    """What waits in the queue goes on waiting until somebody releases it."""
+    code: str = "daemon_restarted"
+    """How the old one was lost: by a restart, or with its node (`node_lost`)."""
+    holds: str | None = None
+    """Why what waits in the queue goes on waiting; none if it goes on."""
 
 
 AnyInput: TypeAlias = (

@@ -41,6 +41,10 @@ CHOICES_LOST = "choices_lost"
 """Why a queue is held whose agent did not take what users had chosen."""
 STOPPING = "daemon_stopping"
 """Why a daemon that is about to stop holds a queue."""
+PLACE_GONE = "place_gone"
+"""Why a queue is held whose session no node can host that is there."""
+PASSING = frozenset({STOPPING, PLACE_GONE})
+"""Holds that are over once the session has an owner that hosts it."""
 
 
 class Accepted(NamedTuple):

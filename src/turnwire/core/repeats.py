@@ -1,8 +1,13 @@
-"""What an agent says after `session/resume` that the log has already: history that nobody asked it to tell.
+"""What an agent tells of a session that the log has already, and how that agrees with the log.
 
-Some agents replay on resume, before their answer or right behind it. We may have prompted by then, so what they
-repeat comes in the middle of a turn. It is found by its order and its text, and nothing is taken for a repetition
-that could be new:
+The two are never merged: the log is what happened, a replay is what the agent remembers of it. On `session/load` an
+agent tells the whole history, which is compared with the log afterwards (`compare`): user messages, agent messages
+and tool calls, in order, by their text and title. Not compared are ids, which agents make anew; thoughts, which
+many do not keep; how a text was cut into messages and chunks.
+
+Some agents replay on `session/resume` too, where nobody asked for it, before their answer or right behind it. We
+may have prompted by then, so what they repeat comes in the middle of a turn. It is found by its order and its text,
+and nothing is taken for a repetition that could be new (`Repeats`):
 
     A1  A replay begins with what a user said. Until such a message is found in the log, all is new.
     A2  Behind it, what agent and tools say is compared with the rest of that turn in the log, in order. Text counts
@@ -20,16 +25,18 @@ What is not decided yet is held; it is given back, in order, as soon as it is ne
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import groupby
 from typing import Final, NamedTuple
 
+import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
-from turnwire.core.history import Comparison
+from turnwire.core.json_members import read_entries, read_members, read_text
 from turnwire.core.view import View
-from turnwire.core.view.patch import read_entries, read_members, read_text
 from turnwire.core.view.transcript import Message, MessageRole, ToolCall, join_text
 from turnwire.ids import PromptId
 from turnwire.wire.peek import UpdatePeek
+from turnwire.wire.schema.update import ABOUT_TOOL_CALLS
 
 _ROLES: Final = {
     "user_message": MessageRole.USER,
@@ -39,7 +46,6 @@ _ROLES: Final = {
     "agent_thought": MessageRole.THOUGHT,
     "agent_thought_chunk": MessageRole.THOUGHT,
 }
-_TOOLS: Final = frozenset({"tool_call", "tool_call_update", "tool_call_content_chunk"})
 
 
 class Said(NamedTuple):
@@ -111,13 +117,13 @@ class Repeats:
         if self.is_over:
             return [*self._release(), said]
         role = _ROLES.get(peek.kind)
-        if self._saying is None and self._is_whole and (role is not None or peek.kind in _TOOLS):
+        if self._saying is None and self._is_whole and (role is not None or peek.kind in ABOUT_TOOL_CALLS):
             self.is_over = True
             return [said]
         if role is not None:
             return self._news(self._say(role, said, peek.message_id))
         new = self._end_saying()
-        if peek.kind not in _TOOLS:
+        if peek.kind not in ABOUT_TOOL_CALLS:
             return [*new, said]
         return self._news(new if self._is_known(said.update, peek.tool_call_id) else [*new, said])
 
@@ -316,3 +322,78 @@ def _squeezed(content: Raw | None) -> str:
 
 def _squeezed_text(text: str) -> str:
     return "".join(text.split())
+
+
+# -- the history that an agent tells on `session/load` -------------------------------------------------------
+
+
+class Comparison(NamedTuple):
+    """How a replay relates to the log."""
+
+    replayed: int
+    matched: int
+    missing: int
+    first_difference: str | None
+
+
+class _Spoken(NamedTuple):
+    kind: str
+    text: str
+
+
+class _Text(msgspec.Struct):
+    text: str = ""
+
+
+def compare(log: View, replay: View, *, without: PromptId | None = None) -> Comparison:
+    """Hold a replay against the log. `without` is a turn that the agent cannot know yet."""
+    ours, theirs = _entries(log, without), _entries(replay, None)
+    matched = 0
+    for mine, other in zip(ours, theirs, strict=False):
+        if mine != other:
+            break
+        matched += 1
+    difference: str | None = None
+    if matched < len(ours) or matched < len(theirs):
+        mine = ours[matched].kind if matched < len(ours) else "nothing"
+        other = theirs[matched].kind if matched < len(theirs) else "nothing"
+        difference = f"entry {matched + 1}: the log has {mine}, the replay has {other}"
+        if mine == other:
+            difference += " with another text"
+    return Comparison(len(theirs), matched, max(0, len(ours) - matched), difference)
+
+
+def _entries(view: View, without: PromptId | None) -> list[_Spoken]:
+    spoken = [entry for entry in map(_entry, _items(view, without)) if entry is not None]
+    merged: list[_Spoken] = []
+    for kind, group in groupby(spoken, key=lambda entry: entry.kind):
+        if kind == "a tool call":
+            merged.extend(group)
+        else:
+            # Agents join or split neighbouring messages of one side when they replay.
+            merged.append(_Spoken(kind, "".join("".join(entry.text for entry in group).split())))
+    return merged
+
+
+def _items(view: View, without: PromptId | None) -> list[Message | ToolCall]:
+    return [
+        item
+        for item in view.items
+        if isinstance(item, Message | ToolCall) and (without is None or item.prompt_id != without)
+    ]
+
+
+def _entry(item: Message | ToolCall) -> _Spoken | None:
+    if isinstance(item, ToolCall):
+        return _Spoken("a tool call", item.title or item.tool_call_id)
+    if item.role is MessageRole.THOUGHT:
+        return None
+    kind = "a user message" if item.role is MessageRole.USER else "an agent message"
+    return _Spoken(kind, "".join(_text(block) for block in item.content))
+
+
+def _text(block: msgspec.Raw) -> str:
+    try:
+        return msgspec.json.decode(block, type=_Text).text
+    except msgspec.DecodeError:
+        return ""

@@ -29,8 +29,8 @@ from msgspec import UNSET, Raw
 from msgspec.structs import replace
 
 from turnwire.core import events as ev
-from turnwire.core.child_sessions import renamed
-from turnwire.core.codec import STORED_UPDATE, around_update, decode, encode
+from turnwire.core.child_names import renamed
+from turnwire.core.codec import STORED_UPDATE, around_update, decode, encode, end_of_run, one_line
 from turnwire.core.envelope import (
     MESSAGE,
     MESSAGE_PIECE,
@@ -40,18 +40,15 @@ from turnwire.core.envelope import (
     StoredUpdate,
     facts_of,
     facts_of_update,
-    one_line,
     read_stored_update,
 )
-from turnwire.core.evolve import MARKERS
+from turnwire.core.json_members import entries, members, raw, read_entries
 from turnwire.core.parties import Parties, Prompter
-from turnwire.core.translate.members import entries, members, raw
 from turnwire.core.translate.permissions import translate_permission_request
 from turnwire.core.translate.sessions import session_result, updates_after
 from turnwire.core.translate.updates import NO_OFFERS, Translator, translator_for
-from turnwire.core.view.patch import read_entries
 from turnwire.ids import AgentSessionId, ChildId, PromptId, SessionId
-from turnwire.wire.schema.update import STATES
+from turnwire.wire.schema.update import MARKERS, STATES
 from turnwire.wire.sse import in_ascii
 
 _OF_THE_TURN: Final = MARKERS | STATES
@@ -110,6 +107,8 @@ class ShapeFold:
         self._facts: dict[PromptId | None, bytes] = {}
         """By turn, what is between the payload of an update and its time."""
         self._translator: Translator | None = None
+        self.translates = False
+        """The agent speaks another version, so that an event costs more."""
         self._children: dict[ChildId, Translator] = {}
         """Of each child session: its ids are its own."""
         self._agent: tuple[int, AgentSessionId] | None = None
@@ -126,11 +125,6 @@ class ShapeFold:
         other = ShapeFold(session_id, self._shape, self.offset, parties, is_whole=self._is_whole)
         other._agent, other._life, other._active = self._agent, self._life, self._active
         return other
-
-    @property
-    def translates(self) -> bool:
-        """The agent speaks another version, so that an event costs more."""
-        return self._translator is not None
 
     def start(self, event: ev.AgentStarted) -> None:
         """This agent was there before the first event that is kept."""
@@ -155,7 +149,8 @@ class ShapeFold:
             if frame is None:
                 self.is_stuck = True
                 break
-            taken.append(in_ascii(frame) if form is Form.SSE else frame)
+            # Nearly every frame is in ASCII, so that is asked right here.
+            taken.append(frame if form is not Form.SSE or frame.isascii() else in_ascii(frame))
             self.offset += 1
         return taken
 
@@ -185,9 +180,7 @@ class ShapeFold:
         if stored is None or stored.prompt_id is None or not self._is_plain(stored):
             return []
         head, tail = around_update(stored.kind, stored.prompt_id, stored.at)
-        end = first
-        while end < len(bodies) and bodies[end].endswith(tail) and bodies[end].startswith(head):
-            end += 1
+        end = end_of_run(bodies, first, head, tail)
         before, behind = len(head), -len(tail)
         updates = [body[before:behind] for body in bodies[first:end]]
         if one_line(joined := b"".join(updates)) is not joined:
@@ -272,6 +265,7 @@ class ShapeFold:
         if not same_life:
             self._life += 1
             self._translator = translator_for(version, wanted, event.offers, life=self._life)
+            self.translates = self._translator is not None
             self._children = {}
         elif self._translator is not None:
             self._translator.offers(event.offers)

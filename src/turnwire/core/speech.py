@@ -11,12 +11,11 @@ from msgspec import UNSET
 
 from turnwire.core import children, insertion
 from turnwire.core import events as ev
-from turnwire.core.child_sessions import ANNOUNCES, NAMING
+from turnwire.core.child_names import ANNOUNCES, NAMING
 from turnwire.core.choices import CHANGING
 from turnwire.core.draft import Draft
 from turnwire.core.effects import AwaitAnswer
 from turnwire.core.ending import CANCELLED, WITHOUT_A_REASON, LastWord, complete, fail, refuse_offered
-from turnwire.core.evolve import MARKERS, TOOL_KINDS
 from turnwire.core.inputs import (
     AgentAnswered,
     AgentHasPrompt,
@@ -28,15 +27,15 @@ from turnwire.core.inputs import (
     AnswerOverdue,
 )
 from turnwire.core.permissions import block
+from turnwire.core.receipts import Run
 from turnwire.core.state import Agent, Ended, SessionState, Turn, echoed, find_turn
 from turnwire.core.turn import TurnState, step
 from turnwire.errors import ContentRefused
 from turnwire.ids import PromptId
-from turnwire.wire.peek import UpdatePeek, beside, peek_update
-from turnwire.wire.schema.update import STATES
+from turnwire.wire.peek import UpdatePeek, as_lines, beside, peek_update
+from turnwire.wire.schema.update import ABOUT_TOOL_CALLS, AGENT_SPEECH, MARKERS, STATES, TOOL_CALLS, USER_MESSAGES
 
-USER_MESSAGES = frozenset({"user_message", "user_message_chunk"})
-_WORDS = TOOL_KINDS | {"agent_message", "agent_message_chunk", "agent_thought", "agent_thought_chunk"}
+_WORDS = TOOL_CALLS | AGENT_SPEECH
 """What an agent says to a prompt; the prompt stands before it."""
 _AT_WORK = frozenset({"running", "requires_action"})
 """States of a v2 agent in which it is at a turn."""
@@ -109,6 +108,7 @@ def pieces(draft: Draft, input: AgentPieces) -> None:
     if turn is not None and _is_output(turn, state.last, input.kind):
         assert step(turn.state, ev.SessionUpdated) is turn.state, "output does not change a turn"
         at, kind, prompt_id = input.at, input.kind, turn.prompt_id
+        draft.runs.append(Run(len(draft.events), updates, input.lines or as_lines(updates)))
         draft.events += [ev.SessionUpdated(at=at, kind=kind, update=each, prompt_id=prompt_id) for each in updates]
         return
     for each in updates:
@@ -121,13 +121,13 @@ def _is_output(turn: Turn, last: Ended | None, kind: str) -> bool:
 
 
 _SPECIAL = (
-    TOOL_KINDS
+    ABOUT_TOOL_CALLS
     | MARKERS
     | USER_MESSAGES
     | STATES
     | CHANGING
     | NAMING
-    | {"terminal_update", "terminal_output_chunk", "tool_call_content_chunk"}
+    | {"terminal_update", "terminal_output_chunk"}
 )
 """Kinds whose turn or meaning depends on more than who is running."""
 

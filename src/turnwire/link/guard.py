@@ -2,10 +2,12 @@
 
 Run as `python -I -S guard.py CONTROL STATUS CWD -- COMMAND…` by `turnwire.link.process`. It starts the agent in
 a session of its own with the standard streams it was given, keeps none of them, and moves no data. It takes
-single bytes from the descriptor CONTROL and writes JSON lines to STATUS:
+lines from the descriptor CONTROL and writes JSON lines to STATUS:
 
     control  T       SIGTERM to the agent's process group
              K       kill the whole tree
+             L 7000  a lease: kill the whole tree when the machine's clock shows these milliseconds since its boot,
+                     its sleep included, unless a later lease has come by then
              (end)   the daemon is gone, by whatever death: kill the whole tree
     status   {"pid": 7}                             the agent runs
              {"launch_error": 2, "at": "exec"}      it could not be started: errno, and whether at `cwd` or `exec`
@@ -41,6 +43,11 @@ GIVE_UP_S = 3.0
 ROUND_S = 0.02
 """Longest wait before the tree is looked at again, for a child that was born while its parent was killed."""
 
+LOOKED_S = 0.5
+"""How soon after the machine slept a lease is looked at: a wait does not count that time, the lease does."""
+
+BOOT_CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+
 IS_LINUX = sys.platform == "linux"
 
 
@@ -59,6 +66,9 @@ class Guard:
         self._status = status
         self._agent = 0
         self._agent_is_alive = False
+        self._unfinished = b""
+        """What has come of the next order."""
+        self._lease_ms: int | None = None
         self._wake, wake_write = os.pipe()
         os.set_blocking(wake_write, False)
         os.set_blocking(self._wake, False)
@@ -106,15 +116,26 @@ class Guard:
     def _watch(self) -> None:
         """Serve the daemon until the agent ends or the tree has to go."""
         while self._agent_is_alive and not self._must_end:
-            ready, _, _ = select.select([self._control, self._wake], [], [])
+            ready, _, _ = select.select([self._control, self._wake], [], [], self._lease_s())
             self._drain_wake()
             if self._control in ready:
                 self._obey()
+            self._must_end |= self._lease_s() == 0.0
             self._reap()
 
+    def _lease_s(self) -> float | None:
+        """How long to wait at most before the lease is looked at; 0 if it is over."""
+        if self._lease_ms is None:
+            return None
+        return min(LOOKED_S, max(0.0, self._lease_ms / 1000 - time.clock_gettime(BOOT_CLOCK)))
+
     def _obey(self) -> None:
-        orders = os.read(self._control, 64)
-        if not orders or b"K" in orders:
+        chunk = os.read(self._control, 4096)
+        *orders, self._unfinished = (self._unfinished + chunk).split(b"\n")
+        for order in orders:
+            if order.startswith(b"L "):
+                self._lease_ms = int(order[2:])
+        if not chunk or b"K" in orders:
             self._must_end = True
         elif b"T" in orders and self._agent_is_alive:
             self._kill_group(signal.SIGTERM)

@@ -136,8 +136,10 @@ class Outbound:
 class NetworkLink(ABC):
     """A `FrameLink` whose owner runs `run` in a task. Without that nothing is carried."""
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: Limits, peer: str = "the agent") -> None:
+        """`peer`: what the other side is called in words."""
         self._limits = limits
+        self._peer = peer
         self._inbound = Inbound(limits.link_buffer_bytes)
         self._outbound = Outbound(limits.link_buffer_bytes)
         self._scope = anyio.CancelScope()
@@ -218,7 +220,7 @@ class NetworkLink(ABC):
         """The peer is gone, or cannot be used any more: end everything. The first reason is kept."""
         if self.lost is None and not self._is_closed:
             self.lost = why
-            logger.info("the link to the agent is lost: %s", why, extra={"event": "link_lost"})
+            logger.info("the link to %s is lost: %s", self._peer, why, extra={"event": "link_lost"})
         self._inbound.end()
         self._outbound.end()
         self._scope.cancel()

@@ -38,8 +38,7 @@ from turnwire.wire.jsonrpc import (
     decode,
     encode,
 )
-from turnwire.wire.peek import UpdateParams, read_update_line
-from turnwire.wire.pieces import FEW, PieceReader, Pieces
+from turnwire.wire.peek import FEW, PieceReader, Pieces, UpdateParams, read_update_line
 
 Answer: TypeAlias = Callable[[Result | Failure | None], None]
 """Hears the answer to one request; `None` when the peer is gone and there will be none."""

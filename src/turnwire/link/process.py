@@ -19,6 +19,8 @@ I3  The streams are the agent's own. Nothing passes through the guard, and it ke
 I4  Stopping is bounded. Each rung of the ladder (end of input, SIGTERM, SIGKILL) has its own limit, and after
     the last one `stop` returns whatever happened.
 I5  A launch either gives a process or raises, and leaves nothing behind when it raises.
+I6  A lease that is not renewed ends the tree, also while this process is stopped (`renew_lease`). For a node that
+    is one of several: its agents are gone before another node may act for their sessions.
 """
 
 from __future__ import annotations
@@ -60,8 +62,8 @@ REPORT_BYTES = 4096
 FIRST_LOOK_S, LONGEST_LOOK_S = 0.001, 0.05
 """How soon a guard that has closed its pipe is looked for among the dead."""
 
-TERMINATE, KILL = b"T", b"K"
-"""Orders to a guard."""
+TERMINATE, KILL, LEASE = b"T\n", b"K\n", b"L %d\n"
+"""Orders to a guard; a lease with its end."""
 
 NO_END = -1
 """In place of an end of a pipe that was not made."""
@@ -109,6 +111,8 @@ def start_guard(
     try:
         from_stdout, stdout = pipe(we_read=True)
         to_control, control = pipe(we_read=False)
+        # It is there before the agent is, whatever becomes of us.
+        os.write(to_control, _lease.order())
         from_status, status = pipe(we_read=True)
         to_stdin, stdin = (NO_END, subprocess.DEVNULL) if output_only else pipe(we_read=False)
         from_stderr, stderr = (NO_END, stdout) if output_only else pipe(we_read=True)
@@ -181,6 +185,32 @@ def _session_of(pid: int) -> int:
         return 0
 
 
+class _Lease:
+    """Until when trees may live, if that is bounded."""
+
+    def __init__(self) -> None:
+        self.until: float | None = None
+        self.guards: set[GuardEnd] = set()
+
+    def order(self) -> bytes:
+        return b"" if self.until is None else LEASE % int(self.until * 1000)
+
+
+_lease = _Lease()
+
+
+def renew_lease(until: float | None) -> None:
+    """Let all trees end at that time, in seconds since the machine was booted, unless this is called again by then.
+
+    It holds for what is started later as well, and also when this process is stopped or frozen. With `None` what is
+    started from now on has no lease.
+    """
+    _lease.until = until
+    if until is not None:
+        for each in list(_lease.guards):
+            each.order(_lease.order())
+
+
 class GuardEnd:
     """Orders to one guard, and its reports. `ended` is called once, when the guard is dead and buried, and with it
     what it left behind."""
@@ -204,6 +234,7 @@ class GuardEnd:
         """It has said that nothing is left."""
         self._insisting: asyncio.TimerHandle | None = None
         _orphans.guards.add(guard.pid)
+        _lease.guards.add(self)
         os.set_blocking(self._control, False)
         os.set_blocking(self._status, False)
         self._loop.add_reader(self._status, self._read)
@@ -237,6 +268,7 @@ class GuardEnd:
             self._heard(report)
         if not chunk:
             self._is_open = False
+            _lease.guards.discard(self)
             self._loop.remove_reader(self._status)
             os.close(self._status)
             os.close(self._control)

@@ -36,8 +36,8 @@ MISSED_PONGS = 2
 class WebSocketLink(NetworkLink):
     """Frames over a WebSocket that is open already. See `open_websocket`."""
 
-    def __init__(self, connection: Connection, limits: Limits | None = None) -> None:
-        super().__init__(limits or Limits())
+    def __init__(self, connection: Connection, limits: Limits | None = None, peer: str = "the agent") -> None:
+        super().__init__(limits or Limits(), peer)
         self._connection = connection
         self.breaches: Counter[str] = Counter()
         """Messages that were skipped, by reason."""
@@ -64,7 +64,7 @@ class WebSocketLink(NetworkLink):
                 else:
                     self.breaches[BINARY] += 1
         except ConnectionClosed as closed:
-            self._lose(_why(closed))
+            self._lose(_why(closed, self._peer))
 
     async def _write(self) -> None:
         try:
@@ -84,7 +84,7 @@ class WebSocketLink(NetworkLink):
                 pong.add_done_callback(partial(_heard, answered))
                 await anyio.sleep(self._limits.heartbeat_s)
                 missed = 0 if answered.is_set() or self._inbound.is_full else missed + 1
-            self._lose("the agent's WebSocket is silent: it does not answer pings")
+            self._lose(f"{self._peer}'s WebSocket is silent: it does not answer pings")
 
     async def _part(self) -> None:
         await self._connection.close()
@@ -94,15 +94,13 @@ def _heard(answered: anyio.Event, pong: asyncio.Future[float]) -> None:
     answered.set()
 
 
-def _why(closed: ConnectionClosed) -> str:
+def _why(closed: ConnectionClosed, peer: str) -> str:
     code = closed.rcvd.code if closed.rcvd is not None else None
     if code is None and closed.sent is not None and closed.rcvd_then_sent is None:
-        return (
-            f"the agent's WebSocket was closed here with code {closed.sent.code}: it broke the protocol or a limit"
-        )
+        return f"{peer}'s WebSocket was closed here with code {closed.sent.code}: it broke the protocol or a limit"
     if code is None:
-        return "the connection to the agent's WebSocket was cut"
-    return f"the agent closed its WebSocket with code {code}"
+        return f"the connection to {peer}'s WebSocket was cut"
+    return f"{peer} closed its WebSocket with code {code}"
 
 
 class _NoRedirects(websocket_connect):
@@ -110,8 +108,18 @@ class _NoRedirects(websocket_connect):
         return exc
 
 
-async def open_websocket(url: str, headers: Mapping[str, str], limits: Limits | None = None) -> WebSocketLink:
-    """Open a WebSocket to an agent. Raises `AgentLaunchFailed`."""
+async def open_websocket(
+    url: str,
+    headers: Mapping[str, str],
+    limits: Limits | None = None,
+    *,
+    peer: str = "the agent",
+    most_bytes: int | None = None,
+) -> WebSocketLink:
+    """Open a WebSocket to an agent, or to `peer`. Raises `AgentLaunchFailed`.
+
+    `most_bytes`: what a message may have, if not `frame_bytes`.
+    """
     limits = limits or Limits()
     try:
         connection = await _NoRedirects(
@@ -124,7 +132,7 @@ async def open_websocket(url: str, headers: Mapping[str, str], limits: Limits | 
             ping_interval=None,
             # Frames are small and many: packing them costs more time than it saves, and its bombs are avoided.
             compression=None,
-            max_size=limits.frame_bytes,
+            max_size=most_bytes or limits.frame_bytes,
         )
     except InvalidStatus as refusal:
         raise refused(url, refusal.response.status_code) from None
@@ -132,7 +140,7 @@ async def open_websocket(url: str, headers: Mapping[str, str], limits: Limits | 
         raise AgentLaunchFailed(f"{shown(url)} is no WebSocket; check the URL", definite=True) from None
     except (OSError, TimeoutError, WebSocketException) as error:
         raise unreachable(url, error) from None
-    return WebSocketLink(connection, limits)
+    return WebSocketLink(connection, limits, peer)
 
 
 def refused(url: str, status: int) -> AgentLaunchFailed:

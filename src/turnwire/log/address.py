@@ -5,8 +5,10 @@ Knows nothing of the engines and imports none: whoever has no database needs no 
 
 from __future__ import annotations
 
+import os
+from itertools import repeat
 from pathlib import Path
-from urllib.parse import parse_qsl, unquote, urlencode, urlsplit
+from urllib.parse import parse_qsl, unquote, urlencode, urlsplit, urlunsplit
 
 from turnwire.errors import ConfigError
 
@@ -41,6 +43,24 @@ def sqlite_file(address: str) -> Path | None:
         return None
     path = Path(unquote(address.removeprefix("sqlite://")))
     return path / "turnwire.db" if path.is_dir() else path
+
+
+def each_host(address: str) -> list[str]:
+    """The same database by one of its hosts alone, for each of them, in their order."""
+    if "," in os.environ.get("PGPORT", ""):
+        # It pairs its ports with the hosts, all of them.
+        return [address]
+    parts = urlsplit(address)
+    user, at, hosts = parts.netloc.rpartition("@")
+    if "," in hosts:
+        return [urlunsplit(parts._replace(netloc=f"{user}{at}{each}")) for each in hosts.split(",")]
+    query = dict(parse_qsl(parts.query))
+    named, ports = query.get("host", "").split(","), query.get("port", "").split(",")
+    if hosts or len(named) == 1 or len(ports) not in (1, len(named)):
+        return [address]
+    pairs = zip(named, ports if len(ports) > 1 else repeat(ports[0]), strict=False)
+    given = [{**query, "host": host} | ({"port": port} if port else {}) for host, port in pairs]
+    return [urlunsplit(parts._replace(query=urlencode(each))) for each in given]
 
 
 def password_of(address: str) -> str | None:

@@ -72,6 +72,7 @@ class MemoryEventLog:
         start = after.offset + 1 - session.first
         for offset, body in enumerate(islice(session.bodies, start, None), after.offset + 1):
             size += len(body)
+            # One is given however large it is: a reader has to get past it.
             if page and (len(page) >= max_events or size > max_bytes):
                 break
             page.append(Stored(offset, body))

@@ -7,49 +7,73 @@ memory, also while the database is away. Nothing here blocks the event loop.
 L12 Owned. Only who claimed a session last appends to it: an append under an older fence is refused with `NotOwner`
     and writes nothing, also when its `expected` is right. `head` of a session with an append of unknown end moves
     the fence first, so that nothing that was sent before can still be stored after it.
+
+A node that has the log alone owns a session as soon as it appends to it. Where nodes share it, who appends has
+claimed it before (`owners`), or created it.
 """
 
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
 import anyio
 
-from turnwire.errors import ConfigError, LogCorrupt, LogError, NotOwner
+from turnwire.core.codec import EVENTS_VERSION
+from turnwire.errors import ConfigError, LogCorrupt, LogError
 from turnwire.ids import Epoch, SessionId
 from turnwire.limits import Limits
 from turnwire.log import postgres_schema as sql
 from turnwire.log import rules
 from turnwire.log.base import Position, SessionHead, Snapshot, Stored
-from turnwire.log.postgres_connection import BROKEN, Database, hang_up, sqlstate, start_error
-from turnwire.log.postgres_life import Life, begin_life
+from turnwire.log.bell import DELETED, Bell, NoBell
+from turnwire.log.owners import NodeIdentity, Owners, SoleOwner
+from turnwire.log.postgres_bell import PostgresBell
+from turnwire.log.postgres_connection import (
+    BROKEN,
+    NO_PARENT,
+    Connection,
+    Database,
+    hang_up,
+    log_error,
+    sqlstate,
+    start_error,
+)
+from turnwire.log.postgres_credentials import PostgresCredentials
+from turnwire.log.postgres_life import OwnLife, begin_life
+from turnwire.log.postgres_owners import PostgresOwners
 from turnwire.log.postgres_writer import LANES, Append, Held, Lane, Queue, Standing, head_of
 from turnwire.log.sqlite_wal import Durability
 
 _END = (1 << 63) - 1
-_NO_PARENT = "23503"
+_LOCK_PAUSE_S = 0.1
+"""Between two tries to get a lock that somebody has."""
 
 
 class PostgresEventLog:
     """An `EventLog` in PostgreSQL. Made by `open_postgres_log`."""
 
-    def __init__(self, database: Database, life: Life, limits: Limits, epochs: Callable[[], Epoch]) -> None:
+    def __init__(
+        self, database: Database, life: OwnLife, limits: Limits, epochs: Callable[[], Epoch], bell: Bell
+    ) -> None:
         self._database = database
         self._life = life
         self._epochs = epochs
+        self.bell = bell
+        """How other nodes that share the log hear of what is stored, and this one of theirs."""
         self._held: dict[SessionId, Held] = {}
+        self._claims = PostgresOwners(database, life, self._held)
+        self.owners: Owners = SoleOwner(self) if life.alone else self._claims
         self._queue = Queue(limits.append_queue)
+        self._queue.grown = bell.tell
         self._lanes_ended = anyio.Event()
         self._closing = anyio.Lock()
         self._is_closed = self._is_released = False
-
-    @property
-    def life(self) -> int:
-        """The number of this run of the node, as the table of nodes has it."""
-        return self._life.number
+        self.credentials = PostgresCredentials(database, bell)
+        """Of all nodes of this database."""
 
     async def run(self) -> None:
         """Append what is asked for, until the log is closed."""
@@ -66,7 +90,9 @@ class PostgresEventLog:
         """Begin a log that goes on another one: see `turnwire.log.copying`. Raises `SessionExists`."""
         self._check_open()
         rules.check_session_id(session_id)
-        row = await self._row(sql.CREATE, session_id, epoch, first, self._life.number)
+        row = await self._row(
+            sql.CREATE, session_id, epoch, first, self._life.number, self._life.identity.place, EVENTS_VERSION
+        )
         if row is None:
             raise rules.exists(session_id)
         held = self._held[session_id] = Held(session_id)
@@ -83,7 +109,10 @@ class PostgresEventLog:
                 if held.abandoned is abandoned:
                     held.abandoned = None
             if held.standing is Standing.UNSURE:
-                await self._move_fence(held)
+                await self._claims.move_fence(held)
+                if held.head.head != DELETED:
+                    # What was stored without an answer was not told to anybody.
+                    self.bell.tell({session_id: held.head.head})
             if held.standing is Standing.HELD:
                 return held.head
         return head_of(session_id, (await self._found(session_id))[1:5])
@@ -98,7 +127,7 @@ class PostgresEventLog:
         self._check_known(session_id)
         held = self._held.get(session_id)
         if held is None or held.standing is Standing.FREE:
-            held = await self._hold(session_id)
+            held = await self._claims.hold(session_id)
         # A copy: the caller may go on with its list while no lane has come to it.
         append = Append(held, tuple(bodies), expected, unsettled)
         self._queue.put(append)
@@ -158,7 +187,7 @@ class PostgresEventLog:
             row = await self._row(sql.SAVE_SNAPSHOT, session_id, *snapshot, key)
         except LogError as error:
             # It was deleted in this very moment.
-            if error.__cause__ is not None and sqlstate(error.__cause__) == _NO_PARENT:
+            if error.__cause__ is not None and sqlstate(error.__cause__) == NO_PARENT:
                 raise rules.not_found(session_id) from None
             raise
         if row is None:
@@ -194,6 +223,7 @@ class PostgresEventLog:
         self._held.pop(session_id, None)
         if row is None:
             raise rules.not_found(session_id)
+        self.bell.tell({session_id: DELETED})
         await self._sweep(*row)
 
     async def aclose(self) -> None:
@@ -219,42 +249,42 @@ class PostgresEventLog:
         except LogError:
             return
 
-    # -- owners --------------------------------------------------------------------------------------------
+    # -- what is done by one node for all ------------------------------------------------------------------
 
-    async def claim(self, session_id: SessionId) -> SessionHead:
-        """Own the session from now on. Raises `NotOwner` if a node that lives owns it, `SessionNotFound`."""
-        self._check_known(session_id)
-        held = self._held.setdefault(session_id, Held(session_id))
-        async with held.lock:
-            await self._claim(held)
-        return held.head
+    @asynccontextmanager
+    async def exclusively(self, name: str) -> AsyncGenerator[None]:
+        """Meanwhile nobody else is in here under the same name, on any node. Raises `LogError`.
 
-    async def _hold(self, session_id: SessionId) -> Held:
-        """The session, ours; claimed if it was not."""
-        held = self._held.setdefault(session_id, Held(session_id))
-        async with held.lock:
-            if held.standing is Standing.FREE:
-                await self._claim(held)
-        return held
+        On a connection of its own, which takes the lock along if it breaks: then another one may come in.
+        """
+        self._check_open()
+        try:
+            connection = await self._database.connect("lock")
+        except BROKEN as error:
+            raise log_error(error) from error
+        try:
+            while not await self._try_lock(connection, name):
+                with anyio.move_on_after(_LOCK_PAUSE_S):
+                    await anyio.sleep_forever()
+            yield
+        finally:
+            with anyio.CancelScope(shield=True):
+                await hang_up(connection)
 
-    async def _claim(self, held: Held) -> None:
-        await self._life.renew()
-        row = await self._row(sql.CLAIM, held.session_id, self._life.number)
-        if row is None:
-            # Raises if there is no such session.
-            await self._found(held.session_id)
-            raise NotOwner("another node owns this session", session=held.session_id)
-        held.take(row)
+    async def _try_lock(self, connection: Connection, name: str) -> bool:
+        try:
+            with self._database.bounded(connection):
+                return bool(await connection.fetchval(sql.LOCK, name))
+        except BROKEN as error:
+            raise log_error(error) from error
 
-    async def _move_fence(self, held: Held) -> None:
-        async with held.lock:
-            if held.standing is not Standing.UNSURE:
-                return
-            row = await self._row(sql.MOVE_FENCE, held.key, self._life.number)
-            if row is None:
-                held.standing = Standing.FREE
-            else:
-                held.take(row)
+    @asynccontextmanager
+    async def once(self, name: str) -> AsyncGenerator[bool]:
+        """Whether what has this name was never done, on any node; it is, when this ends well. Raises `LogError`."""
+        async with self.exclusively(name):
+            row = await self._row(sql.IS_DONE, name)
+            yield row is None or not row[0]
+            await self._row(sql.DONE, name)
 
     # -- asking --------------------------------------------------------------------------------------------
 
@@ -317,13 +347,15 @@ async def open_postgres_log(
     *,
     limits: Limits,
     durability: Durability,
+    node: NodeIdentity | None = None,
     alone: bool = True,
     epochs: Callable[[], Epoch] = rules.random_epoch,
 ) -> AsyncGenerator[PostgresEventLog]:
     """The log in the database at an address such as `postgresql://user@host/name`; its tables are made if need be.
 
+    `node`: what this one is to the others; by default it is called as its machine, and so is its place.
     `alone`: no other node may have it open, and what earlier ones owned is free. Otherwise nodes share it, and each
-    session is appended to by the node that claimed it.
+    session is appended to by the node that claimed it (`owners` of the log).
 
     Raises:
         ConfigError: the address, the user or the database is wrong, or the durability is none that it has.
@@ -333,14 +365,19 @@ async def open_postgres_log(
     """
     if durability is Durability.MEMORY:
         raise ConfigError("a log in PostgreSQL has no durability `memory`; leave durability out, or set it to full")
+    if not alone:
+        limits.check_leases()
     database = Database(dsn, limits)
     try:
-        life = await begin_life(database, limits, alone=alone)
+        host = socket.gethostname()
+        life = await begin_life(database, limits, node or NodeIdentity(host, host), alone=alone)
     except BROKEN as error:
         raise start_error(error, database) from None
     failure: Exception | None = None
     async with anyio.create_task_group() as tasks:
-        log = PostgresEventLog(database, life, limits, epochs)
+        bell = PostgresBell(database) if not alone else NoBell()
+        log = PostgresEventLog(database, life, limits, epochs, bell)
+        tasks.start_soon(bell.run)
         tasks.start_soon(log.run)
         tasks.start_soon(log.sweep)
         try:
@@ -349,5 +386,6 @@ async def open_postgres_log(
             failure = error
         finally:
             await log.aclose()
+            tasks.cancel_scope.cancel()
     if failure is not None:
         raise failure

@@ -8,8 +8,9 @@ ever shows a password.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Generator, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
+from functools import partial
 from typing import Any, Protocol, cast
 
 import anyio
@@ -21,6 +22,9 @@ from turnwire.log import address, rules
 
 READERS = 4
 """Connections for all but appends. A statement takes about a millisecond, so more would wait for the loop."""
+
+NEXT_HOST_S = 0.25
+"""What a host of the address gets before the next one is tried beside it. Near ones answer in some milliseconds."""
 
 OLDEST_SERVER = 13
 """The oldest release of PostgreSQL that its makers still mended when this was written."""
@@ -41,6 +45,9 @@ class Connection(Protocol):
     async def execute(self, query: str, *given: object) -> str: ...
     def transaction(self) -> AbstractAsyncContextManager[object]: ...
     def add_log_listener(self, callback: Callable[[Connection, Message], None]) -> None: ...
+    def add_termination_listener(self, callback: Callable[[Connection], None]) -> None: ...
+    async def add_listener(self, channel: str, callback: Callable[[Connection, int, str, str], None]) -> None: ...
+    def get_server_pid(self) -> int: ...
     def get_server_version(self) -> Any: ...
     def is_closed(self) -> bool: ...
     def terminate(self) -> None: ...
@@ -76,7 +83,7 @@ class Database:
     """Where the log is. `str` of it is safe to show."""
 
     def __init__(self, dsn: str, limits: Limits) -> None:
-        self._dsn = dsn
+        self._hosts = address.each_host(dsn)
         self._shown = address.shown(dsn)
         self.patience_s = limits.database_s
         self._idle: list[Connection] = []
@@ -86,13 +93,31 @@ class Database:
     def __str__(self) -> str:
         return self._shown
 
-    async def connect(self, purpose: str) -> Connection:
-        """A connection of one's own. Raises one of `BROKEN`, `LogUnavailable`."""
+    async def connect(self, purpose: str, patience_s: float | None = None) -> Connection:
+        """A connection of one's own, to the first host that can be used. Raises one of `BROKEN`, `LogUnavailable`.
+
+        Hosts of the address are tried side by side, each a moment after the one before: one that takes connections
+        and says nothing would otherwise use up the time of all.
+        """
+        patience_s = patience_s or self.patience_s
+        if len(self._hosts) == 1:
+            return await self._connect_to(self._hosts[0], purpose, patience_s)
+        pause_s = min(NEXT_HOST_S, patience_s / len(self._hosts) / 2)
+        return await _first_usable(
+            [
+                partial(self._connect_to, host, purpose, patience_s - number * pause_s)
+                for number, host in enumerate(self._hosts)
+            ],
+            pause_s,
+        )
+
+    async def _connect_to(self, host: str, purpose: str, patience_s: float) -> Connection:
+        """A connection over which can be written, to the one host of an address."""
         connection: Connection = await _asyncpg.connect(
-            self._dsn, timeout=self.patience_s, server_settings={"application_name": f"turnwire {purpose}"}
+            host, timeout=patience_s, server_settings={"application_name": f"turnwire {purpose}"}
         )
         try:
-            with self.bounded(connection):
+            with self.bounded(connection, patience_s):
                 row = await connection.fetchrow(_PREPARE)
         except BaseException:
             connection.terminate()
@@ -103,9 +128,9 @@ class Database:
         return connection
 
     @contextmanager
-    def bounded(self, connection: Connection, more_s: float = 0.0) -> Generator[None]:
+    def bounded(self, connection: Connection, patience_s: float | None = None) -> Generator[None]:
         """Drop the connection if the statement inside takes too long; that then raises one of `BROKEN`."""
-        timer = asyncio.get_running_loop().call_later(self.patience_s + more_s, connection.terminate)
+        timer = asyncio.get_running_loop().call_later(patience_s or self.patience_s, connection.terminate)
         try:
             yield
         finally:
@@ -136,7 +161,10 @@ class Database:
                 yield connection
         except BROKEN as error:
             raise log_error(error) from error
-        except BaseException:
+        except BaseException as error:
+            if isinstance(error, Exception) and connection is not None and connection.is_closed():
+                # The driver stumbles over a connection that breaks between two of its own steps.
+                raise log_error(error) from error
             # Cancelled from outside of our scopes in the middle of a statement: it may still be answered.
             if connection is not None:
                 connection.terminate()
@@ -152,6 +180,41 @@ class Database:
             await self._limiter.acquire_on_behalf_of(object())
         while self._idle:
             await hang_up(self._idle.pop())
+
+
+async def _first_usable(attempts: Sequence[Callable[[], Awaitable[Connection]]], pause_s: float) -> Connection:
+    """What the first attempt gives that succeeds; the next one begins after a pause, or when the one before failed.
+
+    The others are cancelled, and what they may have opened is closed. If all fail, raises what one of them raised.
+    """
+    usable: list[Connection] = []
+    failures: list[Exception] = []
+    try:
+        async with anyio.create_task_group() as tasks:
+
+            async def attempt(connecting: Callable[[], Awaitable[Connection]], failed: anyio.Event) -> None:
+                try:
+                    usable.append(await connecting())
+                    tasks.cancel_scope.cancel()
+                except Exception as error:  # noqa: BLE001  Whatever it is, another host may do.
+                    failures.append(error)
+                    failed.set()
+
+            for connecting in attempts:
+                failed = anyio.Event()
+                tasks.start_soon(attempt, connecting, failed)
+                with anyio.move_on_after(pause_s):
+                    await failed.wait()
+    except BaseException:
+        for each in usable:
+            each.terminate()
+        raise
+    for each in usable[1:]:
+        each.terminate()
+    if not usable:
+        # A server that has answered says more than one that could not be reached.
+        raise next((each for each in failures if not isinstance(each, OSError)), failures[-1])
+    return usable[0]
 
 
 async def hang_up(connection: Connection) -> None:
@@ -184,6 +247,8 @@ _BY_CLASS: dict[str, tuple[type[LogError], str]] = {
     "XX": (LogCorrupt, "the database says that it is damaged; stop and restore a backup"),
 }
 _READ_ONLY = "25006"
+NO_PARENT = "23503"
+"""What a new row refers to has just been deleted."""
 _FAILED = (LogUnavailable, "the database did not do this; see its server's log. It is tried again")
 _AWAY = (LogUnavailable, "the database cannot be reached, or did not answer; it is tried again")
 SETTLED_AT_START = ("28", "3D", "3F", "42501")

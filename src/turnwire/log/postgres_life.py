@@ -1,70 +1,128 @@
-"""One life of this node in the database: which run of the process it is, and that no other node runs beside it.
+"""This life of the node in the database: which run of the process it is, and that none is there which may not be.
 
-The lock is what keeps a second daemon out; the fences are what keeps the log whole, also if the lock is lost with
-its connection. A life that takes the lock knows that no other one has it, so it declares all others gone and moves
-the fences of what they own: what they sent is then either stored or refused. A life that finds itself declared gone
-appends no more.
+A node that is alone has the lock of nodes for itself, those that share the log have it together; so the two kinds
+keep each other out. The lock says so at the start. The fences keep the log whole, also if the lock is lost with its
+connection: a life that has the lock for itself knows that no other one has it, so it declares all others gone and
+moves the fences of what they own, and what they sent is then either stored or refused. A life that finds itself
+declared gone appends no more.
+
+The connection that holds the lock is also the one over which a node watches the others (N1 of
+`turnwire.runtime.members`).
 """
 
 from __future__ import annotations
 
-import socket
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
 from importlib.metadata import version
 
 import anyio
 
-from turnwire.errors import LogLocked
+from turnwire.errors import LifeOver, LogError, LogLocked, LogUnavailable
 from turnwire.limits import Limits
 from turnwire.log import postgres_schema as sql
+from turnwire.log.owners import NodeIdentity
 from turnwire.log.postgres_connection import BROKEN, Connection, Database, hang_up, log_error, sqlstate
 
 _NOT_IN_TIME = "55P03"
+_WATCHING_BEATS = 1.5
+"""Beats that a statement may take over which others are watched: two must fail before a node stops acting."""
+
+_NAMESAKE_BEATS = 2.5
+"""Beats after which a node of the same name has beaten, if it lives."""
 
 
-class Life:
+class OwnLife:
     """Made by `begin_life`."""
 
-    def __init__(self, database: Database, number: int, connection: Connection, *, alone: bool) -> None:
+    def __init__(
+        self,
+        database: Database,
+        number: int,
+        connection: Connection,
+        identity: NodeIdentity,
+        limits: Limits,
+        alone: bool,
+    ) -> None:
         self.number = number
+        self.identity = identity
+        self.alone = alone
         self._database = database
         self._connection = connection
-        self._alone = alone
+        self._watched_over: Connection | None = connection
+        """The connection of the last statement, unless that has failed."""
+        self._watching_s = min(limits.database_s, _WATCHING_BEATS * limits.beat_s)
         self._has_lock = True
-        self._renewing = anyio.Lock()
+        self._asking = anyio.Lock()
 
     async def renew(self) -> None:
-        """Take the lock again if it was lost. Raises `LogError`: the database is away, or another life is there."""
+        """Take the lock again if it was lost. Raises `LogError`: the database is away, or this life is over."""
         if self._has_lock and not self._connection.is_closed():
             return
-        async with self._renewing:
-            self._has_lock = False
-            try:
-                if self._connection.is_closed():
-                    self._connection = await self._database.connect("node")
-                with self._database.bounded(self._connection):
-                    # Not having it may be our own doing: the server may not know yet that our connection is gone.
-                    self._has_lock = not self._alone or await self._connection.fetchval(sql.TRY_LOCK)
-                    is_gone = await self._connection.fetchval(sql.IS_GONE, self.number)
-            except BROKEN as error:
-                raise log_error(error) from error
-            if is_gone is not False:
-                raise LogLocked(
-                    "another daemon has taken the database over; stop one of them, and restart this one"
-                )
+        async with self._asking:
+            await self._renew()
+
+    async def _renew(self) -> None:
+        if self._has_lock and not self._connection.is_closed():
+            return
+        self._has_lock = False
+        try:
+            if self._connection.is_closed():
+                self._connection = await self._database.connect("node", self._watching_s)
+            with self._database.bounded(self._connection):
+                # Not having it may be our own doing: the server may not know yet that our connection is gone.
+                self._has_lock = await self._connection.fetchval(sql.TRY_LOCK if self.alone else sql.TRY_SHARE_LOCK)
+                is_gone = await self._connection.fetchval(sql.IS_GONE, self.number)
+        except Exception as error:
+            if not isinstance(error, BROKEN) and not self._connection.is_closed():
+                raise
+            raise log_error(error) from error
+        if is_gone is not False:
+            raise self.is_over()
+
+    def is_over(self) -> LogError:
+        """The error of a life that was declared gone."""
+        if self.alone:
+            return LogLocked("another daemon has taken the database over; stop one of them, and restart this one")
+        return LifeOver("this node was declared gone; it comes back as another life", life=self.number)
+
+    @asynccontextmanager
+    async def watching(self) -> AsyncGenerator[Connection]:
+        """The connection over which others are watched, for one short statement. A cancelled caller ends after it.
+
+        Raises `LogError`; `LogUnavailable` if it is another connection than before and nobody was told so.
+        """
+        with anyio.CancelScope(shield=True):
+            async with self._asking:
+                before, self._watched_over = self._watched_over, None
+                await self._renew()
+                connection = self._connection
+                if before not in (None, connection):
+                    raise LogUnavailable("the connection to the database broke and was made again")
+                try:
+                    with self._database.bounded(connection, self._watching_s):
+                        yield connection
+                except Exception as error:
+                    if not isinstance(error, BROKEN) and not connection.is_closed():
+                        raise
+                    # Also what the driver stumbles over when a connection breaks between two of its own steps.
+                    raise log_error(error) from error
+                self._watched_over = connection
 
     async def aclose(self) -> None:
-        """Let the next one in at once. If the database is away, that one finds the lock free all the same."""
+        """Let the next one in at once. If the database is away, that one finds out all the same."""
         try:
             if not self._connection.is_closed():
                 with self._database.bounded(self._connection):
-                    await self._connection.execute(sql.RELEASE_ALL, self.number)
+                    if self.alone:
+                        await self._connection.execute(sql.RELEASE_ALL, self.number)
                     await self._connection.execute(sql.LEAVE, self.number)
         except BROKEN:
             pass
         await hang_up(self._connection)
 
 
-async def begin_life(database: Database, limits: Limits, *, alone: bool) -> Life:
+async def begin_life(database: Database, limits: Limits, identity: NodeIdentity, *, alone: bool) -> OwnLife:
     """A life in this database, the only one if it is to be alone. Makes the tables if need be.
 
     Raises `LogLocked`, `LogTooNew`, one of `BROKEN`.
@@ -72,29 +130,67 @@ async def begin_life(database: Database, limits: Limits, *, alone: bool) -> Life
     connection = await database.connect("node")
     try:
         # The server may need a moment to see that the last one's process has ended.
-        with database.bounded(connection, limits.busy_timeout_s):
+        patience_s = database.patience_s + limits.busy_timeout_s + _NAMESAKE_BEATS * limits.beat_s
+        with database.bounded(connection, patience_s):
             await sql.migrate(connection)
+            await _take_lock(connection, limits.busy_timeout_s, alone=alone)
             if alone:
-                await _take_lock(connection, limits.busy_timeout_s)
-            number = await connection.fetchval(sql.JOIN, socket.gethostname(), version("turnwire"))
+                await _check_nobody_shares(connection, identity)
+            number: int = await connection.fetchval(
+                sql.JOIN, identity.name, version("turnwire"), *identity[1:], alone
+            )
+            await connection.execute(sql.BURY_OTHERS if alone else sql.BURY_ALONE, number)
             if alone:
-                await connection.execute(sql.BURY_OTHERS, number)
                 await connection.execute(sql.FREE_OF_OTHERS, number)
+            else:
+                await _check_name(connection, identity, number, limits.beat_s)
     except BaseException:
         connection.terminate()
         raise
-    return Life(database, number, connection, alone=alone)
+    return OwnLife(database, number, connection, identity, limits, alone)
 
 
-async def _take_lock(connection: Connection, patience_s: float) -> None:
+async def _take_lock(connection: Connection, patience_s: float, *, alone: bool) -> None:
     await connection.execute(f"set lock_timeout = {max(1, round(patience_s * 1000))}")
     try:
-        await connection.execute(sql.TAKE_LOCK)
+        await connection.execute(sql.TAKE_LOCK if alone else sql.SHARE_LOCK)
     except BROKEN as error:
         if sqlstate(error) != _NOT_IN_TIME:
             raise
-        name = await connection.fetchval(sql.WHO_ELSE)
+        where = await connection.fetchval(sql.WHO_ELSE) or "another machine"
         raise LogLocked(
-            f"another daemon uses this database, on {name or 'another machine'}; stop it, or give another database"
+            f"another daemon uses this database, on {where}; stop it, give another database, or start both"
+            " with --cluster-listen"
+            if alone
+            else f"a daemon has this database for itself, on {where}; start that one with --cluster-listen too"
         ) from None
     await connection.execute("set lock_timeout = 0")
+
+
+async def _check_nobody_shares(connection: Connection, identity: NodeIdentity) -> None:
+    """Nodes that are cut off from the database may still act, for as long as they were promised."""
+    names = [row[0] for row in await connection.fetch(sql.SHARING, identity.name, identity.folder)]
+    if names:
+        raise LogLocked(
+            f"nodes share this database and have not left it: {', '.join(names)}; start this one with"
+            " --cluster-listen, or run `turnwire nodes bury` for those that have ended"
+        )
+
+
+async def _check_name(connection: Connection, identity: NodeIdentity, number: int, beat_s: float) -> None:
+    """A name is one node's, and a node has one data folder. One that is there no more is given up in its time.
+
+    Of two that begin at once the later one yields. Raises `LogLocked`.
+    """
+    asked = sql.NAMESAKES, identity.name, identity.folder, number
+    before = dict(await connection.fetch(*asked))
+    if not before:
+        return
+    await anyio.sleep(_NAMESAKE_BEATS * beat_s)
+    after = dict(await connection.fetch(*asked))
+    if any(beat != before.get(life, beat) for life, beat in after.items()):
+        await connection.execute(sql.LEAVE, number)
+        raise LogLocked(
+            f"another node is called {identity.name!r}, and has another data folder; give each its own name with"
+            " --node, or end that one first"
+        )

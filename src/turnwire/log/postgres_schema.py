@@ -1,15 +1,23 @@
-"""The tables of a log in PostgreSQL, every statement that touches them, and how they come to be.
+"""The tables of a log in PostgreSQL, the statements that touch them, and how they come to be.
 
     tw_meta       `format`: how many migrations were applied; `oldest`: the least format that still works with them
     tw_nodes      one row per life of a node, which is one run of its process; one that is `gone` never comes back
+        place      nodes with the same files, homes and agents share one
+        url, secret   where other nodes reach it, and what they show there
+        folder     which data folder it has: who has it next knows that this life has ended
+        alone      whether it has the log for itself
     tw_sessions   one row per session
         id         what the other tables call it; never used again after a delete
         name       the session's id as clients know it
         epoch, first, head, unsettled   as in `SessionHead`
+        place      that of the node that hosted it last
+        format     the highest `EVENTS_VERSION` of those who owned it: an older node leaves it alone
         owner      the life that appends to it; none if nobody has it
         fence      grows with every claim, release and doubt; an append names the one it was promised
     tw_events     one row per event, offsets first..head without gaps
     tw_snapshots  one row per session and fold; a cache that may be emptied
+    tw_tokens     credentials: of each secret its digest; `granted_by` is the one that it ends with
+    tw_links      login links that were not used yet; statements of both: `turnwire.log.postgres_credentials`
     tw_forgotten  events up to `upto` that a trim or delete has taken out of the log and is still removing
 
 The UPDATE of a session's row is the expected head, the fence and the lock of an append. A claim is an UPDATE of the
@@ -67,6 +75,34 @@ MIGRATIONS: tuple[str, ...] = (
     );
     create table tw_forgotten (session bigint primary key, upto bigint not null);
     """,
+    """
+    alter table tw_nodes
+        add column place text not null default '',
+        add column url text not null default '',
+        add column secret text not null default '',
+        add column folder text not null default '',
+        add column alone boolean not null default true;
+    alter table tw_sessions
+        add column place text not null default '',
+        add column format integer not null default 1;
+    create table tw_tokens (
+        id text primary key,
+        name text not null,
+        role text not null,
+        digest text not null,
+        created_at bigint not null,
+        expires_at bigint,
+        session_id text,
+        kind text not null,
+        granted_by text references tw_tokens (id) on delete cascade
+    );
+    create index tw_tokens_granted on tw_tokens (granted_by) where granted_by is not null;
+    create table tw_links (
+        digest bytea primary key,
+        until timestamptz not null,
+        granted_by text references tw_tokens (id) on delete cascade
+    );
+    """,
 )
 """Applied in order, each with its number, all in one transaction. One that was released is never changed."""
 
@@ -74,7 +110,16 @@ VERSION = len(MIGRATIONS)
 OLDEST = 1
 """The least format whose code works with the tables as they are after all of `MIGRATIONS`."""
 
-TABLES = ("tw_meta", "tw_nodes", "tw_sessions", "tw_events", "tw_snapshots", "tw_forgotten")
+TABLES = (
+    "tw_meta",
+    "tw_nodes",
+    "tw_sessions",
+    "tw_events",
+    "tw_snapshots",
+    "tw_forgotten",
+    "tw_tokens",
+    "tw_links",
+)
 
 _MIGRATING = "select pg_advisory_xact_lock(hashtextextended('turnwire tables in ' || current_schema(), 0))"
 _IS_MADE = "select to_regclass('tw_meta') is not null"
@@ -172,28 +217,119 @@ async def migrate(connection: Connection) -> None:
 # -- lives -----------------------------------------------------------------------------------------------------
 
 _NODE = "hashtextextended('turnwire node in ' || current_schema(), 0)"
-"""The lock of the one node that may declare all others gone."""
+"""The lock of nodes: one that is alone has it for itself, those that share the log have it together."""
 TAKE_LOCK = f"select pg_advisory_lock({_NODE})"
 TRY_LOCK = f"select pg_try_advisory_lock({_NODE})"
-JOIN = "insert into tw_nodes (name, version) values ($1, $2) returning id"
+SHARE_LOCK = f"select pg_advisory_lock_shared({_NODE})"
+TRY_SHARE_LOCK = f"select pg_try_advisory_lock_shared({_NODE})"
+JOIN = """
+    insert into tw_nodes (name, version, place, url, secret, folder, alone)
+    values ($1, $2, $3, $4, $5, $6, $7) returning id
+"""
 IS_GONE = "select gone from tw_nodes where id = $1"
-LEAVE = "update tw_nodes set gone = true where id = $1"
+# Whoever ends a life rings for it in the same transaction (`bell.NODES`), so that nodes look which nobody asks.
+_RUNG = """pg_notify('tw_' || md5(current_schema()), '[{}, ["nodes"]]')"""
+LEAVE = f"""
+    with ended as (update tw_nodes set gone = true where id = $1 returning alone)
+    select {_RUNG} from ended where not alone
+"""
 WHO_ELSE = "select name from tw_nodes where not gone order by id desc limit 1"
+SHARING = "select name from tw_nodes where not gone and not alone and (name, folder) <> ($1, $2) order by id"
+NAMESAKES = """
+    select id, beat from tw_nodes
+    where name = $1 and folder <> $2 and id < $3 and not gone and not alone and not draining
+"""
 BURY_OTHERS = "update tw_nodes set gone = true where id <> $1 and not gone"
+BURY_ALONE = "update tw_nodes set gone = true where id <> $1 and not gone and alone"
 # The moved fence waits for an append that runs, and stops one that is still on its way.
 FREE_OF_OTHERS = "update tw_sessions set owner = null, fence = fence + 1 where owner <> $1"
 RELEASE_ALL = "update tw_sessions set owner = null, fence = fence + 1 where owner = $1"
+
+_LIFE = "select id, name, place, url, secret, version, beat, draining from tw_nodes where not gone"
+LIVES = f"{_LIFE} order by id"
+FIND_LIFE = f"{_LIFE} and id = $1"
+BEAT = "update tw_nodes set beat = beat + 1 where id = $1 and not gone returning beat"
+# Only if it has not beaten, and only while the watcher's own beat is what it was. The lock on the watcher's row
+# makes its next beat wait for this; after that beat this finds another number, and does nothing.
+BURY = """
+    with watcher as (select id from tw_nodes where id = $3 and beat = $4 and not gone for share)
+    update tw_nodes n set gone = true from watcher
+    where n.id = $1 and n.beat = $2 and not n.gone and n.id <> watcher.id returning n.id
+"""
+SUCCEED = f"""
+    with ended as (
+        update tw_nodes set gone = true where name = $1 and folder = $2 and id < $3 and not gone returning id
+    )
+    select id, {_RUNG} from ended
+"""
+SET_DRAINING = "update tw_nodes set draining = true where id = $1"
+NODES = """
+    select n.id, n.name, n.place, n.url, n.version, n.beat, n.draining, n.alone,
+           (extract(epoch from n.started_at) * 1000)::bigint,
+           count(s.id), count(s.id) filter (where s.unsettled)
+    from tw_nodes n left join tw_sessions s on s.owner = n.id where not n.gone group by n.id order by n.id
+"""
+MOVE_PLACE = """
+    with moved as (
+        update tw_sessions s set place = $2
+        where s.place = $1 and not exists (select from tw_nodes n where n.place = $1 and not n.gone) returning s.id
+    ) select count(*) from moved
+"""
+BURY_BY_HAND = f"""
+    with ended as (update tw_nodes set gone = true where id = $1 and beat = $2 and not gone returning id)
+    select id, {_RUNG} from ended
+"""
 
 # -- owners ----------------------------------------------------------------------------------------------------
 
 _HELD = "id, epoch, first, head, unsettled, fence"
 # `gone` goes to true and never back, so looking at it without a lock is enough.
+_OWNER_IS_GONE = "exists (select from tw_nodes n where n.id = s.owner and n.gone)"
+# In these statements $1 is our life, $2 our place and $3 our `EVENTS_VERSION`.
+_WE_LIVE = "exists (select from tw_nodes n where n.id = $1 and not n.gone)"
 CLAIM = f"""
-    update tw_sessions s set owner = $2, fence = s.fence + 1
-    where s.name = $1
-      and (s.owner is null or s.owner = $2 or exists (select from tw_nodes n where n.id = s.owner and n.gone))
-      and exists (select from tw_nodes n where n.id = $2 and not n.gone)
+    update tw_sessions s
+    set owner = $1, fence = s.fence + 1, place = $2, format = greatest(s.format, $3)
+    where s.name = $4 and (s.place in ('', $2) or $5) and s.format <= $3
+      and (s.owner is null or s.owner = $1 or {_OWNER_IS_GONE}) and {_WE_LIVE}
     returning {_HELD}
+"""
+"""$4 is the session, $5 whether every place is ours."""
+_TAKE = f"""
+    update tw_sessions s
+    set owner = $1, fence = s.fence + 1, format = greatest(s.format, $3),
+        place = case s.place when '' then $2 else s.place end
+    from free where s.id = free.id and {_WE_LIVE}
+    returning s.name, s.place, s.id, s.epoch, s.first, s.head, s.unsettled, s.fence
+"""
+# Of our place, or of one that has nobody who could host it.
+_IS_OURS_TO_TAKE = """
+    s.unsettled and s.format <= $3 and (s.place in ('', $2) or not exists (
+        select from tw_nodes n where n.place = s.place and not n.gone and not n.draining
+    ))
+"""
+# Rows that another one takes at this moment are skipped, so that several nodes share the work.
+STEAL = f"""
+    with free as (
+        select s.id from tw_sessions s where s.owner = $4 and {_OWNER_IS_GONE} and {_IS_OURS_TO_TAKE}
+        order by s.id limit $5 for update skip locked
+    ) {_TAKE}
+"""
+ADOPT = f"""
+    with free as (
+        select s.id from tw_sessions s
+        where s.owner is null and s.unsettled and s.format <= $3 and s.place in ('', $2)
+        order by s.id limit $4 for update skip locked
+    ) {_TAKE}
+"""
+ORPHANED = f"""
+    select distinct s.owner from tw_sessions s
+    where s.owner is not null and {_OWNER_IS_GONE} and {_IS_OURS_TO_TAKE} and {_WE_LIVE} order by s.owner
+"""
+RELEASE = "update tw_sessions set owner = null, fence = fence + 1 where name = $1 and owner = $2"
+OWNER = f"""
+    select case when {_OWNER_IS_GONE} then null else s.owner end, s.format, s.place
+    from tw_sessions s where s.name = $1
 """
 # By owner and not by fence: the answer to an earlier try may have been lost as well.
 MOVE_FENCE = f"update tw_sessions set fence = fence + 1 where id = $1 and owner = $2 returning {_HELD}"
@@ -201,12 +337,13 @@ MOVE_FENCE = f"update tw_sessions set fence = fence + 1 where id = $1 and owner 
 # -- sessions --------------------------------------------------------------------------------------------------
 
 CREATE = f"""
-    insert into tw_sessions (name, epoch, first, head, owner, fence)
-    values ($1, $2, $3::bigint, $3::bigint - 1, $4, 1)
+    insert into tw_sessions (name, epoch, first, head, owner, fence, place, format)
+    values ($1, $2, $3::bigint, $3::bigint - 1, $4, 1, $5, $6)
     on conflict (name) do nothing returning {_HELD}
 """
 FIND = f"select {_HELD} from tw_sessions where name = $1"
 FIND_MANY = f"select {_HELD} from tw_sessions where id = any($1::bigint[])"
+HEADS = "select name, epoch, first, head, unsettled from tw_sessions where name = any($1::text[])"
 LIST = """
     select name, epoch, first, head, unsettled from tw_sessions
     where $1::text is null or name > $1 order by name limit $2
@@ -223,6 +360,20 @@ DELETE = """
     )
     select id, head from gone
 """
+
+# -- what is done by one node for all ----------------------------------------------------------------------------
+
+LOCK = "select pg_try_advisory_lock(hashtextextended('turnwire ' || $1 || ' in ' || current_schema(), 0))"
+IS_DONE = "select exists (select from tw_meta where name = 'done: ' || $1)"
+DONE = "insert into tw_meta values ('done: ' || $1, '') on conflict (name) do nothing"
+
+# -- the bell ----------------------------------------------------------------------------------------------------
+
+CHANNEL = "select 'tw_' || md5(current_schema())"
+"""Of the log in this schema."""
+RING = "select pg_notify($1, payload) from unnest($2::text[]) as payload"
+# Losing a notice loses time, so it does not wait for the disk, nor for a standby.
+RINGS_ONLY = "set synchronous_commit = off"
 
 # -- events ----------------------------------------------------------------------------------------------------
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
 
@@ -36,7 +36,7 @@ from turnwire.log.postgres_connection import (
     may_be_one_events_fault,
     sqlstate,
 )
-from turnwire.log.postgres_life import Life
+from turnwire.log.postgres_life import OwnLife
 from turnwire.log.postgres_schema import APPEND, FIND_MANY
 
 LANES = 2
@@ -81,6 +81,9 @@ class Held:
         key, epoch, first, head, unsettled, fence = row
         assert isinstance(key, int)
         assert isinstance(fence, int)
+        if self.standing is Standing.HELD and key == self.key and fence < self.fence:
+            # A later answer has overtaken this one.
+            return
         self.key, self.fence, self.standing = key, fence, Standing.HELD
         self.head = head_of(self.session_id, (epoch, first, head, unsettled))
 
@@ -122,6 +125,10 @@ class Append:
             self.done.exception()
 
 
+def _nobody(heads: Mapping[SessionId, int]) -> None:
+    """Nobody listens."""
+
+
 class Queue:
     """What waits to be stored, for all lanes."""
 
@@ -131,6 +138,8 @@ class Queue:
         self._under_way: set[Held] = set()
         self._idle: deque[asyncio.Future[None]] = deque()
         self.is_closing = False
+        self.grown: Callable[[Mapping[SessionId, int]], None] = _nobody
+        """Hears the new heads of what was stored. Must not wait and must not raise."""
 
     def put(self, append: Append) -> None:
         """Raises `LogUnavailable`."""
@@ -197,7 +206,7 @@ class Queue:
 class Lane:
     """One connection that appends. `run` is its only task."""
 
-    def __init__(self, queue: Queue, database: Database, life: Life) -> None:
+    def __init__(self, queue: Queue, database: Database, life: OwnLife) -> None:
         self._queue = queue
         self._database = database
         self._life = life
@@ -229,6 +238,7 @@ class Lane:
         for each in group:
             if each.held.key in stored:
                 each.stored()
+        self._queue.grown({each.held.session_id: each.held.head.head for each in group if each.held.key in stored})
         if len(stored) < len(group):
             await self._explain(connection, [each for each in group if each.held.key not in stored])
 

@@ -1,8 +1,9 @@
 """The event log in one SQLite file: the engine for everything that must outlive the process.
 
 Takes and gives what `turnwire.log.base` says. One process owns a file; others may read it with any SQLite
-tool. Heads are answered from memory; small appends are committed on the event loop while the disk is quick, every
-other change, every sync and every checkpoint in threads of their own (`sqlite_writer`), reads in worker threads.
+tool. Heads are answered from memory; small appends are committed on the event loop while the disk is quick, and
+synced there for one session alone; every other change, sync and checkpoint is done in threads of their own
+(`sqlite_writer`), reads in worker threads.
 
 Each read has a read-only connection of its own, and no transaction between two calls: a reader that stays would
 keep the write-ahead log from being used again.
@@ -10,17 +11,21 @@ keep the write-ahead log from being used again.
 
 from __future__ import annotations
 
+import asyncio
 import os
 import sqlite3
 import time
 from bisect import bisect_right, insort
+from collections import deque
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import NamedTuple, Self, TypeVar
+from typing import Any, NamedTuple, Self, TypeAlias, TypeVar
 
 import anyio
-from anyio import CapacityLimiter, to_thread
+from anyio import to_thread
 
 from turnwire.errors import LogCorrupt
 from turnwire.ids import Epoch, SessionId
@@ -38,15 +43,29 @@ from turnwire.log.sqlite_file import (
     head_of,
     log_error,
 )
-from turnwire.log.sqlite_jobs import Append, Create, Delete, Look, SaveSnapshot, Sweep, Trim
 from turnwire.log.sqlite_wal import Checkpointer, Durability, sync_file
-from turnwire.log.sqlite_writer import Changes, Lane, SqliteWriter
+from turnwire.log.sqlite_writer import (
+    Append,
+    Changes,
+    Create,
+    Delete,
+    Lane,
+    Look,
+    SaveSnapshot,
+    SqliteWriter,
+    Sweep,
+    Trim,
+)
 
 _T = TypeVar("_T")
+_Query: TypeAlias = Callable[[sqlite3.Connection], Any]
+_Answer: TypeAlias = tuple[Any, Exception | None]
 
 READERS = 4
 """Pages read at the same time. A page is read in well under a millisecond, and Python runs one thread at a
 time, so more would only hold more memory."""
+READ_TOGETHER = 16
+"""Queries that a thread takes at once, if so many wait."""
 
 
 class LogStatistics(NamedTuple):
@@ -59,6 +78,8 @@ class LogStatistics(NamedTuple):
     """Changes that are not yet committed, or not yet synced though they must be."""
     lane: Lane
     """Who commits."""
+    is_checkpointing: bool
+    """Whether the checkpointer keeps the disk busy."""
 
 
 class SqliteEventLog:
@@ -208,7 +229,13 @@ class SqliteEventLog:
 
     def statistics(self) -> LogStatistics:
         """For metrics and tests."""
-        return LogStatistics(len(self._heads), self._file.gate.commits, self._writer.waiting, self._writer.lane)
+        return LogStatistics(
+            len(self._heads),
+            self._file.gate.commits,
+            self._writer.waiting,
+            self._writer.lane,
+            not self._checkpointer.is_resting,
+        )
 
     async def _sweep(self, session_id: SessionId) -> None:
         # What is left when this is cancelled goes with the next sweep or when the file is opened again.
@@ -240,42 +267,87 @@ class SqliteEventLog:
 
 
 class SqliteReader:
-    """A small pool of connections."""
+    """A small pool of threads with a connection each.
+
+    A query goes to a thread that is free. While none is, queries gather, and the next thread takes several of them:
+    going to a thread and back takes longer than a short query does.
+    """
 
     def __init__(self, connect: Callable[[], sqlite3.Connection]) -> None:
         self._connect = connect
-        self._limiter = CapacityLimiter(READERS)
+        self._loop = asyncio.get_running_loop()
+        self._threads = ThreadPoolExecutor(READERS, "log-reader")
+        self._busy = 0
+        self._waiting: deque[tuple[_Query, asyncio.Future[Any]]] = deque()
         self._idle: list[sqlite3.Connection] = []
-        self._is_closed = False
+        self._closing: asyncio.Future[None] | None = None
 
     async def run(self, query: Callable[[sqlite3.Connection], _T]) -> _T:
-        """Run a query on one state of the file. A cancelled call ends when its query has ended."""
-        if self._is_closed:
+        """Run a query on one state of the file. Cancel-safe."""
+        if self._closing is not None:
             raise rules.closed()
-        return await to_thread.run_sync(self._query, query, limiter=self._limiter)
+        answer: asyncio.Future[_T] = self._loop.create_future()
+        self._waiting.append((query, answer))
+        self._go_on()
+        return await answer
 
     async def aclose(self) -> None:
         """Close the connections after the last query."""
-        self._is_closed = True
-        for _ in range(READERS):
-            await self._limiter.acquire_on_behalf_of(object())
+        if self._closing is None:
+            self._closing = self._loop.create_future()
+        if self._busy:
+            await asyncio.shield(self._closing)
+        self._threads.shutdown()
         while self._idle:
             self._idle.pop().close()
 
-    def _query(self, query: Callable[[sqlite3.Connection], _T]) -> _T:
+    def _go_on(self) -> None:
+        while self._waiting and self._busy < READERS:
+            taken = [self._waiting.popleft() for _ in range(min(len(self._waiting), READ_TOGETHER))]
+            if wanted := [each for each in taken if not each[1].done()]:
+                self._busy += 1
+                answered = self._loop.run_in_executor(self._threads, self._answer, [each for each, _ in wanted])
+                answered.add_done_callback(partial(self._tell, [each for _, each in wanted]))
+
+    def _tell(self, asked: list[asyncio.Future[Any]], answered: asyncio.Future[list[_Answer]]) -> None:
+        self._busy -= 1
+        self._go_on()
+        for future, (found, error) in zip(asked, answered.result(), strict=True):
+            if future.done():
+                continue  # cancelled
+            if error is None:
+                future.set_result(found)
+            else:
+                future.set_exception(error)
+        if self._closing is not None and not self._busy and not self._closing.done():
+            self._closing.set_result(None)
+
+    def _answer(self, queries: list[_Query]) -> list[_Answer]:
+        """In a thread. Raises nothing: what a query raises is its answer."""
         try:
-            # `pop` and `append` of a list are atomic, and the limiter bounds how many are out.
+            # `pop` and `append` of a list are atomic, and there are no more threads than connections.
             connection = self._idle.pop() if self._idle else self._connect()
-            try:
-                connection.execute("BEGIN")
-                try:
-                    return query(connection)
-                finally:
-                    connection.rollback()
-            finally:
-                self._idle.append(connection)
-        except sqlite3.Error as error:
-            raise log_error(error) from error
+        except Exception as error:  # noqa: BLE001 -- whoever asked raises it
+            return [(None, _read_error(error)) for _ in queries]
+        try:
+            return [_ask(connection, each) for each in queries]
+        finally:
+            self._idle.append(connection)
+
+
+def _ask(connection: sqlite3.Connection, query: _Query) -> _Answer:
+    try:
+        connection.execute("BEGIN")
+        try:
+            return query(connection), None
+        finally:
+            connection.rollback()
+    except Exception as error:  # noqa: BLE001 -- whoever asked raises it
+        return None, _read_error(error)
+
+
+def _read_error(error: Exception) -> Exception:
+    return log_error(error) if isinstance(error, sqlite3.Error) else error
 
 
 class Page(NamedTuple):

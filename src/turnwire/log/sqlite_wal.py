@@ -245,6 +245,11 @@ class Checkpointer:
         if is_long:
             self._wake.set()
 
+    @property
+    def is_resting(self) -> bool:
+        """Whether nothing of it keeps the disk busy."""
+        return self._resting.is_set()
+
     def wait_if_far_behind(self) -> None:
         """Wait for the thread if the WAL is far too long."""
         if self.is_far_behind:

@@ -1,24 +1,33 @@
-"""Who changes the file: the event loop itself while the disk is quick, else a thread; and who syncs it, the thread.
+"""The changes of the log as jobs, and who does them: the event loop itself while the disk is quick, else a thread.
 
-Takes jobs on the event loop; gives each its result, or the error that stopped it. Never reports a job done before
-its commit returned, and a durable one not before it is synced; never lets one refused job fail another; never keeps
-a lone job waiting for company.
+A job checks the rules of the contract, then writes; it is refused before it wrote anything. What the sessions will
+be if its transaction commits is kept beside it, so that a job sees those before it. The writer takes jobs on the
+event loop and gives each its result, or the error that stopped it. It never reports a job done before its commit
+returned, and a durable one not before it is synced; never lets one refused job fail another; never keeps a lone job
+waiting for company.
 
 Theory of operation
 -------------------
 A commit that is not synced is some dozen microseconds of work, less than a trip through a thread. So the loop does
-it (`Lane.INLINE`), and only syncs are the thread's: a sync covers every commit before it, so those that gather
-while one runs share the next. Whatever could hold the loop up is handed to the thread instead: large appends,
+it (`Lane.INLINE`). Whatever could hold the loop up is handed to the thread instead: large appends,
 changes that are no appends, the commit after a checkpoint (`sqlite_wal`, W2), one for which the checkpointer or a
 foreign program would have to be waited for, and everything for a while after a commit that was slow. The thread
 takes all that waits and commits it as one transaction, then syncs it if one of them asks for that.
+
+What the loop committed and must be synced is the thread's to sync as well, while several sessions want it: a sync
+covers every commit before it, so those that gather while one runs share the next, and the loop goes on meanwhile.
+For one session alone there is nobody to share with and little to go on with, and the trip costs more CPU than the
+sync. So the loop syncs by itself (`_may_sync`) what one session wants, if there is little of it, the checkpointer
+does not use the disk, and the last sync was quick. One that was not is the thread's until it finds the disk quick
+again, and the loop has gone on for many times as long as it was held.
 
 The connection, and what is known of its commits (`_rows`), is used by the loop in `Lane.INLINE` and by the thread
 in the other lanes, and changes hands by the queue towards the thread and by the outcome of the last job towards the
 loop.
 
 I1  Jobs are done in the order of the calls: while the thread has one, later ones queue behind it.
-I2  Who waits is answered in the order of the calls: before the thread commits, it syncs what the loop committed.
+I2  Who waits is answered in the order of the calls: before the thread commits, it syncs what the loop committed;
+    and the loop syncs only when nobody waits.
 I3  A head moves when all that is behind it is answered: an append to a session of which another waits for its sync
     waits with it.
 I4  The heads change first and the waiting callers wake second, in one step of the loop, so nobody sees an
@@ -30,6 +39,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import sqlite3
 import sys
 import threading
@@ -39,16 +49,207 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing, suppress
 from enum import Enum
 from queue import SimpleQueue
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from anyio import to_thread
 
 from turnwire.errors import LogError, LogUnavailable, TurnwireError
-from turnwire.ids import SessionId
+from turnwire.ids import Epoch, SessionId
+from turnwire.limits import KiB
 from turnwire.log import rules
-from turnwire.log.sqlite_file import Row, SqliteFile, is_held, log_error, may_be_one_jobs_fault
-from turnwire.log.sqlite_jobs import Job, Transaction
+from turnwire.log.base import SessionHead, Snapshot
+from turnwire.log.sqlite_file import (
+    ADD_SEGMENT,
+    ADD_SESSION,
+    DELETE_SESSION,
+    DELETE_SNAPSHOTS,
+    FORGET,
+    MOVE_SESSION,
+    SAVE_SNAPSHOT,
+    Row,
+    SqliteFile,
+    is_held,
+    log_error,
+    may_be_one_jobs_fault,
+    segments_of,
+    sweep,
+)
 from turnwire.log.sqlite_wal import Checkpointer, Durability, is_failed_sync
+
+# -- jobs: the changes of the log, each inside a transaction that several may share --------------------------
+
+
+T_co = TypeVar("T_co", covariant=True)
+
+SMALL_EVENTS, SMALL_BYTES = 1024, 512 * KiB
+"""What a disk that is quick takes in a millisecond or two; the event loop hands over more."""
+
+LARGE = SMALL_BYTES + 1
+"""The size of what is large, however many bytes it has."""
+
+
+class Transaction:
+    """The sessions as they will be if this transaction commits."""
+
+    def __init__(self, connection: sqlite3.Connection, committed: Mapping[SessionId, Row]) -> None:
+        self.connection = connection
+        self._committed = committed
+        self.changes: dict[SessionId, Row | None] = {}
+        """What the commit changes; `None` is a deleted session."""
+
+    def find(self, session_id: SessionId) -> Row | None:
+        if session_id in self.changes:
+            return self.changes[session_id]
+        return self._committed.get(session_id)
+
+    def get(self, session_id: SessionId) -> Row:
+        row = self.find(session_id)
+        if row is None:
+            raise rules.not_found(session_id)
+        return row
+
+    def flush(self) -> None:
+        """Write what the segments do not say of the sessions: once, however many jobs changed it."""
+        for session_id, row in self.changes.items():
+            if row is None:
+                continue
+            before = self._committed.get(session_id)
+            kept = (1, False)
+            if before is not None and before.key == row.key:
+                kept = (before.head.first, before.head.unsettled)
+            if kept != (row.head.first, row.head.unsettled):
+                self.connection.execute(MOVE_SESSION, (row.head.first, row.head.unsettled, row.key))
+
+
+class Job(Protocol[T_co]):
+    """One change."""
+
+    @property
+    def session_id(self) -> SessionId: ...
+    @property
+    def durable(self) -> bool:
+        """It asks for a synced commit."""
+        ...
+
+    @property
+    def size(self) -> int:
+        """Bytes that it writes, about. Up to `SMALL_BYTES` the event loop may do it."""
+        ...
+
+    def apply(self, transaction: Transaction) -> T_co:
+        """Do it, or raise before anything is written."""
+        ...
+
+
+class Create(NamedTuple):
+    session_id: SessionId
+    epoch: Epoch
+    first: int = 1
+    durable: bool = False
+    size: int = 0
+
+    def apply(self, transaction: Transaction) -> SessionHead:
+        if transaction.find(self.session_id) is not None:
+            raise rules.exists(self.session_id)
+        head = SessionHead(self.session_id, self.epoch, self.first, self.first - 1, unsettled=False)
+        key = transaction.connection.execute(ADD_SESSION, (head.session_id, head.epoch, head.first)).lastrowid
+        assert key is not None, "an INSERT gives a row id"
+        transaction.changes[self.session_id] = Row(key, head)
+        return head
+
+
+class Append(NamedTuple):
+    session_id: SessionId
+    bodies: Sequence[bytes]
+    expected: int
+    unsettled: bool
+    durable: bool
+
+    @property
+    def size(self) -> int:
+        return sum(map(len, self.bodies)) if len(self.bodies) <= SMALL_EVENTS else LARGE
+
+    def apply(self, transaction: Transaction) -> int:
+        key, current = transaction.get(self.session_id)
+        rules.check_append(current, self.expected)
+        for segment in segments_of(key, self.expected + 1, self.bodies):
+            transaction.connection.execute(ADD_SEGMENT, segment)
+        head = self.expected + len(self.bodies)
+        moved = SessionHead(self.session_id, current.epoch, current.first, head, self.unsettled)
+        transaction.changes[self.session_id] = Row(key, moved)
+        return head
+
+
+class Look(NamedTuple):
+    """Nothing but the head, after everything that was asked before."""
+
+    session_id: SessionId
+    durable: bool = False
+    size: int = 0
+
+    def apply(self, transaction: Transaction) -> SessionHead:
+        return transaction.get(self.session_id).head
+
+
+class SaveSnapshot(NamedTuple):
+    session_id: SessionId
+    snapshot: Snapshot
+    durable: bool = False
+    size: int = LARGE
+
+    def apply(self, transaction: Transaction) -> None:
+        key, current = transaction.get(self.session_id)
+        rules.check_snapshot(current, self.snapshot)
+        transaction.connection.execute(SAVE_SNAPSHOT, (key, *self.snapshot))
+
+
+class Trim(NamedTuple):
+    """Takes events out of the log; `Sweep` removes them."""
+
+    session_id: SessionId
+    upto: int
+    durable: bool = False
+    size: int = LARGE
+
+    def apply(self, transaction: Transaction) -> int:
+        key, current = transaction.get(self.session_id)
+        first = max(current.first, min(self.upto, current.head) + 1)
+        if first > current.first:
+            transaction.connection.execute(FORGET, (key, first - 1))
+            transaction.changes[self.session_id] = Row(key, current._replace(first=first))
+        return first
+
+
+class Delete(NamedTuple):
+    """Takes a session out of the log; `Sweep` removes its events."""
+
+    session_id: SessionId
+    durable: bool = True
+    """Who deletes a session wants it gone, also after a power cut."""
+    size: int = LARGE
+
+    def apply(self, transaction: Transaction) -> None:
+        key, current = transaction.get(self.session_id)
+        transaction.connection.execute(FORGET, (key, current.head))
+        transaction.connection.execute(DELETE_SNAPSHOTS, (key,))
+        transaction.connection.execute(DELETE_SESSION, (key,))
+        transaction.changes[self.session_id] = None
+
+
+class Sweep(NamedTuple):
+    """Removes some forgotten events, so few that the appends of other sessions hardly wait."""
+
+    session_id: SessionId
+    durable: bool = False
+    size: int = LARGE
+
+    def apply(self, transaction: Transaction) -> bool:
+        """Whether there may be more."""
+        return sweep(transaction.connection)
+
+
+# -- who does them -------------------------------------------------------------------------------------------
+
 
 _T = TypeVar("_T")
 _log = logging.getLogger(__name__)
@@ -65,6 +266,20 @@ REST_S, LONGEST_REST_S = 0.05, 2.0
 within as long as the last rest was. So a machine that was busy for a moment costs a few trips through the thread,
 and a disk that stays slow holds the loop every two seconds at most."""
 
+SLOW_SYNC_S = 0.001
+"""A sync of the loop that took longer is the last one there for a while. Several times what one takes when nothing
+is wrong."""
+
+_REST_FACTOR = 25
+"""How many times as long as a slow sync took the loop goes on without one: so slow ones hold it for a twenty-fifth
+of the time at most."""
+
+ALONE_S = 0.005
+"""A session is alone if no other one wanted a sync for so long, which is several turns of a session by itself."""
+
+LITTLE_BYTES, _COMMIT_BYTES = 256 * KiB, 8 * KiB
+"""What a quick disk syncs in well under a millisecond, and what a commit writes beside its events, about."""
+
 _NUDGE_EVERY = 8
 """So many commits of the loop are less than a checkpoint waits for; looking costs a tenth of a commit."""
 
@@ -72,7 +287,7 @@ _NUDGE_EVERY = 8
 class Lane(Enum):
     """Whose the connection is."""
 
-    INLINE = "the loop's; the thread only syncs"
+    INLINE = "the loop's; the thread at most syncs"
     THREAD = "the thread's, until it has done all that it was given"
     SLOW = "the thread's, until the disk was quick for a while"
 
@@ -92,6 +307,24 @@ _NEXT = {
     (Lane.SLOW, _Sign.QUICK): Lane.INLINE,
 }
 """What is not here leaves the lane as it is."""
+
+
+class _Pace:
+    """Whether the disk is so quick that the loop may sync. Nobody knows before the first sync, or after a slow one
+    until the thread has found out."""
+
+    def __init__(self) -> None:
+        self._is_quick = False
+        self._rests_until = 0.0
+
+    def note(self, seconds: float, now: float) -> None:
+        """A sync has taken so long."""
+        self._is_quick = seconds <= SLOW_SYNC_S
+        if not self._is_quick:
+            self._rests_until = now + _REST_FACTOR * seconds
+
+    def is_quick(self, now: float) -> bool:
+        return self._is_quick and now >= self._rests_until
 
 
 class _Given(NamedTuple):
@@ -123,6 +356,8 @@ class _Group(NamedTuple):
     outcomes: Sequence[_Outcome]
     changes: Changes
     is_slow: bool = False
+    sync_s: float | None = None
+    """How long their sync took, if one asked for it."""
 
 
 class _Call(Enum):
@@ -157,6 +392,12 @@ class SqliteWriter:
         self._timer = timer
         self._loop = asyncio.get_running_loop()
         self.lane = Lane.INLINE
+        self._pace = _Pace()
+        self._to_sync_bytes = 0
+        """What is committed and not synced, about."""
+        self._last_waiting: SessionId | None = None
+        self._last_waiting_at = 0.0
+        """Who wanted a sync last, and when."""
         self._rest_s = 0.0
         self._quick_at = 0.0
         self._queue: SimpleQueue[_Given | _Call] = SimpleQueue()
@@ -182,18 +423,20 @@ class SqliteWriter:
             raise rules.closed()
         if self.lane is Lane.SLOW and self._delivered >= self._last_given and self._timer() >= self._quick_at:
             self._step(_Sign.QUICK)
-        if self.lane is Lane.INLINE and job.is_small and self._enter():
+        if self.lane is Lane.INLINE and (size := job.size) <= SMALL_BYTES and self._enter():
             try:
-                outcome, changes = self._commit_inline(job)
+                outcome, changes = self._commit_inline(job, size)
             finally:
                 self._gate.leave()
             if outcome is not None:
                 if outcome.error is not None:
                     raise outcome.error
-                if not self._waits_for_sync(job):
-                    self._on_commit(changes)
-                    return outcome.result
-                return await self._synced(job, outcome.result, changes)
+                if self._waits_for_sync(job):
+                    if not self._may_sync(job):
+                        return await self._synced(job, outcome.result, changes)
+                    self._sync_alone()
+                self._on_commit(changes)
+                return outcome.result
         return await self._given(job)
 
     def is_unsure(self, session_id: SessionId) -> bool:
@@ -225,7 +468,7 @@ class SqliteWriter:
             return False
         return True
 
-    def _commit_inline(self, job: Job[Any]) -> tuple[_Outcome | None, Changes]:
+    def _commit_inline(self, job: Job[Any], size: int) -> tuple[_Outcome | None, Changes]:
         """What became of a job; nothing if the file is held by another, then nothing was done."""
         transaction = Transaction(self._connection, self._rows)
         started = self._timer()
@@ -239,10 +482,33 @@ class SqliteWriter:
             self._step(_Sign.SLOW)
         if self._gate.commits % _NUDGE_EVERY == 0:
             self._checkpointer.nudge()
+        self._to_sync_bytes += size + _COMMIT_BYTES
         return outcomes[0], transaction.changes
 
     def _waits_for_sync(self, job: Job[Any]) -> bool:
         return job.durable or self._is_full or job.session_id in self._unsynced_sessions
+
+    def _may_sync(self, job: Job[Any]) -> bool:
+        """Whether the loop itself syncs what it has committed."""
+        now = self._timer()
+        is_alone = self._last_waiting in (None, job.session_id) or now >= self._last_waiting_at + ALONE_S
+        self._last_waiting, self._last_waiting_at = job.session_id, now
+        return (
+            is_alone
+            and not self._unsynced
+            and self.lane is Lane.INLINE
+            and self._to_sync_bytes <= LITTLE_BYTES
+            and self._checkpointer.is_resting
+            and self._pace.is_quick(now)
+        )
+
+    def _sync_alone(self) -> None:
+        try:
+            seconds = self._sync()
+        except Exception as error:
+            raise self._failure(error) from error
+        self._pace.note(seconds, self._timer())
+        self._to_sync_bytes = 0
 
     async def _synced(self, job: Job[_T], result: _T, changes: Changes) -> _T:
         number, future = self._number_and_future()
@@ -251,7 +517,7 @@ class SqliteWriter:
         self._unsynced.append(_Unsynced(number, job.session_id, future, result, changes))
         self._unsynced_sessions[job.session_id] = self._last_unsynced = number
         if is_first:
-            self._queue.put(_Call.SYNC)
+            self._call_for_sync()
         return await self._outcome(job, number, future)
 
     async def _given(self, job: Job[_T]) -> _T:
@@ -262,9 +528,15 @@ class SqliteWriter:
             )
         number, future = self._number_and_future()
         self._last_given = number
+        self._to_sync_bytes = 0 if job.durable or self._is_full else LARGE
         self._step(_Sign.GIVEN)
         self._queue.put(_Given(job, future))
         return await self._outcome(job, number, future)
+
+    def _call_for_sync(self) -> None:
+        # It covers at least what is committed now.
+        self._to_sync_bytes = 0
+        self._queue.put(_Call.SYNC)
 
     def _number_and_future(self) -> tuple[int, asyncio.Future[Any]]:
         self._submitted += 1
@@ -278,14 +550,15 @@ class SqliteWriter:
             self._abandoned[job.session_id] = number
             raise
 
-    def _deliver_synced(self, upto: int, error: LogError | None) -> None:
+    def _deliver_synced(self, upto: int, seconds: float, error: LogError | None) -> None:
         """What the loop had committed, up to a number, is on the disk; or it never will be, and all of it
         failed."""
+        self._pace.note(seconds, self._timer())
         covered: list[_Unsynced] = []
         while self._unsynced and (error is not None or self._unsynced[0].number <= upto):
             covered.append(self._unsynced.popleft())
         if self._unsynced:
-            self._queue.put(_Call.SYNC)
+            self._call_for_sync()
         self._delivered += len(covered)
         for each in covered:
             if self._unsynced_sessions[each.session_id] == each.number:
@@ -301,6 +574,8 @@ class SqliteWriter:
         self._delivered += len(group.futures)
         if group.is_slow:
             self._step(_Sign.SLOW)
+        if group.sync_s is not None:
+            self._pace.note(group.sync_s, self._timer())
         if self._delivered >= self._last_given:
             self._step(_Sign.DONE)
         self._on_commit(group.changes)
@@ -345,6 +620,16 @@ class SqliteWriter:
                 self._rows[session_id] = row
         return outcomes, seconds
 
+    def _sync(self) -> float:
+        """How long it took."""
+        started = self._timer()
+        try:
+            self._wal.sync()
+        except BaseException:
+            self._gate.sync_failed = True
+            raise
+        return self._timer() - started
+
     def _failure(self, error: Exception) -> LogError:
         """The error for those whose commit or sync failed."""
         if is_failed_sync(error):
@@ -369,28 +654,21 @@ class SqliteWriter:
                 is_open = _Call.END not in given
                 unsynced = self._last_unsynced
                 if unsynced > synced:
-                    self._sync_inline(unsynced)
+                    self._sync_committed(unsynced)
                     synced = unsynced
                 group = [each for each in given if isinstance(each, _Given)]
                 if group:
                     self._commit(group)
 
-    def _sync_inline(self, upto: int) -> None:
+    def _sync_committed(self, upto: int) -> None:
         """Sync what the loop has committed: all of it that was when this begins (I2)."""
-        error = None
+        seconds, error = math.inf, None
         try:
             self._gate.check_syncs()
-            self._sync()
+            seconds = self._sync()
         except Exception as failure:  # noqa: BLE001  Nothing may leave the thread: callers must hear of it.
             error = self._failure(failure)
-        self._send(self._deliver_synced, upto, error)
-
-    def _sync(self) -> None:
-        try:
-            self._wal.sync()
-        except BaseException:
-            self._gate.sync_failed = True
-            raise
+        self._send(self._deliver_synced, upto, seconds, error)
 
     def _commit(self, group: list[_Given]) -> None:
         transaction = Transaction(self._connection, self._rows)
@@ -400,14 +678,14 @@ class SqliteWriter:
                 # A header that is synced inside of a commit says nothing about other commits.
                 has_header = self._gate.may_restart
                 outcomes, seconds = self._transact(jobs, transaction, timeout_s=self._busy_timeout_s)
-            if self._is_full or any(job.durable for job in jobs):
-                self._sync()
+            sync_s = self._sync() if self._is_full or any(job.durable for job in jobs) else None
         except Exception as error:  # noqa: BLE001  Nothing may leave the thread: callers must hear of it.
             self._fail(group, error)
             return
         # The thread also waits for its turn in the interpreter, which says nothing about the disk.
         is_slow = not has_header and seconds > SLOW_S + sys.getswitchinterval()
-        self._send(self._deliver, _Group([each.future for each in group], outcomes, transaction.changes, is_slow))
+        futures = [each.future for each in group]
+        self._send(self._deliver, _Group(futures, outcomes, transaction.changes, is_slow, sync_s))
         self._checkpointer.nudge()
         self._checkpointer.wait_if_far_behind()
 

@@ -51,8 +51,7 @@ from turnwire.wire.methods import (
     SESSION_UPDATE,
     is_foreign,
 )
-from turnwire.wire.peek import UpdateParams, peek_session_id, peek_update_params
-from turnwire.wire.pieces import Pieces
+from turnwire.wire.peek import Pieces, UpdateParams, peek_session_id, peek_update_params
 
 logger = logging.getLogger(__name__)
 
@@ -483,8 +482,8 @@ class AgentConnection:
             return
         inbound = self._sessions.get(said.session_id)
         if inbound is not None:
-            inbound.said(said.kind, said.updates)
             self._touch(inbound)
+            inbound.said(said.kind, said.updates, said.lines)
             return
         # Of a child, or of a session that may be about to exist.
         for each in said.updates:
@@ -497,10 +496,10 @@ class AgentConnection:
         if inbound is None:
             self._hold(params.session_id, params)
             return
+        self._touch(inbound)
         announced = inbound.updated(params.update, child, params.beside)
         if announced is not None:
             self._know_children(inbound, (announced,))
-        self._touch(inbound)
 
     def _request(self, frame: Request) -> None:
         session_id = peek_session_id(frame.params) or ""

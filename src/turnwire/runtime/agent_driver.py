@@ -8,14 +8,16 @@ fails silently: what cannot be sent comes back as an input.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Generator
+from contextlib import contextmanager, suppress
+from functools import partial
 
 import anyio
 from anyio.abc import TaskGroup
 from msgspec import Raw, UnsetType
 
 from turnwire.core import effects as fx
-from turnwire.core.history import compare
+from turnwire.core.events import CancelRung
 from turnwire.core.inputs import (
     AgentGone,
     AgentRefused,
@@ -26,6 +28,7 @@ from turnwire.core.inputs import (
     SteerAnswered,
     TimeLimitPassed,
 )
+from turnwire.core.repeats import compare
 from turnwire.core.state import SessionState, find_turn
 from turnwire.core.view import View
 from turnwire.errors import AgentError, LimitExceeded, LinkError, ProtocolError, TurnwireError
@@ -60,7 +63,7 @@ class AgentDriver:
         requests: ClientRequests,
         rules: Rules,
     ) -> None:
-        self._rules = SessionRules(rules, session_id) if rules.rules else None
+        self._rules = SessionRules(rules, session_id)
         self._session_id = session_id
         self._session: Session | None = None
         self._cwd = ""
@@ -139,13 +142,25 @@ class AgentDriver:
         self._parked.clear()
         self._back.set()
 
+    def abandon(self) -> None:
+        """The session cannot be served from here any more: its agent is told to stop, and left."""
+        if self._agent_session is not None and self._session is not None and (turn := self._session.state.turn):
+            with suppress(LinkError, LimitExceeded):
+                self._agent_session.cancel(turn.prompt_id, CancelRung.NOTIFY)
+        self.leave()
+
     # -- effects -------------------------------------------------------------------------------------------
 
     def perform(self, effect: fx.AnyEffect) -> None:
-        """Hand one effect over. A peer that does not read, or is gone, comes back as `AgentGone`."""
-        agent_session = self._agent_session
+        """Hand one effect over."""
+        with self._reaching(self._agent_session):
+            self._perform(effect, self._agent_session)
+
+    @contextmanager
+    def _reaching(self, agent_session: AgentSession | None) -> Generator[None]:
+        """A peer that does not read, or is gone, comes back as `AgentGone`."""
         try:
-            self._perform(effect, agent_session)
+            yield
         except LimitExceeded:
             self._drop(agent_session, "agent_unresponsive", "the agent does not read what it is sent")
             if agent_session is not None:
@@ -191,13 +206,16 @@ class AgentDriver:
         self._ask_or_open()
 
     def _ask_or_open(self) -> None:
+        if self._is_opening:
+            return
         agent_session = self._agent_session
         if agent_session is None or not agent_session.is_open:
-            if not self._is_opening:
-                assert self._session is not None, "effects come from a loaded session"
-                self._is_opening = True
-                self._tasks.start_soon(self._open, self._session.state)
+            assert self._session is not None, "effects come from a loaded session"
+            self._is_opening = True
+            self._tasks.start_soon(self._open, self._session.state)
             return
+        # What was decided before the loss of an agent was known is wanted after it, and its turn is over by now.
+        self._waiting = [each for each in self._waiting if self._is_open_turn(each.prompt_id)]
         is_free = agent_session.takes_prompts(hurry=any(not each.offered for each in self._waiting))
         # What the agent is offered it gets while it is at another turn; that is the point of it.
         ready = [each for each in self._waiting if is_free or each.offered]
@@ -290,7 +308,7 @@ class AgentDriver:
                 # All that came before it is published, so nobody has to come back for it.
                 happened.reached(self._head)
                 return
-        elif self._rules is not None:
+        else:
             cwd = self._cwd if self._session is None else self._session.state.cwd
             happened = self._rules.judged(happened, cwd)
         if self._session is not None:
@@ -309,8 +327,17 @@ class AgentDriver:
 
     def _ready(self) -> None:
         """The agent can be prompted: the session was opened there, or what it owed has come."""
-        self._is_opening = False
-        self._ask_or_open()
+        if self._is_opening:
+            # Whether the agent before this one took a turn with it is known once the session has heard of both.
+            self.put(Place(partial(self._opened, self._agent_session)))
+        elif self._waiting:
+            self._ask_or_open()
+
+    def _opened(self, agent_session: AgentSession | None, offset: int) -> None:
+        if self._agent_session is agent_session:
+            self._is_opening = False
+            with self._reaching(agent_session):
+                self._ask_or_open()
 
     def _lost(self, gone: AgentGone) -> None:
         self._agent_session = None

@@ -13,11 +13,10 @@ from typing import NamedTuple
 from msgspec import UNSET, Raw, UnsetType
 from msgspec.structs import replace
 
-from turnwire.core.child_sessions import ANNOUNCES, read_announcement
+from turnwire.core.child_names import ANNOUNCES, read_announcement
 from turnwire.core.correlation import names
 from turnwire.core.dialect import read_permission_request
 from turnwire.core.events import SessionUpdated
-from turnwire.core.evolve import MARKERS
 from turnwire.core.inputs import AgentGone, AgentPieces, AgentReplayed, AgentUpdate, AgentWithdraws, AnyInput
 from turnwire.core.repeats import Repeats, Said
 from turnwire.core.view import View
@@ -32,7 +31,7 @@ from turnwire.runtime.last_frames import KEPT_FRAMES, LastFrames
 from turnwire.runtime.session import Place
 from turnwire.wire.jsonrpc import Failure, Request, Result
 from turnwire.wire.peek import UpdatePeek, peek_update
-from turnwire.wire.schema.update import CURRENT_STATE
+from turnwire.wire.schema.update import CURRENT_STATE, MARKERS
 
 _ANOTHER = PromptId("")
 """What a marker names that names none of our open requests."""
@@ -121,6 +120,7 @@ class AgentInbound:
         """
         if self.is_over:
             return None
+        # Kept before it is read: who asks why an agent is stuck wants to see above all what could not be read.
         self.frames.updated(update)
         try:
             peek = peek_update(update)
@@ -128,6 +128,8 @@ class AgentInbound:
             return None
         said = Said(update, beside, child)
         is_before = self.agent_session_id is None and self.how in {"load", "resume"}
+        # What is true now is no repetition, however often it was said before; and a child's words are not compared,
+        # because what could be repeated is the session's own transcript.
         if self.repeats is not None and child is None and (peek.kind not in CURRENT_STATE or not is_before):
             self._compare(self.repeats, said, peek)
         elif is_before:
@@ -136,8 +138,8 @@ class AgentInbound:
             self._tell(said, peek)
         return read_announcement(update).session_id if peek.kind == ANNOUNCES else None
 
-    def said(self, kind: str, updates: Sequence[Raw]) -> None:
-        """Pieces of text, one `session/update` each, of the session itself."""
+    def said(self, kind: str, updates: Sequence[Raw], lines: bytes = b"") -> None:
+        """Pieces of text, one `session/update` each, of the session itself. `lines`: as `AgentPieces` has them."""
         if self.is_over:
             return
         if self.repeats is not None or (self.agent_session_id is None and self.how in {"load", "resume"}):
@@ -146,7 +148,7 @@ class AgentInbound:
             return
         for each in updates[-KEPT_FRAMES:]:
             self.frames.updated(each)
-        self._put(AgentPieces(at=self._clock.now_ms(), kind=kind, updates=updates))
+        self._put(AgentPieces(at=self._clock.now_ms(), kind=kind, updates=updates, lines=lines))
 
     def tell(self, said: Said) -> None:
         """An update that has been read once, and is news."""
@@ -170,12 +172,14 @@ class AgentInbound:
         )
         if said.child is not None:
             return
+        # Behind the input: who is ready is given the next prompt, and this idle is the end of the one before.
         if peek.state == "idle" and self.owed is not None and self.owed.by is OwedBy.IDLE:
             self.owed = None
             self._ready()
 
     def _compare(self, repeats: Repeats, said: Said, peek: UpdatePeek) -> None:
         """Something that an agent says after a resume: only what the log does not have is told."""
+        # The end of what we asked for is no repetition. What was undecided goes before it, into the same turn.
         if self.asked and (peek.state == "idle" or peek.kind in MARKERS):
             self.end_repeats(answered=True)
             self._tell(said, peek)
@@ -190,6 +194,7 @@ class AgentInbound:
 
     def end_repeats(self, *, answered: bool = False) -> None:
         """What the agent says from here on is no replay. What could not be decided until now is news."""
+        # Until `session/resume` is answered more of the history may come, and the log has no agent to tell it of.
         if self.repeats is None or self.agent_session_id is None:
             return
         repeats, self.repeats = self.repeats, None
@@ -208,6 +213,7 @@ class AgentInbound:
 
     def asked_users(self, request: Request, child: str | None = None) -> None:
         """A permission request for the session's users, of a child session if one is named."""
+        # Who asks is at work, and tells no history any more. What is undecided was said before this.
         self.end_repeats()
         self.frames.heard(request)
         asks = read_permission_request(self._clock.now_ms(), request, new_ids.permission_id())
@@ -273,6 +279,7 @@ class AgentInbound:
         """The agent, or its hold on the session, is gone, and not because we ended it. Told once."""
         if self.is_over:
             return
+        # First: nothing is told once it is over, and what is undecided would be in no log.
         self.end_repeats()
         self.is_over = True
         self._lost(agent_gone(self._clock.now_ms(), code, message, how, error))

@@ -136,9 +136,20 @@ class AgentPools:
         return self.of(name)
 
     async def recycle(self) -> None:
-        """Let agents go that nobody has used for a while, if they can bring their sessions back."""
-        for each in list(self._pools.values()):
-            await each.recycle()
+        """Let agents go that nobody has used for a while, if they can bring their sessions back.
+
+        Which these are is decided at once, before anything is waited for: what says that an agent is used is not
+        true any more after a wait, and a turn that had begun meanwhile would end with its agent.
+        """
+        idle = [connection for each in self._pools.values() for connection in each.dismiss_idle()]
+        async with anyio.create_task_group() as closing:
+            for connection in idle:
+                closing.start_soon(connection.aclose, RECYCLED)
+
+    def kill(self) -> None:
+        """End all agents now, for good: none is started any more."""
+        for each in self._pools.values():
+            each.kill()
 
     async def aclose(self) -> None:
         """Let all agents go. Their sessions hear that they are gone."""
@@ -148,6 +159,8 @@ class AgentPools:
 
 
 _ALL = SessionId("")
+RECYCLED = "agent_recycled"
+_OVER = "this node was cut off and starts no agent any more; ask again, another one answers"
 
 
 class _Place:
@@ -193,6 +206,8 @@ class AgentPool:
         self._places: dict[SessionId, _Place] = {}
         self._breaker = Breaker(clock, limits)
         self._keeps_idle = False
+        self._is_over = False
+        """No agent may be started any more."""
 
     async def connection(self, session_id: SessionId) -> AgentConnection:
         """The connection that a session uses now.
@@ -204,11 +219,12 @@ class AgentPool:
         """
         place = self._places.setdefault(self._key(session_id), _Place())
         async with place.lock:
-            place.used_at = self._clock.monotonic()
             if place.connection is not None and not place.connection.is_alive:
                 self._bury(place, place.connection)
             if place.connection is None:
                 place.connection = await self._start(place)
+            # Idle time begins when it is there, however long its start took.
+            place.used_at = self._clock.monotonic()
             return place.connection
 
     def _key(self, session_id: SessionId) -> SessionId:
@@ -245,6 +261,8 @@ class AgentPool:
                 await place.connection.aclose()
 
     async def _start(self, place: _Place) -> AgentConnection:
+        if self._is_over:
+            raise AgentUnavailable(_OVER)
         self._breaker.check()
         self._check_room()
         place.is_starting = True
@@ -252,7 +270,7 @@ class AgentPool:
         place.ended = None
         try:
             connection = AgentConnection(
-                await self._source.connect(),
+                await self._connect(),
                 self._limits,
                 services=self._policy.services,
                 newest=self._policy.newest_protocol,
@@ -273,6 +291,14 @@ class AgentPool:
             place.is_starting = False
             place.starting = None
         return connection
+
+    async def _connect(self) -> AgentHandle:
+        agent = await self._source.connect()
+        if self._is_over:
+            agent.kill()
+            self._tasks.start_soon(agent.aclose)
+            raise AgentUnavailable(_OVER)
+        return agent
 
     @property
     def name(self) -> AgentName:
@@ -364,18 +390,28 @@ class AgentPool:
         else:
             self._breaker.failed("the agent dies soon after it is started")
 
-    async def recycle(self) -> None:
-        """Let agents go that nobody has used for a while, if they can bring their sessions back."""
+    def dismiss_idle(self) -> list[AgentConnection]:
+        """Use no more what nobody has used for a while, if it can bring its sessions back; it is to be closed."""
         now = self._clock.monotonic()
-        for place in list(self._places.values()):
+        dismissed: list[AgentConnection] = []
+        for place in self._places.values():
             connection = place.connection
             if connection is None or connection.profile is None or now - place.used_at < self._limits.agent_idle_s:
                 continue
             comes_back = (connection.profile.load or connection.profile.resume) and not self._keeps_idle
             if not connection.is_busy and (comes_back or not connection.sessions):
-                # First of all, so that a prompt that comes while it ends finds a new one.
-                connection.dismiss("agent_recycled")
-                await connection.aclose("agent_recycled")
+                # Before it is closed, so that a prompt that comes while it ends finds a new one.
+                connection.dismiss(RECYCLED)
+                dismissed.append(connection)
+        return dismissed
+
+    def kill(self) -> None:
+        """End every process with its tree, and hang up on agents that run elsewhere. None is started any more."""
+        self._is_over = True
+        for place in self._places.values():
+            for connection in (place.connection, place.starting):
+                if connection is not None and not connection.end_now(kill=True):
+                    self._tasks.start_soon(connection.aclose)
 
     async def aclose(self) -> None:
         """Let all agents go. Their sessions hear that they are gone."""

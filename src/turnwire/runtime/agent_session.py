@@ -37,10 +37,10 @@ from turnwire.core.dialect import (
 from turnwire.core.effects import AnswerAgent, CancelChildWork
 from turnwire.core.events import CancelRung, LostChoice, OpeningRefused, TurnEnd
 from turnwire.core.inputs import AgentHasPrompt, AgentReady, AgentRefused, ChoicesTold, SteerAnswered
+from turnwire.core.json_members import members
 from turnwire.core.repeats import Repeats
 from turnwire.core.state import SessionState
-from turnwire.core.translate.members import members
-from turnwire.core.translate.sessions import mcp_servers
+from turnwire.core.translate.sessions import mcp_servers, unwanted_servers
 from turnwire.core.view import View
 from turnwire.errors import ContentRefused, LinkError
 from turnwire.ids import AgentSessionId, PromptId
@@ -145,6 +145,11 @@ class AgentSession:
         if state.setup.additional_directories and not profile.directories:
             # Roots are granted or refused, never left out.
             self._inbound.lost("agent_launch_failed", "this agent takes no additional directories; load without")
+            return
+        unwanted = unwanted_servers(state.setup.mcp_servers, profile)
+        if unwanted is not None:
+            # A daemon has refused them before; a program with its agent inside has asked nobody.
+            self._inbound.lost("agent_launch_failed", unwanted)
             return
         ways = ["new"]
         if fork_of is not None:

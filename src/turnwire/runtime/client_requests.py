@@ -32,6 +32,7 @@ from turnwire.wire.jsonrpc import (
     Result,
     raw,
 )
+from turnwire.wire.methods import is_foreign
 
 logger = logging.getLogger(__name__)
 
@@ -49,6 +50,15 @@ class Provider(Protocol):
         the call itself, which must not raise: then nothing that the agent said later comes before the request.
         """
         ...
+
+
+class ServedMethods(frozenset[str]):
+    """The methods of ACP that a client serves, and all that are somebody's own."""
+
+    __slots__ = ()
+
+    def __contains__(self, method: object) -> bool:
+        return super().__contains__(method) or (isinstance(method, str) and is_foreign(method))
 
 
 class _Offering(NamedTuple):

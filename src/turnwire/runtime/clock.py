@@ -29,6 +29,14 @@ class Clock(Protocol):
         ...
 
 
+def boot_time() -> float:
+    """Seconds that also count while the machine sleeps, where it tells them; the same in every process of it."""
+    return time.clock_gettime(_BOOT_CLOCK)
+
+
+_BOOT_CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+
+
 class SystemClock:
     """The machine's own clock."""
 

@@ -11,13 +11,13 @@ from msgspec.structs import replace
 
 from turnwire.core.background import AllWork, Work
 from turnwire.core.events import TurnEnd
-from turnwire.core.evolve import FINAL_TOOL_STATUS
 from turnwire.core.state import Agent, SessionState, Turn
 from turnwire.core.turn import TurnState
 from turnwire.ids import PermissionId, PromptId
 from turnwire.runtime.agent_connection import AgentConnection
 from turnwire.runtime.agent_exit import one_line
 from turnwire.runtime.last_frames import LastFrames
+from turnwire.wire.schema.update import FINAL_TOOL_STATUS
 
 
 class AgentEvidence(Struct, frozen=True, rename="camel", omit_defaults=True):
@@ -161,5 +161,5 @@ def _what_speaks_for_it(state: SessionState, seen: Seen, quiet_s: float, suspect
         # Before that an idle agent has only not begun yet.
         if state.agent is not None and state.agent.turn_end is TurnEnd.IDLE and not state.agent.busy:
             found.append("the agent reports that it is idle")
-        found.append(f"nothing has happened for {quiet_s:.0f} s, and no tool call or question is open")
+        found.append(f"nothing has happened for {quiet_s:.0f} s, and no tool call or permission request is open")
     return found

@@ -7,27 +7,30 @@ appended here: what an interrupted session owes is decided afterwards by the ses
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from itertools import islice
 from typing import Any, Final, TypeVar
 
 import anyio
 import msgspec
+from anyio.abc import TaskGroup
 from anyio.lowlevel import checkpoint
 from msgspec import Struct
 
-from turnwire.core.codec import decode, decode_state, encode_state
-from turnwire.core.events import AnyEvent
+from turnwire.core.codec import decode, decode_chain, decode_state, encode_state
+from turnwire.core.events import TerminalEvent
 from turnwire.core.evolve import evolve
-from turnwire.core.state import NOTHING, STATE_VERSION
+from turnwire.core.receipts import Chain
+from turnwire.core.state import NOTHING, STATE_VERSION, SessionState
 from turnwire.core.view import PAGED_VERSION, VIEW_VERSION, View, decode_view, encode_view
 from turnwire.core.view.paged import Paged
 from turnwire.core.view.transcript import Transcript
 from turnwire.errors import LogError, PartNeeded, SessionNotFound, TurnwireError
 from turnwire.ids import Epoch, SessionId
 from turnwire.limits import Limits
-from turnwire.log.base import EventLog, Position, SessionHead, Snapshot
+from turnwire.log.base import EventLog, Position, SessionHead, Snapshot, Stored
 from turnwire.runtime.session import STATE, Opened
 
 VIEW = "view"
@@ -65,16 +68,55 @@ async def open_state(
     is_short = head is not None and head.first == 1 and head.head <= SHORT
     head = head or await log.head(session_id)
     snapshot = None if is_short else await log.load_snapshot(session_id, STATE)
-    state, offset = NOTHING, 0
+    state, offset, chain = NOTHING, 0, Chain()
     if snapshot is not None and (known := decode_state(snapshot.body, snapshot.version)) is not None:
-        state, offset = known, snapshot.offset
-    async for event in _events(log, head, offset, limits):
-        state = evolve(state, event)
+        state, offset, chain = known, snapshot.offset, kept_chain(snapshot, head.first)
+    if offset > head.head:
+        # Its owner, another node, went on since the head was asked for. A state is never ahead of its place.
+        head = await log.head(session_id)
+    while chain.offset < head.head:
+        page = await log.read(
+            head.session_id,
+            Position(head.epoch, chain.offset),
+            max_events=min(limits.page_events, head.head - chain.offset),
+            max_bytes=limits.page_bytes,
+        )
+        state = await _fold_states(state, chain, page, offset)
     if head.head - offset >= limits.snapshot_events:
         # It was lost, or never made: the next opening is not to take as long.
         with suppress(LogError, SessionNotFound):
-            await log.save_snapshot(session_id, Snapshot(STATE, head.head, STATE_VERSION, encode_state(state)))
-    return Opened(session_id, head.epoch, state, head.head)
+            await log.save_snapshot(
+                session_id, Snapshot(STATE, head.head, STATE_VERSION, encode_state(state, chain))
+            )
+    return Opened(session_id, head.epoch, state, head.head, chain)
+
+
+def kept_chain(snapshot: Snapshot, first: int = 1) -> Chain:
+    """The chain in the snapshot of a state; one that begins behind it if there is none to go on with.
+
+    What is behind its offset is read to open the session. `first`: the oldest event that the log has.
+    """
+    mark = decode_chain(snapshot.body)
+    if mark is None or mark.offset < first - 1:
+        return Chain(snapshot.offset + 1)
+    return Chain.at(mark)
+
+
+async def _fold_states(state: SessionState, chain: Chain, page: list[Stored], known: int) -> SessionState:
+    """The state behind the events of a page, of which it has those up to `known`. The chain takes all of them."""
+    begin = 0
+    for number, each in enumerate(page, 1):
+        if number % FOLDED_AT_ONCE == 0:
+            await checkpoint()
+        if each.offset <= known:
+            continue
+        event = decode(each.body)
+        state = evolve(state, event)
+        if isinstance(event, TerminalEvent):
+            chain.pass_end(each.offset, event.receipt)
+            begin = number
+    chain.take([each.body for each in page[begin:]])
+    return state
 
 
 class KeptViews:
@@ -82,15 +124,24 @@ class KeptViews:
 
     A view is shared by all who read it, and grows: what is taken of it is taken before the next await. Only its end
     is in memory, whatever the length of the log (`core.view.paged`). There is one instance per log: it writes what
-    it puts away, first the pages, then the view that refers to them.
+    it puts away, first the pages, then the view that refers to them. Where nodes share the log, each has one. Pages
+    are named by their event, and who finds that another node has saved goes on from that: so two who save at one
+    event began with the same, and write the same.
     """
 
-    def __init__(self, log: EventLog, limits: Limits) -> None:
+    def __init__(
+        self, log: EventLog, limits: Limits, tasks: TaskGroup | None = None, *, is_shared: bool = False
+    ) -> None:
+        """`tasks`: where a view is put into the log, so that whoever reads it need not wait for that."""
+        self._is_shared = is_shared
         self._log = log
         self._limits = limits
+        self._tasks = tasks
         self._saved_events = min(SAVED_EVENTS, limits.snapshot_events)
-        self._kept: dict[SessionId, _KeptView] = {}
+        self._kept: OrderedDict[SessionId, _KeptView] = OrderedDict()
         """The one that was read last at the end."""
+        self._size = 0
+        """Of all of them."""
 
     async def newest(self, session_id: SessionId) -> tuple[View, Epoch]:
         """The view up to the newest event, and the life of the log it is of. Raises `SessionNotFound`."""
@@ -133,6 +184,16 @@ class KeptViews:
         view.make_whole()
         return view
 
+    def has(self, session_id: SessionId) -> bool:
+        """Whether a view of the session is in memory."""
+        return session_id in self._kept
+
+    def forget(self, session_id: SessionId) -> None:
+        """Let a view go that nobody will look at soon, unless somebody does now."""
+        kept = self._kept.get(session_id)
+        if kept is not None and not kept.folding.locked():
+            self._take_out(session_id)
+
     async def keep(self, session_id: SessionId) -> int:
         """Put the view into the log as it is now; returns the event up to which the log holds one."""
         kept = await self._newest(session_id)
@@ -144,16 +205,20 @@ class KeptViews:
     async def _newest(self, session_id: SessionId) -> _KeptView:
         try:
             head = await self._log.head(session_id)
-            kept = self._kept.pop(session_id, None)
+            kept = self._kept.get(session_id)
             if kept is None or kept.epoch != head.epoch:
-                kept = _KeptView(head.epoch)
-            self._kept[session_id] = kept
+                self._take_out(session_id)
+                kept = self._kept[session_id] = _KeptView(head.epoch)
+            self._kept.move_to_end(session_id)
             async with kept.folding:
                 await self._go_on(kept, head)
         except TurnwireError:
             # It is deleted, or what the view would go on with is trimmed: whoever comes next begins anew.
-            self._kept.pop(session_id, None)
+            self._take_out(session_id)
             raise
+        if self._kept.get(session_id) is kept:
+            self._size += kept.size - kept.counted
+            kept.counted = kept.size
         self._let_go()
         return kept
 
@@ -161,7 +226,10 @@ class KeptViews:
         if not kept.has_begun:
             kept.view = await _begin_view(self._log, head.session_id)
             kept.saved, kept.has_begun = kept.view.offset, True
-        while kept.view.offset < head.head:
+        while kept.view.offset < head.head or kept.view.offset - kept.tried >= self._saved_events:
+            if kept.view.offset >= head.head or kept.view.offset - kept.tried >= LONG_EVENTS:
+                await self._try_to_save(head.session_id, kept)
+                continue
             try:
                 kept.size += await _fold_page(self._log, head, kept.view, self._limits)
             except PartNeeded:
@@ -169,8 +237,24 @@ class KeptViews:
                 continue
             if kept.view.offset - kept.tried >= LONG_EVENTS:
                 await self._try_to_save(head.session_id, kept)
-        if kept.view.offset - kept.tried >= self._saved_events:
+        if kept.view.offset - kept.tried < self._saved_events:
+            return
+        if self._tasks is None:
             await self._try_to_save(head.session_id, kept)
+        else:
+            kept.tried = kept.view.offset
+            self._tasks.start_soon(self._save_later, head.session_id, kept)
+
+    async def _save_later(self, session_id: SessionId, kept: _KeptView) -> None:
+        try:
+            async with kept.folding:
+                # A session that got this id meanwhile is another one.
+                if (await self._log.head(session_id)).epoch == kept.epoch:
+                    await self._try_to_save(session_id, kept)
+        except SessionNotFound:
+            pass
+        except Exception:  # whatever it is, the log has the events
+            logger.exception("a view was not kept", extra={"event": "snapshot_not_kept"})
 
     async def _try_to_save(self, session_id: SessionId, kept: _KeptView) -> None:
         """What cannot be saved stays in memory: it is a matter of time only."""
@@ -181,6 +265,11 @@ class KeptViews:
             logger.warning("a view was not kept", extra={"event": "snapshot_not_kept", "code": error.code})
 
     async def _save(self, session_id: SessionId, kept: _KeptView) -> None:
+        if self._is_shared:
+            stored = await _begin_view(self._log, session_id)
+            if stored.offset > kept.saved:
+                kept.go_on_from(stored)
+                return
         view = kept.view
         saving = _Saving(self._log, session_id, view)
         # Items first: whether the turn of one has ended is known at once while that is in memory.
@@ -195,12 +284,20 @@ class KeptViews:
 
     def _let_go(self) -> None:
         """Those that were read longest ago, until the others are few enough; never the one that was read now."""
-        size = sum(each.size for each in self._kept.values())
-        for session_id, each in list(self._kept.items())[:-1]:
-            if size <= self._limits.view_bytes:
+        # There may be tens of thousands, and this is done for each read: nothing here may grow with them.
+        for _ in range(len(self._kept) - 1):
+            if self._size <= self._limits.view_bytes:
                 return
-            if not each.folding.locked():
-                size -= self._kept.pop(session_id).size
+            session_id = next(iter(self._kept))
+            if self._kept[session_id].folding.locked():
+                self._kept.move_to_end(session_id)
+            else:
+                self._take_out(session_id)
+
+    def _take_out(self, session_id: SessionId) -> None:
+        kept = self._kept.pop(session_id, None)
+        if kept is not None:
+            self._size -= kept.counted
 
 
 class _KeptView:
@@ -213,11 +310,18 @@ class _KeptView:
         """Whether what the log keeps of it was asked for."""
         self.size = 0
         """Bytes that were folded into it since it was saved, and what that took: it holds about as many at most."""
+        self.counted = 0
+        """What of it is in the size of all."""
         self.saved = 0
         """The event up to which the log keeps it."""
         self.tried = 0
         """The event up to which that was tried last."""
         self.folding = anyio.Lock()
+
+    def go_on_from(self, view: View) -> None:
+        """What another node has saved."""
+        self.view, self.has_begun, self.size = view, True, 0
+        self.saved = self.tried = view.offset
 
     def begin_anew(self) -> None:
         """Fold the whole log."""
@@ -371,18 +475,3 @@ async def stored_view(log: EventLog, session_id: SessionId) -> View | None:
             return None
     view.make_whole()
     return view if view.offset else None
-
-
-async def _events(log: EventLog, head: SessionHead, after: int, limits: Limits) -> AsyncIterator[AnyEvent]:
-    while after < head.head:
-        page = await log.read(
-            head.session_id,
-            Position(head.epoch, after),
-            max_events=min(limits.page_events, head.head - after),
-            max_bytes=limits.page_bytes,
-        )
-        for number, each in enumerate(page, 1):
-            if number % FOLDED_AT_ONCE == 0:
-                await checkpoint()
-            yield decode(each.body)
-        after = page[-1].offset

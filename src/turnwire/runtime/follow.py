@@ -39,26 +39,52 @@ class Page(NamedTuple):
     frames: list[bytes]
 
 
+class Cursor:
+    """A follower's place. What is behind it is taken from the ring without waiting, or read from the log."""
+
+    __slots__ = ("_limits", "_log", "_session_id", "offset", "tail")
+
+    def __init__(self, log: EventLog, tail: Tail, session_id: SessionId, after: Position, limits: Limits) -> None:
+        """Raises `PositionLost`."""
+        check_shown(tail, after)
+        self._log = log
+        self._session_id = session_id
+        self._limits = limits
+        self.tail = tail
+        self.offset = after.offset
+        """Everything up to here was given."""
+
+    def take(self) -> list[bytes] | None:
+        """A page of the ring, empty if there is no more now; none if the log must be read."""
+        frames = self.tail.frames(self.offset, self._limits.page_events, self._limits.page_bytes)
+        if frames:
+            self.offset += len(frames)
+        return frames
+
+    async def read(self) -> list[bytes]:
+        """A page of the log. Raises `PositionLost`, `SessionNotFound`."""
+        page = await self._log.read(
+            self._session_id,
+            Position(self.tail.epoch, self.offset),
+            max_events=self._limits.page_events,
+            max_bytes=self._limits.page_bytes,
+        )
+        self.offset += len(page)
+        return [each.body for each in page]
+
+
 async def follow(
     log: EventLog, tail: Tail, session_id: SessionId, after: Position, limits: Limits
 ) -> AsyncGenerator[Page]:
     """Pages after `after`; ends when the session is over. Raises `PositionLost`. Cancel-safe between pages."""
-    check_shown(tail, after)
-    cursor = after.offset
+    cursor = Cursor(log, tail, session_id, after, limits)
     while True:
-        frames = tail.frames(cursor, limits.page_events, limits.page_bytes)
+        frames = cursor.take()
         if frames is None:
-            page = await log.read(
-                session_id,
-                Position(after.epoch, cursor),
-                max_events=limits.page_events,
-                max_bytes=limits.page_bytes,
-            )
-            frames = [each.body for each in page]
+            frames = await cursor.read()
         if frames:
-            cursor += len(frames)
-            yield Page(cursor, frames)
-        elif not await tail.wait(cursor):
+            yield Page(cursor.offset, frames)
+        elif not await tail.wait(cursor.offset):
             return
 
 

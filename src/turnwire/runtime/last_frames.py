@@ -3,7 +3,8 @@
 Frames are kept per session, because one agent serves several, and their users need not know of each other. What may
 hold a credential is hidden before a frame is cut to its beginning, so that no part of it stays: the MCP servers of
 a session, `_meta`, variables of a command, headers, and whatever goes by a method of somebody's own. An update is
-kept as it came: it is in the session's log anyway.
+kept as it came: it is in the session's log anyway. So are a prompt and its answer, one of which every turn has: if
+they are short, they are looked through only when somebody asks.
 """
 
 from __future__ import annotations
@@ -26,10 +27,12 @@ from turnwire.wire.jsonrpc import (
     encode,
     raw,
 )
-from turnwire.wire.methods import SESSION_UPDATE, is_foreign
+from turnwire.wire.methods import SESSION_PROMPT, SESSION_UPDATE, is_foreign
 
 KEPT_FRAMES = 16
 KEPT_BYTES = 256
+SHORT_BYTES = 1024
+"""Bytes of a prompt, or of its answer, that is kept as it is."""
 LOOKED_THROUGH = 64 * 1024
 """Bytes of a payload that is looked through for secrets; of a longer one only its size is kept."""
 HIDDEN: Final = "[hidden]"
@@ -45,19 +48,19 @@ class LastFrames:
     """The beginnings of the newest frames, both ways."""
 
     def __init__(self) -> None:
-        self._received: deque[bytes] = deque(maxlen=KEPT_FRAMES)
+        self._received: deque[bytes | Frame] = deque(maxlen=KEPT_FRAMES)
         self._uncut: deque[Raw] = deque(maxlen=KEPT_FRAMES)
         """Updates of the current burst. There may be thousands in one, and only the last are worth cutting."""
-        self._sent: deque[bytes] = deque(maxlen=KEPT_FRAMES)
+        self._sent: deque[bytes | Frame] = deque(maxlen=KEPT_FRAMES)
 
     @property
     def received(self) -> list[str]:
         self.cut()
-        return [each.decode(errors="replace") for each in self._received]
+        return [_words(each) for each in self._received]
 
     @property
     def sent(self) -> list[str]:
-        return [each.decode(errors="replace") for each in self._sent]
+        return [_words(each) for each in self._sent]
 
     def updated(self, update: Raw) -> None:
         """The agent sent an update."""
@@ -71,11 +74,28 @@ class LastFrames:
     def heard(self, frame: Frame, *, method: str | None = None) -> None:
         """The agent sent this; `method` is what it answers."""
         self.cut()
-        self._received.append(_shown(frame, method))
+        self._received.append(_kept(frame, method))
 
     def told(self, frame: Frame, *, method: str | None = None) -> None:
         """The agent was sent this."""
-        self._sent.append(_shown(frame, method))
+        self._sent.append(_kept(frame, method))
+
+
+def _kept(frame: Frame, method: str | None) -> bytes | Frame:
+    if isinstance(frame, Request) and frame.method == SESSION_PROMPT and _is_short(frame.params):
+        return frame
+    if isinstance(frame, Result) and method == SESSION_PROMPT and _is_short(frame.result):
+        # Not with all that was read together with it.
+        return Result(frame.id, frame.result.copy())
+    return _shown(frame, method)
+
+
+def _is_short(payload: Raw) -> bool:
+    return memoryview(payload).nbytes <= SHORT_BYTES
+
+
+def _words(kept: bytes | Frame) -> str:
+    return (kept if isinstance(kept, bytes) else _shown(kept, SESSION_PROMPT)).decode(errors="replace")
 
 
 def _shown(frame: Frame, method: str | None) -> bytes:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 
 import anyio
 from msgspec import Raw
@@ -15,7 +16,7 @@ from turnwire.core.background import still_running
 from turnwire.core.dialect import NEWEST_VERSION, AgentProfile
 from turnwire.core.state import Phase
 from turnwire.errors import LocalProtocolError, RemoteProtocolError, SessionClosed
-from turnwire.ids import AgentName, ClientId, SessionId
+from turnwire.ids import AgentName, AgentSessionId, ClientId, SessionId
 from turnwire.limits import Limits
 from turnwire.runtime.agent_connection import Listener
 from turnwire.runtime.agent_driver import AgentDriver
@@ -69,6 +70,7 @@ class NodeAgents:
         pool = self._pools.of(name)
         if pool.profile is None:
             await pool.connection(NO_SESSION)
+            # What it said stays. An agent that serves one session would otherwise run on for none.
             pool.release(NO_SESSION)
         assert pool.profile is not None, "a connection has shaken hands"
         return pool.profile
@@ -134,6 +136,16 @@ class NodeAgents:
 
     @asynccontextmanager
     async def offering(
+        self, session_id: SessionId, client_id: ClientId, provider: Provider
+    ) -> AsyncGenerator[None]:
+        """Meanwhile an attached client does what the session's agent asks of clients."""
+        retract = await self.offer(session_id, client_id, provider)
+        try:
+            yield
+        finally:
+            retract()
+
+    async def offer(
         self,
         session_id: SessionId,
         client_id: ClientId,
@@ -141,35 +153,28 @@ class NodeAgents:
         *,
         client: object = None,
         owner: str | None = None,
-    ) -> AsyncGenerator[None]:
-        """Meanwhile an attached client does what the session's agent asks of clients. What is left goes on.
+    ) -> Callable[[], None]:
+        """From now on an attached client does what the session's agent asks of clients; gives what ends that.
 
-        `client` and `owner` as in `ClientRequests.offer`.
+        `client` and `owner` as in `ClientRequests.offer`. What is left goes on.
         """
         _, driver = await self._find(session_id)
         driver.requests.offer(client_id, provider, client=client, owner=owner)
-        try:
-            yield
-        finally:
-            driver.requests.retract(client_id)
+        return partial(driver.requests.retract, client_id)
 
-    @asynccontextmanager
-    async def listening(self, session_id: SessionId, listener: Listener) -> AsyncGenerator[None]:
-        """Meanwhile a client hears what the session's agent says beside updates. A new agent is another."""
+    async def listen(self, session_id: SessionId, listener: Listener) -> Callable[[], None] | None:
+        """From now on a client hears what the session's agent says beside updates; gives what ends that.
+
+        None if there is no agent now. A new agent is another.
+        """
         session, driver = await self._find(session_id)
         agent_session, agent = driver.agent_session, session.state.agent
+        # One that is still being opened is not in the log, and has no name under which it could be heard.
         if agent_session is None or agent is None:
-            yield
-            return
+            return None
         listeners = agent_session.connection.listeners
-        named = agent.agent_session_id
-        listeners.setdefault(named, []).append(listener)
-        try:
-            yield
-        finally:
-            listeners[named].remove(listener)
-            if not listeners[named]:
-                del listeners[named]
+        listeners.setdefault(agent.agent_session_id, []).append(listener)
+        return partial(_listen_no_more, listeners, agent.agent_session_id, listener)
 
     async def wake(self, session_id: SessionId) -> None:
         """See to it that an agent has the session now, as a prompt would.
@@ -182,6 +187,7 @@ class NodeAgents:
         if not driver.has_agent:
             driver.open()
         with anyio.move_on_after(self._limits.opening_s):
+            # Nothing waits between the look and the head behind which is waited, so that no event falls between.
             while driver.has_agent and not _is_open(driver.agent_session):
                 await session.tail.wait(session.tail.head)
         if not _is_open(driver.agent_session):
@@ -228,3 +234,11 @@ class NodeAgents:
 
 def _is_open(agent_session: AgentSession | None) -> bool:
     return agent_session is not None and agent_session.is_open
+
+
+def _listen_no_more(
+    listeners: dict[AgentSessionId, list[Listener]], named: AgentSessionId, listener: Listener
+) -> None:
+    listeners[named].remove(listener)
+    if not listeners[named]:
+        del listeners[named]

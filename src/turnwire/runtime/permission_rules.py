@@ -3,32 +3,40 @@
 A session's agent is listened to in its order, and its permission requests get a verdict if a rule fits. The tool
 calls of the running turn are remembered, because a permission request may name its call by no more than the id.
 With no rule that fits, the permission request waits for a user: nothing is allowed by default, nor when its call
-was forgotten.
+was forgotten. Where no user can ever be asked, because nobody is there or can come who shows such a form, the agent
+hears so instead of waiting.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Final
 
 from msgspec import Raw
 from msgspec.structs import replace
 
-from turnwire.core.child_sessions import ANNOUNCES
-from turnwire.core.evolve import TOOL_KINDS
+from turnwire.core.child_names import ANNOUNCES
 from turnwire.core.inputs import AgentAsks, AgentGone, AgentHasPrompt, AgentReady, AgentUpdate, AnyInput, Verdict
+from turnwire.core.json_members import members, text_of
+from turnwire.core.permissions import NOT_ANSWERED
 from turnwire.core.policy import KnownCall, Rule, amended, judge, read_request
-from turnwire.core.translate.members import members, text_of
 from turnwire.ids import SessionId
 from turnwire.limits import REMEMBERED_TOOLS, KiB
+from turnwire.wire.schema.update import ABOUT_TOOL_CALLS
 
-_TELLING = TOOL_KINDS | {"tool_call_content_chunk"}
 """Updates that say something of a tool call."""
+NOT_SHOWN: Final = "no client can show it"
+"""In the place of a rule's name: the request is closed as one that nobody answered."""
 _LARGEST = 16 * KiB
 """Characters of a call's paths and command that are remembered; a larger call is asked about."""
 
 
 def _nobody(session_id: SessionId) -> bool:
     return False
+
+
+def _somebody(method: str, params: Raw) -> bool:
+    return True
 
 
 class Rules:
@@ -38,6 +46,8 @@ class Rules:
         self.rules = tuple(rules)
         self.attended: Callable[[SessionId], bool] = _nobody
         """Whether a controller is at the session now. Whoever knows the clients sets it."""
+        self.can_be_asked: Callable[[str, Raw], bool] = _somebody
+        """Whether somebody is there, or may still come, who can put this request to a user. Set likewise."""
 
 
 class KnownCalls:
@@ -76,14 +86,17 @@ class SessionRules:
     def judged(self, happened: AnyInput, cwd: str) -> AnyInput:
         """What happened at the agent, in its order. A permission request comes back with its verdict."""
         match happened:
-            case AgentUpdate() if happened.peek.kind in _TELLING:
+            case AgentAsks():
+                return replace(happened, verdict=self._verdict(happened, cwd))
+            case _ if not self._rules.rules:
+                # Nobody will ask what was said of a call.
+                pass
+            case AgentUpdate() if happened.peek.kind in ABOUT_TOOL_CALLS:
                 peek = happened.peek
                 calls = self._calls_of(happened.child)
                 calls.told(peek.tool_call_id, happened.update, anew=peek.kind == "tool_call")
             case AgentUpdate() if happened.peek.kind == ANNOUNCES:
                 self._announced(happened, cwd)
-            case AgentAsks():
-                return replace(happened, verdict=self._verdict(happened, cwd))
             case AgentReady():
                 self._version = happened.protocol_version
                 self._calls, self._here = {}, {None}
@@ -109,7 +122,9 @@ class SessionRules:
             self._here.add(child)
 
     def _verdict(self, asks: AgentAsks, cwd: str) -> Verdict | None:
-        request = read_request(asks.method, asks.params)
+        if not self._rules.can_be_asked(asks.method, asks.params):
+            return Verdict(NOT_SHOWN, NOT_ANSWERED[asks.method])
+        request = read_request(asks.method, asks.params) if self._rules.rules else None
         if request is None or asks.child not in self._here:
             # A rule is about the session's directory. An agent must not move that by where it says a child works.
             return None

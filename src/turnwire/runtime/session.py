@@ -14,7 +14,8 @@ ahead of the log; the session adopts that state only after the append, so a fail
     S3  An input is refused alone: what is wrong with one never touches its neighbours in the batch.
     S4  The log is the truth: when an append fails, the session asks the log what it holds. Nothing stored means
         clients hear the failure and what the agent said is tried again until it is stored; everything stored means
-        only the acknowledgement was lost; anything else means that somebody else owns the session now.
+        only the acknowledgement was lost; anything else means that somebody else owns the session now, which an
+        engine with owners says itself (`NotOwner`): then nothing was stored.
     S5  Told before done: while a prompt's answer is being written to its client (`hold`), the agent is not asked.
     S6  A place is a place: what the agent said that is in no log is handed on when everything before it is
         published, with the offset that it stands behind (`Place`).
@@ -26,7 +27,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple, Protocol, TypeAlias
 
 import anyio
 from anyio.lowlevel import checkpoint
@@ -36,13 +37,16 @@ from turnwire.core.decide import take
 from turnwire.core.draft import Draft
 from turnwire.core.effects import OF_A_TURN, AnyEffect
 from turnwire.core.events import RELAXED, AnyEvent
-from turnwire.core.inputs import AgentPieces, AnyInput
+from turnwire.core.inputs import AgentPieces, AnyInput, Detach
+from turnwire.core.receipts import Chain
 from turnwire.core.state import STATE_VERSION, Phase, SessionState, find_turn
 from turnwire.errors import (
     AppendConflict,
+    LifeOver,
     LimitExceeded,
     LogError,
     LogUnavailable,
+    NotOwner,
     SessionClosed,
     SessionNotFound,
     TurnwireError,
@@ -56,7 +60,7 @@ from turnwire.runtime.tail import Tail
 STATE = "state"
 """Name of the snapshot that holds a session's state."""
 
-MOST_PAUSES = 64
+MOST_PAUSES = 256
 """Rounds of the loop that a batch leaves to those who tell readers of it: the session waits for no reader."""
 
 Watch: TypeAlias = Callable[[SessionId, Sequence[AnyEvent]], None]
@@ -109,7 +113,8 @@ class Inbox:
         """Take a client's input; its reply holds the answer or refusal. Raises `LimitExceeded`, `SessionClosed`."""
         if self.is_closed:
             raise SessionClosed("the session is being put away; ask again")
-        if self._replies >= self._limits.client_inputs:
+        # Who leaves has nobody to try again for it, and would be attached for ever. Each leaves once.
+        if self._replies >= self._limits.client_inputs and not isinstance(input, Detach):
             raise LimitExceeded("too many requests wait for this session; try again", limit="client_inputs")
         reply: Reply = asyncio.get_running_loop().create_future()
         self._entries.append((input, reply))
@@ -181,6 +186,29 @@ class Opened(NamedTuple):
     epoch: Epoch
     state: SessionState
     head: int
+    chain: Chain
+    """Of its receipts, up to the head."""
+
+
+class Readable(Protocol):
+    """A session for who only reads it, wherever its loop runs. It goes on: what is taken of it is of now."""
+
+    @property
+    def session_id(self) -> SessionId: ...
+    @property
+    def epoch(self) -> Epoch: ...
+    @property
+    def state(self) -> SessionState:
+        """What its events come to, up to `head`."""
+        ...
+
+    @property
+    def head(self) -> int:
+        """Its newest event that can be seen here."""
+        ...
+
+    @property
+    def tail(self) -> Tail: ...
 
 
 class Session:
@@ -191,6 +219,8 @@ class Session:
         self.epoch = opened.epoch
         self.state = opened.state
         self.head = opened.head
+        self.chain = opened.chain
+        """Of its receipts, up to the head."""
         self.inbox = Inbox(limits)
         self.tail = tail
         self.perform: Callable[[AnyEffect], None] = _nothing
@@ -209,12 +239,17 @@ class Session:
         self._scope = anyio.CancelScope()
 
     @property
+    def is_at_rest(self) -> bool:
+        """Nothing waits and nothing is being done: `state` is what the next input meets."""
+        return not (self._is_working or len(self.inbox))
+
+    @property
     def is_idle(self) -> bool:
-        """Nothing waits, nothing is being done and nothing is owed."""
-        return not (self._is_working or len(self.inbox) or self.state.unsettled)
+        """It is at rest, and nothing is owed."""
+        return self.is_at_rest and not self.state.unsettled
 
     def stop(self) -> None:
-        """End the loop. Only for an idle session: what waits is refused."""
+        """End the loop. Only for a session at rest: what waits is refused, what is being stored may be shown."""
         self.inbox.close()
         self._scope.cancel()
 
@@ -230,14 +265,18 @@ class Session:
         self._unanswered[prompt_id] = []
 
     def answered(self, prompt_id: PromptId) -> None:
-        """The client has its answer, or has left. What waits is done, unless the turn is over."""
+        """The client has its answer, or has left. What waits is done, unless the turn is over, or this loop is.
+
+        Then the session was put away, or another node has it, and whoever opens it does what is owed.
+        """
         for effect in self._unanswered.pop(prompt_id, ()):
-            if find_turn(self.state, prompt_id) is not None:
+            if not self.inbox.is_closed and find_turn(self.state, prompt_id) is not None:
                 self.perform(effect)
 
     async def run(self) -> None:
         """Take batches for ever. A failure that is not the input's own ends the session's loop, not the node."""
         batch: list[Entry] = []
+        refusal: TurnwireError = LogUnavailable("the session stopped before this was taken; ask again")
         try:
             with self._scope:
                 while True:
@@ -251,11 +290,15 @@ class Session:
                     while pauses < MOST_PAUSES and (self.tail.walks or (len(self.inbox) and not pauses)):
                         pauses += 1
                         await checkpoint()
+        except (NotOwner, LifeOver) as error:
+            # Nothing of it was stored, so whoever asked may ask the owner.
+            refusal = error
+            raise
         finally:
             self.inbox.close()
             while batch or len(self.inbox):
                 for _, reply in batch:
-                    _refuse(reply, LogUnavailable("the session stopped before this was taken; ask again"))
+                    _refuse(reply, refusal)
                 batch = self.inbox.take_nowait()
 
     async def _settle(self, batch: list[Entry]) -> None:
@@ -306,14 +349,19 @@ class Session:
 
     async def _append(self, draft: Draft, answers: list[tuple[Reply, object]]) -> bool:
         """Store and show the draft's events. False if nothing was stored and it is worth trying again."""
-        bodies = encode_all(draft.events)
+        bodies, sealed = encode_all(draft.events), None
+        durable = not RELAXED.issuperset(map(type, draft.events))
+        if durable:
+            # What is not stored after all has no place in the chain. No end of a turn is relaxed.
+            sealed = self.chain.copy()
+            sealed.seal(draft.events, bodies, draft.runs)
         try:
             await self._log.append(
                 self.session_id,
                 bodies,
                 expected=self.head,
                 unsettled=draft.state.unsettled,
-                durable=not RELAXED.issuperset(map(type, draft.events)),
+                durable=durable,
             )
         except LogError as error:
             if not await self._is_stored(bodies, error):
@@ -321,6 +369,10 @@ class Session:
                     _refuse(reply, error)
                 return False
         self.head += len(bodies)
+        if sealed is None:
+            self.chain.take(bodies, draft.runs)
+        else:
+            self.chain = sealed
         self.tail.publish(bodies)
         assert self.tail.head == self.head, "the ring ends where the log does"
         if draft.state.phase is Phase.CLOSED:
@@ -330,7 +382,7 @@ class Session:
 
     async def _is_stored(self, bodies: list[bytes], error: LogError) -> bool:
         """What the log holds after a failed append (S4). Raises when the session is not ours any more."""
-        if not isinstance(error, LogUnavailable | AppendConflict):
+        if isinstance(error, NotOwner) or not isinstance(error, LogUnavailable | AppendConflict):
             raise error
         while True:
             try:
@@ -355,7 +407,7 @@ class Session:
 
     async def save_snapshot(self) -> None:
         """Keep the state, so that the session opens without folding its whole log. Losing it loses only time."""
-        snapshot = Snapshot(STATE, self.head, STATE_VERSION, encode_state(self.state))
+        snapshot = Snapshot(STATE, self.head, STATE_VERSION, encode_state(self.state, self.chain))
         self._snapshot_head = self.head
         try:
             await self._log.save_snapshot(self.session_id, snapshot)

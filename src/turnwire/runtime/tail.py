@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from bisect import bisect_left, bisect_right
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import accumulate
 
 from turnwire.core.parties import Parties
@@ -58,6 +58,10 @@ class Ring:
         end = bisect_right(self._ends, before + max_bytes, lo=start + 1)
         return self._frames[start : min(end, start + max_events)]
 
+    def page(self, after: int) -> list[bytes] | None:
+        """The same, a page at most."""
+        return self.frames(after, self._limits.page_events, self._limits.page_bytes)
+
     def _shorten(self) -> Sequence[bytes]:
         """Drop the oldest in large steps, so that dropping costs O(1) per event."""
         limits, kept = self._limits, len(self._frames)
@@ -89,10 +93,15 @@ class Tail(Ring):
         around it, and with that each wake-up another turn of the loop."""
         self._more: asyncio.Future[None] | None = None
         """One of them, for those who never cancel it."""
+        self._watching: dict[Callable[[], None], None] = {}
+        """What is called with the next events: for readers without a task."""
 
     def publish(self, bodies: Sequence[bytes]) -> None:
-        """Show events that are in the log. Only the session's loop calls this, right after the commit."""
-        self.parties.pass_over(self.add(bodies))
+        """Show events that are in the log. Its session's loop calls this right after the commit, or its
+        shadow if the loop runs elsewhere."""
+        dropped = self.add(bodies)
+        if dropped:
+            self.parties.pass_over(dropped)
         self._wake()
 
     def reopen(self, head: int, parties: Parties) -> None:
@@ -128,7 +137,18 @@ class Tail(Ring):
             self._waiting[self._more] = None
         return self._more
 
+    def watch(self, call: Callable[[], None]) -> None:
+        """Call this once, with the next events or with the end. It does next to nothing: the publisher calls it."""
+        self._watching[call] = None
+
+    def watch_no_more(self, call: Callable[[], None]) -> None:
+        """Nobody is to be called any more, if somebody was."""
+        self._watching.pop(call, None)
+
     def _wake(self) -> None:
+        watching, self._watching = self._watching, {}
+        for call in watching:
+            call()
         waiting, self._waiting = self._waiting, {}
         for more in waiting:
             if not more.done():

@@ -40,10 +40,13 @@ from turnwire.server.daemon import Daemon
 from turnwire.server.refusals import problem_of
 from turnwire.wire.jsonrpc import UNREADABLE
 
+HTTP2_PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+"""How a connection begins that speaks HTTP/2."""
 ABORT = "turnwire.abort"
 """The ASGI extension by which our server drops an answer with all that it has not sent."""
 SEND_ALL = "turnwire.send_all"
-"""The ASGI extension by which our HTTP/1.1 server writes many messages to a WebSocket in one go."""
+"""The ASGI extension by which our HTTP/1.1 server writes many messages to a WebSocket in one go: `call` waits for
+room, `at_once` says whether there was any."""
 WHOLE_BODY = "turnwire.whole_body"
 """The ASGI extension by which our HTTP/1.1 server gives a body that has come with its head."""
 REACHED = "turnwire.reached"
@@ -376,14 +379,15 @@ def _query(endpoint: Endpoint, request: Request) -> Any:
 async def _body(call: Call) -> Any:
     endpoint, daemon, who = call.endpoint, call.daemon, call.who
     is_stranger = endpoint.role is None
-    bound = BodyBound.of(BodyKind.STRANGERS if is_stranger else endpoint.body, daemon.limits)
-    declared = call.headers.get("content-length", "")
-    bound.check(int(declared) if declared.isdigit() else 0)
     is_here = call.extensions.get(WHOLE_BODY)
     whole: bytes | None = None if is_here is None else is_here["call"]()
+    bound = BodyBound.of(BodyKind.STRANGERS if is_stranger else endpoint.body, daemon.limits)
     if whole is not None:
         body = await daemon.bodies.read(whole, bound, who, is_stranger=is_stranger)
     else:
+        # One that is too large is refused before any of it is read.
+        declared = call.headers.get("content-length", "")
+        bound.check(int(declared) if declared.isdigit() else 0)
         body = b""
         with daemon.tokens.closing(who) as credential:
             body = await daemon.bodies.read(call.request.stream(), bound, who, is_stranger=is_stranger)

@@ -44,11 +44,7 @@ from h2.settings import SettingCodes, Settings
 from starlette.types import ASGIApp, Message, Scope
 
 from turnwire.server.bodies import Held
-from turnwire.server.endpoint import ABORT
-
-PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
-"""How a connection begins."""
-ALPN = "h2"
+from turnwire.server.endpoint import ABORT, HTTP2_PREFACE
 
 MOST_STREAMS = 1024
 """Requests at a time on one connection. An event stream is one, and a page may hold hundreds."""
@@ -170,10 +166,10 @@ class _Frames:
     def take(self, data: bytes) -> bytes:
         """The frames for h2 that are whole with `data`. Raises `ProtocolError`."""
         self._rest += data
-        if not self._has_begun and len(self._rest) < len(PREFACE):
+        if not self._has_begun and len(self._rest) < len(HTTP2_PREFACE):
             return b""
         # h2 looks at the preface.
-        end = 0 if self._has_begun else len(PREFACE)
+        end = 0 if self._has_begun else len(HTTP2_PREFACE)
         self._has_begun = True
         now = self._now()
         if self._left < SMALL_FRAMES:

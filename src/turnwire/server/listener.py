@@ -25,6 +25,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable,
 from contextlib import contextmanager, suppress
 from enum import Enum, auto
 from functools import lru_cache, partial
+from importlib import import_module
 from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar, cast
@@ -44,14 +45,16 @@ from websockets.protocol import State
 
 from turnwire.errors import ConfigError, TurnwireError
 from turnwire.limits import Limits
-from turnwire.server import http2
+from turnwire.runtime.asyncio_mark import mark_asyncio
 from turnwire.server.bodies import HeldBytes
-from turnwire.server.endpoint import ABORT, REACHED, SEND_ALL, WHOLE_BODY
+from turnwire.server.endpoint import ABORT, HTTP2_PREFACE, REACHED, SEND_ALL, WHOLE_BODY
 from turnwire.server.open_answer import DETACH, Holder
 from turnwire.server.reached import Reached, reached
 
 Result = TypeVar("Result")
 
+ALPN = "h2"
+"""What a client says over TLS that speaks HTTP/2."""
 KEEP_ALIVE_S = 75
 """Longer than the 60 s of common proxies, so that it is they who close a connection that rests."""
 STOP_S = 5
@@ -99,7 +102,7 @@ class Tls(NamedTuple):
     key: Path
 
 
-async def listen(
+async def listen(  # noqa: PLR0913  all but the address have a default, or are what it tells and is told
     app: ASGIApp,
     *,
     host: str,
@@ -109,16 +112,23 @@ async def listen(
     ready: Callable[[str], None],
     stop: anyio.Event,
     limits: Limits | None = None,
+    socket_bytes: int | None = None,
 ) -> None:
     """Serve until `stop` is set. `ready` hears the address once connections are taken. Raises `ConfigError`.
 
-    `http2`: in the clear too; over TLS it is always offered.
+    `http2`: in the clear too; over TLS it is always offered. `socket_bytes`: what a message over a WebSocket may
+    have; as much as a body, if it is not given.
     """
+    mark_asyncio()
     limits = limits or Limits()
     context = None if tls is None else check_tls(tls)
+    if http2 or tls is not None:
+        # It takes a moment, which the first client is not to wait for. Without it a daemon starts sooner.
+        import_module("turnwire.server.http2")
     with open_listener(host, port, limits) as listener:
         url = url_of(listener, host, is_tls=tls is not None)
-        await _serve(app, listener, context, limits, lambda: ready(url), stop, http2=http2)
+        most = socket_bytes or limits.body_bytes
+        await _serve(app, listener, context, limits, lambda: ready(url), stop, http2=http2, socket_bytes=most)
     if not stop.is_set():
         raise TurnwireError("the HTTP server ended by itself; the log says why")
 
@@ -204,7 +214,7 @@ def check_tls(tls: Tls) -> ssl.SSLContext:
 
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
-    context.set_alpn_protocols([http2.ALPN, "http/1.1"])
+    context.set_alpn_protocols([ALPN, "http/1.1"])
     try:
         context.load_cert_chain(tls.cert, tls.key, passphrase)
     except (OSError, ValueError) as error:  # of which `SSLError` is one
@@ -242,6 +252,21 @@ def _is_no_refusal(record: logging.LogRecord) -> bool:
 
 
 _sockets.addFilter(_is_no_refusal)
+
+NOT_ENDED = "Cancel %s running task(s), timeout graceful shutdown exceeded"
+
+
+def _is_no_error(record: logging.LogRecord) -> bool:
+    """uvicorn calls it an error of ours that a peer has not hung up within `STOP_S`, and each request that is cut
+    with it, too. Whoever asked comes again."""
+    is_cut = record.exc_info is not None and isinstance(record.exc_info[1], asyncio.CancelledError)
+    if record.msg == NOT_ENDED or is_cut:
+        record.levelno, record.levelname = logging.WARNING, logging.getLevelName(logging.WARNING)
+        record.exc_info = None
+    return True
+
+
+logging.getLogger("uvicorn.error").addFilter(_is_no_error)
 
 
 class _Shared:
@@ -429,6 +454,48 @@ class _Connection(HttpToolsProtocol):
     moment to come, so that its sender reads the answer. A host in the request line is one like that in the headers.
     """
 
+    # What uvicorn puts on it has a place here as well: its dictionary of names would take a kilobyte more.
+    __slots__ = (
+        "_begun",
+        "_end_at",
+        "_had_body",
+        "_head_bytes",
+        "_held",
+        "_is_refused",
+        "_open",
+        "_place",
+        "_shared",
+        "_timer",
+        "access_log",
+        "access_logger",
+        "app",
+        "app_state",
+        "asgi_version",
+        "client",
+        "config",
+        "connections",
+        "cycle",
+        "expect_100_continue",
+        "flow",
+        "headers",
+        "limit_concurrency",
+        "logger",
+        "loop",
+        "parser",
+        "pipeline",
+        "root_path",
+        "scheme",
+        "scope",
+        "server",
+        "server_state",
+        "tasks",
+        "timeout_keep_alive",
+        "timeout_keep_alive_task",
+        "transport",
+        "url",
+        "ws_protocol_class",
+    )
+
     def __init__(self, shared: _Shared, **options: Any) -> None:
         super().__init__(**options)
         self._shared = shared
@@ -453,7 +520,7 @@ class _Connection(HttpToolsProtocol):
         self._shared.waits(self, self._abort)
         self._end_after(HEAD_S)
         tls = transport.get_extra_info("ssl_object")
-        if tls is not None and tls.selected_alpn_protocol() == http2.ALPN:
+        if tls is not None and tls.selected_alpn_protocol() == ALPN:
             self._hand_over(b"")
         elif tls is not None or not self._shared.http2:
             self._begun = None
@@ -476,9 +543,9 @@ class _Connection(HttpToolsProtocol):
     def data_received(self, data: bytes) -> None:
         if self._begun is not None:
             self._begun += data
-            if self._begun.startswith(http2.PREFACE):
+            if self._begun.startswith(HTTP2_PREFACE):
                 self._hand_over(self._begun)
-            if http2.PREFACE.startswith(self._begun[: len(http2.PREFACE)]):
+            if HTTP2_PREFACE.startswith(self._begun[: len(HTTP2_PREFACE)]):
                 return
             data, self._begun = self._begun, None
         if self._is_refused:
@@ -488,18 +555,28 @@ class _Connection(HttpToolsProtocol):
             self.parser.set_dangerous_leniencies(lenient_data_after_close=True)
         before, self._had_body = self._place, False
         super().data_received(data)
+        if self.parser is None:
+            return  # a socket has it now
         if self._place is _Place.HEAD and self._end_at is None:
             self._end_after(HEAD_S)
         # A head that begins behind a body in one piece is counted from its second piece on.
         if self._place is not _Place.BETWEEN and before in (self._place, _Place.BETWEEN) and not self._had_body:
             self._count(len(data))
 
+    def handle_websocket_upgrade(self) -> None:
+        super().handle_websocket_upgrade()
+        # A socket is open for long: neither a timer nor a circle of references is to keep what was here before it.
+        self._leave()
+        self.scope = self.headers = self.parser = self._held = cast("Any", None)
+
     def _hand_over(self, data: bytes) -> None:
         """HTTP/2 goes on with the connection."""
         self._leave()
         self.connections.discard(self)
         held = self._shared.heads.holder(self._abort)
-        following = http2.Http2Connection(self._shared, held, first_s=HEAD_S, idle_s=KEEP_ALIVE_S)
+        from turnwire.server.http2 import Http2Connection
+
+        following = Http2Connection(self._shared, held, first_s=HEAD_S, idle_s=KEEP_ALIVE_S)
         following.connection_made(self.transport)
         self.transport.set_protocol(following)
         if data:
@@ -866,6 +943,9 @@ class _Gate:
         if self._opening is None:
             self._opening = asyncio.get_running_loop().create_future()
 
+    def is_set(self) -> bool:
+        return self._opening is None
+
     async def wait(self) -> None:
         while self._opening is not None:
             # Several wait for it, and one that gives up is not to keep the others.
@@ -874,6 +954,46 @@ class _Gate:
 
 class _Socket(WebSocketsSansIOProtocol):
     """uvicorn's WebSocket, which the application can drop, and which takes many messages at once."""
+
+    __slots__ = (
+        "app",
+        "app_state",
+        "asgi_version",
+        "client",
+        "close_sent",
+        "close_timeout",
+        "close_timer",
+        "config",
+        "conn",
+        "connections",
+        "curr_msg_data_type",
+        "default_headers",
+        "disconnected",
+        "frames",
+        "handshake_complete",
+        "handshake_initiated",
+        "initial_response",
+        "last_ping_rtt",
+        "logger",
+        "loop",
+        "pending_ping_payload",
+        "ping_interval",
+        "ping_sent_at",
+        "ping_timeout",
+        "ping_timer",
+        "pong_timer",
+        "queue",
+        "read_paused",
+        "request",
+        "response",
+        "root_path",
+        "scheme",
+        "scope",
+        "server",
+        "tasks",
+        "transport",
+        "writable",
+    )
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
@@ -895,7 +1015,7 @@ class _Socket(WebSocketsSansIOProtocol):
             self.scope["extensions"] = {
                 **(self.scope.get("extensions") or {}),
                 ABORT: {"call": self.transport.abort},
-                SEND_ALL: {"call": self._send_all},
+                SEND_ALL: {"call": self._send_all, "at_once": self._send_at_once},
             }
 
     def send_500_response(self) -> None:
@@ -906,6 +1026,16 @@ class _Socket(WebSocketsSansIOProtocol):
     async def _send_all(self, texts: Sequence[bytes]) -> None:
         """Write messages of text with one write, which costs a fifth of one for each. Waits as `send` does."""
         await self.writable.wait()
+        self._write_all(texts)
+
+    def _send_at_once(self, texts: Sequence[bytes]) -> bool:
+        """The same without waiting; false if there is no room now, and nothing was written."""
+        if not self.writable.is_set():
+            return False
+        self._write_all(texts)
+        return True
+
+    def _write_all(self, texts: Sequence[bytes]) -> None:
         if self.disconnected or self.conn.state is not State.OPEN:
             raise ClientDisconnected
         heads = map(_text_head, map(len, texts))
@@ -931,12 +1061,13 @@ async def _serve(
     stop: anyio.Event,
     *,
     http2: bool,
+    socket_bytes: int,
 ) -> None:
     config = uvicorn.Config(
         app,
         http=_Connection,
         ws=_Socket,
-        ws_max_size=limits.body_bytes,
+        ws_max_size=socket_bytes,
         ws_ping_interval=limits.heartbeat_s,
         ws_ping_timeout=MISSED_PINGS * limits.heartbeat_s,
         # It would hold a window for each socket; a proxy can do it where the line is slow.

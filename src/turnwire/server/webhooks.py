@@ -9,7 +9,8 @@ The hard part is a daemon or a receiver that dies between "sent" and "written do
 no queue: a receiver is a cursor in each session's log, as every other reader is (`runtime.follow`). The cursor is
 kept in the log itself, as a snapshot of the session under the receiver's name: it comes with the session and goes
 with it. It moves after the receiver has said that it took the event. What is in memory is only which sessions may
-have something to tell; that is heard from the node, and found again by a look through the log at the start.
+have something to tell; that is heard from the node, and found again by a look through the log: at the start, and
+where nodes share the log whenever one is gone, because it tells no more of the sessions that it had.
 
 No cursor means that the session began after the receiver did. So a new receiver first gets a cursor at the end of
 every session, and is then noted as begun in a small file. One that leaves the settings leaves the file, too, and
@@ -65,8 +66,10 @@ from turnwire.limits import Limits
 from turnwire.link.address import is_loopback
 from turnwire.link.backoff import Backoff, Chance, random
 from turnwire.log.base import EventLog, Position, SessionHead, Snapshot, Stored
+from turnwire.log.bell import SharedLog
+from turnwire.log.owners import Owners, SoleOwner
 from turnwire.runtime.clock import Clock
-from turnwire.server.access.tokens import write_private
+from turnwire.server.access.token_file import write_private
 from turnwire.server.settings.webhooks import EVENTS, WebhookEntry
 from turnwire.server.telemetry.metrics import WebhookLevel
 
@@ -148,8 +151,16 @@ class Webhook:
     """One receiver."""
 
     def __init__(
-        self, entry: WebhookEntry, log: EventLog, clock: Clock, limits: Limits, post: Post, chance: Chance = random
+        self,
+        entry: WebhookEntry,
+        log: EventLog,
+        clock: Clock,
+        limits: Limits,
+        post: Post,
+        chance: Chance = random,
+        owners: Owners | None = None,
     ) -> None:
+        self._owners = owners or SoleOwner(log)
         self.entry = entry
         self.standing = Standing.WORKING
         self.delivered = self.failed = self.retried = 0
@@ -194,6 +205,13 @@ class Webhook:
             known.has_more = True
         elif self.standing is not Standing.GONE:
             self._add(session_id)
+
+    def look_again(self) -> None:
+        """Any session may have something to tell that another node has told of until now."""
+        # A sweep that is under way may have been there already.
+        self._has_missed |= not self._is_swept
+        self._is_swept = False
+        self._news.set()
 
     async def begin(self) -> None:
         """It is new: nothing that has happened is for it (W3)."""
@@ -241,8 +259,8 @@ class Webhook:
             heads = await self._log.sessions(after=self._swept_to, limit=100)
             for head in heads:
                 snapshot = await self._log.load_snapshot(head.session_id, self._cursors)
-                if head.session_id not in self._behind and (snapshot is None or snapshot.offset < head.head):
-                    self._add(head.session_id)
+                if snapshot is None or snapshot.offset < head.head:
+                    self.notice(head.session_id)
         except SessionNotFound:
             return  # it was deleted meanwhile; the same page comes again
         except TurnwireError as error:
@@ -300,6 +318,8 @@ class Webhook:
 
     async def _tell(self, session_id: SessionId, behind: _Behind) -> _Attempt:
         """Tell what is behind the cursor, some of it at most. Raises `SessionNotFound`, `LogError`."""
+        if not self._owners.is_sole and await self._owners.owner(session_id) not in (None, self._owners.life):
+            return _Attempt(_Verdict.TAKEN)  # its node tells
         head = await self._log.head(session_id)
         place = await self._place(head)
         kept, told = place.offset, 0
@@ -547,6 +567,14 @@ class Webhooks:
                 if not kinds.isdisjoint(each.kinds):
                     each.notice(session_id)
 
+    def grown(self, heads: Mapping[SessionId, int]) -> None:
+        """Other nodes have appended to these sessions, and tell of it themselves. A `Listener` of the bell."""
+
+    def missed(self) -> None:
+        """One of them may be gone."""
+        for each in self.hooks:
+            each.look_again()
+
     def levels(self) -> list[WebhookLevel]:
         """For the metrics."""
         return [
@@ -554,11 +582,18 @@ class Webhooks:
             for each in self.hooks
         ]
 
-    async def begin(self, path: Path | None) -> None:
+    async def begin(self, path: Path | None, shared: SharedLog | None = None) -> None:
         """Let those that are new begin here. `path`: the file that remembers which are not; none forgets.
 
-        Raises `ConfigError`, `LogError`.
+        `shared`: the log, which remembers it where several nodes have it: one that another node has told of things
+        is not new. Raises `ConfigError`, `LogError`.
         """
+        if shared is not None:
+            for each in self.hooks:
+                async with shared.once(f"webhook {each.entry.name}") as is_new:
+                    if is_new:
+                        await each.begin()
+            return
         begun = [] if path is None else _read_begun(path)
         for each in self.hooks:
             if each.entry.name not in begun:
@@ -594,10 +629,19 @@ def _read_begun(path: Path) -> list[str]:
 
 @asynccontextmanager
 async def open_webhooks(
-    entries: Sequence[WebhookEntry], log: EventLog, clock: Clock, limits: Limits, path: Path | None
+    entries: Sequence[WebhookEntry],
+    log: EventLog,
+    clock: Clock,
+    limits: Limits,
+    path: Path | None,
+    shared: SharedLog | None = None,
 ) -> AsyncGenerator[Webhooks]:
-    """The receivers, begun and not told anything yet. Raises `ConfigError`, `LogError`."""
+    """The receivers, begun and not told anything yet. `shared`: see `Webhooks.begin`.
+
+    Raises `ConfigError`, `LogError`.
+    """
+    owners = None if shared is None else shared.owners
     async with open_post(entries) as post:
-        webhooks = Webhooks([Webhook(each, log, clock, limits, post) for each in entries])
-        await webhooks.begin(path)
+        webhooks = Webhooks([Webhook(each, log, clock, limits, post, owners=owners) for each in entries])
+        await webhooks.begin(path, shared)
         yield webhooks

@@ -19,7 +19,7 @@ from typing import Annotated, Any, Final, NoReturn, TypeAlias
 import msgspec
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
-from turnwire.errors import RemoteProtocolError
+from turnwire.errors import RemoteProtocolError, TurnwireError
 from turnwire.ids import RequestId
 
 PARSE_ERROR: Final = -32700
@@ -180,10 +180,20 @@ def refusal_of(error: RemoteProtocolError) -> Failure | None:
     """The answer to what `decode` refused; none if that was meant as an answer, which is never answered."""
     if "response_id" in error.context:
         return None
-    named, code = error.context.get("request_id"), error.context.get("jsonrpc")
+    named = error.context.get("request_id")
     known = named if isinstance(named, int | str) else None
-    words = ErrorObject(code if isinstance(code, int) else INVALID_REQUEST, "this is no JSON-RPC message")
-    return Failure(known, words)
+    return Failure(known, ErrorObject(code_of(error, INVALID_REQUEST), "this is no JSON-RPC message"))
+
+
+def code_of(error: TurnwireError, otherwise: int) -> int:
+    """The code to answer with: the one that the error carries in its `context`, else this."""
+    carried = error.context.get("jsonrpc")
+    return carried if isinstance(carried, int) else otherwise
+
+
+def invalid_params(message: str) -> RemoteProtocolError:
+    """What is wrong with the params of a request, as an error that carries the code for it."""
+    return RemoteProtocolError(message, jsonrpc=INVALID_PARAMS, reason="bad_params")
 
 
 def encode(frame: Frame) -> bytes:
@@ -193,6 +203,11 @@ def encode(frame: Frame) -> bytes:
     if isinstance(frame, Notification) and not frame.params:
         return b'{"jsonrpc":"2.0","method":%b}' % _write(frame.method)
     return _write(frame)
+
+
+def encode_failure(request_id: RequestId | None, error: Raw | bytes) -> bytes:
+    """Write an error answer whose error object is written already: it stays as it is."""
+    return b'{"jsonrpc":"2.0","id":%b,"error":%b}' % (_write(request_id), bytes(error))
 
 
 def raw(value: Any) -> Raw:

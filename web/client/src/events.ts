@@ -159,6 +159,7 @@ export interface EventMembers {
     readonly agentStopReason?: string;
     readonly agentError?: unknown;
     readonly beside?: unknown;
+    readonly receipt?: Receipt;
   };
   turn_error: OfTurn & {
     readonly code: string;
@@ -169,7 +170,20 @@ export interface EventMembers {
     readonly stderrTail?: string;
     readonly agentError?: unknown;
     readonly beside?: unknown;
+    readonly receipt?: Receipt;
   };
+}
+
+/** What the end of a turn proves of the events since the end before. */
+export interface Receipt {
+  /** SHA-256, in hexadecimal. */
+  readonly hash: string;
+  readonly events: number;
+  readonly first: number;
+  /** The end itself. */
+  readonly last: number;
+  /** The hash of the receipt before. */
+  readonly previous?: string;
 }
 
 export interface PermissionMembers {

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 from msgspec import Meta
 
-from turnwire.agent.workplace import Ran
+from turnwire.agent.own_workplace import Ran
 from turnwire.builtin.tools.tool import Arguments, checked, shortened, told, tool_spec, wrong
 from turnwire.builtin.tools.workplace import ShownCall, Workplace
 

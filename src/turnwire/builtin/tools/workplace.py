@@ -1,8 +1,9 @@
 """What a tool of the built-in agent has to work with: the session's files and commands, and the call the user sees.
 
-On this machine they are the SDK's own (`turnwire.agent.workplace`): never outside of the session's directories by a
-path, and without our environment, so that a model's key stays here. A command itself may go anywhere that its user
-may; that is what permission is asked for. In a turn the client's are used instead, where it offers them.
+On this machine they are the own ones of the SDK (`turnwire.agent.own_workplace`): never outside of the session's
+directories by a path, and without our environment, so that a model's key stays here. A command itself may go
+anywhere that its user may; that is what permission is asked for. In a turn the client's are used instead, where it
+offers them.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ import anyio
 from anyio import to_thread
 
 from turnwire.agent import Ran, ToolCall, Turn
-from turnwire.agent.workplace import Heard, LiveOutput, OwnWorkplace, show_terminal
+from turnwire.agent.own_workplace import Heard, LiveOutput, OwnWorkplace
+from turnwire.agent.workplace import show_terminal
 from turnwire.errors import RequestRefused
 from turnwire.link.environment import agent_environment
 from turnwire.runtime.services.refusals import not_found
@@ -116,7 +118,11 @@ class TurnWorkplace(Workplace):
         if client.version == 1 or not isinstance(call, ToolCall):
             return await super().run(command, call, timeout_s)
         return await show_terminal(
-            self._turn, call, command, str(self.cwd), lambda heard: self._run_here(command, heard, timeout_s)
+            self._turn.publish,
+            call,
+            command,
+            str(self.cwd),
+            lambda heard: self._run_here(command, heard, timeout_s),
         )
 
     async def _run_there(self, command: str, call: ToolCall, timeout_s: float) -> Ran:

@@ -1,7 +1,17 @@
 """What an ACP client is sent in its own dialect: of a turn (`encoder`), of a session's events (`session`). Pure."""
 
-from turnwire.core.encoder.encoder import Dialect, EndedTurn, encoder_for
-from turnwire.core.encoder.outgoing import Answer, Ask, Fail, Outgoing, Tell, TellBlocked, Withdraw
+from turnwire.core.encoder.encoder import (
+    Answer,
+    Ask,
+    Dialect,
+    EndedTurn,
+    Fail,
+    Outgoing,
+    Tell,
+    TellBlocked,
+    Withdraw,
+    encoder_for,
+)
 from turnwire.core.encoder.session import FOLDED, SessionEncoder
 
 __all__ = [

@@ -21,13 +21,11 @@ from typing import Any, Final, Protocol, TypeAlias
 from msgspec import Raw
 
 from turnwire.core import events as ev
-from turnwire.core.child_sessions import ANNOUNCES, SESSION_MESSAGES, read_announcement, read_state
-from turnwire.core.encoder.encoder import Dialect
-from turnwire.core.encoder.outgoing import Outgoing, Tell
+from turnwire.core.child_names import ANNOUNCES, SESSION_MESSAGES, read_announcement, read_state
+from turnwire.core.encoder.encoder import Dialect, Outgoing, Tell
 from turnwire.core.ending import CLOSED
-from turnwire.core.evolve import TOOL_KINDS
+from turnwire.core.json_members import entries, members, raw, text_of
 from turnwire.core.state import ChildState
-from turnwire.core.translate.members import entries, members, raw, text_of
 from turnwire.core.translate.messages import CHUNKS
 from turnwire.core.translate.tools import text_item
 from turnwire.core.translate.updates import NO_OFFERS, Translator, translator_for
@@ -36,7 +34,7 @@ from turnwire.core.view.transcript import read_plain
 from turnwire.ids import ChildId, PermissionId, SessionId
 from turnwire.wire.methods import VENDOR
 from turnwire.wire.peek import peek_update
-from turnwire.wire.schema.update import STATES
+from turnwire.wire.schema.update import STATES, TOOL_CALLS
 
 Json: TypeAlias = dict[str, Any]
 
@@ -129,6 +127,7 @@ class _Known:
         named = read_announcement(event.update).session_id
         if named is None or named == self.session_id:
             return None
+        # The parent is who told of it first. Asked before `record`, which makes one.
         is_new = ChildId(named) not in self.records
         record = self.record(ChildId(named))
         if is_new:
@@ -261,7 +260,7 @@ class _Call:
         kind = text_of(fields, "sessionUpdate") or ""
         if kind in CHUNKS and "content" in fields:
             self._add_block(kind, text_of(fields, "messageId") or "", fields["content"])
-        elif kind in TOOL_KINDS:
+        elif kind in TOOL_CALLS:
             self.add_tool(fields)
         elif kind in SESSION_MESSAGES and "content" in fields:
             blocks = [fields["content"]] if kind.endswith("_chunk") else entries(fields["content"])
@@ -331,6 +330,8 @@ class FoldedChildren:
             record.state = read_state(peek_update(event.update).state)
             return self._stands(record, event.update, event.update)
         updates = self._known.said(event.child, event)
+        # What only closes a tool call that the child left open may come when the call that stands for the child has
+        # ended already. It is no news for which another one would be opened (H2).
         told, call = self._open(record, unless=_is_closing(event))
         for each in updates:
             call.add(each)
@@ -341,6 +342,7 @@ class FoldedChildren:
         """What the child does may have changed, and what it is called."""
         call = self._calls.get(record.child_id)
         told: list[Outgoing] = []
+        # Work opens another call (H2); another name for a child at rest is told with the call that has ended.
         if call is None or (not call.is_open and record.state in {ChildState.RUNNING, ChildState.REQUIRES_ACTION}):
             told, call = self._open(record)
         if call.is_open and record.state is ChildState.IDLE:
@@ -382,6 +384,7 @@ class FoldedChildren:
         if "toolCall" not in fields:
             return told, raw({**fields, "_meta": {**meta, VENDOR: ours}})
         asked = members(fields["toolCall"])
+        # Before the content is taken below: a request shows all that is known of the call, with what it asks for.
         call.add_tool(asked)
         title = f"{_title(record)}: {text_of(asked, 'title') or text_of(asked, 'toolCallId')}"
         own = {"toolCallId": asked.get("toolCallId")}
@@ -433,7 +436,7 @@ class FoldedChildren:
 def _is_closing(event: ev.SessionUpdated) -> bool:
     """Whether it only closes a call that its agent left open."""
     ours = members(members(members(event.update).get("_meta")).get(VENDOR))
-    return event.kind in TOOL_KINDS and CLOSED in ours
+    return event.kind in TOOL_CALLS and CLOSED in ours
 
 
 def _title(record: ChildRecord) -> str:

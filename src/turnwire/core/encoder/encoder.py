@@ -8,21 +8,75 @@ was offered it. Others than the sender are told of the ends of turns alone: a pr
 that joined one, must not look like the end of the turn that runs.
 On v2 a prompt is answered when its message is in the conversation, and the state tells the rest: running,
 requires_action, idle with how it ended. Written in this order: message, answer, running.
+
+What a client is sent has no JSON-RPC id and no stream yet, and the names in it are ours (`promptId`, `requestId`):
+the connection knows the JSON-RPC ids that the client gave and got.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from typing import Any, Final, Protocol, TypeAlias
+from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 
 from msgspec import UNSET, Raw, Struct, UnsetType
 
-from turnwire.core.encoder.outgoing import Answer, Fail, Outgoing, Tell
-from turnwire.core.view.patch import read_members
-from turnwire.ids import PromptId, RequestId
+from turnwire.core.json_members import read_members
+from turnwire.ids import ChildId, PermissionId, PromptId, RequestId
 from turnwire.wire.jsonrpc import INTERNAL_ERROR, REQUEST_CANCELLED, ErrorObject, raw
 from turnwire.wire.methods import VENDOR
 from turnwire.wire.schema.common import STOP_REASONS
+
+# -- what a client is sent -----------------------------------------------------------------------------------
+
+
+class Tell(NamedTuple):
+    """A `session/update`."""
+
+    update: Raw
+    beside: Raw | UnsetType = UNSET
+    """What its params have beside the update, as an object."""
+    child: ChildId | None = None
+    """The child session that it is of; none if it is of the session itself."""
+
+
+class TellBlocked(NamedTuple):
+    """A `session/update` that says that the turn waits for its users; whoever writes it adds for what."""
+
+    update: Raw
+    waits: tuple[tuple[PermissionId, str], ...]
+    """The open permission requests, each with its kind."""
+
+
+class Answer(NamedTuple):
+    """The result of the `session/prompt` that became this prompt, if this connection sent it."""
+
+    prompt_id: PromptId
+    result: Raw
+
+
+class Fail(NamedTuple):
+    """The error answer to that `session/prompt`."""
+
+    prompt_id: PromptId
+    error: Raw
+
+
+class Ask(NamedTuple):
+    """A question of the agent for the client's user."""
+
+    request_id: PermissionId
+    method: str
+    params: Raw
+
+
+class Withdraw(NamedTuple):
+    """The question is settled; a client that was asked need not answer any more."""
+
+    request_id: PermissionId
+
+
+Outgoing: TypeAlias = Tell | TellBlocked | Answer | Fail | Ask | Withdraw
+
 
 Json: TypeAlias = dict[str, Any]
 Background: TypeAlias = Raw | UnsetType

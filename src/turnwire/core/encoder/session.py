@@ -31,15 +31,22 @@ from copy import deepcopy
 from msgspec import UNSET, Raw, Struct, UnsetType, field, json, structs
 
 from turnwire.core import events as ev
-from turnwire.core.child_sessions import ANNOUNCES, renamed
+from turnwire.core.child_names import ANNOUNCES, renamed
 from turnwire.core.choices import mode_update, options_update
 from turnwire.core.encoder.children import children_for, knows_children
-from turnwire.core.encoder.encoder import Dialect, EndedTurn, encoder_for
-from turnwire.core.encoder.outgoing import Ask, Outgoing, Tell, TellBlocked, Withdraw
+from turnwire.core.encoder.encoder import (
+    Ask,
+    Dialect,
+    EndedTurn,
+    Outgoing,
+    Tell,
+    TellBlocked,
+    Withdraw,
+    encoder_for,
+)
 from turnwire.core.ending import CANCELLED
-from turnwire.core.evolve import MARKERS
+from turnwire.core.json_members import members, raw
 from turnwire.core.permissions import KINDS
-from turnwire.core.translate.members import members, raw
 from turnwire.core.translate.messages import CHUNKS, WHOLE, in_life, lived
 from turnwire.core.translate.offers import with_mode, without_booleans
 from turnwire.core.translate.permissions import translate_permission_request
@@ -49,7 +56,7 @@ from turnwire.errors import ContentRefused
 from turnwire.ids import AgentSessionId, ChildId, PermissionId, PromptId, SessionId
 from turnwire.wire.jsonrpc import INTERNAL_ERROR, INVALID_PARAMS
 from turnwire.wire.peek import peek_update
-from turnwire.wire.schema.update import STATES
+from turnwire.wire.schema.update import MARKERS, STATES
 
 AGENT_FAILED = INTERNAL_ERROR
 BLOCKED = "requires_action"

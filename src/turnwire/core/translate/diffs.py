@@ -14,7 +14,7 @@ from typing import Final
 
 from msgspec import Raw
 
-from turnwire.core.translate.members import entries, members, raw, text_of
+from turnwire.core.json_members import entries, members, raw, text_of
 
 _COMPARED: Final = 2_000
 """Lines that are compared one by one. The cost grows with their square; 2,000 take some milliseconds."""

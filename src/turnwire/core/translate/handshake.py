@@ -11,14 +11,15 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from enum import StrEnum
+from functools import lru_cache
 from typing import Any, Final
 
 from msgspec import Raw, Struct
 
-from turnwire.core.child_sessions import ANNOUNCES
+from turnwire.core.child_names import ANNOUNCES
 from turnwire.core.dialect import NEWEST_VERSION, AgentProfile
+from turnwire.core.json_members import as_object, child, entries, is_offered, members, raw, text_of
 from turnwire.core.known_clients import find_client
-from turnwire.core.translate.members import as_object, child, entries, is_offered, members, raw, text_of
 from turnwire.errors import RemoteProtocolError, TurnwireError
 from turnwire.wire.jsonrpc import INVALID_PARAMS, UNSUPPORTED_VERSION
 from turnwire.wire.methods import VENDOR
@@ -130,12 +131,18 @@ def _read_v1(fields: dict[str, Any]) -> ClientProfile:
         terminal=offered.get("terminal") is True,
         boolean_options=is_offered(child(session, "configOptions"), "boolean"),
         terminal_login=child(offered, "auth").get("terminal") is True,
-        withheld=frozenset(
-            kind for kind, (place, name) in _GATED.items() if not is_offered(child(offered, *place), name)
+        withheld=_withheld(
+            tuple(kind for kind, (place, name) in _GATED.items() if not is_offered(child(offered, *place), name))
         ),
         name=_name(child(fields, "clientInfo")),
         raw=raw(offered),
     )
+
+
+@lru_cache(64)
+def _withheld(kinds: tuple[str, ...]) -> frozenset[str]:
+    """One set for all clients that are alike."""
+    return frozenset(kinds)
 
 
 def _read_v2(fields: dict[str, Any]) -> ClientProfile:

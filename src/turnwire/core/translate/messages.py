@@ -13,9 +13,8 @@ from typing import Final, NamedTuple
 
 from msgspec import Raw
 
-from turnwire.core.translate.members import entries, members, raw, text_of
+from turnwire.core.json_members import entries, is_null, members, raw, text_of
 from turnwire.core.translate.tools import block_to_v1
-from turnwire.core.view.patch import is_null
 from turnwire.core.view.transcript import nested_under, read_plain
 from turnwire.ids import PromptId
 

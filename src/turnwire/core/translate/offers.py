@@ -11,8 +11,7 @@ from typing import Any, Final
 
 from msgspec import Raw
 
-from turnwire.core.translate.members import entries, members, raw, text_of
-from turnwire.core.view.patch import is_object, read_entries
+from turnwire.core.json_members import entries, is_object, members, raw, read_entries, text_of
 
 _MODE: Final = "mode"
 """The category of a mode's option, and the id of the one that stands for modes."""

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from msgspec import Raw
 
-from turnwire.core.translate.members import entries, members, raw, text_of
+from turnwire.core.json_members import entries, members, raw, text_of
 from turnwire.core.translate.tools import patch_to_v1, patch_to_v2, text_item
 from turnwire.ids import ChildId, SessionId
 from turnwire.wire.methods import SESSION_REQUEST_PERMISSION, VENDOR

@@ -12,9 +12,9 @@ from typing import Any, Final, NamedTuple
 from msgspec import UNSET, Raw, Struct, UnsetType
 
 from turnwire.core.dialect import AgentProfile
+from turnwire.core.json_members import entries, members, raw, text_of
 from turnwire.core.state import NO_SETUP, Setup
 from turnwire.core.translate.handshake import read_offered
-from turnwire.core.translate.members import entries, members, raw, text_of
 from turnwire.core.translate.offers import Modes, Options, commands_to_v1, commands_to_v2, without_booleans
 from turnwire.core.view.latest import Latest
 from turnwire.errors import RemoteProtocolError

@@ -17,10 +17,9 @@ from msgspec import Raw
 
 from turnwire.core.ending import CANCELLED, CLOSED
 from turnwire.core.events import SessionUpdated
+from turnwire.core.json_members import entries, is_null, members, named, raw, text_of, without_nulls
 from turnwire.core.translate.diffs import as_text, changed_file, fenced
-from turnwire.core.translate.members import entries, members, named, raw, text_of, without_nulls
 from turnwire.core.view import tools
-from turnwire.core.view.patch import is_null
 from turnwire.core.view.tools import Terminal
 from turnwire.wire.methods import VENDOR
 

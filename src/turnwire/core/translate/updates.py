@@ -12,14 +12,13 @@ from typing import Final, Protocol
 from msgspec import Raw
 
 from turnwire.core.choices import mode_update
-from turnwire.core.evolve import MARKERS
-from turnwire.core.translate.members import entries, members, raw, text_of
+from turnwire.core.json_members import entries, is_null, members, raw, text_of
 from turnwire.core.translate.messages import CHUNKS, WHOLE, MessagesToV1, MessagesToV2
 from turnwire.core.translate.offers import Modes, Options, commands_to_v1, commands_to_v2
 from turnwire.core.translate.tools import Terminals, ToolsToV1, ToolsToV2, block_to_v1
 from turnwire.core.view.latest import MAIN_PLAN
-from turnwire.core.view.patch import is_null
 from turnwire.ids import PromptId
+from turnwire.wire.schema.update import MARKERS, TOOL_CALLS
 
 NO_OFFERS: Final = Raw(b"{}")
 _NULL: Final = Raw(b"null")
@@ -102,7 +101,7 @@ class UpdatesV1ToV2:
         kind = text_of(fields, "sessionUpdate") or ""
         if kind in CHUNKS:
             return [self._messages.take(kind, fields, turn)]
-        if kind in {"tool_call", "tool_call_update"}:
+        if kind in TOOL_CALLS:
             told, is_new = self._tools.take(fields, announced=kind == "tool_call")
             return self._behind(told, is_new=is_new)
         return self._state(kind, fields, update)

@@ -13,7 +13,7 @@ from msgspec import UNSET, Raw
 from msgspec.structs import replace
 
 from turnwire.core.events import PermissionRequested
-from turnwire.core.translate.members import as_object, entries, is_offered, members, raw, text_of
+from turnwire.core.json_members import as_object, entries, is_offered, members, raw, text_of
 from turnwire.core.translate.messages import lived
 from turnwire.core.translate.offers import Modes, Options, commands_to_v1, commands_to_v2
 from turnwire.core.translate.permissions import translate_permission_request

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from msgspec import UNSET, Raw, Struct, UnsetType
 
-from turnwire.core.child_sessions import read_announcement
+from turnwire.core.child_names import read_announcement
 from turnwire.core.events import SessionUpdated
+from turnwire.core.json_members import read_members
 from turnwire.core.state import ChildState
-from turnwire.core.view.patch import Patch, read_members
+from turnwire.core.view.patch import Patch
 from turnwire.ids import ChildId, PromptId
 
 

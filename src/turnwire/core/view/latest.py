@@ -8,9 +8,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final, TypeAlias
 
-from msgspec import UNSET, Raw, Struct, UnsetType
+from msgspec import UNSET, Raw, Struct, UnsetType, json
 
-from turnwire.core.view.patch import Patch, is_null, is_object, read_entries, read_members, read_text
+from turnwire.core.choices import mode_update, options_update
+from turnwire.core.json_members import is_null, is_object, read_entries, read_members, read_text
+from turnwire.core.view.patch import Patch
+from turnwire.wire.jsonrpc import raw
 from turnwire.wire.peek import beside
 from turnwire.wire.schema.update import FULL_STATE
 
@@ -158,3 +161,31 @@ LATEST_FOLDS: Mapping[str, LatestFold] = {
 
 # A reader that joins late is told the latest of each from here.
 assert LATEST_FOLDS.keys() >= FULL_STATE, "a kind that replaces what came before has a latest value"
+
+
+def latest_updates(latest: Latest, title: str | None, agent_version: int) -> list[Raw]:
+    """What is now, for a client that has not heard how it came about: one update for each thing that is known.
+
+    It is the folds above the other way round. `title` is the name to show, which need not be the agent's.
+    """
+    updates: list[Raw] = []
+    if latest.commands is not UNSET:
+        updates.append(raw({"sessionUpdate": "available_commands_update", "availableCommands": latest.commands}))
+    if latest.mode is not None and agent_version == 1:
+        updates.append(mode_update(latest.mode))
+    if latest.config_options is not UNSET:
+        updates.append(options_update(latest.config_options))
+    if latest.usage is not None:
+        usage = json.decode(json.encode(latest.usage), type=dict[str, Raw])
+        updates.append(raw({"sessionUpdate": "usage_update", **usage}))
+    if title is not None:
+        updates.append(raw({"sessionUpdate": "session_info_update", "title": title}))
+    updates += [_plan_now(plan_id, plan, agent_version) for plan_id, plan in latest.plans.items()]
+    return updates
+
+
+def _plan_now(plan_id: str, plan: Raw, agent_version: int) -> Raw:
+    if agent_version == 1 and plan_id == MAIN_PLAN:
+        entries = json.decode(plan, type=dict[str, Raw]).get("entries", [])
+        return raw({"sessionUpdate": "plan", "entries": entries})
+    return raw({"sessionUpdate": "plan_update", "plan": plan})

@@ -17,7 +17,8 @@ import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType, field
 
 from turnwire.core.events import SessionUpdated, UserMessage
-from turnwire.core.view.patch import Patch, is_object, read_entries, read_members, read_text
+from turnwire.core.json_members import is_object, read_entries, read_members, read_text
+from turnwire.core.view.patch import Patch
 from turnwire.core.view.transcript import (
     NESTS,
     Compaction,

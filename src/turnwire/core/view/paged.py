@@ -61,7 +61,7 @@ _encode = msgspec.json.Encoder().encode
 class Paged(Generic[_T]):
     """The front of a list, in pages."""
 
-    __slots__ = ("_keys_of", "_loaded", "_name", "_new", "_parts", "_read", "known")
+    __slots__ = ("_is_final", "_keys_of", "_loaded", "_name", "_new", "_parts", "_places", "_read", "known")
 
     def __init__(
         self,
@@ -69,13 +69,19 @@ class Paged(Generic[_T]):
         read: Callable[[bytes], list[_T]],
         keys_of: Callable[[_T], Collection[Key]],
         known: StoredPages | None = None,
+        *,
+        is_final: bool = False,
     ) -> None:
+        """`is_final`: what is put away never changes again."""
+        self._is_final = is_final
         self._name = name
         self._read = read
         self._keys_of = keys_of
         self.known = known or StoredPages()
         self._loaded: dict[int, list[_T]] = {}
         """The one that was used last at the end."""
+        self._places: dict[int, dict[Key, int]] = {}
+        """Where the keys of a loaded page are in it, if it is final."""
         self._parts: dict[int, tuple[array[int], array[int]]] = {}
         """Full parts of the keys, sorted by hash."""
         self._new: dict[int, list[int]] = {}
@@ -116,11 +122,23 @@ class Paged(Generic[_T]):
     def find(self, key: Key) -> tuple[int, _T] | None:
         """The newest entry with a key, and its place."""
         for number in self.pages_with(key):
+            # Whether the key is there is for the page to say: two keys may have one hash, and an entry may have got
+            # another key since its page was noted.
             page = self.page(number)
-            for index in range(len(page) - 1, -1, -1):
-                if key in self._keys_of(page[index]):
-                    return self.known.firsts[number] + index, page[index]
+            index = self._place_in(number, page, key)
+            if index is not None:
+                return self.known.firsts[number] + index, page[index]
         return None
+
+    def _place_in(self, number: int, page: list[_T], key: Key) -> int | None:
+        """Where the newest entry with a key is in a page."""
+        if not self._is_final:
+            return next((each for each in range(len(page) - 1, -1, -1) if key in self._keys_of(page[each])), None)
+        places = self._places.get(number)
+        if places is None:
+            places = {each: index for index, entry in enumerate(page) for each in self._keys_of(entry)}
+            self._places[number] = places
+        return places.get(key)
 
     def has(self, key: Key) -> bool:
         """Whether an entry has this key, by its hash alone."""
@@ -176,6 +194,7 @@ class Paged(Generic[_T]):
     def written_again(self, number: int, offset: int) -> None:
         """A page that was loaded is in the log as of another event."""
         self.known.offsets[number] = offset
+        # An entry that changed may have a key that it had not. Those that it has no more stay and find nothing.
         self.note(number, self._loaded[number])
 
     def full_part(self, offset: int) -> tuple[str, bytes] | None:
@@ -188,6 +207,7 @@ class Paged(Generic[_T]):
 
     def part_written(self, offset: int) -> None:
         """The full part is in the log."""
+        # Sorted anew, and the same that was written: who saves a view lets nobody fold it meanwhile.
         self._parts[len(self.known.key_parts)] = self._sorted()
         self.known.key_parts.append(offset)
         self._new.clear()
@@ -220,6 +240,7 @@ class Paged(Generic[_T]):
     def let_go(self, number: int) -> None:
         """Forget a page that is in the log as it is."""
         del self._loaded[number]
+        self._places.pop(number, None)
 
     def many(self) -> list[int]:
         """The pages that need not stay in memory, those used longest ago."""
@@ -227,6 +248,7 @@ class Paged(Generic[_T]):
 
 
 def _hash(key: Key) -> int:
+    # Not Python's own, which is another one in each process: these are stored.
     return int.from_bytes(blake2b(_encode(key), digest_size=8).digest(), "little")
 
 

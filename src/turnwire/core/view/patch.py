@@ -1,4 +1,4 @@
-"""Reading an update field by field, and the rules by which a field changes a stored value.
+"""The rules by which a field of an update changes a stored value.
 
 Never raises for a payload: an optional field of a wrong JSON type reads as omitted, because one bad field must not
 cost the others.
@@ -9,53 +9,9 @@ but means omitted in v1. `_meta` is patched by its top-level keys.
 
 from __future__ import annotations
 
-from typing import Final
-
-import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
-from turnwire.wire.jsonrpc import UNREADABLE
-
-_NULL: Final = b"null"
-_OPENING_BRACE: Final = ord("{")
-_read_members = msgspec.json.Decoder(dict[str, Raw]).decode
-_read_entries = msgspec.json.Decoder(list[Raw]).decode
-_read_text = msgspec.json.Decoder(str).decode
-
-
-def read_members(value: Raw) -> dict[str, Raw] | None:
-    """The members of an object, none if it is no object."""
-    try:
-        return _read_members(value)
-    except UNREADABLE:
-        return None
-
-
-def read_entries(value: Raw) -> list[Raw] | None:
-    """The entries of an array, none if it is no array. They no longer hold the frame that they came in."""
-    try:
-        return [each.copy() for each in _read_entries(value)]
-    except UNREADABLE:
-        return None
-
-
-def read_text(value: Raw | None) -> str | None:
-    """A string, none if it is absent or none."""
-    if value is None:
-        return None
-    try:
-        return _read_text(value)
-    except UNREADABLE:
-        return None
-
-
-def is_null(value: Raw) -> bool:
-    return len(memoryview(value)) == len(_NULL) and bytes(value) == _NULL
-
-
-def is_object(value: Raw | None) -> bool:
-    """Whether a member is an object, without reading it."""
-    return value is not None and memoryview(value)[0] == _OPENING_BRACE
+from turnwire.core.json_members import is_null, read_entries, read_members, read_text
 
 
 class Patch:

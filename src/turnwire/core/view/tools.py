@@ -13,10 +13,11 @@ from collections.abc import Iterator
 from msgspec import UNSET, Raw, Struct, UnsetType, field
 
 from turnwire.core.events import PermissionRequested, SessionUpdated
-from turnwire.core.evolve import FINAL_TOOL_STATUS
-from turnwire.core.view.patch import Patch, is_null, is_object, read_members, read_text
+from turnwire.core.json_members import is_null, is_object, read_members, read_text
+from turnwire.core.view.patch import Patch
 from turnwire.core.view.transcript import ToolCall, Transcript, ended_turn
 from turnwire.ids import PromptId
+from turnwire.wire.schema.update import FINAL_TOOL_STATUS
 
 
 def announce_tool_call(transcript: Transcript, event: SessionUpdated) -> bool:

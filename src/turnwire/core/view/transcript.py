@@ -25,10 +25,10 @@ import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
 from turnwire.core.events import AgentStarted, SessionUpdated
-from turnwire.core.evolve import FINAL_TOOL_STATUS
 from turnwire.core.view.paged import Key, Paged, StoredPages
 from turnwire.ids import AgentSessionId, ChildId, ClientId, PromptId
 from turnwire.wire.jsonrpc import UNREADABLE
+from turnwire.wire.schema.update import FINAL_TOOL_STATUS
 
 
 class MessageRole(StrEnum):

@@ -39,6 +39,7 @@ class Outcome(Struct, kw_only=True, omit_defaults=True, rename="camel"):
     error: TurnError | None = None
     agent_stop_reason: str | None = None
     """The agent's own word for a turn that was cancelled, if it is another one."""
+    receipt: ev.Receipt | None = None
 
 
 class Place(Struct, omit_defaults=True, rename="camel"):
@@ -85,7 +86,7 @@ _read_records = msgspec.json.Decoder(list[TurnRecord]).decode
 
 def pages_of_turns(known: StoredPages | None = None) -> Paged[TurnRecord]:
     """Where turns that have ended are put away; they never change again."""
-    return Paged("view.turns", _read_records, lambda record: (turn_key(record.prompt_id),), known)
+    return Paged("view.turns", _read_records, lambda record: (turn_key(record.prompt_id),), known, is_final=True)
 
 
 def turn_key(prompt_id: PromptId) -> Key:
@@ -151,7 +152,10 @@ def _completed(record: TurnRecord, event: ev.TurnCompleted) -> None:
     record.ended_at = event.at
     record.cancelled_by = event.cancelled_by or record.cancelled_by
     record.outcome = Outcome(
-        stop_reason=event.stop_reason, ending=event.ending, agent_stop_reason=event.agent_stop_reason
+        stop_reason=event.stop_reason,
+        ending=event.ending,
+        agent_stop_reason=event.agent_stop_reason,
+        receipt=event.receipt,
     )
     if event.usage is not UNSET:
         record.outcome.usage = event.usage.copy()
@@ -162,7 +166,7 @@ def _failed(record: TurnRecord, event: ev.TurnFailed) -> None:
     error = TurnError(event.code, event.message, event.exit_code, event.signal, event.stderr_tail)
     if event.agent_error is not UNSET:
         error.agent_error = event.agent_error.copy()
-    record.outcome = Outcome(error=error)
+    record.outcome = Outcome(error=error, receipt=event.receipt)
 
 
 _WRITES: Mapping[type[ev.Event], Callable[[TurnRecord, Any], None]] = {

@@ -24,15 +24,14 @@ from msgspec.structs import replace
 
 from turnwire.core import events as ev
 from turnwire.core.background import ids, read_list
-from turnwire.core.child_sessions import ANNOUNCES, read_announcement, read_state, renamed
-from turnwire.core.evolve import MARKERS
+from turnwire.core.child_names import ANNOUNCES, read_announcement, read_state, renamed
+from turnwire.core.json_members import read_entries, read_members
 from turnwire.core.state import ChildState, Phase
 from turnwire.core.turn import TurnState
 from turnwire.core.view import messages, tools, turns
 from turnwire.core.view.children import ChildRecord
 from turnwire.core.view.latest import LATEST_FOLDS, Latest, take_offers
 from turnwire.core.view.paged import StoredPages
-from turnwire.core.view.patch import read_entries, read_members
 from turnwire.core.view.tools import Terminal
 from turnwire.core.view.transcript import (
     AnyItem,
@@ -50,7 +49,7 @@ from turnwire.errors import PartNeeded
 from turnwire.ids import AgentName, ChildId, ClientId, PermissionId, PromptId, SessionId
 from turnwire.limits import REMEMBERED_CLIENTS
 from turnwire.wire.peek import peek_update
-from turnwire.wire.schema.update import STATES
+from turnwire.wire.schema.update import MARKERS, STATES
 
 Foreground: TypeAlias = Literal["idle", "running", "requires_action", "cancelling"]
 

@@ -14,9 +14,10 @@ import hashlib
 import math
 import secrets
 from collections import OrderedDict
-from typing import NamedTuple
+from contextlib import suppress
+from typing import NamedTuple, Protocol
 
-from turnwire.errors import Unauthenticated
+from turnwire.errors import CredentialsNotStored, LimitExceeded, LogError, Unauthenticated
 from turnwire.ids import SessionId
 from turnwire.runtime.clock import Clock
 from turnwire.server.access.identity import Identity, Role
@@ -40,115 +41,166 @@ LONGEST_SHARE_S = COOKIE_S
 """It goes through chats and mails, where it stays; for longer, a token for one session is the way."""
 
 
-class _Link(NamedTuple):
-    until: float
+class Link(NamedTuple):
+    """A login link that was not used yet."""
+
+    seconds: float
+    """How long it is still good."""
     granted_by: str | None
 
 
-class Login:
-    """The links that were given out and not used yet, and the logins they become."""
+class Links(Protocol):
+    """Where the links are that were given out and not used yet. Of each only the hash of its code is known."""
 
-    def __init__(self, tokens: Tokens, clock: Clock) -> None:
-        self._tokens = tokens
+    async def put(self, digest: bytes, link: Link) -> None:
+        """Keep one; beyond `MOST_LINKS` the oldest are forgotten. Raises `CredentialsNotStored`."""
+        ...
+
+    async def take(self, digest: bytes) -> Link | None:
+        """Use one up. Of several who ask at once one gets it. Raises `LogError`."""
+        ...
+
+
+class LinksInMemory:
+    """`Links` of one daemon."""
+
+    def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._links: OrderedDict[bytes, _Link] = OrderedDict()
+        self._links: OrderedDict[bytes, tuple[float, str | None]] = OrderedDict()
 
-    def login_link(self, base_url: str, who: Identity | None = None) -> str:
-        """A link that logs one browser in as owner, once. The login ends with the token of `who`."""
-        code = secrets.token_urlsafe(CODE_BYTES)
-        granted_by = None if who is None or who.token_id == OPERATOR_TOKEN_ID else who.token_id
-        self._links[_digest(code)] = _Link(self._clock.monotonic() + LINK_S, granted_by)
+    async def put(self, digest: bytes, link: Link) -> None:
+        self._links[digest] = self._clock.monotonic() + link.seconds, link.granted_by
         if len(self._links) > MOST_LINKS:
             self._links.popitem(last=False)
-        return f"{base_url.rstrip('/')}/login#{code}"
 
-    def redeem(self, code: str) -> str:
+    async def take(self, digest: bytes) -> Link | None:
+        until, granted_by = self._links.pop(digest, (-math.inf, None))
+        left = until - self._clock.monotonic()
+        return Link(left, granted_by) if left >= 0 else None
+
+
+class Login:
+    """The links that are given out, and the logins they become."""
+
+    def __init__(self, tokens: Tokens, clock: Clock, links: Links) -> None:
+        self._tokens = tokens
+        self._clock = clock
+        self._links = links
+
+    async def login_link(self, base_url: str, who: Identity | None = None) -> str:
+        """A link that logs one browser in as owner, once. The login ends with the token of `who`.
+
+        Raises `CredentialsNotStored`.
+        """
+        return link_of(base_url, await self.code(who))
+
+    async def code(self, who: Identity | None = None) -> str:
+        """What `link_of` makes such a link of, for who does not know yet where it leads."""
+        code = secrets.token_urlsafe(CODE_BYTES)
+        granted_by = None if who is None or who.token_id == OPERATOR_TOKEN_ID else who.token_id
+        await self._links.put(_digest(code), Link(LINK_S, granted_by))
+        return code
+
+    async def redeem(self, code: str) -> str:
         """The value of the cookie for a code, which is used up by this.
 
         Raises:
             Unauthenticated: It was used, is too old, or its token was revoked.
-            CredentialsNotStored: The disk did not take the login. The code is good for another try.
+            CredentialsNotStored, LimitExceeded: There is no login. The code is good for another try, if it can be.
         """
         digest = _digest(code)
-        link = self._links.get(digest)
-        if link is None or link.until < self._clock.monotonic():
+        link = await self._links.take(digest)
+        if link is None:
             raise _refused()
-        lifetime_s = self._lifetime_s(link.granted_by)
-        if lifetime_s <= 0:
-            raise _refused()
-        _, secret = self._tokens.issue(NAME, Role.OWNER, None, lifetime_s, kind="login", granted_by=link.granted_by)
-        del self._links[digest]
+        try:
+            lifetime_s = await self._lifetime_s(link.granted_by)
+            if lifetime_s <= 0:
+                raise _refused()
+            _, secret = await self._tokens.issue(
+                NAME, Role.OWNER, None, lifetime_s, kind="login", granted_by=link.granted_by
+            )
+        except (CredentialsNotStored, LimitExceeded, LogError):
+            with suppress(CredentialsNotStored):
+                await self._links.put(digest, link)
+            raise
         return secret
 
-    def leave(self, who: Identity, spare: Running | None = None) -> bool:
+    async def leave(self, who: Identity, spare: Running | None = None) -> bool:
         """End the login of `who`, and all under it but `spare`. Gives whether it was one: a token does not log out.
 
         A share link is not ended: the browser forgets it, and others go on with it.
         Raises `CredentialsNotStored`, as `Tokens.revoke` does.
         """
-        record = None if who.token_id is None else self._tokens.find(who.token_id)
+        record = None if who.token_id is None else await self._tokens.find(who.token_id)
         if record is None or record.kind == "token":
             return False
         if record.kind == "login":
-            self._tokens.revoke(record.id, spare)
+            await self._tokens.revoke(record.id, spare)
         return True
 
     # -- share links ---------------------------------------------------------------------------------------------
 
-    def share_link(
+    async def share_link(
         self, base_url: str, session_id: SessionId, lifetime_s: float, who: Identity
     ) -> tuple[TokenRecord, str]:
         """A link by which others watch one session. It ends with the token of `who`, and not with their login.
 
         Raises `CredentialsNotStored`, `LimitExceeded`, as `Tokens.issue` does.
         """
-        granted_by = self._token_behind(who)
-        record, secret = self._tokens.issue(
+        granted_by = await self._token_behind(who)
+        record, secret = await self._tokens.issue(
             SHARE_NAME,
             Role.OBSERVER,
             session_id,
-            min(lifetime_s, self._lifetime_s(granted_by)),
+            min(lifetime_s, await self._lifetime_s(granted_by)),
             kind="share",
             granted_by=granted_by,
         )
-        return record, f"{base_url.rstrip('/')}/login#{secret}"
+        return record, link_of(base_url, secret)
 
-    def shares(self, session_id: SessionId) -> list[TokenRecord]:
+    async def shares(self, session_id: SessionId) -> list[TokenRecord]:
         """The share links of a session that are good now, oldest first."""
-        return [each for each in self._tokens.list() if each.kind == "share" and each.session_id == session_id]
+        return [
+            each for each in await self._tokens.list() if each.kind == "share" and each.session_id == session_id
+        ]
 
-    def end_shares(self, session_id: SessionId) -> None:
+    async def end_shares(self, session_id: SessionId) -> None:
         """Revoke all of them: another session may get the id. Raises `CredentialsNotStored`."""
-        for each in self.shares(session_id):
-            self._tokens.revoke(each.id)
+        for each in await self.shares(session_id):
+            await self._tokens.revoke(each.id)
 
-    def shared_s(self, code: str) -> float | None:
+    async def shared_s(self, code: str) -> float | None:
         """How long the share link with this code is good; none if there is no such."""
-        found = self._tokens.check(code, "share")
-        record = None if found is None or found.token_id is None else self._tokens.find(found.token_id)
+        found = await self._tokens.check(code, "share")
+        record = None if found is None or found.token_id is None else await self._tokens.find(found.token_id)
         if record is None or record.expires_at is None:
             return None
         return (record.expires_at - self._clock.now_ms()) / 1000
 
     # -- what a link ends with -----------------------------------------------------------------------------------
 
-    def _token_behind(self, who: Identity) -> str | None:
+    async def _token_behind(self, who: Identity) -> str | None:
         """The token of `who`, or the one that granted their login; none if it cannot be revoked."""
-        record = None if who.token_id is None else self._tokens.find(who.token_id)
+        record = None if who.token_id is None else await self._tokens.find(who.token_id)
         if record is None:
             return None
         return record.granted_by if record.kind == "login" else record.id
 
-    def _lifetime_s(self, granted_by: str | None) -> float:
+    async def _lifetime_s(self, granted_by: str | None) -> float:
         """What a token grants does not outlive it."""
         if granted_by is None:
             return COOKIE_S
-        record = self._tokens.find(granted_by)
+        record = await self._tokens.find(granted_by)
         if record is None:
             return 0
         if record.expires_at is None:
             return COOKIE_S
         return min(COOKIE_S, (record.expires_at - self._clock.now_ms()) / 1000)
+
+
+def link_of(base_url: str, code: str) -> str:
+    """A link with a code in its fragment."""
+    return f"{base_url.rstrip('/')}/login#{code}"
 
 
 def cookie_name(host: Host) -> str:

@@ -21,10 +21,10 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from turnwire.errors import BadRequest, Forbidden, HeadersTooLarge, TooManyRequests, TurnwireError, Unauthenticated
 from turnwire.ids import SessionId
-from turnwire.server.access.addresses import Proxies
+from turnwire.runtime.asyncio_mark import mark_asyncio
 from turnwire.server.access.identity import ANYBODY, IDENTITY, READING, Identity, Role
 from turnwire.server.access.login import cookie_name
-from turnwire.server.access.origins import BrowserPolicy, Host, origin_of, parse_host, parse_origin
+from turnwire.server.access.origins import BrowserPolicy, Host, Proxies, origin_of, parse_host, parse_origin
 from turnwire.server.access.rates import Buckets, Failures, caller_of
 from turnwire.server.access.tokens import Tokens
 from turnwire.server.paths import PathTable, own_path
@@ -96,6 +96,8 @@ class AccessMiddleware:
         if scope["type"] not in ("http", "websocket"):
             await self._app(scope, receive, send)
             return
+        # Where the application is mounted, whoever serves it has a task for each request, and their own loop.
+        mark_asyncio()
         shared: Mapping[str, str] = {}
         try:
             asked = read_asked(scope, self._header_bytes, self._proxies)
@@ -106,7 +108,7 @@ class AccessMiddleware:
             if shared and asked.preflight is not None and asked.method == "OPTIONS":
                 await answer_entry(scope, receive, send, 204, shared | _PREFLIGHT, b"")
                 return
-            scope[IDENTITY] = self._identify(asked)
+            scope[IDENTITY] = await self._identify(asked)
         except TurnwireError as error:
             await refuse_entry(scope, receive, send, error, shared)
             return
@@ -144,14 +146,14 @@ class AccessMiddleware:
         """A link on some page leads to a page of ours that says nothing to strangers: the login, for example."""
         return asked.is_navigation and asked.method in READING and self._public_route(asked) is not None
 
-    def _identify(self, asked: RequestOrigin) -> Identity:
+    async def _identify(self, asked: RequestOrigin) -> Identity:
         public = self._public_route(asked)
         if self._policy.no_auth:
             who = ANYBODY
         elif public is not None:
             who = STRANGER
         else:
-            who = self._authenticate(asked)
+            who = await self._authenticate(asked)
         if public is not None and public.logs_in:
             # Others at this address must not use up the rate of somebody with a valid code; wrong ones are counted.
             return who
@@ -160,18 +162,18 @@ class AccessMiddleware:
             raise TooManyRequests("too many requests; ask less often", retry_after=math.ceil(wait))
         return who
 
-    def _authenticate(self, asked: RequestOrigin) -> Identity:
+    async def _authenticate(self, asked: RequestOrigin) -> Identity:
         if asked.authorization is not None:
             scheme, _, secret = asked.authorization.partition(" ")
             if scheme.lower() != "bearer":
                 self._failures.count(asked.address, asked.method)
                 raise Unauthenticated("a credential of another scheme is not taken; send `Authorization: Bearer …`")
-            found = self._tokens.check(secret.strip())
+            found = await self._tokens.check(secret.strip())
         else:
             secret = cookie_of(asked.cookies, cookie_name(asked.host))
             if secret is None:
                 raise Unauthenticated("this needs a credential; send `Authorization: Bearer …`")
-            found = self._tokens.check(secret, "login") or self._tokens.check(secret, "share")
+            found = await self._tokens.check(secret, "login", "share")
             if found is not None:
                 _check_own_page(asked)
         if found is None:

@@ -13,8 +13,8 @@ from typing import NamedTuple
 
 from turnwire.errors import TooManyRequests
 from turnwire.runtime.clock import Clock
-from turnwire.server.access.addresses import network_of
 from turnwire.server.access.identity import Identity
+from turnwire.server.access.origins import network_of
 
 MOST_KEYS = 10_000
 """Callers remembered at a time, some hundred bytes each."""

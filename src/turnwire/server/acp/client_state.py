@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Awaitable, Callable
-from contextlib import suppress
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field
 from enum import Enum, auto
 from functools import partial
@@ -20,17 +20,17 @@ import anyio
 from anyio.abc import TaskGroup
 from msgspec import Raw
 
-from turnwire.core.child_sessions import session_of
+from turnwire.core.child_names import session_of
 from turnwire.core.correlation import ExactId, exact, same_id
 from turnwire.core.encoder.encoder import Dialect
+from turnwire.core.json_members import members, text_of
 from turnwire.core.translate.handshake import ClientProfile
-from turnwire.core.translate.members import members, text_of
-from turnwire.errors import ChildRestricted, Forbidden, SessionError, SessionNotFound, TurnwireError
+from turnwire.errors import ChildRestricted, Forbidden, SessionError, SessionNotFound, ShuttingDown, TurnwireError
 from turnwire.ids import AgentName, PermissionId, PromptId, RequestId, SessionId
 from turnwire.server.access.identity import Identity, Role, audit
 from turnwire.server.acp.frame_queue import FrameQueue
 from turnwire.server.acp.rpc import failure_of
-from turnwire.server.acp.subscription import Start, Subscription, ToldOn
+from turnwire.server.acp.subscription import Gate, Start, Subscription, ToldOn
 from turnwire.server.daemon import Daemon
 from turnwire.server.daemon.creation import profile_of
 from turnwire.wire.jsonrpc import Failure, Request, Result, encode
@@ -236,7 +236,7 @@ class SentPrompts:
         self._open: dict[PromptId, SentPrompt] = {}
         self._answered: dict[PromptId, SentPrompt] = {}
         """Remembered for a while, because each reader of the client is sent the answer."""
-        self._repeats: set[SentPrompt] = set()
+        self._repeats: dict[SentPrompt, None] = {}
         """Requests that no reader answers: the log had their prompt before they came, or their client has left."""
         self._followed: dict[PromptId, None] = {}
         """Prompts of clients that have left: no reader answers them, also when the client is back."""
@@ -259,11 +259,11 @@ class SentPrompts:
 
     def repeat(self, sent: SentPrompt) -> None:
         """The client asks for a prompt that the log has already: whoever answers that says so with `repeated`."""
-        self._repeats.add(sent)
+        self._repeats[sent] = None
 
     def repeated(self, sent: SentPrompt) -> None:
         """Such a request is answered."""
-        self._repeats.discard(sent)
+        self._repeats.pop(sent, None)
 
     def open_in(self, session_id: SessionId) -> list[SentPrompt]:
         """The prompts of this session that wait for an answer of its readers."""
@@ -273,7 +273,7 @@ class SentPrompts:
         """No reader answers this one any more: whoever does says so with `repeated`."""
         if self._open.pop(sent.prompt_id, None) is not None:
             _remember_newest(self._followed, sent.prompt_id, None)
-            self._repeats.add(sent)
+            self._repeats[sent] = None
 
     def find(self, request_id: RequestId) -> SentPrompt | None:
         """The unanswered prompt with this request id."""
@@ -344,14 +344,14 @@ class ClientState:
         self.outgoing = OutgoingRequests()
         self._lanes: dict[SessionId, anyio.Lock] = {}
         self._tasks = tasks
-        self._scopes: set[anyio.CancelScope] = set()
+        self._scopes: dict[anyio.CancelScope, None] = {}
 
     # -- tasks ---------------------------------------------------------------------------------------------
 
     def start(self, do: Callable[..., Awaitable[None]], *args: object) -> anyio.CancelScope:
         """Run something beside everything else. It ends with the connection, or when its scope is cancelled."""
         scope = anyio.CancelScope()
-        self._scopes.add(scope)
+        self._scopes[scope] = None
         self._tasks.start_soon(self._run, scope, do, args)
         return scope
 
@@ -359,26 +359,38 @@ class ClientState:
         self, scope: anyio.CancelScope, do: Callable[..., Awaitable[None]], args: tuple[object, ...]
     ) -> None:
         try:
-            with scope:
+            with self.guarded(), scope:
                 await do(*args)
+        finally:
+            self._scopes.pop(scope, None)
+
+    @contextmanager
+    def guarded(self) -> Generator[None]:
+        """What is done for the client meanwhile may fail: that ends nothing else."""
+        try:
+            yield
         except TurnwireError as error:
             logger.info("a client's task ended early", extra={"event": "acp_task_ended", "code": error.code})
         except Exception:  # whatever it is, it must not end the other tasks of the client
             logger.exception("a client's task failed", extra={"event": "acp_task_failed"})
-        finally:
-            self._scopes.discard(scope)
 
     def stop(self) -> None:
-        """End all tasks."""
+        """End all that is done for the client."""
         for scope in list(self._scopes):
             scope.cancel()
+        for subscription in self.subscriptions.values():
+            subscription.stop()
 
-    def lane(self, session_id: SessionId) -> anyio.Lock:
+    @asynccontextmanager
+    async def lane(self, session_id: SessionId) -> AsyncGenerator[None]:
         """Messages of one session are taken one after the other, in the order in which they came."""
         lock = self._lanes.setdefault(session_id, anyio.Lock())
-        for each in [each for each, lane in self._lanes.items() if lane is not lock and not lane.locked()]:
-            del self._lanes[each]
-        return lock
+        try:
+            async with lock:
+                yield
+        finally:
+            if not lock.locked():
+                self._lanes.pop(session_id, None)
 
     # -- sessions ------------------------------------------------------------------------------------------
 
@@ -435,10 +447,10 @@ class ClientState:
         if self.daemon.settings.ready_timeout < math.inf:
             self.start(self._give_up_ready, subscription, subscription.gate)
 
-    async def _give_up_ready(self, subscription: Subscription, gate: anyio.Event) -> None:
+    async def _give_up_ready(self, subscription: Subscription, gate: Gate) -> None:
         """A client that never says that it is ready is waited for once."""
         await self.daemon.clock.sleep(self.daemon.settings.ready_timeout)
-        if not subscription.is_attached or subscription.gate is not gate or gate.is_set():
+        if not subscription.is_attached or subscription.gate is not gate or gate.is_open:
             return
         if self.is_awaited:
             extra = {"event": "ready_missing", "session": subscription.session_id}
@@ -451,7 +463,8 @@ class ClientState:
         client_id = subscription.client_id
         subscription.close()
         if client_id is not None:
-            with suppress(SessionError):
+            # A session of another node is not told when this one stops: what is not renewed is forgotten there.
+            with suppress(SessionError, ShuttingDown):
                 await self.daemon.clients.detach(subscription.session_id, client_id)
 
     def told_on(self, subscription: Subscription) -> ToldOn:
@@ -460,7 +473,7 @@ class ClientState:
 
     async def agent_version(self, session_id: SessionId) -> int:
         """The version that the values in the view are in: the agent's, or the client's if there never was one."""
-        state = (await self.daemon.node.session(session_id)).state
+        state = (await self.daemon.node.peek(session_id)).state
         if state.agent is not None:
             return state.agent.protocol_version
         known = await profile_of(self.daemon, state.agent_name)
@@ -507,8 +520,8 @@ class ClientState:
             self.queue.put(frame)
             return
         if after is None:
-            loaded = self.daemon.node.loaded.get(subscription.session_id)
-            after = 0 if loaded is None else loaded.head
+            known = self.daemon.node.known(subscription.session_id)
+            after = 0 if known is None else known.head
         subscription.put(frame, after)
 
     def behind_all(self, act: Callable[[], None]) -> None:
@@ -522,8 +535,8 @@ class ClientState:
                 act()
 
         for each in sessions:
-            loaded = self.daemon.node.loaded.get(each.session_id)
-            each.behind(0 if loaded is None else loaded.head, partial(told, each.session_id))
+            known = self.daemon.node.known(each.session_id)
+            each.behind(0 if known is None else known.head, partial(told, each.session_id))
 
 
 def _unknown(session_id: SessionId) -> SessionNotFound:

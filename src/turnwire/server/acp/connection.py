@@ -34,10 +34,11 @@ from turnwire.log import Position
 from turnwire.server.access.identity import Identity
 from turnwire.server.acp import methods, prompt_methods
 from turnwire.server.acp.client_state import ClientState, logger
+from turnwire.server.acp.frame_queue import QueueReader, Wake, Woken
 from turnwire.server.acp.frame_writer import FramePage
-from turnwire.server.acp.passthrough import lend
-from turnwire.server.acp.reader import Reader
-from turnwire.server.acp.rpc import failed, failure_of, refusal
+from turnwire.server.acp.passthrough import Lending
+from turnwire.server.acp.reader import Carrier, pages
+from turnwire.server.acp.rpc import failure_of, refusal
 from turnwire.server.acp.subscription import Subscription, ToldOn
 from turnwire.server.daemon import Daemon
 from turnwire.server.daemon.creation import profile_of
@@ -51,6 +52,7 @@ from turnwire.wire.jsonrpc import (
     Result,
     decode,
     encode,
+    encode_failure,
     raw,
     refusal_of,
 )
@@ -76,6 +78,8 @@ class Agreed(NamedTuple):
     """It is waited for until it sends `session/ready`."""
     shows_offsets: bool
     result: Raw
+    agent: str | None = None
+    """How the agent calls itself."""
 
 
 class _OurCapabilities(Struct, frozen=True, rename="camel"):
@@ -111,8 +115,10 @@ async def agree(daemon: Daemon, params: Raw, agent_name: AgentName | None) -> Ag
         ready=waits,
         passed=frozenset({"additionalDirectories", "fork"}),
     )
-    result = initialize_result(await profile_of(daemon, agent_name), client, host)
-    return Agreed(client, dialect, waits, _wants_offsets(client.raw), result)
+    profile = await profile_of(daemon, agent_name)
+    result = initialize_result(profile, client, host)
+    named = None if profile is None else profile.name
+    return Agreed(client, dialect, waits, _wants_offsets(client.raw), result, named)
 
 
 def _wants_offsets(capabilities: Raw) -> bool:
@@ -149,6 +155,10 @@ class AcpConnection:
     def is_initialized(self) -> bool:
         """The client and we have agreed on how to speak."""
         return self._admission.is_initialized
+
+    def can_answer(self, method: str, params: Raw) -> bool:
+        """Whether the client can put this request of an agent to its user."""
+        return self._client.can_answer(method, params)
 
     # -- from the client -----------------------------------------------------------------------------------
 
@@ -205,7 +215,7 @@ class AcpConnection:
             agreed = await agree(self._client.daemon, request.params, self._client.agent_name)
         except TurnwireError as error:
             unsupported = version_refusal(error, newest=self._client.daemon.settings.protocol)
-            return failure_of(request.id, error) if unsupported is None else failed(request.id, unsupported)
+            return failure_of(request.id, error) if unsupported is None else encode_failure(request.id, unsupported)
         client = self._client
         client.profile, client.dialect = agreed.client, agreed.dialect
         client.is_awaited, client.shows_offsets = agreed.is_awaited, agreed.shows_offsets
@@ -213,7 +223,8 @@ class AcpConnection:
         # A page cannot read the header of an upgrade, so the answer says it too.
         members = json.decode(agreed.result, type=dict[str, Raw])
         meta = json.decode(members.get("_meta", b"{}"), type=dict[str, Raw])
-        named = {"_meta": meta | {VENDOR: {"connectionId": self.connection_id}}}
+        ours = {"connectionId": self.connection_id} | ({} if agreed.agent is None else {"agentName": agreed.agent})
+        named = {"_meta": meta | {VENDOR: ours}}
         return encode(Result(request.id, raw(members | named)))
 
     def _is_in_order(self, message: Frame) -> bool:
@@ -241,6 +252,7 @@ class AcpConnection:
         if named is None:
             await self._act(message)
             return
+        # One session's messages wait for each other, and for those of no other session.
         async with client.lane(SessionId(named)):
             await self._act(message)
 
@@ -259,24 +271,46 @@ class AcpConnection:
 
     # -- to the client -------------------------------------------------------------------------------------
 
-    async def connection_frames(self) -> AsyncGenerator[list[bytes]]:
-        """What is tied to no session, in order, some at a time, until the connection ends. Any number of readers.
+    def join(self, wake: Woken) -> QueueReader:
+        """One more takes what is tied to no session, in order, until it parts. Any number of readers.
 
         A session that was loaded and has no stream of its own yet is told here as well.
         """
+        reader = self._client.queue.open(wake)
+        self._client.queue.enter(reader)
+        self._tend_all()
+        return reader
+
+    def take(self, reader: QueueReader) -> list[bytes] | None:
+        """All frames that there are for it now, which may be none; None if there will be no more."""
+        if reader.is_late:
+            return None
+        frames = reader.rest()
+        # What was put before the end is told.
+        return None if self.is_closed and not frames else frames
+
+    def part(self, reader: QueueReader) -> None:
+        """It reads no more."""
+        self._client.queue.leave(reader)
+        self._tend_all()
+
+    def join_all(self, wake: Woken) -> QueueReader:
+        """The same for a transport with one stream: everything is told there, in one order."""
+        self._client.is_merged = True
+        return self.join(wake)
+
+    async def connection_frames(self) -> AsyncGenerator[list[bytes]]:
+        """What is tied to no session, some at a time, until the connection ends."""
+        wake = Wake()
+        reader = self.join(wake)
         try:
-            with self._client.queue.open() as reader:
-                self._tend_all()
-                while not reader.is_late:
-                    frames = reader.rest()
-                    if frames:
-                        yield frames
-                    elif self.is_closed:
-                        return
-                    else:
-                        await reader.wake.wait()
+            while (frames := self.take(reader)) is not None:
+                if frames:
+                    yield frames
+                else:
+                    await wake.wait()
         finally:
-            self._tend_all()
+            self.part(reader)
 
     async def session_frames(self, session_id: SessionId, after: Position | None) -> AsyncGenerator[FramePage]:
         """One reader's stream of one session, from a cursor or from where the client's last reader stood.
@@ -284,9 +318,8 @@ class AcpConnection:
         Gives some frames at a time, which count as given when the next are asked for. Waits for the session if the
         client has not entered it yet. Raises `PositionLost`, and `SessionNotFound` if the client may not read it.
         """
-        reader = Reader(self._client, self._client.subscription(session_id), after, is_stream=True)
-        async with aclosing(reader.pages()) as pages:
-            async for each in pages:
+        async with aclosing(pages(self._client, self._client.subscription(session_id), after)) as told:
+            async for each in told:
                 yield each
 
     async def all_frames(self) -> AsyncGenerator[list[bytes]]:
@@ -321,32 +354,16 @@ class AcpConnection:
         """Start or stop what the subscription asks for: a reader on the connection's own stream, and lending."""
         client = self._client
         if subscription.carrier is None and client.told_on(subscription) is ToldOn.CONNECTION:
-            subscription.carrier = client.start(self._carry, subscription)
+            subscription.carrier = Carrier(client, subscription, self._tend)
         # The agent can ask of the client, and be heard by it, while somebody reads for the client. A reader for the
         # connection's stream may wait for room in it that nobody makes any more.
         is_read = subscription.streams > 0 or (subscription.readers > 0 and client.queue.has_readers)
         is_lent = subscription.is_attached and is_read
         if is_lent and subscription.lending is None:
-            subscription.lending = client.start(lend, client, subscription)
+            subscription.lending = Lending(client, subscription)
         elif subscription.lending is not None and not is_lent:
             subscription.lending.cancel()
             subscription.lending = None
-
-    async def _carry(self, subscription: Subscription) -> None:
-        queue, is_done = self._client.queue, False
-        try:
-            async with aclosing(Reader(self._client, subscription, None, is_stream=False).pages()) as pages:
-                async for page in pages:
-                    generation = subscription.generation
-                    await queue.room()
-                    if generation >= subscription.paused_generation:
-                        queue.put_all(page.frames)
-            is_done = True
-        finally:
-            subscription.carrier = None
-            # One that failed would fail again at once; it is tried again when somebody comes or goes.
-            if is_done:
-                self._tend(subscription)
 
     # -- the end -------------------------------------------------------------------------------------------
 
@@ -367,6 +384,7 @@ class AcpConnection:
             return
         self.is_closed = True
         client = self._client
+        # Also if whoever closes it is cancelled: a client that stayed in its sessions would count as there.
         with anyio.CancelScope(shield=True):
             for subscription in list(client.subscriptions.values()):
                 if ends_work and subscription.is_attached:

@@ -8,15 +8,22 @@ behind than the bound is let go, so that it delays nobody.
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from collections.abc import Iterator, Sequence
 from itertools import chain, islice
 from types import TracebackType
-from typing import NamedTuple, Self
+from typing import NamedTuple, Protocol, Self
 
 BEHIND = 4
 """Pages of the log that wait at most for a reader, if another is faster. For the fastest one waits: the log has the
 rest."""
+
+
+class Woken(Protocol):
+    """Somebody who has something to look at."""
+
+    def set(self) -> None:
+        """There is something. Does next to nothing: who says so has others to tell."""
+        ...
 
 
 class Wake:
@@ -52,17 +59,20 @@ class Queued(NamedTuple):
 
 
 class FrameQueue:
-    """One order of frames."""
+    """One order of frames. There are thousands of these, nearly all of them empty, with one reader or none."""
+
+    __slots__ = ("_first", "_held", "_most", "_read", "_readers", "_room", "is_lost")
 
     def __init__(self, most: int) -> None:
         self._most = most
-        self._held: deque[Queued] = deque()
+        self._held: list[Queued] = []
         self._first = 0
         """How many were dropped from `_held`: the number of its first one."""
         self._read = 0
         """The first that no reader has taken."""
-        self._readers: set[QueueReader] = set()
-        self._room: set[Wake] = set()
+        self._readers: list[QueueReader] = []
+        self._room: list[Woken] = []
+        """Who waits for room, each once."""
         self.is_lost = False
         """More waits than may: nobody reads."""
 
@@ -86,12 +96,13 @@ class FrameQueue:
         self._put(Queued(after, (frame,)))
 
     def put_all(self, frames: Sequence[bytes]) -> None:
-        """Give a page of frames that the log has to all readers, or hold it for the first. Wait for room before."""
+        """Give a page of frames that the log has to all readers, or hold it for the first. Ask for room before."""
         self._put(Queued(0, frames, is_logged=True))
 
     def _put(self, queued: Queued) -> None:
         self._held.append(queued)
         for each in list(self._readers):
+            # What is held is held for those in time, so one that does not read costs the others nothing.
             is_far = queued.is_logged and self._pages_from(each.position) > BEHIND
             if is_far or self.end - each.position > self._most:
                 each.is_late = True
@@ -102,23 +113,20 @@ class FrameQueue:
 
     def forget_logged(self) -> None:
         """Frames that the log has are not given any more."""
-        self._held = deque(each._replace(frames=()) if each.is_logged else each for each in self._held)
+        # The places stay: a reader knows where it is by number.
+        self._held = [each._replace(frames=()) if each.is_logged else each for each in self._held]
 
-    async def room(self) -> None:
-        """Wait until the fastest reader has taken all pages of the log. Cancel-safe."""
+    def has_room(self, wake: Woken) -> bool:
+        """Whether the fastest reader has taken all pages of the log. If not, `wake` is set once it may have."""
         if not self._pages_from(self._fastest()):
-            return
-        wake = Wake()
-        self._room.add(wake)
-        try:
-            while self._pages_from(self._fastest()):
-                await wake.wait()
-        finally:
-            self._room.discard(wake)
+            return True
+        if wake not in self._room:
+            self._room.append(wake)
+        return False
 
-    def open(self, wake: Wake | None = None) -> QueueReader:
+    def open(self, wake: Woken) -> QueueReader:
         """A reader: the first one gets what was held, another what comes from now on."""
-        return QueueReader(self, self.end if self._readers else self._read, wake or Wake())
+        return QueueReader(self, self.end if self._readers else self._read, wake)
 
     def since(self, position: int) -> Iterator[Queued]:
         """What is held from this number on."""
@@ -132,18 +140,20 @@ class FrameQueue:
 
     def enter(self, reader: QueueReader) -> None:
         """The reader reads from here on."""
-        self._readers.add(reader)
+        self._readers.append(reader)
         # It may stand before all others, and have nothing to take.
         self._look_for_room()
 
     def leave(self, reader: QueueReader) -> None:
         """The reader is gone; what it alone has not read is dropped if others were faster."""
-        self._readers.discard(reader)
+        self._readers.remove(reader)
         self._trim()
 
     def _look_for_room(self) -> None:
-        for each in self._room:
-            each.set()
+        if self._room:
+            waiting, self._room = self._room, []
+            for each in waiting:
+                each.set()
 
     def _pages_from(self, position: int) -> int:
         return sum(each.is_logged for each in self.since(position))
@@ -153,16 +163,19 @@ class FrameQueue:
 
     def _trim(self) -> None:
         in_time = (each.position for each in self._readers if not each.is_late)
+        # Without a reader what nobody has taken waits for the next one.
         keep = min(in_time, default=self._read)
-        while self._held and self._first < keep:
-            self._held.popleft()
-            self._first += 1
+        gone = min(max(keep - self._first, 0), len(self._held))
+        del self._held[:gone]
+        self._first += gone
 
 
 class QueueReader:
     """One reader's place. Use it with `with`."""
 
-    def __init__(self, queue: FrameQueue, position: int, wake: Wake) -> None:
+    __slots__ = ("_queue", "is_late", "position", "wake")
+
+    def __init__(self, queue: FrameQueue, position: int, wake: Woken) -> None:
         self._queue = queue
         self.position = position
         self.wake = wake

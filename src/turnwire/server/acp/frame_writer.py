@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Sequence
 from enum import Enum, auto
+from functools import lru_cache
 from typing import NamedTuple
 from weakref import WeakKeyDictionary
 
@@ -21,24 +22,23 @@ from turnwire.core.codec import decode
 from turnwire.core.correlation import spellings
 from turnwire.core.encoder import FOLDED, Answer, Ask, Fail, Outgoing, SessionEncoder, Tell, TellBlocked, Withdraw
 from turnwire.core.encoder.encoder import Dialect
-from turnwire.core.translate.members import members, named, text_of, without_nulls
+from turnwire.core.json_members import members, named, text_of, without_nulls
 from turnwire.errors import RemoteProtocolError
 from turnwire.ids import ChildId, PermissionId
-from turnwire.runtime.session import Session
+from turnwire.runtime.session import Readable
+from turnwire.runtime.tail import Tail
 from turnwire.server.access.identity import Role
 from turnwire.server.acp.client_state import ELICITATION_ID, ClientState
 from turnwire.server.acp.plain_updates import END, PlainRun, PlainRuns, find_splice, read_update
-from turnwire.server.acp.rpc import failed
 from turnwire.server.acp.subscription import Subscription
-from turnwire.wire.jsonrpc import Notification, Request, Result, encode, raw
+from turnwire.wire.jsonrpc import Notification, Request, Result, encode, encode_failure, raw
 from turnwire.wire.methods import CANCEL_REQUEST, ELICITATION_CREATE, VENDOR
 from turnwire.wire.peek import peek_update
-from turnwire.wire.schema.update import update_head
+from turnwire.wire.schema.update import TOOL_CALLS, update_head
 
 _EVENT_ID = b',"_meta":{"%b":{"eventId":%%d}}}}' % VENDOR.encode()
 """How the params of a numbered frame end."""
 
-_CALLS = frozenset({"tool_call", "tool_call_update"})
 
 _LIVE_ONLY = frozenset({"notice"})
 """Updates that are no part of the history: who was not there does not hear of them."""
@@ -69,19 +69,19 @@ class Fold(NamedTuple):
     """Permission requests that nobody has answered."""
 
     @classmethod
-    def begin(cls, session: Session, dialect: Dialect, first: int, upto: int) -> Fold:
+    def begin(cls, session: Readable, dialect: Dialect, first: int, upto: int) -> Fold:
         """The furthest fold up to this event.
 
         `first`: the log reaches back to here; a fold before it leads nowhere.
         """
-        known = _kept.get(session, {}).get(dialect)
+        known = _kept.get(session.tail, {}).get(dialect)
         if known is not None and first <= known.offset <= upto and (copy := known.copy()) is not None:
             return copy
         return cls(first, SessionEncoder(dialect, session.session_id), {})
 
-    def keep(self, session: Session, dialect: Dialect) -> None:
+    def keep(self, session: Readable, dialect: Dialect) -> None:
         """A reader has come here without a word to its client. Kept if it went far enough beyond what is kept."""
-        folds = _kept.setdefault(session, {})
+        folds = _kept.setdefault(session.tail, {})
         known = folds.get(dialect)
         if self.offset - (0 if known is None else known.offset) >= WORTH and (copy := self.copy()) is not None:
             folds[dialect] = copy
@@ -92,7 +92,8 @@ class Fold(NamedTuple):
         return None if encoder is None else Fold(self.offset, encoder, dict(self.open))
 
 
-_kept: WeakKeyDictionary[Session, dict[Dialect, Fold]] = WeakKeyDictionary()
+_kept: WeakKeyDictionary[Tail, dict[Dialect, Fold]] = WeakKeyDictionary()
+"""By what a session has wherever its loop runs."""
 
 
 # -- what a client is written --------------------------------------------------------------------------------
@@ -132,6 +133,12 @@ class WriterMode(Enum):
     LIVE = auto()
 
 
+@lru_cache(64)
+def _looked_at(withheld: frozenset[str]) -> frozenset[str]:
+    """The kinds of update that are not passed on unseen. Clients are of few kinds, so they share it."""
+    return FOLDED | withheld
+
+
 class FrameWriter:
     """Writes the frames of one reader, and folds the log as it goes."""
 
@@ -146,7 +153,7 @@ class FrameWriter:
         self._is_asked = client.who.role is not Role.OBSERVER
         kinds = sorted(client.profile.withheld)
         self._withheld = re.compile(b"|".join(each.encode() for each in kinds)) if kinds else None
-        self._looked_at = FOLDED | client.profile.withheld
+        self._looked_at = _looked_at(client.profile.withheld)
         self._open = fold.open
         """Permission requests that nobody has answered, as the log stands here."""
         self.offset = fold.offset
@@ -160,9 +167,10 @@ class FrameWriter:
         """The frames of events that follow each other: of all, or of those up to `offset` if that takes long."""
         page, place, folded = FramePage([], []), 0, 0
         while place < len(bodies) and folded < AT_ONCE:
-            end = self._pass_on(page, first, bodies, place, mode) if self._encoder.passes_on else place
+            passes_on = self._encoder.passes_on
+            end = self._pass_on(page, first, bodies, place, mode) if passes_on else place
             if end == place:
-                page.add(first + place, self._one(first + place, bodies[place], mode))
+                page.add(first + place, self._one(first + place, bodies[place], mode, passes_on=passes_on))
                 end, folded = place + 1, folded + 1
             place = end
         self.offset = first + place - 1
@@ -189,7 +197,7 @@ class FrameWriter:
 
     def _passes(self, kind: str, mode: WriterMode) -> bool:
         """Whether plain updates of this kind are passed on as they are."""
-        is_retold = mode is WriterMode.REPLAY and (kind in _LIVE_ONLY or kind in _CALLS)
+        is_retold = mode is WriterMode.REPLAY and (kind in _LIVE_ONLY or kind in TOOL_CALLS)
         return not (is_retold or kind in self._looked_at)
 
     def _add(self, page: FramePage, first: int, frames: list[bytes]) -> None:
@@ -201,10 +209,10 @@ class FrameWriter:
         page.frames.extend(frames)
         page.offsets.extend(offsets)
 
-    def _one(self, offset: int, body: bytes, mode: WriterMode) -> list[bytes]:
+    def _one(self, offset: int, body: bytes, mode: WriterMode, *, passes_on: bool) -> list[bytes]:
         """The frames of one event of any kind."""
         self.offset = offset
-        stored = read_update(body) if self._encoder.passes_on else None
+        stored = read_update(body) if passes_on else None
         if stored is None or stored.kind in self._looked_at or stored.child or stored.names:
             return self._take(offset, body, mode)
         if mode is WriterMode.QUIET or stored.echo or _is_past(stored.kind, mode):
@@ -218,7 +226,7 @@ class FrameWriter:
         """The frames of one event, as the fold has them."""
         event = decode(body)
         if isinstance(event, ev.AgentStarted):
-            self._subscription.agent_wake.set()
+            self._subscription.agent_started()
         own = mode is not WriterMode.REPLAY and getattr(event, "prompt_id", None) in self._client.prompts
         if isinstance(event, ev.TurnCompleted | ev.TurnFailed):
             event, own = self._addressed(event, mode, own=own)
@@ -316,7 +324,7 @@ class FrameWriter:
                 return b"" if request_id is None else encode(Result(request_id, result))
             case Fail(prompt_id, error):
                 request_id = self._client.prompts.answer(prompt_id)
-                return b"" if request_id is None else failed(request_id, error)
+                return b"" if request_id is None else encode_failure(request_id, error)
             case Ask():
                 return self._ask(outgoing, offset)
             case Withdraw(permission_id):
@@ -380,7 +388,7 @@ class ReplayedCalls:
 
     def told(self, kind: str, update: Raw) -> Raw:
         """An update, as an announcement if it is the first of its call."""
-        if kind not in _CALLS:
+        if kind not in TOOL_CALLS:
             return update
         fields = members(update)
         tool_call_id = text_of(fields, "toolCallId")

@@ -9,7 +9,7 @@ header is only held against it. Never ends a connection because a stream was los
 from __future__ import annotations
 
 from contextlib import aclosing
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from starlette.requests import Request as HttpRequest
 from starlette.types import Send
@@ -33,11 +33,15 @@ from turnwire.server.acp.rpc import failure_of, refusal
 from turnwire.server.bodies import BodyKind
 from turnwire.server.endpoint import Call, Endpoint, Stream, refuse
 from turnwire.server.streams.session_stream import EPOCH_HEADERS, Lost, oldest, read_offset, why_lost
-from turnwire.server.streams.stream import RETRY, Pace, Writer, run_stream
+from turnwire.server.streams.stream import RETRY, Pace, Writer, fill_stream, run_stream
 from turnwire.wire.jsonrpc import INVALID_REQUEST, Batch, Frame, Notification, Request, decode
 from turnwire.wire.methods import INITIALIZE
 from turnwire.wire.peek import peek_session_id
 from turnwire.wire.sse import encode_comment, in_ascii
+
+if TYPE_CHECKING:
+    # Imported by those who are one of several nodes.
+    from turnwire.server.cluster.relay import Relay
 
 CONNECTION_ID: Final = "acp-connection-id"
 SESSION_ID: Final = "acp-session-id"
@@ -52,8 +56,10 @@ _OPENED: Final = encode_comment("open")
 class StreamableHttp:
     """The endpoint for clients without a socket."""
 
-    def __init__(self, connections: AcpConnections) -> None:
+    def __init__(self, connections: AcpConnections, relay: Relay | None) -> None:
+        """`relay`: the way to connections of other nodes, if there are any."""
         self._connections = connections
+        self._relay = relay
         rows: tuple[tuple[str, Stream, str, dict[str, Any]], ...] = (
             ("GET", self._get, "Open a stream", {}),
             # The messages are audited themselves.
@@ -82,7 +88,7 @@ class StreamableHttp:
             await _answer(send, frame.status, frame.body)
         elif isinstance(frame, Request) and frame.method == INITIALIZE:
             await self._initialize(call, send, body)
-        else:
+        elif not await self._is_relayed(call, send):
             kept = self._find(call)
             _check_session(request, frame)
             with kept.in_use():
@@ -93,7 +99,7 @@ class StreamableHttp:
     async def _initialize(self, call: Call, send: Send, body: bytes) -> None:
         if CONNECTION_ID in call.request.headers:
             raise BadRequest("this connection is initialized; leave Acp-Connection-Id out to open another one")
-        kept = await self._connections.open(call.who, call.request.path_params.get(AGENT))
+        kept = self._connections.open(call.who, call.request.path_params.get(AGENT))
         connection = kept.connection
         with kept.in_use():
             answer = await connection.initialize(body)
@@ -105,8 +111,9 @@ class StreamableHttp:
         asked = call.request.query_params.get("endsWork", "false")
         if asked not in {"true", "false"}:
             raise BadRequest("`endsWork` is true or false")
-        self._connections.end(_connection_id(call.request), call.who, ends_work=asked == "true")
-        await _answer(send, 202)
+        if not await self._is_relayed(call, send):
+            self._connections.end(_connection_id(call.request), call.who, ends_work=asked == "true")
+            await _answer(send, 202)
 
     # -- streams -------------------------------------------------------------------------------------------
 
@@ -117,6 +124,8 @@ class StreamableHttp:
             return
         if not _takes_events(request):
             raise NotAcceptable("this is answered with an event stream; accept text/event-stream")
+        if await self._is_relayed(call, send):
+            return
         kept = self._find(call)
         session_id = request.headers.get(SESSION_ID)
         if session_id is not None:
@@ -141,6 +150,30 @@ class StreamableHttp:
         stream = _SessionStream(call, kept.connection, session_id, start)
         with kept.in_use():
             await run_stream(call, send, dict.fromkeys(EPOCH_HEADERS, start.epoch), stream.run)
+
+    async def _is_relayed(self, call: Call, send: Send) -> bool:
+        """Let another node answer, if the connection is there; whether it was so."""
+        life = self._connections.elsewhere(_connection_id(call.request))
+        if life is None:
+            return False
+        assert self._relay is not None, "who knows of other nodes has a way to them"
+        async with self._relay.asking(life, call.request.scope, call.who, call.body or b"") as answer:
+            body = b"" if answer.is_stream else await answer.read()
+            headers = answer.headers
+            if not answer.is_stream:
+                headers = [*headers, (b"content-length", str(len(body)).encode())]
+            await send({"type": "http.response.start", "status": answer.status, "headers": headers})
+            if not answer.is_stream:
+                await send({"type": "http.response.body", "body": body})
+                return True
+
+            async def pump(writer: Writer) -> None:
+                async with aclosing(answer.events()) as events:
+                    async for some in events:
+                        await writer.write(some)
+
+            await fill_stream(call, send, pump)
+        return True
 
     def _find(self, call: Call) -> KeptConnection:
         return self._connections.find(_connection_id(call.request), call.who)

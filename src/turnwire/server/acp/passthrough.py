@@ -11,19 +11,21 @@ from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import Any
 
+from anyio import CancelScope
 from msgspec import UNSET, Raw, Struct
 
 from turnwire.core.encoder.children import knows_children
+from turnwire.core.json_members import members, named
 from turnwire.core.translate.handshake import can_log_out, has_login, is_terminal
-from turnwire.core.translate.members import members, named
 from turnwire.core.translate.views import can_cancel
 from turnwire.errors import Forbidden, RemoteProtocolError, RequestRefused
 from turnwire.ids import SessionId
+from turnwire.runtime.client_requests import ServedMethods
 from turnwire.server.access.identity import Role
 from turnwire.server.acp.client_state import ELICITATION_ID, AwaitedRequest, ClientState, Row
-from turnwire.server.acp.rpc import EMPTY, invalid, read_params
+from turnwire.server.acp.rpc import EMPTY, read_params
 from turnwire.server.acp.subscription import Subscription, SubscriptionState
-from turnwire.wire.jsonrpc import METHOD_NOT_FOUND, Failure, Notification, Request, encode, raw
+from turnwire.wire.jsonrpc import METHOD_NOT_FOUND, Failure, Notification, Request, encode, invalid_params, raw
 from turnwire.wire.methods import (
     AUTH_LOGIN,
     AUTH_LOGOUT,
@@ -39,7 +41,6 @@ from turnwire.wire.methods import (
     TERMINAL_RELEASE,
     TERMINAL_WAIT_FOR_EXIT,
     TOOL_CALL_CANCEL,
-    is_foreign,
 )
 from turnwire.wire.peek import peek_session_id
 
@@ -62,7 +63,9 @@ async def login(client: ClientState, request: Request) -> Raw:
     if not has_login(agent):
         raise _not_offered("this agent has no way to log in")
     if is_terminal(agent.auth_methods, wanted.method_id):
-        raise invalid("this way to log in is a program that the client runs itself; run it, then connect anew")
+        raise invalid_params(
+            "this way to log in is a program that the client runs itself; run it, then connect anew"
+        )
     await agents.authenticate(wanted.method_id, name=client.agent_name, session_id=client.who.session_id)
     return EMPTY
 
@@ -114,14 +117,14 @@ async def cancel_item(client: ClientState, request: Request) -> Raw | None:
     is_tool = request.method == TOOL_CALL_CANCEL
     item_id = wanted.tool_call_id if is_tool else wanted.terminal_id
     node = client.daemon.node
-    agent = (await node.session(wanted.session_id)).state.agent
+    agent = (await node.peek(wanted.session_id)).state.agent
     is_v2 = agent is not None and agent.protocol_version == 2
     if (
         item_id is None
         or not is_v2
         or not await node.look(wanted.session_id, lambda view: can_cancel(view, item_id, is_tool=is_tool))
     ):
-        raise invalid("the agent does not offer to cancel this now; `session/cancel` ends the whole turn")
+        raise invalid_params("the agent does not offer to cancel this now; `session/cancel` ends the whole turn")
     params = {("toolCallId" if is_tool else "terminalId"): raw(item_id)}
     return await _ask_agent(client, request, wanted.session_id, params)
 
@@ -169,27 +172,84 @@ def _for_agent(client: ClientState, params: Raw) -> tuple[SessionId | None, dict
 # -- agent to client -----------------------------------------------------------------------------------------
 
 
-async def lend(client: ClientState, subscription: Subscription) -> None:
-    """Meanwhile the client hears what the agent says beside ACP, and does what it asks for."""
-    start, agents = subscription.start, client.daemon.node.agents
-    if start is None:
-        return
-    if client.who.role is Role.OBSERVER:
-        await _listen(client, subscription)
-        return
-    # Who has one session only must not answer for others that share the agent.
-    owner = client.who.name if _is_alone(client) else None
-    provider = ClientProvider(client, subscription)
-    async with agents.offering(subscription.session_id, start.client_id, provider, client=client, owner=owner):
-        await _listen(client, subscription)
+class Lending:
+    """For as long as it is there, the client hears what the agent says beside ACP, and does what it asks for.
 
+    Each agent that takes the session is listened to. There is a task only while it is found. Implements `Lent`.
+    """
 
-async def _listen(client: ClientState, subscription: Subscription) -> None:
-    """Each agent that takes the session is listened to."""
-    while True:
-        listener = _AgentListener(client, subscription)
-        async with client.daemon.node.agents.listening(subscription.session_id, listener):
-            await subscription.agent_wake.wait()
+    __slots__ = (
+        "_client",
+        "_is_anew",
+        "_is_over",
+        "_listener",
+        "_retract",
+        "_start",
+        "_subscription",
+        "_task",
+        "_unlisten",
+    )
+
+    def __init__(self, client: ClientState, subscription: Subscription) -> None:
+        self._client = client
+        self._subscription = subscription
+        self._start = subscription.start
+        self._listener = _AgentListener(client, subscription)
+        self._retract: Callable[[], None] | None = None
+        self._unlisten: Callable[[], None] | None = None
+        self._is_over = False
+        self._is_anew = True
+        """There may be another agent than the one that is listened to."""
+        self._task: CancelScope | None = client.start(self._run)
+
+    def set(self) -> None:
+        self._is_anew = True
+        if self._task is None and not self._is_over:
+            self._task = self._client.start(self._run)
+
+    def cancel(self) -> None:
+        """The client is not there any more."""
+        self._is_over = True
+        if self._task is not None:
+            self._task.cancel()
+        self._undo()
+
+    async def _run(self) -> None:
+        try:
+            if self._retract is None and self._client.who.role is not Role.OBSERVER:
+                await self._offer()
+            while self._is_anew and not self._is_over:
+                self._is_anew = False
+                self._end_listening()
+                agents = self._client.daemon.node.agents
+                self._unlisten = await agents.listen(self._subscription.session_id, self._listener)
+        finally:
+            self._task = None
+            # It may have come so far without ever waiting.
+            if self._is_over:
+                self._undo()
+
+    async def _offer(self) -> None:
+        client, subscription, start = self._client, self._subscription, self._start
+        if start is None:
+            return
+        # Who has one session only must not answer for others that share the agent.
+        owner = client.who.name if _is_alone(client) else None
+        provider = ClientProvider(client, subscription)
+        self._retract = await client.daemon.node.agents.offer(
+            subscription.session_id, start.client_id, provider, client=client, owner=owner
+        )
+
+    def _undo(self) -> None:
+        self._end_listening()
+        if self._retract is not None:
+            self._retract()
+            self._retract = None
+
+    def _end_listening(self) -> None:
+        if self._unlisten is not None:
+            self._unlisten()
+            self._unlisten = None
 
 
 class ClientProvider:
@@ -204,7 +264,7 @@ class ClientProvider:
             FS_WRITE_TEXT_FILE: profile.fs_write,
             **dict.fromkeys(_TERMINAL, profile.terminal),
         }
-        self._methods = _Served(name for name, is_offered in offered.items() if is_offered)
+        self._methods = ServedMethods(name for name, is_offered in offered.items() if is_offered)
 
     @property
     def methods(self) -> frozenset[str]:
@@ -245,15 +305,6 @@ class ClientProvider:
         return request.outcome.result
 
 
-class _Served(frozenset[str]):
-    """The methods of ACP that a client serves, and all that are somebody's own."""
-
-    __slots__ = ()
-
-    def __contains__(self, method: object) -> bool:
-        return super().__contains__(method) or (isinstance(method, str) and is_foreign(method))
-
-
 class _AgentListener:
     """What one client hears of a session's agent beside updates. Implements `runtime.agent_connection.Listener`."""
 
@@ -286,7 +337,7 @@ class _AgentListener:
 
 def _with_our_id(client: ClientState, session_id: SessionId, params: Raw) -> Raw:
     """The params with our name for the session, or for its child that the agent names, if the client knows it."""
-    session = client.daemon.node.loaded.get(session_id)
+    session = client.daemon.node.known(session_id)
     child = None if session is None else session.state.children.get(peek_session_id(params) or "")
     ours = session_id if child is None or not knows_children(client.dialect) else child.child_id
     return raw({**members(params), "sessionId": ours})

@@ -17,14 +17,12 @@ Pieces of a message come many in a millisecond, and what is stored of them begin
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Generator, Sequence
-from contextlib import contextmanager
-from itertools import islice
+from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from msgspec import DecodeError, json
 
-from turnwire.core.codec import STORED_UPDATE, around_update
+from turnwire.core.codec import STORED_UPDATE, around_update, end_of_run
 from turnwire.core.envelope import StoredUpdate
 
 KEPT: Final = 4096
@@ -55,11 +53,7 @@ class Splice(NamedTuple):
 
     def end(self, bodies: Sequence[bytes], start: int) -> int:
         """Where the run of those ends that are stored alike. The first of them is."""
-        before, behind = self.before, self.behind
-        for end, body in enumerate(islice(bodies, start + 1, None), start + 1):
-            if not (body.endswith(behind) and body.startswith(before)):
-                return end
-        return len(bodies)
+        return end_of_run(bodies, start + 1, self.before, self.behind)
 
     def frames(self, head: bytes, bodies: Sequence[bytes]) -> list[bytes]:
         """The frames of a run. `head`: how an update of the session begins."""
@@ -110,14 +104,13 @@ class PlainRuns:
             while self._size > KEPT:
                 self._size -= len(self._kept.popitem(last=False)[1].frames)
 
-    @contextmanager
-    def reading(self) -> Generator[None]:
-        """One reader more, meanwhile."""
+    def enter(self) -> None:
+        """One reader more."""
         self._readers += 1
-        try:
-            yield
-        finally:
-            self._readers -= 1
-            if self._readers <= 1:
-                self._kept.clear()
-                self._size = 0
+
+    def leave(self) -> None:
+        """One reader less."""
+        self._readers -= 1
+        if self._readers <= 1:
+            self._kept.clear()
+            self._size = 0

@@ -42,10 +42,10 @@ from turnwire.server.acp.client_state import (
     Row,
     SentPrompt,
 )
-from turnwire.server.acp.rpc import Named, failed, failure_of, read_params
+from turnwire.server.acp.rpc import Named, failure_of, read_params
 from turnwire.server.acp.subscription import Subscription
 from turnwire.server.daemon.prompts import KEY_LENGTH, digest, submit_prompt
-from turnwire.wire.jsonrpc import Failure, Request, Result, encode
+from turnwire.wire.jsonrpc import Failure, Request, Result, encode, encode_failure
 from turnwire.wire.methods import CANCEL_REQUEST, SESSION_CANCEL, SESSION_PROMPT, VENDOR
 
 # -- prompting -----------------------------------------------------------------------------------------------
@@ -122,7 +122,7 @@ async def _when_busy(client: ClientState, session_id: SessionId) -> WhenBusy:
 
     Such an agent decides it of every prompt of a client that knows this, also while a turn runs.
     """
-    state = (await client.daemon.node.session(session_id)).state
+    state = (await client.daemon.node.peek(session_id)).state
     if client.profile.version == 2 and state.inserts:
         return WhenBusy.AGENT
     return WhenBusy(client.daemon.settings.when_busy)
@@ -157,7 +157,7 @@ async def _cancel_child(client: ClientState, parent: Subscription, child_id: Chi
 
 async def drop_waiting(client: ClientState, subscription: Subscription) -> None:
     """Take back this client's prompts that have not started."""
-    state = (await client.daemon.node.session(subscription.session_id)).state
+    state = (await client.daemon.node.peek(subscription.session_id)).state
     waiting = [each.prompt_id for each in (*state.queue, *state.offered) if each.prompt_id in client.prompts]
     for prompt_id in waiting:
         await client.daemon.node.submit(
@@ -280,7 +280,7 @@ async def answer_from_log(client: ClientState, subscription: Subscription, sent:
 async def owed_upto(client: ClientState, session_id: SessionId, head: int) -> list[OwedAnswer]:
     """The answers to open prompts of the client that the log has up to `head`."""
     found: list[OwedAnswer] = []
-    state = (await client.daemon.node.session(session_id)).state
+    state = (await client.daemon.node.peek(session_id)).state
     for sent in client.prompts.open_in(session_id):
         if _is_to_come(client, state, sent):
             continue
@@ -344,7 +344,7 @@ def _take(encoder: SessionEncoder, event: ev.AnyEvent, sent: SentPrompt) -> byte
         if isinstance(each, Answer) and each.prompt_id == sent.prompt_id:
             return encode(Result(sent.request_id, each.result))
         if isinstance(each, Fail) and each.prompt_id == sent.prompt_id:
-            return failed(sent.request_id, each.error)
+            return encode_failure(sent.request_id, each.error)
     return None
 
 

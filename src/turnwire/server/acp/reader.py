@@ -1,7 +1,8 @@
 """One reader of one session: everything that the client is sent of it, in one order.
 
 A reader is a follower of the log with a fold of its own, so any number of them cost nobody anything and each sees
-everything.
+everything. It has no task: whoever drives it (`pages`, or a `Carrier`) asks for the next page, which is there or
+has to be waited for, and is woken when there may be one.
 
 Theory of operation
 -------------------
@@ -27,24 +28,29 @@ subscription has not left behind:
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Generator
-from contextlib import aclosing, contextmanager
+import asyncio
+from collections.abc import AsyncGenerator, Callable
+from enum import Enum, auto
 from typing import NamedTuple
 from weakref import WeakKeyDictionary
 
 import anyio
+from anyio.lowlevel import checkpoint
 
+from turnwire.core.codec import check_readable
 from turnwire.errors import PositionLost, SessionNotFound, TurnwireError
 from turnwire.ids import SessionId
 from turnwire.log.base import Position
 from turnwire.log.rules import check_position
-from turnwire.runtime.node import Node
-from turnwire.runtime.session import Session
+from turnwire.runtime.follow import Cursor
+from turnwire.runtime.session import Readable
+from turnwire.runtime.tail import Tail
 from turnwire.server.acp.client_state import ClientState
-from turnwire.server.acp.frame_queue import QueueReader, Wake
+from turnwire.server.acp.frame_queue import QueueReader, Wake, Woken
 from turnwire.server.acp.frame_writer import Fold, FramePage, FrameWriter, WriterMode
 from turnwire.server.acp.plain_updates import PlainRuns
 from turnwire.server.acp.subscription import READABLE, Signal, Start, Subscription, SubscriptionState, ToldOn, step
+from turnwire.server.daemon import Daemon
 from turnwire.server.streams.session_stream import Lost
 from turnwire.wire.jsonrpc import Notification, encode, raw
 from turnwire.wire.methods import STATE_RESYNC_REQUIRED
@@ -54,32 +60,38 @@ HARMLESS = raw({"sessionUpdate": "session_info_update"})
 
 
 class Feed:
-    """A follower of the log that can be looked at without waiting.
+    """A follower of the log that can be looked at without waiting. One page is held at most."""
 
-    It follows in a task of its own, which waits until its page is taken: one page is held at most, and no event is
-    dropped. Its reader waits for other things as well, so it has the reader's wake-up.
-    """
+    __slots__ = ("_bodies", "_cursor", "_first", "_is_watching", "_wake", "error", "is_behind", "is_over")
 
-    def __init__(self, node: Node, session_id: SessionId, after: Position, wake: Wake) -> None:
-        self._node = node
-        self._session_id = session_id
-        self._after = after
+    def __init__(self, cursor: Cursor | None, wake: Woken, error: TurnwireError | None = None) -> None:
+        self._cursor = cursor
         self._wake = wake
         self._bodies: list[bytes] = []
         """What is left of the page."""
         self._first = 0
         """The offset of its first event."""
-        self._taken = Wake()
-        self.scope = anyio.CancelScope()
-        """Cancel it to stop following."""
-        self.is_over = False
+        self._is_watching = False
+        self.is_behind = False
+        """The next events are no more in memory: `read` them."""
+        self.is_over = cursor is None
         """There will be no more."""
-        self.error: TurnwireError | None = None
+        self.error = error
         """Why there will be no more, if it is not that the session ended."""
+
+    @classmethod
+    def open(cls, daemon: Daemon, session: Readable, after: Position, wake: Woken) -> Feed:
+        """Follow a session from a position; if that is none of its log, the feed is over."""
+        try:
+            return cls(Cursor(daemon.log, session.tail, session.session_id, after, daemon.limits), wake)
+        except PositionLost as lost:
+            return cls(None, wake, lost)
 
     @property
     def next_offset(self) -> int | None:
         """The offset of the next event; none if there is none yet."""
+        if not self._bodies and not self.is_over and not self.is_behind:
+            self._look()
         return self._first if self._bodies else None
 
     def look(self, upto: int) -> tuple[int, list[bytes]]:
@@ -91,74 +103,147 @@ class Feed:
         """All up to `upto` are taken."""
         del self._bodies[: upto + 1 - self._first]
         self._first = upto + 1
-        if not self._bodies:
-            self._taken.set()
 
-    async def run(self) -> None:
-        """Follow until the scope is cancelled or the session ends."""
-        try:
-            with self.scope:
-                async with aclosing(self._node.follow(self._session_id, self._after)) as pages:
-                    async for page in pages:
-                        self._bodies, self._first = page.frames, page.offset - len(page.frames) + 1
-                        self._wake.set()
-                        while self._bodies:
-                            await self._taken.wait()
-        except TurnwireError as error:
-            self.error = error
-        finally:
+    def _look(self) -> None:
+        """Take what is in memory; if there is nothing, be woken when there is."""
+        cursor = self._cursor
+        assert cursor is not None, "one that is not over has a place"
+        bodies = cursor.take()
+        if bodies:
+            self._hold(bodies)
+        elif bodies is None:
+            self.is_behind = True
+        elif cursor.tail.is_over:
             self.is_over = True
-            self._wake.set()
+        elif not self._is_watching:
+            self._is_watching = True
+            cursor.tail.watch(self._come)
+
+    def _come(self) -> None:
+        self._is_watching = False
+        self._wake.set()
+
+    def _hold(self, bodies: list[bytes]) -> None:
+        assert self._cursor is not None, "what is held was taken behind a place"
+        self._bodies, self._first = bodies, self._cursor.offset - len(bodies) + 1
+
+    async def read(self) -> None:
+        """Take what is no more in memory. Raises nothing that the log says: `error` has it."""
+        assert self._cursor is not None, "who is behind has a place"
+        try:
+            bodies = await self._cursor.read()
+            check_readable(bodies)
+            self._hold(bodies)
+        except TurnwireError as error:
+            self.error, self.is_over = error, True
+        self.is_behind = False
+
+    def close(self) -> None:
+        """Follow no more."""
+        if self._is_watching and self._cursor is not None:
+            self._cursor.tail.watch_no_more(self._come)
+
+
+class Need(Enum):
+    """What has to happen before a reader gives another page."""
+
+    BEGIN = auto()
+    """It looks where the session stands. To be waited for."""
+    READ = auto()
+    """It reads the log. To be waited for."""
+    WAKE = auto()
+    """Nothing but what wakes it."""
+    NOTHING = auto()
+    """It has given all that it ever will."""
 
 
 class Reader:
-    """One reader. `is_stream`: its frames go to a stream of the session's own, else to the connection's."""
+    """One reader. `is_stream`: its frames go to a stream of the session's own, else to the connection's.
+
+    Whoever has called `enter` calls `leave`, and `given` behind each page.
+    """
+
+    __slots__ = ("_after", "_client", "_is_stream", "_queued", "_run", "_subscription", "_wake")
 
     def __init__(
-        self, client: ClientState, subscription: Subscription, after: Position | None, *, is_stream: bool
+        self,
+        client: ClientState,
+        subscription: Subscription,
+        after: Position | None,
+        wake: Woken,
+        *,
+        is_stream: bool,
     ) -> None:
         self._client = client
         self._subscription = subscription
         self._after = after
         self._is_stream = is_stream
-        self._wake = Wake()
+        self._wake = wake
+        self._queued = subscription.queue.open(wake)
+        self._run: _Run | None = None
+        """None between two openings of the session."""
 
-    async def pages(self) -> AsyncGenerator[FramePage]:
-        """All that the client is sent, until the session or the connection ends. Raises `PositionLost`."""
-        subscription = self._subscription
-        with self._present() as queued:
-            while not (subscription.state is SubscriptionState.OVER or queued.is_late or self._gives_way()):
-                if subscription.state in READABLE and not self._waits_its_turn():
-                    run = await self._begin(queued)
-                    with run.reading():
-                        while not run.is_stale() and not self._gives_way():
-                            page = run.step()
-                            if page is not None:
-                                if page.frames:
-                                    yield page
-                                run.page_delivered()
-                            elif run.has_lost_its_place():
-                                break
-                            else:
-                                await self._wake.wait()
-                    self._after = None
-                elif subscription.state is SubscriptionState.DETACHED and (frame := queued.next()) is not None:
-                    # A client that left is still owed its answers.
-                    yield FramePage.of([frame])
-                else:
-                    await self._wake.wait()
-
-    @contextmanager
-    def _present(self) -> Generator[QueueReader]:
-        """Meanwhile this reader counts: for the client's offers, and as somebody who is there to answer."""
+    def enter(self) -> None:
+        """From now on this reader counts: for the client's offers, and as somebody who is there to answer."""
         client, subscription = self._client, self._subscription
-        attending = client.daemon.clients.streaming(subscription.session_id, client.who)
-        with attending, subscription.queue.open(self._wake) as queued:
-            subscription.add_reader(self._wake, is_stream=self._is_stream)
-            try:
-                yield queued
-            finally:
-                subscription.remove_reader(self._wake, is_stream=self._is_stream)
+        client.daemon.clients.stream_opened(subscription.session_id, client.who, None)
+        self._queued = subscription.queue.open(self._wake)
+        subscription.queue.enter(self._queued)
+        subscription.add_reader(self._wake, is_stream=self._is_stream)
+
+    def leave(self) -> None:
+        """It is gone."""
+        client, subscription = self._client, self._subscription
+        self._end_run()
+        subscription.remove_reader(self._wake, is_stream=self._is_stream)
+        subscription.queue.leave(self._queued)
+        client.daemon.clients.stream_ended(subscription.session_id, client.who, None)
+
+    def next(self) -> FramePage | Need:
+        """The next page, which may be empty, or what it waits for. Raises why the log cannot go on."""
+        while not self._is_over():
+            run = self._run
+            if run is None:
+                return self._between()
+            if run.is_stale():
+                self._end_run()
+                continue
+            page = run.step()
+            if page is not None:
+                return page
+            if not run.has_lost_its_place():
+                return Need.READ if run.feed.is_behind else Need.WAKE
+            self._end_run()
+        return Need.NOTHING
+
+    def given(self) -> None:
+        """All frames of the last page were given."""
+        if self._run is not None:
+            self._run.page_delivered()
+
+    async def prepare(self, need: Need) -> None:
+        """Wait for what it needs. Raises `PositionLost`, and `SessionNotFound` if there is no such session."""
+        if need is Need.BEGIN:
+            self._run = await self._begin(self._queued)
+        elif self._run is not None:
+            await self._run.feed.read()
+
+    def _is_over(self) -> bool:
+        return self._subscription.state is SubscriptionState.OVER or self._queued.is_late or self._gives_way()
+
+    def _between(self) -> FramePage | Need:
+        state = self._subscription.state
+        if state in READABLE and not self._waits_its_turn():
+            return Need.BEGIN
+        if state is SubscriptionState.DETACHED and (frame := self._queued.next()) is not None:
+            # A client that left is still owed its answers.
+            return FramePage.of([frame])
+        return Need.WAKE
+
+    def _end_run(self) -> None:
+        if self._run is not None:
+            self._run.close()
+            self._run, self._after = None, None
 
     def _waits_its_turn(self) -> bool:
         return self._is_stream and self._client.told_on(self._subscription) is not ToldOn.OWN
@@ -178,16 +263,167 @@ class Reader:
         if told < first:
             subscription.put(resync(subscription.session_id, Lost("trimmed", told, first + 1)), 0)
         told = max(told, first)
-        session = await node.session(subscription.session_id)
+        session = await node.peek(subscription.session_id)
         fold = Fold.begin(session, self._client.dialect, first, told)
-        feed = Feed(node, subscription.session_id, Position(head.epoch, fold.offset), self._wake)
-        self._client.start(feed.run)
+        feed = Feed.open(self._client.daemon, session, Position(head.epoch, fold.offset), self._wake)
         # The start of its agent may lie before this place.
-        subscription.agent_wake.set()
-        source = _Source(session, fold, feed, queued, _runs.setdefault(session, PlainRuns()))
+        subscription.agent_started()
+        source = _Source(session, fold, feed, queued, _runs.setdefault(session.tail, PlainRuns()))
         return _Run(
             self._client, subscription, _Opening(start, generation, told), source, is_stream=self._is_stream
         )
+
+
+async def pages(
+    client: ClientState, subscription: Subscription, after: Position | None
+) -> AsyncGenerator[FramePage]:
+    """All that the client is sent on a stream of the session's own, until the session or the connection ends.
+
+    Raises `PositionLost`.
+    """
+    wake = Wake()
+    reader = Reader(client, subscription, after, wake, is_stream=True)
+    reader.enter()
+    try:
+        while (found := reader.next()) is not Need.NOTHING:
+            if isinstance(found, FramePage):
+                if found.frames:
+                    yield found
+                else:
+                    await checkpoint()
+                reader.given()
+            elif found is Need.WAKE:
+                await wake.wait()
+            else:
+                await reader.prepare(found)
+    finally:
+        reader.leave()
+
+
+class Carrier:
+    """Tells a session on the connection's own stream: a reader that has a task only while it waits for the log.
+
+    Implements `Woken`.
+    """
+
+    __slots__ = (
+        "_client",
+        "_ended",
+        "_is_called",
+        "_is_in",
+        "_is_over",
+        "_page",
+        "_reader",
+        "_subscription",
+        "_waiting",
+    )
+
+    def __init__(
+        self, client: ClientState, subscription: Subscription, ended: Callable[[Subscription], None]
+    ) -> None:
+        """`ended`: called when it is over and did not fail."""
+        self._client = client
+        self._subscription = subscription
+        self._ended = ended
+        self._reader = Reader(client, subscription, None, self, is_stream=False)
+        self._page: tuple[FramePage, int] | None = None
+        """The page that waits for room, and the generation that it is of."""
+        self._is_in = False
+        self._is_over = False
+        self._is_called = False
+        self._waiting: anyio.CancelScope | None = None
+        """The task that waits, if one does."""
+        self.set()
+
+    def set(self) -> None:
+        if not self._is_called and self._waiting is None:
+            self._is_called = True
+            asyncio.get_running_loop().call_soon(self._look)
+
+    def cancel(self) -> None:
+        """The connection ends."""
+        self._is_over = True
+        if self._waiting is None:
+            self._end(is_done=False)
+        else:
+            self._waiting.cancel()
+
+    def _look(self) -> None:
+        self._is_called = False
+        if self._waiting is not None or self._subscription.carrier is not self:
+            return
+        is_done = False
+        with self._client.guarded():
+            if not self._is_in:
+                self._is_in = True
+                self._reader.enter()
+            try:
+                self._act(self._tell())
+            except TurnwireError as error:
+                self._refuse(error)
+                raise
+            is_done = True
+        if not is_done:
+            self._end(is_done=False)
+
+    def _act(self, need: Need | None) -> None:
+        if need is None:
+            self.set()
+        elif need is Need.NOTHING:
+            self._end(is_done=True)
+        elif need is not Need.WAKE:
+            self._waiting = self._client.start(self._wait, need)
+
+    def _tell(self) -> Need | None:
+        """Give what there is, as long as there is room. None if others should have a turn before it goes on."""
+        queue = self._client.queue
+        while True:
+            if self._page is None:
+                found = self._reader.next()
+                if not isinstance(found, FramePage):
+                    return found
+                self._page = found, self._subscription.generation
+            page, generation = self._page
+            if page.frames:
+                if not queue.has_room(self):
+                    return Need.WAKE
+                if generation >= self._subscription.paused_generation:
+                    queue.put_all(page.frames)
+            self._page = None
+            self._reader.given()
+            if not page.frames:
+                return None
+
+    def _refuse(self, error: TurnwireError) -> None:
+        """Nobody else would answer what the client asked for: this reader is not tried again by itself."""
+        if self._subscription.refuse(error):
+            self._client.start(self._client.leave, self._subscription)
+
+    async def _wait(self, need: Need | None) -> None:
+        is_done = False
+        try:
+            while need not in (Need.WAKE, Need.NOTHING) and not self._is_over:
+                await (checkpoint() if need is None else self._reader.prepare(need))
+                need = self._tell()
+            is_done = not self._is_over
+        except TurnwireError as error:
+            self._refuse(error)
+            raise
+        finally:
+            self._waiting = None
+            if not is_done or need is Need.NOTHING:
+                self._end(is_done=is_done)
+
+    def _end(self, *, is_done: bool) -> None:
+        if self._subscription.carrier is not self:
+            return
+        if self._is_in:
+            self._is_in = False
+            self._reader.leave()
+        self._subscription.carrier = None
+        # One that failed would fail again at once; it is tried again when somebody comes or goes.
+        if is_done:
+            self._ended(self._subscription)
 
 
 def resync(session_id: SessionId, lost: Lost) -> bytes:
@@ -216,14 +452,14 @@ class _Opening(NamedTuple):
 class _Source(NamedTuple):
     """Where a reader has the frames from, and what it knows of the events before."""
 
-    session: Session
+    session: Readable
     fold: Fold
     feed: Feed
     queued: QueueReader
     runs: PlainRuns
 
 
-_runs: WeakKeyDictionary[Session, PlainRuns] = WeakKeyDictionary()
+_runs: WeakKeyDictionary[Tail, PlainRuns] = WeakKeyDictionary()
 
 
 class _Run:
@@ -247,17 +483,14 @@ class _Run:
         self._offset = fold.offset
         self._is_silent = True
         """Nothing was given yet."""
+        self._runs.enter()
         self._state = subscription.state
         """What other readers have left behind is not done again. If the opening is stale, no step is made."""
 
-    @contextmanager
-    def reading(self) -> Generator[None]:
-        """It is read meanwhile, and followed no longer."""
-        try:
-            with self._runs.reading():
-                yield
-        finally:
-            self.feed.scope.cancel()
+    def close(self) -> None:
+        """It is read no more."""
+        self._runs.leave()
+        self.feed.close()
 
     def is_stale(self) -> bool:
         """The session was opened anew, or closed."""
@@ -276,7 +509,7 @@ class _Run:
     def step(self) -> FramePage | None:
         """What to give next; none if there is nothing now."""
         # What waits behind an event that will never come waits for nothing.
-        has_ended = self.feed.is_over and self.feed.next_offset is None
+        has_ended = self.feed.next_offset is None and self.feed.is_over
         frame = self._queued.next(upto=None if has_ended else self._offset)
         if frame is not None:
             return FramePage.of([frame])
@@ -299,7 +532,7 @@ class _Run:
             self._subscription.delivered(self._offset if self._offset > self._told else 0, self._queued.position)
 
     def _is_gate_open(self) -> bool:
-        return self._subscription.gate.is_set() and self._offset >= self._told
+        return self._subscription.gate.is_open and self._offset >= self._told
 
     def _take_upto(self, offset: int) -> int:
         """The last event that can be told in one go with the next, before there is something else to do."""

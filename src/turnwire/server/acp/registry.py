@@ -4,25 +4,28 @@ Takes the identity of a caller; gives a connection that only the same identity f
 the stream or socket that carries it: it is kept while one is open, and for a grace time after the last one. Ends
 with DELETE, with the grace time, with its credential and with the daemon. Never ends a turn.
 
+Where nodes share a log, the id of a connection begins with the life of its node, so that the others find it there.
+
 Theory of operation
 -------------------
-Each connection has a keeper: one task that waits for its end inside a cancel scope. The deadline of that scope is
-the grace time: moved on with each message, and without end while a stream is open. What the connection starts
-runs in a task group of its keeper, so a fault in there costs this connection and no other.
+A connection is an object without a task: thousands of them wait for their clients. What it starts runs among the
+daemon's tasks, each caught by itself (`ClientState.start`), so a fault in there costs nobody else. Its grace time
+is a timer that is there only while no stream, socket or message is. Its end is a task of its own: the sessions
+are told, which takes a moment. One task for all of them ends with the daemon, and then ends those that are left.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import math
+import re
+import secrets
 from collections import Counter
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from typing import Protocol
 
 import anyio
-from anyio.abc import TaskStatus
 
 from turnwire.errors import ConnectionLimitReached, NotFound, UnknownAgent
 from turnwire.ids import AgentName
@@ -34,6 +37,8 @@ CLOSE_S = 5.0
 """What telling sessions of a client that left may take; the log does it in milliseconds."""
 REMEMBERED = 1024
 """Ended connections whose end may be asked for again without being an error, newest kept."""
+
+_LIFE = re.compile(r"([0-9]{1,18})\.")
 
 logger = logging.getLogger(__name__)
 
@@ -47,16 +52,22 @@ class CarryingSocket(Protocol):
 
 
 class KeptConnection:
-    """A connection, and what keeps it."""
+    """A connection, and what keeps it. Implements `tokens.Running`."""
 
-    def __init__(self, connection: AcpConnection, life: anyio.CancelScope, grace_s: float) -> None:
+    __slots__ = ("_close", "_grace_s", "_is_over", "_socket", "_timer", "_uses", "connection", "ends_work")
+
+    def __init__(self, connection: AcpConnection, grace_s: float, close: Callable[[KeptConnection], None]) -> None:
+        """`close`: called once, when it is to end."""
         self.connection = connection
-        self._life = life
         self._grace_s = grace_s
+        self._close = close
         self._uses = 0
+        self._is_over = False
         self._socket: CarryingSocket | None = None
         self.ends_work = False
         """The client wanted its waiting prompts taken back when it ended the connection."""
+        self._timer: asyncio.TimerHandle | None = None
+        self._begin_grace()
 
     @contextmanager
     def in_use(self) -> Generator[None]:
@@ -82,17 +93,36 @@ class KeptConnection:
 
     def _begin_use(self) -> None:
         self._uses += 1
-        self._life.deadline = math.inf
+        self._end_grace()
 
     def _end_use(self) -> None:
         self._uses -= 1
-        if not self._uses:
-            self._life.deadline = anyio.current_time() + self._grace_s
+        if not self._uses and not self._is_over:
+            self._begin_grace()
+
+    def _begin_grace(self) -> None:
+        self._timer = asyncio.get_running_loop().call_later(self._grace_s, self.end)
+
+    def _end_grace(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def cancel(self) -> None:
+        """The credential has ended."""
+        self.end()
 
     def end(self, *, ends_work: bool = False) -> None:
         """The client wants no more of it; with `ends_work` nor of its prompts that have not started."""
-        self.ends_work = ends_work
-        self._life.cancel()
+        if not self._is_over:
+            self.ends_work = ends_work
+            self.over()
+            self._close(self)
+
+    def over(self) -> None:
+        """It is being ended: nothing here does so any more."""
+        self._is_over = True
+        self._end_grace()
 
 
 class AcpConnections:
@@ -101,22 +131,27 @@ class AcpConnections:
     def __init__(self, daemon: Daemon) -> None:
         self._daemon = daemon
         self._kept: dict[str, KeptConnection] = {}
+        self._open: set[KeptConnection] = set()
+        """Those that have not ended, found or not."""
         self._each: Counter[str | None] = Counter()
         """Connections of each credential."""
         self._ended: dict[str, Identity] = {}
+        self._is_tended = False
+        """Somebody ends them with the daemon."""
 
-    async def open(self, who: Identity, agent: str | None = None) -> KeptConnection:
+    def open(self, who: Identity, agent: str | None = None) -> KeptConnection:
         """A new connection, at the address of that agent if one is named.
 
         Raises `ConnectionLimitReached`, `ShuttingDown`, `NotFound`.
         """
-        self._daemon.check_open()
+        daemon = self._daemon
+        daemon.check_open()
         agent_name = None if agent is None else AgentName(agent)
         try:
-            self._daemon.node.agents.named(agent_name)
+            daemon.node.agents.named(agent_name)
         except UnknownAgent as unknown:
             raise NotFound(str(unknown), **unknown.context) from None
-        limits = self._daemon.limits
+        limits = daemon.limits
         if self._each.total() >= limits.acp_connections:
             raise ConnectionLimitReached(
                 "too many ACP connections are open; end one, or try again", limit=limits.acp_connections
@@ -126,9 +161,30 @@ class AcpConnections:
                 "too many ACP connections are open with this credential; end one, or try again",
                 limit=limits.credential_acp_connections,
             )
-        # Now, because many may ask before the first of them is kept.
+        if not self._is_tended:
+            # With the first one: a daemon without clients of ACP has no task for them.
+            self._is_tended = True
+            daemon.tasks.start_soon(self._end_with_daemon)
+        connection = AcpConnection(daemon, who, daemon.tasks, agent_name=agent_name, connection_id=self._new_id())
+        kept = KeptConnection(connection, limits.connection_grace_s, self._begin_end)
         self._each[who.token_id] += 1
-        return await self._daemon.tasks.start(self._keep, who, agent_name)
+        self._kept[connection.connection_id] = kept
+        self._open.add(kept)
+        daemon.tokens.enter(who, kept)
+        return kept
+
+    def elsewhere(self, connection_id: str) -> int | None:
+        """The life of another node that has the connection, if its id says so."""
+        owners = self._daemon.owners
+        life = _LIFE.match(connection_id)
+        if owners.is_sole or life is None or int(life[1]) == owners.life:
+            return None
+        return int(life[1])
+
+    def _new_id(self) -> str:
+        """Unguessable, and no credential."""
+        owners, unguessable = self._daemon.owners, secrets.token_urlsafe(24)
+        return unguessable if owners.is_sole else f"{owners.life}.{unguessable}"
 
     def find(self, connection_id: str, who: Identity) -> KeptConnection:
         """The caller's connection. Raises `NotFound`, also for one of somebody else."""
@@ -137,6 +193,7 @@ class AcpConnections:
             self._forget(kept.connection)
             kept.end()
             kept = None
+        # In the same words for both, so that nobody learns which ids others have.
         if kept is None or kept.connection.who != who:
             raise NotFound("there is no such connection; it was ended or was silent for too long; initialize again")
         return kept
@@ -152,29 +209,33 @@ class AcpConnections:
             self._forget(kept.connection)
             kept.end(ends_work=ends_work)
 
-    async def _keep(
-        self, who: Identity, agent_name: AgentName | None, *, task_status: TaskStatus[KeptConnection]
-    ) -> None:
-        grace_s, tokens = self._daemon.limits.connection_grace_s, self._daemon.tokens
-        life = anyio.CancelScope(deadline=anyio.current_time() + grace_s)
+    def _begin_end(self, kept: KeptConnection) -> None:
+        self._forget(kept.connection)
+        self._daemon.tasks.start_soon(self._end, kept)
+
+    async def _end_with_daemon(self) -> None:
         try:
-            with life:
-                tokens.enter(who, life)
+            # For ever, with less than anyio needs for it.
+            await asyncio.get_running_loop().create_future()
+        finally:
+            with anyio.CancelScope(shield=True):
                 async with anyio.create_task_group() as tasks:
-                    connection = AcpConnection(self._daemon, who, tasks, agent_name=agent_name)
-                    kept = self._kept[connection.connection_id] = KeptConnection(connection, life, grace_s)
-                    try:
-                        task_status.started(kept)
-                        # For ever, with less than anyio needs for it: most connections do nothing else.
-                        await asyncio.get_running_loop().create_future()
-                    finally:
-                        self._forget(connection)
-                        with anyio.move_on_after(CLOSE_S, shield=True):
-                            await connection.aclose(ends_work=kept.ends_work)
+                    for each in self._open:
+                        tasks.start_soon(self._end, each)
+
+    async def _end(self, kept: KeptConnection) -> None:
+        who = kept.connection.who
+        if kept not in self._open:
+            return
+        self._open.discard(kept)
+        kept.over()
+        try:
+            with anyio.move_on_after(CLOSE_S, shield=True):
+                await kept.connection.aclose(ends_work=kept.ends_work)
         except Exception:  # whatever it is, other connections go on
             logger.exception("an ACP connection failed", extra={"event": "acp_connection_failed"})
         finally:
-            tokens.leave(who, life)
+            self._daemon.tokens.leave(who, kept)
             self._each[who.token_id] -= 1
             if not self._each[who.token_id]:
                 del self._each[who.token_id]

@@ -14,7 +14,7 @@ from msgspec import Raw, Struct, json
 from turnwire.errors import AgentLaunchFailed, RemoteProtocolError, RequestRefused, TurnwireError
 from turnwire.ids import RequestId, SessionId
 from turnwire.server.refusals import problem_of
-from turnwire.wire.jsonrpc import INVALID_PARAMS, ErrorObject, Failure, encode, raw
+from turnwire.wire.jsonrpc import ErrorObject, Failure, code_of, encode, encode_failure, invalid_params, raw
 
 _ONLY_HTTP = frozenset({"error", "type", "title", "status", "detail", "jsonrpc"})
 
@@ -38,14 +38,9 @@ def read_params(params: Raw, shape: type[Shape]) -> Shape:
     try:
         return json.decode(params or b"{}", type=shape)
     except msgspec.ValidationError as error:
-        raise invalid(f"the params are not as documented: {error}") from None
+        raise invalid_params(f"the params are not as documented: {error}") from None
     except (msgspec.DecodeError, RecursionError):
-        raise invalid("the params are not as documented") from None
-
-
-def invalid(message: str) -> RemoteProtocolError:
-    """What is wrong with the params of a request."""
-    return RemoteProtocolError(message, jsonrpc=INVALID_PARAMS, reason="bad_params")
+        raise invalid_params("the params are not as documented") from None
 
 
 # -- refusals ------------------------------------------------------------------------------------------------
@@ -54,25 +49,17 @@ def invalid(message: str) -> RemoteProtocolError:
 def failure_of(request_id: RequestId | None, error: TurnwireError) -> bytes:
     """The error answer. Without an id for what had none that could be read."""
     if isinstance(error, AgentLaunchFailed) and error.agent_error is not None:
-        return failed(request_id, error.agent_error)
-    return refusal(request_id, code_of(error), str(error), _facts(error))
-
-
-def failed(request_id: RequestId | None, error: Raw | bytes) -> bytes:
-    """An error answer with an error object that is written already."""
-    return b'{"jsonrpc":"2.0","id":%b,"error":%b}' % (json.encode(request_id), bytes(error))
+        return encode_failure(request_id, error.agent_error)
+    # Others carry a code too: that of an agent's author, which is no answer to this request.
+    carries = isinstance(error, RemoteProtocolError | RequestRefused)
+    code = code_of(error, error.jsonrpc_code) if carries else error.jsonrpc_code
+    return refusal(request_id, code, str(error), _facts(error))
 
 
 def refusal(request_id: RequestId | None, code: int, message: str, data: dict[str, Any] | None = None) -> bytes:
     """An error answer with these words."""
     error = ErrorObject(code, message) if not data else ErrorObject(code, message, raw(data))
     return encode(Failure(request_id, error))
-
-
-def code_of(error: TurnwireError) -> int:
-    """The JSON-RPC code: the one that the error carries, else the one of its class."""
-    carried = error.context.get("jsonrpc") if isinstance(error, RemoteProtocolError | RequestRefused) else None
-    return carried if isinstance(carried, int) else error.jsonrpc_code
 
 
 def _facts(error: TurnwireError) -> dict[str, Any]:

@@ -14,12 +14,12 @@ from os.path import realpath
 from typing import Annotated, Any, Literal, NamedTuple
 
 from anyio import to_thread
-from msgspec import UNSET, Meta, Raw, Struct, field, json
+from msgspec import UNSET, Meta, Raw, Struct, field
 from msgspec.structs import replace
 
 from turnwire.core.inputs import ChangeSetup
+from turnwire.core.json_members import members, text_of
 from turnwire.core.state import Phase, Setup
-from turnwire.core.translate.members import members, text_of
 from turnwire.core.translate.sessions import (
     current_offers,
     read_opening,
@@ -27,7 +27,8 @@ from turnwire.core.translate.sessions import (
     translate_setting,
     translate_setting_result,
 )
-from turnwire.core.view import MAIN_PLAN, View
+from turnwire.core.view import View
+from turnwire.core.view.latest import latest_updates
 from turnwire.errors import (
     BadRequest,
     Forbidden,
@@ -39,16 +40,15 @@ from turnwire.ids import UNNAMED, AgentName, Epoch, SessionId
 from turnwire.log.base import Position
 from turnwire.log.rules import check_position
 from turnwire.runtime.node import Fork
-from turnwire.server.access.directories import check_cwd
 from turnwire.server.access.identity import Role
 from turnwire.server.acp.client_state import ClientState, NotificationRow, Row
 from turnwire.server.acp.prompt_methods import answer_from_log, cancel_input, drop_waiting, give_owed, owed_upto
-from turnwire.server.acp.rpc import EMPTY, Named, invalid, read_params
+from turnwire.server.acp.rpc import EMPTY, Named, read_params
 from turnwire.server.acp.subscription import Start
 from turnwire.server.daemon import configuration
-from turnwire.server.daemon.creation import checked_setup, create_session, hear_agent
+from turnwire.server.daemon.creation import check_cwd, checked_setup, create_session, hear_agent
 from turnwire.server.daemon.session_list import SessionEntry, Wanted
-from turnwire.wire.jsonrpc import Request, raw
+from turnwire.wire.jsonrpc import Request, invalid_params, raw
 from turnwire.wire.methods import (
     SESSION_ATTACH,
     SESSION_CLOSE,
@@ -145,7 +145,7 @@ async def fork(client: ClientState, request: Request) -> None:
         raise Forbidden("this token is for one session; a fork is another one")
     parent = read_params(request.params, _Known).session_id
     client.check(parent)
-    state = (await daemon.node.session(parent)).state
+    state = (await daemon.node.peek(parent)).state
     if state.phase is Phase.CLOSED:
         raise SessionClosed("the session is closed and its agent has forgotten it", session_id=parent)
     params = members(request.params)
@@ -164,7 +164,7 @@ async def _granted(client: ClientState, setup: Setup, agent_name: AgentName | No
     try:
         return await checked_setup(client.daemon, setup, agent_name)
     except BadRequest as refused:
-        raise invalid(str(refused)) from None
+        raise invalid_params(str(refused)) from None
 
 
 async def _create(
@@ -192,9 +192,9 @@ async def load(client: ClientState, request: Request) -> None:
     wanted = read_opening(request.method, request.params, client.profile.version)
     named = read_params(request.params, _Known)
     client.check(named.session_id)
-    state = (await client.daemon.node.session(named.session_id)).state
+    state = (await client.daemon.node.peek(named.session_id)).state
     if await to_thread.run_sync(_true_path, wanted.cwd) != state.cwd:
-        raise invalid("`cwd` is not the directory of this session; give its own, as `session/list` shows it")
+        raise invalid_params("`cwd` is not the directory of this session; give its own, as `session/list` shows it")
     setup = await _granted(client, wanted.setup, state.agent_name)
     if setup.meta is UNSET:
         setup = replace(setup, meta=state.setup.meta)
@@ -276,12 +276,13 @@ async def _enter(
         head,
         # Who has every event knows the state.
         tells_state=not (history.resumes and was_here),
-        greeting=latest_updates(view, await client.agent_version(session_id))
+        greeting=latest_updates(view.latest, view.session.title, await client.agent_version(session_id))
         if history.now and not is_whole
         else (),
         asks=history.now or history.after is not None,
         resumes=history.resumes,
         answer=partial(client.answer, request.id, result),
+        refuse=partial(client.fail, request.id),
     )
     owed = await owed_upto(client, session_id, head)
     # At once with the opening: from here on readers answer what comes behind the head, and nothing before.
@@ -306,35 +307,6 @@ async def _result(
     told = members(result)
     meta = {**members(told.get("_meta")), VENDOR: {"lastEventId": head}}
     return raw({**told, "_meta": meta})
-
-
-# -- what is now ---------------------------------------------------------------------------------------------
-
-
-def latest_updates(view: View, agent_version: int) -> list[Raw]:
-    """What is now, for a client that has not heard how it came about: one update for each thing that is known."""
-    latest = view.latest
-    updates: list[dict[str, Any]] = []
-    if latest.commands is not UNSET:
-        updates.append({"sessionUpdate": "available_commands_update", "availableCommands": latest.commands})
-    if latest.mode is not None and agent_version == 1:
-        updates.append({"sessionUpdate": "current_mode_update", "currentModeId": latest.mode})
-    if latest.config_options is not UNSET:
-        updates.append({"sessionUpdate": "config_option_update", "configOptions": latest.config_options})
-    if latest.usage is not None:
-        updates.append(
-            {"sessionUpdate": "usage_update", **json.decode(json.encode(latest.usage), type=dict[str, Raw])}
-        )
-    if view.session.title is not None:
-        updates.append({"sessionUpdate": "session_info_update", "title": view.session.title})
-    updates += [_plan(plan_id, plan, agent_version) for plan_id, plan in latest.plans.items()]
-    return [raw(each) for each in updates]
-
-
-def _plan(plan_id: str, plan: Raw, agent_version: int) -> dict[str, Any]:
-    if agent_version == 1 and plan_id == MAIN_PLAN:
-        return {"sessionUpdate": "plan", "entries": json.decode(plan, type=dict[str, Raw]).get("entries", [])}
-    return {"sessionUpdate": "plan_update", "plan": plan}
 
 
 # -- settings ------------------------------------------------------------------------------------------------
@@ -401,10 +373,10 @@ async def list_sessions(client: ClientState, request: Request) -> Raw:
     """`session/list`: the sessions that the client may enter, in the order of their ids."""
     wanted = read_params(request.params, _Listing)
     if wanted.cwd is not None and (not wanted.cwd.startswith("/") or "\0" in wanted.cwd):
-        raise invalid("`cwd` must be an absolute path")
+        raise invalid_params("`cwd` must be an absolute path")
     cwd = None if wanted.cwd is None else await to_thread.run_sync(realpath, wanted.cwd)
     if wanted.cursor is not None and not wanted.cursor.startswith(_AFTER):
-        raise invalid("this is no cursor of ours; list from the start, without one")
+        raise invalid_params("this is no cursor of ours; list from the start, without one")
     after = None if wanted.cursor is None else SessionId(wanted.cursor.removeprefix(_AFTER))
     found, going_on = await client.daemon.sessions.page(
         client.who, Wanted(cwd, state="open", agent=client.agent_name), after, PAGE
@@ -449,7 +421,7 @@ async def close(client: ClientState, request: Request) -> Raw | None:
     if subscription is None or not subscription.is_attached:
         return EMPTY
     await drop_waiting(client, subscription)
-    session = await client.daemon.node.session(session_id)
+    session = await client.daemon.node.peek(session_id)
     turn = session.state.turn
     others = session.state.clients.keys() - {subscription.client_id}
     if turn is not None and (turn.client_id == subscription.client_id or not others):

@@ -123,7 +123,7 @@ async def serve_stdio(daemon: Daemon, link: StdioLink, stop: anyio.Event) -> Non
     limits = daemon.limits
     async with anyio.create_task_group() as tasks:
         client = _Client(AcpConnection(daemon, PARENT, tasks), link, limits.frame_bytes)
-        with anyio.CancelScope() as receiving:
+        with daemon.clients.only(client.connection.can_answer), anyio.CancelScope() as receiving:
             tasks.start_soon(client.tell, receiving)
             tasks.start_soon(_cancel_after, stop, receiving)
             await client.hear()

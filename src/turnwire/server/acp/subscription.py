@@ -24,14 +24,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from enum import Enum, StrEnum, auto
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
-import anyio
 from msgspec import Raw
 
-from turnwire.errors import LocalProtocolError
+from turnwire.errors import LocalProtocolError, TurnwireError
 from turnwire.ids import ClientId, Epoch, SessionId
-from turnwire.server.acp.frame_queue import FrameQueue, Wake
+from turnwire.server.acp.frame_queue import FrameQueue, Woken
 
 # -- the table -----------------------------------------------------------------------------------------------
 
@@ -182,6 +181,29 @@ class Start(NamedTuple):
     """The client was there before: the history is what it missed, and told as it would have been told then."""
     answer: Callable[[], None] | None = None
     """Puts the answer out that the history comes before; none if it was put out before the start."""
+    refuse: Callable[[TurnwireError], None] | None = None
+    """Puts a refusal out in place of the answer, if the history cannot be told."""
+
+
+class Ended(Protocol):
+    """What is done for a subscription until it is ended."""
+
+    def cancel(self) -> None:
+        """It is wanted no more."""
+        ...
+
+
+class Lent(Ended, Woken, Protocol):
+    """The same, and it hears of each agent that takes the session."""
+
+
+class Gate:
+    """What holds readers back until the client is ready. One for each opening."""
+
+    __slots__ = ("is_open",)
+
+    def __init__(self, *, is_open: bool = False) -> None:
+        self.is_open = is_open
 
 
 class Subscription:
@@ -199,8 +221,8 @@ class Subscription:
         """What the client is sent of the session and no log has."""
         self.start: Start | None = None
         """None while the client is not attached."""
-        self.gate = anyio.Event()
-        """Set once the client has processed the answer, or if it does not say when it has. One for each opening."""
+        self.gate = Gate()
+        """Open once the client has processed the answer, or if it does not say when it has."""
         self._held: Callable[[Subscription], None] | None = None
         self.generation = 0
         """Counts openings, closings and pauses: a reader of another generation begins anew."""
@@ -212,14 +234,12 @@ class Subscription:
         """All its readers, also those that write to the connection's own stream."""
         self.streams = 0
         """Readers that write to a stream of this session alone."""
-        self.carrier: anyio.CancelScope | None = None
+        self.carrier: Ended | None = None
         """What tells it on the connection's own stream, or is about to."""
-        self.lending: anyio.CancelScope | None = None
+        self.lending: Lent | None = None
         """What lends the client to the session's agent."""
-        self.agent_wake = Wake()
-        """Set when an agent takes the session."""
         self._changed = changed
-        self._wakes: set[Wake] = set()
+        self._wakes: list[Woken] = []
         self._behind_queue: Callable[[], object] | None = None
         self._last_queued = 0
         self._behind: list[tuple[int, Callable[[], None]]] = []
@@ -260,9 +280,7 @@ class Subscription:
         self.start = start
         self.cursor = start.after
         self._behind_queue = None
-        self.gate, self._held = anyio.Event(), held
-        if held is None:
-            self.gate.set()
+        self.gate, self._held = Gate(is_open=held is None), held
         if start.answer is None:
             self.answer()
         self._begin_anew()
@@ -302,8 +320,8 @@ class Subscription:
 
     def open_gate(self) -> None:
         """The client is ready: hold nothing back any more."""
-        if not self.gate.is_set():
-            self.gate.set()
+        if not self.gate.is_open:
+            self.gate.is_open = True
             self.wake()
 
     # -- what readers have done for all --------------------------------------------------------------------
@@ -318,6 +336,13 @@ class Subscription:
             self.state = step(self.state, Signal.ANSWERED)
             if self._held is not None:
                 self._held(self)
+
+    def refuse(self, error: TurnwireError) -> bool:
+        """The history could not be told. If its answer is still awaited, it is refused, and the client leaves."""
+        if self.state not in UNANSWERED or self.start is None or self.start.refuse is None:
+            return False
+        self.start.refuse(error)
+        return True
 
     def greet(self) -> Sequence[Raw]:
         """A reader is behind the gate: the updates that say what is now, unless one was faster."""
@@ -366,6 +391,18 @@ class Subscription:
         for _, act in due:
             act()
 
+    def agent_started(self) -> None:
+        """An agent has taken the session."""
+        if self.lending is not None:
+            self.lending.set()
+
+    def stop(self) -> None:
+        """Nothing is done for it any more."""
+        for each in (self.carrier, self.lending):
+            if each is not None:
+                each.cancel()
+        self.lending = None
+
     # -- readers -------------------------------------------------------------------------------------------
 
     def wake(self) -> None:
@@ -373,17 +410,17 @@ class Subscription:
         for each in self._wakes:
             each.set()
 
-    def add_reader(self, wake: Wake, *, is_stream: bool) -> None:
+    def add_reader(self, wake: Woken, *, is_stream: bool) -> None:
         """A reader comes."""
-        self._wakes.add(wake)
+        self._wakes.append(wake)
         self.readers += 1
         self.streams += is_stream
         self.wake()
         self._tell_change()
 
-    def remove_reader(self, wake: Wake, *, is_stream: bool) -> None:
+    def remove_reader(self, wake: Woken, *, is_stream: bool) -> None:
         """A reader goes."""
-        self._wakes.discard(wake)
+        self._wakes.remove(wake)
         self.readers -= 1
         self.streams -= is_stream
         if not self.readers:

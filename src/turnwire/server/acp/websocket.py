@@ -8,10 +8,12 @@ its client will say. Pings are the HTTP server's. Never ends a turn.
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from contextlib import aclosing, suppress
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from enum import IntEnum
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import parse_qs
 
 import anyio
@@ -21,6 +23,7 @@ from turnwire.errors import BadRequest, TurnwireError
 from turnwire.server.access.identity import ANYBODY, IDENTITY, Identity, audit
 from turnwire.server.access.rates import caller_of
 from turnwire.server.acp.client_state import AGENT, PATH
+from turnwire.server.acp.frame_queue import QueueReader
 from turnwire.server.acp.http import CONNECTION_ID
 from turnwire.server.acp.registry import AcpConnections, KeptConnection
 from turnwire.server.daemon import Daemon
@@ -28,12 +31,18 @@ from turnwire.server.endpoint import ABORT, SEND_ALL
 from turnwire.server.refusals import problem_of, refuse_entry
 from turnwire.server.streams.stream import FAREWELL_S, Pace
 
+if TYPE_CHECKING:
+    # Imported by those who are one of several nodes.
+    from turnwire.server.cluster.relay import Relay
+
 METHOD = "CONNECT"
 """What an upgrade is called in the audit."""
 SWITCHED = 101
 
 _GONE = (OSError, RuntimeError)
 """How servers refuse to write: the client has left, or they have closed the socket themselves."""
+
+_FAILED = {"event": "socket_failed"}
 
 logger = logging.getLogger(__name__)
 
@@ -53,15 +62,21 @@ class Close(IntEnum):
 class Sockets:
     """The endpoint for clients with a socket."""
 
-    def __init__(self, daemon: Daemon, connections: AcpConnections) -> None:
+    def __init__(self, daemon: Daemon, connections: AcpConnections, relay: Relay | None) -> None:
         self._daemon = daemon
         self._connections = connections
+        self._relay = relay
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         daemon = self._daemon
         who: Identity = scope.get(IDENTITY, ANYBODY)
         try:
-            kept = await self._kept(scope, who)
+            query = parse_qs(scope.get("query_string", b"").decode("latin-1"))
+            life = self._connections.elsewhere(query["connection"][-1]) if "connection" in query else None
+            if life is not None:
+                await self._carry_elsewhere(life, who, scope, receive, send)
+                return
+            kept = self._kept(scope, query, who)
         except TurnwireError as error:
             _record(scope, daemon, who, problem_of(error)[0])
             await refuse_entry(scope, receive, send, error)
@@ -70,19 +85,44 @@ class Sockets:
         await receive()
         named = [(CONNECTION_ID.encode(), kept.connection.connection_id.encode())]
         await send({"type": "websocket.accept", "headers": named})
+        socket = _Socket(daemon, kept, scope, receive, send)
         # Who is let in has nothing more to say in headers, and a socket is open for long.
         scope["headers"] = []
-        await _Socket(daemon, kept, scope, receive, send).run()
+        await socket.run()
 
-    async def _kept(self, scope: Scope, who: Identity) -> KeptConnection:
+    async def _carry_elsewhere(self, life: int, who: Identity, scope: Scope, receive: Receive, send: Send) -> None:
+        """Carry what the client and the node of its connection say. Raises `TurnwireError` before it has begun."""
+        from turnwire.server.cluster.relay import NO_CLOSE
+
+        daemon, end, failure = self._daemon, None, None
+        with (
+            daemon.tokens.closing(who) as credential,
+            anyio.CancelScope() as here,
+            daemon.stopping.calling(here.cancel),
+        ):
+            try:
+                assert self._relay is not None, "who knows of other nodes has a way to them"
+                end = await self._relay.socket(life, scope, who, receive, send)
+            except TurnwireError as error:
+                failure = error
+        if failure is not None:
+            raise failure
+        if credential.cancelled_caught:
+            end = Close.REVOKED
+        elif here.cancelled_caught or end == NO_CLOSE:
+            end = Close.STOPPING
+        if end is not None:
+            with anyio.move_on_after(FAREWELL_S), suppress(*_GONE):
+                await send({"type": "websocket.close", "code": int(end)})
+
+    def _kept(self, scope: Scope, query: Mapping[str, list[str]], who: Identity) -> KeptConnection:
         """The connection that the address names, or a new one."""
-        query = parse_qs(scope.get("query_string", b"").decode("latin-1"))
         attaches = query.get("attaches", ["false"])[-1]
         if attaches not in {"true", "false"}:
             raise BadRequest("`attaches` is true or false")
         asked = query.get("connection")
         if not asked:
-            return await self._connections.open(who, scope.get("path_params", {}).get(AGENT))
+            return self._connections.open(who, scope.get("path_params", {}).get(AGENT))
         kept = self._connections.find(asked[-1], who)
         kept.connection.take_up(attaches=attaches == "true")
         return kept
@@ -99,7 +139,26 @@ def _address(scope: Scope) -> str | None:
 
 
 class _Socket:
-    """One open socket."""
+    """One open socket. Implements `Woken`, `tokens.Running` and `registry.CarryingSocket`.
+
+    Its task hears. What the client is told is written as it comes, by a task only while the client takes nothing.
+    """
+
+    __slots__ = (
+        "_abort",
+        "_address",
+        "_close",
+        "_daemon",
+        "_is_called",
+        "_kept",
+        "_reader",
+        "_receive",
+        "_scope",
+        "_send",
+        "_send_all",
+        "_send_at_once",
+        "_writing",
+    )
 
     def __init__(self, daemon: Daemon, kept: KeptConnection, scope: Scope, receive: Receive, send: Send) -> None:
         self._daemon = daemon
@@ -108,11 +167,19 @@ class _Socket:
         self._send = send
         self._address = _address(scope)
         extensions = cast("dict[str, Any]", scope.get("extensions") or {})
-        self._abort = extensions.get(ABORT)
-        self._send_all = extensions.get(SEND_ALL)
+        self._abort: Callable[[], None] | None = extensions.get(ABORT, {}).get("call")
+        self._send_all: Callable[[list[bytes]], Awaitable[None]] = self._send_each
+        self._send_at_once: Callable[[list[bytes]], bool] = _not_at_once
+        if (ours := extensions.get(SEND_ALL)) is not None:
+            self._send_all, self._send_at_once = ours["call"], ours["at_once"]
         self._close: Close | None = Close.DONE
         """None if there is nobody left to tell."""
-        self._tasks = anyio.create_task_group()
+        self._scope = anyio.CancelScope()
+        self._reader: QueueReader | None = None
+        """None while nothing is told."""
+        self._is_called = False
+        self._writing: anyio.CancelScope | None = None
+        """The task that waits for room, if one does."""
 
     async def run(self) -> None:
         """Carry the connection until one side has an end."""
@@ -141,20 +208,26 @@ class _Socket:
         self._over(Close.STOPPING)
 
     async def _carry(self) -> Close | None:
+        reader = self._reader = self._kept.connection.join_all(self)
+        self.set()
         try:
-            async with self._tasks as tasks:
-                tasks.start_soon(self._hear)
-                await self._tell()
-                tasks.cancel_scope.cancel()
+            with self._scope:
+                await self._hear()
         except Exception:  # whatever it is, the socket must be closed
-            logger.exception("a socket failed", extra={"event": "socket_failed"})
+            logger.exception("a socket failed", extra=_FAILED)
             return Close.FAILED
+        finally:
+            self._reader = None
+            if self._writing is not None:
+                self._writing.cancel()
+            self._kept.connection.part(reader)
         return self._close
 
     def _over(self, close: Close | None) -> None:
-        if not self._tasks.cancel_scope.cancel_called:
+        # The first reason is the one that is told: what ends the socket behind it follows from it.
+        if not self._scope.cancel_called:
             self._close = close
-            self._tasks.cancel_scope.cancel()
+            self._scope.cancel()
 
     async def _hear(self) -> None:
         most, connection = self._daemon.limits.body_bytes, self._kept.connection
@@ -165,6 +238,7 @@ class _Socket:
                 await self._daemon.clock.sleep(wait)
             text: str | None = message.get("text")
             if text is None:
+                # Messages of ACP are text. What else comes is no message, and no reason to hang up.
                 continue
             frame = text.encode()
             if len(frame) > most:
@@ -174,25 +248,54 @@ class _Socket:
                 await connection.receive(frame)
         self._over(None)
 
-    async def _tell(self) -> None:
+    def set(self) -> None:
+        # In the next round of the loop, so that what comes in this one goes out in one write.
+        if not self._is_called:
+            self._is_called = True
+            asyncio.get_running_loop().call_soon(self._look)
+
+    def _look(self) -> None:
+        """Write what there is; if the client takes nothing now, a task waits for it."""
+        self._is_called = False
+        # A task that writes takes what came meanwhile: two who write would not keep the order.
+        if self._writing is not None or not (frames := self._take()):
+            return
+        try:
+            if self._send_at_once(frames):
+                return
+        except _GONE:
+            self._over(None)
+            return
+        self._writing = anyio.CancelScope()
+        self._daemon.tasks.start_soon(self._write_on, self._writing, frames)
+
+    def _take(self) -> list[bytes]:
+        """What is to be written next; none if there is nothing."""
+        if self._reader is None:
+            return []
+        frames = self._kept.connection.take(self._reader)
+        if frames is None:
+            self._over(Close.DONE)
+        return frames or []
+
+    async def _write_on(self, scope: anyio.CancelScope, frames: list[bytes]) -> None:
         pace = Pace()
-        async with aclosing(self._kept.connection.all_frames()) as frames:
-            async for some in frames:
-                # Without our own server each is a write of its own, with time of its own.
-                for each in [some] if self._send_all is not None else ([frame] for frame in some):
-                    if not await self._write(each):
-                        return
-                    await pace.step(len(each))
+        try:
+            with scope:
+                while frames and await self._write(frames):
+                    await pace.step(len(frames))
+                    frames = self._take()
+        except Exception:  # whatever it is, the socket must be closed
+            logger.exception("a socket failed", extra=_FAILED)
+            self._over(Close.FAILED)
+        finally:
+            self._writing = None
 
     async def _write(self, frames: list[bytes]) -> bool:
         """Write frames; false if there is nobody who takes them."""
         try:
             with anyio.move_on_after(self._daemon.limits.write_timeout_s):
-                if self._send_all is not None:
-                    await self._send_all["call"](frames)
-                else:
-                    for each in frames:
-                        await self._send({"type": "websocket.send", "text": each.decode()})
+                await self._send_all(frames)
                 return True
         except _GONE:
             self._over(None)
@@ -200,10 +303,21 @@ class _Socket:
         self._daemon.metrics.subscriber_stalled()
         logger.info("a socket took nothing for too long and was let go", extra={"event": "socket_stalled"})
         self._over(None)
+        # A word of farewell would wait behind what is not taken.
         if self._abort is not None:
-            self._abort["call"]()
+            self._abort()
         return False
+
+    async def _send_each(self, frames: list[bytes]) -> None:
+        """To a server that is not ours."""
+        for each in frames:
+            await self._send({"type": "websocket.send", "text": each.decode()})
 
     async def _say(self, close: Close) -> None:
         with anyio.move_on_after(FAREWELL_S), suppress(*_GONE):
             await self._send({"type": "websocket.close", "code": int(close)})
+
+
+def _not_at_once(frames: list[bytes]) -> bool:
+    """What servers can do that are not ours."""
+    return False

@@ -22,7 +22,7 @@ from hashlib import blake2b
 from typing import NamedTuple
 
 import anyio
-from msgspec import Raw
+from msgspec import Raw, Struct
 
 from turnwire.core.envelope import stream_frame
 from turnwire.core.inputs import Attach, Detach
@@ -71,6 +71,18 @@ class _Holder(NamedTuple):
     role: str
 
 
+class There(Struct, frozen=True, omit_defaults=True, rename="camel"):
+    """Who is at a session, by what comes to one node; nodes tell it to each other as it is."""
+
+    controllers: int = 0
+    """Those who could answer now: streams and heartbeats."""
+    clients: tuple[ClientId, ...] = ()
+    """Those who are connected, or were heard of not long ago."""
+
+
+_NOBODY = There()
+
+
 class _Unread(NamedTuple):
     """A prompt whose answer its client may not have read."""
 
@@ -96,10 +108,16 @@ class Clients:
         self._holders: dict[tuple[SessionId, ClientId], _Holder] = {}
         self._unread: dict[PromptId, _Unread] = {}
         """Of the last second."""
+        self._elsewhere: dict[int, tuple[float, dict[SessionId, There]]] = {}
+        """Whom other nodes told of, by life, and when."""
+        self.changed: Callable[[], None] = _nobody_minds
+        """Hears when it may not be the same any more who is `there`."""
         self._key = secrets.token_bytes(32)
         """By which observers' ids are known."""
         self.offers = Offers()
         """What clients do for agents, while they are connected."""
+        self._only: list[Callable[[str, Raw], bool]] = []
+        """Where nobody comes over a network: what each client that is there can put to its user."""
 
     async def attach(self, session_id: SessionId, who: Identity, *, connected: bool = False) -> ClientId:
         """A new client id for this session. Raises `SessionNotFound`, `SessionClosed`.
@@ -108,7 +126,7 @@ class Clients:
         """
         client_id = new_ids.client_id()
         if who.role is Role.OBSERVER:
-            if (await self._node.session(session_id)).state.phase is Phase.CLOSED:
+            if (await self._node.peek(session_id)).state.phase is Phase.CLOSED:
                 raise SessionClosed("the session is closed; create or load another one", session_id=session_id)
             return self._observers(session_id, client_id, who)
         holder = _holder(who)
@@ -124,6 +142,7 @@ class Clients:
         """The client leaves. What it began goes on."""
         for known in (self._beats, self._signs, self._connected, self._holders):
             known.pop((session_id, client_id), None)
+        self.changed()
         await self._node.submit(session_id, Detach(at=self._clock.now_ms(), client_id=client_id))
 
     async def known(self, session_id: SessionId, client_id: ClientId | None, who: Identity) -> ClientId | None:
@@ -131,7 +150,7 @@ class Clients:
 
         Raises `UnknownClient`, `Forbidden`, `SessionNotFound`.
         """
-        state = (await self._node.session(session_id)).state
+        state = (await self._node.peek(session_id)).state
         if client_id is None:
             return None
         if who.role is Role.OBSERVER and self._is_observers(session_id, client_id, who):
@@ -174,11 +193,17 @@ class Clients:
 
     def beat(self, session_id: SessionId, client_id: ClientId) -> int:
         """A sign of life; gives its time."""
+        is_new = self._beats.get((session_id, client_id), -math.inf) < self._clock.monotonic() - PRESENT_S
         self._note(self._beats, session_id, client_id)
+        if is_new:
+            self.changed()
         return self._clock.now_ms()
 
     def _sign(self, session_id: SessionId, client_id: ClientId) -> None:
+        is_new = (session_id, client_id) not in self._signs
         self._note(self._signs, session_id, client_id)
+        if is_new:
+            self.changed()
 
     def _note(
         self, moments: dict[tuple[SessionId, ClientId], float], session_id: SessionId, client_id: ClientId
@@ -189,12 +214,18 @@ class Clients:
             moments.pop(next(iter(moments)))
 
     def listed(self, session_id: SessionId, attached: Iterable[ClientId]) -> list[ClientId]:
-        """Those of the attached who are connected, or were heard of not long ago. The log also has who is gone."""
+        """Those of the attached who are connected, or were heard of not long ago, on whichever node.
+
+        The log also has who is gone.
+        """
         since = self._clock.monotonic() - LISTED_S
+        far = {each for told in self._told_of(session_id) for each in told.clients}
         return [
             each
             for each in attached
-            if self._connected[session_id, each] or self._signs.get((session_id, each), -math.inf) >= since
+            if self._connected[session_id, each]
+            or self._signs.get((session_id, each), -math.inf) >= since
+            or each in far
         ]
 
     @contextmanager
@@ -209,6 +240,8 @@ class Clients:
     def stream_opened(self, session_id: SessionId, who: Identity, client_id: ClientId | None) -> None:
         """Somebody reads the session from now on."""
         self._streams[session_id] += who.role is not Role.OBSERVER
+        if self._streams[session_id] == 1:
+            self.changed()
         if client_id is not None:
             self._connected[session_id, client_id] += 1
 
@@ -219,6 +252,7 @@ class Clients:
         self._streams[session_id] -= who.role is not Role.OBSERVER
         if not self._streams[session_id]:
             del self._streams[session_id]
+            self.changed()
 
     def _disconnect(self, session_id: SessionId, client_id: ClientId) -> None:
         """One of its streams has ended. It may be detached already."""
@@ -255,11 +289,61 @@ class Clients:
             look_s = min(2 * look_s, LONGEST_LOOK_S)
 
     def attended(self, session_id: SessionId) -> bool:
-        """Whether a controller is at the session now."""
+        """Whether a controller is at the session now, on whichever node."""
         if self._streams.get(session_id):
             return True
         since = self._clock.monotonic() - PRESENT_S
-        return any(each == session_id and at >= since for (each, _), at in self._beats.items())
+        if any(each == session_id and at >= since for (each, _), at in self._beats.items()):
+            return True
+        return any(told.controllers for told in self._told_of(session_id))
+
+    @contextmanager
+    def only(self, can_answer: Callable[[str, Raw], bool]) -> Generator[None]:
+        """A client is there, and beside such clients nobody can come. `can_answer`: a method with its params."""
+        self._only.append(can_answer)
+        try:
+            yield
+        finally:
+            self._only.remove(can_answer)
+
+    def can_be_asked(self, method: str, params: Raw) -> bool:
+        """Whether somebody is there, or may still come, who can put this request of an agent to a user."""
+        return not self._only or any(each(method, params) for each in self._only)
+
+    def there(self) -> dict[SessionId, There]:
+        """Who is at each session, by what comes here."""
+        now = self._clock.monotonic()
+        beating = Counter(session_id for (session_id, _), at in self._beats.items() if at >= now - PRESENT_S)
+        controllers = self._streams + beating
+        clients: dict[SessionId, set[ClientId]] = {}
+        heard_of = [key for key, at in self._signs.items() if at >= now - LISTED_S]
+        for session_id, client_id in (*self._connected, *heard_of):
+            clients.setdefault(session_id, set()).add(client_id)
+        return {
+            each: There(controllers[each], tuple(sorted(clients.get(each, ()))))
+            for each in {*controllers, *clients}
+        }
+
+    def hear_of(self, life: int, sessions: dict[SessionId, There], whole: bool) -> None:
+        """Another node tells who is there, of the `whole` or of what has changed.
+
+        It tells the whole again before `PRESENT_S` are over.
+        """
+        now = self._clock.monotonic()
+        _, before = self._elsewhere.pop(life, (now, dict[SessionId, There]()))
+        self._elsewhere = {each: told for each, told in self._elsewhere.items() if told[0] >= now - PRESENT_S}
+        kept = sessions if whole else before | sessions
+        self._elsewhere[life] = (now, {name: each for name, each in kept.items() if each != _NOBODY})
+
+    def _told_of(self, session_id: SessionId) -> list[There]:
+        """Who is at the session, as each other node has told it not long ago."""
+        if not self._elsewhere:
+            return []
+        since = self._clock.monotonic() - PRESENT_S
+        return [told.get(session_id, _NOBODY) for at, told in self._elsewhere.values() if at >= since]
+
+
+def _nobody_minds() -> None: ...
 
 
 def _holder(who: Identity) -> _Holder:

@@ -122,7 +122,7 @@ async def set_model(daemon: Daemon, session_id: SessionId, model_id: str, who: C
 async def _ask_option(
     daemon: Daemon, session_id: SessionId, option: Option, value: str | bool, who: Chooser
 ) -> Raw:
-    version = (await daemon.node.session(session_id)).state.agent_version
+    version = (await daemon.node.peek(session_id)).state.agent_version
     params = option_params(option.config_id, value, version)
     result = await _configure(daemon, session_id, SESSION_SET_CONFIG_OPTION, params)
     try:
@@ -143,7 +143,7 @@ async def _ask_option(
 
 
 async def _configure(daemon: Daemon, session_id: SessionId, method: str, params: dict[str, object]) -> Raw:
-    state = (await daemon.node.session(session_id)).state
+    state = (await daemon.node.peek(session_id)).state
     if state.held == CHOICES_LOST and state.agent is None:
         # Nothing else would bring the agent back: prompts wait for this choice.
         await daemon.node.agents.wake(session_id)

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import AsyncGenerator, Callable, Generator, Sequence
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, contextmanager
+from collections.abc import AsyncGenerator, Callable, Generator, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 import anyio
 from anyio.abc import TaskGroup
@@ -22,26 +23,36 @@ from turnwire.ids import AgentName, SessionId
 from turnwire.limits import Limits
 from turnwire.log import EventLog, MemoryEventLog, SqliteEventLog
 from turnwire.log.address import NO_DRIVER, is_database
+from turnwire.log.bell import NODES, Bell, NoBell, SharedLog
+from turnwire.log.credentials import Credentials
+from turnwire.log.owners import Owners, SoleOwner
 from turnwire.log.sqlite_file import lock_file
 from turnwire.log.sqlite_wal import Durability
 from turnwire.runtime.agent_pool import AgentPolicy, HostedAgent, Sharing
 from turnwire.runtime.clock import Clock, SystemClock
-from turnwire.runtime.node import Node, drain, open_node
+from turnwire.runtime.draining import drain
+from turnwire.runtime.members import Members
+from turnwire.runtime.node import Node, open_node
 from turnwire.runtime.permission_rules import Rules
 from turnwire.runtime.services.roots import close_directory
+from turnwire.runtime.session import Watch
 from turnwire.runtime.source import AgentSource
-from turnwire.server.access.login import Login
+from turnwire.server.access import token_file
+from turnwire.server.access.login import Links, LinksInMemory, Login
 from turnwire.server.access.rates import Buckets, Failures, request_buckets
-from turnwire.server.access.tokens import Tokens
+from turnwire.server.access.token_file import TokenFile
+from turnwire.server.access.token_table import TableLinks, TokenTable
+from turnwire.server.access.tokens import Tokens, TokenStore
 from turnwire.server.bodies import Bodies
 from turnwire.server.daemon.clients import Clients
 from turnwire.server.daemon.deadlines import Deadlines
+from turnwire.server.daemon.membership import identity_of, open_members
 from turnwire.server.daemon.search import Search, open_search
 from turnwire.server.daemon.session_list import SessionList
 from turnwire.server.settings.agents import AgentEntry
 from turnwire.server.settings.declared import Settings
-from turnwire.server.telemetry.loop_stall import watched_loop
 from turnwire.server.telemetry.metrics import AgentLevel, Metrics
+from turnwire.server.telemetry.pauses import watched_loop
 from turnwire.server.telemetry.tracing import TurnTraces
 from turnwire.server.webhooks import Webhooks, open_webhooks
 
@@ -95,6 +106,7 @@ class News:
 
     def __init__(self) -> None:
         self._sessions: dict[SessionId, None] = {}
+        self._has_missed = False
         self._more = anyio.Event()
 
     def add(self, session_id: SessionId) -> None:
@@ -102,20 +114,29 @@ class News:
             self._sessions[session_id] = None
             self._more.set()
 
-    async def next(self) -> list[SessionId]:
-        """The sessions with something new, longest waiting first. Waits for one. Cancel-safe."""
-        while not self._sessions:
+    def miss(self) -> None:
+        """What is new in sessions of other nodes may not have been heard of."""
+        self._has_missed = True
+        self._more.set()
+
+    async def next(self) -> tuple[list[SessionId], bool]:
+        """The sessions with something new, longest waiting first, and whether there may be others.
+
+        Waits for either. Cancel-safe.
+        """
+        while not self._sessions and not self._has_missed:
             self._more = anyio.Event()
             await self._more.wait()
-        sessions, self._sessions = list(self._sessions), {}
-        return sessions
+        sessions, has_missed = list(self._sessions), self._has_missed
+        self._sessions, self._has_missed = {}, False
+        return sessions, has_missed
 
 
 class Activity:
     """Which sessions have new events, for streams that show many of them.
 
-    It hears of every batch right after that was published. It holds an id per session and listener at most, no
-    event, and waits for no listener.
+    It hears of every batch right after that was published, and of what other nodes ring. It holds an id per session
+    and listener at most, no event, and waits for no listener.
     """
 
     def __init__(self) -> None:
@@ -125,6 +146,17 @@ class Activity:
         """A session has new events. A node's `watch`."""
         for each in self._listeners:
             each.add(session_id)
+
+    def grown(self, heads: Mapping[SessionId, int]) -> None:
+        """Other nodes have appended to these sessions. A `HeadListener` of the bell."""
+        for each in self._listeners:
+            for session_id in heads:
+                each.add(session_id)
+
+    def missed(self) -> None:
+        """They may have, unheard."""
+        for each in self._listeners:
+            each.miss()
 
     @contextmanager
     def listening(self) -> Generator[News]:
@@ -144,6 +176,10 @@ class Daemon:
     node: Node
     """Runs the sessions. What is to happen to one is handed to it as an input."""
     log: EventLog
+    owners: Owners
+    """Whose the sessions of the log are, and which nodes share it."""
+    members: Members | None
+    """The beat of this node, if it is one of several."""
     clock: Clock
     limits: Limits
     settings: Settings
@@ -171,6 +207,10 @@ class Daemon:
 
     stopping: StopSignal
     """Given when the daemon begins to stop: streams end, and nothing new is taken."""
+    drain_asked: StopSignal
+    """Given when somebody asks at another node that this one stops in good order."""
+    lost: StopSignal
+    """Given when this node may not act any more, because others may act for its sessions: the process must end."""
     tasks: TaskGroup
     """For what outlives a request. Ends before the node does."""
 
@@ -189,7 +229,7 @@ class Daemon:
 
         Raises `SessionNotFound`, `CredentialsNotStored`.
         """
-        self.login.end_shares(session_id)
+        await self.login.end_shares(session_id)
         await self.node.delete(session_id)
         await self.search.forget(session_id)
 
@@ -213,48 +253,77 @@ async def open_daemon(
     """
     clock = clock or SystemClock()
     async with AsyncExitStack() as stack:
-        log, data = await _open_log(stack, settings, limits)
-        tokens, first_token = Tokens.open(data / "tokens.json" if data else None, clock, settings.token)
+        log, owners, bell, data, credentials = await _open_log(stack, settings, limits)
+        store, links = await _open_credentials(credentials, data, clock)
+        tokens, first_token = await Tokens.open(store, clock, settings.token)
+        shared = log if isinstance(log, SharedLog) and not bell.is_alone else None
         metrics, traces, activity = Metrics(clock), TurnTraces(), Activity()
+        bell.set_meter(metrics.bell_lag_s.observe)
+        bell.add_listener(activity)
         stack.enter_context(watched_loop(metrics.loop_stall_s.observe))
-        log = metrics.timed(log)
+        log, owners = metrics.timed(log), metrics.counted(owners)
+        stopping, drain_asked, lost = StopSignal(), StopSignal(), StopSignal()
+        lost.add(stopping.set)
+        # It beats until the node has ended.
+        metrics.members = members = await stack.enter_async_context(
+            open_members(owners, clock, limits, lost=lambda _: lost.set(), drain=drain_asked.set)
+        )
+        if members is not None:
+            members.gone = lambda _: bell.ring(NODES)
         rules = Rules(settings.permission)
         webhooks = await stack.enter_async_context(
-            open_webhooks(settings.webhooks, log, clock, limits, data / "webhooks.json" if data else None)
+            open_webhooks(settings.webhooks, log, clock, limits, data / "webhooks.json" if data else None, shared)
         )
         metrics.webhooks = webhooks.levels
+        bell.add_listener(webhooks)
         search = await stack.enter_async_context(
             open_search(data / "search.db" if data else None, log, clock, limits)
         )
+        bell.add_listener(search)
+
+        watching: list[Watch] = [activity.take, metrics.take, traces.take, search.take]
+        if webhooks.hooks:
+            watching.append(webhooks.take)
 
         def watch(session_id: SessionId, events: Sequence[AnyEvent]) -> None:
-            metrics.take(session_id, events)
-            traces.take(session_id, events)
-            activity.take(session_id, events)
-            webhooks.take(session_id, events)
-            search.take(session_id, events)
+            for take in watching:
+                take(session_id, events)
 
         policy = agent_policy(settings, settings.hosted()[0])
         node = await stack.enter_async_context(
-            open_node(log, agents, clock=clock, limits=limits, policy=policy, rules=rules, watch=watch)
+            open_node(
+                log,
+                agents,
+                owners=owners,
+                clock=clock,
+                limits=limits,
+                policy=policy,
+                rules=rules,
+                watch=watch,
+                bell=bell,
+            )
         )
+        lost.add(node.lose)
         metrics.sessions = node.loaded.values
         metrics.agents = partial(_agent_levels, node)
         clients = Clients(node, clock)
         rules.attended = clients.attended
+        rules.can_be_asked = clients.can_be_asked
         tasks = await stack.enter_async_context(anyio.create_task_group())
         stack.callback(tasks.cancel_scope.cancel)
-        tasks.start_soon(tokens.keep_stored)
+        tasks.start_soon(tokens.run)
         tasks.start_soon(webhooks.run)
         tasks.start_soon(_index, search, node)
         yield Daemon(
             node=node,
             log=log,
+            owners=owners,
+            members=members,
             clock=clock,
             limits=limits,
             settings=settings,
             tokens=tokens,
-            login=Login(tokens, clock),
+            login=Login(tokens, clock, links),
             requests=request_buckets(clock, limits.request_rate),
             failures=Failures(clock, limits.failed_logins),
             bodies=Bodies(limits),
@@ -265,8 +334,10 @@ async def open_daemon(
             activity=activity,
             webhooks=webhooks,
             search=search,
-            sessions=SessionList(log, node, limits, clients.listed, search),
-            stopping=StopSignal(),
+            sessions=SessionList(log, node, limits, clients.listed, search, shared),
+            stopping=stopping,
+            drain_asked=drain_asked,
+            lost=lost,
             tasks=tasks,
             first_token=first_token,
         )
@@ -302,27 +373,60 @@ def _agent_levels(node: Node) -> list[AgentLevel]:
     ]
 
 
-async def _open_log(stack: AsyncExitStack, settings: Settings, limits: Limits) -> tuple[EventLog, Path | None]:
-    """The log, closed with the stack, and the folder of everything else that is kept."""
+class _Kept(NamedTuple):
+    """Where a daemon keeps things."""
+
+    log: EventLog
+    owners: Owners
+    bell: Bell
+    data: Path | None
+    """The folder of what is not in the log."""
+    credentials: Credentials | None = None
+    """Those of all nodes, if they are with the log."""
+
+
+async def _open_log(stack: AsyncExitStack, settings: Settings, limits: Limits) -> _Kept:
+    """The log, closed with the stack, and what comes with it. Raises `ConfigError`, `LogError`."""
     if settings.log == "memory":
-        return MemoryEventLog(), None
+        log = MemoryEventLog()
+        return _Kept(log, SoleOwner(log), NoBell(), None)
     data = settings.data
     if data is None:
         raise ConfigError("no data folder is given; set one, or keep the log in memory")
     close_directory(data)
-    durability = Durability(settings.durability)
     if is_database(settings.log):
-        # Tokens, the index of words and the places of webhooks are in the folder, whose lock is the one of its log.
+        # The index of words and the places of webhooks are in the folder, whose lock is the one of its log.
         stack.callback(os.close, lock_file(data / "turnwire.db"))
-        return await stack.enter_async_context(_open_database(settings.log, limits, durability)), data
+        return await _open_database(stack, settings, limits, data)
+    durability = Durability(settings.durability)
     log = await SqliteEventLog.open(data / "turnwire.db", limits=limits, durability=durability)
     stack.push_async_callback(log.aclose)
-    return log, data
+    return _Kept(log, SoleOwner(log), NoBell(), data)
 
 
-def _open_database(address: str, limits: Limits, durability: Durability) -> AbstractAsyncContextManager[EventLog]:
+async def _open_database(stack: AsyncExitStack, settings: Settings, limits: Limits, data: Path) -> _Kept:
     try:
         from turnwire.log.postgres import open_postgres_log
     except ImportError:
         raise ConfigError(NO_DRIVER) from None
-    return open_postgres_log(address, limits=limits, durability=durability)
+    log = await stack.enter_async_context(
+        open_postgres_log(
+            settings.log,
+            limits=limits,
+            durability=Durability(settings.durability),
+            node=identity_of(settings, data),
+            alone=settings.cluster_listen is None,
+        )
+    )
+    return _Kept(log, log.owners, log.bell, data, log.credentials)
+
+
+async def _open_credentials(kept: Credentials | None, data: Path | None, clock: Clock) -> tuple[TokenStore, Links]:
+    """Where credentials and login links are. Raises `ConfigError`, `LogError`."""
+    path = None if data is None else data / token_file.NAME
+    if kept is None:
+        return TokenFile(path, clock), LinksInMemory(clock)
+    table = TokenTable(kept, clock)
+    if path is not None:
+        await table.take_file(path)
+    return table, TableLinks(kept)

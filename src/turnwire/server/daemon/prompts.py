@@ -102,8 +102,13 @@ async def take_prompt(
 ) -> Taken:
     """`submit_prompt` for who is answered at once, with where the prompt stands; its agent waits for that."""
     accepted, told = await submit_prompt(daemon, session_id, prompt, meta, carrier, waits=True)
-    session = await daemon.node.session(session_id)
-    return Taken(accepted, session.epoch, find_turn(session.state, accepted.prompt_id), told)
+    try:
+        session = await daemon.node.peek(session_id)
+        return Taken(accepted, session.epoch, find_turn(session.state, accepted.prompt_id), told)
+    except BaseException:
+        # It is accepted all the same: the log went away behind it, or its client did. Nobody is left to wait for.
+        told()
+        raise
 
 
 STEER_ANSWER_S = 10.0
@@ -130,6 +135,16 @@ async def steered(
 
     The agent does not wait for its client's answer then, since that waits for the agent.
     """
+    try:
+        return await _steered(daemon, session_id, taken, seconds, left)
+    except BaseException:
+        taken.told()
+        raise
+
+
+async def _steered(
+    daemon: Daemon, session_id: SessionId, taken: Taken, seconds: float, left: Callable[[], Awaitable[object]]
+) -> Steered:
     if taken.turn is not None and taken.turn.steering:
         if not seconds:
             return Steered("queued", ASKED)
@@ -152,7 +167,7 @@ async def steered(
 
 async def _is_waiting(node: Node, session_id: SessionId, prompt_id: PromptId) -> bool:
     """Whether a prompt has not started; also one that ended without."""
-    turn = find_turn((await node.session(session_id)).state, prompt_id)
+    turn = find_turn((await node.peek(session_id)).state, prompt_id)
     if turn is not None:
         return turn.state is TurnState.QUEUED
     record = await node.look(session_id, lambda view: view.turn(prompt_id))

@@ -11,10 +11,17 @@ session, written with the texts up to there; what is in memory is only which ses
 from the node, and found again at the start by comparing every cursor with its head. A round looks at all that were
 noted meanwhile, so a busy session costs one look a round, however much it says.
 
+Turns come first: a round begins when nothing has happened for a moment, or when much waits. Whoever searches is not
+to know of it, so a search lets a round begin at once and waits for its end, unless that takes too long. It does not
+wait for what the index lacked when the daemon started: that may be everything.
+
+Where nodes share the log, each has an index of all of it. Of sessions elsewhere it hears by the bell; what it may
+have missed it finds as at the start.
+
 Texts are items of the session's view, so a message is one text, however many chunks it came in. An item that
 changed behind the cursor is written again.
 
-    S1  What the log holds is found, after a round; also over SIGKILL, and for a log that had no index.
+    S1  What the log holds is found; also over SIGKILL, and after a while for a log that had no index.
     S2  A session that was deleted is not found, nor what was said in another one that had its id.
     S3  A title or a directory is found at once: sessions that may be behind are candidates; their entry decides.
     S4  Thoughts, and what tools give out, are not searched.
@@ -26,7 +33,7 @@ import logging
 import re
 import sqlite3
 import unicodedata
-from collections.abc import AsyncGenerator, Collection, Iterable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from itertools import islice
@@ -40,7 +47,7 @@ from turnwire.core import events as ev
 from turnwire.core.codec import STORED_UPDATE, stored_prefix
 from turnwire.core.view import AnyItem, Message, MessageRole, ToolCall, View
 from turnwire.core.view.transcript import Transcript, join_text
-from turnwire.errors import PositionLost, SessionNotFound, TurnwireError
+from turnwire.errors import LogError, PositionLost, SessionNotFound, TurnwireError
 from turnwire.ids import ChildId, Epoch, PromptId, SessionId
 from turnwire.limits import Limits
 from turnwire.log.base import EventLog, Position, SessionHead
@@ -50,8 +57,12 @@ from turnwire.server.daemon.text_index import Cursor, Text, TextIndex
 
 logger = logging.getLogger(__name__)
 
-ROUND_S: Final = 0.5
-"""Between two rounds: what is said is found so much later, and a burst is indexed once."""
+QUIET_S: Final = 1.0
+"""For how long nothing has happened before a round begins by itself."""
+WAITING_S: Final = 30.0
+"""How long a round waits for that at most."""
+CATCH_UP_S: Final = 2.0
+"""How long a search waits for a round: what the round has not read by then is not found."""
 FAILED_S: Final = 30.0
 """Before the index is tried again that could not be written, such as on a full disk."""
 MOST_MATCHES: Final = 3
@@ -70,7 +81,9 @@ _UNNUMBERED: Final = 1 << 31
 _CHILD_PLACES: Final = 22
 """Bits of such a place in a child session."""
 SPOKEN: Final = 8192
-"""Updates of a running turn after which it is read although nothing else happens: its view is to be near."""
+"""Updates of a running turn after which it is read although nothing else happens."""
+MUCH: Final = 32 * SPOKEN
+"""Events of all sessions after which a round begins although they go on: a burst is over sooner."""
 
 Role: TypeAlias = Literal["user", "agent", "tool"]
 
@@ -111,10 +124,22 @@ class Search:
         self._limits = limits
         self._behind: dict[SessionId, int] = {}
         """Sessions of which something may not be in the index, and how often that was noted."""
+        self._fresh: set[SessionId] = set()
+        """Those of them to which something has happened since the last round began."""
+        self._events = 0
+        """What happened to them."""
         self._spoken: dict[SessionId, int] = {}
         """Updates of running turns since something was noted."""
+        self._is_running = False
+        self._begun = self._ended = 0
+        """Rounds."""
+        self._has_missed = False
+        """Sessions may have grown on other nodes, unheard."""
         self._news = anyio.Event()
-        self._settled = anyio.Event()
+        self._due = anyio.Event()
+        """A round shall begin now."""
+        self._moved = anyio.Event()
+        """A round has ended, or has read a session."""
 
     @property
     def is_on(self) -> bool:
@@ -126,10 +151,27 @@ class Search:
         if self._index is None:
             return
         spoken = self._spoken.pop(session_id, 0) + len(events)
-        if spoken >= SPOKEN or not all(map(_is_speech, events)):
-            self._note(session_id)
-        else:
+        if spoken < SPOKEN and all(map(_is_speech, events)):
             self._spoken[session_id] = spoken
+            return
+        self._note(session_id)
+        self._fresh.add(session_id)
+        self._events += spoken
+        if self._events >= MUCH:
+            self._due.set()
+
+    def grown(self, heads: Mapping[SessionId, int]) -> None:
+        """Other nodes have appended to these sessions, or deleted them. A `HeadListener` of the bell."""
+        if self._index is not None:
+            for session_id in heads:
+                self._note(session_id)
+            self._fresh.update(heads)
+            self._events += len(heads)
+
+    def missed(self) -> None:
+        """They may have, unheard."""
+        self._has_missed = self._index is not None
+        self._news.set()
 
     async def begin(self) -> None:
         """Forget what the log does not have, and note what the index does not. Raises `LogError`."""
@@ -146,6 +188,7 @@ class Search:
                 if cursor is None or cursor.offset != head.head or cursor.epoch != head.epoch:
                     self._note(head.session_id)
             after = heads[-1].session_id
+            await anyio.lowlevel.checkpoint()
         for session_id in lost:
             await self._forget(session_id)
 
@@ -154,31 +197,43 @@ class Search:
         index = self._index
         if index is None:
             return
+        self._is_running = True
         while True:
-            while not self._behind and not index.is_damaged:
-                self._settled.set()
+            while not (self._behind or self._has_missed or index.is_damaged):
                 self._news = anyio.Event()
                 await self._news.wait()
-            await self._clock.sleep(ROUND_S)
             try:
                 if index.is_damaged:
                     await index.renew()
                     await self.begin()
-                for session_id in list(self._behind):
-                    await self._index_session(index, session_id, views)
+                await self._find_missed()
+                if len(self._behind) == len(self._fresh):
+                    await self._pause()
+                await self._round(index, views)
             except sqlite3.Error as error:
                 self._failed("the text index cannot be written; it is tried again", error)
                 await self._clock.sleep(0 if index.is_damaged else FAILED_S)
 
+    async def _find_missed(self) -> None:
+        if self._has_missed:
+            self._has_missed = False
+            try:
+                await self.begin()
+            except LogError:
+                self._has_missed = True
+                await self._clock.sleep(QUIET_S)
+
     async def settled(self) -> None:
         """Return once nothing that has happened is missing in the index."""
-        while self._behind:
-            self._settled = anyio.Event()
-            await self._settled.wait()
+        while self._behind or self._has_missed:
+            if self._fresh:
+                self._due.set()
+            await self._moved.wait()
 
     async def forget(self, session_id: SessionId) -> None:
         """A session was deleted from the log."""
         self._behind.pop(session_id, None)
+        self._fresh.discard(session_id)
         await self._forget(session_id)
 
     # -- asking --------------------------------------------------------------------------------------------
@@ -187,6 +242,8 @@ class Search:
         """The sessions that may have the words. None if all of them may."""
         if self._index is None:
             return None
+        with anyio.move_on_after(CATCH_UP_S):
+            await self._catch_up()
         small = [each.casefold() for each in words]
         named = {name for name, each in self._index.cursors.items() if all(word in each.names for word in small)}
         try:
@@ -215,6 +272,60 @@ class Search:
     def _failed(self, words: str, error: sqlite3.Error) -> None:
         logger.warning(words, extra={"event": "text_index", "reason": type(error).__name__})
         self._news.set()  # it may be damaged
+
+    # -- rounds --------------------------------------------------------------------------------------------
+
+    async def _pause(self) -> None:
+        """Return when nothing has happened for a moment, when it is time or when a round is wanted."""
+        since = self._clock.monotonic()
+        async with anyio.create_task_group() as tasks:
+
+            async def wait() -> None:
+                seen = -1
+                while seen != self._events and self._clock.monotonic() - since < WAITING_S:
+                    seen = self._events
+                    await self._clock.sleep(QUIET_S)
+                tasks.cancel_scope.cancel()
+
+            tasks.start_soon(wait)
+            await self._due.wait()
+            tasks.cancel_scope.cancel()
+
+    async def _round(self, index: TextIndex, views: KeptViews) -> None:
+        """Index what has happened, and after it, one by one, what was lacking before. Raises `sqlite3.Error`."""
+        self._begun += 1
+        self._due = anyio.Event()
+        self._events = 0
+        fresh, self._fresh = self._fresh, set()
+        try:
+            for session_id in list(fresh):
+                await self._index_session(index, session_id, views)
+                fresh.remove(session_id)
+        finally:
+            self._fresh |= fresh
+        self._ended = self._begun
+        self._tell()
+        for session_id in [each for each in self._behind if each not in self._fresh]:
+            if self._due.is_set():
+                return
+            was_kept = views.has(session_id)
+            await self._index_session(index, session_id, views)
+            if not was_kept:
+                # There may be thousands; to look through so many for garbage would hold the loop for long.
+                views.forget(session_id)
+            self._tell()
+
+    def _tell(self) -> None:
+        self._moved.set()
+        self._moved = anyio.Event()
+
+    async def _catch_up(self) -> None:
+        """Return once what had happened before this call is in the index; at once if nobody reads yet."""
+        wanted = self._begun + bool(self._fresh)
+        while self._is_running and self._ended < wanted:
+            if self._begun < wanted:
+                self._due.set()
+            await self._moved.wait()
 
     # -- one session ---------------------------------------------------------------------------------------
 

@@ -2,13 +2,14 @@
 
 Entries come in the order of the session ids, a page at a time. What the log knows of a session is folded from the
 few events that tell of names, clients and agents, and remembered; what it does now is asked of the session, if it
-is in memory: one that is not has no turn. Never folds a transcript, and never loads a session.
+is in memory, or of its shadow, if another node has it and the log says that something is open there: any other one
+has no turn. Never folds a transcript, and never loads a session.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Collection, Iterable
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Sequence
+from contextlib import aclosing, asynccontextmanager, suppress
 from copy import copy
 from datetime import UTC, datetime
 from typing import Literal, NamedTuple, TypeAlias
@@ -24,10 +25,11 @@ from turnwire.core.state import NOTHING, Phase, SessionState
 from turnwire.core.view import PAGED_VERSION, VIEW_VERSION, Latest, Session, View
 from turnwire.core.view.transcript import Speaker
 from turnwire.core.view.view import StoredView
-from turnwire.errors import PositionLost, SessionNotFound
+from turnwire.errors import PositionLost, SessionNotFound, TurnwireError
 from turnwire.ids import AgentName, ClientId, Epoch, PromptId, SessionId
 from turnwire.limits import Limits
 from turnwire.log.base import EventLog, Position, SessionHead
+from turnwire.log.bell import SharedLog
 from turnwire.runtime.folds import VIEW, KeptViews
 from turnwire.runtime.node import Node
 from turnwire.server.access.identity import Identity
@@ -35,6 +37,8 @@ from turnwire.server.daemon.search import Candidates, Match, Search
 
 MOST_LOOKED_AT = 1000
 """Sessions that one page looks at; a page that found too few says where to go on."""
+READ_TOGETHER = 16
+"""Sessions of which the log is read side by side."""
 REMEMBERED = 2048
 """Summaries that are kept, those asked for last; each takes some kilobytes."""
 
@@ -75,7 +79,7 @@ class SessionEntry(Struct, frozen=True, kw_only=True, omit_defaults=True, rename
     """The turn that the agent works on."""
     is_waiting_for_permission: bool
     client_count: int
-    """Attached clients that are connected, or were heard of in the last quarter of an hour."""
+    """Attached clients that are connected, or were heard of in the last quarter of an hour, on whichever node."""
     closed: bool
     archived: bool = False
     additional_directories: list[str] = []
@@ -139,15 +143,26 @@ def _is_below(path: str, directory: str) -> bool:
 class SessionList:
     """The sessions of a log, each as an entry."""
 
-    def __init__(self, log: EventLog, node: Node, limits: Limits, listed: Listed, search: Search) -> None:
-        """`listed`: those of a session's clients who have not left without a word."""
+    def __init__(
+        self,
+        log: EventLog,
+        node: Node,
+        limits: Limits,
+        listed: Listed,
+        search: Search,
+        shared: SharedLog | None = None,
+    ) -> None:
+        """`listed`: those of a session's clients who have not left without a word.
+
+        `shared`: the log, where other nodes have it too.
+        """
+        self._shared = shared
         self._log = log
         self._node = node
         self._search = search
         self._listed = listed
         self._summaries = _Summaries(log, node.views, limits)
-        self.sharing = anyio.Lock()
-        """Held while somebody looks for a session to share, and makes one if there is none."""
+        self._sharing = anyio.Lock()
 
     async def page(
         self, who: Identity, wanted: Wanted, after: SessionId | None, size: int
@@ -179,20 +194,40 @@ class SessionList:
         return session_id in candidates.said and self._search.epoch_of(session_id) == entry.event_epoch
 
     async def newest(self, who: Identity, wanted: Wanted) -> SessionEntry | None:
-        """The one that was created last."""
+        """The one that was created last, of those whose directories are those of this node."""
         found: SessionEntry | None = None
         async for _, entry in self._entries(who, None, None):
             if entry is None or not wanted.takes(entry):
                 continue
-            if found is None or entry.created_at >= found.created_at:
+            if (found is None or entry.created_at >= found.created_at) and await self._has_files(entry.session_id):
                 found = entry
         return found
 
-    async def entry(self, session_id: SessionId) -> SessionEntry:
-        """One session in short. Raises `SessionNotFound`."""
-        state, offset = await self._state(session_id)
+    async def _has_files(self, session_id: SessionId) -> bool:
+        """Whether a path in the session names the same here: nodes of another place have other files."""
+        if self._shared is None:
+            return True
+        try:
+            return await self._shared.owners.is_of_place(session_id)
+        except SessionNotFound:
+            return False
+
+    @asynccontextmanager
+    async def sharing(self) -> AsyncGenerator[None]:
+        """Held while somebody looks for a session to share, and makes one if there is none: on any node."""
+        async with self._sharing:
+            if self._shared is None:
+                yield
+                return
+            async with self._shared.exclusively("sharing of sessions"):
+                yield
+
+    async def entry(self, session_id: SessionId, head: SessionHead | None = None) -> SessionEntry:
+        """One session in short. `head`: where its log stood a moment ago. Raises `SessionNotFound`."""
+        state, head = await self._state(session_id, head)
+        offset = head.head
         # Names and clients may be newer than the rest: whoever is told of them again has them already.
-        summary = await self._summaries.of(session_id)
+        summary = await self._summaries.of(head)
         session, clients = summary.session, summary.clients
         return SessionEntry(
             session_id=session_id,
@@ -221,20 +256,25 @@ class SessionList:
             queue_held=state.held,
             background_count=len(self._node.still_running(state)),
             running_child_count=len(state.running_children),
-            suspected_complete=state.turn is not None and await self._is_suspected(session_id),
+            # Only the node that runs the turn has the evidence.
+            suspected_complete=session_id in self._node.loaded and await self._is_suspected(session_id, state),
             agent_gone=session.agent_gone,
         )
 
-    async def _state(self, session_id: SessionId) -> tuple[SessionState, int]:
-        """What a session does now, and the event up to which that is so; one that is not in memory does nothing."""
-        offset = 0
-        if session_id not in self._node.loaded:
-            offset = (await self._log.head(session_id)).head
+    async def _state(self, session_id: SessionId, head: SessionHead | None) -> tuple[SessionState, SessionHead]:
+        """What a session does now, and where its log is then. One that owes nothing and is not here is idle."""
+        if head is None or session_id in self._node.loaded:
+            head = await self._log.head(session_id)
         loaded = self._node.loaded.get(session_id)
-        return (NOTHING, offset) if loaded is None else (loaded.state, loaded.head)
+        if loaded is not None:
+            return loaded.state, head._replace(head=loaded.head)
+        if self._shared is not None and head.unsettled:
+            peeked = await self._node.peek(session_id)
+            return peeked.state, head._replace(epoch=peeked.epoch, head=peeked.head)
+        return NOTHING, head
 
-    async def _is_suspected(self, session_id: SessionId) -> bool:
-        return (await self._node.agents.explain(session_id)).suspected_complete
+    async def _is_suspected(self, session_id: SessionId, state: SessionState) -> bool:
+        return state.turn is not None and (await self._node.agents.explain(session_id)).suspected_complete
 
     async def _entries(
         self, who: Identity, after: SessionId | None, candidates: Candidates | None
@@ -248,13 +288,16 @@ class SessionList:
                 yield session_id, await self._entry_or_none(session_id)
             return
         while heads := await self._log.sessions(after=after):
-            for head in heads:
-                yield head.session_id, await self._entry_or_none(head.session_id)
+            for begin in range(0, len(heads), READ_TOGETHER):
+                some = heads[begin : begin + READ_TOGETHER]
+                await self._summaries.prepare(some)
+                for head in some:
+                    yield head.session_id, await self._entry_or_none(head.session_id, head)
             after = heads[-1].session_id
 
-    async def _entry_or_none(self, session_id: SessionId) -> SessionEntry | None:
+    async def _entry_or_none(self, session_id: SessionId, head: SessionHead | None = None) -> SessionEntry | None:
         try:
-            return await self.entry(session_id)
+            return await self.entry(session_id, head)
         except (SessionNotFound, PositionLost):
             return None
 
@@ -309,9 +352,9 @@ class _Summaries:
         self._limits = limits
         self._known: dict[SessionId, _Known] = {}
 
-    async def of(self, session_id: SessionId) -> _Summary:
-        """The summary up to the newest event. Raises `SessionNotFound`."""
-        head = await self._log.head(session_id)
+    async def of(self, head: SessionHead) -> _Summary:
+        """The summary up to this place or further. Raises `SessionNotFound`."""
+        session_id = head.session_id
         known = self._known.pop(session_id, None)
         if known is None or known.epoch != head.epoch:
             known = await self._begin(head)
@@ -323,6 +366,19 @@ class _Summaries:
             raise SessionNotFound("the session is being created", session_id=session_id)
         view = known.view
         return _Summary(known.epoch, session, view.latest.title, known.updated_at, tuple(view.clients))
+
+    async def prepare(self, heads: Sequence[SessionHead]) -> None:
+        """Read what is not known of some of them side by side: one after the other each waits for a thread."""
+        new = [each for each in heads if each.session_id not in self._known]
+        if len(new) > 1:
+            async with anyio.create_task_group() as tasks:
+                for head in new:
+                    tasks.start_soon(self._try, head)
+
+    async def _try(self, head: SessionHead) -> None:
+        # Whoever asks for this one hears why it has none.
+        with suppress(TurnwireError):
+            await self.of(head)
 
     def _remember(self, session_id: SessionId, known: _Known) -> None:
         self._known[session_id] = known

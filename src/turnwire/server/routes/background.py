@@ -68,7 +68,7 @@ async def cancel(call: Call) -> Reply:
     daemon, session_id = call.daemon, call.session_id
     daemon.check_open()
     await daemon.clients.known(session_id, call.client_id, call.who)
-    state = (await daemon.node.session(session_id)).state
+    state = (await daemon.node.peek(session_id)).state
     named: str = call.request.path_params["work_id"]
     work = next((each for each in daemon.node.still_running(state) if each.id == named), None)
     if work is None:

@@ -11,8 +11,8 @@ from msgspec import Struct
 
 from turnwire import __version__
 from turnwire.ids import UNNAMED, SessionId
-from turnwire.server.access.directories import workspace_id
 from turnwire.server.access.identity import Role
+from turnwire.server.daemon.creation import workspace_id
 from turnwire.server.endpoint import Call, Endpoint, Reply
 from turnwire.server.settings.declared import Settings
 
@@ -91,10 +91,13 @@ class WorkspaceEntry(Struct, frozen=True, kw_only=True):
     trusted: bool
 
 
-class DefaultAgent(Struct, frozen=True):
-    """The agent of sessions that name none, as the operator named it; `GET /agents` has all."""
+class DefaultAgent(Struct, frozen=True, rename="camel", omit_defaults=True):
+    """The agent of sessions that name none; `GET /agents` has all."""
 
     name: str
+    """As the operator named it; of one without a name, its program."""
+    agent_name: str | None = None
+    """As it calls itself, once it has run."""
 
 
 class Caller(Struct, frozen=True, rename="camel", omit_defaults=True):
@@ -124,6 +127,7 @@ class Capabilities(Struct, frozen=True, kw_only=True, rename="camel"):
 
 async def show(call: Call) -> Reply:
     daemon = call.daemon
+    profile = daemon.node.agents.named(None).profile
     settings, limits = daemon.settings, daemon.limits
     roots = [str(each.absolute()) for each in daemon.roots]
     features = [*KNOWN_FEATURES, *OWN_FEATURES]
@@ -155,7 +159,7 @@ async def show(call: Call) -> Reply:
                 session_restore_timeout_ms=round(limits.opening_s * 1000),
                 max_body_bytes=limits.body_bytes,
             ),
-            agent=DefaultAgent(_default_agent(settings)),
+            agent=DefaultAgent(_default_agent(settings), None if profile is None else profile.name),
             caller=Caller(call.who.name, call.who.role, call.who.session_id),
         )
     )

@@ -82,7 +82,7 @@ async def serve_agent(call: Call, send: Send) -> None:
     named = call.client_id or (None if query.client_id is None else ClientId(query.client_id))
     if await daemon.clients.known(session_id, named, call.who) is None:
         raise UnknownClient("only an attached client can do this; resume the session to get a client id")
-    session = await daemon.node.session(session_id)
+    session = await daemon.node.peek(session_id)
     if session.state.phase is Phase.CLOSED:
         raise SessionClosed("the session is closed; its agent asks for nothing any more", session_id=session_id)
     methods = frozenset(each.strip() for each in query.methods.split(",") if each.strip())

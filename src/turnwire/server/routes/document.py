@@ -1,17 +1,27 @@
-"""The OpenAPI 3.1 document: the route table for tools to read.
+"""The OpenAPI 3.1 document: the route table for tools to read, and as a page at /docs for a person to try.
 
 What a route takes, gives and refuses comes from its row, the shapes from the types that read and write them, the
 statuses from the classes of the errors. So the document says what the code does.
+
+The viewer is the package that `swagger-ui/package.toml` names, unchanged; `scripts/renew_swagger_ui.py` renews it.
+Like the document the page is the same for everybody and tells nothing of this daemon, so it needs no credential.
+What is tried on it does: the browser's login, or a token that its user gives it. It reaches nobody but us.
 """
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from functools import cache, partial
+from pathlib import Path
 from typing import Any, TypeAlias
 
+import anyio
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
+from starlette.types import Send
 
 from turnwire import __version__
 from turnwire.errors import (
@@ -28,7 +38,9 @@ from turnwire.errors import (
     Unauthenticated,
     UnsupportedMedia,
 )
-from turnwire.server.endpoint import CLIENT_ID_HEADERS, Endpoint
+from turnwire.server.access.origins import page_headers
+from turnwire.server.endpoint import CLIENT_ID_HEADERS, Call, Endpoint
+from turnwire.server.refusals import raw_headers
 
 Json: TypeAlias = dict[str, Any]
 
@@ -199,7 +211,8 @@ def _responses(endpoint: Endpoint, shapes: dict[int, Json]) -> Json:
 
 
 def _streamed(endpoint: Endpoint, shapes: dict[int, Json]) -> Json:
-    known: Json = {"schema": {"type": "string"}}
+    # A schema is of what the text says, where its media type tells how to read it.
+    known: Json = {"schema": {"type": "object" if endpoint.media_type.endswith("+json") else "string"}}
     if endpoint.media_type in {EVENT_STREAM, "application/x-ndjson"}:
         known["x-turnwire-event"] = shapes[id(Envelope)]
     return known
@@ -223,3 +236,98 @@ def _of_the_row(endpoint: Endpoint) -> Iterable[type[TurnwireError]]:
         yield BadRequest
     if "{session_id}" in endpoint.path:
         yield SessionNotFound
+
+
+# -- the page ------------------------------------------------------------------------------------------------
+
+
+FOLDER = Path(__file__).with_name("swagger-ui")
+KEPT_S = 3600
+"""How long a browser keeps the viewer's files: an update of the daemon is seen soon, and a second look is quick."""
+
+# The document names no server, for it is the same wherever it is mounted. A browser sends the login itself and lets
+# no page set a cookie, so that way in is not offered as a field.
+_SCRIPT = """
+fetch("openapi.json").then(reply => reply.json()).then(spec => {
+  spec.servers = [{url: new URL(".", location).href.replace(/[/]$/, "")}];
+  spec.info.description = "A browser that has logged in (`turnwire login`) may try the routes as they are. " +
+    "Otherwise give a token with **Authorize**. What is tried is done.";
+  delete spec.components.securitySchemes.cookie;
+  SwaggerUIBundle({
+    spec, dom_id: "#viewer", deepLinking: true, docExpansion: "list", defaultModelsExpandDepth: 0,
+    displayRequestDuration: true, filter: true, validatorUrl: null,
+  });
+}).catch(() => { document.getElementById("viewer").textContent = "The daemon does not answer. Is it running?"; });
+"""
+
+_PAGE = f"""<!doctype html>
+<html lang="en">
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>turnwire: the API</title>
+<link rel="icon" href="data:,">
+<link rel="stylesheet" href="docs/swagger-ui.css">
+<main id="viewer"><noscript>This page needs JavaScript; /openapi.json says the same without.</noscript></main>
+<script src="docs/swagger-ui-bundle.js"></script>
+<script>{_SCRIPT}</script>
+</html>
+""".encode()
+
+_POLICY = (
+    "default-src 'none'; connect-src 'self'; img-src data:; style-src 'self'; base-uri 'none'; form-action 'none';"
+    " frame-ancestors 'none'; script-src 'self'"
+    f" 'sha256-{base64.b64encode(hashlib.sha256(_SCRIPT.encode()).digest()).decode()}'"
+)
+"""Nothing runs but the viewer and the script above, and it reaches nobody but us."""
+
+
+async def show_page(call: Call, send: Send) -> None:
+    await _write(send, _PAGE, "text/html; charset=utf-8", "no-store")
+
+
+async def show_file(name: str, call: Call, send: Send) -> None:
+    body = await anyio.to_thread.run_sync(_read, name)
+    await _write(send, body, f"{_MEDIA[name]}; charset=utf-8", f"max-age={KEPT_S}")
+
+
+async def _write(send: Send, body: bytes, media_type: str, caching: str) -> None:
+    headers = page_headers(_POLICY) | {
+        "Content-Type": media_type,
+        "Content-Length": str(len(body)),
+        "Cache-Control": caching,
+    }
+    await send({"type": "http.response.start", "status": 200, "headers": raw_headers(headers)})
+    await send({"type": "http.response.body", "body": body})
+
+
+@cache
+def _read(name: str) -> bytes:
+    return (FOLDER / name).read_bytes()
+
+
+_MEDIA = {"swagger-ui.css": "text/css", "swagger-ui-bundle.js": "text/javascript"}
+
+ENDPOINTS: tuple[Endpoint, ...] = (
+    Endpoint(
+        method="GET",
+        path="/docs",
+        stream=show_page,
+        summary="This document as a page",
+        role=None,
+        media_type="text/html",
+        tag="daemon",
+    ),
+    *(
+        Endpoint(
+            method="GET",
+            path=f"/docs/{name}",
+            stream=partial(show_file, name),
+            summary="A file of that page",
+            role=None,
+            media_type=media_type,
+            tag="daemon",
+        )
+        for name, media_type in _MEDIA.items()
+    ),
+)
+"""The routes of the page."""

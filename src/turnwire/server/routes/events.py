@@ -16,7 +16,7 @@ from turnwire.core.envelope import Form, stream_frame
 from turnwire.errors import BadRequest, Forbidden, PositionLost, SessionNotFound
 from turnwire.ids import Epoch, SessionId
 from turnwire.log.base import Position
-from turnwire.runtime.session import Session
+from turnwire.runtime.session import Readable
 from turnwire.server.access.identity import Role
 from turnwire.server.endpoint import Call, Endpoint, Reply, ShapeQuery
 from turnwire.server.streams.audience import tell_session
@@ -74,7 +74,7 @@ async def session_events(call: Call, send: Send) -> None:
     """The events of one session."""
     query: EventsQuery = call.query
     offset = read_offset(call.request.headers.get("last-event-id") or query.after)
-    session = await call.daemon.node.session(call.session_id)
+    session = await call.daemon.node.peek(call.session_id)
     head = await call.daemon.node.head(call.session_id)
     opening: list[bytes] = []
     position = Position(session.epoch, session.tail.head)
@@ -93,7 +93,7 @@ async def session_events(call: Call, send: Send) -> None:
     await tell_session(call, send, headers, stream)
 
 
-async def _snapshot(call: Call, session: Session) -> tuple[bytes, int]:
+async def _snapshot(call: Call, session: Readable) -> tuple[bytes, int]:
     """The snapshot as a frame, and the offset it stands at: the stream goes on from there."""
     view, epoch = await call.daemon.node.newest(call.session_id)
     data = snapshot_of(call.session_id, view, epoch, view.offset, session.state.queue, call.query.shape)
@@ -148,7 +148,7 @@ async def many_events(call: Call, send: Send) -> None:
     for session_id in wanted:
         try:
             # Opening it first lets its tail know whether it is closed: then the stream can end.
-            await call.daemon.node.session(session_id)
+            await call.daemon.node.peek(session_id)
             stream.add_named(await call.daemon.node.head(session_id))
         except SessionNotFound:
             stream.add_missing(session_id)

@@ -2,7 +2,8 @@
 
 `health` says that the process answers, with `deep` that its log does; `ready` says that new work is welcome. A log
 that could not take a write is of no use until it takes one as large, and is tried at each question: where nobody
-sends work to a daemon that is not ready, nothing else would find out. Never says more than that to strangers.
+sends work to a daemon that is not ready, nothing else would find out. A node that is one of several is not ready
+while it cannot show the others that it lives. Never says more than that to strangers.
 """
 
 from __future__ import annotations
@@ -15,13 +16,14 @@ import anyio
 from msgspec import Struct
 from starlette.types import Send
 
-from turnwire.errors import AppendConflict, SessionNotFound, TurnwireError
+from turnwire.errors import AppendConflict, LifeOver, LogUnavailable, SessionNotFound, TurnwireError
 from turnwire.ids import SessionId
 from turnwire.log.base import EventLog, Snapshot
+from turnwire.log.meter import LogMeter, Trouble
 from turnwire.server.access.identity import Role
 from turnwire.server.daemon import Daemon
 from turnwire.server.endpoint import Call, Endpoint, Reply
-from turnwire.server.telemetry.metrics import CONTENT_TYPE, LogMeter, Trouble
+from turnwire.server.telemetry.metrics import CONTENT_TYPE
 
 DEEP_S = 5.0
 """A log that takes longer is of no use to anybody who waits."""
@@ -66,8 +68,13 @@ async def health(call: Call) -> Reply:
 
 
 async def ready(call: Call) -> Reply:
-    if call.daemon.stopping.is_set():
+    if call.daemon.lost.is_set():
+        return Reply(Readiness(status="stopping", reason=LifeOver.code), 503)
+    if call.daemon.stopping.is_set() or call.daemon.drain_asked.is_set():
         return Reply(Readiness(status="stopping", reason="shutting_down"), 503)
+    members = call.daemon.members
+    if members is not None and members.missing_s > call.daemon.limits.log_retry_s:
+        return Reply(Readiness(status="degraded", reason=LogUnavailable.code), 503)
     reason, _ = await _ask_log(call.daemon)
     if reason is not None:
         return Reply(Readiness(status="degraded", reason=reason), 503)
@@ -111,6 +118,10 @@ async def _take_room(log: EventLog, size: int) -> None:
 
 
 async def _write_nothing(daemon: Daemon) -> bool:
+    if daemon.members is not None:
+        # It writes with each beat, and how old the last one is was looked at. The first session may be another's.
+        await daemon.log.sessions(limit=1)
+        return False
     heads = await daemon.log.sessions(limit=1)
     for session_id, _, _, head, unsettled in heads:
         try:

@@ -7,6 +7,7 @@ not count is 404.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any, TypeAlias, cast
 
 import msgspec
@@ -24,6 +25,7 @@ from turnwire.errors import (
     LogFull,
     PermissionNotFound,
     SessionClosed,
+    SessionNotFound,
     UnknownClient,
 )
 from turnwire.ids import ChildId, ClientId, PermissionId, PromptId, SessionId
@@ -116,7 +118,7 @@ class _Answered(Struct):
 
 
 async def list_requests(call: Call) -> Reply:
-    state = (await call.daemon.node.session(call.session_id)).state
+    state = (await call.daemon.node.peek(call.session_id)).state
     if not state.permissions:
         return Reply(PermissionRequestList([]))
     view, _ = await call.daemon.node.newest(call.session_id)
@@ -162,11 +164,12 @@ async def answer_compat(call: Call) -> Reply:
 
 
 async def answer_anywhere(call: Call) -> Reply:
-    """The request is looked for in the sessions that are open: one with a request always is."""
+    """The request is looked for in all sessions that are at work: one with a request always is."""
     node, request_id = call.daemon.node, _named(call)
-    for session_id in node.loaded:
-        if call.who.may_touch(session_id) and _knows((await node.session(session_id)).state, request_id):
-            return await _answer_or_404(call, session_id)
+    for session_id in filter(call.who.may_touch, await node.active()):
+        with suppress(SessionNotFound):
+            if _knows((await node.peek(session_id)).state, request_id):
+                return await _answer_or_404(call, session_id)
     raise PermissionNotFound("no such permission request is open; it may have ended with its turn")
 
 
@@ -183,7 +186,7 @@ async def _answer_or_404(call: Call, session_id: SessionId) -> Reply:
 async def _answer(call: Call, session_id: SessionId) -> PermissionAnswer:
     body: AnswerBody = call.body
     request_id = _named(call)
-    state = (await call.daemon.node.session(session_id)).state
+    state = (await call.daemon.node.peek(session_id)).state
     asked = next((each for each in state.permissions if each.request_id == request_id), None)
     answered = AnswerPermission(
         at=call.daemon.clock.now_ms(),

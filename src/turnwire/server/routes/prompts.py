@@ -195,13 +195,14 @@ async def take(call: Call, body: SteerBody, when_busy: WhenBusy | None) -> Taken
 
 def receipt(taken: Taken, became: Steered | None = None) -> Reply:
     """The answer to an accepted prompt; with what became of it if it was to be steered."""
-    is_queued = taken.turn is not None and taken.turn.state in {TurnState.QUEUED, TurnState.OFFERED}
+    accepted, turn = taken.accepted, taken.turn
+    is_queued = turn is not None and turn.state in {TurnState.QUEUED, TurnState.OFFERED}
     told = PromptReceipt(
-        prompt_id=taken.prompt_id,
-        last_event_id=taken.position.offset,
+        prompt_id=accepted.prompt_id,
+        last_event_id=accepted.after_offset,
         event_epoch=taken.epoch,
         queued=is_queued if became is None else became.outcome == "queued",
-        repeated=taken.accepted.repeated,
+        repeated=accepted.repeated,
         outcome=None if became is None else became.outcome,
         reason=None if became is None else became.reason,
     )

@@ -91,7 +91,7 @@ class PendingPrompts(Struct, frozen=True, rename="camel"):
 
 
 async def show_queue(call: Call) -> Reply:
-    state = (await call.daemon.node.session(call.session_id)).state
+    state = (await call.daemon.node.peek(call.session_id)).state
     prompts: list[QueuedPrompt] = []
     if state.queue:
         # Read after the state, the view knows every prompt of it.
@@ -116,7 +116,7 @@ async def change_prompt(call: Call) -> Reply:
     if content is None and body.position is None:
         raise BadRequest("nothing is to be changed; give `content`, `position` or both")
     node, prompt_id = call.daemon.node, _named(call)
-    session = await node.session(call.session_id)
+    session = await node.peek(call.session_id)
     before = _waiting(session.state, prompt_id)
     await node.submit(
         call.session_id,
@@ -129,7 +129,7 @@ async def change_prompt(call: Call) -> Reply:
             position=body.position,
         ),
     )
-    place, turn = _waiting((await node.session(call.session_id)).state, prompt_id) or before or (None, None)
+    place, turn = _waiting((await node.peek(call.session_id)).state, prompt_id) or before or (None, None)
     if turn is None:
         raise PromptNotFound("no prompt with this id waits in the session", prompt_id=prompt_id)
     return Reply(await node.look(call.session_id, lambda view: _queued(view, turn, place)))
@@ -172,7 +172,7 @@ def _queued(view: View, turn: Turn, place: int | None) -> QueuedPrompt:
 
 
 async def list_pending(call: Call) -> Reply:
-    state = (await call.daemon.node.session(call.session_id)).state
+    state = (await call.daemon.node.peek(call.session_id)).state
     running = [each for each in (state.turn, *state.joined) if each is not None and each.origin is Origin.CLIENT]
     waiting = (*state.offered, *state.queue)
     if not running and not waiting:

@@ -19,8 +19,8 @@ from anyio import to_thread
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType, field
 from msgspec.structs import asdict, fields, replace
 
-from turnwire.core.child_sessions import session_of
-from turnwire.core.ending import RESTARTED
+from turnwire.core.child_names import session_of
+from turnwire.core.ending import NODE_LOST, RESTARTED
 from turnwire.core.inputs import Archive, Close, Rename
 from turnwire.core.state import Phase, SessionState, Setup
 from turnwire.core.translate.views import latest_in
@@ -49,12 +49,19 @@ from turnwire.errors import (
     UnknownClient,
 )
 from turnwire.ids import AgentName, ClientId, Epoch, PromptId, SessionId
-from turnwire.runtime.node import STOPPED, Fork
-from turnwire.server.access.directories import check_cwd, workspace_of
+from turnwire.runtime.draining import STOPPED
+from turnwire.runtime.node import Fork
 from turnwire.server.access.identity import Role
 from turnwire.server.bodies import BodyKind
 from turnwire.server.daemon import configuration
-from turnwire.server.daemon.creation import checked_setup, context_of, create_session, hear_agent
+from turnwire.server.daemon.creation import (
+    check_cwd,
+    checked_setup,
+    context_of,
+    create_session,
+    hear_agent,
+    workspace_of,
+)
 from turnwire.server.daemon.session_list import Archived, SessionEntry, Standing, Wanted, iso
 from turnwire.server.endpoint import Call, Endpoint, Reply, ShapeQuery
 from turnwire.server.streams.history import replay, snapshot_of
@@ -70,7 +77,7 @@ PageSize = Annotated[int, Meta(ge=1, le=LARGEST_PAGE)]
 
 TERMINALS = 1000
 """Ends of turns that an answer tells, newest kept."""
-INTERRUPTED = frozenset({RESTARTED, STOPPED})
+INTERRUPTED = frozenset({RESTARTED, NODE_LOST, STOPPED})
 """Ends of turns that are the daemon's own."""
 
 
@@ -245,7 +252,7 @@ async def create(call: Call) -> Reply:
     cwd = await to_thread.run_sync(check_cwd, wanted.cwd or str(daemon.roots[0]), daemon.roots)
     if wanted.session_scope != "single":
         return Reply(await _create(call, cwd))
-    async with daemon.sessions.sharing:
+    async with daemon.sessions.sharing():
         found = await daemon.sessions.newest(call.who, Wanted(cwd, state="open", agent=agent.name))
         if found is None:
             return Reply(await _create(call, cwd))
@@ -366,7 +373,7 @@ async def fork(call: Call) -> Reply:
     daemon.check_open()
     if call.who.session_id is not None:
         raise Forbidden("this token is for one session; a fork is another one")
-    state = (await daemon.node.session(call.session_id)).state
+    state = (await daemon.node.peek(call.session_id)).state
     if state.phase is Phase.CLOSED:
         raise SessionClosed("the session is closed and its agent has forgotten it", session_id=call.session_id)
     cwd = await to_thread.run_sync(check_cwd, wanted.cwd or state.cwd, daemon.roots)
@@ -469,7 +476,7 @@ async def _page(call: Call, wanted: Wanted, size: int, cursor: str | None) -> Re
 
 async def show(call: Call) -> Reply:
     node, session_id = call.daemon.node, call.session_id
-    queue = (await node.session(session_id)).state.queue
+    queue = (await node.peek(session_id)).state.queue
     view, epoch = await node.newest(session_id)
     offset = view.offset
     snapshot = snapshot_of(session_id, view, epoch, offset, queue, call.query.shape)

@@ -86,7 +86,7 @@ class _Told(NamedTuple):
 
 async def show(call: Call) -> Reply:
     daemon, session_id = call.daemon, call.session_id
-    state = (await daemon.node.session(session_id)).state
+    state = (await daemon.node.peek(session_id)).state
     entry = await daemon.sessions.entry(session_id)
     has_error = state.last is not None and state.last.stop_reason is None
     work = daemon.node.still_running(state)

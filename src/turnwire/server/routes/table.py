@@ -13,6 +13,7 @@ from turnwire.server.routes import (
     children,
     clients,
     configuration,
+    document,
     events,
     health,
     page,
@@ -24,7 +25,6 @@ from turnwire.server.routes import (
     tokens,
     transcripts,
     turns,
-    viewer,
     webhooks,
 )
 from turnwire.server.routes.document import openapi
@@ -71,6 +71,6 @@ ENDPOINTS: tuple[Endpoint, ...] = (
     *configuration.ENDPOINTS,
     *status.ENDPOINTS,
     *transcripts.ENDPOINTS,
-    *viewer.ENDPOINTS,
+    *document.ENDPOINTS,
     *page.ENDPOINTS,
 )

@@ -97,43 +97,45 @@ class ShareList(Struct, frozen=True):
 
 
 async def list_tokens(call: Call) -> Reply:
-    return Reply(TokenList([_shown(each) for each in call.daemon.tokens.list()]))
+    return Reply(TokenList([_shown(each) for each in await call.daemon.tokens.list()]))
 
 
 async def issue_token(call: Call) -> Reply:
     wanted: NewToken = call.body
-    record, secret = call.daemon.tokens.issue(wanted.name, wanted.role, wanted.session_id, wanted.expires_in_s)
+    record, secret = await call.daemon.tokens.issue(
+        wanted.name, wanted.role, wanted.session_id, wanted.expires_in_s
+    )
     shown = _shown(record)
     return Reply(TokenMade(token=secret, **{name: getattr(shown, name) for name in shown.__struct_fields__}))
 
 
 async def revoke_token(call: Call) -> Reply:
-    call.daemon.tokens.revoke(call.request.path_params["token_id"], spare=call.credential)
+    await call.daemon.tokens.revoke(call.request.path_params["token_id"], spare=call.credential)
     return Reply()
 
 
 async def make_link(call: Call) -> Reply:
-    return Reply(LoginLink(call.daemon.login.login_link(_base_url(call), call.who)))
+    return Reply(LoginLink(await call.daemon.login.login_link(_base_url(call), call.who)))
 
 
 async def log_in(call: Call) -> Reply:
     login, code = call.daemon.login, call.body.code
-    shared_s = login.shared_s(code)
+    shared_s = await login.shared_s(code)
     if shared_s is not None:
         # Who opens a link of their own to see what others see goes on as an owner.
-        kept = _is_logged_in(call)
+        kept = await _is_logged_in(call)
         return Reply(headers={} if kept else {"Set-Cookie": _cookie(call, code, shared_s)})
     try:
-        secret = login.redeem(code)
+        secret = await login.redeem(code)
     except Unauthenticated:
         call.daemon.failures.count(call.address, call.endpoint.method)
         raise
     return Reply(headers={"Set-Cookie": _cookie(call, secret)})
 
 
-def _is_logged_in(call: Call) -> bool:
+async def _is_logged_in(call: Call) -> bool:
     known = cookie_of(call.request.headers.get("cookie", ""), cookie_name(_host(call)))
-    return known is not None and call.daemon.tokens.check(known, "login") is not None
+    return known is not None and await call.daemon.tokens.check(known, "login") is not None
 
 
 async def share(call: Call) -> Reply:
@@ -141,7 +143,7 @@ async def share(call: Call) -> Reply:
     if daemon.settings.no_auth:
         raise Forbidden("this daemon asks nobody for a credential, so a link would limit nobody; run it with one")
     await daemon.sessions.entry(call.session_id)
-    record, url = daemon.login.share_link(_base_url(call), call.session_id, wanted.expires_in_s, call.who)
+    record, url = await daemon.login.share_link(_base_url(call), call.session_id, wanted.expires_in_s, call.who)
     shown = _share(record)
     return Reply(
         ShareMade(url=url, token_id=shown.token_id, created_at=shown.created_at, expires_at=shown.expires_at)
@@ -150,14 +152,14 @@ async def share(call: Call) -> Reply:
 
 async def list_shares(call: Call) -> Reply:
     await call.daemon.sessions.entry(call.session_id)
-    return Reply(ShareList([_share(each) for each in call.daemon.login.shares(call.session_id)]))
+    return Reply(ShareList([_share(each) for each in await call.daemon.login.shares(call.session_id)]))
 
 
 async def revoke_share(call: Call) -> Reply:
     wanted = call.request.path_params["token_id"]
-    if wanted not in [each.id for each in call.daemon.login.shares(call.session_id)]:
+    if wanted not in [each.id for each in await call.daemon.login.shares(call.session_id)]:
         raise NotFound("this session has no such share link; it was revoked, has expired, or was never made here")
-    call.daemon.tokens.revoke(wanted)
+    await call.daemon.tokens.revoke(wanted)
     return Reply()
 
 
@@ -167,7 +169,7 @@ def _share(record: TokenRecord) -> ShareShown:
 
 
 async def log_out(call: Call) -> Reply:
-    if not call.daemon.login.leave(call.who, spare=call.credential):
+    if not await call.daemon.login.leave(call.who, spare=call.credential):
         raise BadRequest("only a login of the page logs out; a token is revoked with DELETE /tokens/{id}")
     return Reply(headers={"Set-Cookie": _cookie(call, "")})
 
@@ -256,6 +258,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         summary="Make a link that logs one browser in, once",
         role=Role.OWNER,
         gives=LoginLink,
+        refuses=(CredentialsNotStored,),
         tag="tokens",
     ),
     Endpoint(

@@ -4,7 +4,7 @@ A transcript is whole, or a page of it, the newest first: an item keeps its plac
 a cursor, whatever is said meanwhile.
 
 The whole log as one file is written page by page, so one of any length costs one page of memory. Observers are not
-shown frames of the agent: they may hold secrets.
+shown frames of the agent: they may hold secrets. So does a log as it is stored, which is for owners.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from starlette.types import Send
 
 from turnwire.core.envelope import Form
 from turnwire.core.state import AT_WORK, Phase
+from turnwire.core.stored_file import Head, StoredFile
 from turnwire.core.translate.views import items_in, latest_in
 from turnwire.core.view import (
     AnyItem,
@@ -36,6 +37,7 @@ from turnwire.core.view import (
 from turnwire.core.view.transcript import Speaker, is_unfinished
 from turnwire.errors import PositionLost
 from turnwire.ids import ChildId, ClientId, Epoch, SessionId
+from turnwire.log.base import Position, SessionHead
 from turnwire.runtime.evidence import Explanation
 from turnwire.server.access.identity import Role
 from turnwire.server.daemon.session_list import Standing, iso
@@ -227,10 +229,39 @@ def earlier_of(view: View, page: Page, children: Sequence[ChildRecord] = ()) -> 
 
 async def export(call: Call, send: Send) -> None:
     daemon, session_id = call.daemon, call.session_id
+    head = await daemon.node.head(session_id)
+    shaped = ShapedLog(daemon.log, session_id, head.epoch, call.query.shape, daemon.limits)
+    await _begin_file(call, send, head)
+    fold = await shaped.fold_at(head.first - 1)
+    while fold.offset < head.head:
+        fold, lines = await shaped.read(fold, head.head, Form.LINE)
+        if not await _write_file(call, send, b"".join(lines)):
+            return
+    await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+
+async def export_stored(call: Call, send: Send) -> None:
+    daemon, session_id = call.daemon, call.session_id
     limits = daemon.limits
     head = await daemon.node.head(session_id)
-    shaped = ShapedLog(daemon.log, session_id, head.epoch, call.query.shape, limits)
-    name = _ODD.sub("_", session_id)[:128]
+    file = StoredFile(Head(session_id=session_id, epoch=head.epoch, first=head.first, last=head.head))
+    await _begin_file(call, send, head)
+    after, lines = head.first - 1, file.head + b"\n"
+    while await _write_file(call, send, lines):
+        if after >= head.head:
+            await send({"type": "http.response.body", "body": b"", "more_body": False})
+            return
+        page = await daemon.log.read(
+            session_id,
+            Position(head.epoch, after),
+            max_events=min(limits.page_events, head.head - after),
+            max_bytes=limits.page_bytes,
+        )
+        after, lines = page[-1].offset, file.lines((each.offset, each.body) for each in page)
+
+
+async def _begin_file(call: Call, send: Send, head: SessionHead) -> None:
+    name = _ODD.sub("_", call.session_id)[:128]
     headers = {
         "content-type": call.endpoint.media_type,
         "content-disposition": f'attachment; filename="{name}.ndjson"',
@@ -239,23 +270,22 @@ async def export(call: Call, send: Send) -> None:
     }
     raw = [(key.encode(), value.encode()) for key, value in headers.items()]
     await send({"type": "http.response.start", "status": 200, "headers": raw})
-    fold = await shaped.fold_at(head.first - 1)
-    while fold.offset < head.head:
-        fold, lines = await shaped.read(fold, head.head, Form.LINE)
-        with anyio.move_on_after(limits.write_timeout_s) as waiting:
-            await send({"type": "http.response.body", "body": b"".join(lines), "more_body": True})
-        if waiting.cancelled_caught:
-            # It takes nothing. The file has no proper end then, so nobody takes a part for the whole.
-            await hang_up(call.request)
-            return
-    await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+
+async def _write_file(call: Call, send: Send, lines: bytes) -> bool:
+    with anyio.move_on_after(call.daemon.limits.write_timeout_s) as waiting:
+        await send({"type": "http.response.body", "body": lines, "more_body": True})
+    if waiting.cancelled_caught:
+        # It takes nothing. The file has no proper end then, so nobody takes a part for the whole.
+        await hang_up(call.request)
+    return not waiting.cancelled_caught
 
 
 async def explain(call: Call) -> Reply:
     daemon, session_id = call.daemon, call.session_id
     for_owner = call.who.role is Role.OWNER
     known = asdict(await daemon.node.agents.explain(session_id, for_owner=for_owner))
-    attached = (await daemon.node.session(session_id)).state.clients
+    attached = (await daemon.node.peek(session_id)).state.clients
     clients = {each: attached[each] for each in daemon.clients.listed(session_id, attached)}
     return Reply(
         SessionExplanation(
@@ -282,6 +312,16 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         summary="The whole log as one file, an event per line",
         role=Role.OBSERVER,
         query=ExportQuery,
+        media_type="application/x-ndjson",
+        refuses=(PositionLost,),
+        tag="transcript",
+    ),
+    Endpoint(
+        method="GET",
+        path="/session/{session_id}/export/stored",
+        stream=export_stored,
+        summary="The whole log as it is stored, byte for byte: what `turnwire verify` checks",
+        role=Role.OWNER,
         media_type="application/x-ndjson",
         refuses=(PositionLost,),
         tag="transcript",

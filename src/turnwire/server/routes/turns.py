@@ -227,7 +227,7 @@ def _shown(session_id: SessionId, prompt_id: str, view: View) -> TurnStatus:
 
 
 async def current_turn(call: Call) -> Reply:
-    state = (await call.daemon.node.session(call.session_id)).state
+    state = (await call.daemon.node.peek(call.session_id)).state
     if state.turn is None and not state.queue:
         return Reply(idle_status(call.session_id))
     first = state.queue[0].prompt_id if state.queue else None

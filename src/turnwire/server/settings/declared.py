@@ -15,7 +15,7 @@ from turnwire.errors import ConfigError
 from turnwire.ids import UNNAMED
 from turnwire.limits import Bound, catalogue
 from turnwire.log.address import is_database
-from turnwire.server.access.origins import check_bind
+from turnwire.server.access.origins import check_bind, check_cluster_bind, cluster_address
 from turnwire.server.settings import agents as named_agents
 from turnwire.server.settings import kinds
 from turnwire.server.settings.agents import AgentEntry, hosted_entries
@@ -98,6 +98,31 @@ class Storing:
         Literal["full", "normal", "memory"],
         About(kinds.choice("full", "normal", "memory"), "what a commit survives"),
     ] = "normal"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Nodes:
+    """Several daemons that share a log."""
+
+    node: Annotated[str | None, About(kinds.text(), "the name of this node; by default that of its machine")] = None
+    place: Annotated[
+        str | None,
+        About(kinds.text(), "what nodes with the same files and agents have in common; by default the node's name"),
+    ] = None
+    cluster_listen: Annotated[
+        str | None,
+        About(kinds.text("HOST:PORT"), "share the log with other nodes, and listen there for them"),
+    ] = None
+    cluster_url: Annotated[
+        str | None,
+        About(kinds.text("http://HOST:PORT"), "where other nodes reach this one, if not at cluster_listen"),
+    ] = None
+    cluster_plain: Annotated[
+        bool,
+        About(
+            kinds.switch(), "listen for other nodes without TLS also where others could reach it: a private network"
+        ),
+    ] = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -212,7 +237,7 @@ class ForClients:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Settings(Listening, Access, Storing, ForAgents, ForClients):
+class Settings(Listening, Access, Storing, Nodes, ForAgents, ForClients):
     """Everything that `turnwire serve` takes, but for the limits. A name is the same everywhere."""
 
     def hosted(self) -> tuple[AgentEntry, ...]:
@@ -274,7 +299,7 @@ def _rows(group: type[Any]) -> list[Setting]:
 
 
 SETTINGS: tuple[Setting, ...] = tuple(
-    row for group in (Listening, Access, Storing, ForAgents, ForClients) for row in _rows(group)
+    row for group in (Listening, Access, Storing, Nodes, ForAgents, ForClients) for row in _rows(group)
 )
 """Every setting. The agent's command has no flag: it is what stands after `--`."""
 
@@ -305,6 +330,9 @@ def check_together(settings: Settings, given: frozenset[str]) -> None:
     """
     # Whether a token was made at an earlier start is not a setting; the daemon asks again when it knows.
     check_bind(settings.host, has_token=True, no_auth=settings.no_auth)
+    if settings.cluster_listen is not None:
+        host, _ = cluster_address(settings.cluster_listen)
+        check_cluster_bind(host, has_tls=settings.tls_cert is not None, plain=settings.cluster_plain)
     for is_wrong, reason in (*_listening(settings), *_rest(settings, given)):
         if is_wrong:
             raise ConfigError(reason)
@@ -353,6 +381,14 @@ def _rest(settings: Settings, given: frozenset[str]) -> list[tuple[bool, str]]:
         (
             is_database(settings.log) and settings.durability == "memory",
             "a log in PostgreSQL is durable with every append; leave durability out, or set it to full",
+        ),
+        (
+            settings.cluster_listen is not None and not is_database(settings.log),
+            "only a log in PostgreSQL can be shared by nodes; give its address, or leave cluster_listen out",
+        ),
+        (
+            settings.cluster_url is not None and settings.cluster_listen is None,
+            "cluster_url is for a node that listens for others; give cluster_listen, or leave cluster_url out",
         ),
         (
             settings.cwd == (Path("/"),) and "cwd" not in given,

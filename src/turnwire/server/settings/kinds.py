@@ -17,8 +17,7 @@ from typing import NamedTuple, cast
 from turnwire.link.address import checked_agent_url
 from turnwire.link.environment import is_variable
 from turnwire.log.address import HOW, check_database, shown
-from turnwire.server.access.addresses import parse_network
-from turnwire.server.access.origins import parse_host, parse_origin
+from turnwire.server.access.origins import parse_host, parse_network, parse_origin
 
 _SWITCH = {"true": True, "yes": True, "on": True, "1": True, "false": False, "no": False, "off": False, "0": False}
 

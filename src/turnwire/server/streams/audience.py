@@ -37,6 +37,7 @@ from collections.abc import Mapping
 from contextlib import aclosing
 from enum import Enum, auto
 from functools import partial
+from itertools import islice
 from typing import Final, NamedTuple
 
 import anyio
@@ -63,13 +64,14 @@ from turnwire.server.streams.stream import (
     send_head,
 )
 
-AT_ONCE: Final = 20_000
-"""What is done before others get a turn, in looks at a reader: two thousand short writes, or four hundred of whole
-pages, some 20 to 30 ms. With less, an agent that writes without a pause gets ahead of a thousand readers, until
-each of them has to read the log by itself."""
-WRITE: Final = 10
+AT_ONCE: Final = 5_000
+"""What is done before others get a turn, in looks at a reader: two hundred short writes, or twenty of whole
+pages, some 5 to 8 ms. An agent that writes without a pause does not get ahead of the readers meanwhile: its session
+leaves rounds of the loop to the walk (`Tail.walks`)."""
+FEW: Final = 64
+WRITE: Final = 25
 """What a write costs, in looks."""
-LONG_WRITE: Final = 64 * 1024
+LONG_WRITE: Final = 32 * 1024
 """So many bytes in one write are as good as another write."""
 
 _FAILED: Final = {"event": "stream_failed"}
@@ -83,7 +85,7 @@ async def tell_session(call: Call, send: Send, headers: Mapping[str, str], strea
     tail = await daemon.node.tail(stream.session_id)
     await send_head(send, headers)
     answer = detached(call.request.scope)
-    if answer is None:
+    if answer is None or call.request.method == "HEAD":
         await fill_stream(call, send, partial(stream.run, call))
         return
     ring = shaped_ring(daemon.node, tail, stream.session_id, stream.shape)
@@ -179,7 +181,8 @@ class Reader:
         if self._answer.is_full:
             self._doing, self._full_since = _Doing.FULL, self._audience.now()
             return
-        self._write(chunked if self._stream is None else self._chunked(page))
+        self._answer.write(chunked if self._stream is None else self._chunked(page))
+        self._written_at = self._audience.now()
         self.offset = page.offset
 
     def _chunked(self, page: Page | Lost) -> bytes:
@@ -276,11 +279,13 @@ class Reader:
             self._audience.enter(self)
 
     async def _give(self, page: Page | Lost, room: asyncio.Event) -> None:
-        while self._answer.is_full:
+        # It may have left while the page was read: the cancellation comes with the next wait only.
+        while self._doing is _Doing.CATCHES_UP and self._answer.is_full:
             self._full_since = self._full_since or self._audience.now()
             room.clear()
             await room.wait()
-        self._write(self._chunked(page))
+        if self._doing is _Doing.CATCHES_UP:
+            self._write(self._chunked(page))
 
     # -- its end -------------------------------------------------------------------------------------------
 
@@ -369,7 +374,8 @@ class Audience:
         """The log is read, because the ring cannot go on without it."""
         self._more: asyncio.Future[None] | None = None
         """What it waits for while everybody has everything."""
-        daemon.stopping.add(self._visit_all)
+        self._is_stopping = False
+        daemon.stopping.add(self._stop)
 
     def enter(self, reader: Reader) -> None:
         """Tell it from now on."""
@@ -381,7 +387,7 @@ class Audience:
         self._readers.pop(reader, None)
         self._behind.pop(reader, None)
         if not self._readers:
-            self.daemon.stopping.discard(self._visit_all)
+            self.daemon.stopping.discard(self._stop)
             if self._more is not None:
                 self._more.remove_done_callback(self._go_on)
                 self._more = None
@@ -392,6 +398,11 @@ class Audience:
         """There may be something to tell it."""
         self._behind[reader] = None
         self._walk_soon()
+
+    def _stop(self) -> None:
+        """The daemon stops: everybody is told so."""
+        self._is_stopping = True
+        self._visit_all()
 
     def _visit_all(self) -> None:
         self._behind |= self._readers
@@ -425,9 +436,11 @@ class Audience:
             self._told = self.ring.head, self.tail.is_over
         room = AT_ONCE
         while self._behind and room > 0:
-            reader = next(iter(self._behind))
-            del self._behind[reader]
-            room -= self._look_at(reader)
+            # Some at a time: to find the first of a dictionary takes as long as what was removed before it is.
+            for reader in list(islice(self._behind, FEW)):
+                if room > 0 and reader in self._behind:
+                    del self._behind[reader]
+                    room -= self._look_at(reader)
         if self._behind:
             self._walk_soon()
         elif self._readers and not self._is_reading:
@@ -470,7 +483,7 @@ class Audience:
 
     def _look_at(self, reader: Reader) -> int:
         """Tell a reader what there is for it; what that cost, in looks."""
-        last_words = STOPPING if self.daemon.stopping.is_set() else reader.last_words
+        last_words = STOPPING if self._is_stopping else reader.last_words
         if last_words is not None:
             reader.end(last_words)
         elif not reader.is_resting:
@@ -488,13 +501,14 @@ class Audience:
     def _tell(self, reader: Reader) -> int:
         shared, after, head = self._page, reader.offset, self.ring.head
         if shared is None or shared.after != after or shared.head != head:
-            frames = self.ring.frames(after)
+            frames = self.ring.page(after)
             if frames is None:
                 reader.catch_up()
                 return WRITE
             shared = _SharedPage(after, head, Page(after + len(frames), frames), chunk(b"".join(frames)))
             self._page = shared
-        if held_end(shared.page, self.daemon.clients, self.session_id, reader.client_id) is not None:
+        unread = self.daemon.clients.unread(self.session_id, reader.client_id)
+        if unread and held_end(shared.page, unread) is not None:
             # It has to wait for its own client, and nobody else for it.
             reader.catch_up()
             return WRITE

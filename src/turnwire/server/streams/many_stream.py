@@ -144,8 +144,11 @@ class ManyStream:
             async with anyio.create_task_group() as tasks:
                 await self._begin(writer, tasks, list(self._behind))
                 while True:
-                    for session_id in await news.next():
+                    sessions, has_missed = await news.next()
+                    for session_id in sessions:
                         await self._notice(writer, tasks, session_id)
+                    if has_missed:
+                        await self._look(writer, tasks)
 
     async def _begin(self, writer: Writer, tasks: TaskGroup, loud: Iterable[SessionId]) -> None:
         # The id alone is no event, but a client that is cut before the first one comes back with it.
@@ -156,6 +159,12 @@ class ManyStream:
         for session_id in loud:
             self._followed.add(session_id)
             tasks.start_soon(self._follow, writer, session_id, self._quiet.pop(session_id))
+
+    async def _look(self, writer: Writer, tasks: TaskGroup) -> None:
+        """Find what happened unheard on other nodes."""
+        async for head in all_heads(self._daemon):
+            if self._quiet.get(head.session_id) != Position(head.epoch, head.head):
+                await self._notice(writer, tasks, head.session_id)
 
     async def _notice(self, writer: Writer, tasks: TaskGroup, session_id: SessionId) -> None:
         if session_id in self._followed or not self._call.who.may_touch(session_id):

@@ -7,7 +7,7 @@ says it once. It is written by readers without tasks (`audience`), or by its pum
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from typing import Any, NamedTuple
 
@@ -115,17 +115,13 @@ async def follow_kept(
             start = after = oldest(head)
 
 
-def held_end(
-    page: Page, clients: Clients, session_id: SessionId, client_id: ClientId | None
-) -> tuple[int, PromptId] | None:
-    """Where in a page the end of a prompt is whose answer this client may not have read, and of which (ADR 26)."""
-    unread = clients.unread(session_id, client_id)
-    if unread:
-        for place, frame in enumerate(page.frames):
-            if _IS_END.match(frame):
-                ended = next((each for each in unread if each.encode() in frame), None)
-                if ended is not None:
-                    return place, ended
+def held_end(page: Page, unread: Sequence[PromptId]) -> tuple[int, PromptId] | None:
+    """Where in a page the end of a prompt is whose answer its client may not have read, and of which (ADR 26)."""
+    for place, frame in enumerate(page.frames):
+        if _IS_END.match(frame):
+            ended = next((each for each in unread if each.encode() in frame), None)
+            if ended is not None:
+                return place, ended
     return None
 
 
@@ -133,7 +129,10 @@ async def in_parts(
     page: Page, clients: Clients, session_id: SessionId, client_id: ClientId | None
 ) -> AsyncGenerator[Page]:
     """A page, whole but for such an end: that, and what is behind it, comes when the client has read the answer."""
-    while (held := held_end(page, clients, session_id, client_id)) is not None:
+    while unread := clients.unread(session_id, client_id):
+        held = held_end(page, unread)
+        if held is None:
+            break
         place, prompt_id = held
         offset, frames = page
         if place:

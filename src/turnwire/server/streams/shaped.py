@@ -29,6 +29,7 @@ import anyio
 from anyio.lowlevel import checkpoint
 
 from turnwire.core import events as ev
+from turnwire.core.codec import check_readable
 from turnwire.core.envelope import Form
 from turnwire.core.parties import Parties, Prompter
 from turnwire.core.shape import Shape, ShapeFold
@@ -78,10 +79,14 @@ class ShapedLog:
     async def read(
         self, fold: ShapeFold, upto: int | None = None, form: Form = Form.SSE
     ) -> tuple[ShapeFold, list[bytes]]:
-        """The frames of the next events, a page at most, and the fold to go on with: another, if it was stuck."""
+        """The frames of the next events, a page at most, and the fold to go on with: another, if it was stuck.
+
+        Raises `LogCorrupt`, `LogTooNew` and gives nothing of a page in which one event cannot be read.
+        """
         if fold.is_stuck:
             fold = await self.fold_at(fold.offset, is_whole=True)
         bodies = await self._bodies(fold, self.limits.page_events if upto is None else upto - fold.offset)
+        check_readable(bodies)
         if not fold.translates:
             return fold, fold.take(bodies, form)
         frames: list[bytes] = []
@@ -150,24 +155,16 @@ _OFFSET = attrgetter("offset")
 # -- the present ---------------------------------------------------------------------------------------------
 
 
-class ShapedRing:
-    """The newest events of one session in one shape, shared by all who follow it."""
+class ShapedRing(Ring):
+    """The newest events of one session in one shape, shared by all who follow it. `head` is the newest whose frames
+    are made."""
 
     def __init__(self, log: ShapedLog, tail: Tail) -> None:
         self.log = log
         self._fold = self._begin(tail)
-        self._ring = Ring(log.limits, self._fold.offset)
+        super().__init__(log.limits, self._fold.offset)
         self._turn = anyio.Lock()
         """Held by who reads the log for all."""
-
-    @property
-    def head(self) -> int:
-        """The newest event whose frames are made."""
-        return self._ring.head
-
-    def frames(self, after: int) -> list[bytes] | None:
-        """Frames after an offset, as far as they are made; none if that is behind the ring."""
-        return self._ring.frames(after, self.log.limits.page_events, self.log.limits.page_bytes)
 
     async def go_on(self, tail: Tail, cursor: int, own: ShapeFold | None) -> None:
         """Make some more frames, towards a reader that waits behind `cursor`.
@@ -182,7 +179,7 @@ class ShapedRing:
                 # Somebody else may have done it meanwhile.
                 if not self.advance(tail):
                     await self._catch_up(tail)
-        if self._ring.head <= cursor:
+        if self.head <= cursor:
             await checkpoint()
 
     def _begin(self, tail: Tail) -> ShapeFold:
@@ -194,15 +191,15 @@ class ShapedRing:
         """Go on with another fold, unless somebody was faster."""
         if self._fold is old:
             self._fold = new
-            if new.offset != self._ring.head:
-                self._ring.skip_to(new.offset)
+            if new.offset != self.head:
+                self.skip_to(new.offset)
 
     def advance(self, tail: Tail) -> bool:
         """Fold what the tail has, a page at most. False if that needs the log, or there is nothing."""
         fold, limits = self._fold, self.log.limits
         bodies = tail.frames(fold.offset, self.log.at_once(fold), limits.ring_bytes)
         frames = fold.take(bodies) if bodies and not fold.is_stuck else []
-        self._ring.add(frames)
+        self.add(frames)
         self.log.keep(fold)
         return bool(frames)
 
@@ -221,7 +218,7 @@ class ShapedRing:
                 self._adopt(fold, await self.log.fold_at(tail.first - 1, is_whole=True))
             else:
                 if self._fold is fold:
-                    self._ring.add(frames)
+                    self.add(frames)
 
 
 _rings: WeakKeyDictionary[Tail, dict[Shape, ShapedRing]] = WeakKeyDictionary()
@@ -254,7 +251,7 @@ async def follow_ring(ring: ShapedRing, tail: Tail, after: Position, *, waits: b
     cursor = after.offset
     own: ShapeFold | None = None
     while True:
-        frames = ring.frames(cursor)
+        frames = ring.page(cursor)
         if frames is None:
             if own is None or own.offset != cursor:
                 own = await ring.log.fold_at(cursor)

@@ -115,6 +115,9 @@ async def run_stream(call: Call, send: Send, headers: Mapping[str, str], pump: P
 
 async def fill_stream(call: Call, send: Send, pump: Pump) -> None:
     """The same for an answer that has begun."""
+    if call.request.method == "HEAD":
+        await _finish(send, b"")
+        return
     try:
         end = await _Watch(call, Writer(send, call.daemon.limits)).run(pump)
     except anyio.get_cancelled_exc_class():

@@ -60,12 +60,14 @@ class Redaction:
     def text(self, value: str) -> str:
         for secret in self._secrets:
             value = value.replace(secret, MASK)
-        if value.isascii():
-            # One of these is in whatever the search finds. Most texts have none, and a look is much cheaper.
-            plain = value.lower()
-            if not ("tw_" in plain or "bearer" in plain or "authorization" in plain or "cookie" in plain):
-                return value
-        return _SECRETS.sub(_masked, value)
+        return _SECRETS.sub(_masked, value) if _may_have_secrets(value) else value
+
+    @staticmethod
+    def found(value: str) -> Iterator[tuple[int, int, str]]:
+        """What looks like a secret: where it begins and ends, and what is written there instead."""
+        if _may_have_secrets(value):
+            for match in _SECRETS.finditer(value):
+                yield match.start(), match.end(), _masked(match)
 
     def field(self, name: str, value: object) -> object:
         """A field as it may be written: plain values, masked."""
@@ -163,6 +165,14 @@ def configure_logging(
 
 def _escaped(text: str) -> str:
     return text if text.isprintable() else text.translate(_CONTROL)
+
+
+def _may_have_secrets(value: str) -> bool:
+    """One of these is in whatever the search finds. Most texts have none, and a look is much cheaper."""
+    if not value.isascii():
+        return True
+    plain = value.lower()
+    return "tw_" in plain or "bearer" in plain or "authorization" in plain or "cookie" in plain
 
 
 def _masked(match: re.Match[str]) -> str:

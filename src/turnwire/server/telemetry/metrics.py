@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import accumulate
-from typing import Any, NamedTuple, Protocol, cast, get_args
+from typing import Any, NamedTuple, Protocol, get_args
 
 from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
@@ -34,12 +34,14 @@ from turnwire.core.events import (
     TurnFailed,
     TurnStarted,
 )
-from turnwire.errors import LogCorrupt, LogUnavailable
 from turnwire.ids import PermissionId, PromptId, SessionId
-from turnwire.log.base import EventLog, SessionHead
+from turnwire.log.base import EventLog
+from turnwire.log.meter import LogMeter
+from turnwire.log.owners import Owners
 from turnwire.runtime.clock import Clock
+from turnwire.runtime.members import Members
 from turnwire.runtime.session import Session
-from turnwire.server.telemetry.loop_stall import STALL_S
+from turnwire.server.telemetry.pauses import STALL_S
 from turnwire.wire.schema.common import STOP_REASONS
 
 CONTENT_TYPE = CONTENT_TYPE_PLAIN_0_0_4
@@ -66,11 +68,19 @@ HELP: Mapping[str, str] = {
     "turnwire_subscriber_lag_events_max": "Events that the slowest open stream has not been given yet.",
     "turnwire_subscribers_stalled_total": "Readers that took nothing for too long and were let go.",
     "turnwire_log_append_seconds": "From handing events to the log to its acknowledgement.",
-    "turnwire_loop_stall_seconds": "How late the event loop was, looked at every 20 ms: what everybody waits.",
+    "turnwire_bell_lag_seconds": "From an append to its notice for other nodes, as this node hears it itself.",
+    "turnwire_loop_stall_seconds": "How late the event loop was, looked at every 20 ms of work: what all wait.",
     "turnwire_gc_pause_seconds": "For how long garbage collection held everything up, each time.",
     "turnwire_http_requests_total": "Requests, by method, route and status.",
     "turnwire_sessions_loaded": "Sessions in memory.",
     "turnwire_prompts_queued": "Accepted prompts that have not started.",
+    "turnwire_node_beats_total": "Beats of this node that the shared log took.",
+    "turnwire_node_beat_age_seconds": "How long ago the last beat was that the shared log took.",
+    "turnwire_nodes_gone_total": "Other nodes that this one has declared gone.",
+    "turnwire_sessions_taken_over_total": "Unsettled sessions that this node took over from others.",
+    "turnwire_fence_refusals_total": "Appends that were refused because another node owns the session.",
+    "turnwire_forwards_total": "Inputs that were handed to the node that has their session, by how that ended.",
+    "turnwire_relays_total": "Requests and sockets of ACP that were handed on to the node of their connection.",
     "turnwire_webhook_delivered_total": "Events that a webhook took.",
     "turnwire_webhook_failed_total": "Attempts that a webhook did not answer with success.",
     "turnwire_webhook_retried_total": "Attempts that were not the first for their event.",
@@ -81,7 +91,7 @@ HELP: Mapping[str, str] = {
 AGENT_LOSSES = frozenset(
     {
         *("agent_exited", "agent_launch_failed", "agent_recycled", "agent_unavailable", "agent_unresponsive"),
-        *("auth_required", "daemon_restarted", "daemon_stopped"),
+        *("auth_required", "daemon_restarted", "daemon_stopped", "node_lost"),
     }
 )
 """Why an agent is gone, and why turns fail with it."""
@@ -90,9 +100,6 @@ WAYS_TO_OPEN = frozenset({"new", "load", "resume", "fork", "lost"})
 
 SHORT_S = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
 LONG_S = (0.1, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600, 1800, 3600)
-
-SICK = (LogUnavailable, LogCorrupt)
-"""What the log itself suffers from. Other refusals are about one append and say nothing of the next."""
 
 
 class OpenStream(Protocol):
@@ -152,7 +159,16 @@ class Metrics:
         """Gives where each agent stands. The daemon sets it, too."""
         self.webhooks: Callable[[], Collection[WebhookLevel]] = tuple
         """Gives where each webhook stands, likewise."""
-        self.log = LogMeter(clock)
+        self.members: Members | None = None
+        """The beat of this node, if it is one of several."""
+        self.forwards: Mapping[str, int] = {}
+        """What was handed to other nodes, by how that ended. The daemon sets it when it joins them."""
+        self.relays: Mapping[str, int] = {}
+        """What was handed on to connections of other nodes, by kind, likewise."""
+        self.append_s = Distribution(APPEND_S)
+        """A failed append counts too: its caller waited as well."""
+        self.log = LogMeter(clock.monotonic, self.append_s.observe)
+        self.bell_lag_s = Distribution(APPEND_S)
         self.loop_stall_s = Distribution(STALL_S)
         self.gc_pause_s = Distribution(PAUSE_S)
         self._requests: Counter[tuple[str, str, str]] = Counter()
@@ -170,6 +186,10 @@ class Metrics:
     def timed(self, log: EventLog) -> EventLog:
         """The same log, with its writes told to `self.log`."""
         return self.log.hooked(log)
+
+    def counted(self, owners: Owners) -> Owners:
+        """The same owners, with what is taken over told to `self.log`."""
+        return owners if owners.is_sole else self.log.counted(owners)
 
     def request(self, method: str, route: str | None, status: int) -> None:
         """Count a request. `route` is the template, none if there is no such route."""
@@ -211,13 +231,27 @@ class Metrics:
             _gauge("turnwire_subscriber_lag_events", sum(levels.lags)),
             _gauge("turnwire_subscriber_lag_events_max", max(levels.lags, default=0)),
             _counter("turnwire_subscribers_stalled_total", (), {(): self._stalled}),
-            _histogram("turnwire_log_append_seconds", self.log.append_s),
+            _histogram("turnwire_log_append_seconds", self.append_s),
+            _histogram("turnwire_bell_lag_seconds", self.bell_lag_s),
             _histogram("turnwire_loop_stall_seconds", self.loop_stall_s),
             _histogram("turnwire_gc_pause_seconds", self.gc_pause_s),
             _counter("turnwire_http_requests_total", ("method", "route", "status"), requests),
             _gauge("turnwire_sessions_loaded", levels.sessions),
             _gauge("turnwire_prompts_queued", levels.queued),
             *self._webhook_levels(),
+            *self._node_levels(),
+        ]
+
+    def _node_levels(self) -> list[Metric]:
+        members = self.members
+        return [
+            _counter("turnwire_node_beats_total", (), {(): members.beats if members else 0}),
+            _gauge("turnwire_node_beat_age_seconds", members.beat_age_s if members else 0.0),
+            _counter("turnwire_nodes_gone_total", (), {(): members.buried if members else 0}),
+            _counter("turnwire_sessions_taken_over_total", (), {(): self.log.taken_over}),
+            _counter("turnwire_fence_refusals_total", (), {(): self.log.fence_refusals}),
+            _counter("turnwire_forwards_total", ("result",), _by_one(self.forwards)),
+            _counter("turnwire_relays_total", ("kind",), _by_one(self.relays)),
         ]
 
     def _webhook_levels(self) -> list[Metric]:
@@ -305,82 +339,6 @@ class Distribution:
         """Each bound with the number of values up to it, as Prometheus counts them."""
         names = [*(f"{each:g}" for each in self._bounds), "+Inf"]
         return list(zip(names, accumulate(self._counts), strict=True))
-
-
-# -- the log -------------------------------------------------------------------------------------------------
-
-
-class Trouble(NamedTuple):
-    """What the log could not take."""
-
-    code: str
-    size: int
-    """Bytes of the largest write among those that failed."""
-
-
-class _HookedLog:
-    """A log of which some calls are others. All else is the log's own, so nothing stands before its readers."""
-
-    def __init__(self, log: EventLog, **calls: Callable[..., Any]) -> None:
-        self._log = log
-        self.__dict__ |= calls
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._log, name)
-
-
-class LogMeter:
-    """How long a log's appends take, and whether it takes anything."""
-
-    def __init__(self, clock: Clock) -> None:
-        self.append_s = Distribution(APPEND_S)
-        """A failed append counts too: its caller waited as well."""
-        self.trouble: Trouble | None = None
-        """What the log could not take; none once something as large was taken again."""
-        self._clock = clock
-
-    def hooked(self, log: EventLog) -> EventLog:
-        """The same log, whose writes are seen here."""
-
-        async def append(
-            session_id: SessionId, bodies: Sequence[bytes], *, expected: int, unsettled: bool, durable: bool
-        ) -> int:
-            began = self._clock.monotonic()
-            try:
-                head = await log.append(session_id, bodies, expected=expected, unsettled=unsettled, durable=durable)
-            except SICK as error:
-                self._failed(error.code, sum(map(len, bodies)))
-                raise
-            finally:
-                self.append_s.observe(self._clock.monotonic() - began)
-            if bodies and self.trouble is not None:
-                # One without bodies needs no room, so it says nothing.
-                self._stored(sum(map(len, bodies)))
-            return head
-
-        async def create(session_id: SessionId) -> SessionHead:
-            try:
-                created = await log.create(session_id)
-            except SICK as error:
-                self._failed(error.code, 0)
-                raise
-            self._stored(0)
-            return created
-
-        return cast("EventLog", _HookedLog(log, append=append, create=create))
-
-    def forget(self, trouble: Trouble) -> None:
-        """Something as large was written since. A newer trouble stays."""
-        if self.trouble is trouble:
-            self.trouble = None
-
-    def _failed(self, code: str, size: int) -> None:
-        self.trouble = Trouble(code, size if self.trouble is None else max(size, self.trouble.size))
-
-    def _stored(self, size: int) -> None:
-        # On a disk that is nearly full small things still fit, and the prompt after them does not.
-        if self.trouble is not None and size >= self.trouble.size:
-            self.trouble = None
 
 
 # -- turns ---------------------------------------------------------------------------------------------------

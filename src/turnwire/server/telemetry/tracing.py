@@ -39,17 +39,16 @@ from turnwire.core.events import (
     TurnFailed,
     TurnStarted,
 )
-from turnwire.core.evolve import FINAL_TOOL_STATUS
 from turnwire.errors import ConfigError, TurnwireError
 from turnwire.ids import PromptId, SessionId
 from turnwire.limits import REMEMBERED_TOOLS
+from turnwire.wire.schema.update import FINAL_TOOL_STATUS, TOOL_CALLS
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace import TracerProvider as SdkTracerProvider
 
 MOST_BEGUN = 4096
 """Spans of prompts on their way. One stays here only if its request was given up before the prompt was decided."""
-TOOL_KINDS = frozenset({"tool_call", "tool_call_update"})
 ENDPOINTS = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
 
 _PROPAGATOR = TraceContextTextMapPropagator()
@@ -168,7 +167,7 @@ class TurnTraces:
         if turn.is_silent:
             turn.is_silent = False
             turn.span.add_event("first_update", {"turnwire.update": event.kind})
-        if event.kind in TOOL_KINDS:
+        if event.kind in TOOL_CALLS:
             self._tool(turn, event.update)
 
     def _tool(self, turn: _Turn, update: Raw) -> None:

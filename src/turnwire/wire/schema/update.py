@@ -25,6 +25,19 @@ STATES: Final = frozenset({"state_update", "state_change"})
 CURRENT_STATE: Final = FULL_STATE | STATES | {"session_info_update"}
 """Kinds of updates that say what is now. In a replay they are news; everything else in it is history."""
 
+TOOL_CALLS: Final = frozenset({"tool_call", "tool_call_update"})
+"""Kinds of updates that announce a tool call or change it, and so may say its status."""
+ABOUT_TOOL_CALLS: Final = TOOL_CALLS | {"tool_call_content_chunk"}
+"""Kinds of updates that name a tool call. The third brings it content and never a status."""
+FINAL_TOOL_STATUS: Final = frozenset({"completed", "failed", "cancelled"})
+"""Statuses that end a tool call. v1 has no `cancelled`."""
+USER_MESSAGES: Final = frozenset({"user_message", "user_message_chunk"})
+"""Kinds of updates in which an agent says what a user said."""
+AGENT_SPEECH: Final = frozenset({"agent_message", "agent_message_chunk", "agent_thought", "agent_thought_chunk"})
+"""Kinds of updates that are an agent's own words, whole or in pieces: its messages and its thoughts."""
+MARKERS: Final = frozenset({"turn_complete", "_turn_complete"})
+"""Kinds of updates that mark the end of a turn; the second is the spelling of an extension."""
+
 
 def update_head(session_id: str) -> bytes:
     """A `session/update` up to its update, for who splices updates into frames; `}}` ends it."""

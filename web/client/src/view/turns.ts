@@ -5,7 +5,7 @@
  */
 
 import type { ContentBlock } from "../acp.js";
-import type { AnyEvent, EventOf } from "../events.js";
+import type { AnyEvent, EventOf, Receipt } from "../events.js";
 import { type Members, changed } from "./patch.js";
 
 export type TurnState = "queued" | "running" | "requires_action" | "cancelling" | "offered" | "joined" | "ended";
@@ -25,6 +25,7 @@ export interface Outcome {
   };
   /** The agent's own word for a turn that was cancelled, if it is another one. */
   readonly agentStopReason?: string;
+  readonly receipt?: Receipt;
 }
 
 /** A turn, from acceptance to its end. */
@@ -129,17 +130,17 @@ function written(record: TurnRecord, event: AnyEvent): Written {
     case "prompt_cancelled":
       return { cancelledBy: event.data.author || event.data.clientId };
     case "turn_complete": {
-      const { stopReason, ending, usage, cancelledBy, agentStopReason } = event.data;
-      const outcome = changed<Outcome>({ stopReason, ending }, { usage, agentStopReason });
+      const { stopReason, ending, usage, cancelledBy, agentStopReason, receipt } = event.data;
+      const outcome = changed<Outcome>({ stopReason, ending }, { usage, agentStopReason, receipt });
       return { endedAt: at, cancelledBy: cancelledBy || record.cancelledBy, outcome };
     }
     case "turn_error": {
-      const { code, message, exitCode, signal, stderrTail, agentError } = event.data;
+      const { code, message, exitCode, signal, stderrTail, agentError, receipt } = event.data;
       const error = changed<NonNullable<Outcome["error"]>>(
         { code, message },
         { exitCode, signal, stderrTail, agentError },
       );
-      return { endedAt: at, outcome: { error } };
+      return { endedAt: at, outcome: changed<Outcome>({ error }, { receipt }) };
     }
     default:
       return {};

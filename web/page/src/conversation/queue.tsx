@@ -14,6 +14,7 @@ export interface QueueActs {
 
 const HELD: Readonly<Record<string, string>> = {
   daemon_restarted: "The daemon was restarted. Nothing starts until you let it.",
+  place_gone: "No node is there that can host this session.",
 };
 
 export function QueuePanel({

@@ -14,6 +14,7 @@ export interface EndedTurn {
     readonly ending?: string;
     readonly usage?: unknown;
     readonly agentStopReason?: string;
+    readonly receipt?: { readonly hash: string };
     readonly error?: {
       readonly code: string;
       readonly message: string;
@@ -40,6 +41,7 @@ const FAILED: Readonly<Record<string, string>> = {
   agent_exited: "The agent's process ended",
   agent_launch_failed: "The agent could not be started",
   daemon_restarted: "The daemon was restarted",
+  node_lost: "The node that ran it was lost",
   cancel_escalated: "The agent did not stop by itself and was ended",
   agent_error: "The agent reported an error",
   auth_required: "The agent wants a login",
@@ -65,16 +67,17 @@ export function TurnEnd({ turn }: { readonly turn: EndedTurn }) {
   const { outcome, startedAt, endedAt } = turn;
   const error = outcome?.error;
   const span = startedAt !== undefined && endedAt !== undefined ? durationInWords(endedAt - startedAt) : "";
+  const title = outcome?.receipt && `Receipt ${outcome.receipt.hash}`;
   const facts = [endOf(turn), span, tokensOf(outcome?.usage)].filter(Boolean).join(" · ");
   if (!error) {
     return (
-      <p class="turn-end small soft" data-turn={turn.promptId} data-end={outcome?.stopReason}>
+      <p class="turn-end small soft" title={title} data-turn={turn.promptId} data-end={outcome?.stopReason}>
         {facts}
       </p>
     );
   }
   return (
-    <div class="turn-end failed small" data-turn={turn.promptId} data-end={error.code}>
+    <div class="turn-end failed small" title={title} data-turn={turn.promptId} data-end={error.code}>
       <strong>{facts}</strong>
       <p>{error.message}</p>
       {error.stderrTail ? (

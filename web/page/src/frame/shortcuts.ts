@@ -118,7 +118,8 @@ export function startShortcuts(): void {
 }
 
 function placeOf(target: EventTarget | null): Place {
-  if (!(target instanceof HTMLElement)) return "page";
+  // What was in a dialog when that was closed has the focus until the page is drawn anew.
+  if (!(target instanceof HTMLElement) || target.closest("dialog:not([open])")) return "page";
   if (target.isContentEditable || target.matches("input, textarea, select, [role=textbox]")) return "field";
   return target.closest("dialog, [role=menu]") ? "dialog" : "page";
 }

@@ -32,7 +32,7 @@ export interface ListedSession {
 const JUDGED_MS = 30_000;
 const AGAIN_MS = 1_000;
 /** Reasons after which nothing is wrong: the next prompt brings an agent. */
-const NOTHING_WRONG = new Set(["agent_recycled", "daemon_restarted", "daemon_stopped"]);
+const NOTHING_WRONG = new Set(["agent_recycled", "daemon_restarted", "daemon_stopped", "node_lost"]);
 
 /** What a session is shown as: the first of these that is true. */
 export function badgeOf(entry: SessionEntry): Badge {

@@ -5,15 +5,70 @@ Never raises for a payload: what is no object reads as one without members.
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import Any, Final, cast
 
 import msgspec
 from msgspec import Raw
 
-from turnwire.core.view.patch import is_null, read_entries, read_members, read_text
 from turnwire.wire.jsonrpc import UNREADABLE, raw
 
-__all__ = ["as_object", "child", "entries", "is_offered", "members", "named", "raw", "text_of", "without_nulls"]
+__all__ = [
+    "as_object",
+    "child",
+    "entries",
+    "is_null",
+    "is_object",
+    "is_offered",
+    "members",
+    "named",
+    "raw",
+    "read_entries",
+    "read_members",
+    "read_text",
+    "text_of",
+    "without_nulls",
+]
+
+_NULL: Final = b"null"
+_OPENING_BRACE: Final = ord("{")
+_read_members = msgspec.json.Decoder(dict[str, Raw]).decode
+_read_entries = msgspec.json.Decoder(list[Raw]).decode
+_read_text = msgspec.json.Decoder(str).decode
+
+
+def read_members(value: Raw) -> dict[str, Raw] | None:
+    """The members of an object, none if it is no object."""
+    try:
+        return _read_members(value)
+    except UNREADABLE:
+        return None
+
+
+def read_entries(value: Raw) -> list[Raw] | None:
+    """The entries of an array, none if it is no array. They no longer hold the frame that they came in."""
+    try:
+        return [each.copy() for each in _read_entries(value)]
+    except UNREADABLE:
+        return None
+
+
+def read_text(value: Raw | None) -> str | None:
+    """A string, none if it is absent or none."""
+    if value is None:
+        return None
+    try:
+        return _read_text(value)
+    except UNREADABLE:
+        return None
+
+
+def is_null(value: Raw) -> bool:
+    return len(memoryview(value)) == len(_NULL) and bytes(value) == _NULL
+
+
+def is_object(value: Raw | None) -> bool:
+    """Whether a member is an object, without reading it."""
+    return value is not None and memoryview(value)[0] == _OPENING_BRACE
 
 
 def members(value: Raw | None) -> dict[str, Raw]:

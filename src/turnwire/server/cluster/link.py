@@ -1,0 +1,351 @@
+"""Links between nodes that share a log: one WebSocket for each two, on which either asks the other.
+
+A node dials another when it first has something to ask, and uses a link that the other has made. Whoever dials
+shows the secret of the life that it dials, which only those know who can read the shared table. A link that is lost
+is made again with the next question; what was open on it is answered with `AnswerLost`.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager, suppress
+from functools import partial
+from typing import Protocol, TypeAlias
+
+import anyio
+from anyio.abc import TaskGroup
+from msgspec import Raw
+from starlette.types import Receive, Send
+
+from turnwire.errors import (
+    AgentLaunchFailed,
+    LifeOver,
+    LimitExceeded,
+    LinkError,
+    LogError,
+    NodeUnreachable,
+    NotOwner,
+    ShuttingDown,
+    TurnwireError,
+)
+from turnwire.ids import RequestId, SessionId
+from turnwire.limits import KiB, Limits
+from turnwire.link.base import FrameLink
+from turnwire.link.network import NetworkLink
+from turnwire.link.peer import Peer
+from turnwire.link.websocket import WebSocketLink, open_websocket
+from turnwire.log.owners import Life
+from turnwire.runtime.clock import Clock
+from turnwire.runtime.node import Node
+from turnwire.server.cluster import words
+from turnwire.server.cluster.answering import Answers, Once, Ports
+from turnwire.server.cluster.linked_node import LinkedNode
+from turnwire.server.cluster.relay import DIALLER, SECRET
+from turnwire.server.daemon.clients import There
+from turnwire.wire.jsonrpc import REQUEST_CANCELLED, ErrorObject, Notification, Request
+
+PATH = "/node"
+PEER = "the other node"
+WATCHED_EVERY_S = 1.0
+"""How soon a link to a life is given up that is over."""
+WRAPPED_BYTES = 64 * KiB
+"""What a word adds to what it carries: names, an identity, a key; each of them has at most some kilobytes."""
+DIAL_S = 2.0
+"""What another node gets to answer; it is near."""
+
+logger = logging.getLogger(__name__)
+
+_CANCELLED = ErrorObject(REQUEST_CANCELLED, "nobody waits for this any more")
+
+
+class CarriedLink(FrameLink, Protocol):
+    """A link that a task of its owner carries."""
+
+    async def run(self) -> None:
+        """Carry frames until either side ends. Raises nothing."""
+        ...
+
+
+class AcceptedLink(NetworkLink):
+    """The other end of `link.websocket`: frames over a WebSocket that an ASGI server has accepted."""
+
+    def __init__(self, receive: Receive, send: Send, limits: Limits) -> None:
+        super().__init__(limits, PEER)
+        self._receive = receive
+        self._send = send
+
+    async def _carry(self) -> None:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self._read)
+            await self._write()
+            tasks.cancel_scope.cancel()
+
+    async def _read(self) -> None:
+        while (message := await self._receive())["type"] != "websocket.disconnect":
+            text: str | None = message.get("text")
+            if text is not None:
+                self._inbound.put(text.encode())
+                await self._inbound.room()
+        self._lose("the other node closed its link")
+
+    async def _write(self) -> None:
+        with suppress(OSError, RuntimeError):
+            while (frame := await self._outbound.next()) is not None:
+                await self._send({"type": "websocket.send", "text": frame.decode()})
+                self._outbound.carried()
+            return
+        # What came before is still being read; the reader tells when that is over.
+        await anyio.sleep_forever()
+
+    async def _part(self) -> None:
+        with suppress(OSError, RuntimeError):
+            await self._send({"type": "websocket.close", "code": 1000})
+
+
+class _Linked:
+    """One link: what this node asks the other (`node`), and what it answers."""
+
+    def __init__(self, life: int, link: CarriedLink, here: Node, ports: Ports, tasks: TaskGroup) -> None:
+        self._link = link
+        self._tasks = tasks
+        self._peer = Peer(link, self._incoming, _at_once)
+        self.node = LinkedNode(self._peer)
+        self._answers = Answers(life, self._peer, here, ports)
+        self._open: dict[RequestId, anyio.CancelScope] = {}
+
+    async def run(self) -> None:
+        """Carry the link until it is lost."""
+        try:
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(self._link.run)
+                await self._peer.run()
+                await self._link.aclose()
+        finally:
+            self.node.lose()
+            self._answers.lose()
+            for scope in self._open.values():
+                scope.cancel()
+
+    async def aclose(self) -> None:
+        """Let go of it."""
+        await self._link.aclose()
+
+    def _incoming(self, frame: Request | Notification) -> None:
+        if isinstance(frame, Notification):
+            try:
+                self._notified(frame)
+            except TurnwireError:
+                logger.warning("another node said what cannot be read", extra={"event": "node_word_unread"})
+            return
+        doing = self._begin(frame)
+        if doing is None:
+            with suppress(LinkError, LimitExceeded):
+                self._peer.refuse(frame.id)
+            return
+        scope = self._open[frame.id] = anyio.CancelScope()
+        self._tasks.start_soon(self._answer, frame, scope, doing)
+
+    def _notified(self, said: Notification) -> None:
+        heard = self._answers.notifications.get(said.method)
+        if heard is not None:
+            heard(said.params)
+        elif said.method == words.HEARD:
+            self.node.hear(words.read(said.params, words.Heard))
+        elif said.method == words.WITHDRAW:
+            scope = self._open.get(words.read(said.params, words.Withdraw).request)
+            if scope is not None:
+                scope.cancel()
+
+    def _begin(self, request: Request) -> Callable[[], Awaitable[Raw]] | None:
+        """What gives the result; none if the word is not known."""
+        if request.method == words.SERVE:
+            # The client is asked now and not by the task, which starts a moment later.
+            serving = self.node.serve(request.params)
+            return lambda: serving
+        asked = self._answers.requests.get(request.method)
+        return None if asked is None else partial(asked, request.params)
+
+    async def _answer(
+        self, request: Request, scope: anyio.CancelScope, doing: Callable[[], Awaitable[Raw]]
+    ) -> None:
+        refusal: ErrorObject | None = _CANCELLED
+        result = words.NOTHING
+        try:
+            with scope:
+                result, refusal = await doing(), None
+        except (LifeOver, ShuttingDown):
+            # Nothing was done, and another node has the session, or can have it.
+            refusal = words.refusal_of(NotOwner("this node is about to end"))
+        except Exception as error:  # whatever it is, who asked is answered
+            if not isinstance(error, TurnwireError):
+                extra = {"event": "node_word_failed", "method": request.method}
+                logger.exception("what another node asked for failed", extra=extra)
+            refusal = words.refusal_of(error)
+        finally:
+            del self._open[request.id]
+        if not self._peer.has_asked(request.id):
+            # The link is lost, and whoever asked with it.
+            return
+        try:
+            if refusal is None:
+                self._peer.answer(request.id, result)
+            else:
+                self._peer.refuse(request.id, refusal)
+        except LinkError:
+            pass
+        except LimitExceeded:
+            # It does not read. That an answer is lost is better heard than waited for.
+            await self._link.aclose()
+
+
+Dial: TypeAlias = Callable[[Life, int], Awaitable[CarriedLink]]
+"""Makes a link to a life, from a life. Raises `NodeUnreachable`."""
+
+
+class NodeLinks:
+    """The links of one node. Implements `runtime.elsewhere.OtherNodes`. See `open_links`."""
+
+    def __init__(self, life: int, tasks: TaskGroup, dial: Dial) -> None:
+        self._life = life
+        self._tasks = tasks
+        self._dial = dial
+        self._linked: dict[int, _Linked] = {}
+        self._dialling: dict[int, anyio.Lock] = {}
+        self._node: Node | None = None
+        self._is_over = False
+        self.lives: Callable[[], Sequence[Life]] = _nobody
+        """The lives that are there, as they were seen last. Whoever watches them sets it."""
+        self.living: Callable[[int], Awaitable[Life | None]] = _is_not_there
+        """That life as the log has it now, unless it is gone. May raise `LogError`. Set with `lives`."""
+        self._ports = Ports(Once(tasks), _unheard, _is_not_cut)
+
+    def serve(
+        self,
+        node: Node,
+        present: Callable[[int, dict[SessionId, There], bool], None] | None = None,
+        is_cut: Callable[[], bool] | None = None,
+    ) -> None:
+        """From now on other nodes are answered."""
+        self._node = node
+        self._ports = self._ports._replace(present=present or _unheard, is_cut=is_cut or _is_not_cut)
+
+    async def reach(self, life: int) -> LinkedNode:
+        """That node, over a link that is there or is made now. Raises `NodeUnreachable`, `ShuttingDown`."""
+        if self._is_over:
+            raise ShuttingDown("this node asks others no more; ask again, another one answers")
+        linked = self._linked.get(life)
+        if linked is not None:
+            return linked.node
+        async with self._dialling.setdefault(life, anyio.Lock()):
+            linked = self._linked.get(life)
+            if linked is None:
+                linked = self._link(life, await self._dial(self._find(life), self._life))
+                self._tasks.start_soon(self._carry, life, linked)
+        return linked.node
+
+    async def accept(self, life: int, link: CarriedLink) -> None:
+        """Carry a link that another node has made, until it is lost."""
+        await self._carry(life, self._link(life, link))
+
+    async def lets_in(self, life: int) -> bool:
+        """Whether that life may ask this one: neither of them is over. Raises `LogError`."""
+        return not self._is_over and await self._is_there(life)
+
+    async def _is_there(self, life: int) -> bool:
+        """One that was not seen may have begun just now, or have ended before anybody looked: the log knows."""
+        return any(each.number == life for each in self.lives()) or await self.living(life) is not None
+
+    async def watch(self, clock: Clock) -> None:
+        """Hang up on lives that are over, for ever: whoever waits for one hears so."""
+        while True:
+            await clock.sleep(WATCHED_EVERY_S)
+            for life in list(self._linked):
+                # While the log is away nobody knows who is gone, and nobody can be declared so.
+                with suppress(LogError):
+                    if not await self._is_there(life):
+                        await self._drop(life)
+
+    def end(self) -> None:
+        """This life is over: it asks nobody, and answers nobody."""
+        self._is_over = True
+        for life in self._linked:
+            self._tasks.start_soon(self._drop, life)
+
+    async def is_cut(self, life: Life) -> bool:
+        """Whether that life says that it cannot reach the log. Raises `TurnwireError`."""
+        return await (await self.reach(life.number)).is_cut()
+
+    async def _drop(self, life: int) -> None:
+        self._dialling.pop(life, None)
+        linked = self._linked.pop(life, None)
+        if linked is not None:
+            await linked.aclose()
+
+    def _link(self, life: int, link: CarriedLink) -> _Linked:
+        if self._node is None or self._is_over:
+            raise NodeUnreachable("this node is not ready for others; try again")
+        # One that the other has made at the same moment is as good: each uses what it has.
+        linked = _Linked(life, link, self._node, self._ports, self._tasks)
+        return linked if life in self._linked else self._linked.setdefault(life, linked)
+
+    async def _carry(self, life: int, linked: _Linked) -> None:
+        logger.info("linked to another node", extra={"event": "node_linked", "life": life})
+        try:
+            await linked.run()
+        except Exception:  # whatever it is, other links go on
+            logger.exception("a link to another node failed", extra={"event": "node_link_failed", "life": life})
+        finally:
+            if self._linked.get(life) is linked:
+                del self._linked[life]
+
+    def _find(self, life: int) -> Life:
+        for each in self.lives():
+            if each.number == life and each.url:
+                return each
+        raise NodeUnreachable("the session's node is gone, or cannot be reached by others", life=life)
+
+
+@asynccontextmanager
+async def open_links(life: int, limits: Limits) -> AsyncGenerator[NodeLinks]:
+    """Links over WebSockets; all end with it."""
+    async with anyio.create_task_group() as tasks:
+        links = NodeLinks(life, tasks, partial(_dial, limits))
+        try:
+            yield links
+        finally:
+            links.end()
+            tasks.cancel_scope.cancel()
+
+
+def word_bytes(limits: Limits) -> int:
+    """What one word between nodes may have: the largest frame of an agent or body of a client, in its wrapper."""
+    return max(limits.frame_bytes, limits.body_bytes) + WRAPPED_BYTES
+
+
+async def _dial(limits: Limits, there: Life, here: int) -> WebSocketLink:
+    url = re.sub("^http", "ws", there.url.rstrip("/")) + PATH
+    with anyio.move_on_after(DIAL_S), suppress(AgentLaunchFailed):
+        shown = {SECRET: there.secret, DIALLER: str(here)}
+        return await open_websocket(url, shown, limits, peer=PEER, most_bytes=word_bytes(limits))
+    raise NodeUnreachable("the session's node does not answer", life=there.number)
+
+
+async def _at_once() -> None:
+    """Nothing holds another node back: what it asks is bounded by what its clients may ask."""
+
+
+def _unheard(life: int, sessions: dict[SessionId, There], whole: bool) -> None: ...
+
+
+def _is_not_cut() -> bool:
+    return False
+
+
+def _nobody() -> Sequence[Life]:
+    return ()
+
+
+async def _is_not_there(life: int) -> Life | None:
+    return None
