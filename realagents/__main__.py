@@ -15,7 +15,7 @@ from pathlib import Path
 import anyio
 
 from realagents.installed import NotInstalled, installed
-from realagents.recipes import RECIPES
+from realagents.recipes import TOURED
 from realagents.table import row, write
 from realagents.tour import FAILED, tour
 from turnwire.cli.known_agents import KNOWN_AGENTS, KnownAgent
@@ -23,7 +23,7 @@ from turnwire.cli.known_agents import KNOWN_AGENTS, KnownAgent
 
 def run(agent: KnownAgent, date: str) -> list[str]:
     """The agent's row."""
-    recipe = RECIPES.get(agent.name)
+    recipe = TOURED.get(agent.name)
     if agent.npm is None and agent.pypi is None:
         return row(agent, "", date, {"start": "not run: it is neither on npm nor on PyPI"})
     try:

@@ -1,13 +1,13 @@
 """What is tried with each agent, step by step, and what came of it.
 
 A step that fails says how and does not stop the next one; what cannot be tried without it says that. The model is
-told by the prompt what to do (`script`), so each turn of every agent is the same.
+told by the prompt what to do (`turnwire.fakes.told_model`), so each turn of every agent is the same.
 """
 
 from __future__ import annotations
 
 import json
-import re
+import os
 import signal
 import traceback
 from collections.abc import Awaitable, Callable
@@ -18,38 +18,17 @@ from typing import Any
 import anyio
 
 from realagents.daemon import STEP_S, Failed, Place
-from realagents.recipes import Recipe, environment
-from turnwire.testing.models import CallTool, FakeServer, Hang, Reply, Say, Script
+from realagents.recipes import BY_LOGIN
+from turnwire.fakes.home import environment, furnish
+from turnwire.fakes.recipes import Recipe
+from turnwire.fakes.server import FakeServer
+from turnwire.fakes.told_model import told_model
 
 OK = "ok"
 FAILED = "failed: "
 NEEDS_LOGIN = "not run: it asks for a login"
-TOLD = re.compile(r"\[\[(say|run|hang) ([\w.-]+)\]\]")
-RESULTS = ('"tool_result"', '"role": "tool"', "_call_output", '"functionResponse"')
-"""What a result of a tool is in each API."""
 READ_ONLY = ("read-only", "readonly", "read_only", "plan", "ask", "default")
 """Modes that let the agent do less, best first."""
-
-
-def script(call: Callable[[str], CallTool]) -> Script:
-    """A model that does what the newest prompt says; requests without tools are for a title and the like."""
-
-    def reply(body: dict[str, Any]) -> Reply:
-        text = json.dumps(body.get("messages") or body.get("input") or body.get("contents"))
-        told = list(TOLD.finditer(text))
-        if not told or not body.get("tools"):
-            return [Say("Nothing to do.")]
-        verb, word = told[-1].groups()
-        has_result = any(each in text[told[-1].end() :] for each in RESULTS)
-        match verb:
-            case "hang":
-                return [Say("I begin."), Hang()]
-            case "run" if not has_result:
-                return [Say("I make a file."), call(word)]
-            case _:
-                return [Say(f"said {word}")]
-
-    return reply
 
 
 class Tour:
@@ -62,7 +41,7 @@ class Tour:
         self.results: dict[str, str] = {}
         self.protocol = ""
         self._asks_in = recipe.asks_in
-        self._needs_login = recipe.needs_login
+        self._needs_login = recipe is BY_LOGIN
         self._mode: dict[str, str] = {}
 
     async def run(self) -> None:
@@ -264,11 +243,10 @@ STEPS: dict[str, Callable[[Tour], Awaitable[str | None]]] = {
 
 async def tour(root: Path, command: list[str], recipe: Recipe, programs: Path) -> Tour:
     """Run one agent through all steps, in folders below `root`."""
-    async with recipe.server(script(recipe.call)) as model:
-        place = Place(root, command, environment(programs, recipe.env(model.url)))
-        for path, text in recipe.files(model.url).items():
-            (place.home / path).parent.mkdir(parents=True, exist_ok=True)
-            (place.home / path).write_text(text)
+    async with recipe.server(told_model(recipe)) as model:
+        path = os.pathsep.join([str(programs), os.environ["PATH"]])
+        place = Place(root, command, {**environment(path), **recipe.env(model.url)})
+        furnish(place.home, recipe.files(model.url))
         done = Tour(place, recipe, model)
         try:
             await done.run()

@@ -11,12 +11,11 @@ import click
 import msgspec
 from msgspec import Raw, Struct
 
-from turnwire.cli.asking import show_details
+from turnwire.cli.asking import answer_command, details, show_details, subject
 from turnwire.cli.commands import Command
 from turnwire.cli.completion import option_ids, request_ids, session_ids
 from turnwire.cli.failure import tell
 from turnwire.cli.output import print_block, printable
-from turnwire.cli.permission_view import answer_command, details, subject
 from turnwire.cli.reach import Reach, ask, run, with_reach
 from turnwire.client.form import Form
 from turnwire.client.http import Http, segment
@@ -43,7 +42,7 @@ turnwire answer SESSION REQUEST --form '{"action": "accept", "content": {"name":
 @click.argument("request", required=False, shell_complete=request_ids)
 @click.argument("option", required=False, shell_complete=option_ids)
 @click.option("--field", "fields", metavar="NAME=VALUE", multiple=True, help="A field of a form; once for each.")
-@click.option("--form", metavar="JSON", help="The answer to a question that takes a free one.")
+@click.option("--form", metavar="JSON", help="The answer to a permission request that takes a free one.")
 @with_reach
 def answer(
     reach: Reach, session: str, request: str | None, option: str | None, fields: tuple[str, ...], form: str | None
@@ -61,7 +60,9 @@ def answer(
         _list(permissions if permission is None else [permission])
         return
     if permission is None:
-        raise PermissionNotFound(f"no open question {request!r}; `turnwire answer {session}` lists what is asked")
+        raise PermissionNotFound(
+            f"no open permission request {request!r}; `turnwire answer {session}` lists what is asked"
+        )
     tell(f"the agent asks: {subject(permission)}")
     show_details(permission)
     if sum((option is not None, form is not None, bool(fields))) > 1:
@@ -116,7 +117,7 @@ def _filled(permission: PermissionRequest, fields: tuple[str, ...]) -> dict[str,
 def _check(form: Form, content: dict[str, Any]) -> None:
     problems = form.problems(content)
     if problems:
-        raise click.UsageError(printable("; ".join(problems) + ". The question stays open."))
+        raise click.UsageError(printable("; ".join(problems) + ". The permission request stays open."))
 
 
 async def _answer(http: Http, permission: PermissionRequest, reply: Reply) -> bool:

@@ -17,7 +17,7 @@ from collections.abc import Mapping
 
 from turnwire.cli.failure import tell
 from turnwire.link.local_daemon import folder_of
-from turnwire.server.access.tokens import write_private
+from turnwire.server.access.token_file import write_private
 
 FILE = "open.html"
 """Beside the records of the daemons that run here."""

@@ -1,8 +1,10 @@
 """`turnwire chat`: talk to an agent at a terminal, for as long as one likes.
 
-One session at a time is followed and shown above the line that is typed; what is typed is a prompt, or a command
-of the chat (`chat_input` says which). Ctrl-C empties the line, then cancels the turn, then leaves. Leaving is no
-cancel: the session goes on at its daemon, and the last line says how to come back.
+One session at a time is followed and shown above the line that is typed, by the screen of the other commands
+through the line editor. Prompts stand out, because the conversation is read by them; a turn that ended as it should
+is not told of. What is typed is a prompt, or a command of the chat (`chat_input` says which). Ctrl-C empties the
+line, then cancels the turn, then leaves. Leaving is no cancel: the session goes on at its daemon, and the last line
+says how to come back.
 """
 
 from __future__ import annotations
@@ -10,37 +12,156 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Container, Coroutine, Mapping, Sequence
 from contextlib import suppress
+from io import StringIO
 from pathlib import Path
 from typing import Any, NoReturn
 
 import anyio
 import click
+import msgspec
 from anyio.abc import TaskGroup
 from msgspec import Raw
 from prompt_toolkit.history import FileHistory, History, InMemoryHistory
+from rich.console import Console, RenderableType
 from rich.text import Text
 
-from turnwire.cli.asking import ask_here
+from turnwire.cli.asking import ask_here, subject
 from turnwire.cli.chat_commands import CHAT_COMMANDS, choose_session, settings_of
 from turnwire.cli.chat_input import ChatCompleter, Typed, agent_commands, embeds, read_command, to_content
 from turnwire.cli.chat_place import Link, Place, open_place
-from turnwire.cli.chat_screen import ChatScreen, EditorDialogue, EditorSink
 from turnwire.cli.chat_session import ChatSession
 from turnwire.cli.commands import WithAgent, agent_of, sendable_folder
 from turnwire.cli.failure import tell, tell_next
+from turnwire.cli.kept_credentials import TOKEN_NAME
 from turnwire.cli.line_editor import Choice, LineEditor
 from turnwire.cli.opening import WantedSession, session_options
 from turnwire.cli.output import printable
-from turnwire.cli.permission_view import subject
-from turnwire.cli.reach import Reach, find_daemon, reach_options
-from turnwire.cli.session_id import LAST
+from turnwire.cli.reach import LAST, Reach, find_daemon, reach_options
+from turnwire.cli.screen import TextScreen
 from turnwire.client.permission import REJECT, PermissionRequest, Reply
 from turnwire.client.port import DaemonSession
+from turnwire.core import events as ev
+from turnwire.core.view.transcript import join_text
 from turnwire.errors import TurnwireError
 from turnwire.ids import PromptId
 from turnwire.runtime.clock import SystemClock
+
+# -- what is shown above the line ----------------------------------------------------------------------------
+
+
+class EditorSink:
+    """The editor, written to by a screen. See `turnwire.cli.screen.Sink`."""
+
+    draws = True
+
+    def __init__(self, editor: LineEditor) -> None:
+        self._editor = editor
+        self.activity: str | None = None
+        """What is going on."""
+
+    def words(self, text: str) -> None:
+        raise AssertionError("words are drawn here")
+
+    def print(self, block: RenderableType) -> None:
+        self._editor.print(self._rendered(block))
+
+    def note(self, block: RenderableType) -> None:
+        self._editor.print(self._rendered(block))
+
+    def tail(self, block: Callable[[int], RenderableType] | None) -> None:
+        self._editor.grow(None if block is None else lambda rows: self._rendered(block(rows)))
+
+    def footer(self, words: str | None) -> None:
+        self.activity = words
+        self._editor.refresh()
+
+    def pause(self) -> None:
+        self.tail(None)
+        self.footer(None)
+
+    def _rendered(self, block: RenderableType) -> str:
+        to = StringIO()
+        width = self._editor.columns
+        console = Console(file=to, force_terminal=True, width=width, highlight=False, markup=False, emoji=False)
+        console.print(block)
+        return to.getvalue()
+
+
+class ChatScreen:
+    """Events of a session in a chat. See `turnwire.cli.screen.Screen`."""
+
+    def __init__(self, sink: EditorSink, own: Container[PromptId]) -> None:
+        self._sink = sink
+        self._own = own
+        """The prompts that were typed here."""
+        self._screen = TextScreen(whole=False, sink=sink)
+
+    def show(self, offset: int, event: ev.AnyEvent) -> None:
+        if isinstance(event, ev.PromptQueued):
+            # What waits has lines of its own.
+            return
+        self._screen.show(offset, event)
+        match event:
+            case ev.UserMessage():
+                self._prompt(event)
+            case ev.TurnStarted() if event.origin is ev.Origin.AGENT:
+                self._line("the agent begins a turn by itself")
+            case ev.TurnCompleted() if event.stop_reason != "end_turn":
+                self._line(f"the turn ended: {event.stop_reason}")
+            case ev.TurnFailed():
+                self._line(f"the turn failed ({event.code}): {event.message}")
+            case ev.AgentExited():
+                self._line(f"{event.message or 'the agent is gone'} ({event.reason})")
+            case _:
+                pass
+
+    def pause(self) -> None:
+        self._screen.pause()
+
+    def _prompt(self, event: ev.UserMessage) -> None:
+        try:
+            words = join_text(msgspec.json.decode(event.content, type=list[Raw]))
+        except msgspec.DecodeError:
+            words = ""
+        is_ours = event.prompt_id in self._own or event.author in (None, TOKEN_NAME)
+        self.pause()
+        self._sink.note(Text(printable(f"\n{'' if is_ours else event.author}> {words}"), style="bold"))
+
+    def _line(self, words: str) -> None:
+        self.pause()
+        self._sink.note(Text(printable(words), style="dim"))
+
+
+class EditorDialogue:
+    """The editor, asked by others. See `turnwire.cli.asking.Dialogue`."""
+
+    def __init__(self, editor: LineEditor, sink: EditorSink) -> None:
+        self._editor = editor
+        self._sink = sink
+
+    def show(self, block: Text) -> None:
+        self._sink.note(block)
+
+    async def line(self, prompt: str) -> str | None:
+        label = prompt.strip().removesuffix(":")
+        given = await self._editor.ask(label)
+        if given is not None:
+            self._sink.note(Text(printable(f"{label}: {given}"), style="dim"))
+        return given
+
+    async def choose(self, choices: Sequence[str], title: str = "Your answer?") -> int | None:
+        lines = [Choice(printable(each)) for each in choices]
+        # No line is looked at in the beginning: an Enter that was meant for something else allows nothing.
+        chosen = await self._editor.choose(printable(title), lines, is_ours=False)
+        if chosen is not None:
+            self._sink.note(Text(f"{printable(title)} {printable(choices[chosen])}", style="dim"))
+        return chosen
+
+
+# -- the chat ------------------------------------------------------------------------------------------------
+
 
 EXAMPLES = """
 turnwire chat                       in the newest session of this folder, or a new one
@@ -192,7 +313,7 @@ class Chat:
                 return None
         return await place.enter(wanted)
 
-    # -- what is typed (`Typist`) ------------------------------------------------------------------------------
+    # -- what is typed (`EditorOwner`) -------------------------------------------------------------------------
 
     def take(self, text: str) -> None:
         current = self._current
@@ -278,7 +399,7 @@ class Chat:
             return None
         return self._place.folder(self._current.view.session.cwd)
 
-    # -- what commands and sessions want of the terminal (`Desk`, `Console`) -----------------------------------
+    # -- what commands and sessions want of the terminal (`OpenChat`, `ChatTerminal`) --------------------------
 
     @property
     def place(self) -> Place:

@@ -14,10 +14,10 @@ from msgspec import UNSET, Raw
 
 from turnwire.cli.chat_input import agent_commands
 from turnwire.cli.chat_place import ListedSession, Place
-from turnwire.cli.chat_session import ChatSession
+from turnwire.cli.chat_session import ChatSession, ChatTerminal
 from turnwire.cli.line_editor import Choice
 from turnwire.cli.output import printable
-from turnwire.core.translate.members import entries, members, text_of
+from turnwire.core.json_members import entries, members, text_of
 from turnwire.core.view import View
 from turnwire.ids import PromptId
 from turnwire.wire.jsonrpc import UNREADABLE
@@ -36,8 +36,8 @@ Ctrl-C         empties the line; else cancels the turn; twice leaves
 Ctrl-D         leaves; the session stays"""
 
 
-class Desk(Protocol):
-    """What a command works with."""
+class OpenChat(ChatTerminal, Protocol):
+    """The chat, as its commands work with it."""
 
     @property
     def place(self) -> Place: ...
@@ -52,8 +52,6 @@ class Desk(Protocol):
 
     async def choose(self, title: str, choices: Sequence[Choice], at: int | None = None) -> int | None: ...
 
-    def note(self, words: str) -> None: ...
-
     def begin(self, agent: str | None) -> None:
         """Go to a new session."""
         ...
@@ -66,8 +64,6 @@ class Desk(Protocol):
 
     def ask_again(self) -> None: ...
 
-    def restore(self, text: str) -> None: ...
-
     def leave(self) -> None: ...
 
 
@@ -75,7 +71,7 @@ class Row(NamedTuple):
     """A command."""
 
     about: str
-    run: Callable[[Desk, str], Awaitable[None]]
+    run: Callable[[OpenChat, str], Awaitable[None]]
 
 
 class Value(NamedTuple):
@@ -147,90 +143,90 @@ def _read(value: Raw | None) -> str | bool | None:
 # -- the commands ----------------------------------------------------------------------------------------------
 
 
-async def _help(desk: Desk, argument: str) -> None:
+async def _help(chat: OpenChat, argument: str) -> None:
     width = max(map(len, CHAT_COMMANDS))
     own = "\n".join(f":{name:<{width}}  {row.about}" for name, row in CHAT_COMMANDS.items())
-    offered = agent_commands(desk.current.view)
+    offered = agent_commands(chat.current.view)
     listed = f"\n\nThe agent's own: {', '.join(f'/{each}' for each in offered)}" if offered else ""
-    desk.note(f"{KEYS}\n\n{own}\n\n/name is the agent's command, or one of these if it has none.{listed}")
+    chat.note(f"{KEYS}\n\n{own}\n\n/name is the agent's command, or one of these if it has none.{listed}")
 
 
-async def _set(desk: Desk, setting: Setting | None, what: str, argument: str) -> None:
+async def _set(chat: OpenChat, setting: Setting | None, what: str, argument: str) -> None:
     if setting is None:
-        desk.note(f"the agent offers no {what} to choose")
+        chat.note(f"the agent offers no {what} to choose")
         return
     value = next((each.value for each in setting.values if argument and argument in (each.value, each.name)), None)
     if value is None and argument:
         names = ", ".join(str(each.value) for each in setting.values)
-        desk.note(f"there is no {what} {argument!r}; there are: {names}")
+        chat.note(f"there is no {what} {argument!r}; there are: {names}")
         return
     if value is None:
         at = next((at for at, each in enumerate(setting.values) if each.value == setting.current), None)
         choices = [Choice(printable(each.name), _line(each.about)) for each in setting.values]
-        chosen = await desk.choose(f"{setting.name}: which one?", choices, at)
+        chosen = await chat.choose(f"{setting.name}: which one?", choices, at)
         if chosen is None:
             return
         value = setting.values[chosen].value
-    await desk.place.set(desk.current.session.session_id, setting.what, value)
-    desk.note(f"{setting.name} is {value if isinstance(value, str) else 'on' if value else 'off'} now")
+    await chat.place.set(chat.current.session.session_id, setting.what, value)
+    chat.note(f"{setting.name} is {value if isinstance(value, str) else 'on' if value else 'off'} now")
 
 
-async def _mode(desk: Desk, argument: str) -> None:
-    await _set(desk, settings_of(desk.current.view).get("mode"), "mode", argument)
+async def _mode(chat: OpenChat, argument: str) -> None:
+    await _set(chat, settings_of(chat.current.view).get("mode"), "mode", argument)
 
 
-async def _model(desk: Desk, argument: str) -> None:
-    await _set(desk, settings_of(desk.current.view).get("model"), "model", argument)
+async def _model(chat: OpenChat, argument: str) -> None:
+    await _set(chat, settings_of(chat.current.view).get("model"), "model", argument)
 
 
-async def _config(desk: Desk, argument: str) -> None:
+async def _config(chat: OpenChat, argument: str) -> None:
     name, _, value = argument.partition(" ")
-    settings = settings_of(desk.current.view)
+    settings = settings_of(chat.current.view)
     if not settings or name:
-        await _set(desk, settings.get(name), "option" if not name else f"option {name!r}", value.strip())
+        await _set(chat, settings.get(name), "option" if not name else f"option {name!r}", value.strip())
         return
     found = list(settings.values())
     choices = [Choice(printable(each.name), printable(str(each.current))) for each in found]
-    chosen = await desk.choose("Which option?", choices, 0)
+    chosen = await chat.choose("Which option?", choices, 0)
     if chosen is not None:
-        await _set(desk, found[chosen], "option", "")
+        await _set(chat, found[chosen], "option", "")
 
 
-async def _new(desk: Desk, argument: str) -> None:
-    desk.begin(argument or desk.current.view.session.agent_name)
+async def _new(chat: OpenChat, argument: str) -> None:
+    chat.begin(argument or chat.current.view.session.agent_name)
 
 
-async def _agent(desk: Desk, argument: str) -> None:
+async def _agent(chat: OpenChat, argument: str) -> None:
     if argument:
-        desk.begin(argument)
+        chat.begin(argument)
         return
-    agents = await desk.place.agents()
+    agents = await chat.place.agents()
     if not agents:
-        desk.note("there is one agent here, the one that was started")
+        chat.note("there is one agent here, the one that was started")
         return
     choices = [Choice(printable(each.label or each.name), _line(each.why or "")) for each in agents]
-    chosen = await desk.choose("A new session with which agent?", choices, 0)
+    chosen = await chat.choose("A new session with which agent?", choices, 0)
     if chosen is not None:
-        desk.begin(agents[chosen].name)
+        chat.begin(agents[chosen].name)
 
 
-async def _sessions(desk: Desk, argument: str) -> None:
+async def _sessions(chat: OpenChat, argument: str) -> None:
     if argument:
-        desk.resume(argument)
+        chat.resume(argument)
         return
-    chosen = await choose_session(desk, desk.current.session.session_id)
+    chosen = await choose_session(chat, chat.current.session.session_id)
     if chosen is not None:
-        desk.resume(chosen)
+        chat.resume(chosen)
 
 
-async def choose_session(desk: Desk, current: str | None) -> str | None:
+async def choose_session(chat: OpenChat, current: str | None) -> str | None:
     """A session that somebody picked; none if nobody did."""
-    found = list(await desk.place.sessions())[:LISTED]
+    found = list(await chat.place.sessions())[:LISTED]
     if not found:
-        desk.note("there is no session yet")
+        chat.note("there is no session yet")
         return None
     at = next((at for at, each in enumerate(found) if each.session_id == current), 0)
-    chosen = await desk.choose("Which session?", [_session_line(each, current, desk.cwd) for each in found], at)
+    chosen = await chat.choose("Which session?", [_session_line(each, current, chat.cwd) for each in found], at)
     return None if chosen is None else found[chosen].session_id
 
 
@@ -241,51 +237,51 @@ def _session_line(session: ListedSession, current: str | None, cwd: str) -> Choi
     return Choice(_line(session.title or session.session_id), printable(about))
 
 
-async def _queue(desk: Desk, argument: str) -> None:
-    current = desk.current
+async def _queue(chat: OpenChat, argument: str) -> None:
+    current = chat.current
     waiting = current.waiting()
     if not waiting:
-        desk.note("nothing waits")
+        chat.note("nothing waits")
         return
     texts = [current.view.user_text(each) or "" for each in waiting]
-    chosen = await desk.choose("What waits: change which one?", [Choice(_line(each)) for each in texts], 0)
+    chosen = await chat.choose("What waits: change which one?", [Choice(_line(each)) for each in texts], 0)
     if chosen is None:
         return
     acts = [Choice("take it back", "to change it, and send it again"), Choice("remove it"), Choice("to the front")]
-    act = await desk.choose(_line(texts[chosen]), acts, 0)
+    act = await chat.choose(_line(texts[chosen]), acts, 0)
     if act is not None:
-        await _change_queue(desk, waiting[chosen], texts[chosen], act)
+        await _change_queue(chat, waiting[chosen], texts[chosen], act)
 
 
-async def _change_queue(desk: Desk, prompt_id: PromptId, text: str, act: int) -> None:
-    session = desk.current.session
+async def _change_queue(chat: OpenChat, prompt_id: PromptId, text: str, act: int) -> None:
+    session = chat.current.session
     if act == len(("take it back", "remove it")):
         await session.edit(prompt_id, None, 0)
         return
     await session.remove(prompt_id)
     if act == 0:
-        desk.restore(text)
+        chat.restore(text)
 
 
-async def _cancel(desk: Desk, argument: str) -> None:
-    if desk.current.active is None:
-        desk.note("no turn runs")
+async def _cancel(chat: OpenChat, argument: str) -> None:
+    if chat.current.active is None:
+        chat.note("no turn runs")
     else:
-        desk.cancel()
+        chat.cancel()
 
 
-async def _answer(desk: Desk, argument: str) -> None:
-    desk.ask_again()
+async def _answer(chat: OpenChat, argument: str) -> None:
+    chat.ask_again()
 
 
-async def _explain(desk: Desk, argument: str) -> None:
-    current = desk.current
-    for each in await desk.place.explain(current.session.session_id, list(current.view.permissions.values())):
-        desk.note(each.words + ("" if each.next is None else f"\n  next: {each.next}"))
+async def _explain(chat: OpenChat, argument: str) -> None:
+    current = chat.current
+    for each in await chat.place.explain(current.session.session_id, list(current.view.permissions.values())):
+        chat.note(each.words + ("" if each.next is None else f"\n  next: {each.next}"))
 
 
-async def _quit(desk: Desk, argument: str) -> None:
-    desk.leave()
+async def _quit(chat: OpenChat, argument: str) -> None:
+    chat.leave()
 
 
 def _line(text: str) -> str:

@@ -20,7 +20,7 @@ from prompt_toolkit.completion import CompleteEvent, Completer, Completion
 from prompt_toolkit.document import Document
 
 from turnwire.cli.output import printable
-from turnwire.core.translate.members import entries, members, text_of
+from turnwire.core.json_members import entries, members, text_of
 from turnwire.core.view import View
 from turnwire.wire.jsonrpc import UNREADABLE
 

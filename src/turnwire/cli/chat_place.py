@@ -16,8 +16,7 @@ from msgspec import Raw, Struct
 
 from turnwire.cli.explain import Explanation, Finding, findings
 from turnwire.cli.opening import Entered, WantedSession, enter, leave, open_agent
-from turnwire.cli.reach import Reach, open_http
-from turnwire.cli.session_id import list_sessions
+from turnwire.cli.reach import Reach, list_sessions, open_http
 from turnwire.cli.turns import Queue
 from turnwire.client.embedded import EmbeddedDaemon
 from turnwire.client.http import Http, segment

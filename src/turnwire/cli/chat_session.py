@@ -35,8 +35,8 @@ FAREWELL_S = 2.0
 CLOSED = "the session is closed; :new begins another, :sessions lists those there are"
 
 
-class Console(Protocol):
-    """Whoever sits at the terminal."""
+class ChatTerminal(Protocol):
+    """The terminal at which somebody chats, as a session there uses it."""
 
     def note(self, words: str) -> None:
         """Say something that is not the agent's."""
@@ -66,7 +66,7 @@ class Unsent(NamedTuple):
 class ChatSession:
     """A session while somebody chats in it."""
 
-    def __init__(self, session: DaemonSession, screen: Screen, console: Console, own: set[PromptId]) -> None:
+    def __init__(self, session: DaemonSession, screen: Screen, terminal: ChatTerminal, own: set[PromptId]) -> None:
         self.session = session
         self.view = View()
         self.capabilities = b"{}"
@@ -76,7 +76,7 @@ class ChatSession:
         self.is_closed = False
         """Nothing happens in it any more."""
         self._screen = screen
-        self._console = console
+        self._terminal = terminal
         self._own = own
         """The prompts that were sent from here."""
         self._unsent: list[Unsent] = []
@@ -95,7 +95,7 @@ class ChatSession:
             await self._follow()
             self._tasks.cancel_scope.cancel()
         self.is_closed = True
-        self._console.note(CLOSED)
+        self._terminal.note(CLOSED)
 
     # -- following ---------------------------------------------------------------------------------------------
 
@@ -108,7 +108,7 @@ class ChatSession:
             if self.is_read.is_set():
                 raise
             # What it forgot is no reason not to go on.
-            self._console.note("the oldest part of this session is not kept any more")
+            self._terminal.note("the oldest part of this session is not kept any more")
             self._past.clear()
             self.is_read.set()
             await self._follow_from(self.session.start)
@@ -120,7 +120,7 @@ class ChatSession:
                     self._take(offset, event)
                 if not self.is_read.is_set() and page.offset >= self.session.start:
                     self._show_past()
-                self._console.refresh()
+                self._terminal.refresh()
 
     def _take(self, offset: int, event: ev.AnyEvent) -> None:
         self.view.apply(event)
@@ -138,7 +138,7 @@ class ChatSession:
         begins = [at for at, (_, event) in enumerate(past) if isinstance(event, ev.UserMessage)]
         if len(begins) > SHOWN_TURNS:
             older, session_id = len(begins) - SHOWN_TURNS, self.session.session_id
-            self._console.note(f"{older} earlier prompts are not shown; all of it: turnwire attach {session_id}")
+            self._terminal.note(f"{older} earlier prompts are not shown; all of it: turnwire attach {session_id}")
         for offset, event in past[begins[-SHOWN_TURNS:][0] if begins else len(past) :]:
             self._screen.show(offset, event)
         self.ask_again()
@@ -170,20 +170,20 @@ class ChatSession:
         with scope:
             # What was said before stands above what is asked.
             self._screen.pause()
-            reply = await self._console.answer(self._request(event))
+            reply = await self._terminal.answer(self._request(event))
             # Our own answer closes the request, and with it this scope.
             self._asked.pop(event.request_id, None)
             if reply is None:
-                self._console.note("the question is open; :answer asks it again")
+                self._terminal.note("the permission request is open; :answer asks it again")
                 return
             try:
                 if not await self.session.answer(event.request_id, reply.answer, reply.option_id):
-                    self._console.note("somebody else had answered before")
+                    self._terminal.note("somebody else had answered before")
             except TurnwireError as error:
-                self._console.note(f"the answer did not get through: {error}")
+                self._terminal.note(f"the answer did not get through: {error}")
             return
         if scope.cancelled_caught:
-            self._console.note("the question is closed: answered elsewhere, or its turn is over")
+            self._terminal.note("the permission request is closed: answered elsewhere, or its turn is over")
 
     def _request(self, event: ev.PermissionRequested) -> PermissionRequest:
         """With what is known of its tool call."""
@@ -197,8 +197,8 @@ class ChatSession:
     def prompt(self, text: str, content: Content) -> None:
         """Send it as soon as those before it are sent."""
         if self.is_closed:
-            self._console.note(CLOSED)
-            self._console.restore(text)
+            self._terminal.note(CLOSED)
+            self._terminal.restore(text)
             return
         # One key for all tries: a prompt whose answer is lost is still one prompt.
         unsent = Unsent(text, content, f"chat-{new_ids.prompt_id()}")
@@ -212,11 +212,11 @@ class ChatSession:
                     accepted = await self.session.prompt(NewPrompt(to_raw(each.content), WhenBusy.QUEUE, each.key))
                     self._own.add(accepted.prompt_id)
                 except TurnwireError as error:
-                    self._console.note(f"the prompt was not taken: {error}")
-                    self._console.restore(each.text)
+                    self._terminal.note(f"the prompt was not taken: {error}")
+                    self._terminal.restore(each.text)
                 finally:
                     self._unsent.remove(each)
-                    self._console.refresh()
+                    self._terminal.refresh()
 
     @property
     def active(self) -> PromptId | None:
@@ -252,7 +252,7 @@ class ChatSession:
         except PromptNotFound:
             pass
         except TurnwireError as error:
-            self._console.note(f"the turn could not be cancelled: {error}")
+            self._terminal.note(f"the turn could not be cancelled: {error}")
         finally:
             self._cancels -= 1
             if not self._cancels:

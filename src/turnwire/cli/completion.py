@@ -1,4 +1,4 @@
-"""What a shell offers while somebody types a command: sessions, open questions and their answers, agents.
+"""What a shell offers while somebody types a command: sessions, open permission requests and their answers, agents.
 
 It comes from the daemon that the command would talk to. Nobody waits for it: where none is known to run none is
 looked for, one that does not answer at once is left alone, and nothing is ever printed but what is offered.
@@ -17,8 +17,7 @@ from click.shell_completion import CompletionItem
 from msgspec import Struct
 
 from turnwire.cli.output import printable
-from turnwire.cli.reach import find_daemon, run
-from turnwire.cli.session_id import LAST, WHOLE, about, list_sessions, whole_id
+from turnwire.cli.reach import LAST, WHOLE, about, find_daemon, list_sessions, run, whole_id
 from turnwire.client.http import Http, segment
 from turnwire.link.local_daemon import URL_VARIABLE, running
 
@@ -92,7 +91,7 @@ def request_ids(ctx: click.Context, param: click.Parameter, incomplete: str) -> 
 
 
 def option_ids(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """The answers to that question."""
+    """The answers to that permission request."""
     asked = (each for each in _questions(ctx) if each.request_id == ctx.params.get("request"))
     return _items([(option.option_id, option.name) for each in asked for option in each.options], incomplete)
 

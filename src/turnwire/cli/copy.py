@@ -1,4 +1,4 @@
-"""`turnwire copy`: the log of a data folder goes into a database, or any log into any other.
+"""`turnwire copy`: the log of a data folder goes into a database, or any log into any other, with the credentials.
 
 It tells on stderr how far it is, may be ended and begun again, and says at the end by which hash both are the same.
 What else is in a data folder stays there: give the same folder to the daemon that uses the new log.
@@ -7,6 +7,8 @@ What else is in a data folder stays there: give the same folder to the daemon th
 from __future__ import annotations
 
 from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import cast
 
 import anyio
 import click
@@ -18,8 +20,14 @@ from turnwire.limits import Limits
 from turnwire.log import Durability, SqliteEventLog
 from turnwire.log.address import HOW, NO_DRIVER, check_database, is_database, shown, sqlite_file
 from turnwire.log.copying import Copied, Progress, RestorableLog, copy_log
+from turnwire.log.credentials import Credentials, LogWithCredentials
+from turnwire.log.owners import NodeIdentity
 from turnwire.runtime.folds import VIEW
 from turnwire.runtime.session import STATE
+from turnwire.server.access import token_file
+from turnwire.server.access.token_file import read_records, write_records
+from turnwire.server.access.token_table import table_records, take_records
+from turnwire.server.access.tokens import TokenRecord
 
 EXAMPLES = """
 turnwire copy --from sqlite:///home/me/.local/state/turnwire --to postgresql://turnwire@db.example/turnwire
@@ -38,7 +46,8 @@ EVERY = 50_000
 def copy(source: str, target: str, as_json: bool) -> None:
     """Copy a log into another one: from a data folder to PostgreSQL.
 
-    Sessions keep their epochs and offsets, so that all cursors stay good.
+    Sessions keep their epochs and offsets, so that all cursors stay good. Tokens, logins and share links are copied
+    as well.
 
     Stop the daemon first. A copy that was ended goes on where it was when it is begun again. At the end both logs
     are read and compared.
@@ -66,7 +75,33 @@ async def _copy(source: str, target: str) -> Copied:
                     told = now.events
                     tell(f"{now.sessions} sessions and {now.events} events copied")
 
-            return await copy_log(read, write, (STATE, VIEW), hear)
+            copied = await copy_log(read, write, (STATE, VIEW), hear)
+        await _copy_tokens(source, read, target, write)
+        return copied
+
+
+async def _copy_tokens(source: str, read: RestorableLog, target: str, write: RestorableLog) -> None:
+    """Once: what was copied and then revoked does not come back with another copy."""
+    known = await _tokens(source, read)
+    path = _token_file(target)
+    if path is None:
+        await take_records(_credentials(write), known)
+    elif not read_records(path):
+        write_records(path, known)
+
+
+async def _tokens(address: str, log: RestorableLog) -> list[TokenRecord]:
+    path = _token_file(address)
+    return read_records(path) if path is not None else await table_records(_credentials(log))
+
+
+def _token_file(address: str) -> Path | None:
+    path = sqlite_file(address)
+    return None if path is None else path.parent / token_file.NAME
+
+
+def _credentials(log: RestorableLog) -> Credentials:
+    return cast("LogWithCredentials", log).credentials
 
 
 async def _open(stack: AsyncExitStack, address: str, *, is_new: bool) -> RestorableLog:
@@ -83,5 +118,8 @@ async def _open(stack: AsyncExitStack, address: str, *, is_new: bool) -> Restora
         from turnwire.log.postgres import open_postgres_log
     except ImportError:
         raise ConfigError(NO_DRIVER) from None
-    opened = open_postgres_log(check_database(address), limits=Limits(), durability=Durability.FULL)
+    # Which place the sessions are of is decided by the nodes that come to them.
+    opened = open_postgres_log(
+        check_database(address), limits=Limits(), durability=Durability.FULL, node=NodeIdentity("copy", "")
+    )
     return await stack.enter_async_context(opened)

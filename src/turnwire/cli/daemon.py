@@ -15,8 +15,8 @@ import shlex
 import shutil
 import signal
 import sys
-from collections.abc import Generator
-from contextlib import ExitStack, contextmanager
+from collections.abc import AsyncGenerator, Generator
+from contextlib import ExitStack, asynccontextmanager, contextmanager
 from functools import partial
 from pathlib import Path
 
@@ -24,33 +24,37 @@ import anyio
 import click
 from anyio.abc import TaskStatus
 from opentelemetry import trace
+from starlette.types import ASGIApp
 
 from turnwire import __version__
 from turnwire.cli.agent_source import hosted_agents, in_words
 from turnwire.cli.browser import open_meanwhile
-from turnwire.cli.local_token import keep_token
+from turnwire.cli.kept_credentials import keep_token, kept_records
 from turnwire.cli.output import print_json, printable
-from turnwire.errors import ConfigError
+from turnwire.errors import ConfigError, LifeOver
 from turnwire.ids import UNNAMED
+from turnwire.limits import Limits
 from turnwire.link.environment import SHORTEST_SECRET
 from turnwire.link.local_daemon import URL_VARIABLE, LocalDaemon, recorded, running
 from turnwire.link.process import adopt_orphans
 from turnwire.log.address import password_of
 from turnwire.runtime.services.roots import is_in_closed
 from turnwire.server.access.identity import Role
-from turnwire.server.access.origins import check_bind
-from turnwire.server.access.tokens import read_records
-from turnwire.server.app import create_app
+from turnwire.server.access.login import link_of
+from turnwire.server.access.origins import check_bind, is_loopback
+from turnwire.server.app import create_app, create_routes
 from turnwire.server.daemon import Daemon, open_daemon
 from turnwire.server.listener import Tls, check_tls, listen, open_listener, run
 from turnwire.server.settings.declared import Settings
 from turnwire.server.settings.sources import Loaded
-from turnwire.server.telemetry.garbage import rare_collection
 from turnwire.server.telemetry.logs import configure_logging
+from turnwire.server.telemetry.pauses import rare_collection
 from turnwire.server.telemetry.tracing import configure_tracing
 
 USUAL = "http://127.0.0.1:4170"
 """Where commands look for a daemon when nobody says where it is."""
+LOST = LifeOver.exit_status
+"""A node that may not act any more ends at once with this; its supervisor starts it again."""
 FORCED = 128
 """Added to the number of the second signal, as a shell does."""
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
@@ -64,7 +68,6 @@ def run_daemon(loaded: Loaded, *, as_json: bool, is_opened: bool = False) -> Non
     settings = loaded.settings
     configure_logging(settings.log_format, settings.log_level, secrets=log_secrets(settings))
     check_folders(settings)
-    _check_outside(settings)
     adopt_orphans()
     with traced():
         run(partial(_serve, loaded, as_json, is_opened))
@@ -101,10 +104,12 @@ def check_folders(settings: Settings) -> None:
             )
 
 
-def _check_outside(settings: Settings) -> None:
+async def _check_outside(settings: Settings, limits: Limits) -> None:
     """Others may reach it only with a token that its owner knows already: one made now would be found in a log."""
-    known = [] if settings.data is None else read_records(settings.data / "tokens.json")
-    has_token = settings.token is not None or any(each.role is Role.OWNER for each in known)
+    has_token = settings.token is not None
+    if not has_token and settings.data is not None and not is_loopback(settings.host):
+        known = await kept_records(settings.log, settings.data, limits)
+        has_token = any(each.role is Role.OWNER for each in known)
     check_bind(settings.host, has_token=has_token, no_auth=settings.no_auth)
 
 
@@ -124,6 +129,7 @@ def traced() -> Generator[None]:
 
 async def _serve(loaded: Loaded, as_json: bool, is_opened: bool) -> None:
     settings, limits = loaded.settings, loaded.limits
+    await _check_outside(settings, limits)
     # Bad files and a port that is taken are found out before a log is opened or a token made.
     tls = _tls(settings)
     if tls is not None:
@@ -131,29 +137,36 @@ async def _serve(loaded: Loaded, as_json: bool, is_opened: bool) -> None:
     open_listener(settings.host, settings.port, limits).close()
     async with hosted_agents(settings, limits) as agents, open_daemon(settings, limits, agents) as daemon:
         if settings.data is not None and not settings.no_auth:
-            keep_token(settings.data, daemon.tokens)
+            await keep_token(settings.data, daemon.tokens)
+        # Whoever announces it cannot wait for the database.
+        shown, opened = [None if settings.no_auth else await daemon.login.code() for _ in range(2)]
         stop = anyio.Event()
+        # Nothing that it would do in good order may be done any more; the guards end the agents.
+        daemon.lost.add(end_lost)
         with ExitStack() as meanwhile:
 
             def ready(url: str) -> None:
                 meanwhile.enter_context(recorded(_record(daemon, url), os.environ))
-                announce(loaded, daemon, url, as_json=as_json)
+                announce(daemon, url, _page(url, shown), as_json=as_json)
                 meanwhile.enter_context(rare_collection(daemon.metrics.gc_pause_s.observe))
                 if is_opened:
-                    open_meanwhile(_page(daemon, url))
+                    open_meanwhile(_page(url, opened))
 
             async with anyio.create_task_group() as tasks:
                 await tasks.start(stop_on_signal, daemon, stop)
-                await listen(
-                    create_app(daemon),
-                    host=settings.host,
-                    port=settings.port,
-                    tls=tls,
-                    http2=settings.http2,
-                    ready=ready,
-                    stop=stop,
-                    limits=limits,
-                )
+                tasks.start_soon(_stop_when_asked, daemon, stop)
+                routes = create_routes(daemon)
+                async with _joined(daemon, routes, tls):
+                    await listen(
+                        create_app(daemon, routes),
+                        host=settings.host,
+                        port=settings.port,
+                        tls=tls,
+                        http2=settings.http2,
+                        ready=ready,
+                        stop=stop,
+                        limits=limits,
+                    )
                 tasks.cancel_scope.cancel()
 
 
@@ -187,6 +200,26 @@ async def stop_on_signal(
                 tasks.start_soon(drain, daemon, stop)
 
 
+@asynccontextmanager
+async def _joined(daemon: Daemon, routes: ASGIApp, tls: Tls | None) -> AsyncGenerator[None]:
+    """Meanwhile the daemon is one of the nodes that share its log, if others do."""
+    if daemon.members is None:
+        yield
+        return
+    # What links to other nodes are made of takes time to import, and most daemons are alone.
+    from turnwire.server.cluster.joining import joined
+
+    async with joined(daemon, routes, tls):
+        yield
+
+
+async def _stop_when_asked(daemon: Daemon, stop: anyio.Event) -> None:
+    """As at a signal, when somebody asks for it by `turnwire nodes drain`."""
+    await daemon.drain_asked.wait()
+    if not daemon.stopping.is_set():
+        await drain(daemon, stop)
+
+
 async def drain(daemon: Daemon, stop: anyio.Event) -> None:
     """Let running turns end, up to the limit `drain_s`, then set `stop`."""
     seconds = daemon.limits.drain_s
@@ -196,12 +229,23 @@ async def drain(daemon: Daemon, stop: anyio.Event) -> None:
 
 
 def end_now(number: int) -> None:
+    _exit(FORCED + number)
+
+
+def end_lost() -> None:
+    click.echo(
+        "turnwire: this node could not show that it lives, so others have its sessions; start it again", err=True
+    )
+    _exit(LOST)
+
+
+def _exit(status: int) -> None:
     sys.stdout.flush()
     sys.stderr.flush()
-    os._exit(FORCED + number)
+    os._exit(status)
 
 
-def announce(loaded: Loaded, daemon: Daemon, url: str, *, as_json: bool) -> None:
+def announce(daemon: Daemon, url: str, page: str, *, as_json: bool) -> None:
     """Say where it is and how to get in."""
     data = daemon.settings.data
     if as_json:
@@ -209,14 +253,14 @@ def announce(loaded: Loaded, daemon: Daemon, url: str, *, as_json: bool) -> None
         print_json({"url": url, "token": token, "pid": os.getpid(), "data": None if data is None else str(data)})
     else:
         click.echo(f"turnwire {__version__} listens on {url}\n")
-        for name, words in [*_lines(daemon, url), ("try", _first_command(url)), ("stop", "Ctrl-C")]:
+        for name, words in [*_lines(daemon, page), ("try", _first_command(url)), ("stop", "Ctrl-C")]:
             click.echo(f"  {name:<6} {printable(words)}")
         click.echo()
     # Whoever reads it through a pipe waits for it.
     sys.stdout.flush()
 
 
-def _lines(daemon: Daemon, url: str) -> list[tuple[str, str]]:
+def _lines(daemon: Daemon, page: str) -> list[tuple[str, str]]:
     settings = daemon.settings
     lines = [
         *_agents(daemon),
@@ -225,13 +269,13 @@ def _lines(daemon: Daemon, url: str) -> list[tuple[str, str]]:
     ]
     if settings.page and settings.rest:
         hint = "" if settings.no_auth else "  (works once, for ten minutes; then turnwire login)"
-        lines.insert(0, ("page", f"{_page(daemon, url)}{hint}"))
+        lines.insert(0, ("page", f"{page}{hint}"))
     return lines
 
 
-def _page(daemon: Daemon, url: str) -> str:
-    """What leads a browser to the page."""
-    return f"{url}/" if daemon.settings.no_auth else daemon.login.login_link(url)
+def _page(url: str, code: str | None) -> str:
+    """What leads a browser to the page; without a code if nobody is asked for a credential."""
+    return f"{url}/" if code is None else link_of(url, code)
 
 
 def _agents(daemon: Daemon) -> list[tuple[str, str]]:

@@ -25,6 +25,7 @@ from turnwire.cli.agent_source import agent_of_entry, in_words
 from turnwire.cli.commands import WithAgent, agent_of
 from turnwire.cli.config import setting_options, settings_from
 from turnwire.cli.failure import DOCTOR_FAILED, leading
+from turnwire.cli.kept_credentials import kept_records
 from turnwire.cli.known_agents import KNOWN_AGENTS, NoStart, how_to_start
 from turnwire.cli.output import print_json, printable, progress
 from turnwire.cli.reach import (
@@ -34,7 +35,7 @@ from turnwire.cli.reach import (
     own_token,
     usual_url,
 )
-from turnwire.errors import ConfigError, TurnwireError
+from turnwire.errors import ConfigError, LogError, TurnwireError
 from turnwire.ids import UNNAMED, AgentName
 from turnwire.limits import Limits
 from turnwire.link.local_daemon import TOKEN_FILE, URL_VARIABLE, read_token
@@ -42,7 +43,6 @@ from turnwire.log.address import NO_DRIVER, is_database, shown
 from turnwire.runtime.agent_connection import AgentConnection
 from turnwire.runtime.clock import SystemClock
 from turnwire.runtime.source import AgentSource
-from turnwire.server.access.tokens import read_records
 from turnwire.server.listener import open_listener
 from turnwire.server.settings.agents import AgentEntry
 from turnwire.server.settings.declared import Settings
@@ -84,20 +84,30 @@ def check_machine() -> Iterator[Check]:
 
 
 def check_folder(settings: Settings) -> Iterator[Check]:
-    """Where the log and the credentials are."""
+    """Where the log is."""
     if settings.data is None:
         yield Check("warn", "data", "in memory: sessions are gone when the daemon ends", "set log to sqlite")
         return
     place = _existing(settings.data)
     yield _check_wal(settings.data, place)
     yield _check_clock(settings.data)
+
+
+async def check_tokens(settings: Settings, limits: Limits) -> AsyncGenerator[Check]:
+    """Whether there are credentials, and whether commands get in."""
+    if settings.data is None:
+        return
     try:
-        tokens = read_records(settings.data / "tokens.json")
+        tokens = await kept_records(settings.log, settings.data, limits)
         own = read_token(settings.data / TOKEN_FILE)
+    except LogError:
+        # What is wrong with the database is said of the log.
+        return
     except ConfigError as error:
         yield Check("fail", "tokens", str(error))
         return
-    words = f"{len(tokens)} in tokens.json" if tokens else "none yet; the first start makes one"
+    where = "the database" if is_database(settings.log) else "tokens.json"
+    words = f"{len(tokens)} in {where}" if tokens else "none yet; the first start makes one"
     yield Check("ok", "tokens", f"{words}; commands of this user have {'their own' if own else 'no own'}")
 
 
@@ -305,6 +315,8 @@ async def _check(loaded: Loaded, url: str | None, as_json: bool) -> bool:
 async def _all(loaded: Loaded, url: str | None) -> AsyncGenerator[Check]:
     settings, limits = loaded.settings, loaded.limits
     for each in (*check_machine(), *check_folder(settings)):
+        yield each
+    async for each in check_tokens(settings, limits):
         yield each
     async for each in check_database(settings, limits):
         yield each

@@ -14,10 +14,10 @@ from msgspec import Struct
 from rich.text import Text
 
 from turnwire.cli.answer import open_permissions
+from turnwire.cli.asking import answer_command, details, subject
 from turnwire.cli.commands import Command
 from turnwire.cli.completion import session_ids
 from turnwire.cli.output import print_block, print_json, printable
-from turnwire.cli.permission_view import answer_command, details, subject
 from turnwire.cli.reach import Reach, ask, with_reach
 from turnwire.cli.turns import Queue, read_queue
 from turnwire.client.http import segment

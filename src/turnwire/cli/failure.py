@@ -22,6 +22,14 @@ USAGE = 2
 """The command line itself makes no sense."""
 DOCTOR_FAILED = 1
 """`turnwire doctor` found something that must be mended."""
+CHECK_FAILED = 1
+"""`turnwire check` found a rule that is broken."""
+VERIFY_FAILED = 1
+"""`turnwire verify` found that a file was altered."""
+VERIFY_UNPROVEN = 4
+"""`turnwire verify` found nothing that was altered, and no receipt that proves it up to the last end."""
+BROKE_OFF = 3
+"""The client left while `turnwire replay --break-at` stood still."""
 INTERRUPTED = 130
 """Ctrl-C, and a turn that was cancelled."""
 TERMINATED = 143
@@ -45,7 +53,7 @@ NEXT: Mapping[type[errors.TurnwireError], str] = {
     errors.PromptNotFound: "`turnwire queue SESSION` lists what waits, `turnwire tail SESSION` all that happened",
     errors.PromptNotQueued: "it has started or ended; `turnwire cancel SESSION PROMPT` stops one that runs",
     errors.QueueFull: "`turnwire queue SESSION` shows what waits; remove some, or wait",
-    errors.LogLocked: "another daemon uses this folder; stop it, or give --data DIR",
+    errors.LogLocked: "stop what uses it, or give this one a log of its own: --data DIR or --log",
     errors.LogTooNew: "update turnwire, or give another --data DIR",
     errors.AgentLaunchFailed: "`turnwire doctor -- AGENT COMMAND` tries to start it",
     errors.AuthRequired: "log in with the agent's own command on the daemon's machine, then try again",

@@ -73,7 +73,7 @@ class Choice(NamedTuple):
     about: str = ""
 
 
-class Typist(Protocol):
+class EditorOwner(Protocol):
     """Who is told what the person does."""
 
     def take(self, text: str) -> None:
@@ -156,8 +156,8 @@ class _Output(Vt100_Output):
 class LineEditor:
     """The bottom of the terminal. `run` it; everything else may be called meanwhile."""
 
-    def __init__(self, typist: Typist, completer: Completer, history: History) -> None:
-        self._typist = typist
+    def __init__(self, owner: EditorOwner, completer: Completer, history: History) -> None:
+        self._owner = owner
         self._tail: Callable[[int], str] | None = None
         self._drawn_tail: tuple[int, int, str] | None = None
         """The tail as it was drawn last, with the rows and columns that it was drawn for."""
@@ -204,7 +204,7 @@ class LineEditor:
         return HSplit(
             [
                 text(lambda: ANSI(self._tail_text()), lambda: bool(self._tail_text())),
-                text(self._waiting_rows, lambda: bool(self._typist.waiting())),
+                text(self._waiting_rows, lambda: bool(self._owner.waiting())),
                 text(self._menu_rows, lambda: self._menu is not None),
                 # What is typed stands apart from what was said.
                 ConditionalContainer(Window(height=1), Condition(lambda: self._menu is None)),
@@ -257,14 +257,14 @@ class LineEditor:
             self.refresh()
 
     def refresh(self) -> None:
-        """Something that the typist shows is new."""
+        """Something that the owner shows is new."""
         self._app.invalidate()
 
     def _tail_text(self) -> str:
         if self._tail is None:
             return ""
         rows, columns = self._size
-        rows = max(1, rows - OWN_ROWS - len(self._typist.waiting()))
+        rows = max(1, rows - OWN_ROWS - len(self._owner.waiting()))
         drawn = self._drawn_tail
         if drawn is None or drawn[:2] != (rows, columns):
             drawn = self._drawn_tail = (rows, columns, self._tail(rows).rstrip("\n"))
@@ -272,7 +272,7 @@ class LineEditor:
 
     def _waiting_rows(self) -> StyleAndTextTuples:
         room = self.columns
-        lines = [each if len(each) < room else f"{each[: room - 2]}…" for each in self._typist.waiting()]
+        lines = [each if len(each) < room else f"{each[: room - 2]}…" for each in self._owner.waiting()]
         return [("class:dim", "\n".join(lines))]
 
     def _menu_rows(self) -> StyleAndTextTuples:
@@ -293,7 +293,7 @@ class LineEditor:
         return [("class:mark", label if line == wraps == 0 else "  ")]
 
     def _footer(self) -> StyleAndTextTuples:
-        words, room = self._typist.state(), self.columns
+        words, room = self._owner.state(), self.columns
         if self._field is not None:
             words = "Enter gives it; Esc leaves it"
         elif self._menu is not None:
@@ -352,7 +352,7 @@ class LineEditor:
             self.refresh()
 
     def _changed(self, buffer: Buffer) -> None:
-        self._typist.typed()
+        self._owner.typed()
 
     # -- keys --------------------------------------------------------------------------------------------------
 
@@ -367,7 +367,7 @@ class LineEditor:
         elif text.strip():
             self._input.append_to_history()
             self._input.reset()
-            self._typist.take(text)
+            self._owner.take(text)
 
     def pick(self, number: int) -> None:
         """A menu's line by its number."""
@@ -394,7 +394,7 @@ class LineEditor:
         elif self._menu is not None and self._menu.is_ours:
             self._menu.end(None)
         else:
-            self._typist.interrupt()
+            self._owner.interrupt()
         self.refresh()
 
     def end(self) -> None:
@@ -402,7 +402,7 @@ class LineEditor:
         if self._field is not None:
             self._field.end(None)
         else:
-            self._typist.end()
+            self._owner.end()
 
     def suspend(self) -> None:
         """Ctrl-Z."""

@@ -13,8 +13,7 @@ from msgspec import Struct
 
 from turnwire.cli.completion import agent_names, session_ids
 from turnwire.cli.output import tell
-from turnwire.cli.reach import tell_of_slow_agent, telling_of_slow_agent
-from turnwire.cli.session_id import WHOLE, whole_id
+from turnwire.cli.reach import WHOLE, tell_of_slow_agent, telling_of_slow_agent, whole_id
 from turnwire.client.http import Http, segment
 from turnwire.client.port import DaemonSession
 from turnwire.client.remote import RemoteDaemon

@@ -103,6 +103,20 @@ def progress(words: str) -> Generator[Callable[[str], None]]:
         yield lambda words: status.update(Text(printable(words)))
 
 
+@contextmanager
+def counting(words: str, total: int) -> Generator[Callable[[str], None]]:
+    """The same while things are done one by one. Gives a way to say which one is done."""
+    done = 0
+    with progress(words) as tell:
+
+        def told(name: str) -> None:
+            nonlocal done
+            done += 1
+            tell(f"{done} of {total}: {name}")
+
+        yield told
+
+
 def in_bytes(size: int) -> str:
     """A size for a person."""
     return f"{size} bytes" if size < 100_000 else f"{size / 1_000_000:.1f} MB"
@@ -113,6 +127,10 @@ def moment(at_ms: int | None) -> str:
     if at_ms is None:
         return "-"
     return datetime.fromtimestamp(at_ms / 1000, UTC).astimezone().strftime("%Y-%m-%d %H:%M:%S")
+
+
+STOPPED = "stopped before"
+"""How `turnwire replay --break-at` begins to tell that it stands still; a command that runs it passes this on."""
 
 
 def tell(message: str) -> None:

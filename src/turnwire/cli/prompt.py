@@ -27,7 +27,7 @@ from turnwire.cli.asking import Asker
 from turnwire.cli.commands import WithAgent, agent_of, sendable_folder
 from turnwire.cli.failure import INTERRUPTED, leading, stop_code, tell, tell_next
 from turnwire.cli.opening import WantedSession, enter, leave, open_agent, session_options
-from turnwire.cli.output import print_json
+from turnwire.cli.output import STOPPED, print_json
 from turnwire.cli.reach import Reach, find_daemon, open_http, reach_options
 from turnwire.cli.screen import JsonLines, Screen, TextScreen
 from turnwire.client.arguments import to_raw
@@ -200,7 +200,12 @@ class _KeptStderr(logging.Handler):
         self.lines: deque[str] = deque(maxlen=STDERR_LINES)
 
     def emit(self, record: logging.LogRecord) -> None:
-        self.lines.append(record.getMessage().removeprefix("stderr: "))
+        line = record.getMessage().removeprefix("stderr: ")
+        if line.startswith(f"turnwire: {STOPPED}"):
+            # It waits for whoever sees this: told at its end, nobody would let it go on.
+            tell(line.removeprefix("turnwire: "))
+        else:
+            self.lines.append(line)
 
 
 def _print_result(session_id: SessionId, prompt_id: str, **members: Any) -> None:
@@ -311,20 +316,20 @@ class PromptedTurn:
             scope = self._open_permissions.pop(event.request_id, None)
             if scope is not None:
                 scope.cancel()
+                # Not by who asks: that task wakes up later, behind what the agent says next, or not at all.
+                self._screen.pause()
+                tell("the permission request is closed: answered elsewhere, or its turn is over")
 
     async def _ask(self, event: ev.PermissionRequested, scope: anyio.CancelScope) -> None:
         with scope:
             self._screen.pause()
             reply = await self._asker.ask(asked(event, self._session.session_id, self._calls))
+            # From here on nobody is being asked: our own answer, which closes the request, is no news.
+            self._open_permissions.pop(event.request_id, None)
             if reply is None:
                 return
-            # Our own answer closes the request, and with it this scope.
-            self._open_permissions.pop(event.request_id, None)
             if not await self._session.answer(event.request_id, reply.answer, reply.option_id):
                 tell("somebody else had answered before")
-            return
-        if scope.cancelled_caught:
-            tell("the question is closed: answered elsewhere, or its turn is over")
 
     async def _hear_ctrl_c(self, prompt_id: PromptId, tasks: TaskGroup) -> None:
         is_first = True

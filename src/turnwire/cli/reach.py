@@ -2,32 +2,109 @@
 
 First come `--url`, `--token-file` and `--data`, then the environment, then the daemon of this user that runs here,
 then the settings that one would have. On the daemon's own machine a command has a token of its own
-(`turnwire.cli.local_token`). It goes to a daemon on this machine only: elsewhere it would be given away.
+(`turnwire.cli.kept_credentials`). It goes to a daemon on this machine only: elsewhere it would be given away.
+
+Which session is meant is found there, too: by its id, the beginning of it that no other has, or `last`. A whole id
+is taken as it is, so it costs no question. Everything else is looked up in the daemon's list. `last` is the session
+in which something happened most recently, in whatever folder; one that is closed only if all are. An archived one
+is never the last, and has its id as all others.
 """
 
 from __future__ import annotations
 
 import logging
 import os
+import re
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from functools import wraps
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
-from urllib.parse import urlsplit
+from urllib.parse import urlencode, urlsplit
 
 import anyio
 import click
 from msgspec import Struct
 
 from turnwire.cli.failure import tell
-from turnwire.cli.session_id import WHOLE, whole_id
 from turnwire.client.http import TOKEN_VARIABLE, Http
-from turnwire.errors import ConfigError, TurnwireError
+from turnwire.errors import ConfigError, DaemonUnreachable, NotFound, SessionNotFound, TurnwireError
 from turnwire.link.local_daemon import TOKEN_FILE, URL_VARIABLE, LocalDaemon, at_url, only_one, read_token, running
 from turnwire.server.access.origins import is_loopback, is_wildcard
 from turnwire.server.settings.declared import Settings
 from turnwire.server.settings.sources import load_settings
+
+LAST = "last"
+PAGE = "100"
+WHOLE = re.compile(r"s_[0-9a-f]{20}")
+"""An id as daemons make them. What goes on behind it names a child session."""
+MOST_SHOWN = 10
+"""Sessions that are named when several are meant."""
+
+Entry = dict[str, Any]
+"""A session as `GET /session` lists it."""
+
+
+# -- which session is meant ----------------------------------------------------------------------------------
+
+
+class _Page(Struct, rename="camel"):
+    sessions: list[Entry]
+    next_cursor: str | None = None
+
+
+async def list_sessions(http: Http, wanted: dict[str, str] | None = None) -> list[Entry]:
+    """The sessions that are wanted, those first in which something happened most recently."""
+    found: list[Entry] = []
+    query = {"size": PAGE, **(wanted or {})}
+    while True:
+        page = (await http.ask("GET", f"/session?{urlencode(query)}", patient=False)).read(_Page)
+        found += page.sessions
+        if page.next_cursor is None:
+            return sorted(found, key=_age, reverse=True)
+        query["cursor"] = page.next_cursor
+
+
+def _age(entry: Entry) -> tuple[str, str]:
+    return str(entry.get("updatedAt", "")), str(entry.get("createdAt", ""))
+
+
+async def whole_id(http: Http, given: str) -> str:
+    """The id of the session that is meant. Raises `SessionNotFound`, `NotFound` if several begin so."""
+    try:
+        found = await list_sessions(http, {"archived": "all"})
+    except DaemonUnreachable:
+        # Whoever needs the daemon will say so; what a command does without one needs the id as it is.
+        return given
+    if given in (ids := [str(each["sessionId"]) for each in found]):
+        return given
+    if given == LAST:
+        listed = [each for each in found if not each.get("archived")]
+        if not listed:
+            raise SessionNotFound("there is no session yet, so none is the last; `turnwire prompt TEXT` makes one")
+        return str(next((each for each in listed if not each.get("closed")), listed[0])["sessionId"])
+    begun = [index for index, each in enumerate(ids) if given and each.startswith(given)]
+    if not begun:
+        raise SessionNotFound(f"no session has the id {given!r}, or one that begins so")
+    if len(begun) > 1:
+        shown = "".join(f"\n  {_in_a_line(found[each])}" for each in begun[:MOST_SHOWN])
+        more = f"\n  and {len(begun) - MOST_SHOWN} more" if len(begun) > MOST_SHOWN else ""
+        raise NotFound(f"{len(begun)} sessions begin with {given!r}; write more of the id of one:{shown}{more}")
+    return ids[begun[0]]
+
+
+def _in_a_line(entry: Entry) -> str:
+    return f"{entry['sessionId']}  {about(entry)}"
+
+
+def about(entry: Entry) -> str:
+    """A session in words, beside its id."""
+    title, cwd = entry.get("title"), str(entry.get("cwd", ""))
+    return f"{' '.join(str(title).split())} ({cwd})" if title else cwd
+
+
+# -- how the daemon is found ---------------------------------------------------------------------------------
+
 
 NOTICED_S = 0.5
 """A shorter wait is over before anybody wonders."""
@@ -43,6 +120,8 @@ class Reach(NamedTuple):
     token: str | None
     data: Path | None
     """The data folder that a daemon of this user has, if that is known."""
+    log: str = "sqlite"
+    """Where the settings keep its log."""
 
 
 def reach_options(function: Function) -> Function:
@@ -91,9 +170,9 @@ def find_daemon(url: str | None, token_file: str | None, data: str | None) -> Re
     here = _local_daemon(url, settings, data)
     if here is not None:
         folder = None if here.data is None else Path(here.data)
-        return Reach(here.url, token or settings.token or here.key(), folder)
+        return Reach(here.url, token or settings.token or here.key(), folder, settings.log)
     url = url or usual_url(settings)
-    return Reach(url, token or own_token(url, settings), settings.data)
+    return Reach(url, token or own_token(url, settings), settings.data, settings.log)
 
 
 def _local_daemon(url: str | None, settings: Settings, data: str | None) -> LocalDaemon | None:

@@ -41,7 +41,7 @@ from msgspec import Raw, json
 from turnwire.cli.config import settings_from
 from turnwire.cli.reach import Reach, find_daemon, meant_session
 from turnwire.client.http import no_token
-from turnwire.core.child_sessions import session_of
+from turnwire.core.child_names import session_of
 from turnwire.core.correlation import ExactId, exact
 from turnwire.errors import (
     AgentLaunchFailed,

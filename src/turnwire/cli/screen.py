@@ -4,6 +4,11 @@ On a terminal words are drawn as Markdown while they come, thoughts are dim, a t
 gave below it, and the last line tells what is going on. Without a terminal stdout has the agent's words as they
 are, and stderr the rest. What belongs to no turn is set apart. `JsonLines` prints the same events for programs.
 What the agent says cannot steer the terminal.
+
+Where a screen writes is a sink. Finished text is written once and never touched again; the tail that still grows
+and the line below it are drawn over and over, and leave no trace. Of Markdown that arrives in pieces a block is
+finished when another one follows it, so a finished block never changes. Looking costs a bounded multiple of the
+text, however small the pieces are. A block that grows too long is cut: the rest of a code block stays code.
 """
 
 from __future__ import annotations
@@ -11,29 +16,173 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Mapping
 from enum import Enum
-from typing import Any, Protocol
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 from msgspec import Raw, Struct
-from rich.console import Group, RenderableType
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
+from rich.live import Live
+from rich.segment import Segment
+from rich.spinner import Spinner
 from rich.text import Text
 
 from turnwire.cli.asking import tell_open
-from turnwire.cli.image_view import block_view
-from turnwire.cli.markdown import Lines, MarkdownStream, drawn
 from turnwire.cli.output import print_json_text, printable
-from turnwire.cli.sink import Sink, TerminalSink
-from turnwire.cli.tool_view import short, tool_details, tool_line
+from turnwire.cli.tool_view import block_view, short, tool_details, tool_line
 from turnwire.client.permission import asked
 from turnwire.client.tool_call import ToolCall, ToolCalls
 from turnwire.core import events as ev
 from turnwire.core.codec import encode
 from turnwire.core.envelope import to_envelope
-from turnwire.core.evolve import FINAL_TOOL_STATUS
 from turnwire.core.view.transcript import join_text
 from turnwire.ids import SessionId
+from turnwire.wire.schema.update import AGENT_SPEECH, FINAL_TOOL_STATUS
 
-SPEAKS = frozenset({"agent_message_chunk", "agent_message", "agent_thought_chunk", "agent_thought"})
+if TYPE_CHECKING:
+    from rich.markdown import Markdown
+
+
+FRAMES_S = 12
+"""How often the tail is drawn, in a second."""
+SPINNER = 3
+"""Columns beside the words of the footer."""
+ROOM = 2
+"""Rows of the terminal that the tail leaves free."""
+
+
+# -- where a screen writes -----------------------------------------------------------------------------------
+
+
+class Sink(Protocol):
+    """Where a screen writes."""
+
+    draws: bool
+    """Somebody looks at the agent's words: they are drawn, and have a tail. Else they are given as they are."""
+
+    def words(self, text: str) -> None:
+        """Words of the agent as they come, where they are not drawn."""
+        ...
+
+    def print(self, block: RenderableType) -> None:
+        """Words of the agent that are finished, where they are drawn."""
+        ...
+
+    def note(self, block: RenderableType) -> None:
+        """Something finished that is not the agent's words."""
+        ...
+
+    def tail(self, block: Callable[[int], RenderableType] | None) -> None:
+        """What still grows, for at most so many rows; asked for again with every drawing. None if nothing does."""
+        ...
+
+    def footer(self, words: str | None) -> None:
+        """What is going on; none if nothing is."""
+        ...
+
+    def pause(self) -> None:
+        """Somebody else writes now: leave nothing that is drawn over."""
+        ...
+
+
+class TerminalSink:
+    """Stdout and stderr of this process. Notes are on stderr, unless both are the same terminal."""
+
+    def __init__(self) -> None:
+        is_out, is_err = sys.stdout.isatty(), sys.stderr.isatty()
+        out, err = _console(stderr=False, is_terminal=is_out), _console(stderr=True, is_terminal=is_err)
+        self.draws = is_out and not out.is_dumb_terminal
+        self._is_terminal = is_out
+        self._out = out
+        self._err = out if is_out and is_err else err
+        self._drawing = self._out if self.draws else self._err if is_err and not err.is_dumb_terminal else None
+        """Where the tail and the line are."""
+        self._live: Live | None = None
+        self._tail: Callable[[int], RenderableType] | None = None
+        self._footer: Spinner | None = None
+        self._at_start = True
+        """The last line of words that are not drawn is finished."""
+
+    def words(self, text: str) -> None:
+        self._stop()
+        sys.stdout.write(printable(text) if self._is_terminal else text)
+        sys.stdout.flush()
+        self._at_start = text.endswith("\n")
+
+    def print(self, block: RenderableType) -> None:
+        self._write(self._out, block)
+
+    def note(self, block: RenderableType) -> None:
+        self._write(self._err, block)
+
+    def tail(self, block: Callable[[int], RenderableType] | None) -> None:
+        self._tail = block
+        self._draw()
+
+    def footer(self, words: str | None) -> None:
+        said = Text(printable(words or ""), style="dim")
+        if self._drawing is not None:
+            # One line: what is drawn over must not wrap.
+            said.truncate(max(1, self._drawing.width - SPINNER), overflow="ellipsis")
+        if words is None:
+            self._footer = None
+        elif self._footer is None:
+            self._footer = Spinner("dots", said)
+        else:
+            self._footer.update(text=said)
+        self._draw()
+
+    def pause(self) -> None:
+        self._tail = self._footer = None
+        self._stop()
+        if not self._at_start:
+            self.words("\n")
+
+    def _write(self, console: Console, block: RenderableType) -> None:
+        if console is not self._drawing:
+            self._stop()
+        elif self._live is not None:
+            # What becomes finished text must be gone from the tail first, or it is there twice for a moment.
+            self._live.refresh()
+        if not self._at_start:
+            self.words("\n")
+        # Without a terminal nothing is wrapped.
+        console.print(block, soft_wrap=not console.is_terminal)
+
+    def _draw(self) -> None:
+        if self._drawing is None or not self._at_start:
+            return
+        if self._tail is None and self._footer is None:
+            self._stop()
+        elif self._live is None:
+            self._live = Live(
+                console=self._drawing,
+                transient=True,
+                get_renderable=self._frame,
+                refresh_per_second=FRAMES_S,
+                redirect_stdout=False,
+                redirect_stderr=False,
+                vertical_overflow="crop",
+            )
+            self._live.start()
+
+    def _frame(self) -> RenderableType:
+        """Called by the thread that draws; what it reads is replaced and never changed."""
+        console, tail, footer = self._drawing, self._tail, self._footer
+        rows = max(1, (24 if console is None else console.height) - ROOM)
+        return Group(*([] if tail is None else [tail(rows)]), *([] if footer is None else [footer]))
+
+    def _stop(self) -> None:
+        if self._live is not None:
+            self._live.stop()
+            self._live = None
+
+
+def _console(*, stderr: bool, is_terminal: bool) -> Console:
+    return Console(stderr=stderr, force_terminal=is_terminal, highlight=False, markup=False, emoji=False)
+
+
+# -- what it shows -------------------------------------------------------------------------------------------
 
 
 class Screen(Protocol):
@@ -185,7 +334,7 @@ class TextScreen:
         if show is None or event.echo or event.child is not None:
             # What a child session says is not the answer; the log has it.
             return
-        if event.kind in SPEAKS:
+        if event.kind in AGENT_SPEECH:
             self._move(event)
         try:
             show(event.update)
@@ -350,7 +499,7 @@ class TextScreen:
             self.pause()
             tell_open(asked(event, session_id, self._calls))
         else:
-            self._line(f"question {event.request_id}: {_outcome(event)}")
+            self._line(f"permission request {event.request_id}: {_outcome(event)}")
 
     def _line(self, text: str) -> None:
         self._finish()
@@ -384,3 +533,98 @@ def _words(content: Raw) -> str:
         return join_text(msgspec.json.decode(content, type=list[Raw]))
     except msgspec.DecodeError:
         return ""
+
+
+# -- Markdown that arrives in pieces -------------------------------------------------------------------------
+
+
+OFTEN = 2048
+"""Up to this many characters an unfinished block is looked at with every line, beyond it when it has grown by an
+eighth."""
+LONGEST = 65536
+"""Characters of a block."""
+DRAWN = 8192
+"""Characters at the end of an unfinished block that are drawn while it grows."""
+
+
+class MarkdownStream:
+    """Text that grows, and its blocks."""
+
+    def __init__(self) -> None:
+        self.rest = ""
+        """The block that is not finished."""
+        self._next_look = 0
+
+    def feed(self, text: str) -> list[str]:
+        """More text; gives the blocks that are finished by it."""
+        self.rest += text
+        if "\n" not in text or len(self.rest) < self._next_look:
+            return []
+        whole = self.rest[: self.rest.rindex("\n") + 1]
+        tokens = [each for each in _markdown(whole).parsed if each.level == 0 and each.map]
+        starts = sorted({each.map[0] for each in tokens if each.map and each.nesting >= 0})
+        lines = whole.split("\n")
+        blocks = ["\n".join(lines[start:end]) for start, end in pairwise(starts)]
+        if blocks:
+            self.rest = "\n".join(lines[starts[-1] :]) + self.rest[len(whole) :]
+        elif len(whole) > LONGEST:
+            blocks = [whole]
+            again = f"{lines[0]}\n" if tokens and tokens[-1].type == "fence" else ""
+            self.rest = again + self.rest[len(whole) :]
+        self._next_look = 0 if len(self.rest) < OFTEN else len(self.rest) * 9 // 8
+        return blocks
+
+    def close(self) -> str:
+        """What is left, as a block."""
+        rest, self.rest, self._next_look = self.rest, "", 0
+        return rest if rest.strip() else ""
+
+    @property
+    def growing(self) -> str:
+        """What is drawn of the unfinished block: all of it, or the end of a long one."""
+        rest = self.rest
+        if len(rest) <= DRAWN:
+            return rest
+        opening, end = rest.split("\n", 1)[0], rest[-DRAWN:]
+        is_code = opening.lstrip().startswith(("```", "~~~"))
+        return f"{opening}\n{end.split(chr(10), 1)[-1]}" if is_code else end
+
+
+def drawn(source: str, rows: int | None = None) -> RenderableType:
+    """A block of Markdown, or the last rows of one. A link shows where it leads, instead of hiding it."""
+    return Lines(_markdown(source), rows)
+
+
+class Lines:
+    """Something as high as it is, or its last rows; no blanks fill it up."""
+
+    def __init__(self, block: RenderableType, rows: int | None = None) -> None:
+        self._block = block
+        self._rows = rows
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        lines = console.render_lines(self._block, options.update(height=None), pad=False)
+        kept = [_trimmed(line) for line in lines]
+        while kept and not kept[0]:
+            del kept[0]
+        while kept and not kept[-1]:
+            del kept[-1]
+        for line in kept if self._rows is None else kept[-self._rows :]:
+            yield from line
+            yield Segment.line()
+
+
+def _trimmed(line: list[Segment]) -> list[Segment]:
+    kept = list(line)
+    while kept and not kept[-1].text.strip(" ") and not (kept[-1].style and kept[-1].style.bgcolor):
+        kept.pop()
+    if kept and not (kept[-1].style and kept[-1].style.bgcolor):
+        kept[-1] = Segment(kept[-1].text.rstrip(" "), kept[-1].style)
+    return kept
+
+
+def _markdown(source: str) -> Markdown:
+    # Imported here: its parser is large, and only words on a terminal need it.
+    from rich.markdown import Markdown
+
+    return Markdown(source, code_theme="ansi_dark", hyperlinks=False)

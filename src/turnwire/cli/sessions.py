@@ -9,10 +9,10 @@ import os
 import secrets
 import stat
 import sys
-from collections.abc import Callable, Generator
-from contextlib import aclosing, contextmanager
+from collections.abc import Callable, Generator, Sequence
+from contextlib import aclosing, closing, contextmanager
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, Protocol
 
 import click
 
@@ -20,8 +20,8 @@ from turnwire.cli.commands import Command, sendable_folder
 from turnwire.cli.completion import session_ids
 from turnwire.cli.failure import tell
 from turnwire.cli.output import TerminalJson, in_bytes, print_json, print_table, progress
-from turnwire.cli.reach import Reach, run, tell_daemon, with_reach
-from turnwire.cli.session_id import list_sessions
+from turnwire.cli.reach import Reach, list_sessions, run, tell_daemon, with_reach
+from turnwire.cli.record import redaction_options, rules_of
 from turnwire.client.http import Http, segment
 
 SESSIONS_EXAMPLES = """
@@ -39,6 +39,8 @@ turnwire archive SESSION --undo
 EXPORT_EXAMPLES = """
 turnwire export SESSION -o session.ndjson     every event, a JSON line each
 turnwire export SESSION | gzip > session.gz
+turnwire export SESSION --stored -o session.stored   as it is stored, for `turnwire verify`
+turnwire export SESSION -o session.ndjson --redact all     to be given away; `turnwire replay` plays it
 """
 
 
@@ -93,32 +95,64 @@ def archive(reach: Reach, session: str, undo: bool) -> None:
 @click.command(cls=Command, examples=EXPORT_EXAMPLES)
 @click.argument("session", shell_complete=session_ids)
 @click.option("-o", "--output", metavar="FILE", help="The file to write; `-` is stdout.  [default: stdout]")
+@click.option("--stored", is_flag=True, help="Every event byte for byte as it is stored, with secrets.")
+@redaction_options("nothing")
 @with_reach
-def export(reach: Reach, session: str, output: str | None) -> None:
+def export(
+    reach: Reach, session: str, output: str | None, stored: bool, redact: tuple[str, ...], no_redact: bool
+) -> None:
     """Write the whole log of a session to a file."""
+    rules = rules_of(redact, no_redact, ())
+    if stored and rules:
+        raise click.UsageError("--stored is byte for byte, so that it can be verified; leave out --redact")
+    path = f"/session/{segment(session)}/export{'/stored' if stored else ''}"
     if output in (None, "-"):
         if sys.stdout.isatty():
-            run(reach, lambda http: _copy(http, session, TerminalJson()))
+            run(reach, lambda http: _copy(http, path, TerminalJson(), rules))
             return
         to = sys.stdout.buffer
         with progress("exporting") as say:
-            run(reach, lambda http: _copy(http, session, to, say))
+            run(reach, lambda http: _copy(http, path, to, rules, say))
         return
     with whole_file(output) as file, progress("exporting") as say:
-        size = run(reach, lambda http: _copy(http, session, file, say))
+        size = run(reach, lambda http: _copy(http, path, file, rules, say))
     tell(f"wrote {size} bytes to {output}")
 
 
+class _Sink(Protocol):
+    """What takes a file piece by piece."""
+
+    def write(self, piece: bytes, /) -> int: ...
+
+
 async def _copy(
-    http: Http, session: str, to: BinaryIO | TerminalJson, say: Callable[[str], None] | None = None
+    http: Http,
+    path: str,
+    to: BinaryIO | TerminalJson,
+    rules: Sequence[str],
+    say: Callable[[str], None] = lambda _: None,
 ) -> int:
+    size = await (_copy_redacted(http, path, to, rules, say) if rules else _pass_on(http, path, to, say))
+    to.flush()
+    return size
+
+
+async def _copy_redacted(http: Http, path: str, to: _Sink, rules: Sequence[str], say: Callable[[str], None]) -> int:
+    """Once all of it is there: only then is known what must be taken out."""
+    from turnwire.recording.redaction import Redactor, Rule
+    from turnwire.recording.second_look import Spool
+
+    with closing(Spool(Redactor([Rule(each) for each in rules], os.environ))) as spool:
+        await _pass_on(http, path, spool, say)
+        return sum(to.write(line) for line in spool.lines())
+
+
+async def _pass_on(http: Http, path: str, to: _Sink, say: Callable[[str], None]) -> int:
     size = 0
-    async with aclosing(http.stream(f"/session/{segment(session)}/export")) as pieces:
+    async with aclosing(http.stream(path)) as pieces:
         async for piece in pieces:
             size += to.write(piece)
-            if say is not None:
-                say(f"exporting: {in_bytes(size)}")
-    to.flush()
+            say(f"exporting: {in_bytes(size)}")
     return size
 
 

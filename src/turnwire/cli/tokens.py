@@ -1,18 +1,16 @@
 """`turnwire token`, `login`, `open` and `share`: credentials for programs, browsers, and those who watch.
 
-The daemon is asked; its file is changed only when no daemon runs, because two writers would undo each other. A
-secret is printed once, to stdout, and nothing else is.
+The daemon is asked; if none answers, what it keeps is changed (`turnwire.cli.kept_credentials`). A secret is
+printed once, to stdout, and nothing else is.
 """
 
 from __future__ import annotations
 
-import fcntl
 import os
-from collections.abc import Callable, Generator
-from contextlib import contextmanager
-from pathlib import Path
+from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
+import anyio
 import click
 from msgspec import Struct, to_builtins
 
@@ -20,14 +18,14 @@ from turnwire.cli.browser import start_browser
 from turnwire.cli.commands import Command, Group
 from turnwire.cli.completion import session_ids
 from turnwire.cli.failure import tell
+from turnwire.cli.kept_credentials import kept_tokens
 from turnwire.cli.output import moment, print_json, print_table
 from turnwire.cli.reach import Reach, ask, tell_daemon, with_reach
 from turnwire.client.http import segment
-from turnwire.errors import DaemonUnreachable, LogLocked
+from turnwire.errors import DaemonUnreachable
 from turnwire.ids import SessionId
-from turnwire.runtime.clock import SystemClock
 from turnwire.server.access.identity import Role
-from turnwire.server.access.tokens import Tokens, read_records
+from turnwire.server.access.tokens import Tokens
 
 EXAMPLES = """
 turnwire token create ci --role controller --expires 30d     for a job
@@ -105,8 +103,10 @@ def create(reach: Reach, name: str, role: str, session: str | None, expires: str
     seconds = None if expires is None else _seconds(expires, "--expires")
     body = {"name": name, "role": role, "sessionId": session, "expiresInS": seconds}
 
-    def offline(tokens: Tokens) -> _Made:
-        record, secret = tokens.issue(name, Role(role), None if session is None else SessionId(session), seconds)
+    async def offline(tokens: Tokens) -> _Made:
+        record, secret = await tokens.issue(
+            name, Role(role), None if session is None else SessionId(session), seconds
+        )
         return _Made(record.id, secret)
 
     made = _online_or_not(reach, lambda: ask(reach, "POST", "/tokens", body, shape=_Made), offline)
@@ -123,8 +123,8 @@ def create(reach: Reach, name: str, role: str, session: str | None, expires: str
 def list_tokens(reach: Reach, as_json: bool) -> None:
     """The credentials that are valid now, without their secrets."""
 
-    def offline(tokens: Tokens) -> _List:
-        shown = [to_builtins(each) for each in tokens.list()]
+    async def offline(tokens: Tokens) -> _List:
+        shown = [to_builtins(each) for each in await tokens.list()]
         return _List([{name: value for name, value in each.items() if name != "digest"} for each in shown])
 
     found = _online_or_not(reach, lambda: ask(reach, "GET", "/tokens", shape=_List), offline).tokens
@@ -219,32 +219,25 @@ def _print_shares(shares: list[_Share], *, as_json: bool) -> None:
         tell("this session has no share links; `turnwire share SESSION` makes one")
 
 
-def _online_or_not(reach: Reach, online: Callable[[], Result], offline: Callable[[Tokens], Result]) -> Result:
-    """By the daemon if one answers, else by its file."""
+def _online_or_not(
+    reach: Reach, online: Callable[[], Result], offline: Callable[[Tokens], Awaitable[Result]]
+) -> Result:
+    """By the daemon if one answers, else where it keeps its credentials."""
     try:
         return online()
-    except DaemonUnreachable:
-        path = None if reach.data is None else reach.data / "tokens.json"
-        if path is None or not path.is_file():
-            raise
-        tell(f"no daemon answers at {reach.url}, so this is about its file, {path}")
-        with _without_daemon(path.parent, reach.url):
-            return offline(Tokens(path, SystemClock(), None, read_records(path)))
+    except DaemonUnreachable as unreachable:
+        return anyio.run(_offline, reach, offline, unreachable)
 
 
-@contextmanager
-def _without_daemon(data: Path, url: str) -> Generator[None]:
-    """Keep daemons away from a folder meanwhile: by the lock that each takes on its log."""
-    lock = os.open(data / "turnwire.db.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        yield
-    except BlockingIOError:
-        raise LogLocked(
-            f"a daemon uses {data}, and it is not the one at {url}; say where it is with --url"
-        ) from None
-    finally:
-        os.close(lock)
+async def _offline(
+    reach: Reach, act: Callable[[Tokens], Awaitable[Result]], unreachable: DaemonUnreachable
+) -> Result:
+    async with kept_tokens(reach.log, reach.data, reach.url) as kept:
+        if kept is None:
+            raise unreachable
+        tokens, where = kept
+        tell(f"no daemon answers at {reach.url}, so this is about its {where}")
+        return await act(tokens)
 
 
 def _row(shown: dict[str, Any]) -> tuple[str, ...]:

@@ -1,15 +1,24 @@
-"""Fake servers of language models: they speak the real APIs over real sockets and answer by a script.
+"""The fake servers of language models, for tests: `turnwire.fakes` has them."""
 
-Takes replies made of typed steps; gives the streams, the status codes and the refusals of OpenAI's, Anthropic's
-and Gemini's APIs, and the requests it got. Never reaches a network: they listen on the loopback address only.
-"""
-
-from turnwire.testing.models.anthropic import FakeAnthropic
-from turnwire.testing.models.gemini import FakeGemini
-from turnwire.testing.models.openai import FakeOpenAI
-from turnwire.testing.models.responses import FakeResponses
-from turnwire.testing.models.server import Exchange, FakeServer
-from turnwire.testing.models.steps import CallTool, Cut, Fail, Hang, Reply, Say, Script, Spend, Step, Stop, Think
+from turnwire.fakes.anthropic import FakeAnthropic
+from turnwire.fakes.gemini import FakeGemini
+from turnwire.fakes.openai import FakeOpenAI
+from turnwire.fakes.responses import FakeResponses
+from turnwire.fakes.server import (
+    CallTool,
+    Cut,
+    Exchange,
+    Fail,
+    FakeServer,
+    Hang,
+    Reply,
+    Say,
+    Script,
+    Spend,
+    Step,
+    Stop,
+    Think,
+)
 
 __all__ = [
     "CallTool",

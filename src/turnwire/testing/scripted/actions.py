@@ -196,7 +196,8 @@ async def child(work: Work, command: c.Child) -> None:
 
 @performs(c.ChildRests)
 async def child_rests(work: Work, command: c.ChildRests) -> None:
-    inner, shapes = await work.child(command.name), _require_v2(work)
+    shapes = _require_v2(work)
+    inner = await work.child(command.name)
     await inner.update(shapes.state("idle", "end_turn"), kept=False)
 
 

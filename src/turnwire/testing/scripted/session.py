@@ -2,14 +2,18 @@
 
 A session gives updates to the client in order, or holds the unsolicited ones until the client is ready. Its
 history is what `session/load` replays; floods are kept out of it. `Work` is one run of commands. `Turns` takes a
-prompt from its request to exactly one end: in v1 the response, after `turn_complete` if the client asked for
-that; in v2 an idle state, the response having come at insertion.
+prompt from its request to exactly one end: in v1 the response, in `v1plus` after `turn_complete`
+unless the client refused that; in v2 an idle state, the response having come at insertion.
+
+`Peer` is the client as the agent sees it. A request of the agent that is cancelled is withdrawn with
+`$/cancel_request`, and an answer that comes for it later is ignored.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from itertools import count
 from typing import Any, TypeAlias
 
@@ -17,18 +21,109 @@ import anyio
 import msgspec
 from anyio import CancelScope
 from anyio.lowlevel import checkpoint
+from msgspec import UNSET, Raw
 
-from turnwire.errors import ConfigError
+from turnwire.errors import ConfigError, LimitExceeded, LinkError
 from turnwire.ids import RequestId
+from turnwire.link.base import FrameLink
 from turnwire.testing.scripted.commands import Command, Reject, Say
 from turnwire.testing.scripted.host import Host, Unavailable
 from turnwire.testing.scripted.options import AgentOptions, Profile
-from turnwire.testing.scripted.peer import Peer, Refused
 from turnwire.testing.scripted.script import parse_prompt, parse_script
 from turnwire.testing.scripted.shapes import CHOICES, Json, V1Shapes, V2Shapes, member
-from turnwire.wire.jsonrpc import INVALID_REQUEST, REQUEST_CANCELLED, ErrorObject, Request
-from turnwire.wire.methods import ELICITATION_CREATE, SESSION_REQUEST_PERMISSION, VENDOR
+from turnwire.wire.jsonrpc import (
+    INVALID_REQUEST,
+    REQUEST_CANCELLED,
+    ErrorObject,
+    Failure,
+    Frame,
+    Notification,
+    Request,
+    Result,
+    encode,
+    raw,
+)
+from turnwire.wire.methods import CANCEL_REQUEST, ELICITATION_CREATE, SESSION_REQUEST_PERMISSION, VENDOR
 from turnwire.wire.schema.update import update_head
+
+# -- the client of the session -------------------------------------------------------------------------------
+
+
+class Refused(Exception):
+    """A request that got or gets an error as its answer."""
+
+    def __init__(self, code: int, message: str, data: Any = UNSET) -> None:
+        super().__init__(f"{code} {message}")
+        self.error = ErrorObject(code, message, data if data is UNSET else raw(data))
+
+
+class _Pending:
+    __slots__ = ("answer", "settled")
+
+    def __init__(self) -> None:
+        self.settled = anyio.Event()
+        self.answer: Result | Failure | None = None
+
+
+class Peer:
+    """The client at the other end of a link."""
+
+    def __init__(self, link: FrameLink) -> None:
+        self.link = link
+        self._next_id = 0
+        self._pending: dict[RequestId, _Pending] = {}
+
+    async def send_line(self, line: bytes) -> None:
+        """Put bytes on the wire that may be no frame at all."""
+        await self.link.send(line)
+
+    async def notify(self, method: str, params: Any) -> None:
+        await self._send(Notification(method, raw(params)))
+
+    async def respond(self, request_id: RequestId, result: Any) -> None:
+        await self._send(Result(request_id, raw(result)))
+
+    async def refuse(self, request_id: RequestId | None, error: ErrorObject) -> None:
+        await self._send(Failure(request_id, error))
+
+    async def request(self, method: str, params: Any, once_sent: Callable[[], Awaitable[None]]) -> Raw:
+        """Ask the client, call `once_sent`, wait for the answer. Raises `Refused` if that is an error."""
+        request_id, pending = self._next_id, _Pending()
+        self._next_id += 1
+        self._pending[request_id] = pending
+        try:
+            await self._send(Request(request_id, method, raw(params)))
+            await once_sent()
+            await pending.settled.wait()
+        except anyio.get_cancelled_exc_class():
+            self._withdraw(request_id)
+            raise
+        finally:
+            self._pending.pop(request_id, None)
+        if isinstance(pending.answer, Result):
+            return pending.answer.result
+        assert pending.answer is not None, "an answer is stored before the request is settled"
+        raise Refused(pending.answer.error.code, pending.answer.error.message)
+
+    def settle(self, answer: Result | Failure) -> None:
+        """Give an answer to the request it belongs to; one that nobody waits for is ignored."""
+        pending = None if answer.id is None else self._pending.get(answer.id)
+        if pending is not None:
+            pending.answer = answer
+            pending.settled.set()
+
+    def _withdraw(self, request_id: RequestId) -> None:
+        # Withdrawing is a courtesy: a client that takes nothing or is gone must not hold up the cancel.
+        with suppress(LimitExceeded, LinkError):
+            withdrawal = Notification(CANCEL_REQUEST, raw({"requestId": request_id}))
+            self.link.send_nowait(encode(withdrawal))
+
+    async def _send(self, frame: Frame) -> None:
+        await self.link.send(encode(frame))
+
+
+# -- the session ---------------------------------------------------------------------------------------------
+
 
 HISTORY_UPDATES = 10_000
 """How many updates a session remembers: more than any test says by hand, and bounded."""
@@ -119,13 +214,14 @@ class ClientOffer:
         self.writes_files = member(capabilities, "fs", "writeTextFile") is True
         self.has_terminals = member(capabilities, "terminal") is True
         self.shows_forms = isinstance(member(capabilities, "elicitation", "form"), dict)
-        self.wants_turn_complete = any(
-            asked is True or isinstance(asked, dict)
-            for asked in (
+        self.takes_turn_complete = not any(
+            said is False
+            for said in (
                 member(capabilities, "_meta", VENDOR, "turnComplete"),
                 member(capabilities, "session", "turnComplete"),
             )
         )
+        """The draft has no word for it in clients: whoever does not refuse it gets what was offered."""
 
 
 class Work:
@@ -336,7 +432,7 @@ class Turns:
                     await work.update(shapes.state("running"), kept=False)
 
     async def _end_v1(self, prompt: PromptRequest, work: Work, shapes: V1Shapes) -> None:
-        if self._profile == "v1plus" and work.offer.wants_turn_complete:
+        if self._profile == "v1plus" and work.offer.takes_turn_complete:
             # A turn that failed has no stop reason.
             reason = None if work.error is not None else work.stop_reason
             await work.update(shapes.turn_complete(prompt.request.id, reason), kept=False)

@@ -1,0 +1,166 @@
+"""Which frame of the live client is which frame of the recording, and what the two call by different names.
+
+A client's request ids, its terminals and where its sessions work are its own; an agent's session ids are its own,
+and stay as they were recorded unless the client names another one, as when it loads a session. `Names` learns
+these from each pair of frames, and tells what was recorded in the live client's names. A frame in which no name
+differs stays byte for byte.
+"""
+
+from __future__ import annotations
+
+import re
+from enum import StrEnum
+from typing import Any, Final, cast
+
+import msgspec
+from msgspec.structs import replace
+
+from turnwire.core.correlation import ExactId, exact
+from turnwire.ids import RequestId
+from turnwire.recording.format import Entry, prompt_text
+from turnwire.server.telemetry.logs import MASK
+from turnwire.wire.jsonrpc import Failure, Frame, Notification, Request, Result, encode
+from turnwire.wire.methods import SESSION_PROMPT
+
+CWD: Final = "cwd"
+SESSION: Final = "sessionId"
+OWN_NAMES: Final = (SESSION, CWD, "messageId", "terminalId")
+"""Members of a payload by which a client names something of its own."""
+DECISIONS: Final = ("outcome", "action")
+"""Members of an answer that decide how the agent goes on."""
+_PROMPT_ID: Final = "promptRequestId"
+_NOT_COMPARED: Final = frozenset(
+    {
+        *OWN_NAMES,
+        *("prompt", "requestId", "mcpServers", "additionalDirectories", "_meta"),
+        *("protocolVersion", "clientCapabilities", "capabilities", "clientInfo", "info"),
+    }
+)
+"""What may differ between two clients that do the same."""
+
+
+class Match(StrEnum):
+    """When a frame of the client is the recorded one."""
+
+    STRICT = "strict"
+    """The same text of a prompt, the same params but for names, the same answers to permission requests."""
+    LOOSE = "loose"
+    """White space and case of a prompt may differ, params of other methods too, and what a client does beside its
+    prompts may be left out."""
+    ORDER = "order"
+    """Whatever comes next with the same method."""
+
+
+class Names:
+    """What the recording and the live client call by different names."""
+
+    def __init__(self) -> None:
+        self._live_ids: dict[ExactId, RequestId] = {}
+        self._sessions: dict[str, str] = {}
+        self._others: dict[str, str] = {}
+        self._folders: dict[str, str] = {}
+
+    def learn(self, recorded: Entry, live: Frame, payload: dict[str, Any]) -> None:
+        """These two are the same frame of the client; `payload` is the live one's."""
+        if isinstance(recorded.message, Request) and isinstance(live, Request):
+            self._live_ids[exact(recorded.message.id)] = live.id
+        for name in OWN_NAMES:
+            old, new = recorded.payload.get(name), payload.get(name)
+            if isinstance(old, str) and isinstance(new, str) and old:
+                self._table(name)[old] = new
+
+    def is_session(self, recorded: Any, live: Any) -> bool:
+        """Whether a frame of this live session can be one of that recorded session."""
+        known = self._sessions.get(recorded) if isinstance(recorded, str) else None
+        return live == (known or live)
+
+    def told(self, entry: Entry) -> bytes:
+        """A frame of the agent, in the live client's names."""
+        message, line = entry.message, entry.line
+        if isinstance(message, Result) and isinstance(entry.payload.get(SESSION), str):
+            self._sessions.setdefault(entry.payload[SESSION], entry.payload[SESSION])
+        if isinstance(message, Result | Failure) and message.id is not None:
+            live_id = self._live_ids.get(exact(message.id), message.id)
+            if exact(live_id) != exact(message.id):
+                line = encode(replace(message, id=live_id))
+        return self._in_live_names(line)
+
+    def _table(self, name: str) -> dict[str, str]:
+        return {SESSION: self._sessions, CWD: self._folders}.get(name, self._others)
+
+    def _in_live_names(self, line: bytes) -> bytes:
+        plain = {old: new for table in (self._sessions, self._others) for old, new in table.items() if old != new}
+        # Everything is below the root, and what was redacted is no folder.
+        folders = {old: new for old, new in self._folders.items() if old != new and re.match(r"/.", old)}
+        changed = (json_text(each) in line for each in (*plain, *folders))
+        if not (any(changed) or (_PROMPT_ID.encode() in line and self._live_ids)):
+            return line
+        value: Any = msgspec.json.decode(line)
+        shown = self._value(value, plain, folders)
+        return line if shown == value else msgspec.json.encode(shown)
+
+    def _value(self, value: Any, plain: dict[str, str], folders: dict[str, str]) -> Any:
+        if isinstance(value, str):
+            if value in plain:
+                return plain[value]
+            for old, new in folders.items():
+                value = re.sub(rf"{re.escape(old)}(?![\w.-])", lambda _, new=new: new, value)
+            return value
+        if isinstance(value, list):
+            return [self._value(each, plain, folders) for each in cast("list[Any]", value)]
+        if isinstance(value, dict):
+            return {
+                key: self._live_id(each) if key == _PROMPT_ID else self._value(each, plain, folders)
+                for key, each in cast("dict[str, Any]", value).items()
+            }
+        return value
+
+    def _live_id(self, recorded: Any) -> Any:
+        return self._live_ids.get(exact(recorded), recorded) if isinstance(recorded, int | str) else recorded
+
+
+def json_text(text: str) -> bytes:
+    """A text as it stands in JSON, without its quotes."""
+    return msgspec.json.encode(text)[1:-1]
+
+
+def fits(
+    recorded: Entry, live: Request | Notification, payload: dict[str, Any], match: Match, names: Names
+) -> bool:
+    """Whether what the client sends is this frame."""
+    if type(recorded.message) is not type(live) or recorded.method != live.method:
+        return False
+    if not names.is_session(recorded.payload.get(SESSION), payload.get(SESSION)):
+        return False
+    if match is Match.ORDER:
+        return True
+    if live.method == SESSION_PROMPT:
+        old, new = prompt_text(recorded.payload) or "", prompt_text(payload) or ""
+        if match is Match.LOOSE:
+            old, new = (" ".join(each.casefold().split()) for each in (old, new))
+        return _is_alike(old, new)
+    return match is Match.LOOSE or _is_alike(_compared(recorded.payload), _compared(payload))
+
+
+def decides_the_same(recorded: Entry, live: Result | Failure, payload: dict[str, Any]) -> bool:
+    """Whether the agent would go on after this answer as it did in the recording."""
+    if type(recorded.message) is not type(live):
+        return False
+    return all(recorded.payload.get(each) == payload.get(each) for each in DECISIONS)
+
+
+def _is_alike(recorded: Any, live: Any) -> bool:
+    """Whether the two are equal, where what was taken out of a recording may have been anything."""
+    if isinstance(recorded, str) and isinstance(live, str) and MASK in recorded:
+        return re.fullmatch(".*".join(map(re.escape, recorded.split(MASK))), live, re.DOTALL) is not None
+    if isinstance(recorded, list) and isinstance(live, list):
+        old, new = cast("list[Any]", recorded), cast("list[Any]", live)
+        return len(old) == len(new) and all(map(_is_alike, old, new))
+    if isinstance(recorded, dict) and isinstance(live, dict):
+        ours, theirs = cast("dict[str, Any]", recorded), cast("dict[str, Any]", live)
+        return ours.keys() == theirs.keys() and all(_is_alike(each, theirs[name]) for name, each in ours.items())
+    return recorded == live
+
+
+def _compared(params: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in params.items() if name not in _NOT_COMPARED}
